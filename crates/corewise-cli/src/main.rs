@@ -1,0 +1,2 @@
+//! The `corewise` command.
+fn main() {}

@@ -1,0 +1,424 @@
+//! Protocol-neutral cache operations and their outcomes.
+//!
+//! This is the vocabulary between the two halves of floor 6: a **codec**
+//! (`corewise-wire`) turns bytes into [`Op`]s and [`Outcome`]s into bytes, an
+//! **engine** (`corewise-cache`) executes [`Op`]s and reports [`Outcome`]s.
+//! Neither depends on the other, so each can be tested and fuzzed alone.
+//!
+//! ```text
+//!   bytes in ──codec──▶ Op { token, key, verb } ──engine.submit──▶ table
+//!   bytes out ◀─codec── Outcome ◀── ReplySink::complete(token, outcome)
+//! ```
+//!
+//! # Guarantees the two sides rely on
+//!
+//! 1. **One operation, one place.** Every read-modify-write (compare-and-swap,
+//!    counters, append, touch, win tokens) is *one* [`Op`]; the engine executes
+//!    it atomically where the item lives. Nothing is read, shipped to the
+//!    caller, changed and written back.
+//! 2. **One copy.** [`ReplySink::complete`] is called from inside the engine's
+//!    own critical section (a lock, a read-side section, a message handler)
+//!    with a *borrowed* [`ItemView`]; the sink copies the value straight into
+//!    its output buffer. The view must not outlive the call, and the borrow
+//!    checker holds the sink to that.
+//! 3. **Order.** An engine completes the operations of one session in the order
+//!    in which they were submitted, whatever happens inside it.
+//! 4. **Back pressure.** When the sink answers [`Flow::Pause`] the engine
+//!    completes nothing further in this call and says how far it came.
+//!
+//! Room for what is not here yet: [`Verb`] and [`Outcome`] are
+//! `#[non_exhaustive]`, so sorted sets, filters and multi-key transactions are
+//! further verbs, not a second interface.
+
+#![forbid(unsafe_code)]
+
+/// Names one operation of a session until it completes.
+///
+/// Tokens are chosen by the submitter; an engine hands them back untouched.
+pub type Token = u32;
+
+/// One reading of the clock: everything executed in one turn of an event loop
+/// sees the same `Now`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic milliseconds on the engine's time line. Starts above zero, so
+    /// that no live [`Deadline`] is ever zero.
+    pub ms: u64,
+    /// Wall-clock seconds since the Unix epoch at the same instant.
+    pub unix_s: u64,
+}
+
+impl Now {
+    /// Whole seconds on the monotonic time line, as stored in an item's access
+    /// time.
+    #[inline]
+    #[must_use]
+    pub fn seconds(self) -> u32 {
+        (self.ms / 1000) as u32
+    }
+}
+
+/// When an item dies: milliseconds on the time line of [`Now::ms`], or never.
+///
+/// An item is dead from the instant `now.ms >= deadline`. Forty-eight bits are
+/// kept (8,900 years), so the value packs into an item header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// The item never expires.
+    pub const NEVER: Self = Self(0);
+    /// The item is dead on arrival (a negative expiry time, say).
+    pub const PAST: Self = Self(1);
+    /// The latest deadline that can be expressed; later ones saturate to it.
+    pub const MAX: Self = Self((1 << 48) - 1);
+
+    /// A deadline at `ms` on the time line of [`Now::ms`]. Zero, which would
+    /// read as *never*, becomes [`Deadline::PAST`]; values past
+    /// [`Deadline::MAX`] saturate.
+    #[inline]
+    #[must_use]
+    pub fn at_ms(ms: u64) -> Self {
+        Self(ms.clamp(Self::PAST.0, Self::MAX.0))
+    }
+
+    /// `ms` milliseconds after `now`.
+    #[inline]
+    #[must_use]
+    pub fn after_ms(now: Now, ms: u64) -> Self {
+        Self::at_ms(now.ms.saturating_add(ms))
+    }
+
+    /// The packed form: zero for never, else milliseconds below 2^48.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`Deadline::to_bits`]; bits above the 48th are dropped.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits & Self::MAX.0)
+    }
+
+    /// Whether an item with this deadline is dead at `now`.
+    #[inline]
+    #[must_use]
+    pub fn is_past(self, now: Now) -> bool {
+        self.0 != 0 && now.ms >= self.0
+    }
+
+    /// Milliseconds left, `None` for never, zero when past.
+    #[inline]
+    #[must_use]
+    pub fn remaining_ms(self, now: Now) -> Option<u64> {
+        (self.0 != 0).then(|| self.0.saturating_sub(now.ms))
+    }
+}
+
+/// One operation on one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Op<'a> {
+    /// Handed back with the outcome.
+    pub token: Token,
+    /// The key, 1 to 250 bytes of anything (codecs enforce their protocol's
+    /// own rules). Borrowed only until `submit` returns.
+    pub key: &'a [u8],
+    /// What to do.
+    pub verb: Verb<'a>,
+}
+
+/// What an operation does. Each verb is atomic with respect to every other
+/// operation on the same key.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Verb<'a> {
+    /// Read an item, possibly touching, vivifying or winning it.
+    Get(Get),
+    /// Write an item.
+    Store(Store<'a>),
+    /// Remove an item or mark it stale.
+    Delete(Delete),
+    /// Add to or subtract from a decimal counter.
+    Arith(Arith),
+}
+
+/// Parameters of a read.
+///
+/// Outcomes: [`Outcome::Found`], [`Outcome::Missing`]; [`Outcome::OutOfMemory`]
+/// if `vivify` found no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Get {
+    /// On a hit, replace the deadline.
+    pub touch: Option<Deadline>,
+    /// On a miss, create an empty item with this deadline and report it as
+    /// found with [`ItemFlags::WON`].
+    pub vivify: Option<Vivify>,
+    /// On a hit whose remaining life is below this many milliseconds, win the
+    /// right to refresh the item (once: later callers see
+    /// [`ItemFlags::WIN_SENT`]).
+    pub recache_below_ms: Option<u64>,
+    /// Leave the item's place in the eviction order, its fetched bit and its
+    /// access time as they are.
+    pub quiet: bool,
+}
+
+/// How to create an item that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vivify {
+    /// Deadline of the new item.
+    pub deadline: Deadline,
+    /// Its cas value, if the caller brings one.
+    pub new_cas: Option<u64>,
+}
+
+/// The condition under which [`Verb::Store`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Always.
+    Set,
+    /// Only if the key is absent; a present item is bumped and the outcome is
+    /// [`Outcome::NotStored`].
+    Add,
+    /// Only if the key is present, else [`Outcome::NotStored`].
+    Replace,
+    /// Put the value behind the present one; deadline and client flags stay.
+    /// Absent: [`Outcome::NotStored`] unless [`Store::vivify`].
+    Append,
+    /// Put the value before the present one; otherwise as `Append`.
+    Prepend,
+}
+
+/// Parameters of a write.
+///
+/// Outcomes: [`Outcome::Stored`], [`Outcome::NotStored`], [`Outcome::Exists`]
+/// (cas mismatch), [`Outcome::Missing`] (`compare_cas` on an absent key),
+/// [`Outcome::TooLarge`], [`Outcome::OutOfMemory`]. On the last two the present
+/// item, if any, is removed: a cache must not serve a value that its owner
+/// meant to overwrite.
+#[derive(Clone, Copy, Debug)]
+pub struct Store<'a> {
+    /// Under which condition to write.
+    pub mode: StoreMode,
+    /// The value; borrowed only until `submit` returns.
+    pub value: &'a [u8],
+    /// Opaque to the cache.
+    pub client_flags: u32,
+    /// When the item dies.
+    pub deadline: Deadline,
+    /// Write only if the item's cas value is this one.
+    pub compare_cas: Option<u64>,
+    /// With `compare_cas`: if the item's cas value is *newer* than the one
+    /// given, store anyway and mark the item stale (memcached's `I` flag).
+    pub stale_if_older: bool,
+    /// Give the item this cas value in place of the next one.
+    pub new_cas: Option<u64>,
+    /// For `Append` and `Prepend`: store the value as a new item with this
+    /// deadline if the key is absent.
+    pub vivify: Option<Deadline>,
+}
+
+/// Parameters of a removal.
+///
+/// Outcomes: [`Outcome::Deleted`], [`Outcome::Stored`] (kept: `mark_stale` or
+/// `drop_value`), [`Outcome::Missing`], [`Outcome::Exists`],
+/// [`Outcome::OutOfMemory`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delete {
+    /// Act only if the item's cas value is this one.
+    pub compare_cas: Option<u64>,
+    /// Keep the item, mark it stale, clear its win token, give it a new cas
+    /// value.
+    pub mark_stale: bool,
+    /// Keep the item, drop its value and client flags.
+    pub drop_value: bool,
+    /// With `mark_stale`: the new deadline.
+    pub touch: Option<Deadline>,
+    /// With `mark_stale` or `drop_value`: the new cas value, in place of the
+    /// next one.
+    pub new_cas: Option<u64>,
+}
+
+/// Parameters of a counter operation. Counters are the decimal ASCII form of a
+/// `u64`; a shrinking one is padded with blanks to its former length, as in
+/// memcached.
+///
+/// Outcomes: [`Outcome::Counter`], [`Outcome::Missing`],
+/// [`Outcome::NonNumeric`], [`Outcome::Exists`], [`Outcome::NotStored`],
+/// [`Outcome::OutOfMemory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arith {
+    /// How much.
+    pub delta: u64,
+    /// Subtract (stopping at zero) instead of adding (wrapping at 2^64).
+    pub decrement: bool,
+    /// Act only if the item's cas value is this one.
+    pub compare_cas: Option<u64>,
+    /// Give the item this cas value in place of the next one.
+    pub new_cas: Option<u64>,
+    /// On success, replace the deadline.
+    pub touch: Option<Deadline>,
+    /// If absent, create the counter with this value and deadline instead of
+    /// reporting a miss.
+    pub vivify: Option<(u64, Deadline)>,
+}
+
+/// Bits that travel with an [`ItemView`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemFlags(u8);
+
+impl ItemFlags {
+    /// Nothing to report.
+    pub const NONE: Self = Self(0);
+    /// This caller won the right to refresh the item.
+    pub const WON: Self = Self(1);
+    /// Somebody else won it earlier.
+    pub const WIN_SENT: Self = Self(2);
+    /// The item was marked stale.
+    pub const STALE: Self = Self(4);
+    /// The item had been read before this operation.
+    pub const FETCHED: Self = Self(8);
+
+    /// Whether every bit of `other` is set.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both sets of bits.
+    #[inline]
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// No bits set.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// An item as a sink may see it, for the length of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemView<'a> {
+    /// The key as stored.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Opaque to the cache.
+    pub client_flags: u32,
+    /// The item's cas value.
+    pub cas: u64,
+    /// When it dies (after this operation).
+    pub deadline: Deadline,
+    /// Seconds since it was last read or written, before this operation.
+    pub idle_s: u32,
+    /// Win token, staleness, fetched bit.
+    pub flags: ItemFlags,
+    /// Bytes the item occupies, allocator's share included.
+    pub footprint: usize,
+    /// The engine's size class for it, for statistics.
+    pub size_class: u32,
+}
+
+/// Why a key was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// There is no such item.
+    Unknown,
+    /// There was one, past its deadline.
+    Expired,
+    /// There was one, written before a flush.
+    Flushed,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// A read found the item (or created it: [`ItemFlags::WON`] with an empty
+    /// value).
+    Found(ItemView<'a>),
+    /// The item was written; the view is the item as it now stands.
+    Stored(ItemView<'a>),
+    /// A counter was changed (or created).
+    Counter {
+        /// Its value now.
+        value: u64,
+        /// The item as it now stands; `view.value` is the decimal form,
+        /// possibly with trailing blanks.
+        view: ItemView<'a>,
+    },
+    /// The item was removed.
+    Deleted,
+    /// There is no such item.
+    Missing(Absence),
+    /// The store's condition did not hold.
+    NotStored,
+    /// The cas value did not match.
+    Exists,
+    /// The item is not a decimal number.
+    NonNumeric,
+    /// The item is larger than the engine takes.
+    TooLarge,
+    /// No room, and eviction is off or could not help.
+    OutOfMemory,
+}
+
+/// Whether an engine may go on completing operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an engine that ignores Pause overruns the caller's buffers"]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Complete nothing further in this call.
+    Pause,
+}
+
+/// Where outcomes go.
+///
+/// `complete` runs inside the engine's critical section: it must neither block
+/// nor call back into the engine, and should do no more than copy bytes.
+pub trait ReplySink {
+    /// Reports the outcome of the operation submitted under `token`.
+    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Now = Now { ms: 5_000, unix_s: 1_700_000_000 };
+
+    #[test]
+    fn never_is_never_past() {
+        assert!(!Deadline::NEVER.is_past(Now { ms: u64::MAX, ..NOW }));
+        assert_eq!(Deadline::NEVER.remaining_ms(NOW), None);
+    }
+
+    #[test]
+    fn a_deadline_at_the_present_instant_is_past() {
+        assert!(Deadline::at_ms(5_000).is_past(NOW));
+        assert!(!Deadline::at_ms(5_001).is_past(NOW));
+        assert_eq!(Deadline::at_ms(5_001).remaining_ms(NOW), Some(1));
+    }
+
+    #[test]
+    fn zero_milliseconds_is_the_past_and_not_never() {
+        assert_eq!(Deadline::at_ms(0), Deadline::PAST);
+        assert!(Deadline::at_ms(0).is_past(NOW));
+    }
+
+    #[test]
+    fn far_deadlines_saturate_below_the_packed_width() {
+        let far = Deadline::after_ms(NOW, u64::MAX);
+        assert_eq!(far, Deadline::MAX);
+        assert_eq!(Deadline::from_bits(far.to_bits()), far);
+        assert!(far.to_bits() < 1 << 48);
+    }
+}
