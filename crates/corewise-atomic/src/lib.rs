@@ -1,1 +1,88 @@
-//! Placeholder while the workspace is laid out.
+//! The façade: everything a concurrent algorithm touches.
+//!
+//! Code that shares memory between threads takes its atomics, data cells, barriers, locks,
+//! threads, statics and clock from here, never from `std`. A normal build compiles to the real
+//! thing at no cost. A cfg swaps the world underneath, so that the very code that ships is the
+//! code that is model-checked:
+//!
+//! | build | atomics and threads | what it can show |
+//! |---|---|---|
+//! | normal | `std` | the program itself |
+//! | `--cfg corewise_loom` | loom | weak memory, every schedule of two or three threads |
+//! | `--cfg corewise_shuttle` | shuttle | many threads, sequentially consistent, random schedules |
+//! | `--cfg corewise_sim` | reserved | a simulated many-core machine |
+//!
+//! shuttle is sequentially consistent: it is never cited as evidence for an ordering.
+//!
+//! # What code written against the façade promises
+//!
+//! 1. It assumes no size and no `const` constructor of an atomic, cell or lock: both hold in the
+//!    normal build only.
+//! 2. It casts no memory into atomics. Arrays of atomics are [`Slots`].
+//! 3. Its statics are made by [`static_cell!`] and its thread-locals by [`thread_local!`].
+//! 4. Plain data shared between threads sits in a [`DataCell`](cell::DataCell), or each access to
+//!    it is announced with [`touch`](cell::touch).
+//! 5. Every model has a mutant that must make it fail; `scripts/models` runs both.
+//!
+//! # What the façade promises
+//!
+//! 1. *No cost.* In the normal build every type is the `std` type or has its size and alignment
+//!    (asserted at compile time), and every function is inlined to the `std` call.
+//! 2. *The barrier pair.* See [`barrier`].
+//! 3. *No poison.* A panic inside a [`lock::Mutex`] leaves it usable by others.
+//!
+//! ```
+//! use corewise_atomic::sync::atomic::{AtomicBool, Ordering};
+//! use corewise_atomic::{cell::DataCell, sync::Arc, thread};
+//!
+//! struct Mailbox { full: AtomicBool, letter: DataCell<u32> }
+//!
+//! corewise_atomic::model(|| {
+//!     let mailbox = Arc::new(Mailbox { full: AtomicBool::new(false), letter: DataCell::new(0) });
+//!     let sender = mailbox.clone();
+//!     let handle = thread::spawn(move || {
+//!         // SAFETY: nobody reads the letter before `full` says so.
+//!         sender.letter.with_mut(|letter| unsafe { *letter = 7 });
+//!         sender.full.store(true, Ordering::Release); // pairs with the Acquire below
+//!     });
+//!     if mailbox.full.load(Ordering::Acquire) { // pairs with the Release above
+//!         // SAFETY: `full` is set after the last write.
+//!         assert_eq!(mailbox.letter.with(|letter| unsafe { *letter }), 7);
+//!     }
+//!     handle.join().unwrap();
+//! });
+//! ```
+
+#[cfg(all(corewise_loom, corewise_shuttle))]
+compile_error!("choose one of the cfgs corewise_loom and corewise_shuttle");
+
+#[cfg(corewise_sim)]
+compile_error!(
+    "the cfg corewise_sim is reserved for the simulated machine, which is not built yet"
+);
+
+pub mod alloc;
+pub mod barrier;
+pub mod cell;
+pub mod hint;
+pub mod lock;
+mod model;
+mod pad;
+mod slots;
+mod statics;
+pub mod sync;
+pub mod thread;
+pub mod time;
+
+pub use model::model;
+pub use pad::CachePadded;
+pub use slots::{Slots, ZeroInit};
+
+/// What the exported macros need; not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    #[cfg(corewise_loom)]
+    pub use loom;
+    #[cfg(corewise_shuttle)]
+    pub use shuttle;
+}

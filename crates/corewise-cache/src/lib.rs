@@ -1,1 +1,56 @@
-//! Placeholder while the workspace is laid out.
+//! Cache engines: items, expiry, eviction, memory budget.
+//!
+//! An [`Engine`] executes protocol-neutral operations
+//! ([`corewise_ops::Op`]) in batches and reports each outcome to a
+//! [`corewise_ops::ReplySink`] from inside its own critical section. It knows
+//! no protocol and does no I/O.
+//!
+//! | engine | table | reads | eviction | for |
+//! |---|---|---|---|---|
+//! | [`locked`](engines::locked) | hashbrown, one per shard | under the shard's lock | LRU per shard | the baseline of every figure |
+//!
+//! ```
+//! use corewise_cache::{Clock, Engine, ManualClock, Session};
+//! use corewise_cache::engines::locked::{Config, Locked};
+//! use corewise_ops::*;
+//! use std::sync::Arc;
+//!
+//! /// Keeps what a reply would be made from.
+//! #[derive(Default)]
+//! struct Values(Vec<Vec<u8>>);
+//! impl ReplySink for Values {
+//!     fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
+//!         if let Outcome::Found(item) = outcome {
+//!             self.0.push(item.value.to_vec());
+//!         }
+//!         Flow::Continue
+//!     }
+//! }
+//!
+//! let clock = ManualClock::new(1_700_000_000);
+//! let cache = Arc::new(Locked::new(Config::default()));
+//! let mut session = cache.session();
+//! let mut sink = Values::default();
+//! let set = Verb::Store(Store {
+//!     mode: StoreMode::Set, value: b"world", client_flags: 0, deadline: Deadline::NEVER,
+//!     compare_cas: None, stale_if_older: false, new_cas: None, vivify: None,
+//! });
+//! let ops = [
+//!     Op { token: 0, key: b"hello", verb: set },
+//!     Op { token: 1, key: b"hello", verb: Verb::Get(Get::default()) },
+//! ];
+//! assert_eq!(session.submit(clock.now(), &ops, &mut sink), 2);
+//! assert_eq!(session.poll(clock.now(), &mut sink), 0);
+//! assert_eq!(sink.0, [b"world"]);
+//! ```
+
+pub mod alloc;
+mod clock;
+mod counter;
+mod engine;
+pub mod engines;
+pub mod item;
+pub mod size_class;
+
+pub use clock::{Clock, ManualClock, ORIGIN_MS, SystemClock};
+pub use engine::{ClassStats, Engine, EngineStats, SampledItem, Session};

@@ -1,2 +1,27 @@
-//! The `corewise` command.
-fn main() {}
+//! The `corewise` command: parses the command line, and nothing else.
+//!
+//! | exit status | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | it could not start, or stopped with an error |
+//! | 2 | a bad option: one line on standard error says which |
+//! | 3 | `load` saw a wrong reply |
+//!
+//! Called by a name that starts with `memcached`, it takes memcached's command line.
+
+mod cli;
+mod failure;
+mod serve;
+mod value;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run(std::env::args_os().collect()) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -160,6 +160,9 @@ pub struct Get {
     /// right to refresh the item (once: later callers see
     /// [`ItemFlags::WIN_SENT`]).
     pub recache_below_ms: Option<u64>,
+    /// On a hit of a stale item nobody has won yet, win it (memcached's `mg`
+    /// does, its `get` does not).
+    pub claim_stale: bool,
     /// Leave the item's place in the eviction order, its fetched bit and its
     /// access time as they are.
     pub quiet: bool,
@@ -195,9 +198,9 @@ pub enum StoreMode {
 ///
 /// Outcomes: [`Outcome::Stored`], [`Outcome::NotStored`], [`Outcome::Exists`]
 /// (cas mismatch), [`Outcome::Missing`] (`compare_cas` on an absent key),
-/// [`Outcome::TooLarge`], [`Outcome::OutOfMemory`]. On the last two the present
-/// item, if any, is removed: a cache must not serve a value that its owner
-/// meant to overwrite.
+/// [`Outcome::TooLarge`], [`Outcome::OutOfMemory`]. When a
+/// [`StoreMode::Set`] fails so, the present item is removed: a cache must not
+/// serve a value that its owner meant to overwrite. The other modes leave it.
 #[derive(Clone, Copy, Debug)]
 pub struct Store<'a> {
     /// Under which condition to write.

@@ -1,1 +1,35 @@
-//! Placeholder while the workspace is laid out.
+//! Sans-I/O codecs for cache protocols.
+//!
+//! A codec turns bytes into [`corewise_ops`] operations and outcomes back into
+//! bytes. It owns no socket, no buffer and no clock, allocates nothing once its
+//! caller's buffers have grown to size, and can be driven by a test, a fuzzer
+//! or an event loop alike.
+//!
+//! | module | protocol |
+//! |---|---|
+//! | [`memcached`] | memcached's text protocol, classic and meta commands |
+//!
+//! ```
+//! use bumpalo::Bump;
+//! use corewise_ops::{Absence, Now, Outcome};
+//! use corewise_wire::memcached::{Codec, Limits, Step};
+//!
+//! let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+//! let (limits, scratch) = (Limits::default(), Bump::new());
+//! let mut codec = Codec::new(false);
+//!
+//! let Step::Op { consumed, key, form, .. } =
+//!     codec.next(b"get hello\r\n", &limits, now, &scratch)
+//! else {
+//!     panic!("a complete get is an operation")
+//! };
+//! assert_eq!((consumed, key), (11, &b"hello"[..]));
+//!
+//! let mut out = Vec::new();
+//! form.encode(&Outcome::Missing(Absence::Unknown), now, &mut out);
+//! assert_eq!(out, b"END\r\n");
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod memcached;

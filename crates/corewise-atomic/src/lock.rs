@@ -1,0 +1,80 @@
+//! A mutex without poison.
+
+#[cfg(corewise_loom)]
+use loom::sync as imp;
+#[cfg(corewise_shuttle)]
+use shuttle::sync as imp;
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+use std::sync as imp;
+use std::sync::{PoisonError, TryLockError};
+
+/// The lock is held until this is dropped.
+pub type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
+
+/// Mutual exclusion.
+///
+/// 1. *Order.* Everything before an unlock happens before everything after the next lock.
+/// 2. *No poison.* A panic while the lock is held releases it, and the next owner sees the value
+///    as the panic left it: whoever calls foreign code under a lock keeps the value whole.
+/// 3. *Progress.* Blocking, not fair.
+///
+/// ```
+/// # corewise_atomic::model(|| {
+/// let total = corewise_atomic::lock::Mutex::new(0);
+/// *total.lock() += 2;
+/// assert_eq!(total.into_inner(), 2);
+/// # });
+/// ```
+pub struct Mutex<T>(imp::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex. Not `const`: the checkers' mutexes cannot be.
+    #[inline]
+    pub fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the lock if nobody holds it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The value, with no locking: the exclusive borrow is the lock.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value, once the mutex is not shared any more.
+    #[inline]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> std::fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mutex(..)")
+    }
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = assert!(size_of::<Mutex<u64>>() == size_of::<std::sync::Mutex<u64>>());

@@ -1,0 +1,37 @@
+//! One entry for all checkers.
+
+/// Checks `body` in every way this build can, so that a test is written once.
+///
+/// - normal build: calls it once;
+/// - loom: every schedule and every weak-memory outcome (bound it with `LOOM_MAX_PREEMPTIONS`);
+/// - shuttle: as many random schedules as `COREWISE_SHUTTLE_ITERATIONS` says, 2,000 if unset.
+///
+/// `body` makes all its shared state itself; a checker calls it many times.
+///
+/// # Panics
+///
+/// When `body` does in any schedule, or when a checker finds a race, a leak or a deadlock.
+pub fn model(body: impl Fn() + Send + Sync + 'static) {
+    #[cfg(corewise_loom)]
+    loom::model(with_reset_clock(body));
+    #[cfg(corewise_shuttle)]
+    shuttle::check_random(with_reset_clock(body), shuttle_iterations());
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    body();
+}
+
+#[cfg(any(corewise_loom, corewise_shuttle))]
+fn with_reset_clock(body: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        crate::time::reset_model_clock();
+        body();
+    }
+}
+
+#[cfg(corewise_shuttle)]
+fn shuttle_iterations() -> usize {
+    std::env::var("COREWISE_SHUTTLE_ITERATIONS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2_000)
+}

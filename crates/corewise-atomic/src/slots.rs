@@ -1,0 +1,125 @@
+//! Arrays of façade values.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
+
+/// A boxed array of fixed length, made value by value: the way to have many atomics without
+/// casting memory into them. It dereferences to a slice.
+///
+/// ```
+/// use corewise_atomic::{Slots, sync::atomic::{AtomicU64, Ordering}};
+/// # corewise_atomic::model(|| {
+/// let counts = Slots::from_fn(4, |i| AtomicU64::new(i as u64));
+/// counts[3].store(9, Ordering::Relaxed);
+/// assert_eq!(counts.iter().map(|c| c.load(Ordering::Relaxed)).sum::<u64>(), 12);
+/// # });
+/// ```
+pub struct Slots<T>(Box<[T]>);
+
+impl<T> Slots<T> {
+    /// `len` slots; slot `i` holds `make(i)`.
+    ///
+    /// # Panics
+    ///
+    /// Aborts when there is no memory, as `Vec` does.
+    pub fn from_fn(len: usize, make: impl FnMut(usize) -> T) -> Self {
+        Self((0..len).map(make).collect())
+    }
+
+    /// `len` slots of the default value.
+    pub fn new_default(len: usize) -> Self
+    where
+        T: Default,
+    {
+        Self::from_fn(len, |_| T::default())
+    }
+
+    /// `len` slots of zero, false or null.
+    ///
+    /// In the normal build a large array costs no memory until it is used: its pages come zeroed
+    /// from the kernel.
+    pub fn zeroed(len: usize) -> Self
+    where
+        T: ZeroInit,
+    {
+        Self(T::zeroed_box(len, sealed::Token))
+    }
+}
+
+impl<T> Deref for Slots<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Slots<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T> FromIterator<T> for Slots<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Slots<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+mod sealed {
+    /// Only this crate can name it, so only this crate can call or implement `zeroed_box`.
+    #[derive(Debug)]
+    pub struct Token;
+}
+
+/// The atomics for which all zero bits mean zero, false or null in the normal build. Sealed.
+pub trait ZeroInit: Sized {
+    #[doc(hidden)]
+    fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]>;
+}
+
+macro_rules! zero_init {
+    ($($type:ty: $zero:expr $(, <$param:ident>)?;)*) => {$(
+        impl $(<$param>)? ZeroInit for $type {
+            #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+            fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]> {
+                // SAFETY: in this build the type is std's, which has the layout of the integer,
+                // boolean or pointer it holds, and all zero bits are a value of that.
+                unsafe { Box::new_zeroed_slice(len).assume_init() }
+            }
+
+            #[cfg(any(corewise_loom, corewise_shuttle))]
+            fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]> {
+                (0..len).map(|_| <$type>::new($zero)).collect()
+            }
+        }
+    )*};
+}
+
+zero_init! {
+    AtomicBool: false;
+    AtomicU8: 0;
+    AtomicU16: 0;
+    AtomicU32: 0;
+    AtomicU64: 0;
+    AtomicUsize: 0;
+    AtomicPtr<T>: std::ptr::null_mut(), <T>;
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = {
+    assert!(size_of::<AtomicU8>() == 1 && size_of::<AtomicBool>() == 1);
+    assert!(size_of::<AtomicU16>() == 2 && size_of::<AtomicU32>() == 4);
+    assert!(size_of::<AtomicU64>() == 8 && size_of::<AtomicUsize>() == size_of::<usize>());
+    assert!(size_of::<AtomicPtr<u8>>() == size_of::<usize>());
+};

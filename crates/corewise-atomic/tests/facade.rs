@@ -1,0 +1,101 @@
+//! What the façade does in the normal build.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::time::Duration;
+
+use corewise_atomic::alloc::{self, Layout, Node};
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use corewise_atomic::{CachePadded, Slots, barrier, thread, time};
+
+#[test]
+fn a_panic_under_the_lock_poisons_nothing() {
+    let total = Arc::new(Mutex::new(1));
+    let copy = total.clone();
+    let panicked = thread::spawn(move || {
+        let _guard = copy.lock();
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    assert_eq!(*total.lock(), 1);
+    assert_eq!(total.try_lock().map(|guard| *guard), Some(1));
+}
+
+#[test]
+fn a_held_lock_cannot_be_tried() {
+    let lock = Mutex::new(());
+    let guard = lock.lock();
+    assert!(lock.try_lock().is_none());
+    drop(guard);
+    assert!(lock.try_lock().is_some());
+}
+
+#[test]
+fn zeroed_slots_are_zero_and_writable() {
+    let numbers = Slots::<AtomicU64>::zeroed(10_000);
+    assert!(numbers.iter().all(|number| number.load(Relaxed) == 0));
+    numbers[9_999].store(3, Relaxed);
+    assert_eq!(numbers[9_999].load(Relaxed), 3);
+    assert!(Slots::<AtomicPtr<u8>>::zeroed(2)[1].load(Relaxed).is_null());
+    assert!(Slots::<AtomicU64>::zeroed(0).is_empty());
+}
+
+#[test]
+fn memory_is_given_zeroed_and_taken_back() {
+    let layout = Layout::from_size_align(256, 64).unwrap();
+    let memory = alloc::alloc_zeroed(layout, Node::Local).unwrap();
+    assert_eq!(memory.as_ptr() as usize % 64, 0);
+    // SAFETY: 256 zeroed bytes, ours alone.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 256) };
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    // SAFETY: 1: from `alloc_zeroed` with this layout; 2: `bytes` is not used again.
+    unsafe { alloc::dealloc(memory, layout) };
+    let nothing = Layout::from_size_align(0, 1).unwrap();
+    assert!(alloc::alloc(nothing, Node::Number(1)).is_none());
+}
+
+#[test]
+fn padded_values_share_no_line() {
+    assert!(align_of::<CachePadded<u8>>() >= 64);
+    assert_eq!(
+        size_of::<CachePadded<[u8; 129]>>() % align_of::<CachePadded<u8>>(),
+        0
+    );
+    let mut padded = CachePadded::new(1);
+    *padded += 1;
+    assert_eq!(padded.into_inner(), 2);
+}
+
+#[test]
+fn the_clock_goes_forward() {
+    let before = time::now_ns();
+    thread::sleep(Duration::from_millis(2));
+    assert!(time::now_ns() - before >= 2_000_000);
+}
+
+#[test]
+fn threads_carry_their_names() {
+    let name = || thread::current().name().map(str::to_owned);
+    let handle = thread::spawn_named("worker 3", name).unwrap();
+    assert_eq!(handle.join().unwrap().as_deref(), Some("worker 3"));
+}
+
+/// Guarantee 1 of `barrier`, on the machine itself.
+#[test]
+fn light_and_heavy_forbid_both_missing_the_other_on_this_machine() {
+    barrier::prepare();
+    for _ in 0..500 {
+        let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        let reader = shared.clone();
+        let handle = thread::spawn(move || {
+            reader.0.store(1, Relaxed);
+            barrier::light();
+            reader.1.load(Relaxed)
+        });
+        shared.1.store(1, Relaxed);
+        barrier::heavy();
+        let seen_by_writer = shared.0.load(Relaxed);
+        assert!(handle.join().unwrap() == 1 || seen_by_writer == 1);
+    }
+}

@@ -1,0 +1,92 @@
+//! Where time comes from.
+//!
+//! An event loop reads the clock once per turn and hands the reading to
+//! everything it executes ([`corewise_ops::Now`]), so one batch sees one time
+//! and tests can move time by hand.
+
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use corewise_ops::Now;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Milliseconds that every time line starts at. Well above
+/// [`corewise_ops::Deadline::PAST`], so that nothing alive is older than the
+/// clock.
+pub const ORIGIN_MS: u64 = 2_000;
+
+/// A source of [`Now`].
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant. Monotonic in [`Now::ms`].
+    fn now(&self) -> Now;
+}
+
+/// The machine's clocks: monotonic time since this value was made, and the wall
+/// clock as it stood then, advanced by the same amount.
+///
+/// Stepping the wall clock later does not move deadlines; absolute expiry times
+/// are understood against the wall clock at start plus time elapsed.
+#[derive(Debug)]
+pub struct SystemClock {
+    started: Instant,
+    unix_ms_at_start: u64,
+}
+
+impl SystemClock {
+    /// A clock whose time line starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), unix_ms_at_start: unix.as_millis() as u64 }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Now {
+        let elapsed = self.started.elapsed().as_millis() as u64;
+        Now { ms: ORIGIN_MS + elapsed, unix_s: (self.unix_ms_at_start + elapsed) / 1000 }
+    }
+}
+
+/// A clock that stands still until it is told otherwise.
+///
+/// ```
+/// use corewise_cache::{Clock, ManualClock};
+/// let clock = ManualClock::new(1_700_000_000);
+/// let before = clock.now();
+/// clock.advance_ms(1_500);
+/// assert_eq!(clock.now().ms, before.ms + 1_500);
+/// assert_eq!(clock.now().unix_s, 1_700_000_001);
+/// ```
+#[derive(Debug)]
+pub struct ManualClock {
+    elapsed_ms: AtomicU64,
+    unix_s_at_start: u64,
+}
+
+impl ManualClock {
+    /// A clock whose wall time stands at `unix_s`.
+    #[must_use]
+    pub fn new(unix_s: u64) -> Self {
+        Self { elapsed_ms: AtomicU64::new(0), unix_s_at_start: unix_s }
+    }
+
+    /// Moves both time lines forward.
+    pub fn advance_ms(&self, ms: u64) {
+        // Relaxed: a test's own synchronisation orders it; the value guards nothing.
+        self.elapsed_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Now {
+        // Relaxed: see `advance_ms`.
+        let elapsed = self.elapsed_ms.load(Ordering::Relaxed);
+        Now { ms: ORIGIN_MS + elapsed, unix_s: self.unix_s_at_start + elapsed / 1000 }
+    }
+}

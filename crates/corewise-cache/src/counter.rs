@@ -1,0 +1,77 @@
+//! Counters: decimal ASCII, as memcached has them.
+
+/// The longest decimal `u64`.
+const MAX_DIGITS: usize = 20;
+
+/// The number a value stands for: decimal digits, with blanks allowed behind
+/// them (what a shrunken counter leaves), at most 20 digits and below 2^64.
+#[must_use]
+pub fn parse(value: &[u8]) -> Option<u64> {
+    let digits = value.trim_ascii_end();
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, &c| {
+        let digit = c.is_ascii_digit().then(|| u64::from(c - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Adds, wrapping at 2^64, or subtracts, stopping at zero.
+#[must_use]
+pub fn apply(value: u64, delta: u64, decrement: bool) -> u64 {
+    if decrement { value.saturating_sub(delta) } else { value.wrapping_add(delta) }
+}
+
+/// Room for a counter's text.
+pub struct Text {
+    bytes: [u8; MAX_DIGITS],
+    len: usize,
+}
+
+impl Text {
+    /// `value` in decimal, padded with blanks to `former_len` if it has become
+    /// shorter (and `former_len` is no longer than a counter can be).
+    #[must_use]
+    pub fn new(value: u64, former_len: usize) -> Self {
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(value).as_bytes();
+        let mut bytes = [b' '; MAX_DIGITS];
+        bytes[..digits.len()].copy_from_slice(digits);
+        Self { bytes, len: digits.len().max(former_len.min(MAX_DIGITS)) }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_decimal_numbers_below_two_to_the_64_are_counters() {
+        assert_eq!(parse(b"0"), Some(0));
+        assert_eq!(parse(b"9  "), Some(9));
+        assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
+        for bad in [&b""[..], b"   ", b" 1", b"-1", b"1x", b"18446744073709551616", b"0x10"] {
+            assert_eq!(parse(bad), None, "{:?}", bad.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn adding_wraps_and_subtracting_stops_at_zero() {
+        assert_eq!(apply(u64::MAX, 1, false), 0);
+        assert_eq!(apply(3, 5, true), 0);
+    }
+
+    #[test]
+    fn a_shrunken_counter_keeps_its_length() {
+        assert_eq!(Text::new(9, 2).as_bytes(), b"9 ");
+        assert_eq!(Text::new(10, 1).as_bytes(), b"10");
+        assert_eq!(Text::new(u64::MAX, 1_000).as_bytes().len(), 20);
+    }
+}

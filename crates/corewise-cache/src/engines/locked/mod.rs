@@ -1,0 +1,396 @@
+//! The engine `locked`: a lock, a hash table and an LRU list per shard.
+//!
+//! The baseline of every later figure, and as strong as this design can be
+//! made: the hash is computed once, values are copied outside the lock, memory
+//! is freed outside the lock, a batch's cache misses overlap.
+//!
+//! ```text
+//!   hash of the key ─┬─ bits 40.. ──▶ shard ┌─────────────────────────────────┐
+//!                    │                      │ hint: where the table lies       │ read without
+//!                    │                      ├─────────────────────────────────┤ the lock, only
+//!                    │                      │ Mutex                            │ to prefetch
+//!                    └─ hashbrown ─────────▶│   table: HashTable<item pointer> │
+//!                                           │   lru:   most recent … least     │
+//!                                           │   dead:  flushed, not yet freed  │
+//!                                           │   bytes, cas counter, statistics │
+//!                                           └─────────────────────────────────┘
+//! ```
+//!
+//! # A batch
+//!
+//! Operations are taken in windows of [`WINDOW`]. For each window: hash every
+//! key and prefetch its table group; then look each item up under its lock,
+//! only to prefetch it; then execute each operation under its lock, in order.
+//! The three passes turn a chain of dependent cache misses per operation into
+//! three rounds of misses that overlap across operations.
+//!
+//! # Guarantees
+//!
+//! 1. Operations on one key are atomic and totally ordered (its shard's lock).
+//! 2. A thread holds at most one lock at a time and calls nothing but the sink
+//!    while holding it, so there is no deadlock.
+//! 3. Eviction order is LRU per shard, exact to an eighth of the age at which
+//!    items are evicted (see [`shard`]); the budget is split evenly over
+//!    shards.
+//! 4. Memory charged is what the allocator gave for items plus what the tables
+//!    take. It is at most the budget, except that a table that has to grow
+//!    takes its memory first and evicts for it at the next store.
+//! 5. A critical section executes one operation. It evicts as many items as
+//!    that operation's item needs room for, which only a large item makes many.
+//! 6. Progress: blocking. A thread preempted inside a shard delays the others
+//!    of that shard.
+
+mod exec;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use crate::alloc::{GlobalHeap, ItemAllocator};
+use crate::engine::{ClassStats, Engine, EngineStats, SampledItem, Session};
+use crate::item;
+use corewise_atomic::CachePadded;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use corewise_ops::{Deadline, Flow, Now, Op, ReplySink};
+use exec::Exec;
+use shard::{Ptr, Shard, TableHint};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// Operations whose cache misses are overlapped with one another.
+pub const WINDOW: usize = 32;
+
+/// Flushed items freed by one [`Session::maintain`].
+const MAINTENANCE_STEP: usize = 256;
+
+/// The most shards an engine may have.
+pub const MAX_SHARDS: usize = 1 << 12;
+
+/// What to do when the budget is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// Remove the least recently used items.
+    #[default]
+    Lru,
+    /// Refuse new items (memcached's `-M`).
+    Refuse,
+}
+
+/// How to build the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The memory budget in bytes.
+    pub memory: u64,
+    /// The largest item in bytes, header, key and value together.
+    pub max_item_bytes: usize,
+    /// What to do at the budget.
+    pub eviction: Eviction,
+    /// Threads that will use the engine: there are sixteen shards for each,
+    /// fewer if a shard's budget would not hold sixteen of the largest items.
+    pub threads: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { memory: 1 << 30, max_item_bytes: 1 << 20, eviction: Eviction::Lru, threads: 4 }
+    }
+}
+
+impl Config {
+    fn shards(&self) -> usize {
+        let for_threads = self.threads.clamp(1, MAX_SHARDS / 16) * 16;
+        let for_items = (self.memory / 16 / self.max_item_bytes.max(1) as u64).max(1);
+        let most = usize::try_from(for_items).unwrap_or(MAX_SHARDS).min(for_threads.next_power_of_two());
+        1 << most.ilog2()
+    }
+}
+
+/// A shard and what may be read of it without its lock.
+struct Slot {
+    hint: TableHint,
+    shard: Mutex<Shard>,
+}
+
+/// The engine. See the [module](self).
+pub struct Locked<A: ItemAllocator = GlobalHeap> {
+    slots: Box<[CachePadded<Slot>]>,
+    hasher: foldhash::fast::RandomState,
+    allocator: A,
+    max_item_bytes: usize,
+    eviction: Eviction,
+    memory: AtomicU64,
+    /// When the next delayed flush comes, `u64::MAX` for never.
+    flush_at_ms: AtomicU64,
+    /// Completed flushes. A session whose count lags has items to free.
+    flushes: AtomicUsize,
+}
+
+impl Locked {
+    /// An engine whose items live in the global heap.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self::with_allocator(config, GlobalHeap)
+    }
+}
+
+impl<A: ItemAllocator> Locked<A> {
+    /// An engine whose items come from `allocator`.
+    #[must_use]
+    pub fn with_allocator(config: Config, allocator: A) -> Self {
+        let count = config.shards();
+        let slots = (0..count)
+            .map(|index| {
+                let shard = Shard::new(index as u64, count as u64);
+                CachePadded::new(Slot { hint: TableHint::new(), shard: Mutex::new(shard) })
+            })
+            .collect();
+        Self {
+            slots,
+            hasher: foldhash::fast::RandomState::default(),
+            allocator,
+            max_item_bytes: config.max_item_bytes,
+            eviction: config.eviction,
+            memory: AtomicU64::new(config.memory),
+            flush_at_ms: AtomicU64::new(u64::MAX),
+            flushes: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    #[inline]
+    fn slot(&self, hash: u64) -> &Slot {
+        // Neither the low bits (hashbrown's bucket) nor the top seven (its tag).
+        let index = (hash >> 40) as usize & (self.slots.len() - 1);
+        &self.slots[index]
+    }
+
+    fn budget_per_shard(&self) -> usize {
+        // Relaxed: a setting; any recent value will do.
+        let memory = self.memory.load(Ordering::Relaxed);
+        usize::try_from(memory / self.slots.len() as u64).unwrap_or(usize::MAX)
+    }
+
+    /// Performs a delayed flush whose time has come. Called once per batch.
+    #[inline]
+    fn flush_if_due(&self, now: Now) {
+        // Relaxed: only whether to look closer; the exchange below decides.
+        let at = self.flush_at_ms.load(Ordering::Relaxed);
+        if at <= now.ms {
+            self.flush_once(at);
+        }
+    }
+
+    #[cold]
+    fn flush_once(&self, at: u64) {
+        // Relaxed: elects who flushes; what is flushed is ordered by the locks.
+        let elected = self.flush_at_ms.compare_exchange(
+            at,
+            u64::MAX,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if elected.is_ok() {
+            self.flush_now();
+        }
+    }
+
+    fn flush_now(&self) {
+        for slot in &self.slots {
+            let table = slot.shard.lock().flush(&slot.hint);
+            drop(table); // outside the lock: it may be large
+        }
+        // Release: pairs with the Acquire in `maintain`, so a session that sees
+        // the count finds the items.
+        self.flushes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Frees items that nothing can reach any more.
+    fn free(&self, garbage: &mut Vec<Ptr>) {
+        for node in garbage.drain(..) {
+            // SAFETY: garbage holds items made by `create` with this allocator
+            // and unlinked from table and lists under their shard's lock; views
+            // of them ended with the sink's call inside that lock.
+            unsafe { item::destroy(&self.allocator, node) }
+        }
+    }
+
+    /// Frees up to [`MAINTENANCE_STEP`] flushed items, going round the shards
+    /// from `*from`. Returns whether any were found.
+    fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr>) -> bool {
+        for _ in 0..self.slots.len() {
+            let slot = &self.slots[*from % self.slots.len()];
+            if slot.shard.lock().reap(MAINTENANCE_STEP - garbage.len(), garbage) == 0 {
+                *from = from.wrapping_add(1);
+            } else if garbage.len() == MAINTENANCE_STEP {
+                break;
+            }
+        }
+        let found = !garbage.is_empty();
+        self.free(garbage);
+        found
+    }
+
+    fn for_each_shard(&self, mut f: impl FnMut(&mut Shard)) {
+        for slot in &self.slots {
+            f(&mut slot.shard.lock());
+        }
+    }
+}
+
+impl<A: ItemAllocator> Drop for Locked<A> {
+    fn drop(&mut self) {
+        let mut garbage = Vec::new();
+        for slot in &self.slots {
+            let mut shard = slot.shard.lock();
+            drop(shard.flush(&slot.hint));
+            shard.reap(usize::MAX, &mut garbage);
+        }
+        self.free(&mut garbage);
+    }
+}
+
+impl<A: ItemAllocator> Engine for Locked<A> {
+    type Session = LockedSession<A>;
+
+    fn name(&self) -> &'static str {
+        "locked"
+    }
+
+    fn session(self: &Arc<Self>) -> LockedSession<A> {
+        LockedSession {
+            engine: Arc::clone(self),
+            hashes: Vec::with_capacity(WINDOW),
+            garbage: Vec::new(),
+            reap_from: 0,
+            flushes_reaped: 0,
+        }
+    }
+
+    fn flush_all(&self, at: Deadline, now: Now) {
+        if at.is_past(now) {
+            self.flush_now();
+        } else {
+            let at_ms = if at == Deadline::NEVER { u64::MAX } else { at.to_bits() };
+            // Relaxed: see `flush_once`.
+            self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+        }
+    }
+
+    fn memory_limit(&self) -> u64 {
+        // Relaxed: a setting.
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    fn set_memory_limit(&self, bytes: u64) {
+        // Relaxed: a setting.
+        self.memory.store(bytes, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> EngineStats {
+        let mut sum = EngineStats { shards: self.slots.len() as u64, ..EngineStats::default() };
+        self.for_each_shard(|shard| shard.add_stats(&mut sum));
+        sum
+    }
+
+    fn size_classes(&self) -> Vec<ClassStats> {
+        let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
+        self.for_each_shard(|shard| shard.add_classes(&mut classes));
+        classes.retain(|class| class.items != 0 || class.evictions != 0);
+        classes
+    }
+
+    fn reset_stats(&self) {
+        self.for_each_shard(Shard::reset_stats);
+    }
+
+    fn sample(&self, size_class: u32, limit: usize) -> Vec<SampledItem> {
+        let mut found = Vec::new();
+        self.for_each_shard(|shard| shard.sample(size_class, limit, &mut found));
+        found
+    }
+}
+
+/// One thread's handle to a [`Locked`] engine.
+pub struct LockedSession<A: ItemAllocator = GlobalHeap> {
+    engine: Arc<Locked<A>>,
+    /// Scratch: the hashes of the current window.
+    hashes: Vec<u64>,
+    /// Scratch: unlinked items, freed once the lock is released. Empty between
+    /// operations.
+    garbage: Vec<Ptr>,
+    /// The shard that maintenance looks at next.
+    reap_from: usize,
+    /// The count of flushes whose items are known to be freed.
+    flushes_reaped: usize,
+}
+
+// SAFETY: `garbage` is empty whenever the session is not inside one of its own
+// methods, so moving it to another thread moves no item pointer.
+unsafe impl<A: ItemAllocator> Send for LockedSession<A> {}
+
+impl<A: ItemAllocator> LockedSession<A> {
+    /// Passes one and two over a window: hash, prefetch the tables, prefetch
+    /// the items.
+    fn prepare(&mut self, window: &[Op<'_>]) {
+        let engine = &*self.engine;
+        self.hashes.clear();
+        self.hashes.extend(window.iter().map(|op| engine.hash(op.key)));
+        if window.len() < 2 {
+            return; // nothing to overlap with
+        }
+        for &hash in &self.hashes {
+            engine.slot(hash).hint.prefetch(hash);
+        }
+        for &hash in &self.hashes {
+            engine.slot(hash).shard.lock().prefetch_item(hash);
+        }
+    }
+
+    /// Pass three for one operation.
+    fn execute<S: ReplySink>(&mut self, hash: u64, now: Now, op: &Op<'_>, sink: &mut S) -> Flow {
+        let flow = Exec::new(&self.engine, hash, now, &mut self.garbage).run(op, sink);
+        if !self.garbage.is_empty() {
+            self.engine.free(&mut self.garbage);
+        }
+        flow
+    }
+}
+
+impl<A: ItemAllocator> Session for LockedSession<A> {
+    fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
+        self.engine.flush_if_due(now);
+        let mut done = 0;
+        for window in ops.chunks(WINDOW) {
+            self.prepare(window);
+            for (index, op) in window.iter().enumerate() {
+                let hash = self.hashes[index];
+                done += 1;
+                if self.execute(hash, now, op, sink) == Flow::Pause {
+                    return done;
+                }
+            }
+        }
+        done
+    }
+
+    fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {
+        0 // everything completes in `submit`
+    }
+
+    fn maintain(&mut self, now: Now) -> bool {
+        self.engine.flush_if_due(now);
+        // Acquire: pairs with the Release in `flush_now`.
+        let flushes = self.engine.flushes.load(Ordering::Acquire);
+        if self.flushes_reaped == flushes {
+            return false;
+        }
+        if !self.engine.reap(&mut self.reap_from, &mut self.garbage) {
+            self.flushes_reaped = flushes; // a whole round found nothing
+        }
+        self.flushes_reaped != flushes
+    }
+}

@@ -1,0 +1,601 @@
+//! One shard: table, eviction order, accounting. All of it behind one lock.
+//!
+//! # Eviction order
+//!
+//! The list runs from the most to the least recently used item. Moving an item
+//! to the front on every hit would write to three cold cache lines per read,
+//! so a hit moves it only if it has not been moved for
+//! [`Shard::refresh_after_s`]: a minute, or an eighth of the idle time at which
+//! items are being evicted if that is less. Where eviction is urgent (items
+//! leave within seconds) every hit moves its item and the order is exact; in
+//! general a position is wrong by at most an eighth of the time an item spends
+//! in the list.
+
+use crate::engine::{ClassStats, EngineStats, SampledItem};
+use crate::item::{Item, Node, state};
+use crate::size_class;
+use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
+use corewise_ops::{Absence, Now};
+use hashbrown::HashTable;
+use std::ptr::{NonNull, addr_of_mut};
+
+/// What the engine keeps in front of an item's header.
+#[derive(Default)]
+pub(super) struct Links {
+    /// Towards the most recently used.
+    newer: Option<Ptr>,
+    /// Towards the least recently used.
+    older: Option<Ptr>,
+    /// When it was last moved to the front, in seconds.
+    moved_s: u32,
+    /// What the allocator gave, in bytes.
+    pub(super) footprint: u32,
+}
+
+/// An item of this engine.
+pub(super) type Ptr = NonNull<Node<Links>>;
+
+/// The longest a hit leaves an item where it is in the eviction order.
+const REFRESH_AT_MOST_S: u32 = 60;
+
+/// The item behind a pointer of this shard.
+///
+/// Every pointer in a shard's table or lists is alive until it is unlinked
+/// under the shard's lock and handed out as garbage; the lifetime chosen by the
+/// caller must end before the lock is released.
+#[inline]
+pub(super) fn item<'a>(node: Ptr) -> Item<'a, Links> {
+    // SAFETY: see above; upheld by every caller in this module and in `exec`,
+    // which hold the lock (or have not published the item yet).
+    unsafe { Item::from_raw(node) }
+}
+
+/// The links of an item of this shard.
+#[inline]
+fn links<'a>(node: Ptr) -> &'a mut Links {
+    // SAFETY: the node is alive (see `item`). Links are reached only under the
+    // shard's lock and only through this function, whose results are never held
+    // across another call of it for the same node.
+    unsafe { &mut *addr_of_mut!((*node.as_ptr()).links) }
+}
+
+/// What the allocator gave for an item.
+#[inline]
+pub(super) fn footprint(node: Ptr) -> usize {
+    links(node).footprint as usize
+}
+
+/// A doubly linked list through [`Links`].
+#[derive(Default)]
+struct List {
+    newest: Option<Ptr>,
+    oldest: Option<Ptr>,
+    len: usize,
+}
+
+impl List {
+    fn push_newest(&mut self, node: Ptr) {
+        links(node).newer = None;
+        links(node).older = self.newest;
+        match self.newest {
+            Some(next) => links(next).newer = Some(node),
+            None => self.oldest = Some(node),
+        }
+        self.newest = Some(node);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, node: Ptr) {
+        let (newer, older) = (links(node).newer, links(node).older);
+        match newer {
+            Some(newer) => links(newer).older = older,
+            None => self.newest = older,
+        }
+        match older {
+            Some(older) => links(older).newer = newer,
+            None => self.oldest = newer,
+        }
+        self.len -= 1;
+    }
+
+    /// Puts `other` behind this list's oldest, leaving it empty. Constant time.
+    fn append(&mut self, other: &mut Self) {
+        let other = std::mem::take(other);
+        let Some(other_newest) = other.newest else { return };
+        links(other_newest).newer = self.oldest;
+        match self.oldest {
+            Some(oldest) => links(oldest).older = Some(other_newest),
+            None => self.newest = Some(other_newest),
+        }
+        self.oldest = other.oldest;
+        self.len += other.len;
+    }
+}
+
+/// Where a shard's table lies, for prefetching without its lock.
+///
+/// The two words may be torn or out of date: they are used for prefetch
+/// instructions only, which never fault, so the worst a wrong one costs is a
+/// useless cache line. The arithmetic follows hashbrown's layout (control bytes
+/// from `control` up, elements from `control` down); should that change,
+/// prefetches miss and nothing else happens. A test compares it with where
+/// hashbrown really puts an element.
+pub(super) struct TableHint {
+    control: AtomicUsize,
+    mask: AtomicUsize,
+}
+
+impl TableHint {
+    pub(super) fn new() -> Self {
+        Self { control: AtomicUsize::new(0), mask: AtomicUsize::new(0) }
+    }
+
+    /// Takes the table's place from an element known to lie in `bucket`.
+    fn set(&self, element: *const Ptr, bucket: usize, buckets: usize) {
+        // Relaxed: see the type; no data is reached through these words.
+        self.control.store(element as usize + (bucket + 1) * size_of::<Ptr>(), Ordering::Relaxed);
+        self.mask.store(buckets - 1, Ordering::Relaxed);
+    }
+
+    fn clear(&self) {
+        // Relaxed: see the type.
+        self.mask.store(0, Ordering::Relaxed);
+    }
+
+    fn buckets(&self) -> usize {
+        // Relaxed: see the type.
+        self.mask.load(Ordering::Relaxed) + 1
+    }
+
+    /// The address of the first element that a probe for `hash` looks at.
+    fn element(&self, hash: u64) -> (usize, usize) {
+        // Relaxed: see the type.
+        let control = self.control.load(Ordering::Relaxed);
+        let bucket = hash as usize & self.mask.load(Ordering::Relaxed);
+        (control.wrapping_add(bucket), control.wrapping_sub((bucket + 1) * size_of::<Ptr>()))
+    }
+
+    /// Fetches the control group and the elements a probe for `hash` starts at.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        let (control, element) = self.element(hash);
+        prefetch(control);
+        prefetch(element);
+        prefetch(element.wrapping_sub(64));
+    }
+}
+
+/// Asks for the cache line at `address`; any address is allowed.
+#[inline]
+fn prefetch(address: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint; it neither faults nor changes memory,
+    // whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above, for PRFM.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}
+
+/// Event counters of one shard.
+#[derive(Clone, Copy, Default)]
+struct Events {
+    total_items: u64,
+    evictions: u64,
+    evicted_unfetched: u64,
+    reclaimed: u64,
+    expired_unfetched: u64,
+    out_of_memory: u64,
+}
+
+/// Gauges and counters of one size class.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    items: u64,
+    bytes: u64,
+    evictions: u64,
+}
+
+/// One shard.
+pub(super) struct Shard {
+    table: HashTable<Ptr>,
+    lru: List,
+    /// Flushed items: out of the table, not yet freed.
+    dead: List,
+    dead_bytes: usize,
+    /// Footprints of everything in `lru` and `dead`.
+    item_bytes: usize,
+    /// The last cas value given out; this shard's are congruent to its index
+    /// modulo the number of shards, so all are distinct.
+    cas: u64,
+    cas_step: u64,
+    /// How long the item evicted last had been idle.
+    evicted_idle_s: u32,
+    /// How long a hit leaves an item where it is; see the module.
+    refresh_after_s: u32,
+    events: Events,
+    classes: Box<[Class]>,
+}
+
+// SAFETY: the pointers in a shard lead only to items owned by that shard.
+unsafe impl Send for Shard {}
+
+impl Shard {
+    pub(super) fn new(index: u64, shards: u64) -> Self {
+        Self {
+            table: HashTable::new(),
+            lru: List::default(),
+            dead: List::default(),
+            dead_bytes: 0,
+            item_bytes: 0,
+            cas: index,
+            cas_step: shards,
+            evicted_idle_s: 0,
+            refresh_after_s: REFRESH_AT_MOST_S,
+            events: Events::default(),
+            classes: vec![Class::default(); size_class::COUNT].into_boxed_slice(),
+        }
+    }
+
+    // ---- reads
+
+    /// The live item of `key`. An expired one is unlinked on the way.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        now: Now,
+        garbage: &mut Vec<Ptr>,
+    ) -> Result<Ptr, Absence> {
+        let found = self.table.find(hash, |&node| item(node).key() == key);
+        let node = *found.ok_or(Absence::Unknown)?;
+        if item(node).deadline().is_past(now) {
+            self.expire(hash, node, garbage);
+            return Err(Absence::Expired);
+        }
+        Ok(node)
+    }
+
+    #[cold]
+    fn expire(&mut self, hash: u64, node: Ptr, garbage: &mut Vec<Ptr>) {
+        if item(node).state() & state::FETCHED == 0 {
+            self.events.expired_unfetched += 1;
+        }
+        self.unlink(hash, node, garbage);
+    }
+
+    /// Fetches the item (or what looks like it) that `hash` leads to.
+    #[inline]
+    pub(super) fn prefetch_item(&self, hash: u64) {
+        let _ = self.table.find(hash, |node| {
+            let address = node.as_ptr() as usize;
+            prefetch(address);
+            prefetch(address + 64);
+            true
+        });
+    }
+
+    /// Moves an item to the front of the eviction order if it is due.
+    #[inline]
+    pub(super) fn refresh(&mut self, node: Ptr, now: Now) {
+        if now.seconds().saturating_sub(links(node).moved_s) >= self.refresh_after_s {
+            self.move_to_front(node, now);
+        }
+    }
+
+    #[cold]
+    fn move_to_front(&mut self, node: Ptr, now: Now) {
+        links(node).moved_s = now.seconds();
+        if self.lru.newest != Some(node) {
+            self.lru.remove(node);
+            self.lru.push_newest(node);
+        }
+    }
+
+    // ---- writes
+
+    /// A fresh cas value, greater than any this shard gave out before.
+    pub(super) fn next_cas(&mut self) -> u64 {
+        self.cas += self.cas_step;
+        self.cas
+    }
+
+    /// Makes sure that one more item fits the table without rehashing under an
+    /// allocation that may fail. False: no memory.
+    pub(super) fn reserve_slot(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
+        self.table.try_reserve(1, |&node| hasher(item(node).key())).is_ok()
+    }
+
+    /// Links an item whose key is not in the table. A slot has been reserved.
+    pub(super) fn link(&mut self, hash: u64, node: Ptr, now: Now, hint: &TableHint) {
+        let buckets_before = hint.buckets();
+        let entry = self.table.insert_unique(hash, node, |_| {
+            unreachable!("a slot was reserved under the same lock")
+        });
+        let (element, bucket) = (std::ptr::from_ref(entry.get()), entry.bucket_index());
+        let buckets = self.table.num_buckets();
+        if buckets != buckets_before {
+            hint.set(element, bucket, buckets);
+        }
+        links(node).moved_s = now.seconds();
+        self.charge(node);
+        self.lru.push_newest(node);
+        self.events.total_items += 1;
+    }
+
+    /// Puts `new` in the place of `old`, which becomes garbage.
+    pub(super) fn replace(
+        &mut self,
+        hash: u64,
+        old: Ptr,
+        new: Ptr,
+        now: Now,
+        garbage: &mut Vec<Ptr>,
+    ) {
+        if let Some(slot) = self.table.find_mut(hash, |&node| node == old) {
+            *slot = new;
+        }
+        links(new).moved_s = now.seconds();
+        self.charge(new);
+        self.lru.remove(old);
+        self.lru.push_newest(new);
+        self.discharge(old);
+        self.events.total_items += 1;
+        garbage.push(old);
+    }
+
+    /// Takes an item out of table and list.
+    pub(super) fn unlink(&mut self, hash: u64, node: Ptr, garbage: &mut Vec<Ptr>) {
+        if let Ok(entry) = self.table.find_entry(hash, |&other| other == node) {
+            entry.remove();
+        }
+        self.lru.remove(node);
+        self.discharge(node);
+        garbage.push(node);
+    }
+
+    fn charge(&mut self, node: Ptr) {
+        let bytes = footprint(node);
+        self.item_bytes += bytes;
+        let class = self.class(bytes);
+        class.items += 1;
+        class.bytes += bytes as u64;
+    }
+
+    fn discharge(&mut self, node: Ptr) {
+        let bytes = footprint(node);
+        self.item_bytes -= bytes;
+        let class = self.class(bytes);
+        class.items -= 1;
+        class.bytes -= bytes as u64;
+    }
+
+    fn class(&mut self, footprint: usize) -> &mut Class {
+        &mut self.classes[size_class::of(footprint) as usize - 1]
+    }
+
+    // ---- memory
+
+    fn bytes(&self) -> usize {
+        self.item_bytes + self.table.allocation_size()
+    }
+
+    /// Makes room for `need` bytes within `budget`: frees flushed items first,
+    /// then evicts from the old end (expired items count as reclaimed). `keep`
+    /// is passed over, and its bytes count as free: it is about to be replaced.
+    pub(super) fn make_room(&mut self, room: &Room<'_>, garbage: &mut Vec<Ptr>) -> bool {
+        let returned = room.keep.map_or(0, footprint);
+        while self.bytes() - returned + room.need > room.budget {
+            if self.reap(1, garbage) == 1 {
+                continue;
+            }
+            let Some(victim) = self.victim(room) else {
+                self.events.out_of_memory += 1;
+                return false;
+            };
+            self.evict(victim, room, garbage);
+        }
+        true
+    }
+
+    fn victim(&self, room: &Room<'_>) -> Option<Ptr> {
+        let mut oldest = self.lru.oldest?;
+        if Some(oldest) == room.keep {
+            oldest = links(oldest).newer?;
+        }
+        (room.may_evict || item(oldest).deadline().is_past(room.now)).then_some(oldest)
+    }
+
+    fn evict(&mut self, node: Ptr, room: &Room<'_>, garbage: &mut Vec<Ptr>) {
+        let victim = item(node);
+        let unfetched = victim.state() & state::FETCHED == 0;
+        if victim.deadline().is_past(room.now) {
+            self.events.reclaimed += 1;
+            self.events.expired_unfetched += u64::from(unfetched);
+        } else {
+            self.events.evictions += 1;
+            self.events.evicted_unfetched += u64::from(unfetched);
+            self.evicted_idle_s = victim.idle_s(room.now);
+            self.refresh_after_s = (self.evicted_idle_s / 8).min(REFRESH_AT_MOST_S);
+            self.class(footprint(node)).evictions += 1;
+        }
+        let hash = (room.hasher)(victim.key());
+        self.unlink(hash, node, garbage);
+    }
+
+    /// Makes everything unreachable. The items go to the dead list; the old
+    /// table is handed out to be freed outside the lock. Constant time but for
+    /// the class counters.
+    pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr> {
+        self.dead.append(&mut self.lru);
+        self.dead_bytes = self.item_bytes;
+        for class in &mut self.classes {
+            (class.items, class.bytes) = (0, 0);
+        }
+        hint.clear();
+        std::mem::take(&mut self.table)
+    }
+
+    /// Moves up to `limit` flushed items to `garbage`; returns how many.
+    pub(super) fn reap(&mut self, limit: usize, garbage: &mut Vec<Ptr>) -> usize {
+        let mut reaped = 0;
+        while reaped < limit {
+            let Some(node) = self.dead.oldest else { break };
+            self.dead.remove(node);
+            self.item_bytes -= footprint(node);
+            self.dead_bytes -= footprint(node);
+            garbage.push(node);
+            reaped += 1;
+        }
+        reaped
+    }
+
+    // ---- statistics
+
+    pub(super) fn add_stats(&self, sum: &mut EngineStats) {
+        let e = &self.events;
+        sum.items += self.lru.len as u64;
+        sum.total_items += e.total_items;
+        sum.bytes += self.bytes() as u64;
+        sum.table_bytes += self.table.allocation_size() as u64;
+        sum.dead_bytes += self.dead_bytes as u64;
+        sum.buckets += self.table.num_buckets() as u64;
+        sum.evictions += e.evictions;
+        sum.evicted_unfetched += e.evicted_unfetched;
+        sum.reclaimed += e.reclaimed;
+        sum.expired_unfetched += e.expired_unfetched;
+        sum.out_of_memory += e.out_of_memory;
+        sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s);
+    }
+
+    pub(super) fn add_classes(&self, sums: &mut [ClassStats]) {
+        for (index, (class, sum)) in self.classes.iter().zip(sums).enumerate() {
+            sum.class = index as u32 + 1;
+            sum.max_bytes = size_class::max_bytes(sum.class);
+            sum.items += class.items;
+            sum.bytes += class.bytes;
+            sum.evictions += class.evictions;
+        }
+    }
+
+    pub(super) fn reset_stats(&mut self) {
+        self.events = Events::default();
+        for class in &mut self.classes {
+            class.evictions = 0;
+        }
+    }
+
+    /// Adds items of a class to `found`, most recently used first, until it has
+    /// `limit`; looks at no more than eight times as many items.
+    pub(super) fn sample(&self, class: u32, limit: usize, found: &mut Vec<SampledItem>) {
+        let mut next = self.lru.newest;
+        for _ in 0..limit.saturating_mul(8) {
+            let Some(node) = next.filter(|_| found.len() < limit) else { return };
+            if size_class::of(footprint(node)) == class {
+                let item = item(node);
+                found.push(SampledItem {
+                    key: item.key().to_vec(),
+                    value_len: item.value_len(),
+                    deadline: item.deadline(),
+                });
+            }
+            next = links(node).older;
+        }
+    }
+}
+
+/// What [`Shard::make_room`] is asked for.
+pub(super) struct Room<'a> {
+    /// Bytes to be charged afterwards.
+    pub(super) need: usize,
+    /// The shard's budget.
+    pub(super) budget: usize,
+    /// The item about to be replaced.
+    pub(super) keep: Option<Ptr>,
+    /// Whether live items may go.
+    pub(super) may_evict: bool,
+    /// The clock.
+    pub(super) now: Now,
+    /// The engine's hash of a key.
+    pub(super) hasher: &'a dyn Fn(&[u8]) -> u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::GlobalHeap;
+    use crate::item::{self, Contents};
+    use corewise_ops::Deadline;
+
+    const NOW: Now = Now { ms: 9_000, unix_s: 0 };
+
+    fn node(key: &[u8]) -> Ptr {
+        let contents = Contents {
+            key,
+            value: [b"v", b""],
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+            state: 0,
+        };
+        let (node, footprint) =
+            item::create(&GlobalHeap, Links::default(), &contents, NOW).unwrap();
+        links(node).footprint = footprint as u32;
+        node
+    }
+
+    fn free(garbage: &mut Vec<Ptr>) {
+        for node in garbage.drain(..) {
+            // SAFETY: unlinked by the tests and not used again.
+            unsafe { item::destroy(&GlobalHeap, node) }
+        }
+    }
+
+    #[test]
+    fn the_prefetch_hint_points_at_the_element_hashbrown_stored() {
+        let (mut shard, hint) = (Shard::new(0, 1), TableHint::new());
+        let mut exact = 0u32;
+        for i in 0u64..500 {
+            let hash = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert!(shard.reserve_slot(|key| {
+                u64::from_le_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            }));
+            shard.link(hash, node(&i.to_le_bytes()), NOW, &hint);
+            let element = shard.table.find(hash, |&n| item(n).key() == i.to_le_bytes()).unwrap();
+            let (control, first) = hint.element(hash);
+            let at = std::ptr::from_ref(element) as usize;
+            // Within the first probe group (16 buckets) unless it wrapped or moved on.
+            exact += u32::from(at <= first && first - at < 16 * size_of::<Ptr>());
+            assert!(control > at);
+        }
+        assert!(exact > 350, "only {exact} of 500 elements lie where the hint says");
+        let mut garbage = Vec::new();
+        drop(shard.flush(&hint));
+        shard.reap(usize::MAX, &mut garbage);
+        free(&mut garbage);
+    }
+
+    #[test]
+    fn flushing_twice_keeps_every_item_on_the_dead_list_until_reaped() {
+        let (mut shard, hint) = (Shard::new(0, 1), TableHint::new());
+        for round in 0u8..2 {
+            for i in 0u8..10 {
+                assert!(shard.reserve_slot(|key| u64::from(key[0])));
+                shard.link(u64::from(i), node(&[i, round]), NOW, &hint);
+            }
+            assert_eq!(shard.flush(&hint).len(), 10);
+        }
+        let mut garbage = Vec::new();
+        assert_eq!(shard.reap(15, &mut garbage), 15);
+        assert_eq!(shard.reap(usize::MAX, &mut garbage), 5);
+        assert_eq!((shard.item_bytes, shard.dead_bytes), (0, 0));
+        free(&mut garbage);
+    }
+}

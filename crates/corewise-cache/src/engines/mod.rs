@@ -1,0 +1,3 @@
+//! One module per engine.
+
+pub mod locked;

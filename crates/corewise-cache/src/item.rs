@@ -1,0 +1,451 @@
+//! The one item layout, shared by all engines and protocols.
+//!
+//! ```text
+//!  node        ┌──────────────────────────────────────────────┐
+//!  offset 0    │ links: L           the engine's own           │
+//!              ├──────────────────────────────────────────────┤  header, 24 bytes
+//!       +0     │ cas                64 bits                    │
+//!       +8     │ key length 8 │ state 8 │ expiry in ms 48      │
+//!      +16     │ kind 3 │ has client flags 1 │ value length 28 │
+//!      +20     │ last access, seconds      32                  │
+//!              ├──────────────────────────────────────────────┤
+//!      +24     │ client flags       32, only if not zero       │
+//!              │ key                1–255 bytes                │
+//!              │ value              0–(2^28−1) bytes           │
+//!              └──────────────────────────────────────────────┘
+//! ```
+//!
+//! Value, key, kind and client flags never change once an item is published:
+//! whoever wants another value publishes another item. What may change in place
+//! is what fits one atomic word: expiry and state (touch, win tokens,
+//! staleness), the cas value (with staleness), the access time.
+//!
+//! # Guarantees
+//!
+//! 1. A reader that can reach an item sees its key and value whole.
+//! 2. Expiry and state change together or not at all.
+//! 3. A hit writes the access time only if the second has changed and the
+//!    fetched bit only if it is clear (DESIGN decision 9).
+
+use crate::alloc::{ITEM_ALIGN, ItemAllocator};
+use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use corewise_ops::{Deadline, ItemFlags, ItemView, Now};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, addr_of};
+
+/// Bytes of the header, without links, client flags, key and value.
+pub const HEADER_BYTES: usize = 24;
+/// The longest value an item can hold.
+pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
+/// The longest key an item can hold.
+pub const MAX_KEY_BYTES: usize = u8::MAX as usize;
+
+const EXPIRY_MASK: u64 = (1 << 48) - 1;
+const STATE_SHIFT: u32 = 48;
+const KEY_LEN_SHIFT: u32 = 56;
+const VALUE_LEN_MASK: u32 = (1 << 28) - 1;
+const HAS_CLIENT_FLAGS: u32 = 1 << 28;
+const CLIENT_FLAGS_BYTES: usize = 4;
+
+/// State bits of an item.
+pub mod state {
+    /// It has been read since it was stored.
+    pub const FETCHED: u8 = 1;
+    /// It was marked stale.
+    pub const STALE: u8 = 2;
+    /// Somebody was told to refresh it.
+    pub const WIN_SENT: u8 = 4;
+}
+
+#[repr(C)]
+struct Header {
+    cas: AtomicU64,
+    life: AtomicU64,
+    shape: u32,
+    access_s: AtomicU32,
+}
+
+/// An item as it lies in memory, up to its header; what follows is reached by
+/// [`Item`].
+#[repr(C)]
+pub struct Node<L> {
+    /// The engine's own words: chain, eviction order, accounting.
+    pub links: L,
+    header: Header,
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
+const _: () = {
+    assert!(size_of::<Header>() == HEADER_BYTES);
+    assert!(align_of::<Header>() == ITEM_ALIGN);
+    assert!(size_of::<Node<u64>>() == HEADER_BYTES + 8);
+};
+
+/// What an item is made from.
+#[derive(Clone, Copy)]
+pub struct Contents<'a> {
+    /// At most [`MAX_KEY_BYTES`] bytes.
+    pub key: &'a [u8],
+    /// The value in two parts, laid one behind the other (append and prepend).
+    pub value: [&'a [u8]; 2],
+    /// Opaque to the cache; stored only if not zero.
+    pub client_flags: u32,
+    /// When it dies.
+    pub deadline: Deadline,
+    /// State bits to start with.
+    pub state: u8,
+}
+
+impl Contents<'_> {
+    fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
+    /// Bytes that [`create`] will ask the allocator for.
+    #[must_use]
+    pub fn bytes<L>(&self) -> usize {
+        let flags = if self.client_flags == 0 { 0 } else { CLIENT_FLAGS_BYTES };
+        size_of::<Node<L>>() + flags + self.key.len() + self.value_len()
+    }
+}
+
+/// Allocates and writes an item with cas value zero. Returns it with the bytes
+/// it really takes, or `None` when the allocator has none or a length does not
+/// fit the header.
+pub fn create<L, A: ItemAllocator>(
+    allocator: &A,
+    links: L,
+    contents: &Contents<'_>,
+    now: Now,
+) -> Option<(NonNull<Node<L>>, usize)> {
+    const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
+    if contents.key.len() > MAX_KEY_BYTES || contents.value_len() > MAX_VALUE_BYTES {
+        return None;
+    }
+    let (memory, footprint) = allocator.alloc(contents.bytes::<L>())?;
+    let node = memory.cast::<Node<L>>();
+    let has_flags = if contents.client_flags == 0 { 0 } else { HAS_CLIENT_FLAGS };
+    let header = Header {
+        cas: AtomicU64::new(0),
+        life: AtomicU64::new(
+            contents.deadline.to_bits()
+                | u64::from(contents.state) << STATE_SHIFT
+                | (contents.key.len() as u64) << KEY_LEN_SHIFT,
+        ),
+        shape: contents.value_len() as u32 | has_flags,
+        access_s: AtomicU32::new(now.seconds()),
+    };
+    // SAFETY: `memory` is valid for `bytes::<L>()` bytes and aligned for
+    // `Node<L>` (ItemAllocator 1, const assertion above); the trailing parts
+    // written one behind the other are exactly the rest of those bytes.
+    unsafe {
+        node.write(Node { links, header });
+        let mut to = node.as_ptr().add(1).cast::<u8>();
+        if contents.client_flags != 0 {
+            to.cast::<[u8; CLIENT_FLAGS_BYTES]>().write(contents.client_flags.to_ne_bytes());
+            to = to.add(CLIENT_FLAGS_BYTES);
+        }
+        for part in [contents.key, contents.value[0], contents.value[1]] {
+            to.copy_from_nonoverlapping(part.as_ptr(), part.len());
+            to = to.add(part.len());
+        }
+    }
+    Some((node, footprint))
+}
+
+/// Frees an item.
+///
+/// # Safety
+///
+/// `node` came from [`create`] with the same allocator, nobody else can reach
+/// it, and it is not used afterwards.
+pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<Node<L>>) {
+    // SAFETY: the caller's contract; the item is alive until `dealloc` below.
+    unsafe {
+        let bytes = Item::from_raw(node).bytes();
+        node.drop_in_place();
+        allocator.dealloc(node.cast(), bytes);
+    }
+}
+
+/// A reference to an item and the bytes behind its header.
+pub struct Item<'a, L> {
+    node: NonNull<Node<L>>,
+    _alive: PhantomData<&'a Node<L>>,
+}
+
+impl<L> Clone for Item<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Item<'_, L> {}
+
+impl<'a, L> Item<'a, L> {
+    /// A reference to the item at `node`.
+    ///
+    /// # Safety
+    ///
+    /// `node` came from [`create`] and is not destroyed during `'a`.
+    #[inline]
+    #[must_use]
+    pub unsafe fn from_raw(node: NonNull<Node<L>>) -> Self {
+        Self { node, _alive: PhantomData }
+    }
+
+    #[inline]
+    fn header(self) -> &'a Header {
+        // SAFETY: the item is alive during 'a (`from_raw`), and of its header
+        // only atomics change, so a shared reference to it is always valid.
+        unsafe { &*addr_of!((*self.node.as_ptr()).header) }
+    }
+
+    /// The bytes from `start` behind the header.
+    #[inline]
+    fn tail(self, start: usize, len: usize) -> &'a [u8] {
+        // SAFETY: called with ranges inside what `create` wrote behind the node
+        // (flags, key, value, by the lengths in the header), which does not
+        // change while the item is alive; the pointer carries the provenance of
+        // the whole allocation.
+        unsafe {
+            let base = self.node.as_ptr().add(1).cast::<u8>();
+            std::slice::from_raw_parts(base.add(start), len)
+        }
+    }
+
+    #[inline]
+    fn key_start(self) -> usize {
+        if self.header().shape & HAS_CLIENT_FLAGS == 0 { 0 } else { CLIENT_FLAGS_BYTES }
+    }
+
+    #[inline]
+    fn life(self) -> u64 {
+        // Relaxed: the word is read on its own; reaching the item already
+        // ordered its contents (the engine's lock or publication).
+        self.header().life.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        (self.life() >> KEY_LEN_SHIFT) as usize
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(self) -> &'a [u8] {
+        self.tail(self.key_start(), self.key_len())
+    }
+
+    /// Length of the value in bytes.
+    #[inline]
+    #[must_use]
+    pub fn value_len(self) -> usize {
+        (self.header().shape & VALUE_LEN_MASK) as usize
+    }
+
+    /// The value.
+    #[inline]
+    #[must_use]
+    pub fn value(self) -> &'a [u8] {
+        self.tail(self.key_start() + self.key_len(), self.value_len())
+    }
+
+    /// What the client attached.
+    #[inline]
+    #[must_use]
+    pub fn client_flags(self) -> u32 {
+        if self.key_start() == 0 {
+            return 0;
+        }
+        let mut bytes = [0; CLIENT_FLAGS_BYTES];
+        bytes.copy_from_slice(self.tail(0, CLIENT_FLAGS_BYTES));
+        u32::from_ne_bytes(bytes)
+    }
+
+    /// Bytes the allocator was asked for.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        size_of::<Node<L>>() + self.key_start() + self.key_len() + self.value_len()
+    }
+
+    /// The cas value.
+    #[inline]
+    #[must_use]
+    pub fn cas(self) -> u64 {
+        // Relaxed: compared under the engine's writer exclusion only.
+        self.header().cas.load(Ordering::Relaxed)
+    }
+
+    /// Sets the cas value; writers of one key exclude each other.
+    #[inline]
+    pub fn set_cas(self, cas: u64) {
+        // Relaxed: see `cas`.
+        self.header().cas.store(cas, Ordering::Relaxed);
+    }
+
+    /// When the item dies.
+    #[inline]
+    #[must_use]
+    pub fn deadline(self) -> Deadline {
+        Deadline::from_bits(self.life() & EXPIRY_MASK)
+    }
+
+    /// The state bits.
+    #[inline]
+    #[must_use]
+    pub fn state(self) -> u8 {
+        (self.life() >> STATE_SHIFT) as u8
+    }
+
+    /// Replaces deadline and state bits together; writers of one key exclude
+    /// each other.
+    #[inline]
+    pub fn set_life(self, deadline: Deadline, state: u8) {
+        let life = deadline.to_bits()
+            | u64::from(state) << STATE_SHIFT
+            | (self.key_len() as u64) << KEY_LEN_SHIFT;
+        // Relaxed: see `life`.
+        self.header().life.store(life, Ordering::Relaxed);
+    }
+
+    /// Seconds since the last recorded access.
+    #[inline]
+    #[must_use]
+    pub fn idle_s(self, now: Now) -> u32 {
+        // Relaxed: a statistic.
+        now.seconds().saturating_sub(self.header().access_s.load(Ordering::Relaxed))
+    }
+
+    /// Records a read: access time and fetched bit, each only if it changes.
+    /// Writers of one key exclude each other.
+    #[inline]
+    pub fn record_hit(self, now: Now) {
+        let header = self.header();
+        // Relaxed: statistics and eviction hints.
+        if header.access_s.load(Ordering::Relaxed) != now.seconds() {
+            header.access_s.store(now.seconds(), Ordering::Relaxed);
+        }
+        if self.state() & state::FETCHED == 0 {
+            self.set_life(self.deadline(), self.state() | state::FETCHED);
+        }
+    }
+
+    /// What a sink may see of the item. `flags` adds what only this operation
+    /// knows; staleness and the fetched bit come from `before`, the state bits
+    /// as they stood before the operation.
+    #[inline]
+    #[must_use]
+    pub fn view(self, before: Before, flags: ItemFlags, footprint: usize) -> ItemView<'a> {
+        let mut flags = flags;
+        if before.state & state::FETCHED != 0 {
+            flags = flags.with(ItemFlags::FETCHED);
+        }
+        if self.state() & state::STALE != 0 {
+            flags = flags.with(ItemFlags::STALE);
+        }
+        ItemView {
+            key: self.key(),
+            value: self.value(),
+            client_flags: self.client_flags(),
+            cas: self.cas(),
+            deadline: self.deadline(),
+            idle_s: before.idle_s,
+            flags,
+            footprint,
+            size_class: crate::size_class::of(footprint),
+        }
+    }
+
+    /// What an operation is about to change.
+    #[inline]
+    #[must_use]
+    pub fn before(self, now: Now) -> Before {
+        Before { state: self.state(), idle_s: self.idle_s(now) }
+    }
+}
+
+/// An item's history as it stood before an operation on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    /// State bits.
+    pub state: u8,
+    /// Seconds since the last access.
+    pub idle_s: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::GlobalHeap;
+
+    const NOW: Now = Now { ms: 7_500, unix_s: 0 };
+
+    fn with_item(contents: &Contents<'_>, f: impl FnOnce(Item<'_, u64>)) {
+        let (node, footprint) = create(&GlobalHeap, 0u64, contents, NOW).unwrap();
+        assert!(footprint >= contents.bytes::<u64>());
+        // SAFETY: just created, destroyed below after the last use.
+        unsafe {
+            f(Item::from_raw(node));
+            destroy(&GlobalHeap, node);
+        }
+    }
+
+    fn contents<'a>(key: &'a [u8], value: &'a [u8]) -> Contents<'a> {
+        Contents { key, value: [value, b""], client_flags: 0, deadline: Deadline::NEVER, state: 0 }
+    }
+
+    #[test]
+    fn key_and_value_come_back_with_and_without_client_flags() {
+        for client_flags in [0, 1, u32::MAX] {
+            let c = Contents { client_flags, ..contents(b"key", b"value") };
+            with_item(&c, |item| {
+                assert_eq!(item.key(), b"key");
+                assert_eq!(item.value(), b"value");
+                assert_eq!(item.client_flags(), client_flags);
+                assert_eq!(item.bytes(), c.bytes::<u64>());
+            });
+        }
+    }
+
+    #[test]
+    fn the_two_parts_of_a_value_are_laid_one_behind_the_other() {
+        let c = Contents { value: [b"ab", b"cd"], ..contents(b"k", b"") };
+        with_item(&c, |item| assert_eq!(item.value(), b"abcd"));
+    }
+
+    #[test]
+    fn deadline_and_state_change_without_touching_the_key() {
+        let key = [b'x'; 250];
+        with_item(&contents(&key, b""), |item| {
+            item.set_life(Deadline::MAX, 0xff);
+            assert_eq!(item.deadline(), Deadline::MAX);
+            assert_eq!(item.state(), 0xff);
+            assert_eq!(item.key(), key);
+            assert_eq!(item.value(), b"");
+        });
+    }
+
+    #[test]
+    fn a_hit_marks_the_item_fetched_and_accessed() {
+        with_item(&contents(b"k", b"v"), |item| {
+            let later = Now { ms: NOW.ms + 3_000, ..NOW };
+            assert_eq!(item.idle_s(later), 3);
+            let before = item.before(later);
+            item.record_hit(later);
+            assert_eq!(item.idle_s(later), 0);
+            let view = item.view(before, ItemFlags::NONE, 64);
+            assert_eq!(view.idle_s, 3, "the view tells the time before this hit");
+            assert!(!view.flags.contains(ItemFlags::FETCHED));
+            let again = item.view(item.before(later), ItemFlags::NONE, 64);
+            assert!(again.flags.contains(ItemFlags::FETCHED));
+        });
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_the_header_are_refused() {
+        let long = [0; MAX_KEY_BYTES + 1];
+        assert!(create(&GlobalHeap, 0u64, &contents(&long, b""), NOW).is_none());
+    }
+}

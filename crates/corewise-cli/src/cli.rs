@@ -1,0 +1,101 @@
+//! The subcommands.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::serve::{self, Manner, ServeOptions};
+
+/// A memcached-compatible cache server that keeps scaling as cores are added.
+#[derive(Debug, Parser)]
+#[command(
+    name = "corewise",
+    version,
+    propagate_version = true,
+    after_help = "Example: corewise serve --memory 1g"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the cache server.
+    ///
+    /// Takes long options of its own and memcached's short ones. Called through a link named
+    /// memcached, `corewise` takes memcached's command line and needs no `serve`.
+    #[command(args_override_self = true, after_help = serve::EXAMPLES)]
+    Serve(Box<ServeOptions>),
+}
+
+/// Does what the command line says.
+pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let manner = manner_of(arguments.first());
+    if manner == Manner::Memcached {
+        arguments.insert(1, "serve".into());
+    }
+    match parse(arguments) {
+        Ok(cli) => match cli.command {
+            Command::Serve(options) => serve::run(*options, manner),
+        },
+        Err(error) => answer(&error),
+    }
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let command = Cli::command().mut_subcommand("serve", serve::switches);
+    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+/// A link named memcached, or memcached-debug as its tests call it, wants memcached's manners.
+fn manner_of(program: Option<&OsString>) -> Manner {
+    let name = program
+        .and_then(|path| Path::new(path).file_name())
+        .and_then(OsStr::to_str);
+    match name {
+        Some(name) if name.starts_with("memcached") => Manner::Memcached,
+        _ => Manner::Corewise,
+    }
+}
+
+/// Help and version are answers, not errors.
+fn answer(error: &clap::Error) -> Result<ExitCode, Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp => print(&error.to_string()),
+        ErrorKind::DisplayVersion => print(&version_line()),
+        _ => Err(Failure::from_clap(error)),
+    }
+}
+
+fn version_line() -> String {
+    concat!("corewise ", env!("CARGO_PKG_VERSION"), "\n").into()
+}
+
+/// Writes to standard output at once; a reader that went away is no error.
+pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::start(format!(
+            "cannot write to standard output: {error}"
+        ))),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The options of `corewise serve ARGUMENTS`.
+#[cfg(test)]
+pub(crate) fn parse_serve(arguments: &[&str]) -> Result<ServeOptions, Failure> {
+    let words = ["corewise", "serve"].iter().chain(arguments);
+    match parse(words.map(OsString::from).collect()) {
+        Ok(Cli {
+            command: Command::Serve(options),
+        }) => Ok(*options),
+        Err(error) => Err(Failure::from_clap(&error)),
+    }
+}

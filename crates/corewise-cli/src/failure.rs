@@ -1,0 +1,63 @@
+//! How the command fails: one line on standard error, and an exit status.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The exit status for bad options.
+const USAGE: u8 = 2;
+/// The exit status for everything that goes wrong afterwards.
+const START: u8 = 1;
+
+/// A line for the user and the exit status that goes with it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    line: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Something about the options.
+    pub(crate) fn usage(what: impl Display) -> Self {
+        Self {
+            line: one_line(&what.to_string()),
+            code: USAGE,
+        }
+    }
+
+    /// Something that went wrong while doing what the options say.
+    pub(crate) fn start(what: impl Display) -> Self {
+        Self {
+            line: one_line(&what.to_string()),
+            code: START,
+        }
+    }
+
+    /// clap's first paragraph as a line, with the way to the help.
+    pub(crate) fn from_clap(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let paragraph = text.split("\n\n").next().unwrap_or_default();
+        let message = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
+        Self::usage(format!("{message} (see --help)"))
+    }
+
+    /// Prints the line.
+    pub(crate) fn report(&self) -> ExitCode {
+        complain(&self.line);
+        ExitCode::from(self.code)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+}
+
+/// Prints one line about something that is wrong. A closed standard error is no reason to stop.
+pub(crate) fn complain(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "corewise: {line}");
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,262 @@
+//! The options of `serve`, as the command line and the configuration file give them.
+//!
+//! One struct serves both: clap fills it from the command line and serde from the file, whose keys
+//! are the long names. Every option may be absent, so that one can be laid over the other.
+
+use std::any::TypeId;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use corewise_server::{EngineKind, Eviction};
+use corewise_topology::PinPolicy;
+use serde::{Deserialize, Deserializer};
+
+use crate::value::{Bytes, Delimiter, Mode, Parsed, Port, Positive, Span};
+
+/// The heading over the options that stand for nothing of ours. SASL and TLS are kept out of the
+/// short help, which scripts search for their names to learn whether a memcached has them.
+const OTHERS: &str = "Options of memcached that change nothing here, or are refused by name";
+
+/// Everything `serve` can be told.
+#[derive(Args, Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct ServeOptions {
+    /// Address to listen on: HOST, HOST:PORT or * for all, IPv6 in brackets; commas or several options
+    /// for several. Port 0 lets the system choose. [default: 127.0.0.1:11211]
+    #[arg(short = 'l', long, value_name = "ADDR[:PORT]")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) listen: Option<Vec<String>>,
+
+    /// TCP port of the addresses that name none; 0 turns TCP off, -1 lets the system choose.
+    /// [default: 11211]
+    #[arg(short = 'p', long, value_name = "PORT", allow_hyphen_values = true)]
+    pub(crate) port: Option<Parsed<Port>>,
+
+    /// Unix socket to listen on; without --listen it replaces TCP.
+    #[arg(short = 's', long, visible_alias = "unix-socket", value_name = "PATH")]
+    #[serde(alias = "unix-socket")]
+    pub(crate) unix: Option<PathBuf>,
+
+    /// Permissions of the Unix socket, in octal. [default: 700]
+    #[arg(short = 'a', long, visible_alias = "unix-mask", value_name = "MODE")]
+    #[serde(alias = "unix-mask")]
+    pub(crate) unix_mode: Option<Parsed<Mode>>,
+
+    /// Event loops. [default: one per CPU this process may use]
+    #[arg(short = 't', long, value_name = "N")]
+    pub(crate) threads: Option<Parsed<Positive>>,
+
+    /// Memory for items, such as 512m or 1g. [default: 64m]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Parsed<Bytes>>,
+
+    /// Memory for items in megabytes.
+    #[arg(short = 'm', long, value_name = "MB", conflicts_with = "memory")]
+    pub(crate) memory_limit: Option<Parsed<Positive>>,
+
+    /// Largest item, 1k to 128m. [default: 1m]
+    #[arg(short = 'I', long, value_name = "SIZE")]
+    pub(crate) max_item_size: Option<Parsed<Bytes>>,
+
+    /// Most connections at a time. [default: 1024]
+    #[arg(short = 'c', long, visible_alias = "conn-limit", value_name = "N")]
+    #[serde(alias = "conn-limit")]
+    pub(crate) max_connections: Option<Parsed<Positive>>,
+
+    /// Close connections beyond the limit at once instead of letting them wait. [default: true]
+    #[arg(long)]
+    pub(crate) maxconns_fast: Option<bool>,
+
+    /// Close connections that are silent for so long; 0 for never. [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_timeout: Option<Parsed<Span>>,
+
+    /// Close connections that leave replies unread for so long.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
+
+    /// How the table is built.
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<Parsed<EngineKind>>,
+
+    /// What to do when memory is full: lru evicts, none answers with an error. [default: lru]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) eviction: Option<Parsed<Eviction>>,
+
+    /// The same as --eviction none.
+    #[arg(short = 'M', long, conflicts_with = "eviction")]
+    pub(crate) disable_evictions: Option<bool>,
+
+    /// Bind event loops to CPUs: none, compact, balanced, smt-pair or list:0,2-5. [default: none]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) pin: Option<Parsed<PinPolicy>>,
+
+    /// File of user:password lines; clients authenticate with a first `set`.
+    #[arg(short = 'Y', long, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+
+    /// Options as `name = value` under their long names; the command line wins.
+    #[arg(long, value_name = "FILE.toml")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Connections the system may keep waiting. [default: 1024]
+    #[arg(short = 'b', long, visible_alias = "listen-backlog", value_name = "N")]
+    #[serde(alias = "listen-backlog")]
+    pub(crate) backlog: Option<Parsed<Positive>>,
+
+    /// Obey the `shutdown` command.
+    #[arg(short = 'A', long)]
+    pub(crate) enable_shutdown: Option<bool>,
+
+    /// Refuse `flush_all`.
+    #[arg(short = 'F', long)]
+    pub(crate) disable_flush_all: Option<bool>,
+
+    /// Keep no CAS numbers.
+    #[arg(short = 'C', long)]
+    pub(crate) disable_cas: Option<bool>,
+
+    /// Refuse commands that list keys.
+    #[arg(short = 'X', long)]
+    pub(crate) disable_dumping: Option<bool>,
+
+    /// Count per key prefix, which ends at this character. [default: off, with : when a client
+    /// turns it on]
+    #[arg(short = 'D', long, value_name = "CHAR", allow_hyphen_values = true)]
+    pub(crate) prefix_delimiter: Option<Parsed<Delimiter>>,
+
+    /// Say more on standard error; up to three times.
+    #[arg(short = 'v', long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Run in the background, once the addresses are bound.
+    #[arg(short = 'd', long)]
+    pub(crate) daemon: Option<bool>,
+
+    /// User to become, when started as root; ports below 1024 are bound before.
+    #[arg(short = 'u', long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// File to keep the process id in while running.
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pub(crate) pidfile: Option<PathBuf>,
+
+    /// Lock all memory so that none is swapped out.
+    #[arg(short = 'k', long)]
+    pub(crate) lock_memory: Option<bool>,
+
+    /// Raise the limit of core files.
+    #[arg(short = 'r', long)]
+    pub(crate) enable_coredumps: Option<bool>,
+
+    /// memcached's extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast,
+    /// no_maxconns_fast; the others are noted or refused by name.
+    #[arg(short = 'o', long, value_name = "WORDS")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) extended: Option<Vec<String>>,
+
+    /// Print the licence and stop.
+    #[arg(short = 'i', long)]
+    #[serde(skip)]
+    pub(crate) license: bool,
+
+    /// ascii or auto; binary is refused.
+    #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = OTHERS)]
+    pub(crate) protocol: Option<String>,
+
+    /// Only 0, which is off: UDP is out of scope.
+    #[arg(short = 'U', long, value_name = "PORT", allow_hyphen_values = true, help_heading = OTHERS)]
+    pub(crate) udp_port: Option<Parsed<i64>>,
+
+    /// No effect: items have no slabs of growing chunks.
+    #[arg(short = 'f', long, value_name = "FACTOR", help_heading = OTHERS)]
+    pub(crate) slab_growth_factor: Option<Parsed<f64>>,
+
+    /// No effect: see -f.
+    #[arg(short = 'n', long, value_name = "BYTES", help_heading = OTHERS)]
+    pub(crate) slab_min_size: Option<Parsed<Positive>>,
+
+    /// No effect: the server bounds its batches itself.
+    #[arg(short = 'R', long, value_name = "N", help_heading = OTHERS)]
+    pub(crate) max_reqs_per_event: Option<Parsed<Positive>>,
+
+    /// No effect: the kernel decides about large pages.
+    #[arg(short = 'L', long, help_heading = OTHERS)]
+    pub(crate) enable_largepages: Option<bool>,
+
+    /// No effect: there are no watch commands.
+    #[arg(short = 'W', long, help_heading = OTHERS)]
+    pub(crate) disable_watch: Option<bool>,
+
+    /// No effect: connections are not spread by network queue.
+    #[arg(short = 'N', long, value_name = "N", help_heading = OTHERS)]
+    pub(crate) napi_ids: Option<Parsed<Positive>>,
+
+    /// Refused: a cache kept in a file is out of scope.
+    #[arg(short = 'e', long, value_name = "FILE", help_heading = OTHERS)]
+    pub(crate) memory_file: Option<PathBuf>,
+
+    /// Refused: SASL is out of scope.
+    #[arg(short = 'S', long, hide_short_help = true, help_heading = OTHERS)]
+    pub(crate) enable_sasl: Option<bool>,
+
+    /// Refused: TLS is out of scope.
+    #[arg(short = 'Z', long, hide_short_help = true, help_heading = OTHERS)]
+    pub(crate) enable_ssl: Option<bool>,
+}
+
+/// Lets options that hold a truth value stand alone, which then means true.
+pub(crate) fn switches(command: clap::Command) -> clap::Command {
+    command.mut_args(|option| {
+        let truth = option.get_value_parser().type_id() == TypeId::of::<bool>();
+        if !truth || !matches!(option.get_action(), ArgAction::Set) {
+            return option;
+        }
+        let option = option.value_name("BOOL").hide_possible_values(true);
+        option
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    })
+}
+
+/// Names every field, so that a new one cannot be forgotten.
+macro_rules! lay_over {
+    ($over:ident, $under:ident; $($field:ident)*; $($plain:ident = $value:expr),*) => {
+        ServeOptions {
+            $($field: $over.$field.or($under.$field),)*
+            $($plain: $value,)*
+        }
+    };
+}
+
+impl ServeOptions {
+    /// These options, and those of `under` where these are silent.
+    pub(crate) fn over(self, under: Self) -> Self {
+        lay_over!(self, under;
+            listen port unix unix_mode threads memory memory_limit max_item_size max_connections
+            maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
+            auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping
+            prefix_delimiter daemon user pidfile lock_memory enable_coredumps extended protocol
+            udp_port slab_growth_factor slab_min_size max_reqs_per_event enable_largepages
+            disable_watch napi_ids memory_file enable_sasl enable_ssl;
+            verbose = self.verbose.max(under.verbose),
+            license = self.license || under.license
+        )
+    }
+}
+
+/// `listen = "a"` and `listen = ["a", "b"]` are both fine.
+fn one_or_many<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(Some(match OneOrMany::deserialize(source)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    }))
+}

@@ -1,0 +1,308 @@
+//! From options to what the server and the process are told.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use corewise_server::{Config, Eviction};
+use corewise_topology::Topology;
+
+use super::address::{self, Place};
+use super::options::ServeOptions;
+use super::{Manner, extended};
+use crate::failure::Failure;
+use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
+
+const DEFAULT_PORT: u16 = 11_211;
+const MIN_ITEM_SIZE: u64 = 1 << 10;
+const MAX_ITEM_SIZE: u64 = 128 << 20;
+const MAX_THREADS: u32 = 1_024;
+
+/// What to do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// For the server.
+    pub(super) config: Config,
+    /// For the process around it.
+    pub(super) process: ProcessPlan,
+    /// Lines for the user about options that change nothing.
+    pub(super) notes: Vec<String>,
+}
+
+/// What the process does to itself before it serves.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ProcessPlan {
+    /// Run in the background.
+    pub(super) daemon: bool,
+    /// Become this user.
+    pub(super) user: Option<String>,
+    /// Keep the process id here.
+    pub(super) pidfile: Option<PathBuf>,
+    /// Lock all memory.
+    pub(super) lock_memory: bool,
+    /// Raise the limit of core files.
+    pub(super) core_dumps: bool,
+}
+
+/// Works everything out, reading the configuration file if one is named.
+///
+/// # Errors
+///
+/// The first thing that is wrong.
+pub(super) fn make(options: ServeOptions, manner: Manner) -> Result<Plan, Failure> {
+    let from_file = match &options.config {
+        Some(path) => read_file(path)?,
+        None => ServeOptions::default(),
+    };
+    let mut notes = Vec::new();
+    let over = settled(options, &mut notes).map_err(Failure::usage)?;
+    let under = settled(from_file, &mut notes).map_err(Failure::usage)?;
+    let options = over.over(under);
+    refuse_out_of_scope(&options).map_err(Failure::usage)?;
+    notes.extend(notes_on_idle_options(&options));
+    let process = process_plan(&options).map_err(Failure::usage)?;
+    let config = server_config(options, manner).map_err(Failure::usage)?;
+    Ok(Plan {
+        config,
+        process,
+        notes,
+    })
+}
+
+fn read_file(path: &Path) -> Result<ServeOptions, Failure> {
+    let shown = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read {shown}: {error}")))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        Failure::usage(format!("{shown}, line {line}: {}", error.message()))
+    })
+}
+
+/// Turns options that are other words for one into that one, so that a layer can win over another.
+fn settled(mut options: ServeOptions, notes: &mut Vec<String>) -> Result<ServeOptions, String> {
+    notes.extend(extended::apply(&mut options)?);
+    if let Some(Parsed(Positive(megabytes))) = options.memory_limit.take() {
+        if options.memory.is_some() {
+            return Err("memory and memory-limit cannot both be given".into());
+        }
+        options.memory = Some(Parsed(Bytes(u64::from(megabytes) << 20)));
+    }
+    if options.disable_evictions.take() == Some(true) {
+        if options.eviction.is_some() {
+            return Err("eviction and disable-evictions cannot both be given".into());
+        }
+        options.eviction = Some(Parsed(Eviction::None));
+    }
+    Ok(options)
+}
+
+fn refuse_out_of_scope(options: &ServeOptions) -> Result<(), String> {
+    let refuse = |what: &str| Err(format!("{what} is out of scope"));
+    if options.udp_port.as_ref().is_some_and(|port| port.0 != 0) {
+        return refuse("UDP (-U)");
+    }
+    if options.enable_sasl == Some(true) {
+        return refuse("SASL (-S)");
+    }
+    if options.enable_ssl == Some(true) {
+        return refuse("TLS (-Z)");
+    }
+    if options.memory_file.is_some() {
+        return refuse("a cache kept in a file (-e)");
+    }
+    match options.protocol.as_deref() {
+        None | Some("ascii" | "auto") => Ok(()),
+        Some("binary") => refuse("memcached's binary protocol (-B binary)"),
+        Some(other) => Err(format!("`{other}` is not a protocol (-B): ascii or auto")),
+    }
+}
+
+fn notes_on_idle_options(options: &ServeOptions) -> Vec<String> {
+    let given = [
+        (
+            options.slab_growth_factor.is_some(),
+            "-f: items are not kept in slabs of growing chunks",
+        ),
+        (
+            options.slab_min_size.is_some(),
+            "-n: items are not kept in slabs of growing chunks",
+        ),
+        (
+            options.max_reqs_per_event.is_some(),
+            "-R: the server bounds its batches itself",
+        ),
+        (
+            options.enable_largepages == Some(true),
+            "-L: the kernel decides about large pages",
+        ),
+        (
+            options.napi_ids.is_some(),
+            "-N: connections are not spread by network queue",
+        ),
+    ];
+    let note = |(given, what): (bool, &str)| {
+        let (name, why) = what.split_once(": ")?;
+        given.then(|| format!("{name} changes nothing here: {why}"))
+    };
+    given.into_iter().filter_map(note).collect()
+}
+
+fn process_plan(options: &ServeOptions) -> Result<ProcessPlan, String> {
+    Ok(ProcessPlan {
+        daemon: options.daemon == Some(true),
+        user: options.user.clone(),
+        pidfile: options.pidfile.as_deref().map(absolute).transpose()?,
+        lock_memory: options.lock_memory == Some(true),
+        core_dumps: options.enable_coredumps == Some(true),
+    })
+}
+
+/// A daemon changes its directory, so paths must not depend on it.
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("the path {}: {error}", path.display()))
+}
+
+fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String> {
+    let mut config = Config {
+        listen: listen(&options, manner)?,
+        unix: options.unix.as_deref().map(absolute).transpose()?,
+        auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
+        threads: threads(&options)?,
+        verbosity: options.verbose,
+        ..Config::default()
+    };
+    if config.listen.is_empty() && config.unix.is_none() {
+        return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
+    }
+    set_sizes(&mut config, &options)?;
+    set_connections(&mut config, &options);
+    set_commands(&mut config, &options);
+    set_kinds(&mut config, options);
+    Ok(config)
+}
+
+fn threads(options: &ServeOptions) -> Result<usize, String> {
+    match &options.threads {
+        None => Ok(Topology::detect().default_threads()),
+        Some(Parsed(Positive(count))) if *count <= MAX_THREADS => Ok(*count as usize),
+        Some(_) => Err(format!("threads (-t) cannot be more than {MAX_THREADS}")),
+    }
+}
+
+fn set_sizes(config: &mut Config, options: &ServeOptions) -> Result<(), String> {
+    if let Some(Parsed(Bytes(memory))) = options.memory {
+        config.memory = memory;
+    }
+    if let Some(Parsed(Bytes(size))) = options.max_item_size {
+        if !(MIN_ITEM_SIZE..=MAX_ITEM_SIZE).contains(&size) {
+            return Err(format!(
+                "max-item-size (-I) must be 1k to 128m, not {}",
+                Bytes(size)
+            ));
+        }
+        config.max_item_size = size as usize;
+    }
+    if config.max_item_size as u64 > config.memory / 2 {
+        let (item, memory) = (Bytes(config.max_item_size as u64), Bytes(config.memory));
+        return Err(format!(
+            "max-item-size (-I) cannot be more than half of the memory (-m): {item} of {memory}"
+        ));
+    }
+    Ok(())
+}
+
+fn set_connections(config: &mut Config, options: &ServeOptions) {
+    if let Some(Parsed(Positive(count))) = options.max_connections {
+        config.max_connections = count as usize;
+    }
+    if let Some(Parsed(Positive(backlog))) = options.backlog {
+        config.backlog = backlog;
+    }
+    if let Some(Parsed(Span(span))) = options.idle_timeout {
+        config.idle_timeout = (!span.is_zero()).then_some(span);
+    }
+    if let Some(Parsed(Span(span))) = options.slow_reader_timeout {
+        config.slow_reader_timeout = span;
+    }
+    if let Some(fast) = options.maxconns_fast {
+        config.maxconns_fast = fast;
+    }
+    if let Some(Parsed(Mode(mode))) = options.unix_mode {
+        config.unix_mode = mode;
+    }
+}
+
+fn set_commands(config: &mut Config, options: &ServeOptions) {
+    config.enable_shutdown = options.enable_shutdown == Some(true);
+    config.enable_flush = options.disable_flush_all != Some(true);
+    config.enable_cas = options.disable_cas != Some(true);
+    config.enable_dump = options.disable_dumping != Some(true);
+    if let Some(Parsed(delimiter)) = options.prefix_delimiter {
+        config.prefix_delimiter = delimiter.0;
+        config.detail_stats = true;
+    }
+}
+
+fn set_kinds(config: &mut Config, options: ServeOptions) {
+    if let Some(Parsed(engine)) = options.engine {
+        config.engine = engine;
+    }
+    if let Some(Parsed(eviction)) = options.eviction {
+        config.eviction = eviction;
+    }
+    if let Some(Parsed(pin)) = options.pin {
+        config.pin = pin;
+    }
+}
+
+/// The addresses to listen on.
+///
+/// A Unix socket replaces TCP, as in memcached; unlike there, `--listen` beside it is meant. By
+/// default memcached listens everywhere and corewise on this machine only.
+fn listen(options: &ServeOptions, manner: Manner) -> Result<Vec<SocketAddr>, String> {
+    let port = match options
+        .port
+        .clone()
+        .map_or(Port::Number(DEFAULT_PORT), |port| port.0)
+    {
+        Port::Number(port) => port,
+        Port::Any => 0,
+        Port::Off => return Ok(Vec::new()),
+    };
+    let unix_alone = manner == Manner::Memcached || options.listen.is_none();
+    if options.unix.is_some() && unix_alone {
+        return Ok(Vec::new());
+    }
+    let mut addresses = Vec::new();
+    for place in places(options, manner)? {
+        for address in address::resolve(&place, port)? {
+            // Several names may mean one address; port 0 means another socket each time.
+            if address.port() == 0 || !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+fn places(options: &ServeOptions, manner: Manner) -> Result<Vec<Place>, String> {
+    let host = match manner {
+        Manner::Memcached => None,
+        Manner::Corewise => Some("127.0.0.1".into()),
+    };
+    let Some(texts) = &options.listen else {
+        return Ok(vec![Place { host, port: None }]);
+    };
+    let mut places = Vec::new();
+    for text in texts {
+        places.extend(address::parse(text)?);
+    }
+    if places.is_empty() {
+        Err("listen (-l) names no address".into())
+    } else {
+        Ok(places)
+    }
+}

@@ -1,0 +1,261 @@
+//! What the process does to itself: limits, background, identity, memory lock, process id file.
+//!
+//! The order in `serve::run` is: limits (they may need root), background (before any thread is
+//! started, because a fork keeps only the calling thread), identity and bind (in the order that
+//! `serve::bind_as` argues for), memory lock (not inherited by a fork), process id file, and only
+//! then the threads.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, PipeWriter, Read, Write};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitpid};
+
+use crate::failure::{Failure, complain};
+
+/// Files open beside connections: listeners, event queues, the standard three, logs.
+const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+/// Raises the limit of open files for so many connections; says so if the system allows fewer.
+pub(super) fn raise_open_files(connections: usize, threads: usize) {
+    let wanted = connections as u64 + FILES_BESIDE_CONNECTIONS + 4 * threads as u64;
+    let now = getrlimit(Resource::Nofile);
+    let Some(current) = now.current else { return };
+    if current >= wanted {
+        return;
+    }
+    let maximum = now.maximum.map(|maximum| maximum.max(wanted));
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum,
+    };
+    let clamped = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    // Only root may raise the maximum.
+    if setrlimit(Resource::Nofile, raised).is_err() && setrlimit(Resource::Nofile, clamped).is_ok()
+    {
+        let allowed = now.maximum.unwrap_or(wanted);
+        if allowed < connections as u64 {
+            complain(&format!(
+                "warning: the system allows {allowed} open files, too few for {connections} \
+                 connections; start as root or ask for fewer (-c)"
+            ));
+        }
+    }
+}
+
+/// Raises the limit of core files as far as it goes.
+///
+/// # Errors
+///
+/// It stays at 0, so there would be no core files.
+pub(super) fn raise_core_files() -> Result<(), Failure> {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    if setrlimit(Resource::Core, unlimited).is_err() {
+        let maximum = getrlimit(Resource::Core).maximum;
+        let _ = setrlimit(
+            Resource::Core,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        );
+    }
+    match getrlimit(Resource::Core).current {
+        Some(0) => Err(Failure::start("cannot raise the limit of core files (-r)")),
+        _ => Ok(()),
+    }
+}
+
+/// Lets the process lock as much as it likes, even after it has stopped being root.
+pub(super) fn raise_locked_memory() {
+    let _ = setrlimit(
+        Resource::Memlock,
+        Rlimit {
+            current: None,
+            maximum: None,
+        },
+    );
+}
+
+/// Locks all memory, now and later; a refusal is only a warning, as in memcached.
+pub(super) fn lock_memory() {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    if let Err(error) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+        complain(&format!("warning: cannot lock memory (-k): {error}"));
+    }
+}
+
+/// The child's word to the waiting parent that all went well.
+#[derive(Debug)]
+pub(super) struct Daemon(PipeWriter);
+
+/// Goes on in a child process, in a session of its own.
+///
+/// The parent waits. When the child calls [`Daemon::started`], the parent exits with 0; when the
+/// child ends before, having said why on the standard error that both still share, the parent
+/// exits with the child's status. So a failed start is seen by whoever started it.
+///
+/// # Errors
+///
+/// The system refuses; nothing was forked then.
+pub(super) fn daemonise() -> Result<Daemon, Failure> {
+    let refused =
+        |error: io::Error| Failure::start(format!("cannot go to the background: {error}"));
+    let (reader, writer) = io::pipe().map_err(refused)?;
+    // SAFETY: no thread has been started yet (see the module's order), so the child has all
+    // there is, and its locks are free.
+    match unsafe { libc::fork() } {
+        -1 => Err(refused(io::Error::last_os_error())),
+        0 => {
+            drop(reader);
+            // A child that has just been forked leads no group, so this cannot fail.
+            let _ = rustix::process::setsid();
+            Ok(Daemon(writer))
+        }
+        child => {
+            drop(writer);
+            std::process::exit(wait_for_start(reader, child))
+        }
+    }
+}
+
+/// The exit status for the parent.
+fn wait_for_start(mut reader: io::PipeReader, child: libc::pid_t) -> i32 {
+    if reader.read_exact(&mut [0]).is_ok() {
+        return 0;
+    }
+    let child = rustix::process::Pid::from_raw(child);
+    match waitpid(child, WaitOptions::empty()) {
+        Ok(Some((_, status))) => status.exit_status().unwrap_or(1),
+        _ => 1,
+    }
+}
+
+impl Daemon {
+    /// Lets the parent go and leaves its terminal and directory, unless `keep_output` says that
+    /// somebody reads standard output and error.
+    pub(super) fn started(mut self, keep_output: bool) {
+        let _ = std::env::set_current_dir("/");
+        if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+            if !keep_output {
+                let _ = rustix::stdio::dup2_stdout(&null);
+                let _ = rustix::stdio::dup2_stderr(&null);
+            }
+        }
+        // The parent may have been killed; that is no reason to stop.
+        let _ = self.0.write_all(&[1]);
+    }
+}
+
+/// A user to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+}
+
+/// Whether this process is root.
+pub(super) fn is_root() -> bool {
+    rustix::process::geteuid().is_root() || rustix::process::getuid().is_root()
+}
+
+/// Looks a user up by name.
+///
+/// # Errors
+///
+/// There is none of that name.
+pub(super) fn find_user(name: &str) -> Result<Identity, Failure> {
+    let unknown = || Failure::usage(format!("cannot find the user `{name}` to become (-u)"));
+    let name = CString::new(name).map_err(|_| unknown())?;
+    // SAFETY: the name ends with a zero byte. The result is null or points to a record of the C
+    // library that stays until the next look-up; no other thread is there to make one.
+    let record = unsafe { libc::getpwnam(name.as_ptr()).as_ref() };
+    record
+        .map(|user| Identity {
+            uid: user.pw_uid,
+            gid: user.pw_gid,
+        })
+        .ok_or_else(unknown)
+}
+
+impl Identity {
+    /// Becomes the user for good; `socket`, which root made, becomes the user's too.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses. The process must not go on then.
+    pub(super) fn assume(self, socket: Option<&Path>) -> Result<(), Failure> {
+        let refused = |what: &str, error: io::Error| {
+            Failure::start(format!("cannot {what} of the user (-u): {error}"))
+        };
+        if let Some(socket) = socket {
+            chown(socket, Some(self.uid), Some(self.gid))
+                .map_err(|error| refused("give the socket to the name", error))?;
+        }
+        drop_groups().map_err(|error| refused("leave the groups for those", error))?;
+        // SAFETY: both calls take a number and touch no memory of ours. The group goes first,
+        // because after the user has changed it could not.
+        let status = unsafe {
+            match libc::setgid(self.gid) {
+                0 => libc::setuid(self.uid),
+                failed => failed,
+            }
+        };
+        match status {
+            0 => Ok(()),
+            _ => Err(refused("take the identity", io::Error::last_os_error())),
+        }
+    }
+}
+
+/// A refusal for want of privilege means that there is nothing to drop.
+fn drop_groups() -> io::Result<()> {
+    // SAFETY: an empty list has no memory to read.
+    let status = unsafe { libc::setgroups(0, ptr::null()) };
+    let error = io::Error::last_os_error();
+    if status == 0 || error.raw_os_error() == Some(libc::EPERM) {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+/// A file that holds the process id while this value lives.
+#[derive(Debug)]
+pub(super) struct Pidfile(PathBuf);
+
+impl Pidfile {
+    /// Writes the file whole or not at all; a refusal is only a warning, as in memcached.
+    pub(super) fn write(path: &Path) -> Option<Self> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".tmp");
+        let written = fs::write(&temporary, format!("{}\n", std::process::id()))
+            .and_then(|()| fs::rename(&temporary, path));
+        match written {
+            Ok(()) => Some(Self(path.to_owned())),
+            Err(error) => {
+                complain(&format!(
+                    "warning: cannot write {}: {error}",
+                    path.display()
+                ));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Pidfile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

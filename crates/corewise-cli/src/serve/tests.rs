@@ -1,0 +1,360 @@
+//! From words on the command line, and from files, to the configuration of the server.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use corewise_server::{Config, Eviction};
+use corewise_topology::PinPolicy;
+use tempfile::NamedTempFile;
+
+use super::plan::{Plan, make};
+use super::{Manner, open_to_all};
+use crate::cli::parse_serve;
+use crate::failure::Failure;
+
+fn plan_as(manner: Manner, words: &str) -> Result<Plan, Failure> {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    make(parse_serve(&words)?, manner)
+}
+
+fn plan(words: &str) -> Plan {
+    plan_as(Manner::Corewise, words).unwrap_or_else(|failure| panic!("{words}: {failure:?}"))
+}
+
+fn config(words: &str) -> Config {
+    plan(words).config
+}
+
+fn memcached(words: &str) -> Config {
+    plan_as(Manner::Memcached, words).unwrap().config
+}
+
+fn error(words: &str) -> String {
+    match plan_as(Manner::Corewise, words) {
+        Ok(_) => panic!("{words}: accepted"),
+        Err(failure) => failure.line().to_owned(),
+    }
+}
+
+fn addresses(config: &Config) -> Vec<String> {
+    config.listen.iter().map(ToString::to_string).collect()
+}
+
+fn toml(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn with_file(text: &str, words: &str) -> Result<Plan, Failure> {
+    let file = toml(text);
+    plan_as(
+        Manner::Corewise,
+        &format!("--config {} {words}", file.path().display()),
+    )
+}
+
+#[test]
+fn each_option_reaches_the_server() {
+    type Check = fn(&Config) -> bool;
+    let table: &[(&str, Check)] = &[
+        ("-t 3", |c| c.threads == 3),
+        ("--threads 3", |c| c.threads == 3),
+        ("-m 64", |c| c.memory == 64 << 20),
+        ("--memory-limit=64", |c| c.memory == 64 << 20),
+        ("--memory 1g", |c| c.memory == 1 << 30),
+        ("-m 512 -I 128m", |c| c.max_item_size == 128 << 20),
+        ("-I 1k", |c| c.max_item_size == 1 << 10),
+        ("-I 2M", |c| c.max_item_size == 2 << 20),
+        ("-I 1048577", |c| c.max_item_size == 1_048_577),
+        ("--max-item-size 64k", |c| c.max_item_size == 64 << 10),
+        ("-c 77", |c| c.max_connections == 77),
+        ("--conn-limit 77", |c| c.max_connections == 77),
+        ("--max-connections 77", |c| c.max_connections == 77),
+        ("-b 55", |c| c.backlog == 55),
+        ("--backlog 55", |c| c.backlog == 55),
+        ("--listen-backlog 55", |c| c.backlog == 55),
+        ("--idle-timeout 5m", |c| {
+            c.idle_timeout == Some(Duration::from_secs(300))
+        }),
+        ("--idle-timeout 0", |c| c.idle_timeout.is_none()),
+        ("--slow-reader-timeout 250ms", |c| {
+            c.slow_reader_timeout == Duration::from_millis(250)
+        }),
+        ("-M", |c| c.eviction == Eviction::None),
+        ("--disable-evictions", |c| c.eviction == Eviction::None),
+        ("--eviction none", |c| c.eviction == Eviction::None),
+        ("--eviction lru", |c| c.eviction == Eviction::Lru),
+        ("--engine locked", |c| c.engine.to_string() == "locked"),
+        ("--pin list:0,2-3", |c| {
+            c.pin == PinPolicy::List(vec![0, 2, 3])
+        }),
+        ("-Y /etc/users", |c| {
+            c.auth_file.as_deref() == Some(Path::new("/etc/users"))
+        }),
+        ("-A", |c| c.enable_shutdown),
+        ("", |c| {
+            !c.enable_shutdown && c.enable_flush && c.enable_cas && c.enable_dump
+        }),
+        ("-F", |c| !c.enable_flush),
+        ("-C", |c| !c.enable_cas),
+        ("-X", |c| !c.enable_dump),
+        ("-D /", |c| c.prefix_delimiter == b'/' && c.detail_stats),
+        ("-D -", |c| c.prefix_delimiter == b'-'),
+        ("", |c| c.prefix_delimiter == b':' && !c.detail_stats),
+        ("-v", |c| c.verbosity == 1),
+        ("-vv", |c| c.verbosity == 2),
+        ("-vvv", |c| c.verbosity == 3),
+        ("-v -v --verbose", |c| c.verbosity == 3),
+        ("-o idle_timeout=10", |c| {
+            c.idle_timeout == Some(Duration::from_secs(10))
+        }),
+        ("-o maxconns_fast", |c| c.maxconns_fast),
+        ("-o no_maxconns_fast", |c| !c.maxconns_fast),
+        ("--maxconns-fast=false", |c| !c.maxconns_fast),
+        ("-o modern,idle_timeout=7,no_maxconns_fast", |c| {
+            !c.maxconns_fast && c.idle_timeout == Some(Duration::from_secs(7))
+        }),
+        ("-s /run/c.sock -a 0770", |c| {
+            c.unix.as_deref() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
+        }),
+    ];
+    for (words, check) in table {
+        let config = config(words);
+        assert!(check(&config), "{words}: {config:?}");
+    }
+}
+
+#[test]
+fn places_to_listen_on_follow_the_options() {
+    let table: &[(&str, &[&str])] = &[
+        ("", &["127.0.0.1:11211"]),
+        ("-p 11300", &["127.0.0.1:11300"]),
+        ("-p -1", &["127.0.0.1:0"]),
+        ("-l 127.0.0.2", &["127.0.0.2:11211"]),
+        ("-l 127.0.0.2 -p 5", &["127.0.0.2:5"]),
+        (
+            "--listen 127.0.0.1:0 --listen 127.0.0.1:0",
+            &["127.0.0.1:0", "127.0.0.1:0"],
+        ),
+        (
+            "-l 127.0.0.1,127.0.0.1:7,[::1]:8",
+            &["127.0.0.1:11211", "127.0.0.1:7", "[::1]:8"],
+        ),
+        ("-l 127.0.0.1 -l 127.0.0.1", &["127.0.0.1:11211"]),
+        ("-l127.0.0.1 -p11300", &["127.0.0.1:11300"]),
+        ("-s /run/c.sock", &[]),
+        ("-s /run/c.sock -p 5", &[]),
+        ("-s /run/c.sock -l 127.0.0.1:5", &["127.0.0.1:5"]),
+        ("-s /run/c.sock -p 0", &[]),
+    ];
+    for (words, expected) in table {
+        assert_eq!(addresses(&config(words)), *expected, "{words}");
+    }
+}
+
+#[test]
+fn memcached_listens_everywhere_and_a_socket_turns_tcp_off() {
+    assert!(addresses(&memcached("")).contains(&"0.0.0.0:11211".to_string()));
+    assert_eq!(addresses(&memcached("-l 127.0.0.1")), ["127.0.0.1:11211"]);
+    assert!(memcached("-s /run/c.sock -l 127.0.0.1").listen.is_empty());
+}
+
+#[test]
+fn flags_may_be_written_together_and_options_repeated() {
+    let config = config("-AFCXvv -t 2 -t 5 -m64 -m 128");
+    assert!(config.enable_shutdown && !config.enable_flush && !config.enable_cas);
+    assert_eq!(
+        (config.verbosity, config.threads, config.memory),
+        (2, 5, 128 << 20)
+    );
+}
+
+#[test]
+fn each_option_about_the_process_reaches_it() {
+    let process = plan("-d -u nobody -P /run/c.pid -k -r").process;
+    assert!(process.daemon && process.lock_memory && process.core_dumps);
+    assert_eq!(process.user.as_deref(), Some("nobody"));
+    assert_eq!(process.pidfile.as_deref(), Some(Path::new("/run/c.pid")));
+    assert_eq!(plan("").process, super::ProcessPlan::default());
+}
+
+/// The lines of Debian's memcached.conf that are not comments, as its scripts pass them on.
+#[test]
+fn debians_configuration_is_understood() {
+    let words = "-m 64 -p 11211 -u memcache -l 127.0.0.1 -P /var/run/memcached/memcached.pid";
+    let plan = plan_as(Manner::Memcached, words).unwrap();
+    assert_eq!(plan.config.memory, 64 << 20);
+    assert_eq!(addresses(&plan.config), ["127.0.0.1:11211"]);
+    assert_eq!(plan.process.user.as_deref(), Some("memcache"));
+    assert_eq!(plan.notes, [""; 0]);
+    // Those that are comments at first.
+    let config = memcached("-l 127.0.0.1 -vv -c 1024 -k -M -r -d -l ::1 -o modern");
+    assert_eq!(
+        (config.verbosity, config.max_connections, config.eviction),
+        (2, 1024, Eviction::None)
+    );
+    assert_eq!(addresses(&config), ["127.0.0.1:11211", "[::1]:11211"]);
+}
+
+#[test]
+fn options_that_change_nothing_are_noted() {
+    let note = |words| plan(words).notes.join("; ");
+    assert!(note("-f 1.25").starts_with("-f changes nothing here"));
+    assert!(note("-n 48").starts_with("-n "));
+    assert!(note("-R 20").starts_with("-R "));
+    assert!(note("-L").starts_with("-L "));
+    assert!(note("-N 2").starts_with("-N "));
+    assert_eq!(
+        note("-o hashpower=20,slab_reassign")
+            .matches("changes nothing")
+            .count(),
+        2
+    );
+    assert_eq!(note("-U 0 -B ascii -W"), "");
+    assert_eq!(note("-B auto"), "");
+}
+
+#[test]
+fn what_is_out_of_scope_is_refused_by_name() {
+    let table = [
+        ("-U 11211", "UDP"),
+        ("-U -1", "UDP"),
+        ("-S", "SASL"),
+        ("-Z", "TLS"),
+        ("-B binary", "binary protocol"),
+        ("-e /mnt/file", "kept in a file"),
+        ("-o ext_path=/mnt/x:1G", "external storage is out of scope"),
+        ("-o ssl_key=x", "TLS is out of scope"),
+        ("-o proxy_config=x", "proxy is out of scope"),
+    ];
+    for (words, name) in table {
+        let line = error(words);
+        assert!(
+            line.contains(name) && line.contains("out of scope"),
+            "{words}: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_bad_option_is_named_in_one_line() {
+    let table = [
+        ("--no-such", "--no-such"),
+        ("extra", "extra"),
+        ("-t 0", "above 0"),
+        ("-t 1025", "more than 1024"),
+        ("-t", "-t"),
+        ("-m x", "`x`"),
+        ("-m 1", "more than half of the memory"),
+        ("-m 64 --memory 1g", "cannot be used"),
+        ("-I 1023", "1k to 128m"),
+        ("-I 129m", "1k to 128m"),
+        ("-m 100 -I 60m", "60m of 100m"),
+        ("-c 0", "above 0"),
+        ("-p 70000", "`70000`"),
+        ("-p 0", "nothing to listen on"),
+        ("-l 127.0.0.1:x", "`x`"),
+        ("-l ,", "names no address"),
+        ("-a 999", "octal"),
+        ("-B tcp", "`tcp`"),
+        ("-R 0", "above 0"),
+        ("-f fast", "fast"),
+        ("--engine warp", "`warp`"),
+        ("--eviction fifo", "`fifo`"),
+        ("--pin list:9-1", "ends before it starts"),
+        ("--idle-timeout soon", "`soon`"),
+        ("-M --eviction lru", "cannot be used"),
+        ("-o idle_timeout", "lacks a number"),
+        ("-o idle_timeout=x", "idle_timeout: `x`"),
+        ("-o no_such_word", "no_such_word is not an option"),
+        ("--config /no/such/file", "cannot read /no/such/file"),
+    ];
+    for (words, part) in table {
+        let line = error(words);
+        assert!(line.contains(part), "{words}: {line}");
+        assert_eq!(line.lines().count(), 1, "{words}: {line}");
+    }
+}
+
+#[test]
+fn a_file_holds_the_same_options() {
+    let text = r#"
+        listen = ["127.0.0.1:7", "127.0.0.2"]
+        port = 9
+        memory = "1g"
+        threads = 3
+        max-item-size = 65536
+        eviction = "none"
+        pin = "compact"
+        idle-timeout = 60
+        unix-mask = "0770"
+        verbose = 2
+        enable-shutdown = true
+        disable-flush-all = true
+        extended = "no_maxconns_fast"
+        user = "nobody"
+    "#;
+    let plan = with_file(text, "").unwrap();
+    let config = plan.config;
+    assert_eq!(addresses(&config), ["127.0.0.1:7", "127.0.0.2:9"]);
+    assert_eq!(
+        (config.memory, config.threads, config.max_item_size),
+        (1 << 30, 3, 65_536)
+    );
+    assert_eq!(
+        (config.eviction, config.pin),
+        (Eviction::None, PinPolicy::Compact)
+    );
+    assert_eq!(
+        (config.idle_timeout, config.unix_mode),
+        (Some(Duration::from_secs(60)), 0o770)
+    );
+    assert!(config.enable_shutdown && !config.enable_flush && !config.maxconns_fast);
+    assert_eq!(
+        (config.verbosity, plan.process.user.as_deref()),
+        (2, Some("nobody"))
+    );
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let text =
+        "memory = '1g'\ndisable-evictions = true\nlisten = 'localhost'\nenable-shutdown = true";
+    let config = with_file(
+        text,
+        "-m 64 --eviction lru -l 127.0.0.9:1 --enable-shutdown=false",
+    );
+    let config = config.unwrap().config;
+    assert_eq!((config.memory, config.eviction), (64 << 20, Eviction::Lru));
+    assert_eq!(addresses(&config), ["127.0.0.9:1"]);
+    assert!(!config.enable_shutdown);
+}
+
+#[test]
+fn a_wrong_file_is_one_line_with_a_place() {
+    let line = |text| with_file(text, "").unwrap_err().line().to_owned();
+    assert!(line("threads = 2\nthreds = 3").contains("line 2: unknown field `threds`"));
+    assert!(line("\n\nthreads = 0").contains("line 3: `0` is not a whole number"));
+    assert!(line("memory = true").contains("line 1"));
+    assert!(line("memory = ").contains("line 1"));
+    assert!(line("config = 'other.toml'").contains("unknown field `config`"));
+    assert!(line("memory = '1g'\nmemory-limit = 5").contains("cannot both be given"));
+    assert!(!line("a = [\n1,").contains('\n'));
+}
+
+#[test]
+fn strangers_at_the_door_are_warned_about() {
+    let warning = |words| open_to_all(&config(words));
+    assert!(warning("").is_none());
+    assert!(warning("-l [::1]:5").is_none());
+    assert!(
+        warning("-l 127.0.0.1,0.0.0.0:5")
+            .unwrap()
+            .contains("listening on 0.0.0.0:5 without")
+    );
+    assert!(warning("-l [::ffff:127.0.0.1]:5").is_none());
+    assert!(warning("-l 0.0.0.0 -Y /etc/users").is_none());
+    assert!(warning("-s /run/c.sock").is_none());
+}

@@ -1,0 +1,630 @@
+//! What must not bring the server down, nor keep it from serving the others.
+//!
+//! `COREWISE_ABUSE_SECONDS` says how long to send random bytes; five by default.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use common::{
+    Client, Kind, PATIENCE, TestServer, concerns_the_server_under_test, raise_open_files,
+    wait_until,
+};
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// One of each kind.
+const REQUESTS: [&str; 28] = [
+    "set a 5 0 3\r\nabc\r\n",
+    "add a 5 100 3 noreply\r\nabc\r\n",
+    "replace a 5 0 0\r\n\r\n",
+    "append a 0 0 2\r\n\r\n\r\n",
+    "prepend a 0 -1 1\r\nx\r\n",
+    "cas a 0 0 1 77\r\nx\r\n",
+    "get a\r\n",
+    "gets a b c\r\n",
+    "gat 0 a b\r\n",
+    "gats 100 a\r\n",
+    "delete a\r\n",
+    "delete a 0 noreply\r\n",
+    "incr n 1\r\n",
+    "decr n 18446744073709551615\r\n",
+    "touch a 0\r\n",
+    "flush_all\r\n",
+    "flush_all 0 noreply\r\n",
+    "version\r\n",
+    "verbosity 0\r\n",
+    "stats\r\n",
+    "stats settings\r\n",
+    "mn\r\n",
+    "me a\r\n",
+    "mg a s v t f c k Oq\r\n",
+    "ms a 2 T0 F5 c\r\nhi\r\n",
+    "ms YWJj 1 b k ME\r\nx\r\n",
+    "md a q k\r\n",
+    "ma n N0 J5 v\r\n",
+];
+
+/// As large as a value may be with the default limit.
+const LARGE: usize = 1024 * 1024 - 512;
+
+fn seconds_of_abuse() -> Duration {
+    let seconds = std::env::var("COREWISE_ABUSE_SECONDS");
+    Duration::from_secs(seconds.map_or(5, |seconds| seconds.parse().expect("whole seconds")))
+}
+
+fn value_reply(key: &str, value: &str) -> String {
+    format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len())
+}
+
+fn set(key: &str, value: &str) -> String {
+    format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
+}
+
+/// A client that may be hung up on while it sends.
+fn send_all(client: &mut Client, bytes: &[u8]) -> bool {
+    match client.try_send(bytes) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_ne!(
+                error.kind(),
+                ErrorKind::WouldBlock,
+                "the server stopped reading"
+            );
+            false
+        }
+    }
+}
+
+#[test]
+fn every_prefix_of_a_request_may_be_the_last_thing_heard() {
+    let mut server = TestServer::start();
+    for request in REQUESTS.map(str::as_bytes) {
+        for length in 0..=request.len() {
+            let mut polite = server.connect();
+            polite.send(&request[..length]);
+            polite.finish();
+            polite.read_to_end();
+            // Another one goes away without a look at the reply.
+            server.connect().send(&request[..length]);
+        }
+    }
+    server.assert_well();
+}
+
+#[test]
+fn random_bytes_do_no_harm() {
+    let mut server = TestServer::start();
+    let address = server.address();
+    let until = Instant::now() + seconds_of_abuse();
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            scope.spawn(move || {
+                let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+                while Instant::now() < until {
+                    babble(&mut Client::connect(address), &mut random);
+                }
+            });
+        }
+    });
+    server.assert_well();
+}
+
+/// Random bytes, among them pieces of requests.
+fn babble(client: &mut Client, random: &mut Xoshiro256PlusPlus) {
+    for _ in 0..random.random_range(1..40) {
+        let mut noise = [0; 64];
+        random.fill_bytes(&mut noise);
+        let length = random.random_range(0..noise.len());
+        let request = REQUESTS.choose(random).unwrap().as_bytes();
+        let from = random.random_range(0..request.len());
+        let pieces: [&[u8]; 4] = [&noise[..length], request, &request[from..], b"\r\n"];
+        if !send_all(client, pieces.choose(random).unwrap()) {
+            return;
+        }
+    }
+    if random.random_bool(0.5) {
+        client.finish();
+        client.read_to_end();
+    }
+}
+
+#[test]
+fn a_thousand_connections_are_served_at_once() {
+    const COUNT: usize = 1_000;
+    let files = raise_open_files();
+    assert!(
+        files > COUNT as u64 + 100,
+        "only {files} open files are allowed"
+    );
+    let mut server = TestServer::with(&["-c", "2000"]);
+    let mut clients: Vec<Client> = (0..COUNT).map(|_| server.connect()).collect();
+    for round in 0..3 {
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.send(set(&format!("k{n}"), &format!("{round}")).as_bytes());
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.expect("STORED\r\n");
+            client.send(format!("get k{n}\r\n").as_bytes());
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.expect(value_reply(&format!("k{n}"), &format!("{round}")));
+        }
+    }
+    drop(clients);
+    server.assert_well();
+}
+
+#[test]
+fn a_client_that_dies_in_the_middle_of_a_set_stores_nothing() {
+    let mut server = TestServer::start();
+    for cut in [1, 50, 99, 100, 101] {
+        let data = "x".repeat(cut);
+        let mut client = server.connect();
+        // The reply that nobody reads makes the end abrupt.
+        client.send(format!("mn\r\nset a 0 0 100\r\n{data}").as_bytes());
+        drop(client);
+    }
+    let mut client = server.connect();
+    client.ask("get a\r\n", "END\r\n");
+    server.assert_well();
+}
+
+#[test]
+fn a_client_that_never_reads_is_bounded_and_holds_nobody_up() {
+    let timeout = ["--slow-reader-timeout", "2s"];
+    let corewise = Kind::under_test() == Kind::Corewise;
+    let mut server = TestServer::with(if corewise { &timeout } else { &[] });
+    let mut other = server.connect();
+    other.ask(set("large", &"x".repeat(LARGE)), "STORED\r\n");
+    let before = server.rss_kib();
+    let stuck = server.connect();
+    // A hundred thousand replies of a megabyte each.
+    let mut socket = stuck.socket();
+    socket
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let requests = "get large\r\n".repeat(1_000);
+    for _ in 0..100 {
+        if socket.write_all(requests.as_bytes()).is_err() {
+            break;
+        }
+    }
+    for n in 0..200 {
+        other.ask(set("k", &n.to_string()), "STORED\r\n");
+        other.ask("get k\r\n", value_reply("k", &n.to_string()));
+    }
+    let grown = server.rss_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB for one that never reads");
+    if corewise {
+        assert_hung_up(&mut socket);
+    }
+    server.assert_well();
+}
+
+/// Sends until the other side is found to be gone.
+fn assert_hung_up(socket: &mut TcpStream) {
+    wait_until("a slow reader is hung up on", || {
+        match socket.write_all(b"mn\r\n") {
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+            Ok(()) => false,
+        }
+    });
+}
+
+#[test]
+fn absurd_lengths_are_refused() {
+    let mut server = TestServer::start();
+    let before = server.peak_rss_kib();
+    let mut lengths = vec![
+        "-1",
+        "-2147483648",
+        "2147483647",
+        "2147483648",
+        "18446744073709551616",
+        "1e3",
+        "",
+    ];
+    if Kind::under_test() == Kind::Corewise {
+        // memcached cuts these to their low 32 bits.
+        lengths.extend(["4294967295", "4294967296", "9223372036854775807"]);
+        lengths.push("18446744073709551615");
+    }
+    for length in lengths {
+        for line in [
+            format!("set a 0 0 {length}"),
+            format!("set a 0 0 {length} noreply"),
+            format!("cas a 0 0 {length} 1"),
+            format!("append a 0 0 {length}"),
+            format!("ms a {length}"),
+        ] {
+            let mut client = server.connect();
+            client.send(format!("{line}\r\n").as_bytes());
+            client.finish();
+            let reply = String::from_utf8(client.read_to_end()).unwrap();
+            let refused = reply.contains("ERROR") || (reply.is_empty() && line.contains("noreply"));
+            assert!(refused, "{line}: {reply}");
+        }
+    }
+    let grown = server.peak_rss_kib() - before;
+    assert!(
+        grown < 32 * 1024,
+        "{grown} KiB for lengths that were refused"
+    );
+    server.assert_well();
+}
+
+#[test]
+fn a_line_without_an_end_is_not_kept() {
+    let mut server = TestServer::start();
+    let before = server.peak_rss_kib();
+    for start in ["", "get ", "set ", "mg ", "ms a 5 "] {
+        let mut client = server.connect();
+        let block = "x".repeat(64 * 1024);
+        client.try_send(start.as_bytes()).unwrap();
+        let sent = (0..128)
+            .take_while(|_| send_all(&mut client, block.as_bytes()))
+            .count();
+        // Either it was hung up on, or all that was swallowed.
+        client.finish();
+        client.read_to_end();
+        println!("{start:?}: {sent} blocks of 64 KiB were taken");
+    }
+    let grown = server.peak_rss_kib() - before;
+    assert!(grown < 24 * 1024, "{grown} KiB for lines without an end");
+    server.assert_well();
+}
+
+#[test]
+fn a_multiget_of_ten_thousand_keys_is_answered() {
+    const KEYS: usize = 10_000;
+    let mut server = TestServer::start();
+    let mut client = server.connect();
+    let (mut stores, mut request, mut reply) = (String::new(), String::from("get"), String::new());
+    for n in 0..KEYS {
+        let _ = write!(request, " key{n}");
+        if n % 2 == 0 {
+            let _ = write!(stores, "set key{n} 0 0 4 noreply\r\n{n:04}\r\n");
+            let _ = write!(reply, "VALUE key{n} 0 4\r\n{n:04}\r\n");
+        }
+    }
+    client.send(stores.as_bytes());
+    client.ask(request + "\r\n", reply + "END\r\n");
+    server.assert_well();
+}
+
+#[test]
+fn requests_may_arrive_one_byte_at_a_time() {
+    let mut server = TestServer::start();
+    let mut client = server.connect();
+    let conversation = [
+        ("set a 0 0 5\r\nab\r\nc\r\n", "STORED\r\n"),
+        ("get a b\r\n", "VALUE a 0 5\r\nab\r\nc\r\nEND\r\n"),
+        ("ms b 2 k Oq\r\nhi\r\n", "HD kb Oq\r\n"),
+        ("mg b v\r\n", "VA 2\r\nhi\r\n"),
+        (
+            "set a 0 0 1\r\nxyz\r\n",
+            "CLIENT_ERROR bad data chunk\r\nERROR\r\n",
+        ),
+        ("set n 0 0 1 noreply\r\n5\r\nincr n 7\r\n", "12\r\n"),
+    ];
+    for (request, reply) in conversation {
+        for byte in request.as_bytes() {
+            client.send(&[*byte]);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        client.expect(reply);
+    }
+    server.assert_well();
+}
+
+#[test]
+fn large_values_may_arrive_in_small_pieces() {
+    let mut server = TestServer::start();
+    let value: String = ('a'..='z').cycle().take(LARGE).collect();
+    let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    let requests: Vec<String> = (0..4).map(|n| set(&format!("k{n}"), &value)).collect();
+    let pieces = requests[0].len().div_ceil(1_013);
+    for piece in 0..pieces {
+        for (client, request) in clients.iter_mut().zip(&requests) {
+            let rest = &request.as_bytes()[piece * 1_013..];
+            client.send(&rest[..rest.len().min(1_013)]);
+        }
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.expect("STORED\r\n");
+        client.ask(
+            format!("get k{n}\r\n"),
+            value_reply(&format!("k{n}"), &value),
+        );
+    }
+    server.assert_well();
+}
+
+#[test]
+fn a_hundred_thousand_pipelined_requests_are_answered_in_order() {
+    const COUNT: usize = 100_000;
+    let mut server = TestServer::start();
+    let mut client = server.connect();
+    let (mut requests, mut replies) = (String::new(), String::new());
+    for n in 0..COUNT {
+        match n % 4 {
+            0 => {
+                let _ = write!(requests, "ms k{} 1 O{n}\r\nx\r\n", n % 1_000);
+                let _ = write!(replies, "HD O{n}\r\n");
+            }
+            1 => {
+                let _ = write!(requests, "mg k{} v O{n}\r\n", (n - 1) % 1_000);
+                let _ = write!(replies, "VA 1 O{n}\r\nx\r\n");
+            }
+            2 => {
+                let _ = write!(requests, "md nothing O{n}\r\n");
+                let _ = write!(replies, "NF O{n}\r\n");
+            }
+            _ => {
+                let _ = write!(requests, "get k{} nothing\r\n", (n - 3) % 1_000);
+                let _ = write!(replies, "VALUE k{} 0 1\r\nx\r\nEND\r\n", (n - 3) % 1_000);
+            }
+        }
+    }
+    let mut socket = client.socket();
+    let sender = std::thread::spawn(move || socket.write_all(requests.as_bytes()).unwrap());
+    client.expect(replies);
+    sender.join().unwrap();
+    server.assert_well();
+}
+
+#[test]
+fn connections_over_the_limit_are_told_so_and_room_is_reused() {
+    let mut server = TestServer::with(&["-c", "50"]);
+    let (mut served, mut refused) = (Vec::new(), 0);
+    for _ in 0..80 {
+        let mut client = server.connect();
+        // A refused one may be gone before it can say anything.
+        let _ = client.try_send(b"mn\r\n");
+        match client.try_line().as_deref() {
+            Some("MN") => served.push(client),
+            Some("ERROR Too many open connections") | None => refused += 1,
+            Some(other) => panic!("{other}"),
+        }
+    }
+    assert!(
+        (30..=50).contains(&served.len()),
+        "{} of 50 were served",
+        served.len()
+    );
+    assert!(refused >= 30, "{refused} of 80 were refused");
+    for client in &mut served {
+        client.ask("mn\r\n", "MN\r\n");
+    }
+    drop(served);
+    wait_until("there is room again", || {
+        let mut client = server.connect();
+        client.try_send(b"mn\r\n").is_ok() && client.try_line().as_deref() == Some("MN")
+    });
+    server.assert_well();
+}
+
+#[test]
+fn silent_connections_are_closed_after_the_idle_timeout() {
+    let mut server = TestServer::with(&["-o", "idle_timeout=1"]);
+    let (mut silent, mut busy) = (server.connect(), server.connect());
+    silent.ask("mn\r\n", "MN\r\n");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2_500) {
+        busy.ask("mn\r\n", "MN\r\n");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    silent.expect_end();
+    assert!(
+        start.elapsed() < PATIENCE / 2,
+        "closed after {:?}",
+        start.elapsed()
+    );
+    server.assert_well();
+}
+
+#[test]
+fn a_server_told_to_stop_first_answers_what_it_received() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = TestServer::start();
+    let value = "x".repeat(100_000);
+    let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    clients[0].ask(set("a", &value), "STORED\r\n");
+    let (requests, reply) = ("get a\r\n".repeat(100), value_reply("a", &value));
+    for client in &mut clients {
+        client.send(requests.as_bytes());
+        // Its requests have arrived, and most of its replies have no room yet.
+        client.expect(&reply);
+    }
+    server.terminate();
+    for client in &mut clients {
+        for _ in 1..100 {
+            client.expect(&reply);
+        }
+        client.expect_end();
+    }
+    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    server.assert_no_panic();
+}
+
+#[test]
+fn a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = TestServer::start();
+    let address = server.address();
+    let busy = |n: usize| {
+        move || {
+            let mut client = Client::connect(address);
+            let batch = "mg nothing Oid\r\n".repeat(1 + n * 20);
+            let mut replies = Vec::new();
+            while client.try_send(batch.as_bytes()).is_ok() {
+                let more = client.read_until_idle(Duration::from_millis(5));
+                let gone = more.is_empty() && client.is_closed();
+                replies.extend(more);
+                if gone {
+                    break;
+                }
+            }
+            replies
+        }
+    };
+    let clients: Vec<_> = (0..4).map(|n| std::thread::spawn(busy(n))).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    for client in clients {
+        let replies = client.join().unwrap();
+        let text = String::from_utf8(replies).unwrap();
+        assert!(text.ends_with("EN Oid\r\n"), "ends with a part of a reply");
+        assert!(text.lines().all(|line| line == "EN Oid"));
+    }
+    assert!(
+        TcpStream::connect(address).is_err(),
+        "nobody listens any more"
+    );
+    server.assert_no_panic();
+}
+
+#[test]
+fn a_server_can_be_started_again_on_the_same_port_at_once() {
+    let mut server = TestServer::start();
+    let address = server.address();
+    for _ in 0..3 {
+        // Connections that the server closes linger in the kernel.
+        let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+        clients
+            .iter_mut()
+            .for_each(|client| client.ask("mn\r\n", "MN\r\n"));
+        server.terminate();
+        server.wait();
+        server = TestServer::at(address, &[]);
+        assert_eq!(server.address(), address);
+    }
+    server.assert_well();
+}
+
+#[test]
+fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let options = ["-s", path.to_str().unwrap(), "-a", "720"];
+    for _ in 0..2 {
+        let server = TestServer::with(&options);
+        let mut client = Client::connect_unix(&path);
+        client.ask(set("a", "x"), "STORED\r\n");
+        client.ask("get a\r\n", value_reply("a", "x"));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o720);
+        server.assert_no_panic();
+        // Dropping the server kills it, so that its socket stays.
+    }
+}
+
+#[test]
+fn several_addresses_lead_to_one_cache() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = TestServer::with(&["-l", "127.0.0.1:0,127.0.0.2:0"]);
+    let addresses = server.addresses();
+    assert_eq!(addresses.len(), 3, "{}", server.said());
+    let mut first = Client::connect(addresses[0]);
+    first.ask(set("a", "x"), "STORED\r\n");
+    for address in &addresses[1..] {
+        Client::connect(*address).ask("get a\r\n", value_reply("a", "x"));
+    }
+    server.assert_well();
+}
+
+#[test]
+fn nothing_is_served_before_authentication() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "someone:secret\nother:word\n").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let server = TestServer::with(&["-Y", file.to_str().unwrap()]);
+
+    let mut client = server.connect();
+    client.ask("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    client.ask("mn\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    client.ask(
+        set("auth", "someone wrong"),
+        "CLIENT_ERROR authentication failure\r\n",
+    );
+    client.ask(
+        set("auth", "someone"),
+        "CLIENT_ERROR bad authentication token format\r\n",
+    );
+    client.ask("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    client.ask(set("anything", "someone secret"), "STORED\r\n");
+    // The credentials were no value.
+    client.ask("get anything\r\n", "END\r\n");
+    client.ask(set("a", "x"), "STORED\r\n");
+
+    let mut client = server.connect();
+    client.ask("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    client.ask(set("auth", "other word"), "STORED\r\n");
+    client.ask("get a\r\n", value_reply("a", "x"));
+    server.assert_no_panic();
+}
+
+#[test]
+fn an_item_of_a_hundred_megabytes_is_kept_whole() {
+    let mut server = TestServer::with(&["-m", "512", "-I", "128m"]);
+    let value: String = ('a'..='z').cycle().take(100 * 1024 * 1024).collect();
+    let mut client = server.connect();
+    client.ask(set("large", &value), "STORED\r\n");
+    client.ask("get large\r\n", value_reply("large", &value));
+    client.ask(format!("ms large {}\r\n{value}\r\n", value.len()), "HD\r\n");
+    client.ask("mg large s\r\n", format!("HD s{}\r\n", value.len()));
+    client.ask("delete large\r\n", "DELETED\r\n");
+    server.assert_well();
+}
+
+#[test]
+fn memory_comes_back_when_the_clients_are_gone() {
+    raise_open_files();
+    let mut server = TestServer::with(&["-c", "2000"]);
+    let mut client = server.connect();
+    let value = "x".repeat(LARGE);
+    // What items need is used once before measuring.
+    for n in 0..100 {
+        client.ask(set(&format!("warm{n}"), &value), "STORED\r\n");
+    }
+    let before = server.rss_kib();
+    let mut clients: Vec<Client> = (0..300).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        // Nearly a whole large value, and a long list of keys whose values nobody reads.
+        client.send(format!("get{}\r\n", " warm99".repeat(200)).as_bytes());
+        client.send(format!("set a 0 0 {LARGE}\r\n").as_bytes());
+        let half = &value.as_bytes()[..100_000];
+        let _ = client.socket().set_nonblocking(true);
+        let _ = client.try_send(half);
+    }
+    let during = server.rss_kib();
+    drop(clients);
+    let mut after = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        after = server.rss_kib();
+        if after < before + 32 * 1024 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        after < before + 32 * 1024,
+        "resident: {before} KiB before, {during} KiB during, {after} KiB after"
+    );
+    server.assert_well();
+}

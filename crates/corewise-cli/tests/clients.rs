@@ -1,0 +1,92 @@
+//! Clients that others wrote, unchanged: what they do must work.
+//!
+//! `.ci/install` brings them. `COREWISE_TEST_PYTHON` names another Python interpreter that has
+//! them, `COREWISE_TEST_NODE_MODULES` another folder of node's.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::{TestServer, skip};
+
+/// Where `.ci/install` puts things.
+fn installed(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).join(name)
+}
+
+fn chosen_or(variable: &str, default: PathBuf) -> PathBuf {
+    std::env::var_os(variable).map_or(default, PathBuf::from)
+}
+
+fn script(name: &str) -> String {
+    format!("{}/tests/clients/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn python() -> Command {
+    let python = installed("ci-venv/bin/python");
+    Command::new(chosen_or("COREWISE_TEST_PYTHON", python))
+}
+
+fn node() -> Command {
+    let modules = chosen_or(
+        "COREWISE_TEST_NODE_MODULES",
+        installed("ci-node/node_modules"),
+    );
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", modules);
+    node
+}
+
+/// Whether a command can be run at all and succeeds.
+fn works(command: &mut Command) -> bool {
+    let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a client against a new server. It says on its output what it checks, and fails if that
+/// does not hold.
+fn run(client: &mut Command) {
+    let mut server = TestServer::start();
+    let port = server.address().port().to_string();
+    let output = client.arg(port).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{complained}");
+    server.assert_well();
+}
+
+fn run_python(module: &str, name: &str) {
+    if !works(python().args(["-c", &format!("import {module}")])) {
+        return skip(&format!("{module} is not installed for Python"));
+    }
+    run(python().arg(script(name)));
+}
+
+#[test]
+fn pymemcache_works() {
+    run_python("pymemcache", "with_pymemcache.py");
+}
+
+#[test]
+fn pylibmc_works() {
+    run_python("pylibmc", "with_pylibmc.py");
+}
+
+#[test]
+fn node_memcached_works() {
+    if !works(node().args(["-e", "require('memcached')"])) {
+        return skip("the memcached package is not installed for node");
+    }
+    run(node().arg(script("with_node_memcached.js")));
+}
+
+/// libmemcached's own test of servers.
+#[test]
+fn memccapable_is_content() {
+    // It has no option that does nothing, and complains about `-?`.
+    if Command::new("memccapable").arg("-?").output().is_err() {
+        return skip("memccapable is not installed");
+    }
+    run(Command::new("memccapable").args(["-a", "-h", "127.0.0.1", "-t", "20", "-p"]));
+}

@@ -1,0 +1,205 @@
+//! Conversations as text: what is said (`>`), and what must be answered (`<`).
+//!
+//! ```text
+//! > set greeting 5 0 5
+//! > hello
+//! < STORED
+//!
+//! newer
+//! > mg greeting C
+//! < CLIENT_ERROR invalid flag
+//! ```
+//!
+//! Every line stands for itself and a line break; `>.` leaves the break out. A blank line ends an
+//! exchange: all its requests are sent, then all its replies are expected, and nothing else. Both
+//! may use Rust's escapes for bytes. In a reply `{any}` stands for some number, and `{name}` for a
+//! number that is remembered: from then on it stands for this number. `< closed` says that the
+//! server hangs up. An exchange that begins with `newer` says what memcached does since 1.6.45 and
+//! is left out with an older one.
+
+use std::collections::HashMap;
+
+use super::{Client, Kind, TestServer, show};
+
+/// Comes back from a request that no server takes for anything else.
+const MARK_REQUEST: &[u8] = b"md no-such-key Omark\r\n";
+const MARK_REPLY: &[u8] = b"NF Omark\r\n";
+
+/// Holds a conversation with a new server of the kind under test.
+pub(crate) fn converse(text: &str) {
+    converse_with(&TestServer::start(), text);
+}
+
+/// Holds a conversation over a new connection.
+pub(crate) fn converse_with(server: &TestServer, text: &str) {
+    let old = Kind::under_test() == Kind::Memcached && is_old(server);
+    let mut talk = Talk {
+        server,
+        client: server.connect(),
+        numbers: HashMap::new(),
+    };
+    for exchange in exchanges(text) {
+        if !(exchange.newer && old) {
+            talk.hold(&exchange);
+        }
+    }
+}
+
+/// Whether it is a memcached before 1.6.45.
+fn is_old(server: &TestServer) -> bool {
+    let mut client = server.connect();
+    client.send(b"version\r\n");
+    let line = client.line();
+    let patch = line.strip_prefix("VERSION 1.6.");
+    patch.is_none_or(|patch| patch.parse().is_ok_and(|patch: u32| patch < 45))
+}
+
+#[derive(Default)]
+struct Exchange {
+    newer: bool,
+    requests: Vec<u8>,
+    replies: Vec<u8>,
+    closed: bool,
+}
+
+fn exchanges(text: &str) -> Vec<Exchange> {
+    let mut all = vec![Exchange::default()];
+    for line in text.lines().map(str::trim_start) {
+        let exchange = all.last_mut().unwrap();
+        match line.split_once(' ').unwrap_or((line, "")) {
+            (">", words) => {
+                exchange.requests.extend(unescape(words));
+                exchange.requests.extend(b"\r\n");
+            }
+            (">.", words) => exchange.requests.extend(unescape(words)),
+            ("<", "closed") => exchange.closed = true,
+            ("<", words) => {
+                exchange.replies.extend(unescape(words));
+                exchange.replies.extend(b"\r\n");
+            }
+            ("newer", "") => exchange.newer = true,
+            ("", "") => all.push(Exchange::default()),
+            ("#", _) => {}
+            _ => panic!("a line of a conversation begins with > >. < # or newer: {line}"),
+        }
+    }
+    all.retain(|exchange| !exchange.requests.is_empty());
+    all
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = text.bytes();
+    let mut plain = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            plain.push(byte);
+            continue;
+        }
+        plain.push(match bytes.next().expect("something behind a backslash") {
+            b'r' => b'\r',
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'0' => 0,
+            b'x' => {
+                let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+                u8::from_str_radix(str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            other => other,
+        });
+    }
+    plain
+}
+
+struct Talk<'a> {
+    server: &'a TestServer,
+    client: Client,
+    numbers: HashMap<String, String>,
+}
+
+impl Talk<'_> {
+    fn hold(&mut self, exchange: &Exchange) {
+        self.client.send(&self.fill_in(&exchange.requests));
+        let got = if exchange.closed {
+            let got = self.client.read_to_end();
+            self.client = self.server.connect();
+            got
+        } else {
+            self.client.send(MARK_REQUEST);
+            let mut got = self.client.read_until(MARK_REPLY);
+            got.truncate(got.len() - MARK_REPLY.len());
+            got
+        };
+        assert!(
+            self.matches(&exchange.replies, &got),
+            "\n  asked    {}\n  expected {}\n  got      {}\n",
+            show(&exchange.requests),
+            show(&exchange.replies),
+            show(&got)
+        );
+    }
+
+    /// Replaces `{name}` by the number that is remembered.
+    fn fill_in(&self, request: &[u8]) -> Vec<u8> {
+        let mut filled = Vec::new();
+        for part in parts(request) {
+            match part {
+                Part::Plain(bytes) => filled.extend(bytes),
+                Part::Number(name) => filled.extend(self.numbers[name].bytes()),
+            }
+        }
+        filled
+    }
+
+    fn matches(&mut self, expected: &[u8], mut got: &[u8]) -> bool {
+        for part in parts(expected) {
+            let Part::Number(name) = part else {
+                let Part::Plain(bytes) = part else {
+                    return false;
+                };
+                let Some(rest) = got.strip_prefix(bytes) else {
+                    return false;
+                };
+                got = rest;
+                continue;
+            };
+            let length = got.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let (digits, rest) = got.split_at(length);
+            got = rest;
+            let digits = str::from_utf8(digits).unwrap().to_owned();
+            if digits.is_empty() {
+                return false;
+            }
+            if name != "any" && *self.numbers.entry(name.into()).or_insert(digits.clone()) != digits
+            {
+                return false;
+            }
+        }
+        got.is_empty()
+    }
+}
+
+enum Part<'a> {
+    Plain(&'a [u8]),
+    Number(&'a str),
+}
+
+/// Splits at `{name}`; braces around anything but letters are plain.
+fn parts(text: &[u8]) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.iter().position(|byte| *byte == b'{') {
+        let inner = &rest[start + 1..];
+        let length = inner
+            .iter()
+            .take_while(|byte| byte.is_ascii_lowercase())
+            .count();
+        if length == 0 || inner.get(length) != Some(&b'}') {
+            break;
+        }
+        parts.push(Part::Plain(&rest[..start]));
+        parts.push(Part::Number(str::from_utf8(&inner[..length]).unwrap()));
+        rest = &inner[length + 1..];
+    }
+    parts.push(Part::Plain(rest));
+    parts
+}

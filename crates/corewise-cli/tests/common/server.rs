@@ -1,0 +1,272 @@
+//! Starting and stopping a server.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{Client, PATIENCE, wait_until};
+
+const COREWISE: &str = env!("CARGO_BIN_EXE_corewise");
+
+/// Which server is meant. They take the same short options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Corewise,
+    Memcached,
+}
+
+impl Kind {
+    /// What `COREWISE_TEST_SERVER` asks for.
+    pub(crate) fn under_test() -> Self {
+        match std::env::var_os("COREWISE_TEST_SERVER") {
+            None => Self::Corewise,
+            Some(path) => {
+                let name = Path::new(&path).file_name().and_then(OsStr::to_str);
+                let memcached = name.is_some_and(|name| name.starts_with("memcached"));
+                if memcached {
+                    Self::Memcached
+                } else {
+                    Self::Corewise
+                }
+            }
+        }
+    }
+
+    /// Whether there is a memcached to compare with.
+    pub(crate) fn memcached_is_installed() -> bool {
+        Command::new(Self::Memcached.program())
+            .arg("-V")
+            .output()
+            .is_ok()
+    }
+
+    fn program(self) -> PathBuf {
+        let chosen = std::env::var_os("COREWISE_TEST_SERVER").map(PathBuf::from);
+        match (self, chosen) {
+            (kind, Some(path)) if kind == Self::under_test() => path,
+            (Self::Corewise, _) => COREWISE.into(),
+            (Self::Memcached, _) => "memcached".into(),
+        }
+    }
+}
+
+/// A running server; killed when dropped.
+pub(crate) struct TestServer {
+    child: Child,
+    address: Option<SocketAddr>,
+    /// What it says on either output.
+    said: Arc<Mutex<Vec<u8>>>,
+    /// Holds memcached's file with its port.
+    _folder: TempDir,
+}
+
+impl TestServer {
+    /// Starts the server under test with two threads, 64 MB, on a free port.
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// The same with further options, which come last and win.
+    pub(crate) fn with(options: &[&str]) -> Self {
+        Self::of(Kind::under_test(), options)
+    }
+
+    /// A server of a certain kind.
+    pub(crate) fn of(kind: Kind, options: &[&str]) -> Self {
+        Self::on(kind, "127.0.0.1:0", options)
+    }
+
+    /// A server on a certain address.
+    pub(crate) fn at(address: SocketAddr, options: &[&str]) -> Self {
+        Self::on(Kind::under_test(), &address.to_string(), options)
+    }
+
+    fn on(kind: Kind, address: &str, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port_file = folder.path().join("port");
+        let mut command = Command::new(kind.program());
+        match kind {
+            Kind::Corewise => command.args(["serve", "-l", address]),
+            Kind::Memcached => command.args(memcacheds_address(address)),
+        };
+        if kind == Kind::Memcached {
+            // It writes the file as itself.
+            let user = if rustix::process::geteuid().is_root() {
+                "root"
+            } else {
+                "nobody"
+            };
+            command
+                .args(["-U", "0", "-u", user])
+                .env("MEMCACHED_PORT_FILENAME", &port_file);
+        }
+        let mut child = command
+            .args(["-t", "2", "-m", "64"])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", kind.program().display()));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        collect(child.stdout.take().unwrap(), &said);
+        collect(child.stderr.take().unwrap(), &said);
+        let mut server = Self {
+            child,
+            address: None,
+            said,
+            _folder: folder,
+        };
+        let unix = options
+            .iter()
+            .position(|option| *option == "-s")
+            .map(|at| Path::new(options[at + 1]));
+        wait_until("the server listens", || {
+            assert!(!server.has_stopped(), "{}", server.said());
+            match (kind, unix) {
+                (Kind::Memcached, Some(path)) => UnixStream::connect(path).is_ok(),
+                (Kind::Memcached, None) => {
+                    server.address = port_in(&port_file);
+                    server.address.is_some()
+                }
+                (Kind::Corewise, _) => {
+                    let said = server.said();
+                    server.address = address_in(&said);
+                    server.address.is_some() || (unix.is_some() && said.contains("unix:"))
+                }
+            }
+        });
+        server
+    }
+
+    /// The first TCP address.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address.expect("the server listens on TCP")
+    }
+
+    /// Every TCP address.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.said().lines().filter_map(address_in_line).collect()
+    }
+
+    /// A new connection to the first TCP address.
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory.
+    pub(crate) fn rss_kib(&self) -> u64 {
+        self.status_field("VmRSS:")
+    }
+
+    /// The most memory that was ever resident.
+    pub(crate) fn peak_rss_kib(&self) -> u64 {
+        self.status_field("VmHWM:")
+    }
+
+    fn status_field(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        kib.expect("a size in kB").parse().unwrap()
+    }
+
+    /// What it wrote to its two outputs until now.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    pub(crate) fn has_stopped(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server goes on running");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Fails unless it answers `version` on a new connection and has not panicked.
+    pub(crate) fn assert_well(&mut self) {
+        assert!(!self.has_stopped(), "the server is gone: {}", self.said());
+        self.assert_no_panic();
+        let mut client = self.connect();
+        client.send(b"version\r\n");
+        let line = client.line();
+        assert!(line.starts_with("VERSION "), "{line}");
+    }
+
+    pub(crate) fn assert_no_panic(&self) {
+        let said = self.said();
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// memcached wants port and address apart and calls a free port -1.
+fn memcacheds_address(address: &str) -> [String; 4] {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let port = if port == "0" { "-1" } else { port };
+    ["-p".into(), port.into(), "-l".into(), host.into()]
+}
+
+/// `TCP INET: 12345`
+fn port_in(file: &Path) -> Option<SocketAddr> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let port = text
+        .lines()
+        .find_map(|line| line.strip_prefix("TCP INET: "))?;
+    Some(([127, 0, 0, 1], port.trim().parse().ok()?).into())
+}
+
+fn address_in(said: &str) -> Option<SocketAddr> {
+    // A line may still be growing.
+    let whole = &said[..said.rfind('\n')?];
+    whole.lines().find_map(address_in_line)
+}
+
+fn address_in_line(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("listening on ")?;
+    rest.split([' ', ',']).next()?.parse().ok()
+}
+
+fn collect(output: impl Read + Send + 'static, into: &Arc<Mutex<Vec<u8>>>) {
+    let into = Arc::clone(into);
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            into.lock().unwrap().append(&mut line);
+        }
+    });
+}

@@ -1,0 +1,181 @@
+//! Classifies one line of a reply.
+
+use super::Codec;
+use crate::config::{MAX_VALUE_BYTES, Protocol};
+
+/// What a line of a reply says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A value of `len` bytes follows; `key` if the line names one.
+    Value { key: Option<u32>, len: u32 },
+    /// The next key has no value.
+    Miss,
+    /// A multiget of so many keys follows.
+    Array(u32),
+    /// The get is over.
+    End,
+    /// The set was done.
+    Stored,
+}
+
+/// A decimal number without sign, at most [`MAX_VALUE_BYTES`].
+fn number(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 10 {
+        return None;
+    }
+    let mut value = 0u64;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    u32::try_from(value).ok().filter(|&v| v <= MAX_VALUE_BYTES)
+}
+
+impl Codec {
+    /// `None` if the line, given without its line end, is none of the above.
+    #[inline]
+    pub(super) fn classify(&self, line: &[u8]) -> Option<Line> {
+        match self.protocol {
+            Protocol::Memcached => self.classify_text(line),
+            Protocol::Meta => self.classify_meta(line),
+            Protocol::Resp => classify_resp(line),
+        }
+    }
+
+    #[inline]
+    fn classify_text(&self, line: &[u8]) -> Option<Line> {
+        if let Some(rest) = line.strip_prefix(b"VALUE ") {
+            let (key, rest) = rest.split_at_checked(self.keys.len())?;
+            let len = number(rest.strip_prefix(b" 0 ")?)?;
+            return Some(Line::Value {
+                key: self.named(key)?,
+                len,
+            });
+        }
+        match line {
+            b"END" => Some(Line::End),
+            b"STORED" => Some(Line::Stored),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn classify_meta(&self, line: &[u8]) -> Option<Line> {
+        if let Some(rest) = line.strip_prefix(b"VA ") {
+            if self.multiget == 1 {
+                return Some(Line::Value {
+                    key: None,
+                    len: number(rest)?,
+                });
+            }
+            let at = rest.len().checked_sub(self.keys.len() + 2)?;
+            let (len, key) = rest.split_at(at);
+            let key = self.named(key.strip_prefix(b" k")?)?;
+            return Some(Line::Value {
+                key,
+                len: number(len)?,
+            });
+        }
+        match line {
+            b"EN" => Some(Line::Miss),
+            b"MN" => Some(Line::End),
+            b"HD" => Some(Line::Stored),
+            _ => None,
+        }
+    }
+
+    /// The index a reply names, or nothing where names are not checked; `None`
+    /// if it names no key of ours.
+    #[inline]
+    fn named(&self, key: &[u8]) -> Option<Option<u32>> {
+        if self.verify {
+            self.keys.parse(key).map(Some)
+        } else {
+            Some(None)
+        }
+    }
+}
+
+fn classify_resp(line: &[u8]) -> Option<Line> {
+    match line {
+        b"$-1" => Some(Line::Miss),
+        b"+OK" => Some(Line::Stored),
+        [b'$', len @ ..] => Some(Line::Value {
+            key: None,
+            len: number(len)?,
+        }),
+        [b'*', n @ ..] => Some(Line::Array(number(n)?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::codec;
+    use super::*;
+
+    #[test]
+    fn lines_of_the_text_protocol() {
+        let codec = codec(Protocol::Memcached, 2, 4);
+        let value = codec.classify(b"VALUE key:00000007 0 4");
+        assert_eq!(
+            value,
+            Some(Line::Value {
+                key: Some(7),
+                len: 4
+            })
+        );
+        assert_eq!(codec.classify(b"END"), Some(Line::End));
+        assert_eq!(codec.classify(b"STORED"), Some(Line::Stored));
+        for bad in [
+            &b"VALUE key:00000007 1 4"[..],
+            b"VALUE key:00000007 0 4 9",
+            b"VALUE key:00000007 0 ",
+            b"VALUE other 0 4",
+            b"VALUE key:00000007 0 4294967296",
+            b"NOT_STORED",
+            b"SERVER_ERROR out of memory storing object",
+            b"",
+        ] {
+            assert_eq!(codec.classify(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn lines_of_the_meta_protocol() {
+        let one = codec(Protocol::Meta, 1, 4);
+        assert_eq!(
+            one.classify(b"VA 4"),
+            Some(Line::Value { key: None, len: 4 })
+        );
+        assert_eq!(one.classify(b"EN"), Some(Line::Miss));
+        assert_eq!(one.classify(b"NS"), None);
+        let many = codec(Protocol::Meta, 2, 4);
+        let value = many.classify(b"VA 4 kkey:00000007");
+        assert_eq!(
+            value,
+            Some(Line::Value {
+                key: Some(7),
+                len: 4
+            })
+        );
+        assert_eq!(many.classify(b"VA 4"), None);
+        assert_eq!(many.classify(b"MN"), Some(Line::End));
+    }
+
+    #[test]
+    fn lines_of_redis() {
+        let codec = codec(Protocol::Resp, 2, 4);
+        assert_eq!(
+            codec.classify(b"$4"),
+            Some(Line::Value { key: None, len: 4 })
+        );
+        assert_eq!(codec.classify(b"$-1"), Some(Line::Miss));
+        assert_eq!(codec.classify(b"*2"), Some(Line::Array(2)));
+        assert_eq!(codec.classify(b"+OK"), Some(Line::Stored));
+        assert_eq!(codec.classify(b"-ERR no"), None);
+    }
+}

@@ -1,0 +1,445 @@
+//! Follows the replies of one connection, however they are cut.
+//!
+//! Guarantees: (1) a request is complete only when its reply was read to the
+//! end; (2) every byte of every value is compared; (3) a reply that names a key
+//! must name one of its request, in order; (4) bytes that answer no request are
+//! an error; (5) memory is bounded by one line, [`MAX_LINE`].
+
+use std::collections::VecDeque;
+
+use super::Codec;
+use super::reply::Line;
+use crate::tally::Tally;
+
+/// Longest line of a reply in bytes.
+pub(crate) const MAX_LINE: usize = 1024;
+
+/// A request that was sent and not fully answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Its start in nanoseconds: of its batch, or as scheduled.
+    pub(crate) at: u64,
+    /// Keys of a get that were not answered yet; none for a set.
+    pub(crate) keys_left: u32,
+    pub(crate) is_set: bool,
+    /// Whether the reply's array header came (several keys, Redis protocol).
+    pub(crate) opened: bool,
+}
+
+/// The requests of one connection, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) requests: VecDeque<Request>,
+    /// The unanswered keys of all pending gets.
+    pub(crate) keys: VecDeque<u32>,
+}
+
+impl Pending {
+    pub(crate) fn push_set(&mut self, at: u64) {
+        self.requests.push_back(Request {
+            at,
+            keys_left: 0,
+            is_set: true,
+            opened: false,
+        });
+    }
+
+    pub(crate) fn push_get(&mut self, at: u64, keys_left: u32) {
+        self.requests.push_back(Request {
+            at,
+            keys_left,
+            is_set: false,
+            opened: false,
+        });
+    }
+}
+
+/// A value that is being read.
+#[derive(Clone, Copy, Debug)]
+struct Body {
+    key: u32,
+    len: u32,
+    at: u32,
+    good: bool,
+}
+
+/// The state of one connection's replies between two reads.
+#[derive(Debug, Default)]
+pub(crate) struct Scanner {
+    body: Option<Body>,
+}
+
+impl Scanner {
+    /// Reads as much of `buf` as makes sense and says how many bytes that was;
+    /// the rest, shorter than a line, must come first in the next `buf`.
+    /// `Err` describes a reply that breaks the protocol.
+    pub(crate) fn feed(
+        &mut self,
+        codec: &Codec,
+        buf: &[u8],
+        pending: &mut Pending,
+        tally: &mut Tally,
+    ) -> Result<usize, String> {
+        let mut used = 0;
+        loop {
+            if let Some(body) = &mut self.body {
+                let Some(n) = body.read(codec, &buf[used..])? else {
+                    return Ok(used);
+                };
+                used += n;
+                if (body.at as usize) < body.len as usize + 2 {
+                    return Ok(used);
+                }
+                let body = *body;
+                self.body = None;
+                tally.hit(body.good, || wrong_value(codec, body));
+                finish_key(codec, pending, tally);
+                continue;
+            }
+            let rest = &buf[used..];
+            let Some(end) = memchr::memchr(b'\n', rest) else {
+                return match rest.len() {
+                    0..MAX_LINE => Ok(used),
+                    _ => Err(format!(
+                        "a line longer than {MAX_LINE} bytes: {}",
+                        show(rest)
+                    )),
+                };
+            };
+            self.line(codec, &rest[..=end], pending, tally)?;
+            used += end + 1;
+        }
+    }
+
+    #[inline]
+    fn line(
+        &mut self,
+        codec: &Codec,
+        line: &[u8],
+        pending: &mut Pending,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let Some(request) = pending.requests.front_mut() else {
+            return Err(format!("{} answers no request", show(line)));
+        };
+        let bad = |wanted: &str| Err(format!("{} where {wanted} was expected", show(line)));
+        let Some(text) = line.strip_suffix(b"\r\n") else {
+            return bad("a full line end");
+        };
+        let kind = codec.classify(text);
+        if request.is_set {
+            if kind != Some(Line::Stored) {
+                return bad("the reply to a set");
+            }
+            tally.sets += 1;
+            complete(pending, tally);
+            return Ok(());
+        }
+        let awaits_array = !codec.has_end_line() && codec.multiget > 1 && !request.opened;
+        match kind {
+            Some(Line::Array(n)) if awaits_array && n == request.keys_left => request.opened = true,
+            Some(Line::Value { key, len }) if !awaits_array && request.keys_left > 0 => {
+                return self.value(codec, key, len, pending, tally);
+            }
+            Some(Line::Miss) if !awaits_array && request.keys_left > 0 => {
+                take_key(pending);
+                tally.misses += 1;
+                finish_key(codec, pending, tally);
+            }
+            Some(Line::End) if codec.has_end_line() => {
+                tally.misses += u64::from(request.keys_left);
+                let left = request.keys_left as usize;
+                pending.keys.drain(..left);
+                complete(pending, tally);
+            }
+            _ => return bad("the reply to a get"),
+        }
+        Ok(())
+    }
+
+    /// A value begins: finds its key, counting those passed over as misses.
+    #[inline]
+    fn value(
+        &mut self,
+        codec: &Codec,
+        named: Option<u32>,
+        len: u32,
+        pending: &mut Pending,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let key = loop {
+            let left = pending.requests.front().map_or(0, |r| r.keys_left);
+            if left == 0 {
+                return Err(format!(
+                    "a value for key {named:?}, which was not asked for"
+                ));
+            }
+            let key = take_key(pending);
+            if named.is_none_or(|named| named == key) {
+                break key;
+            }
+            tally.misses += 1;
+        };
+        let good = !codec.verify || len == codec.values.len(key);
+        self.body = Some(Body {
+            key,
+            len,
+            at: 0,
+            good,
+        });
+        Ok(())
+    }
+}
+
+impl Body {
+    /// Reads from `buf`, comparing; `None` if the line end is cut.
+    #[inline]
+    fn read(&mut self, codec: &Codec, buf: &[u8]) -> Result<Option<usize>, String> {
+        let mut used = 0;
+        if self.at < self.len {
+            used = buf.len().min((self.len - self.at) as usize);
+            if codec.verify && self.good {
+                self.good = codec.values.matches(self.key, self.at, &buf[..used]);
+            }
+            self.at += used as u32;
+            if self.at < self.len {
+                return Ok(Some(used));
+            }
+        }
+        match &buf[used..] {
+            [b'\r', b'\n', ..] => {
+                self.at += 2;
+                Ok(Some(used + 2))
+            }
+            [] | [b'\r'] if used == 0 => Ok(None),
+            [] | [b'\r'] => Ok(Some(used)),
+            other => Err(format!(
+                "{} after a value of {} bytes",
+                show(other),
+                self.len
+            )),
+        }
+    }
+}
+
+/// The next key of the front request, which has one.
+#[inline]
+fn take_key(pending: &mut Pending) -> u32 {
+    if let Some(request) = pending.requests.front_mut() {
+        request.keys_left -= 1;
+    }
+    pending.keys.pop_front().unwrap_or_default()
+}
+
+/// A key of the front request is answered; the request may be complete.
+#[inline]
+fn finish_key(codec: &Codec, pending: &mut Pending, tally: &mut Tally) {
+    let last = pending.requests.front().is_some_and(|r| r.keys_left == 0);
+    if last && !codec.has_end_line() {
+        complete(pending, tally);
+    }
+}
+
+#[inline]
+fn complete(pending: &mut Pending, tally: &mut Tally) {
+    if let Some(request) = pending.requests.pop_front() {
+        tally.complete(request.at);
+    }
+}
+
+fn wrong_value(codec: &Codec, body: Body) -> String {
+    let expected = codec.values.len(body.key);
+    if expected == body.len {
+        return format!("the value of key {} is not what was stored", body.key);
+    }
+    format!(
+        "the value of key {} has {} bytes, not {expected} (stored by a run with another value size?)",
+        body.key, body.len
+    )
+}
+
+/// The start of a reply, printable.
+fn show(bytes: &[u8]) -> String {
+    let end = memchr::memchr2(b'\r', b'\n', bytes)
+        .unwrap_or(bytes.len())
+        .min(80);
+    format!("'{}'", bytes[..end].escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::codec;
+    use super::*;
+    use crate::config::Protocol;
+
+    /// A stream with hits, misses and sets: the codec, what is pending, the bytes.
+    fn example(protocol: Protocol, multiget: u32) -> (Codec, Pending, Vec<u8>) {
+        let codec = codec(protocol, multiget, 11);
+        let mut pending = Pending::default();
+        let mut bytes = Vec::new();
+        for request in 0..4u32 {
+            if request == 2 {
+                pending.push_set(2);
+                bytes.extend_from_slice(&codec.canned(11).1);
+                continue;
+            }
+            pending.push_get(u64::from(request), multiget);
+            let keys: Vec<u32> = (0..multiget).map(|k| request * 100 + k).collect();
+            pending.keys.extend(&keys);
+            // The second get misses everything, the others every third key.
+            let hit = |key: u32| request != 1 && (key % 100) % 3 != 2;
+            reply(&codec, &keys, hit, &mut bytes);
+        }
+        (codec, pending, bytes)
+    }
+
+    fn reply(codec: &Codec, keys: &[u32], hit: impl Fn(u32) -> bool, out: &mut Vec<u8>) {
+        let many = codec.multiget > 1;
+        let mut line = |text: String| out.extend_from_slice(text.as_bytes());
+        if codec.protocol == Protocol::Resp && many {
+            line(format!("*{}\r\n", keys.len()));
+        }
+        for &key in keys {
+            let mut value = Vec::new();
+            codec.values.render(key, 11, &mut value);
+            let value = String::from_utf8(value).expect("printable");
+            match (codec.protocol, hit(key)) {
+                (Protocol::Memcached, true) => {
+                    line(format!("VALUE key:{key:08} 0 11\r\n{value}\r\n"))
+                }
+                (Protocol::Meta, true) if many => {
+                    line(format!("VA 11 kkey:{key:08}\r\n{value}\r\n"))
+                }
+                (Protocol::Meta, true) => line(format!("VA 11\r\n{value}\r\n")),
+                (Protocol::Resp, true) => line(format!("$11\r\n{value}\r\n")),
+                (Protocol::Meta, false) if !many => line("EN\r\n".into()),
+                (Protocol::Resp, false) => line("$-1\r\n".into()),
+                _ => {}
+            }
+        }
+        match codec.protocol {
+            Protocol::Memcached => line("END\r\n".into()),
+            Protocol::Meta if many => line("MN\r\n".into()),
+            _ => {}
+        }
+    }
+
+    /// Feeds `bytes` in the given pieces, carrying what was not used.
+    fn feed(
+        codec: &Codec,
+        pending: &mut Pending,
+        tally: &mut Tally,
+        pieces: &[&[u8]],
+    ) -> Result<usize, String> {
+        let mut scanner = Scanner::default();
+        let mut carry = Vec::new();
+        for piece in pieces {
+            carry.extend_from_slice(piece);
+            let used = scanner.feed(codec, &carry, pending, tally)?;
+            carry.drain(..used);
+        }
+        Ok(carry.len())
+    }
+
+    fn all_examples() -> impl Iterator<Item = (Protocol, u32)> {
+        let protocols = [Protocol::Memcached, Protocol::Meta, Protocol::Resp];
+        protocols.into_iter().flat_map(|p| [(p, 1), (p, 5)])
+    }
+
+    #[test]
+    fn every_split_into_three_gives_the_same_counts() {
+        for (protocol, multiget) in all_examples() {
+            let (_, _, bytes) = example(protocol, multiget);
+            let step = if multiget > 1 { 7 } else { 1 };
+            for a in 0..=bytes.len() {
+                for b in (a..=bytes.len()).step_by(step) {
+                    let (codec, mut pending, bytes) = example(protocol, multiget);
+                    let mut tally = Tally::new();
+                    let pieces = [&bytes[..a], &bytes[a..b], &bytes[b..]];
+                    let left = feed(&codec, &mut pending, &mut tally, &pieces).expect("good");
+                    assert_counts(&tally, multiget, (protocol, a, b));
+                    assert_eq!(
+                        (left, pending.keys.len(), pending.requests.len()),
+                        (0, 0, 0)
+                    );
+                }
+            }
+        }
+    }
+
+    fn assert_counts(tally: &Tally, multiget: u32, place: (Protocol, usize, usize)) {
+        let hits = (0..multiget).filter(|k| k % 3 != 2).count() as u64 * 2;
+        let keys = u64::from(multiget) * 3;
+        assert_eq!((tally.requests, tally.sets), (4, 1), "{place:?}");
+        assert_eq!((tally.hits, tally.misses), (hits, keys - hits), "{place:?}");
+        assert_eq!(tally.mismatches, 0, "{place:?}");
+    }
+
+    #[test]
+    fn one_byte_at_a_time_is_enough() {
+        for (protocol, multiget) in all_examples() {
+            let (codec, mut pending, bytes) = example(protocol, multiget);
+            let mut tally = Tally::new();
+            let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+            feed(&codec, &mut pending, &mut tally, &pieces).expect("good");
+            assert_counts(&tally, multiget, (protocol, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_never_passes_unseen() {
+        for (protocol, multiget) in all_examples() {
+            let (_, _, good) = example(protocol, multiget);
+            for at in 0..good.len() {
+                let (codec, mut pending, mut bytes) = example(protocol, multiget);
+                bytes[at] ^= 4;
+                let mut tally = Tally::new();
+                let outcome = feed(&codec, &mut pending, &mut tally, &[&bytes]);
+                let clean = outcome.is_ok() && tally.mismatches == 0;
+                assert!(
+                    !clean || !pending.requests.is_empty(),
+                    "{protocol} {multiget} byte {at}"
+                );
+            }
+        }
+    }
+
+    fn refused(protocol: Protocol, bytes: &[u8]) -> String {
+        let codec = codec(protocol, 1, 11);
+        let mut pending = Pending::default();
+        pending.push_get(0, 1);
+        pending.keys.push_back(1);
+        let mut tally = Tally::new();
+        feed(&codec, &mut pending, &mut tally, &[bytes]).expect_err("must be refused")
+    }
+
+    #[test]
+    fn replies_that_break_the_protocol_are_refused() {
+        let text = Protocol::Memcached;
+        assert!(refused(text, b"STORED\r\n").contains("reply to a get"));
+        assert!(refused(text, b"END\n").contains("line end"));
+        assert!(refused(text, b"END\r\nEND\r\n").contains("no request"));
+        assert!(refused(text, b"VALUE key:00000009 0 11\r\n").contains("not asked for"));
+        assert!(refused(text, &[b'x'; MAX_LINE]).contains("longer"));
+        assert!(refused(text, b"SERVER_ERROR busy\r\n").contains("SERVER_ERROR busy"));
+        assert!(refused(Protocol::Resp, b"*1\r\n").contains("reply to a get"));
+        assert!(refused(Protocol::Meta, b"VA 1\r\nabc").contains("after a value"));
+    }
+
+    #[test]
+    fn a_value_of_another_length_is_a_mismatch_with_a_hint() {
+        let codec = codec(Protocol::Resp, 1, 11);
+        let mut pending = Pending::default();
+        pending.push_get(0, 1);
+        pending.keys.push_back(1);
+        let mut tally = Tally::new();
+        feed(&codec, &mut pending, &mut tally, &[b"$3\r\nabc\r\n"]).expect("well formed");
+        assert_eq!(tally.mismatches, 1);
+        assert!(
+            tally
+                .first_mismatch
+                .expect("kept")
+                .contains("another value size")
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! One connection: what it sent, what it still expects, and the bytes between.
+
+use std::io::{self, Read};
+
+use mio::{Interest, Registry, Token};
+
+use crate::codec::Codec;
+use crate::codec::scan::{Pending, Scanner};
+use crate::config::Address;
+use crate::keys::KeyStream;
+use crate::socket::{Outbox, Socket};
+use crate::tally::Tally;
+
+/// Why a slice could not be finished, before the target's name is known.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Io(&'static str, io::Error),
+    Protocol(String),
+    Stall { outstanding: u64 },
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    socket: Socket,
+    token: Token,
+    outbox: Outbox,
+    /// The start of a line whose rest has not come.
+    carry: Vec<u8>,
+    scanner: Scanner,
+    pub(crate) pending: Pending,
+}
+
+impl Conn {
+    pub(crate) fn open(address: &Address, registry: &Registry, token: Token) -> io::Result<Self> {
+        let mut socket = Socket::connect(address)?;
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        Ok(Self {
+            socket,
+            token,
+            outbox: Outbox::default(),
+            carry: Vec::new(),
+            scanner: Scanner::default(),
+            pending: Pending::default(),
+        })
+    }
+
+    /// Whether every request has its reply.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.requests.is_empty()
+    }
+
+    /// Prepares the next request of the stream, counted from `at`.
+    #[inline]
+    pub(crate) fn push_next(&mut self, codec: &Codec, stream: &mut KeyStream, at: u64) {
+        if stream.next_is_set() {
+            self.push_set(codec, stream.next_key(), at);
+            return;
+        }
+        self.pending.push_get(at, codec.multiget);
+        let asked = &mut self.pending.keys;
+        let keys = (0..codec.multiget).map(|_| {
+            let key = stream.next_key();
+            asked.push_back(key);
+            key
+        });
+        codec.get(keys, &mut self.outbox.bytes);
+    }
+
+    /// Prepares a set of `key`, counted from `at`.
+    pub(crate) fn push_set(&mut self, codec: &Codec, key: u32, at: u64) {
+        self.pending.push_set(at);
+        codec.set(key, &mut self.outbox.bytes);
+    }
+
+    /// Sends what was prepared, as far as the socket takes it.
+    pub(crate) fn flush(&mut self, registry: &Registry) -> Result<(), Fault> {
+        self.outbox
+            .flush(&mut self.socket, registry, self.token)
+            .map_err(|e| Fault::Io("write", e))
+    }
+
+    /// Reads all replies that have come; returns the time of the last read
+    /// that brought any, or nothing if none did.
+    pub(crate) fn receive(
+        &mut self,
+        codec: &Codec,
+        buf: &mut [u8],
+        clock: impl Fn() -> u64,
+        tally: &mut Tally,
+    ) -> Result<Option<u64>, Fault> {
+        let mut latest = None;
+        loop {
+            let held = self.carry.len();
+            buf[..held].copy_from_slice(&self.carry);
+            let n = match self.socket.read(&mut buf[held..]) {
+                Ok(0) => return Err(Fault::Protocol("the server closed a connection".into())),
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(latest),
+                Err(e) => return Err(Fault::Io("read", e)),
+            };
+            let now = clock();
+            latest = Some(now);
+            tally.read_at(now);
+            let filled = held + n;
+            let used = self
+                .scanner
+                .feed(codec, &buf[..filled], &mut self.pending, tally)
+                .map_err(Fault::Protocol)?;
+            self.carry.clear();
+            self.carry.extend_from_slice(&buf[used..filled]);
+            // A short read took all there was; more will raise another event.
+            if filled < buf.len() {
+                return Ok(latest);
+            }
+        }
+    }
+}

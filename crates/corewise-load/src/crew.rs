@@ -1,0 +1,294 @@
+//! The client threads: each owns a key stream and one driver per target, and
+//! does what the coordinator orders, one slice at a time.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::codec::Codec;
+use crate::config::{Address, LoadConfig};
+use crate::conn::Fault;
+use crate::driver::{Driver, Work};
+use crate::error::LoadError;
+use crate::keys::KeyStream;
+use crate::tally::Tally;
+
+/// A target as the client threads see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: Address,
+    pub(crate) codec: Codec,
+}
+
+/// Work for one target; `None` asks only to renew the key stream.
+type Order = Option<(usize, Work)>;
+
+struct Worker {
+    orders: Option<Sender<Order>>,
+    results: Receiver<Result<Tally, LoadError>>,
+    handle: Option<JoinHandle<()>>,
+    conns: u32,
+}
+
+/// All client threads.
+pub(crate) struct Crew {
+    workers: Vec<Worker>,
+    conns: u32,
+}
+
+/// Pins the calling thread to one of `cpus`, if there are any.
+pub(crate) fn pin(cpus: &[usize], turn: usize) -> Result<(), LoadError> {
+    let Some(&cpu) = cpus.get(turn % cpus.len().max(1)) else {
+        return Ok(());
+    };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(LoadError::config(format!("there is no CPU {cpu}")));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .map_err(|e| LoadError::io(format!("cannot pin a thread to CPU {cpu}"), e.into()))
+}
+
+impl Crew {
+    /// Starts the threads and opens all connections.
+    pub(crate) fn start(config: &LoadConfig, endpoints: &[Endpoint]) -> Result<Self, LoadError> {
+        let workers = (0..config.threads)
+            .map(|turn| Worker::start(config, endpoints, turn))
+            .collect::<Result<Vec<_>, _>>()?;
+        let crew = Self {
+            workers,
+            conns: config.connections,
+        };
+        crew.gather()?;
+        Ok(crew)
+    }
+
+    /// One piece of work on one target, split over the threads by connections.
+    pub(crate) fn run(&self, target: usize, work: &Work) -> Result<Tally, LoadError> {
+        let mut before = 0;
+        for worker in &self.workers {
+            let share = share(work, before, worker.conns, self.conns);
+            worker.order(Some((target, share)));
+            before += worker.conns;
+        }
+        self.gather()
+    }
+
+    /// Renews the key streams, while no target is under load.
+    pub(crate) fn renew(&self) -> Result<(), LoadError> {
+        self.workers.iter().for_each(|worker| worker.order(None));
+        self.gather().map(|_| ())
+    }
+
+    /// The merged result of all threads; the first error if any failed.
+    fn gather(&self) -> Result<Tally, LoadError> {
+        let mut all = Tally::new();
+        let mut failure = None;
+        for worker in &self.workers {
+            match worker.results.recv() {
+                Ok(Ok(tally)) => all.merge(&tally),
+                Ok(Err(e)) => failure = failure.or(Some(e)),
+                Err(_) => {
+                    let gone = io::Error::other("a client thread panicked");
+                    failure = failure.or(Some(LoadError::io("load", gone)));
+                }
+            }
+        }
+        failure.map_or(Ok(all), Err)
+    }
+}
+
+/// The part of `work` that belongs to connections `before..before + mine`.
+fn share(work: &Work, before: u32, mine: u32, all: u32) -> Work {
+    let (before, mine, all) = (u64::from(before), u64::from(mine), u64::from(all));
+    match *work {
+        Work::Prefill {
+            next,
+            end,
+            keys,
+            batch,
+        } => {
+            let cut = |conns: u64| next + (end - next) * conns / all;
+            Work::Prefill {
+                next: cut(before),
+                end: cut(before + mine),
+                keys,
+                batch,
+            }
+        }
+        Work::Closed { .. } => work.clone(),
+        Work::Open {
+            ns,
+            rate,
+            arrivals,
+            max_outstanding,
+        } => {
+            let rate = rate * mine as f64 / all as f64;
+            Work::Open {
+                ns,
+                rate,
+                arrivals,
+                max_outstanding,
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn start(config: &LoadConfig, endpoints: &[Endpoint], turn: u32) -> Result<Self, LoadError> {
+        let extra = u32::from(turn < config.connections % config.threads);
+        let conns = config.connections / config.threads + extra;
+        let (orders, inbox) = channel();
+        let (outbox, results) = channel();
+        let (config, endpoints) = (config.clone(), endpoints.to_vec());
+        let handle = std::thread::Builder::new()
+            .name(format!("load-{turn}"))
+            .spawn(move || serve(&config, &endpoints, turn, conns as usize, &inbox, &outbox))
+            .map_err(|e| LoadError::io("cannot start a client thread", e))?;
+        Ok(Self {
+            orders: Some(orders),
+            results,
+            handle: Some(handle),
+            conns,
+        })
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // A thread that is gone shows in `gather`.
+            let _ = orders.send(order);
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            worker.orders = None;
+        }
+        for handle in self.workers.iter_mut().filter_map(|w| w.handle.take()) {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// The life of a client thread: connect, report, obey until the channel closes.
+fn serve(
+    config: &LoadConfig,
+    endpoints: &[Endpoint],
+    turn: u32,
+    conns: usize,
+    inbox: &Receiver<Order>,
+    outbox: &Sender<Result<Tally, LoadError>>,
+) {
+    let (mut drivers, mut stream) = match prepare(config, endpoints, turn, conns) {
+        Ok(ready) => ready,
+        Err(e) => return drop(outbox.send(Err(e))),
+    };
+    if outbox.send(Ok(Tally::new())).is_err() {
+        return;
+    }
+    for order in inbox {
+        let result = match order {
+            None => {
+                stream.renew();
+                Ok(Tally::new())
+            }
+            Some((target, work)) => timed(|| drivers[target].run(&work, &mut stream))
+                .map_err(|fault| name(fault, &endpoints[target], config.reply_timeout_ms)),
+        };
+        if outbox.send(result).is_err() {
+            return;
+        }
+    }
+}
+
+fn prepare(
+    config: &LoadConfig,
+    endpoints: &[Endpoint],
+    turn: u32,
+    conns: usize,
+) -> Result<(Vec<Driver>, KeyStream), LoadError> {
+    pin(&config.pin, turn as usize)?;
+    let (seed, turn) = (config.seed, u64::from(turn));
+    let stream = KeyStream::new(
+        seed,
+        turn,
+        config.keys,
+        config.distribution,
+        config.set_ratio,
+    );
+    let drivers = endpoints
+        .iter()
+        .map(|endpoint| {
+            let codec = endpoint.codec.clone();
+            Driver::connect(&endpoint.address, codec, conns, config.reply_timeout_ms).map_err(
+                |source| LoadError::Connect {
+                    target: endpoint.address.to_string(),
+                    source,
+                },
+            )
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((drivers, stream))
+}
+
+/// Adds the CPU time this thread spent.
+fn timed(work: impl FnOnce() -> Result<Tally, Fault>) -> Result<Tally, Fault> {
+    let before = thread_ns();
+    let mut tally = work()?;
+    tally.client_ns = thread_ns() - before;
+    Ok(tally)
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn name(fault: Fault, endpoint: &Endpoint, waited_ms: u64) -> LoadError {
+    let target = endpoint.address.to_string();
+    match fault {
+        Fault::Io(what, source) => LoadError::io(format!("{target}: {what}"), source),
+        Fault::Protocol(detail) => LoadError::Protocol { target, detail },
+        Fault::Stall { outstanding } => LoadError::Stall {
+            target,
+            waited_ms,
+            outstanding,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_a_prefill_cover_every_key_once() {
+        let work = Work::Prefill {
+            next: 0,
+            end: 1_000_003,
+            keys: 1_000_003,
+            batch: 1,
+        };
+        let mut at = 0;
+        for (before, mine) in [(0, 17), (17, 17), (34, 16)] {
+            let Work::Prefill { next, end, .. } = share(&work, before, mine, 50) else {
+                panic!("another kind of work");
+            };
+            assert_eq!(next, at);
+            at = end;
+        }
+        assert_eq!(at, 1_000_003);
+    }
+
+    #[test]
+    fn an_absent_cpu_is_refused() {
+        assert!(pin(&[100_000], 0).is_err());
+        pin(&[], 3).expect("nothing to do");
+    }
+}

@@ -1,0 +1,158 @@
+//! Counts requests by their lines, knowing as little as possible.
+//!
+//! | protocol | first line starts with | lines | reply |
+//! |---|---|---|---|
+//! | memcached | `g` / `s` | 1 / 2 | get / set |
+//! | meta | `mg` / `ms` / `mn` | 1 / 2 / 1 | get (none if quiet) / set / all of a multiget |
+//! | resp | `*N` | 1 + 2 N | set if N is 3 and a get has not that many, else get |
+//!
+//! Values hold no line end (see the module `value`), so lines suffice.
+
+use crate::config::Protocol;
+
+/// Bytes of a line that decide what it is.
+const HEAD: usize = 8;
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Get,
+    Set,
+    /// Nothing of its own: a quiet get, answered with the `mn` that ends it.
+    Quiet,
+}
+
+/// The state of one connection between two reads.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    protocol: Protocol,
+    multiget: u32,
+    /// The start of the line that the last read cut.
+    head: [u8; HEAD],
+    head_len: usize,
+    kind: Kind,
+    lines_left: u32,
+}
+
+impl Counter {
+    pub(crate) fn new(protocol: Protocol, multiget: u32) -> Self {
+        Self {
+            protocol,
+            multiget,
+            head: [0; HEAD],
+            head_len: 0,
+            kind: Kind::Get,
+            lines_left: 0,
+        }
+    }
+
+    /// Calls `answer` for every request that ends in `buf`.
+    #[inline]
+    pub(crate) fn feed(&mut self, buf: &[u8], mut answer: impl FnMut(Kind)) {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', buf) {
+            if self.lines_left == 0 {
+                self.begin(&buf[start..end]);
+            }
+            self.head_len = 0;
+            start = end + 1;
+            self.lines_left -= 1;
+            if self.lines_left == 0 && self.kind != Kind::Quiet {
+                answer(self.kind);
+            }
+        }
+        self.keep(&buf[start..]);
+    }
+
+    /// Remembers the first bytes of a line that is not over.
+    fn keep(&mut self, rest: &[u8]) {
+        let n = rest.len().min(HEAD - self.head_len);
+        self.head[self.head_len..self.head_len + n].copy_from_slice(&rest[..n]);
+        self.head_len += n;
+    }
+
+    /// The first line of a request: decides kind and length.
+    #[inline]
+    fn begin(&mut self, line: &[u8]) {
+        if self.head_len == 0 {
+            (self.kind, self.lines_left) = self.judge(line);
+        } else {
+            self.keep(line);
+            let head = self.head;
+            (self.kind, self.lines_left) = self.judge(&head[..self.head_len]);
+        }
+    }
+
+    #[inline]
+    fn judge(&self, line: &[u8]) -> (Kind, u32) {
+        match (self.protocol, line) {
+            (Protocol::Memcached, [b's', ..]) | (Protocol::Meta, [_, b's', ..]) => (Kind::Set, 2),
+            (Protocol::Meta, [_, b'g', ..]) if self.multiget > 1 => (Kind::Quiet, 1),
+            (Protocol::Resp, [b'*', n @ ..]) => {
+                let n = n.iter().take_while(|b| b.is_ascii_digit());
+                let n = n.fold(0, |n, b| n * 10 + u32::from(b - b'0'));
+                let set = n == 3 && self.multiget != 2;
+                (if set { Kind::Set } else { Kind::Get }, 1 + 2 * n)
+            }
+            _ => (Kind::Get, 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::tests::codec;
+
+    fn requests(protocol: Protocol, multiget: u32) -> (Vec<u8>, Vec<Kind>) {
+        let codec = codec(protocol, multiget, 20);
+        let mut bytes = Vec::new();
+        let kinds = vec![Kind::Get, Kind::Set, Kind::Set, Kind::Get, Kind::Get];
+        for &kind in &kinds {
+            match kind {
+                Kind::Set => codec.set(5, &mut bytes),
+                _ => codec.get(0..multiget, &mut bytes),
+            }
+        }
+        (bytes, kinds)
+    }
+
+    #[test]
+    fn every_split_gives_the_same_requests() {
+        for protocol in [Protocol::Memcached, Protocol::Meta, Protocol::Resp] {
+            for multiget in [1, 3, 10] {
+                let (bytes, kinds) = requests(protocol, multiget);
+                for cut in 0..=bytes.len() {
+                    let mut counter = Counter::new(protocol, multiget);
+                    let mut seen = Vec::new();
+                    counter.feed(&bytes[..cut], |kind| seen.push(kind));
+                    counter.feed(&bytes[cut..], |kind| seen.push(kind));
+                    assert_eq!(seen, kinds, "{protocol} {multiget} cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_byte_at_a_time_is_enough() {
+        for protocol in [Protocol::Memcached, Protocol::Meta, Protocol::Resp] {
+            let (bytes, kinds) = requests(protocol, 1);
+            let mut counter = Counter::new(protocol, 1);
+            let mut seen = Vec::new();
+            for byte in bytes {
+                counter.feed(&[byte], |kind| seen.push(kind));
+            }
+            assert_eq!(seen, kinds);
+        }
+    }
+
+    #[test]
+    fn redis_pairs_are_gets_when_nothing_is_set() {
+        let mut counter = Counter::new(Protocol::Resp, 2);
+        let mut seen = Vec::new();
+        let mut bytes = Vec::new();
+        codec(Protocol::Resp, 2, 20).get(0..2, &mut bytes);
+        counter.feed(&bytes, |kind| seen.push(kind));
+        assert_eq!(seen, [Kind::Get]);
+    }
+}

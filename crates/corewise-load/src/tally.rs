@@ -1,0 +1,153 @@
+//! What a client thread counts during a slice.
+
+use hdrhistogram::Histogram;
+
+/// Shortest latency told apart from zero, in nanoseconds.
+const LOWEST_NS: u64 = 100;
+/// Longest latency recorded as itself, in nanoseconds.
+const HIGHEST_NS: u64 = 600_000_000_000;
+/// Significant decimal digits of a percentile.
+const DIGITS: u8 = 3;
+
+/// An empty histogram of nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("these bounds are valid")
+}
+
+/// Counts and latencies of one target, one thread, one slice.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) requests: u64,
+    pub(crate) sets: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) mismatches: u64,
+    pub(crate) first_mismatch: Option<String>,
+    /// Open loop: requests dropped because the connection had too many outstanding.
+    pub(crate) overload: u64,
+    /// From the first request to the last reply.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time of this client thread.
+    pub(crate) client_ns: u64,
+    pub(crate) latency: Histogram<u64>,
+    /// Open loop: from the intended start to the write.
+    pub(crate) lag: Histogram<u64>,
+    /// Completed requests with one start, waiting for the time of the read.
+    run_at: u64,
+    run: u64,
+    now: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: 0,
+            sets: 0,
+            hits: 0,
+            misses: 0,
+            mismatches: 0,
+            first_mismatch: None,
+            overload: 0,
+            elapsed_ns: 0,
+            client_ns: 0,
+            latency: histogram(),
+            lag: histogram(),
+            run_at: 0,
+            run: 0,
+            now: 0,
+        }
+    }
+
+    /// Keys asked for or stored.
+    pub(crate) fn keys(&self) -> u64 {
+        self.hits + self.misses + self.sets
+    }
+
+    /// The replies that follow were read at `now`.
+    #[inline]
+    pub(crate) fn read_at(&mut self, now: u64) {
+        self.flush();
+        self.now = now;
+    }
+
+    /// A request that started at `at` has its reply.
+    #[inline]
+    pub(crate) fn complete(&mut self, at: u64) {
+        self.requests += 1;
+        if at != self.run_at {
+            self.flush();
+            self.run_at = at;
+        }
+        self.run += 1;
+    }
+
+    /// A hit was read to its end.
+    #[inline]
+    pub(crate) fn hit(&mut self, good: bool, describe: impl FnOnce() -> String) {
+        self.hits += 1;
+        if !good {
+            self.mismatches += 1;
+            self.first_mismatch.get_or_insert_with(describe);
+        }
+    }
+
+    /// Records what waits to be recorded.
+    pub(crate) fn flush(&mut self) {
+        if self.run > 0 {
+            let latency = self.now.saturating_sub(self.run_at).min(HIGHEST_NS);
+            // Cannot fail: the value is within the bounds.
+            let _ = self.latency.record_n(latency, self.run);
+            self.run = 0;
+        }
+    }
+
+    /// Adds another thread's counts of the same slice.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.sets += other.sets;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.mismatches += other.mismatches;
+        if self.first_mismatch.is_none() {
+            self.first_mismatch.clone_from(&other.first_mismatch);
+        }
+        self.overload += other.overload;
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.client_ns += other.client_ns;
+        // Cannot fail: all histograms have the same bounds.
+        let _ = self.latency.add(&other.latency);
+        let _ = self.lag.add(&other.lag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_count_from_each_start_to_the_read() {
+        let mut tally = Tally::new();
+        tally.read_at(10_000);
+        tally.complete(0);
+        tally.complete(0);
+        tally.complete(9_000);
+        tally.read_at(20_000);
+        tally.complete(9_000);
+        tally.flush();
+        assert_eq!(tally.latency.len(), 4);
+        let count = |ns| tally.latency.count_at(ns);
+        assert_eq!((count(10_000), count(1_000), count(11_000)), (2, 1, 1));
+    }
+
+    #[test]
+    fn merging_adds_counts_and_keeps_the_longest_time() {
+        let (mut a, mut b) = (Tally::new(), Tally::new());
+        (a.requests, a.elapsed_ns) = (1, 5);
+        (b.requests, b.elapsed_ns, b.first_mismatch) = (2, 4, Some("x".into()));
+        a.merge(&b);
+        assert_eq!(
+            (a.requests, a.elapsed_ns, a.first_mismatch.as_deref()),
+            (3, 5, Some("x"))
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Lists of CPUs as the kernel writes them: `0,2-5`.
+
+use std::fmt::Write;
+
+/// CPU numbers lie below this bound: the largest that Linux can be built for, and room to spare.
+pub const MAX_CPUS: usize = 8192;
+
+/// Why a text is no list of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuListError {
+    /// Something is not a number below [`MAX_CPUS`].
+    NotACpu(String),
+    /// A range ends before it starts.
+    Backwards(String),
+}
+
+impl std::fmt::Display for CpuListError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotACpu(text) => write!(f, "`{text}` is not a CPU number below {MAX_CPUS}"),
+            Self::Backwards(text) => write!(f, "the range `{text}` ends before it starts"),
+        }
+    }
+}
+
+impl std::error::Error for CpuListError {}
+
+/// Reads `0,2-5` as 0, 2, 3, 4, 5, in the order written. An empty text is an empty list.
+///
+/// ```
+/// assert_eq!(corewise_topology::parse_cpu_list("4,0-2\n").unwrap(), [4, 0, 1, 2]);
+/// ```
+///
+/// # Errors
+///
+/// See [`CpuListError`].
+pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, CpuListError> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (parse_cpu(first)?, parse_cpu(last)?);
+        if last < first {
+            return Err(CpuListError::Backwards(part.into()));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+fn parse_cpu(text: &str) -> Result<usize, CpuListError> {
+    let cpu = text.trim().parse().ok().filter(|&cpu| cpu < MAX_CPUS);
+    cpu.ok_or_else(|| CpuListError::NotACpu(text.into()))
+}
+
+/// Writes CPUs as [`parse_cpu_list`] reads them, joining neighbours that ascend into ranges.
+///
+/// ```
+/// assert_eq!(corewise_topology::format_cpu_list(&[4, 0, 1, 2]), "4,0-2");
+/// ```
+pub fn format_cpu_list(cpus: &[usize]) -> String {
+    let mut text = String::new();
+    for run in cpus.chunk_by(|a, b| a + 1 == *b) {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a String cannot fail.
+        let _ = match run {
+            [only] => write!(text, "{comma}{only}"),
+            [first, .., last] => write!(text, "{comma}{first}-{last}"),
+            [] => Ok(()),
+        };
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! Which thread goes where, as a choice with a name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{CpuListError, format_cpu_list, parse_cpu_list};
+
+/// How threads are bound to CPUs.
+///
+/// The first three are the default, compact and balanced schemes of the thesis, §3.4.6, which
+/// finds none of them best everywhere: measure. `SmtPair` is how CPHASH (PPoPP'12, §6) places a
+/// client thread and the server thread it talks to.
+///
+/// ```
+/// use corewise_topology::PinPolicy;
+/// let policy: PinPolicy = "list:0,2-3".parse().unwrap();
+/// assert_eq!(policy, PinPolicy::List(vec![0, 2, 3]));
+/// assert_eq!(policy.to_string(), "list:0,2-3");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PinPolicy {
+    /// The scheduler decides. Written `none` or `default`.
+    #[default]
+    None,
+    /// Near each other: one socket after the other; within a socket one thread per core, then
+    /// the second hardware threads. (The thesis leaves the order within a socket open.)
+    Compact,
+    /// Spread out: sockets in turn, one thread per core until every core has one.
+    Balanced,
+    /// Threads 2i and 2i + 1 on the two hardware threads of one core, cores in compact order.
+    /// Without SMT the two are on neighbouring cores.
+    SmtPair,
+    /// These CPUs in this order, as told.
+    List(Vec<usize>),
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PinPolicyError {
+    /// No policy has this name.
+    Unknown(String),
+    /// The list after `list:` is wrong.
+    List(CpuListError),
+    /// The list after `list:` names no CPU.
+    EmptyList,
+}
+
+impl fmt::Display for PinPolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(text) => write!(
+                f,
+                "`{text}` is not one of none, default, compact, balanced, smt-pair, list:0,2-5"
+            ),
+            Self::List(error) => error.fmt(f),
+            Self::EmptyList => f.write_str("the list names no CPU"),
+        }
+    }
+}
+
+impl std::error::Error for PinPolicyError {}
+
+impl FromStr for PinPolicy {
+    type Err = PinPolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" | "default" => Ok(Self::None),
+            "compact" => Ok(Self::Compact),
+            "balanced" => Ok(Self::Balanced),
+            "smt-pair" => Ok(Self::SmtPair),
+            _ => {
+                let unknown = || PinPolicyError::Unknown(text.into());
+                let list = text.strip_prefix("list:").ok_or_else(unknown)?;
+                let cpus = parse_cpu_list(list).map_err(PinPolicyError::List)?;
+                if cpus.is_empty() {
+                    Err(PinPolicyError::EmptyList)
+                } else {
+                    Ok(Self::List(cpus))
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for PinPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Compact => f.write_str("compact"),
+            Self::Balanced => f.write_str("balanced"),
+            Self::SmtPair => f.write_str("smt-pair"),
+            Self::List(cpus) => write!(f, "list:{}", format_cpu_list(cpus)),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is known about the machine.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+/// The number the system gives a hardware thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CpuId(pub usize);
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One hardware thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// Its number.
+    pub id: CpuId,
+    /// The socket it sits in.
+    pub package: usize,
+    /// The core it belongs to, named by the lowest CPU of that core.
+    pub core: CpuId,
+    /// Its place among the hardware threads of its core, from 0.
+    pub smt: usize,
+    /// The NUMA node it is next to.
+    pub node: usize,
+    /// Whether this process may run on it.
+    pub allowed: bool,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CacheKind {
+    /// Data only.
+    Data,
+    /// Instructions only.
+    Instruction,
+    /// Both.
+    Unified,
+}
+
+/// One cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// 1 is next to the core.
+    pub level: u8,
+    /// What it holds.
+    pub kind: CacheKind,
+    /// How much it holds; 0 when the system does not say.
+    pub size_bytes: u64,
+    /// The unit it moves; 0 when the system does not say.
+    pub line_bytes: u32,
+    /// The CPUs that share it, ascending.
+    pub cpus: Vec<CpuId>,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub id: usize,
+    /// The CPUs next to it, ascending; none for memory on its own.
+    pub cpus: Vec<CpuId>,
+}
+
+/// The machine as this process sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    /// The CPUs that are switched on, by number; one at least.
+    pub cpus: Vec<Cpu>,
+    /// The caches, from the core outwards.
+    pub caches: Vec<Cache>,
+    /// The NUMA nodes, by number; one at least.
+    pub nodes: Vec<Node>,
+    /// How many CPUs' worth of time a control group grants; `None` if it sets no limit.
+    pub cpu_quota: Option<f64>,
+}
+
+impl Topology {
+    /// This machine, now. Reads a dozen small files per CPU: call it once.
+    pub fn detect() -> Self {
+        Self::read_from(Path::new("/"), crate::allowed_cpus().as_deref())
+    }
+
+    /// The machine described by `sys` and `proc` under `root`, on which a process may use the
+    /// CPUs `allowed` (`None`: all).
+    pub fn read_from(root: &Path, allowed: Option<&[usize]>) -> Self {
+        let mut topology = crate::sysfs::read(root, allowed);
+        topology.cpu_quota = crate::cgroup::cpu_quota(root);
+        topology
+    }
+
+    /// A machine of `count` CPUs (one at least) of which nothing else is known.
+    pub fn flat(count: usize) -> Self {
+        let ids: Vec<CpuId> = (0..count.max(1)).map(CpuId).collect();
+        let cpu = |&id| Cpu {
+            id,
+            package: 0,
+            core: id,
+            smt: 0,
+            node: 0,
+            allowed: true,
+        };
+        Self {
+            cpus: ids.iter().map(cpu).collect(),
+            caches: Vec::new(),
+            nodes: vec![Node { id: 0, cpus: ids }],
+            cpu_quota: None,
+        }
+    }
+
+    /// The CPUs this process may use; one at least.
+    pub fn allowed(&self) -> impl Iterator<Item = &Cpu> {
+        self.cpus.iter().filter(|cpu| cpu.allowed)
+    }
+
+    /// Sockets with a CPU this process may use.
+    pub fn packages(&self) -> usize {
+        self.allowed()
+            .map(|cpu| cpu.package)
+            .collect::<BTreeSet<_>>()
+            .len()
+    }
+
+    /// Cores with a CPU this process may use.
+    pub fn cores(&self) -> usize {
+        self.allowed()
+            .map(|cpu| cpu.core)
+            .collect::<BTreeSet<_>>()
+            .len()
+    }
+
+    /// How many threads a server should start: one per allowed CPU, but no more than the quota,
+    /// rounded up, and never none.
+    pub fn default_threads(&self) -> usize {
+        let allowed = self.allowed().count();
+        match self.cpu_quota {
+            Some(quota) => allowed.min(quota.ceil() as usize).max(1),
+            None => allowed,
+        }
+    }
+
+    /// The data or unified cache of `level` that `cpu` uses.
+    pub fn cache_of(&self, cpu: CpuId, level: u8) -> Option<&Cache> {
+        self.caches.iter().find(|cache| {
+            cache.level == level
+                && cache.kind != CacheKind::Instruction
+                && cache.cpus.contains(&cpu)
+        })
+    }
+}
+
+/// One line for people: `2 sockets, 16 cores, 32 CPUs (4 allowed), 2 NUMA nodes, quota 1.5`.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sockets: BTreeSet<_> = self.cpus.iter().map(|cpu| cpu.package).collect();
+        let cores: BTreeSet<_> = self.cpus.iter().map(|cpu| cpu.core).collect();
+        write!(f, "{}, ", counted(sockets.len(), "socket"))?;
+        write!(f, "{}, ", counted(cores.len(), "core"))?;
+        write!(f, "{}", counted(self.cpus.len(), "CPU"))?;
+        if self.allowed().count() < self.cpus.len() {
+            write!(f, " ({} allowed)", self.allowed().count())?;
+        }
+        write!(f, ", {}", counted(self.nodes.len(), "NUMA node"))?;
+        match self.cpu_quota {
+            Some(quota) => write!(f, ", quota {quota}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,367 @@
+//! The commands that only a server can carry out, and authentication.
+
+use corewise_ops::Deadline;
+
+use super::MAX_COMMAND_LINE;
+use super::codec::{Codec, Context, Line, Step};
+use super::reply;
+use super::scan::{Args, i64_token, u32_token};
+use super::time::flush_at;
+
+/// Slab classes that memcached knows; `stats cachedump` refuses others.
+const SLAB_CLASSES: u32 = 64;
+
+/// Something only the server can do. Arguments are checked; the server acts,
+/// and answers unless `noreply` is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Admin<'i> {
+    /// `stats`: print with [`StatsWriter`](super::StatsWriter).
+    Stats(StatsRequest<'i>),
+    /// `flush_all`: every item written before dies. Answer `OK`.
+    FlushAll {
+        /// When; `None` is at once.
+        at: Option<Deadline>,
+        /// Whether to stay silent.
+        noreply: bool,
+    },
+    /// `verbosity`: set the log level. Answer `OK`.
+    Verbosity {
+        /// The level; memcached takes 2 for anything larger.
+        level: u32,
+        /// Whether to stay silent.
+        noreply: bool,
+    },
+    /// `cache_memlimit`: change the memory budget. Answer `OK` or
+    /// [`reply::MEMLIMIT_FAILED`].
+    CacheMemlimit {
+        /// The new budget, 8 to 10^9.
+        megabytes: u32,
+        /// Whether to stay silent.
+        noreply: bool,
+    },
+    /// `shutdown`: close this connection and stop.
+    Shutdown {
+        /// Whether to finish what is at hand first.
+        graceful: bool,
+    },
+    /// Credentials: `user password` (see [`credentials`]). Answer
+    /// [`reply::STORED`] and call [`Codec::set_authenticated`], or
+    /// [`reply::AUTH_FAILURE`].
+    Authenticate {
+        /// The data block.
+        payload: &'i [u8],
+    },
+    /// `lru_crawler` but for the dumps. Answer `OK`.
+    Crawler(Crawl<'i>),
+    /// `lru_crawler metadump` or `mgdump`: print all keys.
+    Dump {
+        /// In which form.
+        format: DumpFormat,
+        /// Size classes, `all` or numbers with commas, as sent.
+        classes: &'i [u8],
+    },
+}
+
+/// Which statistics are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StatsRequest<'i> {
+    /// `stats`.
+    General,
+    /// `stats settings`.
+    Settings,
+    /// `stats items`.
+    Items,
+    /// `stats slabs`.
+    Slabs,
+    /// `stats sizes`.
+    Sizes,
+    /// `stats sizes_enable`.
+    SizesEnable,
+    /// `stats sizes_disable`.
+    SizesDisable,
+    /// `stats conns`.
+    Conns,
+    /// `stats reset`: answer `RESET`.
+    Reset,
+    /// `stats detail on`: answer `OK`.
+    DetailOn,
+    /// `stats detail off`: answer `OK`.
+    DetailOff,
+    /// `stats detail dump`.
+    DetailDump,
+    /// `stats cachedump CLASS LIMIT`.
+    Cachedump {
+        /// The size class, below 64.
+        class: u32,
+        /// How many items at most; zero is all.
+        limit: u32,
+    },
+    /// Any other word. Answer `ERROR`, unless the server has such a group.
+    Unknown(&'i [u8]),
+}
+
+/// What the crawler should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Crawl<'i> {
+    /// Start it.
+    Enable,
+    /// Stop it.
+    Disable,
+    /// Rest for so many microseconds between items (at most a second).
+    SleepMicros(u32),
+    /// Look at so many items per class at most.
+    Limit(u32),
+    /// Reclaim what has expired in these classes (`all`, or numbers with
+    /// commas).
+    Crawl(&'i [u8]),
+}
+
+/// The form of a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpFormat {
+    /// [`StatsWriter::metadump`](super::StatsWriter::metadump).
+    Metadump,
+    /// [`StatsWriter::mgdump`](super::StatsWriter::mgdump).
+    Mgdump,
+}
+
+/// Splits credentials at the first blank: a user and a password, which may
+/// itself hold blanks.
+///
+/// ```
+/// use corewise_wire::memcached::credentials;
+/// assert_eq!(credentials(b"ann se cret"), Some((&b"ann"[..], &b"se cret"[..])));
+/// assert_eq!(credentials(b"ann"), None);
+/// ```
+#[must_use]
+pub fn credentials(payload: &[u8]) -> Option<(&[u8], &[u8])> {
+    let blank = memchr::memchr(b' ', payload)?;
+    Some((&payload[..blank], &payload[blank + 1..]))
+}
+
+/// A request of a connection that has not authenticated.
+pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
+    let args = Args::split(line.args);
+    let length = match line.word {
+        b"set" if args.count >= 4 => u32_token(args.get(3)),
+        _ => None,
+    };
+    let Some(length) = length else {
+        return Step::Reply {
+            consumed: line.len,
+            bytes: reply::UNAUTHENTICATED,
+        };
+    };
+    if length as usize > MAX_COMMAND_LINE {
+        codec.swallow(u64::from(length) + 2);
+        return Step::Reply {
+            consumed: line.len,
+            bytes: reply::AUTH_BAD_TOKEN,
+        };
+    }
+    let consumed = line.len + length as usize + 2;
+    let bytes = match line.input.get(line.len..consumed) {
+        None => return Step::Incomplete { need: consumed },
+        Some([payload @ .., b'\r', b'\n']) if credentials(payload).is_some() => {
+            return Step::Admin {
+                consumed,
+                admin: Admin::Authenticate { payload },
+            };
+        }
+        Some([.., b'\r', b'\n']) => reply::AUTH_BAD_TOKEN,
+        Some(_) => reply::AUTH_BAD_TERMINATION,
+    };
+    Step::Reply { consumed, bytes }
+}
+
+/// What a command line comes to.
+enum Verdict<'i> {
+    Do(Admin<'i>),
+    Say(&'static [u8]),
+    HangUp,
+}
+
+use Verdict::{Do, HangUp, Say};
+
+/// Any command that is not about one key.
+pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+    let consumed = line.len;
+    let args = Args::split(line.args);
+    let noreply = args.noreply();
+    let verdict = match line.word {
+        b"version" => {
+            return Step::Reply {
+                consumed,
+                bytes: cx.limits.version,
+            };
+        }
+        b"quit" => HangUp,
+        b"stats" => stats(&args, cx),
+        b"shutdown" => shutdown(&args, cx),
+        b"lru_crawler" => crawler(&args, cx),
+        b"flush_all" if args.count <= 2 => silenced(flush_all(&args, cx), noreply),
+        b"verbosity" if (1..=2).contains(&args.count) => silenced(verbosity(&args), noreply),
+        b"cache_memlimit" if (1..=2).contains(&args.count) => silenced(memlimit(&args), noreply),
+        b"slabs" => slabs(&args),
+        b"watch" => silenced(Say(reply::WATCH_NOT_ALLOWED), noreply),
+        _ if args.last.starts_with(b"HTTP/") => HangUp,
+        _ => Say(reply::ERROR),
+    };
+    match verdict {
+        Do(admin) => Step::Admin { consumed, admin },
+        Say(b"") => Step::Skip { consumed },
+        Say(bytes) => Step::Reply { consumed, bytes },
+        HangUp => Step::Close { reply: b"" },
+    }
+}
+
+/// Takes back what would be said.
+fn silenced(verdict: Verdict<'_>, noreply: bool) -> Verdict<'_> {
+    match verdict {
+        Say(_) if noreply => Say(b""),
+        verdict => verdict,
+    }
+}
+
+/// `stats [WORD …]`.
+fn stats<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    Do(Admin::Stats(match args.get(0) {
+        b"" => StatsRequest::General,
+        b"reset" => StatsRequest::Reset,
+        b"settings" => StatsRequest::Settings,
+        b"items" => StatsRequest::Items,
+        b"slabs" => StatsRequest::Slabs,
+        b"sizes" => StatsRequest::Sizes,
+        b"sizes_enable" => StatsRequest::SizesEnable,
+        b"sizes_disable" => StatsRequest::SizesDisable,
+        b"conns" => StatsRequest::Conns,
+        b"detail" if !cx.limits.dump_enabled => return Say(reply::STATS_DETAIL_NOT_ALLOWED),
+        b"detail" => match args.get(1) {
+            b"on" => StatsRequest::DetailOn,
+            b"off" => StatsRequest::DetailOff,
+            b"dump" => StatsRequest::DetailDump,
+            _ => return Say(reply::STATS_DETAIL_USAGE),
+        },
+        b"cachedump" => return cachedump(args, cx),
+        other => StatsRequest::Unknown(other),
+    }))
+}
+
+/// `stats cachedump CLASS LIMIT`.
+fn cachedump<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    if !cx.limits.dump_enabled {
+        return Say(reply::CACHEDUMP_NOT_ALLOWED);
+    }
+    if args.count < 3 {
+        return Say(reply::STATS_BAD_LINE);
+    }
+    match (u32_token(args.get(1)), u32_token(args.get(2))) {
+        (Some(SLAB_CLASSES..), Some(_)) => Say(reply::CACHEDUMP_BAD_CLASS),
+        (Some(class), Some(limit)) => Do(Admin::Stats(StatsRequest::Cachedump { class, limit })),
+        _ => Say(reply::BAD_FORMAT),
+    }
+}
+
+/// `flush_all [DELAY] [noreply]`.
+fn flush_all<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    if !cx.limits.flush_enabled {
+        return Say(reply::FLUSH_NOT_ALLOWED);
+    }
+    let noreply = args.noreply();
+    if args.count == usize::from(noreply) {
+        return Do(Admin::FlushAll { at: None, noreply });
+    }
+    match i64_token(args.get(0)) {
+        Some(seconds) => Do(Admin::FlushAll {
+            at: flush_at(seconds, cx.now),
+            noreply,
+        }),
+        None => Say(reply::BAD_EXPTIME),
+    }
+}
+
+/// `verbosity LEVEL [noreply]`.
+fn verbosity<'i>(args: &Args<'i>) -> Verdict<'i> {
+    match u32_token(args.get(0)) {
+        Some(level) => Do(Admin::Verbosity {
+            level,
+            noreply: args.noreply(),
+        }),
+        None => Say(reply::BAD_FORMAT),
+    }
+}
+
+/// `cache_memlimit MEGABYTES [noreply]`.
+fn memlimit<'i>(args: &Args<'i>) -> Verdict<'i> {
+    match u32_token(args.get(0)) {
+        None => Say(reply::ERROR),
+        Some(..8) => Say(reply::MEMLIMIT_TOO_SMALL),
+        Some(1_000_000_001..) => Say(reply::MEMLIMIT_IN_BYTES),
+        Some(megabytes) => Do(Admin::CacheMemlimit {
+            megabytes,
+            noreply: args.noreply(),
+        }),
+    }
+}
+
+/// `shutdown [graceful]`.
+fn shutdown<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    if !cx.limits.shutdown_enabled {
+        return Say(reply::SHUTDOWN_NOT_ENABLED);
+    }
+    match (args.count, args.get(0)) {
+        (0, _) => Do(Admin::Shutdown { graceful: false }),
+        (1, b"graceful") => Do(Admin::Shutdown { graceful: true }),
+        _ => Say(reply::BAD_SHUTDOWN_MODE),
+    }
+}
+
+/// `lru_crawler …`.
+fn crawler<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    let classes = args.get(1);
+    let crawl = match (args.count, args.get(0)) {
+        (1, b"enable") => Crawl::Enable,
+        (1, b"disable") => Crawl::Disable,
+        (2, b"crawl") => Crawl::Crawl(classes),
+        (2, b"tocrawl") => match u32_token(classes) {
+            Some(items) => Crawl::Limit(items),
+            None => return Say(reply::BAD_FORMAT),
+        },
+        (2, b"sleep") => match u32_token(classes) {
+            Some(micros @ ..=1_000_000) => Crawl::SleepMicros(micros),
+            Some(_) => return Say(reply::CRAWLER_BAD_SLEEP),
+            None => return Say(reply::BAD_FORMAT),
+        },
+        (2, b"metadump" | b"mgdump") => return dump(args.get(0), classes, cx),
+        _ => return Say(reply::ERROR),
+    };
+    Do(Admin::Crawler(crawl))
+}
+
+/// `lru_crawler metadump|mgdump CLASSES`.
+fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> Verdict<'i> {
+    let (format, refusal) = match word {
+        b"metadump" => (DumpFormat::Metadump, reply::METADUMP_NOT_ALLOWED),
+        _ => (DumpFormat::Mgdump, reply::MGDUMP_NOT_ALLOWED),
+    };
+    if !cx.limits.dump_enabled {
+        return Say(refusal);
+    }
+    Do(Admin::Dump { format, classes })
+}
+
+/// `slabs …`: there are none to move, so this checks its arguments and says so.
+fn slabs<'i>(args: &Args<'i>) -> Verdict<'i> {
+    Say(match (args.count, args.get(0)) {
+        (3, b"reassign") => reply::SLABS_DISABLED,
+        (2.., b"automove") => match u32_token(args.get(1)) {
+            Some(0) => reply::OK,
+            Some(_) => reply::ERROR,
+            None => reply::BAD_FORMAT,
+        },
+        _ => reply::ERROR,
+    })
+}

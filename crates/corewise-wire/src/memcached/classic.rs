@@ -1,0 +1,273 @@
+//! The classic commands but for the multigets, which [`codec`](super::codec)
+//! steps through.
+
+use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
+
+use super::MAX_KEY_LEN;
+use super::codec::{Codec, Context, Limits, Line, Step};
+use super::form::{Command, Form};
+use super::reply;
+use super::scan::{Args, i64_token, u32_token, u64_token};
+use super::time::deadline;
+
+/// Longest value a line may announce: memcached adds two to it in an `int`.
+pub(super) const MAX_LENGTH: u64 = i32::MAX as u64 - 2;
+
+/// memcached's item header and the end of the key; the two bytes behind the
+/// value count too.
+const ITEM_OVERHEAD: usize = 48 + 1 + 2;
+
+/// A storage command whose line was understood.
+#[derive(Clone, Copy)]
+pub(super) struct Storage<'i> {
+    pub(super) command: Command,
+    pub(super) key: &'i [u8],
+    pub(super) client_flags: u32,
+    pub(super) exptime_s: i64,
+    pub(super) length: usize,
+    pub(super) compare_cas: Option<u64>,
+    pub(super) noreply: bool,
+}
+
+/// Whether an item of this shape is over the limit, counted as memcached does.
+pub(super) fn is_too_large(key_len: usize, client_flags: u32, length: usize, l: &Limits) -> bool {
+    let flags = if client_flags == 0 { 0 } else { 4 };
+    let cas = if l.cas_enabled { 8 } else { 0 };
+    ITEM_OVERHEAD + key_len + flags + cas + length > l.max_item_size
+}
+
+/// The length of a data block, if it is one memcached would take.
+pub(super) fn data_length(token: &[u8]) -> Option<usize> {
+    u64_token(token)
+        .filter(|len| *len <= MAX_LENGTH)
+        .map(|len| len as usize)
+}
+
+/// The data block behind a line.
+pub(super) enum Data<'i> {
+    /// Not all there: this many bytes of input are needed.
+    Partial(usize),
+    /// Not followed by a line break.
+    Bad,
+    /// The value.
+    Value(&'i [u8]),
+}
+
+/// Cuts `length` bytes and their line break out of the input.
+#[inline]
+pub(super) fn data(input: &[u8], line_len: usize, length: usize) -> Data<'_> {
+    let end = line_len + length;
+    match input.get(line_len..end + 2) {
+        None => Data::Partial(end + 2),
+        Some([value @ .., b'\r', b'\n']) => Data::Value(value),
+        Some(_) => Data::Bad,
+    }
+}
+
+impl Codec {
+    /// A storage command whose line of `line_len` bytes was understood.
+    #[inline]
+    pub(super) fn storage<'i>(
+        &mut self,
+        input: &'i [u8],
+        line_len: usize,
+        s: Storage<'i>,
+        cx: Context<'_, 'i>,
+    ) -> Step<'i> {
+        if is_too_large(s.key.len(), s.client_flags, s.length, cx.limits) {
+            return self.refuse(line_len, s);
+        }
+        let consumed = line_len + s.length + 2;
+        let value = match data(input, line_len, s.length) {
+            Data::Partial(need) => return Step::Incomplete { need },
+            Data::Bad => return Step::answer(consumed, reply::BAD_DATA_CHUNK, s.noreply),
+            Data::Value(value) => value,
+        };
+        let verb = Verb::Store(Store {
+            mode: mode(s.command),
+            value,
+            client_flags: s.client_flags,
+            deadline: deadline(s.exptime_s, cx.now),
+            compare_cas: s.compare_cas,
+            stale_if_older: false,
+            new_cas: None,
+            vivify: None,
+        });
+        let form = Form::classic(s.command, s.key, s.noreply);
+        Step::Op {
+            consumed,
+            key: s.key,
+            verb,
+            form,
+        }
+    }
+
+    /// A store that is too large: its data will be swallowed, and a `set`
+    /// removes the old item.
+    #[cold]
+    fn refuse<'i>(&mut self, line_len: usize, s: Storage<'i>) -> Step<'i> {
+        self.swallow(s.length as u64 + 2);
+        if s.command != Command::Set {
+            return Step::answer(line_len, reply::TOO_LARGE, s.noreply);
+        }
+        Step::Op {
+            consumed: line_len,
+            key: s.key,
+            verb: Verb::Delete(Delete::default()),
+            form: Form::classic(Command::StoreRefused, s.key, s.noreply),
+        }
+    }
+}
+
+/// The condition of a storage command.
+fn mode(command: Command) -> StoreMode {
+    match command {
+        Command::Add => StoreMode::Add,
+        Command::Replace => StoreMode::Replace,
+        Command::Append => StoreMode::Append,
+        Command::Prepend => StoreMode::Prepend,
+        _ => StoreMode::Set,
+    }
+}
+
+/// `set|add|replace|append|prepend KEY FLAGS EXPTIME LENGTH [noreply]`,
+/// `cas KEY FLAGS EXPTIME LENGTH CAS [noreply]`.
+pub(super) fn store<'i>(
+    codec: &mut Codec,
+    line: Line<'i>,
+    command: Command,
+    cx: Context<'_, 'i>,
+) -> Step<'i> {
+    let args = Args::split(line.args);
+    let wanted = if command == Command::Cas { 5 } else { 4 };
+    if args.count != wanted && args.count != wanted + 1 {
+        return Step::Reply {
+            consumed: line.len,
+            bytes: reply::ERROR,
+        };
+    }
+    let noreply = args.noreply();
+    let Some(length) = data_length(args.get(3)) else {
+        return Step::answer(line.len, reply::BAD_FORMAT, noreply);
+    };
+    match storage_line(command, &args, length) {
+        Some(storage) => codec.storage(line.input, line.len, storage, cx),
+        None => {
+            codec.swallow(length as u64 + 2);
+            Step::answer(line.len, reply::BAD_FORMAT, noreply)
+        }
+    }
+}
+
+/// The line of a storage command, `None` if a field is wrong.
+fn storage_line<'i>(command: Command, args: &Args<'i>, length: usize) -> Option<Storage<'i>> {
+    let cas = match command {
+        Command::Cas => Some(u64_token(args.get(4))?),
+        _ => None,
+    };
+    Some(Storage {
+        command,
+        key: legal_key(args.get(0))?,
+        client_flags: u32_token(args.get(1))?,
+        exptime_s: i64_token(args.get(2))?,
+        length,
+        compare_cas: cas,
+        noreply: args.noreply(),
+    })
+}
+
+/// A key of legal length.
+pub(super) fn legal_key(key: &[u8]) -> Option<&[u8]> {
+    (1..=MAX_KEY_LEN).contains(&key.len()).then_some(key)
+}
+
+/// `delete KEY [0] [noreply]`.
+pub(super) fn delete(line: Line<'_>) -> Step<'_> {
+    let args = Args::split(line.args);
+    let consumed = line.len;
+    let noreply = args.count > 1 && args.noreply();
+    let zero = args.get(1) == b"0";
+    match args.count {
+        1 => {}
+        2 if zero || noreply => {}
+        3 if zero && noreply => {}
+        2 | 3 => return Step::answer(consumed, reply::DELETE_USAGE, noreply),
+        _ => {
+            return Step::Reply {
+                consumed,
+                bytes: reply::ERROR,
+            };
+        }
+    }
+    match legal_key(args.get(0)) {
+        None => Step::answer(consumed, reply::BAD_FORMAT, noreply),
+        Some(key) => Step::Op {
+            consumed,
+            key,
+            verb: Verb::Delete(Delete::default()),
+            form: Form::classic(Command::Delete, key, noreply),
+        },
+    }
+}
+
+/// `incr|decr KEY DELTA [noreply]`.
+pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
+    let args = Args::split(line.args);
+    let consumed = line.len;
+    if args.count != 2 && args.count != 3 {
+        return Step::Reply {
+            consumed,
+            bytes: reply::ERROR,
+        };
+    }
+    let noreply = args.noreply();
+    let Some(key) = legal_key(args.get(0)) else {
+        return Step::answer(consumed, reply::BAD_FORMAT, noreply);
+    };
+    let Some(delta) = u64_token(args.get(1)) else {
+        return Step::answer(consumed, reply::BAD_DELTA, noreply);
+    };
+    let verb = Verb::Arith(Arith {
+        delta,
+        decrement: command == Command::Decr,
+        compare_cas: None,
+        new_cas: None,
+        touch: None,
+        vivify: None,
+    });
+    Step::Op {
+        consumed,
+        key,
+        verb,
+        form: Form::classic(command, key, noreply),
+    }
+}
+
+/// `touch KEY EXPTIME [noreply]`.
+pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
+    let args = Args::split(line.args);
+    let consumed = line.len;
+    if args.count != 2 && args.count != 3 {
+        return Step::Reply {
+            consumed,
+            bytes: reply::ERROR,
+        };
+    }
+    let noreply = args.noreply();
+    let Some(key) = legal_key(args.get(0)) else {
+        return Step::answer(consumed, reply::BAD_FORMAT, noreply);
+    };
+    let Some(exptime_s) = i64_token(args.get(1)) else {
+        return Step::answer(consumed, reply::BAD_EXPTIME, noreply);
+    };
+    let verb = Verb::Get(Get {
+        touch: Some(deadline(exptime_s, now)),
+        ..Get::default()
+    });
+    Step::Op {
+        consumed,
+        key,
+        verb,
+        form: Form::classic(Command::Touch, key, noreply),
+    }
+}

@@ -1,0 +1,580 @@
+//! The state of one connection, and the framing of its input.
+
+use bumpalo::Bump;
+use corewise_ops::{Deadline, Get, Now, Verb};
+
+use super::admin::{self, Admin};
+use super::classic::{self, Storage};
+use super::form::{Command, Form};
+use super::meta;
+use super::reply;
+use super::scan::{find_space, i64_token, short_digits, skip_spaces, token_end};
+use super::time::deadline;
+use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
+
+/// What a server allows, the same for all its connections.
+///
+/// ```
+/// use corewise_wire::memcached::Limits;
+/// let limits = Limits { max_item_size: 2 << 20, ..Limits::default() };
+/// assert_eq!(limits.max_line, 1 << 20);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest item in bytes, key and memcached's header (48 to 60 bytes)
+    /// included. Larger stores are refused. memcached's `-I`; 1 MiB.
+    pub max_item_size: usize,
+    /// Longest line of a multiget in bytes; 1 MiB. Other lines have
+    /// [`MAX_COMMAND_LINE`].
+    pub max_line: usize,
+    /// Whether `flush_all` is obeyed (memcached's `-F` switches it off).
+    pub flush_enabled: bool,
+    /// Whether `shutdown` is obeyed (memcached's `-A` switches it on).
+    pub shutdown_enabled: bool,
+    /// Whether items have a cas value (memcached's `-C` switches it off); it
+    /// counts eight bytes towards [`Limits::max_item_size`].
+    pub cas_enabled: bool,
+    /// Whether keys may be dumped (memcached's `-X` switches it off).
+    pub dump_enabled: bool,
+    /// The answer to `version`, line break included.
+    pub version: &'static [u8],
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_item_size: 1 << 20,
+            max_line: 1 << 20,
+            flush_enabled: true,
+            shutdown_enabled: false,
+            cas_enabled: true,
+            dump_enabled: true,
+            version: VERSION_LINE,
+        }
+    }
+}
+
+/// What to do with the first bytes of the input.
+///
+/// Everything borrowed lives as long as the input and the scratch arena.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'i> {
+    /// Nothing can be done until the input, counted from its start, holds at
+    /// least `need` bytes.
+    Incomplete {
+        /// More than the input has now: the whole request where its length is
+        /// known, else one byte more.
+        need: usize,
+    },
+    /// These bytes are done with and nothing is to be answered.
+    Skip {
+        /// How many, at least one.
+        consumed: usize,
+    },
+    /// One operation for the engine.
+    Op {
+        /// How many bytes are done with.
+        consumed: usize,
+        /// The key, decoded.
+        key: &'i [u8],
+        /// What to do with it.
+        verb: Verb<'i>,
+        /// How to print the outcome.
+        form: Form<'i>,
+    },
+    /// A fixed answer.
+    Reply {
+        /// How many bytes are done with.
+        consumed: usize,
+        /// What to send.
+        bytes: &'static [u8],
+    },
+    /// Something only the server can do.
+    Admin {
+        /// How many bytes are done with.
+        consumed: usize,
+        /// What.
+        admin: Admin<'i>,
+    },
+    /// Send this (it may be empty), then hang up.
+    Close {
+        /// What to send.
+        reply: &'static [u8],
+    },
+}
+
+impl Step<'_> {
+    /// A fixed answer, or silence.
+    #[inline]
+    pub(super) fn answer(consumed: usize, bytes: &'static [u8], silent: bool) -> Self {
+        if silent {
+            Self::Skip { consumed }
+        } else {
+            Self::Reply { consumed, bytes }
+        }
+    }
+}
+
+/// Where the codec stands in its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// At the start of a line.
+    Line,
+    /// Inside data that nobody wants, `rest` bytes of it.
+    Swallow,
+    /// Inside the keys of a multiget, `rest` bytes before its end.
+    Keys,
+}
+
+/// The state of one connection.
+///
+/// A plain value: copy it before a step, and put the copy back to undo it.
+///
+/// ```
+/// # use bumpalo::Bump;
+/// # use corewise_ops::Now;
+/// use corewise_wire::memcached::{Codec, Limits, Step};
+/// # let now = Now { ms: 1, unix_s: 1 };
+/// # let (limits, scratch) = (Limits::default(), Bump::new());
+/// let input = b"get a b\r\n";
+/// let mut codec = Codec::new(false);
+/// let Step::Op { consumed, key: b"a", .. } = codec.next(input, &limits, now, &scratch)
+/// else { panic!() };
+/// // One key at a time; the server may stop between any two.
+/// let Step::Op { key: b"b", .. } = codec.next(&input[consumed..], &limits, now, &scratch)
+/// else { panic!() };
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// Bytes left of data to swallow or of a multiget's line.
+    rest: u64,
+    /// What a `gat` does to every key.
+    deadline: Deadline,
+    /// Bytes of the unfinished line at hand that hold no line break.
+    scanned: u32,
+    mode: Mode,
+    /// Which multiget.
+    command: Command,
+    authenticated: bool,
+}
+
+const _: () = assert!(size_of::<Codec>() <= 32);
+
+/// A complete line, cut at the end of its first token.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'i> {
+    /// Everything unread, this line included.
+    pub(super) input: &'i [u8],
+    /// The line without its end.
+    pub(super) text: &'i [u8],
+    /// The first token.
+    pub(super) word: &'i [u8],
+    /// What stands behind the first token.
+    pub(super) args: &'i [u8],
+    /// Length of the line with its end.
+    pub(super) len: usize,
+}
+
+/// Why there is no line.
+enum NoLine {
+    /// Its end has not come.
+    Unfinished,
+    /// It is too long; hang up with this.
+    TooLong(&'static [u8]),
+}
+
+/// What every parser needs to know.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'c, 'i> {
+    pub(super) limits: &'c Limits,
+    pub(super) now: Now,
+    pub(super) scratch: &'i Bump,
+}
+
+impl Codec {
+    /// The state of a fresh connection.
+    #[must_use]
+    pub fn new(authentication_required: bool) -> Self {
+        Self {
+            rest: 0,
+            deadline: Deadline::NEVER,
+            scanned: 0,
+            mode: Mode::Line,
+            command: Command::Get,
+            authenticated: !authentication_required,
+        }
+    }
+
+    /// The credentials were right: every command is understood from now on.
+    pub fn set_authenticated(&mut self) {
+        self.authenticated = true;
+    }
+
+    /// Whether commands are understood.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
+    /// Looks at the unread `input` and says what to do with its first bytes.
+    ///
+    /// Pure but for the state in `self`: no I/O, and no allocation but base64
+    /// keys in `scratch`, which the caller may reset once the operations were
+    /// submitted and their replies printed. After [`Step::Incomplete`] the next
+    /// call must see the same bytes with more behind them.
+    #[inline]
+    pub fn next<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        let cx = Context {
+            limits,
+            now,
+            scratch,
+        };
+        // A line seen before is searched on from where the search stopped.
+        let plain = self.mode == Mode::Line && self.scanned == 0 && self.authenticated;
+        if plain && let Some(step) = self.fast(input, cx) {
+            return step;
+        }
+        self.general(input, cx)
+    }
+
+    /// The two commands that make up most traffic, in their plainest spelling.
+    #[inline]
+    fn fast<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Option<Step<'i>> {
+        match input.first_chunk::<4>()? {
+            b"get " => fast_get(input),
+            b"set " => self.fast_set(input, cx),
+            _ => None,
+        }
+    }
+
+    /// `set KEY DIGITS DIGITS DIGITS[ noreply]\r\n`.
+    #[inline]
+    fn fast_set<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Option<Step<'i>> {
+        let key = fast_key(input)?;
+        let mut at = 4 + key.len();
+        let mut numbers = [0; 3];
+        for number in &mut numbers {
+            if input.get(at) != Some(&b' ') {
+                return None;
+            }
+            let (value, digits) = short_digits(&input[at + 1..])?;
+            *number = value;
+            at += 1 + digits;
+        }
+        let (line_len, noreply) = match &input[at..] {
+            [b'\r', b'\n', ..] => (at + 2, false),
+            tail if tail.starts_with(b" noreply\r\n") => (at + 10, true),
+            _ => return None,
+        };
+        if numbers[2] > classic::MAX_LENGTH {
+            return None;
+        }
+        let storage = Storage {
+            command: Command::Set,
+            key,
+            client_flags: u32::try_from(numbers[0]).ok()?,
+            exptime_s: numbers[1] as i64,
+            length: numbers[2] as usize,
+            compare_cas: None,
+            noreply,
+        };
+        Some(self.storage(input, line_len, storage, cx))
+    }
+
+    /// Any state, any command.
+    fn general<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
+        match self.mode {
+            Mode::Swallow => self.swallowed(input),
+            Mode::Keys => self.next_key(input, 0),
+            Mode::Line => match self.line(input, cx.limits) {
+                Err(NoLine::Unfinished) => Step::Incomplete {
+                    need: input.len() + 1,
+                },
+                Err(NoLine::TooLong(reply)) => Step::Close { reply },
+                Ok(line) if self.authenticated => self.command(line, cx),
+                Ok(line) => admin::authenticate(self, line),
+            },
+        }
+    }
+
+    /// Drops what is there of the data to swallow.
+    fn swallowed<'i>(&mut self, input: &[u8]) -> Step<'i> {
+        if input.is_empty() {
+            return Step::Incomplete { need: 1 };
+        }
+        let consumed = self.rest.min(input.len() as u64);
+        self.rest -= consumed;
+        if self.rest == 0 {
+            self.mode = Mode::Line;
+        }
+        Step::Skip {
+            consumed: consumed as usize,
+        }
+    }
+
+    /// Data of `len` bytes is to be dropped before the next line.
+    pub(super) fn swallow(&mut self, len: u64) {
+        self.rest = len;
+        self.mode = Mode::Swallow;
+    }
+
+    /// Finds the line at the start of `input`.
+    fn line<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<Line<'i>, NoLine> {
+        let from = input.len().min(self.scanned as usize);
+        let found = memchr::memchr(b'\n', &input[from..]).map(|at| from + at);
+        let seen = found.unwrap_or(input.len());
+        if seen > MAX_COMMAND_LINE {
+            if !self.authenticated || !is_multiget(input) {
+                return Err(NoLine::TooLong(b""));
+            }
+            if seen > limits.max_line {
+                return Err(NoLine::TooLong(reply::OUT_OF_MEMORY_READING));
+            }
+        }
+        let Some(end) = found else {
+            self.scanned = u32::try_from(input.len()).unwrap_or(u32::MAX);
+            return Err(NoLine::Unfinished);
+        };
+        self.scanned = 0;
+        let cr = usize::from(end > 1 && input[end - 1] == b'\r');
+        let text = &input[..end - cr];
+        let rest = &text[skip_spaces(text)..];
+        let (word, args) = rest.split_at(find_space(rest));
+        Ok(Line {
+            input,
+            text,
+            word,
+            args,
+            len: end + 1,
+        })
+    }
+
+    /// One command line of an authenticated connection.
+    fn command<'i>(&mut self, line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+        match line.word {
+            b"mg" => meta::get(line, cx),
+            b"ms" => meta::set(self, line, cx),
+            b"md" => meta::delete(line, cx),
+            b"ma" => meta::arith(line, cx),
+            b"me" => meta::debug(line, cx),
+            b"mn" => Step::Reply {
+                consumed: line.len,
+                bytes: reply::META_NOOP,
+            },
+            b"get" => self.multiget(line, Command::Get),
+            b"gets" => self.multiget(line, Command::Gets),
+            b"gat" => self.get_and_touch(line, Command::Gat, cx.now),
+            b"gats" => self.get_and_touch(line, Command::Gats, cx.now),
+            b"set" => classic::store(self, line, Command::Set, cx),
+            b"add" => classic::store(self, line, Command::Add, cx),
+            b"replace" => classic::store(self, line, Command::Replace, cx),
+            b"append" => classic::store(self, line, Command::Append, cx),
+            b"prepend" => classic::store(self, line, Command::Prepend, cx),
+            b"cas" => classic::store(self, line, Command::Cas, cx),
+            b"delete" => classic::delete(line),
+            b"incr" => classic::arith(line, Command::Incr),
+            b"decr" => classic::arith(line, Command::Decr),
+            b"touch" => classic::touch(line, cx.now),
+            _ => admin::command(line, cx),
+        }
+    }
+
+    /// `get KEY…`, `gets KEY…`.
+    fn multiget<'i>(&mut self, line: Line<'i>, command: Command) -> Step<'i> {
+        self.deadline = Deadline::NEVER;
+        if skip_spaces(line.args) == line.args.len() {
+            return Step::Reply {
+                consumed: line.len,
+                bytes: reply::ERROR,
+            };
+        }
+        self.keys(line, line.args, command)
+    }
+
+    /// `gat EXPTIME KEY…`, `gats EXPTIME KEY…`.
+    fn get_and_touch<'i>(&mut self, line: Line<'i>, command: Command, now: Now) -> Step<'i> {
+        let consumed = line.len;
+        let text = &line.args[skip_spaces(line.args)..];
+        let (exptime, keys) = text.split_at(find_space(text));
+        if exptime.is_empty() {
+            return Step::Reply {
+                consumed,
+                bytes: reply::ERROR,
+            };
+        }
+        let Some(exptime_s) = i64_token(exptime) else {
+            return Step::Reply {
+                consumed,
+                bytes: reply::BAD_EXPTIME,
+            };
+        };
+        if skip_spaces(keys) == keys.len() {
+            return Step::Reply {
+                consumed,
+                bytes: reply::END,
+            };
+        }
+        self.deadline = deadline(exptime_s, now);
+        self.keys(line, keys, command)
+    }
+
+    /// Checks all keys of a multiget, then yields the first.
+    fn keys<'i>(&mut self, line: Line<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
+        if has_long_key(keys) {
+            return Step::Reply {
+                consumed: line.len,
+                bytes: reply::BAD_FORMAT,
+            };
+        }
+        self.command = command;
+        self.mode = Mode::Keys;
+        self.rest = line.len as u64;
+        let start = line.text.len() - keys.len();
+        self.next_key(line.input, start + skip_spaces(keys))
+    }
+
+    /// Yields the key at `start` of a multiget of which `self.rest` bytes are
+    /// left.
+    #[inline]
+    fn next_key<'i>(&mut self, input: &'i [u8], start: usize) -> Step<'i> {
+        let len = self.rest as usize;
+        let Some(line) = input.get(..len) else {
+            return Step::Incomplete { need: len };
+        };
+        let end = match line {
+            [.., b'\r', b'\n'] => len - 2,
+            _ => len.saturating_sub(1),
+        };
+        let tail = line.get(start..end).unwrap_or(b"");
+        let (key, tail) = tail.split_at(find_space(tail));
+        let next = end - tail.len() + skip_spaces(tail);
+        let last = next == end;
+        let consumed = if last { len } else { next };
+        self.rest -= consumed as u64;
+        if last {
+            self.mode = Mode::Line;
+        }
+        let touching = matches!(self.command, Command::Gat | Command::Gats);
+        let verb = Verb::Get(Get {
+            touch: touching.then_some(self.deadline),
+            ..Get::default()
+        });
+        Step::Op {
+            consumed,
+            key,
+            verb,
+            form: Form::get(self.command, key, last),
+        }
+    }
+}
+
+/// `get KEY\r\n`.
+#[inline]
+fn fast_get(input: &[u8]) -> Option<Step<'_>> {
+    let key = fast_key(input)?;
+    let end = 4 + key.len();
+    match &input[end..] {
+        [b'\r', b'\n', ..] => Some(Step::Op {
+            consumed: end + 2,
+            key,
+            verb: Verb::Get(Get::default()),
+            form: Form::get(Command::Get, key, true),
+        }),
+        _ => None,
+    }
+}
+
+/// The key behind a command word of three letters, if it is of legal length.
+#[inline]
+fn fast_key(input: &[u8]) -> Option<&[u8]> {
+    let window = &input[4..input.len().min(4 + MAX_KEY_LEN + 1)];
+    let len = token_end(window);
+    (1..=MAX_KEY_LEN).contains(&len).then(|| &window[..len])
+}
+
+/// Whether a long line may be a multiget: the word, behind at most a hundred
+/// blanks.
+fn is_multiget(input: &[u8]) -> bool {
+    let blanks = skip_spaces(&input[..input.len().min(101)]);
+    let text = &input[blanks..];
+    blanks <= 100
+        && [&b"get "[..], b"gets ", b"gat ", b"gats "]
+            .iter()
+            .any(|word| text.starts_with(word))
+}
+
+/// Whether any token is longer than a key may be. Looks at one blank per 250
+/// bytes or so, not at every byte.
+fn has_long_key(keys: &[u8]) -> bool {
+    let mut rest = keys;
+    while rest.len() > MAX_KEY_LEN {
+        match memchr::memrchr(b' ', &rest[..=MAX_KEY_LEN]) {
+            Some(at) => rest = &rest[at + 1..],
+            None => return true,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Now = Now {
+        ms: 5_000,
+        unix_s: 1_800_000_000,
+    };
+
+    /// Requests near the edge of what the short cuts take.
+    fn request() -> impl Strategy<Value = String> {
+        let number = "(0|7|12|-1|4294967296|99999999999|1x|)";
+        let tail = "(\r\n|\n| \r\n| noreply\r\n| noreply\n|\r| noreply|)";
+        let key = "([a-z\t]{0,12}|[a-z]{248,253}|a b|\r)";
+        let gap = "( | |  )";
+        let pattern = |text: String| proptest::string::string_regex(&text).expect("a pattern");
+        let numbers = format!("{gap}{number}{gap}{number}{gap}{number}");
+        prop_oneof![
+            pattern(format!("get{gap}{key}{tail}")),
+            pattern(format!("set{gap}{key}{numbers}{tail}[a-c]{{0,9}}\\r?\\n?")),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn short_cuts_change_nothing(request in request(), behind in "[a-z\r\n ]{0,4}") {
+            let input = format!("{request}{behind}");
+            let (limits, scratch) = (Limits::default(), Bump::new());
+            let (mut quick, mut slow) = (Codec::new(false), Codec::new(false));
+            let cx = Context { limits: &limits, now: NOW, scratch: &scratch };
+            let fast = quick.next(input.as_bytes(), &limits, NOW, &scratch);
+            let general = slow.general(input.as_bytes(), cx);
+            prop_assert_eq!(format!("{fast:?}"), format!("{general:?}"));
+        }
+    }
+
+    #[test]
+    fn long_keys_are_found_wherever_they_stand() {
+        let long = "k".repeat(MAX_KEY_LEN + 1);
+        let legal = &long[1..];
+        assert!(!has_long_key(b""));
+        assert!(!has_long_key(legal.as_bytes()));
+        assert!(has_long_key(long.as_bytes()));
+        for before in 0..600 {
+            let keys = format!("{} {long}", "ab ".repeat(before));
+            assert!(has_long_key(keys.as_bytes()));
+            let keys = format!("{}{legal} {legal}", " ".repeat(before));
+            assert!(!has_long_key(keys.as_bytes()));
+            let keys = format!("{}{long} x", " ".repeat(before));
+            assert!(has_long_key(keys.as_bytes()));
+        }
+    }
+}

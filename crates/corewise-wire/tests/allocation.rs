@@ -1,0 +1,114 @@
+//! Guarantee 4: parsing and encoding allocate nothing in steady state.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use bumpalo::Bump;
+use common::NOW;
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
+use corewise_wire::memcached::{Codec, Limits, Step};
+
+/// The system's allocator, counting what this thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is being torn down is not measured.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which
+// keeps the contract; counting touches no heap.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` through `alloc` or `realloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: `ptr` came from `System`; the caller vouches for the sizes.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CONVERSATION: &[u8] = b"get key:00000001\r\nget a b c d e\r\ngats 5 a b\r\n\
+    set key:00000001 0 0 8\r\n12345678\r\nset k 1 2 3 noreply\r\nabc\r\ncas k 1 2 3 4\r\nabc\r\n\
+    incr n 1\r\ndelete k\r\ntouch k 5\r\nmg k v t s f c k Oabc l h\r\nms k 3 T0 F1 c k Oab\r\nabc\r\n\
+    mg YWJj b k v\r\nms YWJj 3 b k\r\nabc\r\nmd k q\r\nma k N0 J5 v\r\nme k\r\nme YWJj b\r\nmn\r\n\
+    foo\r\nset a b c 3\r\nabc\r\nset k 0 0 9\r\nabc456789abc\r\nstats\r\nmg k z\r\n";
+
+/// Parses the conversation and prints a hit and a miss for each operation.
+fn round(scratch: &mut Bump, out: &mut Vec<u8>) -> usize {
+    let limits = Limits::default();
+    let item = ItemView {
+        key: b"key",
+        value: &[b'v'; 100],
+        client_flags: 77,
+        cas: u64::MAX,
+        deadline: Deadline::at_ms(99_000_000),
+        idle_s: 5,
+        flags: ItemFlags::STALE.with(ItemFlags::WON),
+        footprint: 200,
+        size_class: 3,
+    };
+    let outcomes = [
+        Outcome::Found(item),
+        Outcome::Stored(item),
+        Outcome::Counter {
+            value: u64::MAX,
+            view: item,
+        },
+        Outcome::Missing(Absence::Unknown),
+        Outcome::TooLarge,
+    ];
+    let mut codec = Codec::new(false);
+    let (mut at, mut operations) = (0, 0);
+    out.clear();
+    loop {
+        at += match codec.next(&CONVERSATION[at..], &limits, NOW, scratch) {
+            Step::Incomplete { .. } | Step::Close { .. } => break,
+            Step::Skip { consumed } | Step::Admin { consumed, .. } => consumed,
+            Step::Reply { consumed, bytes } => {
+                out.extend_from_slice(bytes);
+                consumed
+            }
+            Step::Op { consumed, form, .. } => {
+                for outcome in &outcomes {
+                    form.encode(outcome, NOW, out);
+                }
+                operations += 1;
+                consumed
+            }
+        };
+    }
+    assert_eq!(at, CONVERSATION.len());
+    scratch.reset();
+    operations
+}
+
+#[test]
+fn parsing_and_encoding_allocate_nothing_in_steady_state() {
+    let (mut scratch, mut out) = (Bump::new(), Vec::new());
+    let operations = round(&mut scratch, &mut out);
+    assert!(operations > 20);
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..100 {
+        round(&mut scratch, &mut out);
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+}
