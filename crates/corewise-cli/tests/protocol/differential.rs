@@ -21,6 +21,7 @@ const SCRIPTS: u64 = 400;
 /// and not changed in place, without padding and without its fetched bit.
 const CALM: [&str; 2] = ["-o", "no_lru_maintainer,no_lru_crawler"];
 const KEYS: [&str; 4] = ["a", "b", "c", "n"];
+// No counter gets near 2^63: memcached 1.6.18 then looks for a minus sign behind the number, too.
 const VALUES: [&str; 9] = [
     "",
     "x",
@@ -28,7 +29,7 @@ const VALUES: [&str; 9] = [
     "7",
     "10",
     "99",
-    "18446744073709551615",
+    "4294967296",
     "two words",
     "é\0\n",
 ];
@@ -166,7 +167,7 @@ fn random_change(random: &mut Random) -> String {
     let argument = match command {
         "delete" => String::new(),
         "touch" => pick(random, &["0", "1000", "-1"]).into(),
-        _ => pick(random, &["0", "1", "9", "1000", "18446744073709551615"]).into(),
+        _ => pick(random, &["0", "1", "9", "1000", "4294967296"]).into(),
     };
     let key = random_key(random);
     let argument = broken(random, argument);

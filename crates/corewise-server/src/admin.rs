@@ -1,0 +1,371 @@
+//! What the engine does not do: statistics, flushing, limits, authentication.
+
+use crate::config::Eviction;
+use crate::counters::Counters;
+use crate::shared::Shared;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::{Engine, EngineStats, ORIGIN_MS, SampledItem, size_class};
+use corewise_ops::{Deadline, ItemFlags, ItemView, Now};
+use corewise_wire::memcached::{Admin, DumpFormat, StatsRequest, StatsWriter, credentials, reply};
+
+/// Items shown by one `stats cachedump`, whatever the client asks for.
+const MAX_CACHEDUMP: usize = 10_000;
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It goes on.
+    GoOn,
+    /// It goes on, authenticated.
+    Admitted,
+    /// It is closed.
+    Close,
+}
+
+/// What answering needs.
+pub(crate) struct Context<'c, E: Engine> {
+    pub(crate) shared: &'c Shared,
+    pub(crate) engine: &'c E,
+    pub(crate) counters: &'c mut Counters,
+    pub(crate) now: Now,
+    pub(crate) out: &'c mut Vec<u8>,
+}
+
+impl<E: Engine> Context<'_, E> {
+    /// Does what is asked and prints the answer.
+    pub(crate) fn answer(&mut self, admin: Admin<'_>) -> After {
+        match admin {
+            Admin::Stats(request) => self.stats(request),
+            Admin::FlushAll { at, noreply } => {
+                self.counters.cmd_flush += 1;
+                self.engine.flush_all(at.unwrap_or(Deadline::PAST), self.now);
+                self.say(reply::OK, noreply);
+            }
+            Admin::Verbosity { noreply, .. } => self.say(reply::OK, noreply),
+            Admin::CacheMemlimit { megabytes, noreply } => {
+                self.engine.set_memory_limit(u64::from(megabytes) << 20);
+                self.say(reply::OK, noreply);
+            }
+            Admin::Shutdown { .. } => {
+                self.shared.stop();
+                return After::Close;
+            }
+            Admin::Authenticate { payload } => return self.authenticate(payload),
+            Admin::Crawler(_) => self.say(reply::OK, false),
+            Admin::Dump { format, .. } => self.dump(format),
+            _ => self.say(reply::ERROR, false),
+        }
+        After::GoOn
+    }
+
+    fn say(&mut self, bytes: &[u8], noreply: bool) {
+        if !noreply {
+            self.out.extend_from_slice(bytes);
+        }
+    }
+
+    fn authenticate(&mut self, payload: &[u8]) -> After {
+        self.counters.auth_cmds += 1;
+        let admitted = match (&self.shared.users, credentials(payload)) {
+            (Some(users), Some((user, password))) => users.admit(user, password),
+            (None, _) => true,
+            (Some(_), None) => false,
+        };
+        if admitted {
+            self.say(reply::STORED, false);
+            After::Admitted
+        } else {
+            self.counters.auth_errors += 1;
+            self.say(reply::AUTH_FAILURE, false);
+            After::GoOn
+        }
+    }
+
+    fn dump(&mut self, format: DumpFormat) {
+        let now = self.now;
+        let engine = self.engine;
+        let mut w = StatsWriter::new(self.out);
+        for class in engine.size_classes() {
+            let items = engine.sample(class.class, MAX_CACHEDUMP);
+            for item in &items {
+                match format {
+                    DumpFormat::Metadump => w.metadump(&view(item), now),
+                    _ => w.mgdump(&item.key),
+                }
+            }
+        }
+        match format {
+            DumpFormat::Metadump => w.end(),
+            _ => w.end_mgdump(),
+        }
+    }
+
+    fn stats(&mut self, request: StatsRequest<'_>) {
+        match request {
+            StatsRequest::General => self.general(),
+            StatsRequest::Settings => self.settings(),
+            StatsRequest::Items => self.items(),
+            StatsRequest::Slabs => self.slabs(),
+            StatsRequest::Sizes => self.sizes(),
+            StatsRequest::SizesEnable => self.sizes_status("enabled"),
+            StatsRequest::SizesDisable => self.sizes_status("error sizes are always counted"),
+            StatsRequest::Conns => self.conns(),
+            StatsRequest::Reset => self.reset(),
+            StatsRequest::DetailOn => self.set_detail(true),
+            StatsRequest::DetailOff => self.set_detail(false),
+            StatsRequest::DetailDump => self.detail_dump(),
+            StatsRequest::Cachedump { class, limit } => self.cachedump(class, limit),
+            _ => self.say(reply::ERROR, false),
+        }
+    }
+
+    fn reset(&mut self) {
+        *self.shared.baseline.lock() = self.shared.counters();
+        self.engine.reset_stats();
+        // Relaxed: statistics.
+        self.shared.total_connections.store(0, Ordering::Relaxed);
+        self.shared.rejected_connections.store(0, Ordering::Relaxed);
+        self.shared.prefixes.lock().clear();
+        StatsWriter::new(self.out).reset();
+    }
+
+    fn set_detail(&mut self, on: bool) {
+        // Relaxed: a switch.
+        self.shared.detail.store(on, Ordering::Relaxed);
+        self.say(reply::OK, false);
+    }
+
+    fn detail_dump(&mut self) {
+        let prefixes = self.shared.prefixes.lock();
+        let mut w = StatsWriter::new(self.out);
+        for (prefix, [get, hit, set, del]) in prefixes.iter() {
+            w.prefix(prefix, *get, *hit, *set, *del);
+        }
+        w.end();
+    }
+
+    fn cachedump(&mut self, class: u32, limit: u32) {
+        let limit = if limit == 0 { MAX_CACHEDUMP } else { (limit as usize).min(MAX_CACHEDUMP) };
+        let items = self.engine.sample(class, limit);
+        let mut w = StatsWriter::new(self.out);
+        for item in &items {
+            w.cachedump(&view(item), self.now);
+        }
+        w.end();
+    }
+
+    fn general(&mut self) {
+        let counts = self.shared.counters().since(&self.shared.baseline.lock());
+        let engine = self.engine.stats();
+        let (shared, now, limit) = (self.shared, self.now, self.engine.memory_limit());
+        let mut w = StatsWriter::new(self.out);
+        process_stats(&mut w, shared, now);
+        connection_stats(&mut w, shared, &counts);
+        command_stats(&mut w, &counts);
+        w.stat("limit_maxbytes", limit);
+        engine_stats(&mut w, &engine);
+        w.end();
+    }
+
+    fn settings(&mut self) {
+        let c = &self.shared.config;
+        let limit = self.engine.memory_limit();
+        let name = self.engine.name();
+        let yes_no = |on: bool| if on { "yes" } else { "no" };
+        let mut w = StatsWriter::new(self.out);
+        w.stat("maxbytes", limit);
+        w.stat("maxconns", c.max_connections);
+        w.stat("tcpport", c.listen.first().map_or(0, |address| address.port()));
+        w.stat("udpport", 0);
+        let inter: Vec<String> = c.listen.iter().map(|a| a.ip().to_string()).collect();
+        w.stat("inter", inter.join(","));
+        w.stat("verbosity", c.verbosity);
+        w.stat("oldest", 0);
+        w.stat("evictions", if c.eviction == Eviction::None { "off" } else { "on" });
+        let socket = c.unix.as_ref().map_or("NULL".into(), |path| path.display().to_string());
+        w.stat("domain_socket", socket);
+        w.stat("umask", format_args!("{:o}", c.unix_mode));
+        w.stat("growth_factor", "1.12");
+        w.stat("chunk_size", 48);
+        w.stat("num_threads", c.threads);
+        w.stat("stat_key_prefix", char::from(c.prefix_delimiter));
+        // Relaxed: a switch.
+        w.stat("detail_enabled", yes_no(self.shared.detail.load(Ordering::Relaxed)));
+        w.stat("reqs_per_event", crate::turn::BATCH);
+        w.stat("cas_enabled", yes_no(c.enable_cas));
+        w.stat("tcp_backlog", c.backlog);
+        w.stat("binding_protocol", "ascii");
+        w.stat("auth_enabled_sasl", "no");
+        w.stat("auth_enabled_ascii", c.auth_file.as_ref().map_or("no".into(), |p| p.display().to_string()));
+        w.stat("item_size_max", c.max_item_size);
+        w.stat("maxconns_fast", yes_no(c.maxconns_fast));
+        w.stat("idle_timeout", c.idle_timeout.map_or(0, |t| t.as_secs()));
+        w.stat("slow_reader_timeout", c.slow_reader_timeout.as_secs());
+        w.stat("flush_enabled", yes_no(c.enable_flush));
+        w.stat("dump_enabled", yes_no(c.enable_dump));
+        w.stat("shutdown_command", yes_no(c.enable_shutdown));
+        w.stat("hash_algorithm", "foldhash");
+        w.stat("engine", name);
+        w.stat("eviction_policy", c.eviction);
+        w.stat("pinning", &c.pin);
+        w.end();
+    }
+
+    fn items(&mut self) {
+        let classes = self.engine.size_classes();
+        let mut w = StatsWriter::new(self.out);
+        for class in &classes {
+            let name = |stat: &str| format!("items:{}:{stat}", class.class);
+            w.stat(name("number"), class.items);
+            w.stat(name("mem_requested"), class.bytes);
+            w.stat(name("evicted"), class.evictions);
+        }
+        w.end();
+    }
+
+    fn slabs(&mut self) {
+        let classes = self.engine.size_classes();
+        let total = self.engine.stats().bytes;
+        let mut w = StatsWriter::new(self.out);
+        for class in &classes {
+            let name = |stat: &str| format!("{}:{stat}", class.class);
+            w.stat(name("chunk_size"), class.max_bytes);
+            w.stat(name("used_chunks"), class.items);
+            w.stat(name("total_chunks"), class.items);
+            w.stat(name("free_chunks"), 0);
+            w.stat(name("mem_requested"), class.bytes);
+        }
+        w.stat("active_slabs", classes.iter().filter(|class| class.items > 0).count());
+        w.stat("total_malloced", total);
+        w.end();
+    }
+
+    fn sizes(&mut self) {
+        let classes = self.engine.size_classes();
+        let mut w = StatsWriter::new(self.out);
+        for class in classes.iter().filter(|class| class.items > 0) {
+            w.stat(size_class::max_bytes(class.class), class.items);
+        }
+        w.end();
+    }
+
+    fn sizes_status(&mut self, status: &str) {
+        let mut w = StatsWriter::new(self.out);
+        w.stat("sizes_status", status);
+        w.end();
+    }
+
+    fn conns(&mut self) {
+        let mut cards: Vec<_> = self.shared.connections.lock().values().cloned().collect();
+        cards.sort_by_key(|card| card.fd);
+        let mut w = StatsWriter::new(self.out);
+        for card in &cards {
+            // Relaxed: a statistic.
+            let active_ms = card.active_ms.load(Ordering::Relaxed);
+            w.stat(format_args!("{}:addr", card.fd), &card.peer);
+            w.stat(format_args!("{}:listen_addr", card.fd), &card.listener);
+            w.stat(format_args!("{}:state", card.fd), "conn_read");
+            let idle_s = self.now.ms.saturating_sub(active_ms) / 1_000;
+            w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
+        }
+        w.end();
+    }
+}
+
+fn view(item: &SampledItem) -> ItemView<'_> {
+    ItemView {
+        key: &item.key,
+        value: &[],
+        client_flags: 0,
+        cas: 0,
+        deadline: item.deadline,
+        idle_s: 0,
+        flags: ItemFlags::NONE,
+        footprint: item.value_len,
+        size_class: 0,
+    }
+}
+
+fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
+    w.stat("pid", std::process::id());
+    w.stat("uptime", (now.ms - ORIGIN_MS) / 1_000);
+    w.stat("time", now.unix_s);
+    let version = shared.limits.version.trim_ascii_end();
+    let version = version.strip_prefix(b"VERSION ").unwrap_or(version);
+    w.stat("version", String::from_utf8_lossy(version));
+    w.stat("pointer_size", usize::BITS);
+    if let Ok((user, system)) = crate::process::cpu_time() {
+        w.time("rusage_user", user.as_secs(), user.subsec_micros());
+        w.time("rusage_system", system.as_secs(), system.subsec_micros());
+    }
+}
+
+fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
+    let open = shared.open_connections();
+    // Relaxed: statistics, all of them.
+    w.stat("max_connections", shared.config.max_connections);
+    w.stat("curr_connections", open);
+    w.stat("total_connections", shared.total_connections.load(Ordering::Relaxed));
+    w.stat("rejected_connections", shared.rejected_connections.load(Ordering::Relaxed));
+    w.stat("connection_structures", open);
+    w.stat("accepting_conns", u8::from(open < shared.config.max_connections));
+    w.stat("listen_disabled_num", shared.listen_disabled.load(Ordering::Relaxed));
+    w.stat("threads", shared.config.threads);
+    w.stat("conn_yields", counts.conn_yields);
+    w.stat("idle_kicks", counts.idle_kicks);
+    w.stat("slow_reader_kicks", counts.slow_kicks);
+    w.stat("bytes_read", counts.bytes_read);
+    w.stat("bytes_written", counts.bytes_written);
+    w.stat("loop_turns", counts.turns);
+    w.stat("engine_batches", counts.batches);
+    w.stat("engine_operations", counts.operations);
+}
+
+fn command_stats(w: &mut StatsWriter<'_>, c: &Counters) {
+    let stats = [
+        ("cmd_get", c.cmd_get),
+        ("cmd_set", c.cmd_set),
+        ("cmd_flush", c.cmd_flush),
+        ("cmd_touch", c.cmd_touch),
+        ("cmd_meta", c.cmd_meta),
+        ("get_hits", c.get_hits),
+        ("get_misses", c.get_misses),
+        ("get_expired", c.get_expired),
+        ("get_flushed", c.get_flushed),
+        ("delete_misses", c.delete_misses),
+        ("delete_hits", c.delete_hits),
+        ("incr_misses", c.incr_misses),
+        ("incr_hits", c.incr_hits),
+        ("decr_misses", c.decr_misses),
+        ("decr_hits", c.decr_hits),
+        ("cas_misses", c.cas_misses),
+        ("cas_hits", c.cas_hits),
+        ("cas_badval", c.cas_badval),
+        ("touch_hits", c.touch_hits),
+        ("touch_misses", c.touch_misses),
+        ("store_too_large", c.store_too_large),
+        ("store_no_memory", c.store_no_memory),
+        ("auth_cmds", c.auth_cmds),
+        ("auth_errors", c.auth_errors),
+    ];
+    for (name, value) in stats {
+        w.stat(name, value);
+    }
+}
+
+fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
+    w.stat("hash_bytes", e.table_bytes);
+    w.stat("hash_buckets", e.buckets);
+    w.stat("hash_is_expanding", 0);
+    w.stat("engine_shards", e.shards);
+    w.stat("bytes", e.bytes - e.table_bytes);
+    w.stat("bytes_flushed_waiting", e.dead_bytes);
+    w.stat("curr_items", e.items);
+    w.stat("total_items", e.total_items);
+    w.stat("expired_unfetched", e.expired_unfetched);
+    w.stat("evicted_unfetched", e.evicted_unfetched);
+    w.stat("evicted_time", e.evicted_idle_s);
+    w.stat("evictions", e.evictions);
+    w.stat("reclaimed", e.reclaimed);
+    w.stat("outofmemory", e.out_of_memory);
+}

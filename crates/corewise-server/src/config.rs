@@ -1,0 +1,180 @@
+//! What a server is told before it starts, and what can go wrong then.
+
+use corewise_topology::PinPolicy;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Which engine keeps the items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// A lock, a hash table and an LRU list per shard.
+    #[default]
+    Locked,
+}
+
+/// What happens when the memory budget is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// The least recently used items go.
+    #[default]
+    Lru,
+    /// New items are refused.
+    None,
+}
+
+macro_rules! named {
+    ($type:ident, $what:literal, $($name:literal => $variant:ident),+) => {
+        impl FromStr for $type {
+            type Err = String;
+            fn from_str(word: &str) -> Result<Self, String> {
+                match word {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(format!(concat!("`{}` is not ", $what, ": ", $("`", $name, "` ",)+ "can be chosen"), word)),
+                }
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name,)+ })
+            }
+        }
+    };
+}
+
+named!(EngineKind, "an engine", "locked" => Locked);
+named!(Eviction, "an eviction policy", "lru" => Lru, "none" => None);
+
+/// Everything a server can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// TCP addresses to listen on; port 0 picks a free one.
+    pub listen: Vec<SocketAddr>,
+    /// A Unix socket to listen on.
+    pub unix: Option<PathBuf>,
+    /// Its permissions.
+    pub unix_mode: u32,
+    /// Event loops, one thread each.
+    pub threads: usize,
+    /// Bytes for items and tables.
+    pub memory: u64,
+    /// Bytes of the largest item, key and header included.
+    pub max_item_size: usize,
+    /// Connections served at once.
+    pub max_connections: usize,
+    /// After how long without a request a connection is closed.
+    pub idle_timeout: Option<Duration>,
+    /// After how long without reading a byte of waiting replies a connection is
+    /// closed.
+    pub slow_reader_timeout: Duration,
+    /// The engine.
+    pub engine: EngineKind,
+    /// What happens at the memory budget.
+    pub eviction: Eviction,
+    /// Which CPUs the event loops are pinned to.
+    pub pin: PinPolicy,
+    /// A file of `user:password` lines; clients must then authenticate.
+    pub auth_file: Option<PathBuf>,
+    /// Connections the kernel queues for us to accept.
+    pub backlog: u32,
+    /// Whether the `shutdown` command is obeyed.
+    pub enable_shutdown: bool,
+    /// Whether `flush_all` is obeyed.
+    pub enable_flush: bool,
+    /// Whether items have cas values (always kept; the setting is reported).
+    pub enable_cas: bool,
+    /// What separates a key's prefix from the rest in `stats detail`.
+    pub prefix_delimiter: u8,
+    /// Whether `stats detail` counts from the start.
+    pub detail_stats: bool,
+    /// Whether keys may be dumped.
+    pub enable_dump: bool,
+    /// At the connection limit: accept, say so and close (else leave new
+    /// connections in the kernel's queue).
+    pub maxconns_fast: bool,
+    /// Verbosity reported by `stats settings`.
+    pub verbosity: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11_211))],
+            unix: None,
+            unix_mode: 0o700,
+            threads: 4,
+            memory: 1 << 30,
+            max_item_size: 1 << 20,
+            max_connections: 1_024,
+            idle_timeout: None,
+            slow_reader_timeout: Duration::from_secs(60),
+            engine: EngineKind::Locked,
+            eviction: Eviction::Lru,
+            pin: PinPolicy::None,
+            auth_file: None,
+            backlog: 1_024,
+            enable_shutdown: false,
+            enable_flush: true,
+            enable_cas: true,
+            prefix_delimiter: b':',
+            detail_stats: false,
+            enable_dump: true,
+            maxconns_fast: true,
+            verbosity: 0,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address could not be listened on.
+    #[error("cannot listen on {place}: {error}")]
+    Listen {
+        /// The address or path.
+        place: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Nothing to listen on.
+    #[error("no address to listen on")]
+    NoAddress,
+    /// The authentication file is missing or malformed.
+    #[error("authentication file {path}: {reason}")]
+    AuthFile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Signals, pollers or pipes could not be set up.
+    #[error("cannot set up {what}: {error}")]
+    System {
+        /// What failed.
+        what: &'static str,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl StartError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+}
+
+/// Why a running server stopped other than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The accepting thread lost its poller.
+    #[error("waiting for connections failed: {0}")]
+    Accept(std::io::Error),
+    /// An event loop could not be started.
+    #[error("cannot start an event loop: {0}")]
+    Thread(std::io::Error),
+    /// An event loop ended with a panic.
+    #[error("an event loop panicked; its connections are lost")]
+    LoopPanicked,
+}

@@ -1,0 +1,134 @@
+//! One client's connection, between turns.
+//!
+//! A connection owns no buffer while it is idle: it is read into the loop's
+//! arena and answered from the loop's output buffer. Only what is left over
+//! (half a request, a reply the socket did not take) moves into buffers of its
+//! own, which are given back when they empty.
+//!
+//! | buffer | bound |
+//! |---|---|
+//! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line |
+//! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item and the fixed replies of one batch |
+
+use crate::shared::ConnCard;
+use crate::stream::Stream;
+use corewise_wire::memcached::Codec;
+use std::io;
+use std::sync::Arc;
+
+/// A buffer larger than this is given back once it is empty.
+const KEEP_CAPACITY: usize = 4 << 10;
+
+/// A client's connection.
+pub(crate) struct Conn {
+    pub(crate) stream: Stream,
+    pub(crate) codec: Codec,
+    /// Received and not yet understood.
+    pub(crate) input: Vec<u8>,
+    /// How long `input` must be before it is worth looking at.
+    pub(crate) need: usize,
+    /// Replies the socket has not taken, from `sent` on.
+    pub(crate) output: Vec<u8>,
+    sent: usize,
+    /// The socket may hold more to read.
+    pub(crate) readable: bool,
+    /// In the loop's list of connections to look at next.
+    pub(crate) queued: bool,
+    /// The poller reports when the socket takes bytes again.
+    pub(crate) awaits_writable: bool,
+    /// To be closed once `output` is empty.
+    pub(crate) closing: bool,
+    /// The poller said that the peer will send nothing more: read to the end.
+    pub(crate) read_closed: bool,
+    /// The end was read.
+    pub(crate) ended: bool,
+    /// The socket is of no further use.
+    pub(crate) failed: bool,
+    /// Last time a request came or a reply went.
+    pub(crate) active_ms: u64,
+    pub(crate) card: Arc<ConnCard>,
+}
+
+impl Conn {
+    pub(crate) fn new(stream: Stream, codec: Codec, card: Arc<ConnCard>, now_ms: u64) -> Self {
+        Self {
+            stream,
+            codec,
+            input: Vec::new(),
+            need: 1,
+            output: Vec::new(),
+            sent: 0,
+            readable: true,
+            queued: false,
+            awaits_writable: false,
+            closing: false,
+            read_closed: false,
+            ended: false,
+            failed: false,
+            active_ms: now_ms,
+            card,
+        }
+    }
+
+    /// Whether replies wait for the socket; nothing is read or executed then.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether its own buffer holds enough to be looked at.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.input.is_empty() && self.input.len() >= self.need
+    }
+
+    /// Sends `bytes`, keeping what the socket does not take. Returns how many
+    /// it took.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
+        if self.failed {
+            return 0;
+        }
+        let taken = if self.is_blocked() { 0 } else { self.write(bytes) };
+        self.output.extend_from_slice(&bytes[taken..]);
+        taken
+    }
+
+    /// Sends what waits. Returns how many bytes the socket took.
+    pub(crate) fn send_waiting(&mut self) -> usize {
+        let mut waiting = std::mem::take(&mut self.output);
+        let start = std::mem::take(&mut self.sent);
+        let taken = self.write(&waiting[start..]);
+        if start + taken < waiting.len() {
+            self.sent = start + taken;
+            self.output = waiting;
+        } else if waiting.capacity() <= KEEP_CAPACITY {
+            waiting.clear();
+            self.output = waiting;
+        }
+        taken
+    }
+
+    /// Writes until the socket is full or fails; returns how many bytes it took.
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() && !self.failed {
+            match self.stream.write(&bytes[taken..]) {
+                Ok(n) if n > 0 => taken += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => self.failed = true,
+            }
+        }
+        taken
+    }
+
+    /// Takes back what was not understood of this turn's input.
+    pub(crate) fn keep_input(&mut self, mut own: Vec<u8>, rest_from: usize, arena: &[u8]) {
+        if arena.is_empty() {
+            own.drain(..rest_from);
+            if own.is_empty() && own.capacity() > KEEP_CAPACITY {
+                own = Vec::new();
+            }
+            self.input = own;
+        } else {
+            self.input.extend_from_slice(&arena[rest_from..]);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the event loops count.
+//!
+//! Each loop counts in plain integers and publishes them once a turn, before
+//! its replies leave: whoever has an answer finds it counted. Publishing is a
+//! plain store to memory no other thread writes.
+
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use corewise_ops::{Absence, Outcome, Verb};
+use corewise_wire::memcached::Command;
+
+macro_rules! counters {
+    ($($field:ident),+ $(,)?) => {
+        /// One loop's own counts.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $field: u64),+ }
+
+        /// One loop's counts as others may read them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Published { $($field: AtomicU64),+ }
+
+        impl Published {
+            /// Makes a loop's counts visible. Called by that loop only.
+            pub(crate) fn publish(&self, counters: &Counters) {
+                // Relaxed: independent statistics.
+                $(self.$field.store(counters.$field, Ordering::Relaxed);)+
+            }
+
+            /// Adds these counts to `sum`.
+            pub(crate) fn add_to(&self, sum: &mut Counters) {
+                // Relaxed: independent statistics.
+                $(sum.$field += self.$field.load(Ordering::Relaxed);)+
+            }
+        }
+
+        impl Counters {
+            /// What was counted since `base`.
+            pub(crate) fn since(&self, base: &Self) -> Self {
+                Self { $($field: self.$field.wrapping_sub(base.$field)),+ }
+            }
+        }
+    };
+}
+
+counters! {
+    cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
+    get_hits, get_misses, get_expired, get_flushed,
+    delete_hits, delete_misses, incr_hits, incr_misses, decr_hits, decr_misses,
+    cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
+    store_too_large, store_no_memory, auth_cmds, auth_errors,
+    bytes_read, bytes_written, idle_kicks, slow_kicks, conn_yields,
+    turns, batches, operations,
+}
+
+impl Counters {
+    /// Counts one completed operation.
+    #[inline]
+    pub(crate) fn count(&mut self, command: Command, verb: &Verb<'_>, outcome: &Outcome<'_>) {
+        self.operations += 1;
+        if matches!(
+            command,
+            Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArith
+        ) {
+            self.cmd_meta += 1;
+        }
+        match verb {
+            Verb::Get(get) => self.count_get(command, get.touch.is_some(), outcome),
+            Verb::Store(store) => self.count_store(store.compare_cas.is_some(), outcome),
+            Verb::Delete(_) if command == Command::StoreRefused => self.store_too_large += 1,
+            Verb::Delete(_) => match outcome {
+                Outcome::Missing(_) => self.delete_misses += 1,
+                Outcome::Deleted | Outcome::Stored(_) => self.delete_hits += 1,
+                _ => {}
+            },
+            Verb::Arith(arith) => {
+                let (hits, misses) = if arith.decrement {
+                    (&mut self.decr_hits, &mut self.decr_misses)
+                } else {
+                    (&mut self.incr_hits, &mut self.incr_misses)
+                };
+                match outcome {
+                    Outcome::Counter { .. } => *hits += 1,
+                    Outcome::Missing(_) => *misses += 1,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn count_get(&mut self, command: Command, touched: bool, outcome: &Outcome<'_>) {
+        if command == Command::MetaDebug {
+            return;
+        }
+        let only_touch = command == Command::Touch;
+        if touched {
+            self.cmd_touch += 1;
+        }
+        if !only_touch {
+            self.cmd_get += 1;
+        }
+        match outcome {
+            Outcome::Found(_) => {
+                self.touch_hits += u64::from(touched);
+                self.get_hits += u64::from(!only_touch);
+            }
+            Outcome::Missing(absence) => {
+                self.touch_misses += u64::from(touched);
+                self.get_misses += u64::from(!only_touch);
+                self.get_expired += u64::from(*absence == Absence::Expired);
+                self.get_flushed += u64::from(*absence == Absence::Flushed);
+            }
+            _ => {}
+        }
+    }
+
+    fn count_store(&mut self, cas: bool, outcome: &Outcome<'_>) {
+        self.cmd_set += 1;
+        match outcome {
+            Outcome::Stored(_) if cas => self.cas_hits += 1,
+            Outcome::Missing(_) if cas => self.cas_misses += 1,
+            Outcome::Exists => self.cas_badval += 1,
+            Outcome::TooLarge => self.store_too_large += 1,
+            Outcome::OutOfMemory => self.store_no_memory += 1,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Items' memory: mimalloc, asked for the true size of what it gave.
+
+use corewise_cache::alloc::{ITEM_ALIGN, ItemAllocator};
+use mimalloc::MiMalloc;
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::NonNull;
+
+/// mimalloc for items, whatever the process's global allocator is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ItemHeap;
+
+fn layout(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size.max(1), ITEM_ALIGN).ok()
+}
+
+// SAFETY: mimalloc returns memory of at least the layout's size and alignment,
+// exclusively, from any thread.
+unsafe impl ItemAllocator for ItemHeap {
+    #[inline]
+    fn alloc(&self, size: usize) -> Option<(NonNull<u8>, usize)> {
+        // SAFETY: the layout's size is not zero; `usable_size` gets a live
+        // pointer from the same allocator.
+        unsafe {
+            let ptr = NonNull::new(MiMalloc.alloc(layout(size)?))?;
+            Some((ptr, MiMalloc.usable_size(ptr.as_ptr())))
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, ptr: NonNull<u8>, size: usize) {
+        if let Some(layout) = layout(size) {
+            // SAFETY: by contract `ptr` came from `alloc(size)`.
+            unsafe { MiMalloc.dealloc(ptr.as_ptr(), layout) }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "mimalloc"
+    }
+}

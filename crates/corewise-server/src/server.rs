@@ -1,0 +1,373 @@
+//! Starting, accepting, stopping.
+//!
+//! The thread that calls [`Server::run`] accepts connections and receives
+//! signals; it hands each connection to the event loop that has the fewest.
+
+use crate::auth::Users;
+use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
+use crate::counters::Counters;
+use crate::event_loop::{EventLoop, Inbox, Newcomer};
+use crate::memory::ItemHeap;
+use crate::shared::{ConnCard, LoopCard, Shared};
+use crate::stream::Stream;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use corewise_cache::engines::locked;
+use corewise_cache::{Clock, SystemClock};
+use corewise_topology::{Topology, pin_current_thread, plan};
+use corewise_wire::memcached::{Limits, reply};
+use mio::net::{TcpListener, UnixListener, UnixStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const SIGNALS: Token = Token(usize::MAX);
+const WAKE: Token = Token(usize::MAX - 1);
+/// How long to wait before accepting again when there is no room.
+const RETRY: Duration = Duration::from_millis(10);
+
+enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener, String),
+}
+
+impl Listener {
+    fn place(&self) -> String {
+        match self {
+            Self::Tcp(_, address) => format!("tcp:{address}"),
+            Self::Unix(_, path) => format!("unix:{path}"),
+        }
+    }
+
+    fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, peer) = listener.accept()?;
+                // Without it replies wait; a socket that is already gone shows later.
+                let _ = stream.set_nodelay(true);
+                Ok((Stream::Tcp(stream), format!("tcp:{peer}")))
+            }
+            Self::Unix(listener, path) => {
+                Ok((Stream::Unix(listener.accept()?.0), format!("unix:{path}")))
+            }
+        }
+    }
+}
+
+/// A server that listens and does not serve yet.
+///
+/// ```no_run
+/// use corewise_server::{Config, Server};
+/// let server = Server::bind(Config { threads: 2, ..Config::default() })?;
+/// println!("{}", server.banner());
+/// server.run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Server {
+    config: Config,
+    users: Option<Users>,
+    listeners: Vec<Listener>,
+    poll: Poll,
+    waker: Waker,
+    signals: UnixStream,
+}
+
+impl Server {
+    /// Opens the listening sockets and takes over SIGTERM and SIGINT. Starts no
+    /// thread, so the caller may still change identity.
+    ///
+    /// # Errors
+    ///
+    /// An address in use or not ours, an unreadable authentication file, or the
+    /// system out of descriptors.
+    pub fn bind(mut config: Config) -> Result<Self, StartError> {
+        let users = config.auth_file.as_deref().map(Users::read).transpose()?;
+        let poll = Poll::new().map_err(StartError::system("a poller"))?;
+        let waker = Waker::new(poll.registry(), WAKE).map_err(StartError::system("a waker"))?;
+        let mut listeners = Vec::new();
+        for address in &mut config.listen {
+            let listener = listen(*address, config.backlog).map_err(|error| {
+                StartError::Listen { place: address.to_string(), error }
+            })?;
+            *address = listener.local_addr().map_err(StartError::system("a listening socket"))?;
+            listeners.push(Listener::Tcp(listener, *address));
+        }
+        if let Some(path) = &config.unix {
+            let place = path.display().to_string();
+            let listener = listen_unix(path, config.unix_mode)
+                .map_err(|error| StartError::Listen { place: place.clone(), error })?;
+            listeners.push(Listener::Unix(listener, place));
+        }
+        if listeners.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        let signals = catch_signals().map_err(StartError::system("signal handlers"))?;
+        config.threads = config.threads.max(1);
+        Ok(Self { config, users, listeners, poll, waker, signals })
+    }
+
+    /// What to tell whoever started the server: version, engine, threads,
+    /// memory, addresses, and how to try it.
+    #[must_use]
+    pub fn banner(&self) -> String {
+        let c = &self.config;
+        let mut text = format!(
+            "corewise {}: engine {}, eviction {}, {} threads, {} MiB for items\n",
+            env!("CARGO_PKG_VERSION"),
+            c.engine,
+            c.eviction,
+            c.threads,
+            c.memory >> 20,
+        );
+        for listener in &self.listeners {
+            // Writing to a String cannot fail.
+            let _ = match listener {
+                Listener::Tcp(_, address) => writeln!(text, "listening on {address}"),
+                Listener::Unix(_, path) => writeln!(text, "listening on unix:{path}"),
+            };
+        }
+        text + &self.how_to_try()
+    }
+
+    fn how_to_try(&self) -> String {
+        let netcat = match self.listeners.first() {
+            Some(Listener::Tcp(_, address)) => format!("nc {} {}", address.ip(), address.port()),
+            Some(Listener::Unix(_, path)) => format!("nc -U {path}"),
+            None => return String::new(),
+        };
+        format!("try: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}\n")
+    }
+
+    /// Serves until told to stop by signal or command; then stops accepting,
+    /// answers what was received, and returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub fn run(self) -> Result<(), RunError> {
+        match self.config.engine {
+            EngineKind::Locked => {
+                let engine = locked::Locked::with_allocator(
+                    locked::Config {
+                        memory: self.config.memory,
+                        max_item_bytes: self.config.max_item_size,
+                        eviction: match self.config.eviction {
+                            Eviction::Lru => locked::Eviction::Lru,
+                            Eviction::None => locked::Eviction::Refuse,
+                        },
+                        threads: self.config.threads,
+                    },
+                    ItemHeap,
+                );
+                self.run_with(Arc::new(engine))
+            }
+        }
+    }
+
+    fn run_with<E: corewise_cache::Engine>(self, engine: Arc<E>) -> Result<(), RunError> {
+        let Self { config, users, listeners, mut poll, waker, signals } = self;
+        let unix = config.unix.clone();
+        let shared = Arc::new(share(config, users, waker));
+        let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
+        let mut front = Front { shared: &shared, inboxes: &inboxes, listeners, paused: false };
+        let result = front.serve(&mut poll, signals);
+        drop(front);
+        shared.stop();
+        for inbox in &inboxes {
+            if let Err(error) = inbox.wake() {
+                tracing::error!(%error, "an event loop cannot be woken");
+            }
+        }
+        let mut panicked = false;
+        for thread in threads {
+            panicked |= thread.join().is_err();
+        }
+        if let Some(path) = unix {
+            let _ = std::fs::remove_file(path); // gone already is as good
+        }
+        result?;
+        if panicked { Err(RunError::LoopPanicked) } else { Ok(()) }
+    }
+}
+
+fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
+    let limits = Limits {
+        max_item_size: config.max_item_size,
+        flush_enabled: config.enable_flush,
+        shutdown_enabled: config.enable_shutdown,
+        cas_enabled: config.enable_cas,
+        dump_enabled: config.enable_dump,
+        ..Limits::default()
+    };
+    let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
+    Shared {
+        limits,
+        clock: SystemClock::new(),
+        users,
+        loops: loops.collect(),
+        connections: Mutex::new(HashMap::new()),
+        total_connections: AtomicU64::new(0),
+        rejected_connections: AtomicU64::new(0),
+        listen_disabled: AtomicU64::new(0),
+        stopping: AtomicU8::new(crate::shared::stop::NO),
+        main_waker: waker,
+        detail: AtomicBool::new(config.detail_stats),
+        prefixes: Mutex::new(HashMap::new()),
+        baseline: Mutex::new(Counters::default()),
+        config,
+    }
+}
+
+type Loops = (Vec<Arc<Inbox>>, Vec<JoinHandle<()>>);
+
+fn start_loops<E: corewise_cache::Engine>(shared: &Arc<Shared>, engine: &Arc<E>) -> io::Result<Loops> {
+    let cpus = plan(&Topology::detect(), &shared.config.pin, shared.config.threads);
+    let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+    for index in 0..shared.config.threads {
+        let (event_loop, inbox) = EventLoop::new(index, Arc::clone(shared), Arc::clone(engine))?;
+        let cpu = cpus.get(index).copied().flatten();
+        let name = format!("loop-{index}");
+        threads.push(std::thread::Builder::new().name(name).spawn(move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = pin_current_thread(cpu)
+            {
+                tracing::warn!(%error, index, "an event loop could not be pinned");
+            }
+            event_loop.run();
+        })?);
+        inboxes.push(inbox);
+    }
+    Ok((inboxes, threads))
+}
+
+/// The accepting thread at work.
+struct Front<'f> {
+    shared: &'f Shared,
+    inboxes: &'f [Arc<Inbox>],
+    listeners: Vec<Listener>,
+    /// No room for a connection at the last attempt.
+    paused: bool,
+}
+
+impl Front<'_> {
+    fn serve(&mut self, poll: &mut Poll, mut signals: UnixStream) -> Result<(), RunError> {
+        let registry = poll.registry();
+        registry.register(&mut signals, SIGNALS, Interest::READABLE).map_err(RunError::Accept)?;
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let token = Token(index);
+            let registered = match listener {
+                Listener::Tcp(l, _) => registry.register(l, token, Interest::READABLE),
+                Listener::Unix(l, _) => registry.register(l, token, Interest::READABLE),
+            };
+            registered.map_err(RunError::Accept)?;
+        }
+        let mut events = Events::with_capacity(64);
+        while !self.shared.is_stopping() {
+            match poll.poll(&mut events, self.paused.then_some(RETRY)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.map_err(RunError::Accept)?,
+            }
+            if events.iter().any(|event| event.token() == SIGNALS) && told_to_stop(&mut signals) {
+                tracing::info!("told to stop");
+                return Ok(());
+            }
+            self.paused = false;
+            for index in 0..self.listeners.len() {
+                self.accept_all(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept_all(&mut self, index: usize) {
+        loop {
+            let full = self.shared.open_connections() >= self.shared.config.max_connections;
+            if full && !self.shared.config.maxconns_fast {
+                // Relaxed: a statistic.
+                self.shared.listen_disabled.fetch_add(1, Ordering::Relaxed);
+                self.paused = true;
+                return;
+            }
+            match self.listeners[index].accept() {
+                Ok((stream, _)) if full => self.turn_away(stream),
+                Ok((stream, peer)) => self.hand_over(stream, peer, self.listeners[index].place()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections for the moment");
+                    self.paused = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn turn_away(&self, mut stream: Stream) {
+        // Relaxed: a statistic.
+        self.shared.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        // It is closed either way; a peer that is gone needs no reply.
+        let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
+    }
+
+    fn hand_over(&self, stream: Stream, peer: String, listener: String) {
+        let fd = stream.fd();
+        let active_ms = AtomicU64::new(self.shared.clock.now().ms);
+        let card = Arc::new(ConnCard { fd, peer, listener, active_ms });
+        self.shared.connections.lock().insert(fd, Arc::clone(&card));
+        // Relaxed: see `Shared::open_connections`.
+        self.shared.total_connections.fetch_add(1, Ordering::Relaxed);
+        let load = |index: &usize| self.shared.loops[*index].connections.load(Ordering::Relaxed);
+        let Some(fewest) = (0..self.inboxes.len()).min_by_key(load) else { return };
+        self.shared.loops[fewest].connections.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.inboxes[fewest].send(Newcomer { stream, card }) {
+            tracing::error!(%error, "an event loop cannot be woken");
+        }
+    }
+}
+
+fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    // A socket left by a server that was killed; anything else stays.
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
+}
+
+/// SIGTERM and SIGINT arrive as bytes on the returned socket.
+fn catch_signals() -> io::Result<UnixStream> {
+    let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
+    receiver.set_nonblocking(true)?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    Ok(UnixStream::from_std(receiver))
+}
+
+fn told_to_stop(signals: &mut UnixStream) -> bool {
+    let mut byte = [0; 16];
+    matches!(signals.read(&mut byte), Ok(n) if n > 0)
+}

@@ -1,0 +1,114 @@
+//! What all threads of a server share.
+
+use crate::auth::Users;
+use crate::config::Config;
+use crate::counters::{Counters, Published};
+use corewise_atomic::CachePadded;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use corewise_cache::SystemClock;
+use corewise_wire::memcached::Limits;
+use mio::Waker;
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// Prefixes that `stats detail` tells apart; further ones are not counted.
+const MAX_PREFIXES: usize = 10_000;
+
+/// How a server is asked to stop.
+pub(crate) mod stop {
+    /// Go on.
+    pub(crate) const NO: u8 = 0;
+    /// Answer what was received, then stop.
+    pub(crate) const GRACEFUL: u8 = 1;
+}
+
+/// One event loop as the others see it.
+#[derive(Default)]
+pub(crate) struct LoopCard {
+    /// Connections handed to it and not yet closed.
+    pub(crate) connections: AtomicUsize,
+    /// Its counts.
+    pub(crate) counts: Published,
+}
+
+/// One connection as `stats conns` shows it.
+pub(crate) struct ConnCard {
+    pub(crate) fd: RawFd,
+    pub(crate) peer: String,
+    pub(crate) listener: String,
+    /// Time of the last request, on the clock's time line.
+    pub(crate) active_ms: AtomicU64,
+}
+
+/// Counts per key prefix: get, hit, set, delete.
+pub(crate) type PrefixCounts = HashMap<Vec<u8>, [u64; 4]>;
+
+/// Shared by the accepting thread and all event loops.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) limits: Limits,
+    pub(crate) clock: SystemClock,
+    pub(crate) users: Option<Users>,
+    pub(crate) loops: Vec<CachePadded<LoopCard>>,
+    pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnCard>>>,
+    pub(crate) total_connections: AtomicU64,
+    pub(crate) rejected_connections: AtomicU64,
+    pub(crate) listen_disabled: AtomicU64,
+    /// One of [`stop`].
+    pub(crate) stopping: AtomicU8,
+    /// Wakes the accepting thread.
+    pub(crate) main_waker: Waker,
+    pub(crate) detail: AtomicBool,
+    pub(crate) prefixes: Mutex<PrefixCounts>,
+    /// Counts as they stood at the last `stats reset`.
+    pub(crate) baseline: Mutex<Counters>,
+}
+
+impl Shared {
+    /// Counts of all loops since the start.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for card in &self.loops {
+            card.counts.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// Connections open now.
+    pub(crate) fn open_connections(&self) -> usize {
+        // Relaxed: each is a statistic; the accepting thread, the only one that
+        // adds, decides by it.
+        self.loops.iter().map(|card| card.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Asks every thread to stop.
+    pub(crate) fn stop(&self) {
+        // Release: pairs with the Acquire in `is_stopping`.
+        self.stopping.store(stop::GRACEFUL, Ordering::Release);
+        if let Err(error) = self.main_waker.wake() {
+            tracing::error!(%error, "the accepting thread cannot be woken");
+        }
+    }
+
+    /// Whether the server is to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire: pairs with the Release in `stop`.
+        self.stopping.load(Ordering::Acquire) != stop::NO
+    }
+
+    /// Counts an operation under its key's prefix.
+    #[cold]
+    pub(crate) fn count_prefix(&self, key: &[u8], column: usize, hit: bool) {
+        let delimiter = self.config.prefix_delimiter;
+        let Some(end) = key.iter().position(|&c| c == delimiter) else { return };
+        let mut prefixes = self.prefixes.lock();
+        if prefixes.len() >= MAX_PREFIXES && !prefixes.contains_key(&key[..end]) {
+            return;
+        }
+        let counts = prefixes.entry(key[..end].to_vec()).or_default();
+        counts[column] += 1;
+        counts[1] += u64::from(hit);
+    }
+}

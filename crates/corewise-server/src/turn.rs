@@ -1,0 +1,397 @@
+//! One turn of an event loop: requests of all readable connections, executed as
+//! batches, answered in one write per connection.
+//!
+//! ```text
+//!  arena   │ conn 7: get a … get b … │ conn 3: set c … │ conn 9: get d … │
+//!             └─ codec ─▶ ops   [a7, b7, c3, d9]  ─▶ engine.submit
+//!             └─────────▶ marks [a7, b7, "ERROR"7, c3, d9]   (what to print, where to rewind to)
+//!  output  │ replies to 7            │ replies to 3    │ replies to 9    │ ─▶ one write each
+//! ```
+//!
+//! # Guarantees
+//!
+//! 1. Replies leave in the order of the requests of their connection.
+//! 2. A request is executed only if its connection's earlier replies are
+//!    written or fit the output buffer: when the buffer is full
+//!    ([`OUTPUT_PAUSE`]) the batch pauses, replies are written, and what follows
+//!    from a connection whose socket is full is *rewound*: its requests stay in
+//!    the input, unexecuted, until the socket takes bytes again.
+//! 3. No allocation per request: all vectors here are reused.
+
+use crate::admin;
+use crate::conn::Conn;
+use crate::counters::Counters;
+use crate::shared::Shared;
+use bumpalo::Bump;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::{Engine, Session};
+use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
+use corewise_wire::memcached::{Admin, Codec, Command, Form, Step};
+use slab::Slab;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Operations gathered before the engine is called.
+pub(crate) const BATCH: usize = 256;
+/// A batch pauses when this many bytes of replies wait to be written.
+pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
+
+/// A connection's part in this turn.
+pub(crate) struct Work {
+    /// Its key in the loop's slab.
+    pub(crate) conn: usize,
+    /// Its buffer, if it had one; else it was read into the arena.
+    pub(crate) own: Vec<u8>,
+    /// Its part of the arena; empty if `own` is used.
+    pub(crate) arena: Range<usize>,
+    /// How much of the input is done with.
+    pub(crate) done: usize,
+}
+
+impl Work {
+    fn input<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
+        if self.arena.is_empty() { &self.own } else { &arena[self.arena.clone()] }
+    }
+}
+
+/// What a mark stands for.
+#[derive(Clone, Copy)]
+enum Kind<'i> {
+    /// An operation and how to print its outcome.
+    Op(Form<'i>, Verb<'i>),
+    /// A fixed answer.
+    Fixed(&'static [u8]),
+    /// Rewound: neither executed nor answered.
+    Void,
+}
+
+/// One request of the batch: what to answer, and where to go back to.
+#[derive(Clone, Copy)]
+struct Mark<'i> {
+    work: usize,
+    /// Where in the input it began, and the codec as it stood there.
+    at: usize,
+    codec: Codec,
+    kind: Kind<'i>,
+}
+
+/// Where in the output a connection's replies begin.
+#[derive(Clone, Copy)]
+struct Segment {
+    work: usize,
+    start: usize,
+}
+
+/// Prints outcomes; handed to the engine.
+struct Printer<'t, 'i> {
+    marks: &'t [Mark<'i>],
+    /// The first mark not answered.
+    next: usize,
+    out: &'t mut Vec<u8>,
+    segments: &'t mut Vec<Segment>,
+    counters: &'t mut Counters,
+    /// Present if prefixes are to be counted.
+    detail: Option<&'t Shared>,
+    now: Now,
+}
+
+impl Printer<'_, '_> {
+    #[inline]
+    fn begin(&mut self, work: usize) {
+        if self.segments.last().is_none_or(|segment| segment.work != work) {
+            self.segments.push(Segment { work, start: self.out.len() });
+        }
+    }
+
+    /// Prints fixed answers up to the mark `end`.
+    #[inline]
+    fn fixed_until(&mut self, end: usize) {
+        while self.next < end {
+            let mark = self.marks[self.next];
+            if let Kind::Fixed(bytes) = mark.kind {
+                self.begin(mark.work);
+                self.out.extend_from_slice(bytes);
+            }
+            self.next += 1;
+        }
+    }
+
+    #[cold]
+    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, verb: &Verb<'_>, hit: bool) {
+        let column = match verb {
+            Verb::Get(_) if form.command() != Command::Touch => 0,
+            Verb::Store(_) => 2,
+            Verb::Delete(_) => 3,
+            _ => return,
+        };
+        shared.count_prefix(form.key(), column, hit && column == 0);
+    }
+}
+
+impl ReplySink for Printer<'_, '_> {
+    #[inline]
+    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
+        let index = token as usize;
+        self.fixed_until(index);
+        self.next = index + 1;
+        let mark = &self.marks[index];
+        if let Kind::Op(form, verb) = &mark.kind {
+            self.begin(mark.work);
+            form.encode(&outcome, self.now, self.out);
+            self.counters.count(form.command(), verb, &outcome);
+            if let Some(shared) = self.detail {
+                self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
+            }
+        }
+        if self.out.len() < OUTPUT_PAUSE { Flow::Continue } else { Flow::Pause }
+    }
+}
+
+/// Everything a turn works with.
+pub(crate) struct Turn<'t, E: Engine> {
+    pub(crate) shared: &'t Shared,
+    pub(crate) engine: &'t Arc<E>,
+    pub(crate) session: &'t mut E::Session,
+    pub(crate) conns: &'t mut Slab<Conn>,
+    pub(crate) counters: &'t mut Counters,
+    pub(crate) loop_index: usize,
+    pub(crate) now: Now,
+    /// Replies printed and not yet written.
+    pub(crate) out: &'t mut Vec<u8>,
+    /// Decoded keys, until the turn ends.
+    pub(crate) scratch: &'t Bump,
+}
+
+/// The batch being gathered.
+struct Batch<'i> {
+    ops: Vec<Op<'i>>,
+    marks: Vec<Mark<'i>>,
+    segments: Vec<Segment>,
+    /// Per work: how much input is done with, and whether it was rewound.
+    progress: Vec<(usize, bool)>,
+}
+
+/// The vectors of a batch between turns, when they hold nothing.
+#[derive(Default)]
+pub(crate) struct Spare {
+    ops: Vec<Op<'static>>,
+    marks: Vec<Mark<'static>>,
+    segments: Vec<Segment>,
+    progress: Vec<(usize, bool)>,
+}
+
+/// Empties a vector and gives its memory another lifetime.
+fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
+    vec.clear();
+    // Collecting in place reuses the allocation; there are no elements to map.
+    vec.into_iter().map(|_| -> B { unreachable!("the vector is empty") }).collect()
+}
+
+impl<E: Engine> Turn<'_, E> {
+    /// Executes what `works` hold and answers. Afterwards every work's `done`
+    /// tells how much of its input is finished with.
+    pub(crate) fn run(&mut self, works: &mut [Work], arena: &[u8], spare: &mut Spare) {
+        let old = std::mem::take(spare);
+        let mut batch = Batch {
+            ops: recycle(old.ops),
+            marks: recycle(old.marks),
+            segments: old.segments,
+            progress: old.progress,
+        };
+        batch.progress.clear();
+        batch.progress.resize(works.len(), (0, false));
+        let scratch = self.scratch;
+        for (index, work) in works.iter().enumerate() {
+            self.gather(index, work.input(arena), scratch, works, &mut batch);
+        }
+        self.execute(works, &mut batch);
+        self.write_out(works, &mut batch.segments);
+        *spare = Spare {
+            ops: recycle(batch.ops),
+            marks: recycle(batch.marks),
+            segments: batch.segments,
+            progress: batch.progress,
+        };
+        for (work, progress) in works.iter_mut().zip(&spare.progress) {
+            work.done = progress.0;
+        }
+    }
+
+    /// Parses one connection's input, executing whenever the batch is full.
+    fn gather<'i>(
+        &mut self,
+        index: usize,
+        input: &'i [u8],
+        scratch: &'i Bump,
+        works: &[Work],
+        batch: &mut Batch<'i>,
+    ) {
+        let conn = works[index].conn;
+        let mut codec = self.conns[conn].codec;
+        let mut at = 0;
+        while at < input.len() {
+            let before = codec;
+            let mark = |kind| Mark { work: index, at, codec: before, kind };
+            match codec.next(&input[at..], &self.shared.limits, self.now, scratch) {
+                Step::Incomplete { need } => {
+                    self.conns[conn].need = need;
+                    break;
+                }
+                Step::Skip { consumed } => at += consumed,
+                Step::Op { consumed, key, verb, form } => {
+                    batch.ops.push(Op { token: batch.marks.len() as Token, key, verb });
+                    batch.marks.push(mark(Kind::Op(form, verb)));
+                    at += consumed;
+                }
+                Step::Reply { consumed, bytes } => {
+                    batch.marks.push(mark(Kind::Fixed(bytes)));
+                    at += consumed;
+                }
+                Step::Admin { consumed, admin } => {
+                    if !self.settle(index, before, at, works, batch) {
+                        return;
+                    }
+                    self.administer(index, conn, admin, &mut codec, batch);
+                    at += consumed;
+                }
+                Step::Close { reply } => {
+                    batch.marks.push(mark(Kind::Fixed(reply)));
+                    at = input.len();
+                    self.conns[conn].closing = true;
+                }
+            }
+            if batch.marks.len() >= BATCH && !self.settle(index, codec, at, works, batch) {
+                return;
+            }
+        }
+        self.conns[conn].codec = codec;
+        batch.progress[index].0 = at;
+    }
+
+    /// Executes everything gathered, with connection `index` standing at `at`.
+    /// False: it must not go on, its socket is full.
+    fn settle(
+        &mut self,
+        index: usize,
+        codec: Codec,
+        at: usize,
+        works: &[Work],
+        batch: &mut Batch<'_>,
+    ) -> bool {
+        let conn = works[index].conn;
+        self.conns[conn].codec = codec;
+        batch.progress[index].0 = at;
+        self.execute(works, batch);
+        !batch.progress[index].1 && !self.conns[conn].is_blocked()
+    }
+
+    /// Executes the batch gathered so far, in order, and prints its replies.
+    fn execute(&mut self, works: &[Work], batch: &mut Batch<'_>) {
+        if batch.marks.is_empty() {
+            return;
+        }
+        self.counters.batches += 1;
+        let mut first = 0; // of the operations not executed
+        let mut next = 0; // of the marks not answered
+        loop {
+            // Relaxed: a switch; a stale value counts a few operations more or less.
+            let detail = self.shared.detail.load(Ordering::Relaxed);
+            let mut printer = Printer {
+                marks: &batch.marks,
+                next,
+                out: &mut *self.out,
+                segments: &mut batch.segments,
+                counters: &mut *self.counters,
+                detail: detail.then_some(self.shared),
+                now: self.now,
+            };
+            let accepted = self.session.submit(self.now, &batch.ops[first..], &mut printer);
+            let pending = self.session.poll(self.now, &mut printer);
+            first += accepted;
+            if first == batch.ops.len() && pending == 0 {
+                printer.fixed_until(batch.marks.len());
+                break;
+            }
+            next = printer.next;
+            corewise_atomic::hint::spin_loop();
+            if self.out.len() >= OUTPUT_PAUSE {
+                self.write_out(works, &mut batch.segments);
+                first = self.rewind_blocked(works, batch, first);
+            }
+        }
+        batch.ops.clear();
+        batch.marks.clear();
+        if self.out.len() >= OUTPUT_PAUSE {
+            self.write_out(works, &mut batch.segments);
+        }
+    }
+
+    /// Passes over the operations of connections whose sockets are full,
+    /// setting those connections back to the first of them. Returns the first
+    /// operation to go on with.
+    fn rewind_blocked(&mut self, works: &[Work], batch: &mut Batch<'_>, mut first: usize) -> usize {
+        while let Some(op) = batch.ops.get(first) {
+            let token = op.token as usize;
+            let mark = batch.marks[token];
+            let conn = &mut self.conns[works[mark.work].conn];
+            if !conn.is_blocked() {
+                break;
+            }
+            conn.codec = mark.codec;
+            conn.closing = false; // what closed it will be read again
+            conn.need = 1;
+            batch.progress[mark.work] = (mark.at, true);
+            for later in &mut batch.marks[token..] {
+                if later.work == mark.work {
+                    later.kind = Kind::Void;
+                }
+            }
+            while batch.ops.get(first).is_some_and(|op| {
+                batch.marks[op.token as usize].work == mark.work
+            }) {
+                first += 1;
+            }
+            self.counters.conn_yields += 1;
+        }
+        first
+    }
+
+    /// Writes the replies printed so far, one write per connection.
+    fn write_out(&mut self, works: &[Work], segments: &mut Vec<Segment>) {
+        self.shared.loops[self.loop_index].counts.publish(self.counters);
+        for (index, segment) in segments.iter().enumerate() {
+            let end = segments.get(index + 1).map_or(self.out.len(), |next| next.start);
+            let conn = &mut self.conns[works[segment.work].conn];
+            let taken = conn.send(&self.out[segment.start..end]);
+            self.counters.bytes_written += taken as u64;
+        }
+        segments.clear();
+        self.out.clear();
+    }
+
+    fn administer(
+        &mut self,
+        index: usize,
+        conn: usize,
+        admin: Admin<'_>,
+        codec: &mut Codec,
+        batch: &mut Batch<'_>,
+    ) {
+        if batch.segments.last().is_none_or(|segment| segment.work != index) {
+            batch.segments.push(Segment { work: index, start: self.out.len() });
+        }
+        self.shared.loops[self.loop_index].counts.publish(self.counters);
+        let mut context = admin::Context {
+            shared: self.shared,
+            engine: &**self.engine,
+            counters: self.counters,
+            now: self.now,
+            out: self.out,
+        };
+        match context.answer(admin) {
+            admin::After::GoOn => {}
+            admin::After::Admitted => codec.set_authenticated(),
+            admin::After::Close => self.conns[conn].closing = true,
+        }
+    }
+}
