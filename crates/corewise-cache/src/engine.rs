@@ -28,7 +28,7 @@
 //! 5. No engine blocks its caller for another session's progress beyond a
 //!    bounded critical section.
 
-use corewise_ops::{Deadline, Now, Op, ReplySink};
+use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink};
 use std::sync::Arc;
 
 /// A cache engine, shared by all event loops.
@@ -66,10 +66,16 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// Sets event counters (not gauges) back to zero.
     fn reset_stats(&self);
 
-    /// Up to `limit` items of a size class, for debugging: key, bytes of value,
-    /// deadline. Holds each critical section no longer than a bounded number of
-    /// items needs.
-    fn sample(&self, size_class: u32, limit: usize) -> Vec<SampledItem>;
+    /// Shows up to `limit` items of a size class, for debugging, as they stand
+    /// at `now`. `show` runs inside critical sections, each of which looks at a
+    /// bounded number of items; it should only copy.
+    fn sample(
+        &self,
+        size_class: u32,
+        limit: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    );
 }
 
 /// One thread's handle to an engine.
@@ -142,15 +148,4 @@ pub struct ClassStats {
     pub bytes: u64,
     /// Evictions from it.
     pub evictions: u64,
-}
-
-/// An entry of [`Engine::sample`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampledItem {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Length of the value in bytes.
-    pub value_len: usize,
-    /// When it dies.
-    pub deadline: Deadline,
 }

@@ -53,4 +53,4 @@ pub mod item;
 pub mod size_class;
 
 pub use clock::{Clock, ManualClock, ORIGIN_MS, SystemClock};
-pub use engine::{ClassStats, Engine, EngineStats, SampledItem, Session};
+pub use engine::{ClassStats, Engine, EngineStats, Session};

@@ -446,11 +446,9 @@ fn a_server_told_to_stop_first_answers_what_it_received() {
     }
     server.terminate();
     for client in &mut clients {
-        for _ in 1..100 {
-            client.expect(&reply);
-        }
-        client.expect_end();
+        (1..100).for_each(|_| client.expect(&reply));
     }
+    clients.iter_mut().for_each(Client::expect_end);
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
     server.assert_no_panic();
 }

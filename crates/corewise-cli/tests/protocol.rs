@@ -7,6 +7,9 @@ mod differential;
 use common::conversation::{converse, converse_with};
 use common::{Kind, TestServer, concerns_the_server_under_test};
 
+/// Everything that `--engine` takes.
+const ENGINES: [&str; 1] = ["locked"];
+
 /// A key of the given length.
 fn key(length: usize) -> String {
     "k".repeat(length)
@@ -797,9 +800,6 @@ fn a_line_that_makes_no_sense_is_an_error() {
         < ERROR
         < ERROR
 
-        > set a b 0 1
-        < CLIENT_ERROR bad command line format
-
         > set a 0 0 -1
         < CLIENT_ERROR bad command line format
 
@@ -809,10 +809,16 @@ fn a_line_that_makes_no_sense_is_an_error() {
         > set a 0 0 18446744073709551616
         < CLIENT_ERROR bad command line format
 
+        # The data of these is swallowed; an older memcached takes it for a line.
+        newer
+        > set a b 0 1
+        > x
         > set a -1 0 1
-        < CLIENT_ERROR bad command line format
-
+        > x
         > set a 0 0x1 1
+        > x
+        < CLIENT_ERROR bad command line format
+        < CLIENT_ERROR bad command line format
         < CLIENT_ERROR bad command line format
         ",
     );
@@ -1315,8 +1321,9 @@ fn ms_swallows_the_data_of_a_line_with_bad_flags() {
         > ms a
         < CLIENT_ERROR bad command line format
 
+        newer
         > ms
-        < ERROR
+        < CLIENT_ERROR bad command line format
 
         newer
         > ms a 1 $
@@ -1345,8 +1352,9 @@ fn md_deletes() {
         > md a q
         < STORED
 
+        newer
         > md
-        < ERROR
+        < CLIENT_ERROR bad command line format
 
         newer
         > md a $
@@ -1437,8 +1445,9 @@ fn ma_counts() {
         > ma n MX
         < CLIENT_ERROR invalid mode for ma M token
 
+        newer
         > ma
-        < ERROR
+        < CLIENT_ERROR bad command line format
 
         newer
         > ma n E777 c
@@ -1571,8 +1580,9 @@ fn meta_flags_are_checked() {
         > mg a a b c d e f g h i j k l m n o p q r s t u v w x y
         < CLIENT_ERROR options flags are too long
 
+        newer
         > mg
-        < ERROR
+        < CLIENT_ERROR bad command line format
         ",
     );
 }
@@ -1625,7 +1635,7 @@ fn every_engine_holds_the_same_conversation() {
     if !concerns_the_server_under_test() {
         return;
     }
-    for engine in ["relativistic", "lockhash"] {
+    for engine in ENGINES {
         converse_with(
             &TestServer::with(&["--engine", engine]),
             r"

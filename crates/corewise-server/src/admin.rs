@@ -4,12 +4,12 @@ use crate::config::Eviction;
 use crate::counters::Counters;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::{Engine, EngineStats, ORIGIN_MS, SampledItem, size_class};
-use corewise_ops::{Deadline, ItemFlags, ItemView, Now};
+use corewise_cache::{Engine, EngineStats, ORIGIN_MS, size_class};
+use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{Admin, DumpFormat, StatsRequest, StatsWriter, credentials, reply};
 
-/// Items shown by one `stats cachedump`, whatever the client asks for.
-const MAX_CACHEDUMP: usize = 10_000;
+/// Items of one size class that a dump shows at most.
+const MAX_DUMP: usize = 10_000;
 
 /// What becomes of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +86,10 @@ impl<E: Engine> Context<'_, E> {
         let engine = self.engine;
         let mut w = StatsWriter::new(self.out);
         for class in engine.size_classes() {
-            let items = engine.sample(class.class, MAX_CACHEDUMP);
-            for item in &items {
-                match format {
-                    DumpFormat::Metadump => w.metadump(&view(item), now),
-                    _ => w.mgdump(&item.key),
-                }
-            }
+            engine.sample(class.class, MAX_DUMP, now, &mut |item| match format {
+                DumpFormat::Metadump => w.metadump(item, now),
+                _ => w.mgdump(item.key),
+            });
         }
         match format {
             DumpFormat::Metadump => w.end(),
@@ -145,12 +142,10 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn cachedump(&mut self, class: u32, limit: u32) {
-        let limit = if limit == 0 { MAX_CACHEDUMP } else { (limit as usize).min(MAX_CACHEDUMP) };
-        let items = self.engine.sample(class, limit);
+        let limit = if limit == 0 { MAX_DUMP } else { (limit as usize).min(MAX_DUMP) };
+        let now = self.now;
         let mut w = StatsWriter::new(self.out);
-        for item in &items {
-            w.cachedump(&view(item), self.now);
-        }
+        self.engine.sample(class, limit, now, &mut |item| w.cachedump(item, now));
         w.end();
     }
 
@@ -269,20 +264,6 @@ impl<E: Engine> Context<'_, E> {
             w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
         }
         w.end();
-    }
-}
-
-fn view(item: &SampledItem) -> ItemView<'_> {
-    ItemView {
-        key: &item.key,
-        value: &[],
-        client_flags: 0,
-        cas: 0,
-        deadline: item.deadline,
-        idle_s: 0,
-        flags: ItemFlags::NONE,
-        footprint: item.value_len,
-        size_class: 0,
     }
 }
 

@@ -46,12 +46,12 @@ mod shard;
 mod tests;
 
 use crate::alloc::{GlobalHeap, ItemAllocator};
-use crate::engine::{ClassStats, Engine, EngineStats, SampledItem, Session};
+use crate::engine::{ClassStats, Engine, EngineStats, Session};
 use crate::item;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use corewise_ops::{Deadline, Flow, Now, Op, ReplySink};
+use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink};
 use exec::Exec;
 use shard::{Ptr, Shard, TableHint};
 use std::hash::BuildHasher;
@@ -307,10 +307,15 @@ impl<A: ItemAllocator> Engine for Locked<A> {
         self.for_each_shard(Shard::reset_stats);
     }
 
-    fn sample(&self, size_class: u32, limit: usize) -> Vec<SampledItem> {
-        let mut found = Vec::new();
-        self.for_each_shard(|shard| shard.sample(size_class, limit, &mut found));
-        found
+    fn sample(
+        &self,
+        size_class: u32,
+        limit: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) {
+        let mut left = limit;
+        self.for_each_shard(|shard| left = shard.sample(size_class, left, now, show));
     }
 }
 

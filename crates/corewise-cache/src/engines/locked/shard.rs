@@ -11,11 +11,11 @@
 //! general a position is wrong by at most an eighth of the time an item spends
 //! in the list.
 
-use crate::engine::{ClassStats, EngineStats, SampledItem};
+use crate::engine::{ClassStats, EngineStats};
 use crate::item::{Item, Node, state};
 use crate::size_class;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, Now};
+use corewise_ops::{Absence, ItemFlags, ItemView, Now};
 use hashbrown::HashTable;
 use std::ptr::{NonNull, addr_of_mut};
 
@@ -493,22 +493,28 @@ impl Shard {
         }
     }
 
-    /// Adds items of a class to `found`, most recently used first, until it has
-    /// `limit`; looks at no more than eight times as many items.
-    pub(super) fn sample(&self, class: u32, limit: usize, found: &mut Vec<SampledItem>) {
+    /// Shows up to `limit` live items of a class, most recently used first;
+    /// looks at no more than eight times as many. Returns what is left of
+    /// `limit`.
+    pub(super) fn sample(
+        &self,
+        class: u32,
+        limit: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) -> usize {
+        let mut left = limit;
         let mut next = self.lru.newest;
         for _ in 0..limit.saturating_mul(8) {
-            let Some(node) = next.filter(|_| found.len() < limit) else { return };
-            if size_class::of(footprint(node)) == class {
-                let item = item(node);
-                found.push(SampledItem {
-                    key: item.key().to_vec(),
-                    value_len: item.value_len(),
-                    deadline: item.deadline(),
-                });
+            let Some(node) = next.filter(|_| left > 0) else { break };
+            let bytes = footprint(node);
+            if size_class::of(bytes) == class && !item(node).deadline().is_past(now) {
+                show(&item(node).view(item(node).before(now), ItemFlags::NONE, bytes));
+                left -= 1;
             }
             next = links(node).older;
         }
+        left
     }
 }
 
