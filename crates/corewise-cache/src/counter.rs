@@ -6,7 +6,7 @@ const MAX_DIGITS: usize = 20;
 /// The number a value stands for: decimal digits, with blanks allowed behind
 /// them (what a shrunken counter leaves), at most 20 digits and below 2^64.
 #[must_use]
-pub fn parse(value: &[u8]) -> Option<u64> {
+pub(crate) fn parse(value: &[u8]) -> Option<u64> {
     let digits = value.trim_ascii_end();
     if digits.is_empty() || digits.len() > MAX_DIGITS {
         return None;
@@ -19,12 +19,12 @@ pub fn parse(value: &[u8]) -> Option<u64> {
 
 /// Adds, wrapping at 2^64, or subtracts, stopping at zero.
 #[must_use]
-pub fn apply(value: u64, delta: u64, decrement: bool) -> u64 {
+pub(crate) fn apply(value: u64, delta: u64, decrement: bool) -> u64 {
     if decrement { value.saturating_sub(delta) } else { value.wrapping_add(delta) }
 }
 
 /// Room for a counter's text.
-pub struct Text {
+pub(crate) struct Text {
     bytes: [u8; MAX_DIGITS],
     len: usize,
 }
@@ -33,7 +33,7 @@ impl Text {
     /// `value` in decimal, padded with blanks to `former_len` if it has become
     /// shorter (and `former_len` is no longer than a counter can be).
     #[must_use]
-    pub fn new(value: u64, former_len: usize) -> Self {
+    pub(crate) fn new(value: u64, former_len: usize) -> Self {
         let mut buffer = itoa::Buffer::new();
         let digits = buffer.format(value).as_bytes();
         let mut bytes = [b' '; MAX_DIGITS];
@@ -43,7 +43,7 @@ impl Text {
 
     /// The text.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }

@@ -31,6 +31,11 @@ enum Command {
     /// memcached, `corewise` takes memcached's command line and needs no `serve`.
     #[command(args_override_self = true, after_help = serve::EXAMPLES)]
     Serve(Box<ServeOptions>),
+    /// Put load on a memcached or Redis server and report what it took.
+    ///
+    /// Closed loop by default, open loop with --rate; compares two servers in interleaved slices
+    /// with --vs. Every reply is verified.
+    Load(Box<corewise_load::LoadArgs>),
 }
 
 /// Does what the command line says.
@@ -42,6 +47,7 @@ pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     match parse(arguments) {
         Ok(cli) => match cli.command {
             Command::Serve(options) => serve::run(*options, manner),
+            Command::Load(args) => Ok(corewise_load::args::main(*args)),
         },
         Err(error) => answer(&error),
     }
@@ -96,6 +102,7 @@ pub(crate) fn parse_serve(arguments: &[&str]) -> Result<ServeOptions, Failure> {
         Ok(Cli {
             command: Command::Serve(options),
         }) => Ok(*options),
+        Ok(_) => Err(Failure::usage("not `serve`")),
         Err(error) => Err(Failure::from_clap(&error)),
     }
 }

@@ -261,7 +261,7 @@ pub fn main(args: LoadArgs) -> ExitCode {
     let report = match outcome {
         Ok(report) => report,
         Err(e) => {
-            eprintln!("error: {e}");
+            eprintln!("corewise: {e}");
             return ExitCode::from(e.exit_code());
         }
     };

@@ -121,7 +121,7 @@ fn random_request(random: &mut Random) -> String {
         50..65 => random_meta_get(random),
         65..80 => random_meta_set(random),
         80..87 => random_meta_delete(random),
-        87..94 => random_meta_get(random),
+        87..94 => random_meta_arithmetic(random),
         94..98 => format!(
             "{}\r\n",
             pick(random, &["", "nonsense", "get", "set a", "delete"])
@@ -135,7 +135,7 @@ fn random_store(random: &mut Random) -> String {
     let command = pick(
         random,
         &[
-            "set", "set", "set", "add", "replace", "set", "set", "cas",
+            "set", "set", "set", "add", "replace", "append", "prepend", "cas",
         ],
     );
     let (key, value) = (random_key(random), pick(random, &VALUES));
@@ -143,7 +143,10 @@ fn random_store(random: &mut Random) -> String {
     let expiry = pick(random, &["0", "0", "0", "1000", "-1"]);
     // The other numbers stay sound: newer servers swallow the data of a line they refuse, and
     // memcached 1.6.18 does not.
-    let length = broken(random, value.len().to_string());
+    let mut length = value.len().to_string();
+    if command != "cas" {
+        length = broken(random, length);
+    }
     let mut line = format!("{command} {key} {flags} {expiry} {length}");
     if command == "cas" {
         let _ = write!(line, " {}", random_cas(random, &key));
@@ -168,7 +171,7 @@ fn random_retrieval(random: &mut Random) -> String {
 }
 
 fn random_change(random: &mut Random) -> String {
-    let command = pick(random, &["delete", "touch"]);
+    let command = pick(random, &["incr", "incr", "decr", "delete", "touch"]);
     let argument = match command {
         "delete" => String::new(),
         "touch" => pick(random, &["0", "1000", "-1"]).into(),
@@ -203,7 +206,7 @@ fn broken_flags(random: &mut Random) -> &'static str {
 fn random_meta_get(random: &mut Random) -> String {
     let key = random_key(random);
     let flags = [
-        "c", "f", "k", "l", "Oab", "q", "s", "t", "u", "v", "v", "N1000", "R500", "R5000",
+        "c", "f", "h", "k", "l", "Oab", "q", "s", "t", "u", "v", "v", "N1000", "R500", "R5000",
         "T1000", "T0", "P", "Lx",
     ];
     let mut flags = last_t(some_flags(random, &key, &flags));
@@ -219,7 +222,7 @@ fn random_meta_get(random: &mut Random) -> String {
 fn random_meta_set(random: &mut Random) -> String {
     let key = random_key(random);
     let flags = [
-        "c", "CCAS", "CCAS", "F7", "I", "k", "Oab", "q", "T1000", "T-1", "ME",   "MR",
+        "c", "CCAS", "CCAS", "F7", "I", "k", "Oab", "q", "T1000", "T-1", "ME", "MA", "MP", "MR",
         "MS",
     ];
     let flags = some_flags(random, &key, &flags) + broken_flags(random);
@@ -235,7 +238,7 @@ fn random_meta_delete(random: &mut Random) -> String {
     format!("md {key}{flags}\r\n")
 }
 
-#[allow(dead_code)] fn random_meta_arithmetic(random: &mut Random) -> String {
+fn random_meta_arithmetic(random: &mut Random) -> String {
     let key = random_key(random);
     let flags = [
         "CCAS", "N1000", "J13", "D5", "MI", "MD", "q", "t", "c", "v", "v", "k", "Oab",

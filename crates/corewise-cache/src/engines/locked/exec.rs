@@ -11,7 +11,7 @@ use crate::alloc::ItemAllocator;
 use crate::counter;
 use crate::item::{Before, Contents, state};
 use corewise_ops::{
-    Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store,
+    Absence, Arith, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store,
     StoreMode, Verb, Vivify,
 };
 use std::ops::{Deref, DerefMut};
