@@ -34,8 +34,13 @@ impl SystemClock {
     /// A clock whose time line starts now.
     #[must_use]
     pub fn new() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), unix_ms_at_start: unix.as_millis() as u64 }
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            started: Instant::now(),
+            unix_ms_at_start: unix.as_millis() as u64,
+        }
     }
 }
 
@@ -49,7 +54,10 @@ impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Now {
         let elapsed = self.started.elapsed().as_millis() as u64;
-        Now { ms: ORIGIN_MS + elapsed, unix_s: (self.unix_ms_at_start + elapsed) / 1000 }
+        Now {
+            ms: ORIGIN_MS + elapsed,
+            unix_s: (self.unix_ms_at_start + elapsed) / 1000,
+        }
     }
 }
 
@@ -73,7 +81,10 @@ impl ManualClock {
     /// A clock whose wall time stands at `unix_s`.
     #[must_use]
     pub fn new(unix_s: u64) -> Self {
-        Self { elapsed_ms: AtomicU64::new(0), unix_s_at_start: unix_s }
+        Self {
+            elapsed_ms: AtomicU64::new(0),
+            unix_s_at_start: unix_s,
+        }
     }
 
     /// Moves both time lines forward.
@@ -87,6 +98,9 @@ impl Clock for ManualClock {
     fn now(&self) -> Now {
         // Relaxed: see `advance_ms`.
         let elapsed = self.elapsed_ms.load(Ordering::Relaxed);
-        Now { ms: ORIGIN_MS + elapsed, unix_s: self.unix_s_at_start + elapsed / 1000 }
+        Now {
+            ms: ORIGIN_MS + elapsed,
+            unix_s: self.unix_s_at_start + elapsed / 1000,
+        }
     }
 }

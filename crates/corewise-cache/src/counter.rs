@@ -3,12 +3,22 @@
 /// The longest decimal `u64`.
 const MAX_DIGITS: usize = 20;
 
-/// The number a value stands for: decimal digits, with blanks allowed behind
-/// them (what a shrunken counter leaves), at most 20 digits and below 2^64.
+/// Whether a value of `len` bytes may be a counter at all.
+#[must_use]
+pub(crate) fn has_length(len: usize) -> bool {
+    (1..=MAX_DIGITS).contains(&len)
+}
+
+/// The number a value stands for: decimal digits below 2^64, up to the end or
+/// the first blank (what a shrunken counter leaves; as in memcached, whatever
+/// comes behind it does not matter), in at most 20 bytes.
 #[must_use]
 pub(crate) fn parse(value: &[u8]) -> Option<u64> {
-    let digits = value.trim_ascii_end();
-    if digits.is_empty() || digits.len() > MAX_DIGITS {
+    if !has_length(value.len()) {
+        return None;
+    }
+    let digits = value.split(u8::is_ascii_whitespace).next()?;
+    if digits.is_empty() {
         return None;
     }
     digits.iter().try_fold(0u64, |n, &c| {
@@ -20,7 +30,11 @@ pub(crate) fn parse(value: &[u8]) -> Option<u64> {
 /// Adds, wrapping at 2^64, or subtracts, stopping at zero.
 #[must_use]
 pub(crate) fn apply(value: u64, delta: u64, decrement: bool) -> u64 {
-    if decrement { value.saturating_sub(delta) } else { value.wrapping_add(delta) }
+    if decrement {
+        value.saturating_sub(delta)
+    } else {
+        value.wrapping_add(delta)
+    }
 }
 
 /// Room for a counter's text.
@@ -38,7 +52,10 @@ impl Text {
         let digits = buffer.format(value).as_bytes();
         let mut bytes = [b' '; MAX_DIGITS];
         bytes[..digits.len()].copy_from_slice(digits);
-        Self { bytes, len: digits.len().max(former_len.min(MAX_DIGITS)) }
+        Self {
+            bytes,
+            len: digits.len().max(former_len.min(MAX_DIGITS)),
+        }
     }
 
     /// The text.
@@ -56,8 +73,17 @@ mod tests {
     fn only_decimal_numbers_below_two_to_the_64_are_counters() {
         assert_eq!(parse(b"0"), Some(0));
         assert_eq!(parse(b"9  "), Some(9));
+        assert_eq!(parse(b"9 x"), Some(9));
         assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
-        for bad in [&b""[..], b"   ", b" 1", b"-1", b"1x", b"18446744073709551616", b"0x10"] {
+        for bad in [
+            &b""[..],
+            b"   ",
+            b" 1",
+            b"-1",
+            b"1x",
+            b"18446744073709551616",
+            b"0x10",
+        ] {
             assert_eq!(parse(bad), None, "{:?}", bad.escape_ascii().to_string());
         }
     }

@@ -69,13 +69,7 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// Shows up to `limit` items of a size class, for debugging, as they stand
     /// at `now`. `show` runs inside critical sections, each of which looks at a
     /// bounded number of items; it should only copy.
-    fn sample(
-        &self,
-        size_class: u32,
-        limit: usize,
-        now: Now,
-        show: &mut dyn FnMut(&ItemView<'_>),
-    );
+    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>));
 }
 
 /// One thread's handle to an engine.

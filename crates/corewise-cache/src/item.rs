@@ -104,7 +104,11 @@ impl Contents<'_> {
     /// Bytes that [`create`] will ask the allocator for.
     #[must_use]
     pub fn bytes<L>(&self) -> usize {
-        let flags = if self.client_flags == 0 { 0 } else { CLIENT_FLAGS_BYTES };
+        let flags = if self.client_flags == 0 {
+            0
+        } else {
+            CLIENT_FLAGS_BYTES
+        };
         size_of::<Node<L>>() + flags + self.key.len() + self.value_len()
     }
 }
@@ -124,7 +128,11 @@ pub fn create<L, A: ItemAllocator>(
     }
     let (memory, footprint) = allocator.alloc(contents.bytes::<L>())?;
     let node = memory.cast::<Node<L>>();
-    let has_flags = if contents.client_flags == 0 { 0 } else { HAS_CLIENT_FLAGS };
+    let has_flags = if contents.client_flags == 0 {
+        0
+    } else {
+        HAS_CLIENT_FLAGS
+    };
     let header = Header {
         cas: AtomicU64::new(0),
         life: AtomicU64::new(
@@ -142,7 +150,8 @@ pub fn create<L, A: ItemAllocator>(
         node.write(Node { links, header });
         let mut to = node.as_ptr().add(1).cast::<u8>();
         if contents.client_flags != 0 {
-            to.cast::<[u8; CLIENT_FLAGS_BYTES]>().write(contents.client_flags.to_ne_bytes());
+            to.cast::<[u8; CLIENT_FLAGS_BYTES]>()
+                .write(contents.client_flags.to_ne_bytes());
             to = to.add(CLIENT_FLAGS_BYTES);
         }
         for part in [contents.key, contents.value[0], contents.value[1]] {
@@ -191,7 +200,10 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     #[must_use]
     pub unsafe fn from_raw(node: NonNull<Node<L>>) -> Self {
-        Self { node, _alive: PhantomData }
+        Self {
+            node,
+            _alive: PhantomData,
+        }
     }
 
     #[inline]
@@ -216,7 +228,11 @@ impl<'a, L> Item<'a, L> {
 
     #[inline]
     fn key_start(self) -> usize {
-        if self.header().shape & HAS_CLIENT_FLAGS == 0 { 0 } else { CLIENT_FLAGS_BYTES }
+        if self.header().shape & HAS_CLIENT_FLAGS == 0 {
+            0
+        } else {
+            CLIENT_FLAGS_BYTES
+        }
     }
 
     #[inline]
@@ -315,7 +331,8 @@ impl<'a, L> Item<'a, L> {
     #[must_use]
     pub fn idle_s(self, now: Now) -> u32 {
         // Relaxed: a statistic.
-        now.seconds().saturating_sub(self.header().access_s.load(Ordering::Relaxed))
+        now.seconds()
+            .saturating_sub(self.header().access_s.load(Ordering::Relaxed))
     }
 
     /// Records a read: access time and fetched bit, each only if it changes.
@@ -362,7 +379,10 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     #[must_use]
     pub fn before(self, now: Now) -> Before {
-        Before { state: self.state(), idle_s: self.idle_s(now) }
+        Before {
+            state: self.state(),
+            idle_s: self.idle_s(now),
+        }
     }
 }
 
@@ -380,7 +400,10 @@ mod tests {
     use super::*;
     use crate::alloc::GlobalHeap;
 
-    const NOW: Now = Now { ms: 7_500, unix_s: 0 };
+    const NOW: Now = Now {
+        ms: 7_500,
+        unix_s: 0,
+    };
 
     fn with_item(contents: &Contents<'_>, f: impl FnOnce(Item<'_, u64>)) {
         let (node, footprint) = create(&GlobalHeap, 0u64, contents, NOW).unwrap();
@@ -393,13 +416,22 @@ mod tests {
     }
 
     fn contents<'a>(key: &'a [u8], value: &'a [u8]) -> Contents<'a> {
-        Contents { key, value: [value, b""], client_flags: 0, deadline: Deadline::NEVER, state: 0 }
+        Contents {
+            key,
+            value: [value, b""],
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+            state: 0,
+        }
     }
 
     #[test]
     fn key_and_value_come_back_with_and_without_client_flags() {
         for client_flags in [0, 1, u32::MAX] {
-            let c = Contents { client_flags, ..contents(b"key", b"value") };
+            let c = Contents {
+                client_flags,
+                ..contents(b"key", b"value")
+            };
             with_item(&c, |item| {
                 assert_eq!(item.key(), b"key");
                 assert_eq!(item.value(), b"value");
@@ -411,7 +443,10 @@ mod tests {
 
     #[test]
     fn the_two_parts_of_a_value_are_laid_one_behind_the_other() {
-        let c = Contents { value: [b"ab", b"cd"], ..contents(b"k", b"") };
+        let c = Contents {
+            value: [b"ab", b"cd"],
+            ..contents(b"k", b"")
+        };
         with_item(&c, |item| assert_eq!(item.value(), b"abcd"));
     }
 
@@ -430,7 +465,10 @@ mod tests {
     #[test]
     fn a_hit_marks_the_item_fetched_and_accessed() {
         with_item(&contents(b"k", b"v"), |item| {
-            let later = Now { ms: NOW.ms + 3_000, ..NOW };
+            let later = Now {
+                ms: NOW.ms + 3_000,
+                ..NOW
+            };
             assert_eq!(item.idle_s(later), 3);
             let before = item.before(later);
             item.record_hit(later);

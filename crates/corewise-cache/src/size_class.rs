@@ -44,8 +44,14 @@ mod tests {
     fn every_footprint_lies_within_its_class() {
         for footprint in (1..5_000).chain([1 << 20, (1 << 20) + 1, 1 << 27, (1 << 28) + 4_096]) {
             let class = of(footprint);
-            assert!(footprint as u64 <= max_bytes(class), "{footprint} in {class}");
-            assert!(class == 1 || footprint as u64 > max_bytes(class - 1), "{footprint} in {class}");
+            assert!(
+                footprint as u64 <= max_bytes(class),
+                "{footprint} in {class}"
+            );
+            assert!(
+                class == 1 || footprint as u64 > max_bytes(class - 1),
+                "{footprint} in {class}"
+            );
         }
     }
 

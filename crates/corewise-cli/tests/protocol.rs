@@ -643,10 +643,6 @@ fn stats_answers_end_with_end() {
         > stats detail x
         < CLIENT_ERROR usage: stats detail on|off|dump
         < CLIENT_ERROR usage: stats detail on|off|dump
-
-        > stats sizes
-        < STAT sizes_status disabled
-        < END
         ",
     );
 }

@@ -396,11 +396,17 @@ pub trait ReplySink {
 mod tests {
     use super::*;
 
-    const NOW: Now = Now { ms: 5_000, unix_s: 1_700_000_000 };
+    const NOW: Now = Now {
+        ms: 5_000,
+        unix_s: 1_700_000_000,
+    };
 
     #[test]
     fn never_is_never_past() {
-        assert!(!Deadline::NEVER.is_past(Now { ms: u64::MAX, ..NOW }));
+        assert!(!Deadline::NEVER.is_past(Now {
+            ms: u64::MAX,
+            ..NOW
+        }));
         assert_eq!(Deadline::NEVER.remaining_ms(NOW), None);
     }
 

@@ -38,7 +38,8 @@ impl<E: Engine> Context<'_, E> {
             Admin::Stats(request) => self.stats(request),
             Admin::FlushAll { at, noreply } => {
                 self.counters.cmd_flush += 1;
-                self.engine.flush_all(at.unwrap_or(Deadline::PAST), self.now);
+                self.engine
+                    .flush_all(at.unwrap_or(Deadline::PAST), self.now);
                 self.say(reply::OK, noreply);
             }
             Admin::Verbosity { noreply, .. } => self.say(reply::OK, noreply),
@@ -142,10 +143,15 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn cachedump(&mut self, class: u32, limit: u32) {
-        let limit = if limit == 0 { MAX_DUMP } else { (limit as usize).min(MAX_DUMP) };
+        let limit = if limit == 0 {
+            MAX_DUMP
+        } else {
+            (limit as usize).min(MAX_DUMP)
+        };
         let now = self.now;
         let mut w = StatsWriter::new(self.out);
-        self.engine.sample(class, limit, now, &mut |item| w.cachedump(item, now));
+        self.engine
+            .sample(class, limit, now, &mut |item| w.cachedump(item, now));
         w.end();
     }
 
@@ -170,14 +176,27 @@ impl<E: Engine> Context<'_, E> {
         let mut w = StatsWriter::new(self.out);
         w.stat("maxbytes", limit);
         w.stat("maxconns", c.max_connections);
-        w.stat("tcpport", c.listen.first().map_or(0, |address| address.port()));
+        w.stat(
+            "tcpport",
+            c.listen.first().map_or(0, |address| address.port()),
+        );
         w.stat("udpport", 0);
         let inter: Vec<String> = c.listen.iter().map(|a| a.ip().to_string()).collect();
         w.stat("inter", inter.join(","));
         w.stat("verbosity", c.verbosity);
         w.stat("oldest", 0);
-        w.stat("evictions", if c.eviction == Eviction::None { "off" } else { "on" });
-        let socket = c.unix.as_ref().map_or("NULL".into(), |path| path.display().to_string());
+        w.stat(
+            "evictions",
+            if c.eviction == Eviction::None {
+                "off"
+            } else {
+                "on"
+            },
+        );
+        let socket = c
+            .unix
+            .as_ref()
+            .map_or("NULL".into(), |path| path.display().to_string());
         w.stat("domain_socket", socket);
         w.stat("umask", format_args!("{:o}", c.unix_mode));
         w.stat("growth_factor", "1.12");
@@ -185,13 +204,21 @@ impl<E: Engine> Context<'_, E> {
         w.stat("num_threads", c.threads);
         w.stat("stat_key_prefix", char::from(c.prefix_delimiter));
         // Relaxed: a switch.
-        w.stat("detail_enabled", yes_no(self.shared.detail.load(Ordering::Relaxed)));
+        w.stat(
+            "detail_enabled",
+            yes_no(self.shared.detail.load(Ordering::Relaxed)),
+        );
         w.stat("reqs_per_event", crate::turn::BATCH);
         w.stat("cas_enabled", yes_no(c.enable_cas));
         w.stat("tcp_backlog", c.backlog);
         w.stat("binding_protocol", "ascii");
         w.stat("auth_enabled_sasl", "no");
-        w.stat("auth_enabled_ascii", c.auth_file.as_ref().map_or("no".into(), |p| p.display().to_string()));
+        w.stat(
+            "auth_enabled_ascii",
+            c.auth_file
+                .as_ref()
+                .map_or("no".into(), |p| p.display().to_string()),
+        );
         w.stat("item_size_max", c.max_item_size);
         w.stat("maxconns_fast", yes_no(c.maxconns_fast));
         w.stat("idle_timeout", c.idle_timeout.map_or(0, |t| t.as_secs()));
@@ -230,7 +257,10 @@ impl<E: Engine> Context<'_, E> {
             w.stat(name("free_chunks"), 0);
             w.stat(name("mem_requested"), class.bytes);
         }
-        w.stat("active_slabs", classes.iter().filter(|class| class.items > 0).count());
+        w.stat(
+            "active_slabs",
+            classes.iter().filter(|class| class.items > 0).count(),
+        );
         w.stat("total_malloced", total);
         w.end();
     }
@@ -286,11 +316,23 @@ fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters)
     // Relaxed: statistics, all of them.
     w.stat("max_connections", shared.config.max_connections);
     w.stat("curr_connections", open);
-    w.stat("total_connections", shared.total_connections.load(Ordering::Relaxed));
-    w.stat("rejected_connections", shared.rejected_connections.load(Ordering::Relaxed));
+    w.stat(
+        "total_connections",
+        shared.total_connections.load(Ordering::Relaxed),
+    );
+    w.stat(
+        "rejected_connections",
+        shared.rejected_connections.load(Ordering::Relaxed),
+    );
     w.stat("connection_structures", open);
-    w.stat("accepting_conns", u8::from(open < shared.config.max_connections));
-    w.stat("listen_disabled_num", shared.listen_disabled.load(Ordering::Relaxed));
+    w.stat(
+        "accepting_conns",
+        u8::from(open < shared.config.max_connections),
+    );
+    w.stat(
+        "listen_disabled_num",
+        shared.listen_disabled.load(Ordering::Relaxed),
+    );
     w.stat("threads", shared.config.threads);
     w.stat("conn_yields", counts.conn_yields);
     w.stat("idle_kicks", counts.idle_kicks);

@@ -86,7 +86,11 @@ impl Conn {
         if self.failed {
             return 0;
         }
-        let taken = if self.is_blocked() { 0 } else { self.write(bytes) };
+        let taken = if self.is_blocked() {
+            0
+        } else {
+            self.write(bytes)
+        };
         self.output.extend_from_slice(&bytes[taken..]);
         taken
     }

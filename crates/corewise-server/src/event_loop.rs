@@ -107,7 +107,10 @@ impl<E: Engine> EventLoop<E> {
     ) -> io::Result<(Self, Arc<Inbox>)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        let inbox = Arc::new(Inbox { newcomers: Mutex::new(Vec::new()), waker });
+        let inbox = Arc::new(Inbox {
+            newcomers: Mutex::new(Vec::new()),
+            waker,
+        });
         let session = engine.session();
         let event_loop = Self {
             index,
@@ -148,7 +151,9 @@ impl<E: Engine> EventLoop<E> {
                 return self.close_all();
             }
             let now = self.shared.clock.now();
-            let woken = events.iter().fold(false, |woken, event| self.note(event) | woken);
+            let woken = events
+                .iter()
+                .fold(false, |woken, event| self.note(event) | woken);
             if woken {
                 self.welcome(now);
             }
@@ -177,7 +182,9 @@ impl<E: Engine> EventLoop<E> {
         if event.token() == WAKE {
             return true;
         }
-        let Some(conn) = self.conns.get_mut(key) else { return false };
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
         conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         conn.read_closed |= event.is_read_closed() || event.is_error();
         if !conn.queued {
@@ -194,7 +201,9 @@ impl<E: Engine> EventLoop<E> {
             let entry = self.conns.vacant_entry();
             let key = entry.key();
             if let Err(error) =
-                self.poll.registry().register(&mut stream, Token(key), Interest::READABLE)
+                self.poll
+                    .registry()
+                    .register(&mut stream, Token(key), Interest::READABLE)
             {
                 tracing::warn!(%error, "a connection could not be registered");
                 self.forget(&card);
@@ -269,7 +278,9 @@ impl<E: Engine> EventLoop<E> {
     /// Sends what waits, then reads what came, then adds a work if there is
     /// anything to understand.
     fn read(&mut self, key: usize, now: Now, arena_used: &mut usize, works: &mut Vec<Work>) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
         conn.queued = false;
         if conn.is_blocked() {
             let sent = conn.send_waiting();
@@ -286,10 +297,26 @@ impl<E: Engine> EventLoop<E> {
             let n = receive(conn, slice);
             let range = *arena_used..*arena_used + n;
             *arena_used += n;
-            (Work { conn: key, own: Vec::new(), arena: range, done: 0 }, n)
+            (
+                Work {
+                    conn: key,
+                    own: Vec::new(),
+                    arena: range,
+                    done: 0,
+                },
+                n,
+            )
         } else {
             let n = receive_own(conn);
-            (Work { conn: key, own: std::mem::take(&mut conn.input), arena: 0..0, done: 0 }, n)
+            (
+                Work {
+                    conn: key,
+                    own: std::mem::take(&mut conn.input),
+                    arena: 0..0,
+                    done: 0,
+                },
+                n,
+            )
         };
         if received > 0 {
             conn.active_ms = now.ms;
@@ -307,7 +334,11 @@ impl<E: Engine> EventLoop<E> {
     /// Puts back what a turn left of a connection's input.
     fn finish(&mut self, work: Work) {
         let conn = &mut self.conns[work.conn];
-        let whole = if work.arena.is_empty() { work.own.len() } else { work.arena.len() };
+        let whole = if work.arena.is_empty() {
+            work.own.len()
+        } else {
+            work.arena.len()
+        };
         if work.done == whole {
             conn.need = 1;
         }
@@ -317,17 +348,27 @@ impl<E: Engine> EventLoop<E> {
 
     /// Decides what a connection waits for next.
     fn settle(&mut self, key: usize) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
         let blocked = conn.is_blocked();
         let exhausted = conn.ended && !conn.has_work();
         if conn.failed || (!blocked && (conn.closing || exhausted)) {
             return self.close(key);
         }
         if blocked != conn.awaits_writable {
-            let interests =
-                if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let interests = if blocked {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
             conn.awaits_writable = blocked;
-            if self.poll.registry().reregister(&mut conn.stream, Token(key), interests).is_err() {
+            if self
+                .poll
+                .registry()
+                .reregister(&mut conn.stream, Token(key), interests)
+                .is_err()
+            {
                 return self.close(key);
             }
         }
@@ -348,7 +389,9 @@ impl<E: Engine> EventLoop<E> {
     fn forget(&self, card: &ConnCard) {
         self.shared.connections.lock().remove(&card.fd);
         // Relaxed: see `Shared::open_connections`.
-        self.shared.loops[self.index].connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.loops[self.index]
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Closes connections that have been idle, or have not read, for too long.
@@ -357,7 +400,11 @@ impl<E: Engine> EventLoop<E> {
             return;
         }
         self.next_sweep_ms = now.ms + SWEEP_EVERY_MS;
-        let idle = self.shared.config.idle_timeout.map_or(u64::MAX, |t| t.as_millis() as u64);
+        let idle = self
+            .shared
+            .config
+            .idle_timeout
+            .map_or(u64::MAX, |t| t.as_millis() as u64);
         let slow = self.shared.config.slow_reader_timeout.as_millis() as u64;
         let mut expired = Vec::new();
         for (key, conn) in &self.conns {

@@ -13,7 +13,9 @@ pub(crate) fn cpu_time() -> io::Result<(Duration, Duration)> {
 /// Fields 14 and 15 of the statistics line; the second field, the name, may
 /// hold blanks and parentheses, so counting starts behind its last one.
 fn parse(stat: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
+    let mut fields = stat[stat.rfind(')')? + 1..]
+        .split_ascii_whitespace()
+        .skip(11);
     let mut next = || {
         let ticks: u64 = fields.next()?.parse().ok()?;
         Some(Duration::from_micros(ticks * 1_000_000 / ticks_per_s))

@@ -95,16 +95,23 @@ impl Server {
         let waker = Waker::new(poll.registry(), WAKE).map_err(StartError::system("a waker"))?;
         let mut listeners = Vec::new();
         for address in &mut config.listen {
-            let listener = listen(*address, config.backlog).map_err(|error| {
-                StartError::Listen { place: address.to_string(), error }
-            })?;
-            *address = listener.local_addr().map_err(StartError::system("a listening socket"))?;
+            let listener =
+                listen(*address, config.backlog).map_err(|error| StartError::Listen {
+                    place: address.to_string(),
+                    error,
+                })?;
+            *address = listener
+                .local_addr()
+                .map_err(StartError::system("a listening socket"))?;
             listeners.push(Listener::Tcp(listener, *address));
         }
         if let Some(path) = &config.unix {
             let place = path.display().to_string();
-            let listener = listen_unix(path, config.unix_mode)
-                .map_err(|error| StartError::Listen { place: place.clone(), error })?;
+            let listener =
+                listen_unix(path, config.unix_mode).map_err(|error| StartError::Listen {
+                    place: place.clone(),
+                    error,
+                })?;
             listeners.push(Listener::Unix(listener, place));
         }
         if listeners.is_empty() {
@@ -112,7 +119,14 @@ impl Server {
         }
         let signals = catch_signals().map_err(StartError::system("signal handlers"))?;
         config.threads = config.threads.max(1);
-        Ok(Self { config, users, listeners, poll, waker, signals })
+        Ok(Self {
+            config,
+            users,
+            listeners,
+            poll,
+            waker,
+            signals,
+        })
     }
 
     /// What to tell whoever started the server: version, engine, threads,
@@ -174,11 +188,23 @@ impl Server {
     }
 
     fn run_with<E: corewise_cache::Engine>(self, engine: Arc<E>) -> Result<(), RunError> {
-        let Self { config, users, listeners, mut poll, waker, signals } = self;
+        let Self {
+            config,
+            users,
+            listeners,
+            mut poll,
+            waker,
+            signals,
+        } = self;
         let unix = config.unix.clone();
         let shared = Arc::new(share(config, users, waker));
         let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
-        let mut front = Front { shared: &shared, inboxes: &inboxes, listeners, paused: false };
+        let mut front = Front {
+            shared: &shared,
+            inboxes: &inboxes,
+            listeners,
+            paused: false,
+        };
         let result = front.serve(&mut poll, signals);
         drop(front);
         shared.stop();
@@ -195,7 +221,11 @@ impl Server {
             let _ = std::fs::remove_file(path); // gone already is as good
         }
         result?;
-        if panicked { Err(RunError::LoopPanicked) } else { Ok(()) }
+        if panicked {
+            Err(RunError::LoopPanicked)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -229,8 +259,15 @@ fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
 
 type Loops = (Vec<Arc<Inbox>>, Vec<JoinHandle<()>>);
 
-fn start_loops<E: corewise_cache::Engine>(shared: &Arc<Shared>, engine: &Arc<E>) -> io::Result<Loops> {
-    let cpus = plan(&Topology::detect(), &shared.config.pin, shared.config.threads);
+fn start_loops<E: corewise_cache::Engine>(
+    shared: &Arc<Shared>,
+    engine: &Arc<E>,
+) -> io::Result<Loops> {
+    let cpus = plan(
+        &Topology::detect(),
+        &shared.config.pin,
+        shared.config.threads,
+    );
     let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
     for index in 0..shared.config.threads {
         let (event_loop, inbox) = EventLoop::new(index, Arc::clone(shared), Arc::clone(engine))?;
@@ -261,7 +298,9 @@ struct Front<'f> {
 impl Front<'_> {
     fn serve(&mut self, poll: &mut Poll, mut signals: UnixStream) -> Result<(), RunError> {
         let registry = poll.registry();
-        registry.register(&mut signals, SIGNALS, Interest::READABLE).map_err(RunError::Accept)?;
+        registry
+            .register(&mut signals, SIGNALS, Interest::READABLE)
+            .map_err(RunError::Accept)?;
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let token = Token(index);
             let registered = match listener {
@@ -314,7 +353,9 @@ impl Front<'_> {
 
     fn turn_away(&self, mut stream: Stream) {
         // Relaxed: a statistic.
-        self.shared.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        self.shared
+            .rejected_connections
+            .fetch_add(1, Ordering::Relaxed);
         // It is closed either way; a peer that is gone needs no reply.
         let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
     }
@@ -322,13 +363,28 @@ impl Front<'_> {
     fn hand_over(&self, stream: Stream, peer: String, listener: String) {
         let fd = stream.fd();
         let active_ms = AtomicU64::new(self.shared.clock.now().ms);
-        let card = Arc::new(ConnCard { fd, peer, listener, active_ms });
+        let card = Arc::new(ConnCard {
+            fd,
+            peer,
+            listener,
+            active_ms,
+        });
         self.shared.connections.lock().insert(fd, Arc::clone(&card));
         // Relaxed: see `Shared::open_connections`.
-        self.shared.total_connections.fetch_add(1, Ordering::Relaxed);
-        let load = |index: &usize| self.shared.loops[*index].connections.load(Ordering::Relaxed);
-        let Some(fewest) = (0..self.inboxes.len()).min_by_key(load) else { return };
-        self.shared.loops[fewest].connections.fetch_add(1, Ordering::Relaxed);
+        self.shared
+            .total_connections
+            .fetch_add(1, Ordering::Relaxed);
+        let load = |index: &usize| {
+            self.shared.loops[*index]
+                .connections
+                .load(Ordering::Relaxed)
+        };
+        let Some(fewest) = (0..self.inboxes.len()).min_by_key(load) else {
+            return;
+        };
+        self.shared.loops[fewest]
+            .connections
+            .fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.inboxes[fewest].send(Newcomer { stream, card }) {
             tracing::error!(%error, "an event loop cannot be woken");
         }
@@ -336,7 +392,11 @@ impl Front<'_> {
 }
 
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }

@@ -80,7 +80,10 @@ impl Shared {
     pub(crate) fn open_connections(&self) -> usize {
         // Relaxed: each is a statistic; the accepting thread, the only one that
         // adds, decides by it.
-        self.loops.iter().map(|card| card.connections.load(Ordering::Relaxed)).sum()
+        self.loops
+            .iter()
+            .map(|card| card.connections.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Asks every thread to stop.
@@ -102,7 +105,9 @@ impl Shared {
     #[cold]
     pub(crate) fn count_prefix(&self, key: &[u8], column: usize, hit: bool) {
         let delimiter = self.config.prefix_delimiter;
-        let Some(end) = key.iter().position(|&c| c == delimiter) else { return };
+        let Some(end) = key.iter().position(|&c| c == delimiter) else {
+            return;
+        };
         let mut prefixes = self.prefixes.lock();
         if prefixes.len() >= MAX_PREFIXES && !prefixes.contains_key(&key[..end]) {
             return;

@@ -50,7 +50,11 @@ pub(crate) struct Work {
 
 impl Work {
     fn input<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
-        if self.arena.is_empty() { &self.own } else { &arena[self.arena.clone()] }
+        if self.arena.is_empty() {
+            &self.own
+        } else {
+            &arena[self.arena.clone()]
+        }
     }
 }
 
@@ -98,8 +102,15 @@ struct Printer<'t, 'i> {
 impl Printer<'_, '_> {
     #[inline]
     fn begin(&mut self, work: usize) {
-        if self.segments.last().is_none_or(|segment| segment.work != work) {
-            self.segments.push(Segment { work, start: self.out.len() });
+        if self
+            .segments
+            .last()
+            .is_none_or(|segment| segment.work != work)
+        {
+            self.segments.push(Segment {
+                work,
+                start: self.out.len(),
+            });
         }
     }
 
@@ -143,7 +154,11 @@ impl ReplySink for Printer<'_, '_> {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        if self.out.len() < OUTPUT_PAUSE { Flow::Continue } else { Flow::Pause }
+        if self.out.len() < OUTPUT_PAUSE {
+            Flow::Continue
+        } else {
+            Flow::Pause
+        }
     }
 }
 
@@ -184,7 +199,9 @@ pub(crate) struct Spare {
 fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
     vec.clear();
     // Collecting in place reuses the allocation; there are no elements to map.
-    vec.into_iter().map(|_| -> B { unreachable!("the vector is empty") }).collect()
+    vec.into_iter()
+        .map(|_| -> B { unreachable!("the vector is empty") })
+        .collect()
 }
 
 impl<E: Engine> Turn<'_, E> {
@@ -231,15 +248,29 @@ impl<E: Engine> Turn<'_, E> {
         let mut at = 0;
         while at < input.len() {
             let before = codec;
-            let mark = |kind| Mark { work: index, at, codec: before, kind };
+            let mark = |kind| Mark {
+                work: index,
+                at,
+                codec: before,
+                kind,
+            };
             match codec.next(&input[at..], &self.shared.limits, self.now, scratch) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
                 }
                 Step::Skip { consumed } => at += consumed,
-                Step::Op { consumed, key, verb, form } => {
-                    batch.ops.push(Op { token: batch.marks.len() as Token, key, verb });
+                Step::Op {
+                    consumed,
+                    key,
+                    verb,
+                    form,
+                } => {
+                    batch.ops.push(Op {
+                        token: batch.marks.len() as Token,
+                        key,
+                        verb,
+                    });
                     batch.marks.push(mark(Kind::Op(form, verb)));
                     at += consumed;
                 }
@@ -305,7 +336,9 @@ impl<E: Engine> Turn<'_, E> {
                 detail: detail.then_some(self.shared),
                 now: self.now,
             };
-            let accepted = self.session.submit(self.now, &batch.ops[first..], &mut printer);
+            let accepted = self
+                .session
+                .submit(self.now, &batch.ops[first..], &mut printer);
             let pending = self.session.poll(self.now, &mut printer);
             first += accepted;
             if first == batch.ops.len() && pending == 0 {
@@ -346,9 +379,11 @@ impl<E: Engine> Turn<'_, E> {
                     later.kind = Kind::Void;
                 }
             }
-            while batch.ops.get(first).is_some_and(|op| {
-                batch.marks[op.token as usize].work == mark.work
-            }) {
+            while batch
+                .ops
+                .get(first)
+                .is_some_and(|op| batch.marks[op.token as usize].work == mark.work)
+            {
                 first += 1;
             }
             self.counters.conn_yields += 1;
@@ -358,9 +393,13 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Writes the replies printed so far, one write per connection.
     fn write_out(&mut self, works: &[Work], segments: &mut Vec<Segment>) {
-        self.shared.loops[self.loop_index].counts.publish(self.counters);
+        self.shared.loops[self.loop_index]
+            .counts
+            .publish(self.counters);
         for (index, segment) in segments.iter().enumerate() {
-            let end = segments.get(index + 1).map_or(self.out.len(), |next| next.start);
+            let end = segments
+                .get(index + 1)
+                .map_or(self.out.len(), |next| next.start);
             let conn = &mut self.conns[works[segment.work].conn];
             let taken = conn.send(&self.out[segment.start..end]);
             self.counters.bytes_written += taken as u64;
@@ -377,10 +416,19 @@ impl<E: Engine> Turn<'_, E> {
         codec: &mut Codec,
         batch: &mut Batch<'_>,
     ) {
-        if batch.segments.last().is_none_or(|segment| segment.work != index) {
-            batch.segments.push(Segment { work: index, start: self.out.len() });
+        if batch
+            .segments
+            .last()
+            .is_none_or(|segment| segment.work != index)
+        {
+            batch.segments.push(Segment {
+                work: index,
+                start: self.out.len(),
+            });
         }
-        self.shared.loops[self.loop_index].counts.publish(self.counters);
+        self.shared.loops[self.loop_index]
+            .counts
+            .publish(self.counters);
         let mut context = admin::Context {
             shared: self.shared,
             engine: &**self.engine,

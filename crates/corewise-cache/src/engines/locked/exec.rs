@@ -11,8 +11,8 @@ use crate::alloc::ItemAllocator;
 use crate::counter;
 use crate::item::{Before, Contents, state};
 use corewise_ops::{
-    Absence, Arith, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store,
-    StoreMode, Verb, Vivify,
+    Absence, Arith, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store, StoreMode,
+    Verb, Vivify,
 };
 use std::ops::{Deref, DerefMut};
 
@@ -55,7 +55,13 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
         now: Now,
         garbage: &'e mut Vec<Ptr>,
     ) -> Self {
-        Self { engine, slot: engine.slot(hash), hash, now, garbage }
+        Self {
+            engine,
+            slot: engine.slot(hash),
+            hash,
+            now,
+            garbage,
+        }
     }
 
     /// Executes `op` and reports its outcome.
@@ -66,18 +72,33 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
             Verb::Get(get) => {
                 let slot = self.slot;
                 let shard = &mut *slot.shard.lock();
-                Inside { exec: &mut self, shard, key: op.key }.get(get, report)
+                Inside {
+                    exec: &mut self,
+                    shard,
+                    key: op.key,
+                }
+                .get(get, report)
             }
             Verb::Store(store) => self.store(op.key, &store, &mut report),
             Verb::Delete(delete) => {
                 let slot = self.slot;
                 let shard = &mut *slot.shard.lock();
-                Inside { exec: &mut self, shard, key: op.key }.delete(delete, report)
+                Inside {
+                    exec: &mut self,
+                    shard,
+                    key: op.key,
+                }
+                .delete(delete, report)
             }
             Verb::Arith(arith) => {
                 let slot = self.slot;
                 let shard = &mut *slot.shard.lock();
-                Inside { exec: &mut self, shard, key: op.key }.arith(arith, report)
+                Inside {
+                    exec: &mut self,
+                    shard,
+                    key: op.key,
+                }
+                .arith(arith, report)
             }
             // A verb this engine has not learnt is not silently dropped.
             _ => report(Outcome::NotStored),
@@ -120,7 +141,11 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
         };
         let slot = self.slot;
         let shard = &mut *slot.shard.lock();
-        let mut inside = Inside { exec: self, shard, key };
+        let mut inside = Inside {
+            exec: self,
+            shard,
+            key,
+        };
         match fresh {
             None => inside.extend(store, report),
             Some(Ok(fresh)) => inside.put(store, fresh, report),
@@ -145,7 +170,8 @@ impl<A: ItemAllocator> DerefMut for Inside<'_, '_, A> {
 impl<A: ItemAllocator> Inside<'_, '_, A> {
     #[inline]
     fn find(&mut self) -> Result<Ptr, Absence> {
-        self.shard.find(self.exec.hash, self.key, self.exec.now, self.exec.garbage)
+        self.shard
+            .find(self.exec.hash, self.key, self.exec.now, self.exec.garbage)
     }
 
     /// The cas value for a changed item.
@@ -175,9 +201,12 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
         item(node).set_cas(self.cas(cas));
         match old {
             Some(old) => {
-                self.shard.replace(self.exec.hash, old, node, self.exec.now, self.exec.garbage);
+                self.shard
+                    .replace(self.exec.hash, old, node, self.exec.now, self.exec.garbage);
             }
-            None => self.shard.link(self.exec.hash, node, self.exec.now, &self.exec.slot.hint),
+            None => self
+                .shard
+                .link(self.exec.hash, node, self.exec.now, &self.exec.slot.hint),
         }
         Ok(())
     }
@@ -218,7 +247,9 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
         let found = item(node);
         let (was, remaining) = (found.state(), found.deadline().remaining_ms(self.now));
         let claim = get.claim_stale && was & state::STALE != 0;
-        let recache = get.recache_below_ms.is_some_and(|below| remaining.is_some_and(|r| r < below));
+        let recache = get
+            .recache_below_ms
+            .is_some_and(|below| remaining.is_some_and(|r| r < below));
         let sent = was & state::WIN_SENT != 0;
         let won = (claim || recache) && !sent;
         if won || get.touch.is_some() {
@@ -239,22 +270,26 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
         absence: Absence,
         report: &mut dyn FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        let Some(vivify) = vivify else { return report(Outcome::Missing(absence)) };
+        let Some(vivify) = vivify else {
+            return report(Outcome::Missing(absence));
+        };
         let contents = Contents {
             key: self.key,
             value: [b"", b""],
             client_flags: 0,
             deadline: vivify.deadline,
-            state: state::WIN_SENT,
+            state: state::WIN_SENT | state::FETCHED, // its creator has seen it
         };
         let made = self.create(&contents).and_then(|node| {
             self.publish(node, None, vivify.new_cas)?;
             Ok(node)
         });
         match made {
-            Ok(node) => {
-                report(Outcome::Found(self.view(node, Before::default(), ItemFlags::WON)))
-            }
+            Ok(node) => report(Outcome::Found(self.view(
+                node,
+                Before::default(),
+                ItemFlags::WON,
+            ))),
             Err(why) => report(why.into()),
         }
     }
@@ -323,11 +358,7 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
     }
 
     /// Append and prepend.
-    fn extend(
-        &mut self,
-        store: &Store<'_>,
-        report: &mut dyn FnMut(Outcome<'_>) -> Flow,
-    ) -> Flow {
+    fn extend(&mut self, store: &Store<'_>, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
         let old = self.find().ok();
         if let Some(refusal) = self.condition(store, old) {
             return report(refusal);
@@ -338,10 +369,14 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
                 let parts = [old.value(), store.value];
                 Contents {
                     key: self.key,
-                    value: if store.mode == StoreMode::Append { parts } else { [parts[1], parts[0]] },
+                    value: if store.mode == StoreMode::Append {
+                        parts
+                    } else {
+                        [parts[1], parts[0]]
+                    },
                     client_flags: old.client_flags(),
                     deadline: old.deadline(),
-                    state: old.state(),
+                    state: 0, // as in memcached: a new item
                 }
             }
             (None, Some(deadline)) => Contents {
@@ -376,7 +411,10 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
             Ok(node) => node,
             Err(absence) => return report(Outcome::Missing(absence)),
         };
-        if delete.compare_cas.is_some_and(|cas| cas != item(node).cas()) {
+        if delete
+            .compare_cas
+            .is_some_and(|cas| cas != item(node).cas())
+        {
             return report(Outcome::Exists);
         }
         if !delete.mark_stale && !delete.drop_value {
@@ -418,6 +456,9 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
             Err(absence) => return self.new_counter(arith, absence, &mut report),
         };
         let old = item(node);
+        if !counter::has_length(old.value_len()) {
+            return report(Outcome::NonNumeric);
+        }
         if arith.compare_cas.is_some_and(|cas| cas != old.cas()) {
             return report(Outcome::Exists);
         }
@@ -426,12 +467,14 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
         };
         let value = counter::apply(value, arith.delta, arith.decrement);
         let text = counter::Text::new(value, old.value_len());
+        // As in memcached, a counter that outgrows its text is a new item.
+        let grown = text.as_bytes().len() > old.value_len();
         let contents = Contents {
             key: self.key,
             value: [text.as_bytes(), b""],
             client_flags: old.client_flags(),
             deadline: arith.touch.unwrap_or(old.deadline()),
-            state: old.state(),
+            state: if grown { 0 } else { old.state() },
         };
         match self.rewrite(&contents, Some(node), arith.new_cas) {
             Ok(node) => {

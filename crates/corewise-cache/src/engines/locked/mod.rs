@@ -30,7 +30,7 @@
 //! 2. A thread holds at most one lock at a time and calls nothing but the sink
 //!    while holding it, so there is no deadlock.
 //! 3. Eviction order is LRU per shard, exact to an eighth of the age at which
-//!    items are evicted (see [`shard`]); the budget is split evenly over
+//!    items are evicted (see `shard.rs`); the budget is split evenly over
 //!    shards.
 //! 4. Memory charged is what the allocator gave for items plus what the tables
 //!    take. It is at most the budget, except that a table that has to grow
@@ -42,8 +42,6 @@
 
 mod exec;
 mod shard;
-#[cfg(test)]
-mod tests;
 
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::engine::{ClassStats, Engine, EngineStats, Session};
@@ -92,7 +90,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { memory: 1 << 30, max_item_bytes: 1 << 20, eviction: Eviction::Lru, threads: 4 }
+        Self {
+            memory: 1 << 30,
+            max_item_bytes: 1 << 20,
+            eviction: Eviction::Lru,
+            threads: 4,
+        }
     }
 }
 
@@ -100,7 +103,9 @@ impl Config {
     fn shards(&self) -> usize {
         let for_threads = self.threads.clamp(1, MAX_SHARDS / 16) * 16;
         let for_items = (self.memory / 16 / self.max_item_bytes.max(1) as u64).max(1);
-        let most = usize::try_from(for_items).unwrap_or(MAX_SHARDS).min(for_threads.next_power_of_two());
+        let most = usize::try_from(for_items)
+            .unwrap_or(MAX_SHARDS)
+            .min(for_threads.next_power_of_two());
         1 << most.ilog2()
     }
 }
@@ -141,7 +146,10 @@ impl<A: ItemAllocator> Locked<A> {
         let slots = (0..count)
             .map(|index| {
                 let shard = Shard::new(index as u64, count as u64);
-                CachePadded::new(Slot { hint: TableHint::new(), shard: Mutex::new(shard) })
+                CachePadded::new(Slot {
+                    hint: TableHint::new(),
+                    shard: Mutex::new(shard),
+                })
             })
             .collect();
         Self {
@@ -187,12 +195,9 @@ impl<A: ItemAllocator> Locked<A> {
     #[cold]
     fn flush_once(&self, at: u64) {
         // Relaxed: elects who flushes; what is flushed is ordered by the locks.
-        let elected = self.flush_at_ms.compare_exchange(
-            at,
-            u64::MAX,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let elected =
+            self.flush_at_ms
+                .compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
         if elected.is_ok() {
             self.flush_now();
         }
@@ -223,7 +228,12 @@ impl<A: ItemAllocator> Locked<A> {
     fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr>) -> bool {
         for _ in 0..self.slots.len() {
             let slot = &self.slots[*from % self.slots.len()];
-            if slot.shard.lock().reap(MAINTENANCE_STEP - garbage.len(), garbage) == 0 {
+            if slot
+                .shard
+                .lock()
+                .reap(MAINTENANCE_STEP - garbage.len(), garbage)
+                == 0
+            {
                 *from = from.wrapping_add(1);
             } else if garbage.len() == MAINTENANCE_STEP {
                 break;
@@ -274,7 +284,11 @@ impl<A: ItemAllocator> Engine for Locked<A> {
         if at.is_past(now) {
             self.flush_now();
         } else {
-            let at_ms = if at == Deadline::NEVER { u64::MAX } else { at.to_bits() };
+            let at_ms = if at == Deadline::NEVER {
+                u64::MAX
+            } else {
+                at.to_bits()
+            };
             // Relaxed: see `flush_once`.
             self.flush_at_ms.store(at_ms, Ordering::Relaxed);
         }
@@ -291,7 +305,10 @@ impl<A: ItemAllocator> Engine for Locked<A> {
     }
 
     fn stats(&self) -> EngineStats {
-        let mut sum = EngineStats { shards: self.slots.len() as u64, ..EngineStats::default() };
+        let mut sum = EngineStats {
+            shards: self.slots.len() as u64,
+            ..EngineStats::default()
+        };
         self.for_each_shard(|shard| shard.add_stats(&mut sum));
         sum
     }
@@ -307,13 +324,7 @@ impl<A: ItemAllocator> Engine for Locked<A> {
         self.for_each_shard(Shard::reset_stats);
     }
 
-    fn sample(
-        &self,
-        size_class: u32,
-        limit: usize,
-        now: Now,
-        show: &mut dyn FnMut(&ItemView<'_>),
-    ) {
+    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>)) {
         let mut left = limit;
         self.for_each_shard(|shard| left = shard.sample(size_class, left, now, show));
     }
@@ -343,7 +354,8 @@ impl<A: ItemAllocator> LockedSession<A> {
     fn prepare(&mut self, window: &[Op<'_>]) {
         let engine = &*self.engine;
         self.hashes.clear();
-        self.hashes.extend(window.iter().map(|op| engine.hash(op.key)));
+        self.hashes
+            .extend(window.iter().map(|op| engine.hash(op.key)));
         if window.len() < 2 {
             return; // nothing to overlap with
         }

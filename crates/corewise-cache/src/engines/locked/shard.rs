@@ -9,7 +9,8 @@
 //! items are being evicted if that is less. Where eviction is urgent (items
 //! leave within seconds) every hit moves its item and the order is exact; in
 //! general a position is wrong by at most an eighth of the time an item spends
-//! in the list.
+//! in the list. An item that was read since it was last moved is moved when its
+//! turn to be evicted comes, so what is in use survives the first evictions too.
 
 use crate::engine::{ClassStats, EngineStats};
 use crate::item::{Item, Node, state};
@@ -37,6 +38,10 @@ pub(super) type Ptr = NonNull<Node<Links>>;
 
 /// The longest a hit leaves an item where it is in the eviction order.
 const REFRESH_AT_MOST_S: u32 = 60;
+
+/// Items passed over by one eviction because they were read since they were
+/// last moved.
+const SECOND_CHANCES: usize = 8;
 
 /// The item behind a pointer of this shard.
 ///
@@ -101,7 +106,9 @@ impl List {
     /// Puts `other` behind this list's oldest, leaving it empty. Constant time.
     fn append(&mut self, other: &mut Self) {
         let other = std::mem::take(other);
-        let Some(other_newest) = other.newest else { return };
+        let Some(other_newest) = other.newest else {
+            return;
+        };
         links(other_newest).newer = self.oldest;
         match self.oldest {
             Some(oldest) => links(oldest).older = Some(other_newest),
@@ -127,13 +134,19 @@ pub(super) struct TableHint {
 
 impl TableHint {
     pub(super) fn new() -> Self {
-        Self { control: AtomicUsize::new(0), mask: AtomicUsize::new(0) }
+        Self {
+            control: AtomicUsize::new(0),
+            mask: AtomicUsize::new(0),
+        }
     }
 
     /// Takes the table's place from an element known to lie in `bucket`.
     fn set(&self, element: *const Ptr, bucket: usize, buckets: usize) {
         // Relaxed: see the type; no data is reached through these words.
-        self.control.store(element as usize + (bucket + 1) * size_of::<Ptr>(), Ordering::Relaxed);
+        self.control.store(
+            element as usize + (bucket + 1) * size_of::<Ptr>(),
+            Ordering::Relaxed,
+        );
         self.mask.store(buckets - 1, Ordering::Relaxed);
     }
 
@@ -152,7 +165,10 @@ impl TableHint {
         // Relaxed: see the type.
         let control = self.control.load(Ordering::Relaxed);
         let bucket = hash as usize & self.mask.load(Ordering::Relaxed);
-        (control.wrapping_add(bucket), control.wrapping_sub((bucket + 1) * size_of::<Ptr>()))
+        (
+            control.wrapping_add(bucket),
+            control.wrapping_sub((bucket + 1) * size_of::<Ptr>()),
+        )
     }
 
     /// Fetches the control group and the elements a probe for `hash` starts at.
@@ -311,7 +327,9 @@ impl Shard {
     /// Makes sure that one more item fits the table without rehashing under an
     /// allocation that may fail. False: no memory.
     pub(super) fn reserve_slot(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
-        self.table.try_reserve(1, |&node| hasher(item(node).key())).is_ok()
+        self.table
+            .try_reserve(1, |&node| hasher(item(node).key()))
+            .is_ok()
     }
 
     /// Links an item whose key is not in the table. A slot has been reserved.
@@ -406,12 +424,31 @@ impl Shard {
         true
     }
 
-    fn victim(&self, room: &Room<'_>) -> Option<Ptr> {
-        let mut oldest = self.lru.oldest?;
-        if Some(oldest) == room.keep {
-            oldest = links(oldest).newer?;
+    /// The item to remove next. One that was read in a later second than it
+    /// was last moved is moved to the front instead, up to
+    /// [`SECOND_CHANCES`] in a row.
+    fn victim(&mut self, room: &Room<'_>) -> Option<Ptr> {
+        let mut chances = SECOND_CHANCES;
+        loop {
+            let oldest = self.lru.oldest?;
+            let victim = if Some(oldest) == room.keep {
+                links(oldest).newer?
+            } else {
+                oldest
+            };
+            if item(victim).deadline().is_past(room.now) {
+                return Some(victim);
+            }
+            if !room.may_evict {
+                return None;
+            }
+            let read_s = room.now.seconds() - item(victim).idle_s(room.now);
+            if chances == 0 || read_s <= links(victim).moved_s {
+                return Some(victim);
+            }
+            chances -= 1;
+            self.move_to_front(victim, room.now);
         }
-        (room.may_evict || item(oldest).deadline().is_past(room.now)).then_some(oldest)
     }
 
     fn evict(&mut self, node: Ptr, room: &Room<'_>, garbage: &mut Vec<Ptr>) {
@@ -506,7 +543,9 @@ impl Shard {
         let mut left = limit;
         let mut next = self.lru.newest;
         for _ in 0..limit.saturating_mul(8) {
-            let Some(node) = next.filter(|_| left > 0) else { break };
+            let Some(node) = next.filter(|_| left > 0) else {
+                break;
+            };
             let bytes = footprint(node);
             if size_class::of(bytes) == class && !item(node).deadline().is_past(now) {
                 show(&item(node).view(item(node).before(now), ItemFlags::NONE, bytes));
@@ -541,7 +580,10 @@ mod tests {
     use crate::item::{self, Contents};
     use corewise_ops::Deadline;
 
-    const NOW: Now = Now { ms: 9_000, unix_s: 0 };
+    const NOW: Now = Now {
+        ms: 9_000,
+        unix_s: 0,
+    };
 
     fn node(key: &[u8]) -> Ptr {
         let contents = Contents {
@@ -574,14 +616,20 @@ mod tests {
                 u64::from_le_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             }));
             shard.link(hash, node(&i.to_le_bytes()), NOW, &hint);
-            let element = shard.table.find(hash, |&n| item(n).key() == i.to_le_bytes()).unwrap();
+            let element = shard
+                .table
+                .find(hash, |&n| item(n).key() == i.to_le_bytes())
+                .unwrap();
             let (control, first) = hint.element(hash);
             let at = std::ptr::from_ref(element) as usize;
             // Within the first probe group (16 buckets) unless it wrapped or moved on.
             exact += u32::from(at <= first && first - at < 16 * size_of::<Ptr>());
             assert!(control > at);
         }
-        assert!(exact > 350, "only {exact} of 500 elements lie where the hint says");
+        assert!(
+            exact > 350,
+            "only {exact} of 500 elements lie where the hint says"
+        );
         let mut garbage = Vec::new();
         drop(shard.flush(&hint));
         shard.reap(usize::MAX, &mut garbage);
