@@ -12,7 +12,7 @@ use crate::counter;
 use crate::item::{Before, Contents, state};
 use corewise_ops::{
     Absence, Arith, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store, StoreMode,
-    Verb, Vivify,
+    Verb,
 };
 use std::ops::{Deref, DerefMut};
 
@@ -229,7 +229,7 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
     fn get(mut self, get: Get, mut report: impl FnMut(Outcome<'_>) -> Flow) -> Flow {
         let node = match self.find() {
             Ok(node) => node,
-            Err(absence) => return self.miss(get.vivify, absence, &mut report),
+            Err(absence) => return self.miss(&get, absence, &mut report),
         };
         let found = item(node);
         let before = found.before(self.now);
@@ -266,11 +266,11 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
     #[cold]
     fn miss(
         &mut self,
-        vivify: Option<Vivify>,
+        get: &Get,
         absence: Absence,
         report: &mut dyn FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        let Some(vivify) = vivify else {
+        let Some(vivify) = get.vivify else {
             return report(Outcome::Missing(absence));
         };
         let contents = Contents {
@@ -278,7 +278,11 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
             value: [b"", b""],
             client_flags: 0,
             deadline: vivify.deadline,
-            state: state::WIN_SENT | state::FETCHED, // its creator has seen it
+            state: if get.quiet {
+                state::WIN_SENT
+            } else {
+                state::WIN_SENT | state::FETCHED // its creator has seen it
+            },
         };
         let made = self.create(&contents).and_then(|node| {
             self.publish(node, None, vivify.new_cas)?;
@@ -456,7 +460,8 @@ impl<A: ItemAllocator> Inside<'_, '_, A> {
             Err(absence) => return self.new_counter(arith, absence, &mut report),
         };
         let old = item(node);
-        if !counter::has_length(old.value_len()) {
+        if old.value_len() == 0 {
+            // Before the cas value is looked at, as in memcached.
             return report(Outcome::NonNumeric);
         }
         if arith.compare_cas.is_some_and(|cas| cas != old.cas()) {
