@@ -207,6 +207,28 @@ fn a_client_that_never_reads_is_bounded_and_holds_nobody_up() {
     server.assert_well();
 }
 
+/// The server rewinds what it could not answer; the length of the large request must not be what
+/// it then waits for.
+#[test]
+fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads() {
+    let mut server = TestServer::start();
+    let mut client = server.connect();
+    let store = set("large", &"x".repeat(LARGE));
+    let (half, rest) = store.split_at(store.len() - 100);
+    client.send(half.as_bytes());
+    std::thread::sleep(Duration::from_millis(50));
+    let gets = 64;
+    client.send(format!("{rest}{}mn\r\n", "get large\r\n".repeat(gets)).as_bytes());
+    std::thread::sleep(Duration::from_millis(300)); // the server's socket buffer fills
+    client.expect("STORED\r\n");
+    let reply = value_reply("large", &"x".repeat(LARGE));
+    for _ in 0..gets {
+        client.expect(&reply);
+    }
+    client.expect("MN\r\n");
+    server.assert_well();
+}
+
 /// Sends until the other side is found to be gone.
 fn assert_hung_up(socket: &mut TcpStream) {
     wait_until("a slow reader is hung up on", || {

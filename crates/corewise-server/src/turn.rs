@@ -245,6 +245,7 @@ impl<E: Engine> Turn<'_, E> {
     ) {
         let conn = works[index].conn;
         let mut codec = self.conns[conn].codec;
+        self.conns[conn].need = 1; // unless the codec says otherwise below
         let mut at = 0;
         while at < input.len() {
             let before = codec;
