@@ -13,7 +13,9 @@ use mio::{Events, Poll, Token};
 use crate::codec::Codec;
 use crate::config::{Address, Arrivals};
 use crate::conn::{Conn, Fault};
-use crate::keys::{KeyStream, Scramble};
+use corewise_measure::draw::Scramble;
+
+use crate::keys::KeyStream;
 use crate::schedule::{Schedule, Stagger, Timer};
 use crate::tally::Tally;
 

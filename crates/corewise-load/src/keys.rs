@@ -10,6 +10,8 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use corewise_measure::draw::{Scramble, mix};
+
 use crate::config::Distribution;
 
 /// Zipf draws kept per client thread.
@@ -65,54 +67,6 @@ impl KeyFormat {
             index = index * 10 + u64::from(digit);
         }
         u32::try_from(index).ok()
-    }
-}
-
-/// Mixes 64 bits (the finaliser of SplitMix64).
-pub(crate) fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A fixed permutation of `0..n`: four Feistel rounds on the smallest even
-/// number of bits that holds `n`, walked until the result is below `n`. It puts
-/// hot ranks far apart in the key space, the same way in every run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scramble {
-    n: u64,
-    half: u32,
-}
-
-impl Scramble {
-    pub(crate) fn new(n: u64) -> Self {
-        let bits = 64 - (n - 1).leading_zeros();
-        Self {
-            n,
-            half: bits.div_ceil(2).max(1),
-        }
-    }
-
-    /// Where `rank` lies; expected fewer than four rounds of walking.
-    pub(crate) fn apply(&self, rank: u64) -> u64 {
-        debug_assert!(rank < self.n);
-        let mut x = rank;
-        loop {
-            x = self.rounds(x);
-            if x < self.n {
-                return x;
-            }
-        }
-    }
-
-    fn rounds(&self, x: u64) -> u64 {
-        let mask = (1 << self.half) - 1;
-        let (mut left, mut right) = (x >> self.half, x & mask);
-        for round in 0..4u64 {
-            (left, right) = (right, left ^ (mix(right ^ (round << 56)) & mask));
-        }
-        left << self.half | right
     }
 }
 
@@ -209,7 +163,7 @@ impl ZipfTable {
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
-        let rank = (self.law.sample(rng) as u64).clamp(1, self.scramble.n) - 1;
+        let rank = (self.law.sample(rng) as u64).clamp(1, self.scramble.len()) - 1;
         self.scramble.apply(rank) as u32
     }
 
@@ -259,23 +213,6 @@ mod tests {
         assert_eq!((out.len(), format.parse(&out)), (250, Some(u32::MAX)));
         out[0] = b'9';
         assert_eq!(format.parse(&out), None);
-    }
-
-    #[test]
-    fn scramble_is_a_permutation_that_parts_neighbours() {
-        for n in [1u64, 2, 3, 7, 1000, 4096, 10_007] {
-            let scramble = Scramble::new(n);
-            let mut seen = vec![false; n as usize];
-            for rank in 0..n {
-                let at = scramble.apply(rank) as usize;
-                assert!(!std::mem::replace(&mut seen[at], true), "{n}: {at} twice");
-            }
-        }
-        let scramble = Scramble::new(1_000_000);
-        let near = (0..100)
-            .filter(|&r| scramble.apply(r).abs_diff(scramble.apply(r + 1)) < 64)
-            .count();
-        assert!(near <= 1, "{near} of 100 hot neighbours stay neighbours");
     }
 
     #[test]

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::config::{LoadConfig, Mode};
 use crate::cpu::CpuSource;
-use crate::machine::{Machine, Memory};
 use crate::probe::Identity;
 use crate::slices::{Lane, Role, end_of_batch};
-use crate::stats::Spread;
 use crate::tally::Tally;
+use corewise_measure::machine::{Machine, Memory};
+use corewise_measure::stats::Spread;
 
 /// Percentiles of a latency in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]

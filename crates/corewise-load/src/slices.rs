@@ -19,11 +19,11 @@ use crate::crew::{Crew, Endpoint};
 use crate::driver::Work;
 use crate::error::LoadError;
 use crate::floor::{Floor, FloorSpec};
-use crate::keys::mix;
-use crate::machine::{Machine, Memory};
 use crate::probe::{Identity, identify};
 use crate::report::{Report, SliceReport};
 use crate::tally::Tally;
+use corewise_measure::draw::mix;
+use corewise_measure::machine::{Machine, Memory};
 
 /// Time for the server to go to sleep after its last reply, so that the
 /// scheduler has charged all of its CPU time.
@@ -135,7 +135,7 @@ impl Lane {
 /// at the end of its slice otherwise.
 pub fn run(config: &LoadConfig, progress: &mut dyn FnMut(&str)) -> Result<Report, LoadError> {
     config.validate()?;
-    crate::machine::raise_file_limit();
+    corewise_measure::machine::raise_file_limit();
     let machine = Machine::look();
     let mut lanes = lanes(config)?;
     one_source(&mut lanes);

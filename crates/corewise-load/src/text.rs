@@ -4,7 +4,7 @@ use std::fmt::{Formatter, Result};
 
 use crate::report::{LoadSummary, Percentiles, Report, TargetReport};
 use crate::slices::Role;
-use crate::stats::Spread;
+use corewise_measure::stats::Spread;
 
 /// Writes the whole report.
 pub(crate) fn write(report: &Report, f: &mut Formatter<'_>) -> Result {

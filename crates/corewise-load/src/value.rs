@@ -11,7 +11,7 @@
 //! which lets the empty responder count lines.
 
 use crate::config::ValueSize;
-use crate::keys::mix;
+use corewise_measure::draw::mix;
 
 const TAG: usize = 8;
 const FILLER_BYTES: usize = 4096;

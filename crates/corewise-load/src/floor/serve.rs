@@ -68,7 +68,7 @@ impl Listener {
 /// Listens, says where on standard output, and serves until standard input ends.
 pub(super) fn run(spec: &FloorSpec) -> Result<(), String> {
     // Without this the soft limit may end the accept loop early; best effort.
-    crate::machine::raise_file_limit();
+    corewise_measure::machine::raise_file_limit();
     let (listener, address) = Listener::open(spec).map_err(|e| format!("cannot listen: {e}"))?;
     let mut queues = Vec::new();
     for turn in 0..spec.threads as usize {

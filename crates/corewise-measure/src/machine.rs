@@ -23,7 +23,7 @@ pub struct Machine {
 
 impl Machine {
     /// Looks around; what cannot be read is "unknown".
-    pub(crate) fn look() -> Self {
+    pub fn look() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let pages = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -52,7 +52,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn of(pid: u32) -> Self {
+    /// Of a process; what cannot be read is `None`.
+    pub fn of(pid: u32) -> Self {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
         let kib = |text: Option<String>, name| {
             field(&text?, name)?
@@ -69,7 +70,7 @@ impl Memory {
 }
 
 /// Raises the number of files this process may open as far as it is allowed.
-pub(crate) fn raise_file_limit() {
+pub fn raise_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         let _ = setrlimit(
