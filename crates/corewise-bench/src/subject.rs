@@ -1,26 +1,110 @@
 //! A table under test with its type forgotten, and the list entry that makes one.
+//!
+//! [`Subject`] is what the harness calls, once for thousands of operations; behind it stands a
+//! loop compiled for the one table, in `work/`.
 
-use crate::table::{Bytes, Card, Kind, Setup, Table, U64};
+use std::fmt;
+use std::sync::Arc;
 
-/// A table whose type is known only inside.
-pub trait Subject: Send + Sync {}
+use crate::plan::Plan;
+use crate::table::{Bytes, Card, Contention, Kind, Setup, Table, U64};
+use crate::work::{
+    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Pace, PaceReport, Part, Sums, Tally,
+};
 
-struct Erased<T>(#[allow(dead_code)] T);
+/// A table whose type is known only inside. Every call is one thread's part of a phase; the part's
+/// thread number tells it which.
+pub trait Subject: Send + Sync {
+    /// Inserts the entries that are there at the start.
+    fn fill(&self, plan: &Plan, part: Part) -> Tally;
+    /// Removes and reinserts entries, so that the table has a past.
+    fn churn(&self, plan: &Plan, part: Part, entries: u64) -> Tally;
+    /// Runs a stream of operations for a time.
+    fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport;
+    /// Runs a stream of operations at a rate.
+    fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport;
+    /// Inserts all keys of the range into the empty table.
+    fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport;
+    /// Looks up every key of the range.
+    fn probe(&self, plan: &Plan, part: Part) -> Sums;
+    /// Runs operations on keys that no other thread writes and compares every outcome.
+    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport;
+    /// Removes every key of the range.
+    fn empty(&self, plan: &Plan, part: Part) -> Tally;
+    /// Entries as the table counts them.
+    fn size(&self) -> Option<usize>;
+    /// Frees what has been put off.
+    fn settle(&self);
+    /// What the locks saw so far.
+    fn contention(&self) -> Option<Contention>;
+}
 
-impl<T: Send + Sync> Subject for Erased<T> {}
+/// A table, its type, and the way back.
+struct Erased<K, T> {
+    table: T,
+    kind: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
+    fn fill(&self, plan: &Plan, part: Part) -> Tally {
+        work::phases::fill(&self.table, plan, part)
+    }
+    fn churn(&self, plan: &Plan, part: Part, entries: u64) -> Tally {
+        work::phases::churn(&self.table, plan, part, entries)
+    }
+    fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport {
+        work::drive::drive(&self.table, plan, part, job)
+    }
+    fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport {
+        work::pace::pace(&self.table, plan, part, job)
+    }
+    fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport {
+        work::grow::grow(&self.table, plan, part, job)
+    }
+    fn probe(&self, plan: &Plan, part: Part) -> Sums {
+        work::phases::probe(&self.table, plan, part)
+    }
+    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport {
+        work::audit::audit(&self.table, plan, part, operations, seed)
+    }
+    fn empty(&self, plan: &Plan, part: Part) -> Tally {
+        work::phases::empty(&self.table, plan, part)
+    }
+    fn size(&self) -> Option<usize> {
+        self.table.size()
+    }
+    fn settle(&self) {
+        self.table.settle();
+    }
+    fn contention(&self) -> Option<Contention> {
+        self.table.contention()
+    }
+}
 
 /// Makes a table.
-pub type Maker = fn(&Setup) -> Box<dyn Subject>;
+pub type Maker = fn(&Setup) -> Arc<dyn Subject>;
 
 /// A table in the list: its card and the ways to make it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Entry {
     /// What it is.
     pub card: Card,
+    /// Threads it can serve; `None` if any number.
+    pub max_threads: Option<usize>,
+    /// Whether it stores nothing, so that there is nothing to verify.
+    pub null: bool,
     u64_common: Option<Maker>,
     u64_native: Option<Maker>,
     bytes_common: Option<Maker>,
     bytes_native: Option<Maker>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("card", &self.card)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Entry {
@@ -28,6 +112,8 @@ impl Entry {
     pub fn new(card: Card) -> Self {
         Self {
             card,
+            max_threads: None,
+            null: false,
             u64_common: None,
             u64_native: None,
             bytes_common: None,
@@ -58,8 +144,35 @@ impl Entry {
         self.bytes_native = Some(make::<Bytes, T>);
         self
     }
+
+    /// Serves no more threads than this.
+    pub fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = Some(threads);
+        self
+    }
+
+    /// Stores nothing.
+    pub fn null(mut self) -> Self {
+        self.null = true;
+        self
+    }
+
+    /// How to make it for a kind of keys, `u64` or `bytes`, and a hash function; `None` if it
+    /// cannot be had.
+    pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
+        match (kind, native) {
+            ("u64", false) => self.u64_common,
+            ("u64", true) => self.u64_native,
+            ("bytes", false) => self.bytes_common,
+            ("bytes", true) => self.bytes_native,
+            _ => None,
+        }
+    }
 }
 
-fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Box<dyn Subject> {
-    Box::new(Erased(T::build(setup)))
+fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn Subject> {
+    Arc::new(Erased::<K, T> {
+        table: T::build(setup),
+        kind: std::marker::PhantomData,
+    })
 }

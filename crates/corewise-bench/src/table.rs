@@ -65,7 +65,8 @@ pub trait Kind: Send + Sync + 'static {
     fn own(query: &Self::Query) -> Self::Key;
     /// The value that carries a stamp.
     fn value(scratch: &Self::Scratch, stamp: u64) -> Self::Value;
-    /// The stamp of a value; 0, which no value has, if any byte of it is wrong.
+    /// The stamp of a value; 0, which no value has, if its repetitions differ. (Of values under 16
+    /// bytes only the stamp itself can be checked, by its upper half.)
     fn stamp(value: &Self::Value) -> u64;
     /// The bytes of a key, for tables that know nothing else.
     fn key_bytes(query: &Self::Query) -> &[u8];
@@ -90,7 +91,7 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 
     /// The number of entries as the table itself counts them, asked while nobody writes. `None`
     /// if it has no such call.
-    fn len(&self) -> Option<usize>;
+    fn size(&self) -> Option<usize>;
 
     /// Frees what the table has put off, as far as its interface allows; called while no handle
     /// exists.
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_value_counts() {
-        for value_bytes in [8, 13, 64, 4096] {
+        for value_bytes in [16, 64, 100, 4096] {
             let scratch = Bytes::scratch(&Shape {
                 key_bytes: (16, 16),
                 value_bytes,
@@ -329,10 +330,10 @@ mod tests {
             let value = Bytes::value(&scratch, 0x0102_0304_0506_0708);
             assert_eq!(value.len(), value_bytes);
             assert_eq!(Bytes::stamp(&value), 0x0102_0304_0506_0708);
-            for at in [7, value_bytes / 2, value_bytes - 1] {
+            for at in [0, 7, value_bytes / 2, value_bytes - 1] {
                 let mut broken = value.clone();
                 broken[at] ^= 1;
-                assert!(value_bytes == 8 || Bytes::stamp(&broken) == 0, "byte {at}");
+                assert_eq!(Bytes::stamp(&broken), 0, "byte {at}");
             }
         }
     }

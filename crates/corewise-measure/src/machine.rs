@@ -87,16 +87,16 @@ fn or_unknown(text: &str) -> String {
     if text.is_empty() { "unknown" } else { text }.to_string()
 }
 
-/// The value of the first line `name : value`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// The value of the first line `name : value`, as `/proc` writes them.
+pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| key.trim() == name)
         .map(|(_, value)| value.trim())
 }
 
-/// The word in brackets.
-fn chosen(text: &str) -> &str {
+/// The word in brackets, which is how `/sys` marks the choice in force; empty without brackets.
+pub fn chosen(text: &str) -> &str {
     text.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
         .map_or("", |(word, _)| word)

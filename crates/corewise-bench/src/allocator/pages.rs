@@ -1,0 +1,277 @@
+//! Page policies, and starting the program anew with another allocator or policy.
+//!
+//! | policy | mimalloc | glibc | process |
+//! |---|---|---|---|
+//! | `default` | its own: advises huge pages for arenas | its own: advises nothing | nothing |
+//! | `huge` | `MIMALLOC_ALLOW_THP=2` | `glibc.malloc.hugetlb=1` (2.35 and later) | THP not forbidden |
+//! | `small` | `MIMALLOC_ALLOW_THP=0` | `glibc.malloc.hugetlb=0` | `PR_SET_THP_DISABLE` |
+//!
+//! So under `default` on a system that says `madvise`, mimalloc's memory is in huge pages and the
+//! system allocator's is not: compare allocators under `huge` or `small`. None of the policies uses
+//! reserved huge pages (`MIMALLOC_ALLOW_LARGE_OS_PAGES`, `hugetlb=2`), which few systems have.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::Command;
+
+use corewise_measure::machine::chosen;
+
+use super::{ALLOCATOR_VARIABLE, Choice, current};
+
+/// The environment variable that names the page policy.
+pub(super) const PAGES_VARIABLE: &str = "COREWISE_PAGES";
+/// The environment variable that says what the program was started anew for.
+const GUARD_VARIABLE: &str = "COREWISE_REEXEC";
+const GLIBC_VARIABLE: &str = "GLIBC_TUNABLES";
+const GLIBC_TUNABLE: &str = "glibc.malloc.hugetlb";
+const MIMALLOC_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
+
+/// Which pages memory is to come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// As the allocator and the system have it.
+    #[default]
+    Default,
+    /// Transparent huge pages, asked for by the allocator.
+    Huge,
+    /// No transparent huge pages in this process.
+    Small,
+}
+
+impl Pages {
+    /// Its name on the command line and in the environment.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Huge => "huge",
+            Self::Small => "small",
+        }
+    }
+
+    /// The policy that this process was started with. `small` only if the kernel confirms it.
+    pub fn current() -> Self {
+        let named = std::env::var(PAGES_VARIABLE).ok();
+        let named = named.and_then(|name| name.parse().ok()).unwrap_or_default();
+        if named == Self::Small && !thp_disabled() {
+            return Self::Default;
+        }
+        named
+    }
+
+    /// The settings of mimalloc and of glibc; none under `default`.
+    fn settings(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Default => None,
+            Self::Huge => Some(("2", "1")),
+            Self::Small => Some(("0", "0")),
+        }
+    }
+}
+
+impl std::str::FromStr for Pages {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "default" => Ok(Self::Default),
+            "huge" => Ok(Self::Huge),
+            "small" => Ok(Self::Small),
+            _ => Err(format!("pages '{name}' are not default, huge or small")),
+        }
+    }
+}
+
+/// Why the program could not be started anew.
+#[derive(Debug, thiserror::Error)]
+pub enum ReexecError {
+    /// The program runs on another global allocator.
+    #[error("this program does not run on the benchmark's allocator, so it cannot change it")]
+    NotInstalled,
+    /// It was started anew for the same wish, which did not come true.
+    #[error("allocator {0} with {1} pages was asked for and is not in force")]
+    NoEffect(&'static str, &'static str),
+    /// The kernel refused.
+    #[error("cannot start the program anew: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Makes sure that the process runs with this allocator and these pages: returns if it does, and
+/// otherwise replaces the process by the same program with the same arguments and another
+/// environment. To be called at the start of `main`, before threads and files.
+///
+/// # Errors
+///
+/// If the program does not run on [`super::BenchAllocator`], if it was already started anew for
+/// the same wish, or if the system refuses.
+pub fn reexec(allocator: Choice, pages: Pages) -> Result<(), ReexecError> {
+    let now = current().ok_or(ReexecError::NotInstalled)?;
+    if (now, Pages::current()) == (allocator, pages) {
+        return Ok(());
+    }
+    let wish = format!("{}/{}", allocator.name(), pages.name());
+    if std::env::var_os(GUARD_VARIABLE).is_some_and(|tried| tried == *wish) {
+        return Err(ReexecError::NoEffect(allocator.name(), pages.name()));
+    }
+    // The setting survives the exec, so the new process has it from its first page on.
+    disable_thp(pages == Pages::Small)?;
+    let mut command = Command::new(program()?);
+    command.args(std::env::args_os().skip(1));
+    command.env(ALLOCATOR_VARIABLE, allocator.name());
+    command.env(GUARD_VARIABLE, wish);
+    set_pages(&mut command, pages);
+    Err(ReexecError::System(replace_process(command)))
+}
+
+/// This program, even if its file was replaced meanwhile.
+fn program() -> std::io::Result<std::path::PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() {
+        return Ok(own.to_owned());
+    }
+    std::env::current_exe()
+}
+
+/// The settings of the allocators, whichever of them will run. What a user has set is left alone
+/// by the default policy, unless it was set by us.
+fn set_pages(command: &mut Command, pages: Pages) {
+    let ours = std::env::var_os(PAGES_VARIABLE).is_some_and(|name| name != "default");
+    command.env(PAGES_VARIABLE, pages.name());
+    let tunables = std::env::var_os(GLIBC_VARIABLE).unwrap_or_default();
+    match pages.settings() {
+        Some((mimalloc, glibc)) => {
+            command.env(MIMALLOC_VARIABLE, mimalloc);
+            command.env(GLIBC_VARIABLE, with_tunable(&tunables, Some(glibc)));
+        }
+        None if ours => {
+            command.env_remove(MIMALLOC_VARIABLE);
+            command.env(GLIBC_VARIABLE, with_tunable(&tunables, None));
+        }
+        None => {}
+    }
+}
+
+/// glibc's tunables (`name=value:name=value`) with ours set, or without it.
+fn with_tunable(tunables: &OsStr, value: Option<&str>) -> OsString {
+    let text = tunables.to_string_lossy();
+    let others = text
+        .split(':')
+        .filter(|entry| !entry.is_empty() && entry.split('=').next() != Some(GLIBC_TUNABLE));
+    let ours = value.map(|value| format!("{GLIBC_TUNABLE}={value}"));
+    let all: Vec<String> = others.map(str::to_owned).chain(ours).collect();
+    all.join(":").into()
+}
+
+#[cfg(unix)]
+fn replace_process(mut command: Command) -> std::io::Error {
+    use std::os::unix::process::CommandExt;
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    command.exec()
+}
+
+#[cfg(not(unix))]
+fn replace_process(_: Command) -> std::io::Error {
+    std::io::ErrorKind::Unsupported.into()
+}
+
+#[cfg(target_os = "linux")]
+const PR_SET_THP_DISABLE: libc::c_int = 41;
+#[cfg(target_os = "linux")]
+const PR_GET_THP_DISABLE: libc::c_int = 42;
+
+/// Whether the kernel keeps transparent huge pages from this process.
+#[cfg(target_os = "linux")]
+fn thp_disabled() -> bool {
+    // SAFETY: the call takes numbers and touches no memory.
+    unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 }
+}
+
+#[cfg(target_os = "linux")]
+fn disable_thp(disable: bool) -> std::io::Result<()> {
+    if disable == thp_disabled() {
+        return Ok(());
+    }
+    // SAFETY: the call takes numbers and changes no memory that exists.
+    match unsafe { libc::prctl(PR_SET_THP_DISABLE, libc::c_ulong::from(disable), 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn thp_disabled() -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn disable_thp(disable: bool) -> std::io::Result<()> {
+    if disable {
+        return Err(std::io::ErrorKind::Unsupported.into());
+    }
+    Ok(())
+}
+
+/// The policy and the system's setting, for the manifest: `huge (system: madvise)`.
+pub fn pages_line() -> String {
+    line_of(Pages::current(), Path::new("/"), thp_disabled())
+}
+
+fn line_of(pages: Pages, root: &Path, disabled: bool) -> String {
+    let file = root.join("sys/kernel/mm/transparent_hugepage/enabled");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let system = match chosen(&text) {
+        "" => "unknown",
+        word => word,
+    };
+    let process = match (pages, disabled) {
+        (Pages::Default | Pages::Huge, true) => ", off for this process",
+        _ => "",
+    };
+    format!("{} (system: {system}{process})", pages.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for pages in [Pages::Default, Pages::Huge, Pages::Small] {
+            assert_eq!(pages.name().parse(), Ok(pages));
+        }
+        assert!("giant".parse::<Pages>().is_err());
+    }
+
+    #[test]
+    fn other_tunables_are_kept() {
+        let with = |text: &str, value| with_tunable(OsStr::new(text), value);
+        assert_eq!(with("", Some("1")), "glibc.malloc.hugetlb=1");
+        assert_eq!(
+            with("a=1:glibc.malloc.hugetlb=2:b=2", Some("0")),
+            "a=1:b=2:glibc.malloc.hugetlb=0"
+        );
+        assert_eq!(with("glibc.malloc.hugetlb=1", None), "");
+    }
+
+    #[test]
+    fn a_policy_that_the_process_overrules_is_not_claimed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let line = |pages, disabled| line_of(pages, root.path(), disabled);
+        assert_eq!(line(Pages::Default, false), "default (system: unknown)");
+        let dir = root.path().join("sys/kernel/mm/transparent_hugepage");
+        std::fs::create_dir_all(&dir).expect("a directory");
+        std::fs::write(dir.join("enabled"), "always [madvise] never\n").expect("a file");
+        assert_eq!(line(Pages::Small, true), "small (system: madvise)");
+        assert_eq!(
+            line(Pages::Huge, true),
+            "huge (system: madvise, off for this process)"
+        );
+    }
+
+    #[test]
+    fn a_program_on_another_allocator_is_told_so() {
+        let refused = reexec(Choice::System, Pages::Default);
+        assert!(matches!(refused, Err(ReexecError::NotInstalled)));
+    }
+}

@@ -1,0 +1,197 @@
+//! The threads of a run.
+//!
+//! One crew serves all tables of a cell: threads that were started for each slice anew would be
+//! measured with what their start costs the allocator and the table's registry of threads. A
+//! thread waits in a channel between its parts, so an idle crew takes no CPU time.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use corewise_topology::{CpuId, current_cpu, pin_current_thread};
+
+use crate::error::BenchError;
+use crate::work::Part;
+
+type Task = Arc<dyn Fn(Part) -> Box<dyn Any + Send> + Send + Sync>;
+type Answer = (usize, Result<Box<dyn Any + Send>, String>);
+
+/// A number of threads, pinned as told.
+#[derive(Debug)]
+pub struct Crew {
+    seats: Vec<Sender<Task>>,
+    answers: Receiver<Answer>,
+    /// Where each thread is kept.
+    places: Vec<Option<CpuId>>,
+}
+
+/// Why a phase has no result.
+#[derive(Debug, PartialEq, Eq)]
+pub enum CrewError {
+    /// A thread panicked; the others finished.
+    Panicked(String),
+    /// A thread did not come back in time.
+    Stuck,
+}
+
+impl Crew {
+    /// Starts a thread for each place.
+    pub fn start(places: Vec<Option<CpuId>>) -> Result<Self, BenchError> {
+        let (answer, answers) = channel();
+        let mut seats = Vec::new();
+        let threads = places.len();
+        for (thread, place) in places.iter().copied().enumerate() {
+            let (seat, tasks) = channel::<Task>();
+            let answer = answer.clone();
+            let part = Part { thread, threads };
+            let (ready, pinned) = channel();
+            std::thread::Builder::new()
+                .name(format!("bench-{thread}"))
+                .spawn(move || serve(part, place, &ready, &tasks, &answer))
+                .map_err(|error| {
+                    BenchError::Failed(format!("cannot start thread {thread}: {error}"))
+                })?;
+            pinned
+                .recv()
+                .unwrap_or(Ok(()))
+                .map_err(|error| BenchError::Usage(format!("cannot pin a thread: {error}")))?;
+            seats.push(seat);
+        }
+        Ok(Self {
+            seats,
+            answers,
+            places,
+        })
+    }
+
+    /// How many threads.
+    pub fn threads(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The CPUs that threads are kept on.
+    pub fn places(&self) -> &[Option<CpuId>] {
+        &self.places
+    }
+
+    /// Lets the first `active` threads do their parts, and gives their results in order.
+    pub fn run<R: Send + 'static>(
+        &self,
+        active: usize,
+        limit: Duration,
+        task: impl Fn(Part) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<R>, CrewError> {
+        let active = active.min(self.seats.len());
+        let task: Task = Arc::new(move |part| {
+            Box::new(task(Part {
+                threads: active,
+                ..part
+            }))
+        });
+        for seat in &self.seats[..active] {
+            // A thread ends only when its channel does.
+            let _ = seat.send(task.clone());
+        }
+        drop(task);
+        let mut results: Vec<Option<R>> = (0..active).map(|_| None).collect();
+        let mut panicked = None;
+        for _ in 0..active {
+            let (thread, answer) =
+                self.answers
+                    .recv_timeout(limit)
+                    .map_err(|error| match error {
+                        RecvTimeoutError::Timeout => CrewError::Stuck,
+                        RecvTimeoutError::Disconnected => {
+                            CrewError::Panicked("all threads are gone".into())
+                        }
+                    })?;
+            match answer {
+                Ok(result) => results[thread] = result.downcast().ok().map(|result| *result),
+                Err(message) => panicked = Some(message),
+            }
+        }
+        if let Some(message) = panicked {
+            return Err(CrewError::Panicked(message));
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The CPU that each thread runs on at this moment.
+    pub fn whereabouts(&self) -> Vec<usize> {
+        self.run(self.threads(), Duration::from_secs(10), |_| {
+            current_cpu().map_or(usize::MAX, |cpu| cpu.0)
+        })
+        .unwrap_or_default()
+    }
+}
+
+fn serve(
+    part: Part,
+    place: Option<CpuId>,
+    ready: &Sender<std::io::Result<()>>,
+    tasks: &Receiver<Task>,
+    answer: &Sender<Answer>,
+) {
+    let _ = ready.send(place.map_or(Ok(()), pin_current_thread));
+    while let Ok(task) = tasks.recv() {
+        let result =
+            catch_unwind(AssertUnwindSafe(|| task(part))).map_err(|panic| message(&*panic));
+        drop(task); // before the answer: what it holds is to be gone when everybody has answered
+        if answer.send((part.thread, result)).is_err() {
+            return;
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without words")
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn every_thread_does_its_part() {
+        let crew = Crew::start(vec![None; 3]).expect("threads");
+        assert_eq!(
+            crew.run(3, LIMIT, |part| part.thread * 10 + part.threads),
+            Ok(vec![3, 13, 23])
+        );
+        assert_eq!(crew.run(1, LIMIT, |part| part.threads), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_crew_goes_on() {
+        let crew = Crew::start(vec![None; 2]).expect("threads");
+        let result = crew.run(2, LIMIT, |part| assert_ne!(part.thread, 1, "one is bad"));
+        assert!(matches!(result, Err(CrewError::Panicked(text)) if text.contains("one is bad")));
+        assert_eq!(crew.run(2, LIMIT, |part| part.thread), Ok(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_thread_that_does_not_come_back_is_noticed() {
+        let crew = Crew::start(vec![None]).expect("threads");
+        let result = crew.run(1, Duration::from_millis(20), |_| {
+            std::thread::sleep(Duration::from_secs(1))
+        });
+        assert_eq!(result, Err(CrewError::Stuck));
+    }
+
+    #[test]
+    fn pinned_threads_stay() {
+        let Some(first) = corewise_topology::allowed_cpus().and_then(|cpus| cpus.first().copied())
+        else {
+            return;
+        };
+        let crew = Crew::start(vec![Some(CpuId(first))]).expect("threads");
+        assert_eq!(crew.whereabouts(), [first]);
+    }
+}

@@ -1,0 +1,296 @@
+//! One table in one repetition, from its making to its last check.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock;
+use crate::crew::{Crew, CrewError};
+use crate::latencies::Latencies;
+use crate::law::Drawer;
+use crate::plan::Plan;
+use crate::record::{HardwareCounters, Role, Verdicts};
+use crate::stamp::Numbers;
+use crate::stream::{Cursor, Stream};
+use crate::subject::{Entry, Maker, Subject};
+use crate::table::Contention;
+use crate::verify::{self, Evidence};
+use crate::work::{Drive, DriveReport, Part, Start, Sums, Tally};
+use crate::workload::Workload;
+
+/// Operations of an audit, per thread.
+const AUDITED: u64 = 20_000;
+/// Longest time for a phase, beyond what it is expected to take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A table that takes part in a cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) entry: Entry,
+    pub(crate) role: Role,
+    pub(crate) maker: Maker,
+}
+
+/// What all lanes of a cell share.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) workload: &'a Workload,
+    pub(crate) plan: Plan,
+    pub(crate) drawer: Drawer,
+    pub(crate) crew: &'a Crew,
+    /// One for each thread.
+    pub(crate) streams: Vec<Arc<Stream>>,
+}
+
+/// A phase that has no result: the table's name is added by the caller.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A thread panicked: the row is void.
+    Panicked(String),
+    /// A thread did not come back: the run is over.
+    Stuck(&'static str),
+}
+
+/// A table that has been filled.
+pub(crate) struct Live {
+    pub(crate) subject: Arc<dyn Subject>,
+    pub(crate) prefill_ns: u64,
+    seats: Vec<(Cursor, Numbers)>,
+    before: Sums,
+    stream: Tally,
+    pub(crate) rates: Vec<f64>,
+    pub(crate) operations: u64,
+    pub(crate) elapsed_ns: u64,
+    pub(crate) hardware: HardwareCounters,
+    pub(crate) latencies: Option<Latencies>,
+    contention: Option<Contention>,
+}
+
+impl Scene<'_> {
+    /// Lets every thread do something with a table.
+    pub(crate) fn all<R: Send + 'static>(
+        &self,
+        phase: &'static str,
+        subject: &Arc<dyn Subject>,
+        extra: Duration,
+        task: impl Fn(&dyn Subject, &Plan, Part) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<R>, Trouble> {
+        let (subject, plan) = (subject.clone(), self.plan);
+        self.crew
+            .run(self.workload.threads, PATIENCE + extra, move |part| {
+                task(&*subject, &plan, part)
+            })
+            .map_err(|error| match error {
+                CrewError::Panicked(message) => {
+                    Trouble::Panicked(format!("panic in {phase}: {message}"))
+                }
+                CrewError::Stuck => Trouble::Stuck(phase),
+            })
+    }
+
+    /// Makes a table.
+    pub(crate) fn make(&self, lane: &Lane) -> Arc<dyn Subject> {
+        (lane.maker)(&self.workload.setup())
+    }
+
+    /// Makes a table and fills it.
+    pub(crate) fn prepare(
+        &self,
+        lane: &Lane,
+        repetition: usize,
+        seed: u64,
+    ) -> Result<Live, Trouble> {
+        let subject = self.make(lane);
+        let begin = clock::now();
+        let one = self.workload.prefill_by_one;
+        let fill = move |subject: &dyn Subject, plan: &Plan, part: Part| match (one, part.thread) {
+            (true, 0) => subject.fill(
+                plan,
+                Part {
+                    thread: 0,
+                    threads: 1,
+                },
+            ),
+            (true, _) => Tally::default(),
+            (false, _) => subject.fill(plan, part),
+        };
+        let filled = verify::sum(&self.all("prefill", &subject, Duration::ZERO, fill)?);
+        let prefill_ns = clock::ns(clock::now().wrapping_sub(begin)) as u64;
+        let entries = (self.workload.churn * self.workload.initial as f64) as u64;
+        let churn = move |subject: &dyn Subject, plan: &Plan, part: Part| {
+            subject.churn(plan, part, entries)
+        };
+        let churned = match entries {
+            0 => Tally::default(),
+            _ => verify::sum(&self.all("churn", &subject, Duration::ZERO, churn)?),
+        };
+        let mut before = filled.sums;
+        before.add(&churned.sums);
+        let place = seed ^ (repetition as u64) << 32;
+        let cursors = self.streams.iter().map(|stream| stream.cursor(place));
+        let numbers = (0..).map(|thread| Numbers::of_thread(1_000 + thread));
+        Ok(Live {
+            prefill_ns,
+            seats: cursors.zip(numbers).collect(),
+            before,
+            stream: Tally::default(),
+            rates: Vec::new(),
+            operations: 0,
+            elapsed_ns: 0,
+            hardware: HardwareCounters::default(),
+            latencies: None,
+            contention: subject.contention(),
+            subject,
+        })
+    }
+
+    /// One short slice.
+    pub(crate) fn slice(&self, live: &mut Live, sample: bool) -> Result<(), Trouble> {
+        let slices = self.workload.slices as f64;
+        let run_ms = self.workload.duration_ms / slices;
+        let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
+        let (warm_ticks, run_ticks) = (ticks(self.workload.warm_ms), ticks(run_ms));
+        let (streams, seats) = (self.streams.clone(), live.seats.clone());
+        let start = Start::of(self.workload.threads);
+        let time = Duration::from_millis((run_ms + self.workload.warm_ms) as u64);
+        let reports = self.all(
+            "a slice",
+            &live.subject,
+            time,
+            move |subject, plan, part| {
+                let (cursor, numbers) = seats[part.thread].clone();
+                let mut job = Drive {
+                    stream: streams[part.thread].clone(),
+                    cursor,
+                    numbers,
+                    start: start.clone(),
+                    warm_ticks,
+                    run_ticks,
+                    latencies: sample.then(Latencies::new),
+                };
+                let report = subject.drive(plan, part, &mut job);
+                (report, job.cursor, job.numbers, job.latencies)
+            },
+        )?;
+        live.book(reports);
+        Ok(())
+    }
+
+    /// Checks everything and gives up the table.
+    pub(crate) fn finish(&self, lane: &Lane, live: &Live, seed: u64) -> Result<Verdicts, Trouble> {
+        if lane.entry.null {
+            return Ok(Verdicts::default());
+        }
+        let mut found = Sums::default();
+        for sums in self.all(
+            "the final lookups",
+            &live.subject,
+            Duration::ZERO,
+            |s, plan, part| s.probe(plan, part),
+        )? {
+            found.add(&sums);
+        }
+        let mut booked = live.before;
+        booked.add(&live.stream.sums);
+        let evidence = Evidence {
+            booked,
+            found,
+            stream: live.stream.counts,
+            reported: live.subject.size(),
+        };
+        let mut verdicts = verify::check(self.workload, &self.plan, &self.drawer, &evidence);
+        self.audit(&live.subject, seed, &mut verdicts)?;
+        Ok(verdicts)
+    }
+
+    /// Operations whose outcome is known.
+    pub(crate) fn audit(
+        &self,
+        subject: &Arc<dyn Subject>,
+        seed: u64,
+        verdicts: &mut Verdicts,
+    ) -> Result<(), Trouble> {
+        let operations = AUDITED.min(u64::from(self.plan.range) * 8);
+        let audits = self.all(
+            "the audit",
+            subject,
+            Duration::ZERO,
+            move |subject, plan, part| subject.audit(plan, part, operations, seed),
+        )?;
+        for report in audits {
+            verdicts.audited += report.audited;
+            verdicts.problems.extend(report.problem);
+        }
+        Ok(())
+    }
+
+    /// Whether the threads are where they should be; they are asked where they are.
+    pub(crate) fn whereabouts(&self, verdicts: &mut Verdicts) -> Vec<usize> {
+        let mut ran_on = self.crew.whereabouts();
+        ran_on.truncate(self.workload.threads);
+        for (thread, (at, place)) in ran_on.iter().zip(self.crew.places()).enumerate() {
+            if let Some(place) = place
+                && place.0 != *at
+            {
+                verdicts
+                    .problems
+                    .push(format!("thread {thread} ran on CPU {at}, not on {place}"));
+            }
+        }
+        ran_on
+    }
+}
+
+impl Live {
+    fn book(&mut self, reports: Vec<(DriveReport, Cursor, Numbers, Option<Latencies>)>) {
+        let (mut rate, mut longest) = (0.0, 0);
+        for (seat, (report, cursor, numbers, latencies)) in self.seats.iter_mut().zip(reports) {
+            *seat = (cursor, numbers);
+            rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
+            longest = longest.max(report.ticks);
+            self.operations += report.operations;
+            self.stream.add(&report.tally);
+            self.hardware =
+                crate::counters::sum(self.hardware, report.hardware, self.rates.is_empty());
+            match (&mut self.latencies, latencies) {
+                (Some(all), Some(more)) => all.add(&more),
+                (all @ None, more) => *all = more,
+                (Some(_), None) => {}
+            }
+        }
+        self.elapsed_ns += clock::ns(longest) as u64;
+        self.rates.push(rate);
+    }
+
+    /// The median of the short slices: what a hypervisor takes away hits some of them.
+    pub(crate) fn rate(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        let middle = rates.len() / 2;
+        match rates.len() {
+            0 => f64::NAN,
+            n if n % 2 == 1 => rates[middle],
+            _ => (rates[middle - 1] + rates[middle]) / 2.0,
+        }
+    }
+
+    /// Adds operations of a stream that was not run in short slices.
+    pub(crate) fn book_tally(&mut self, tally: &Tally) {
+        self.stream.add(tally);
+    }
+
+    /// Outcomes of the stream.
+    pub(crate) fn counts(&self) -> crate::record::Counts {
+        self.stream.counts
+    }
+
+    /// What the locks saw since the table was filled.
+    pub(crate) fn contention(&self) -> Option<Contention> {
+        let (now, then) = (self.subject.contention()?, self.contention?);
+        Some(Contention {
+            acquisitions: now.acquisitions - then.acquisitions,
+            contended: now.contended - then.contended,
+            elided: now.elided - then.elided,
+            aborts: now.aborts - then.aborts,
+        })
+    }
+}

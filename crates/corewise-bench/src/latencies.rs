@@ -1,0 +1,136 @@
+//! Latencies by operation and outcome.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram as Hdr;
+
+use crate::record::Histogram;
+
+/// The names of the outcomes (thesis, section 3.4.5), in the order of [`Outcome`].
+pub const OUTCOMES: [&str; 6] = [
+    "get hit",
+    "get miss",
+    "insert ok",
+    "insert fail",
+    "remove ok",
+    "remove fail",
+];
+
+/// Index into [`OUTCOMES`].
+pub type Outcome = usize;
+
+/// The longest latency that is told from longer ones: 100 s.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// One histogram per outcome, three digits exact.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    by_outcome: Vec<Hdr<u64>>,
+    ns_per_tick: f64,
+    overhead_ns: f64,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Latencies {
+    /// Empty.
+    pub fn new() -> Self {
+        let empty = || Hdr::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds are valid");
+        Self {
+            by_outcome: (0..OUTCOMES.len()).map(|_| empty()).collect(),
+            ns_per_tick: crate::clock::ns(1_000_000) / 1e6,
+            overhead_ns: crate::clock::overhead_ns(),
+        }
+    }
+
+    /// Adds an operation that took so many ticks, timing included.
+    #[inline]
+    pub fn record(&mut self, outcome: Outcome, ticks: u64) {
+        let ns = (ticks as f64 * self.ns_per_tick - self.overhead_ns).max(1.0);
+        self.by_outcome[outcome].saturating_record(ns as u64);
+    }
+
+    /// Adds another thread's.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.by_outcome.iter_mut().zip(&other.by_outcome) {
+            mine.add(theirs).expect("all have the same bounds");
+        }
+    }
+
+    /// Records of the outcomes that occurred, and of all together if `together`.
+    pub fn records(&self, cell: &str, table: &str, together: bool) -> Vec<Histogram> {
+        let named = OUTCOMES.iter().zip(&self.by_outcome);
+        let mut records: Vec<Histogram> = named
+            .filter(|(_, histogram)| !histogram.is_empty())
+            .map(|(name, histogram)| record(cell, table, name, histogram))
+            .collect();
+        if together {
+            let mut all = self.by_outcome[0].clone();
+            for other in &self.by_outcome[1..] {
+                all.add(other).expect("all have the same bounds");
+            }
+            records.push(record(cell, table, "all", &all));
+        }
+        records
+    }
+}
+
+fn record(cell: &str, table: &str, operation: &str, histogram: &Hdr<u64>) -> Histogram {
+    let at = |percentile: f64| {
+        (
+            percentile.to_string(),
+            histogram.value_at_percentile(percentile) as f64,
+        )
+    };
+    Histogram {
+        cell: cell.into(),
+        table: table.into(),
+        operation: operation.into(),
+        count: histogram.len(),
+        mean_ns: histogram.mean(),
+        min_ns: histogram.min() as f64,
+        max_ns: histogram.max() as f64,
+        percentiles_ns: [50.0, 90.0, 99.0, 99.9, 99.99]
+            .map(at)
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        buckets: histogram
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_kept_apart_and_added_up() {
+        let mut one = Latencies::new();
+        let ticks = |ns: f64| crate::clock::ticks(((ns + one.overhead_ns) * 1e3) as u64) / 1_000;
+        let (short, long) = (ticks(1_000.0), ticks(50_000.0));
+        for _ in 0..99 {
+            one.record(0, short);
+        }
+        let mut other = Latencies::new();
+        other.record(3, long);
+        one.add(&other);
+        let records = one.records("c", "t", true);
+        let names: Vec<&str> = records.iter().map(|r| r.operation.as_str()).collect();
+        assert_eq!(names, ["get hit", "insert fail", "all"]);
+        assert!(
+            (records[0].mean_ns - 1_000.0).abs() < 60.0,
+            "{}",
+            records[0].mean_ns
+        );
+        assert!((records[1].max_ns - 50_000.0).abs() < 1_000.0);
+        assert_eq!(records[2].count, 100);
+        let counted: u64 = records[2].buckets.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, 100);
+    }
+}

@@ -1,0 +1,401 @@
+//! Memory cells: each table at each size in a process of its own.
+//!
+//! The parent starts its own program with a [`MemoryJob`]; the child fills one table from empty,
+//! churns it, empties it and drops it, reads the counting allocator and its resident set on the
+//! way, and prints one [`MemoryAnswer`]. So no table pays for what another left behind.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocator;
+use crate::clock;
+use crate::crew::Crew;
+use crate::error::BenchError;
+use crate::lane::Lane;
+use crate::law::{Drawer, Law};
+use crate::plan::{KeyMap, Plan};
+use crate::record::{Garbage, MemoryPoint, Record, Role, Verdicts};
+use crate::registry::Registry;
+use crate::runner::{Course, Runner, lane_name};
+use crate::stamp::Numbers;
+use crate::stream::Stream;
+use crate::subject::Subject;
+use crate::suite::Task;
+use crate::table::Shape;
+use crate::verify::{self, Evidence};
+use crate::work::{Drive, Part, Start, Sums};
+
+/// Time that a table is churned for.
+const CHURN: Duration = Duration::from_millis(500);
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Longest time for a phase of the child.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What a child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryJob {
+    /// The table.
+    pub table: String,
+    /// `u64` or `bytes`.
+    pub kind: String,
+    /// Whether it uses its own hash function.
+    pub native_hash: bool,
+    /// Entries.
+    pub entries: u32,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes of keys.
+    pub key_bytes: (usize, usize),
+    /// Bytes of values.
+    pub value_bytes: usize,
+    /// How keys are made.
+    pub keys: KeyMap,
+    /// Bytes of key and value of an entry.
+    pub payload_bytes: u64,
+    /// The cell's id.
+    pub cell: String,
+    /// The table's name in results.
+    pub name: String,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryAnswer {
+    /// At full size.
+    pub point: MemoryPoint,
+    /// Over time.
+    pub garbage: Garbage,
+    /// The checks.
+    pub checks: Verdicts,
+}
+
+impl Runner<'_> {
+    /// A process for each table. The row has no rate.
+    pub(crate) fn memory(&mut self, task: &Task, lanes: &[Lane]) -> Result<(), BenchError> {
+        let program = self.program.clone();
+        let program = program.ok_or_else(|| {
+            BenchError::Usage("memory is measured by the corewise program only".into())
+        })?;
+        let mut courses = Vec::new();
+        let lanes: Vec<Lane> = lanes
+            .iter()
+            .filter(|lane| lane.role != Role::Again && !lane.entry.null)
+            .cloned()
+            .collect();
+        for lane in &lanes {
+            let mut course = Course::default();
+            match child(&program, &job(task, lane, self.seed)) {
+                Ok(answer) => {
+                    course.problems = answer.checks.problems;
+                    self.sink.write(&Record::Memory(Box::new(answer.point)))?;
+                    self.sink
+                        .write(&Record::Garbage(Box::new(answer.garbage)))?;
+                }
+                Err(problem) => course.problems.push(problem),
+            }
+            courses.push(course);
+        }
+        self.progress.inc(task.repetitions as u64);
+        let cell = task.workload.cell(Vec::new());
+        self.rows(task, &lanes, &courses, &cell)
+    }
+}
+
+fn job(task: &Task, lane: &Lane, seed: u64) -> MemoryJob {
+    let workload = &task.workload;
+    let shape = workload.shape();
+    MemoryJob {
+        table: lane.entry.card.name.clone(),
+        kind: workload.kind.clone(),
+        native_hash: workload.native_hash,
+        entries: workload.initial as u32,
+        threads: workload.threads,
+        key_bytes: shape.key_bytes,
+        value_bytes: shape.value_bytes,
+        keys: workload.keys,
+        payload_bytes: workload.payload_bytes(),
+        cell: workload.id(),
+        name: lane_name(lane),
+        seed,
+    }
+}
+
+/// Starts the program again, in whatever allocator and page policy this one runs.
+fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
+    let text = serde_json::to_string(job).map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .args(["bench", "memory-cell", &text])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let last = words
+            .lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or("no message");
+        return Err(format!(
+            "the process of the table failed ({}): {last}",
+            output.status
+        ));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("unreadable answer: {error}"))
+}
+
+/// The child's part: prints its answer.
+pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> {
+    let job: MemoryJob = serde_json::from_str(job)
+        .map_err(|error| BenchError::Usage(format!("memory-cell: {error}")))?;
+    let entry = registry.find(&job.table)?;
+    let maker = entry
+        .maker(&job.kind, job.native_hash)
+        .ok_or_else(|| BenchError::Usage(format!("`{}` has no {} keys", job.table, job.kind)))?;
+    let shape = Shape {
+        key_bytes: job.key_bytes,
+        value_bytes: job.value_bytes,
+    };
+    let plan = Plan::new(shape, job.entries, job.entries, job.threads, job.keys);
+    let drawer = Drawer::new(Law::Uniform, job.entries.into());
+    let stream = Arc::new(Stream::new(
+        job.seed,
+        (0, 1),
+        drawer,
+        job.entries,
+        (0.5, 0.5),
+    ));
+    let crew = Crew::start(vec![None; job.threads])?;
+    let failed = |error| BenchError::Failed(format!("{error:?}"));
+    crew.run(job.threads, LIMIT, |_| ()).map_err(failed)?;
+    allocator::start_counting();
+    let setup = crate::table::Setup {
+        capacity: 0,
+        threads: job.threads,
+        value_bytes: job.value_bytes,
+        key_bytes: job.key_bytes.1,
+    };
+    let answer = measure(&job, plan, &crew, || maker(&setup), stream).map_err(failed)?;
+    serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
+}
+
+fn measure(
+    job: &MemoryJob,
+    plan: Plan,
+    crew: &Crew,
+    make: impl FnOnce() -> Arc<dyn Subject>,
+    stream: Arc<Stream>,
+) -> Result<MemoryAnswer, crate::crew::CrewError> {
+    let zero = Reading::take();
+    allocator::reset_peak();
+    let subject = make();
+    let each = |task: fn(&dyn Subject, &Plan, Part) -> Sums| {
+        let subject = subject.clone();
+        let sums = crew.run(job.threads, LIMIT, move |part| task(&*subject, &plan, part))?;
+        Ok(sums.iter().fold(Sums::default(), |mut all, some| {
+            all.add(some);
+            all
+        }))
+    };
+    let watch = Watch::start(Source::Resident);
+    let booked = each(|subject, plan, part| subject.fill(plan, part).sums)?;
+    let resident = watch.stop();
+    let (full, peak) = (
+        Reading::take(),
+        allocator::counted().map(|counted| counted.peak_bytes),
+    );
+    let found = each(|subject, plan, part| subject.probe(plan, part))?;
+    let evidence = Evidence {
+        booked,
+        found,
+        stream: Default::default(),
+        reported: subject.size(),
+    };
+    let mut checks = verify::conservation(&plan, &evidence);
+    let mut garbage = churn(job, plan, crew, &subject, &stream)?;
+    for report in {
+        let (subject, seed) = (subject.clone(), job.seed);
+        crew.run(job.threads, LIMIT, move |part| {
+            subject.audit(&plan, part, 10_000, seed)
+        })?
+    } {
+        checks.audited += report.audited;
+        checks.problems.extend(report.problem);
+    }
+    subject.settle();
+    garbage.record.settled_bytes = Reading::take().over(&garbage.before);
+    each(|subject, plan, part| subject.empty(plan, part).sums)?;
+    subject.settle();
+    let emptied = Reading::take();
+    drop(each);
+    drop(subject);
+    let dropped = Reading::take();
+    let live = |reading: &Reading| {
+        reading
+            .live
+            .zip(zero.live)
+            .map(|(now, then)| (now - then).max(0) as u64)
+    };
+    let point = MemoryPoint {
+        cell: job.cell.clone(),
+        table: job.name.clone(),
+        entries: u64::from(job.entries),
+        payload_bytes: job.payload_bytes * u64::from(job.entries),
+        live_bytes: live(&full),
+        peak_live_bytes: peak
+            .zip(zero.live)
+            .map(|(peak, then)| (peak as i64 - then).max(0) as u64),
+        resident_bytes: (full.resident - zero.resident).max(0) as u64,
+        peak_resident_bytes: (resident.max(full.resident) - zero.resident).max(0) as u64,
+        emptied_bytes: live(&emptied),
+        dropped_bytes: live(&dropped),
+    };
+    Ok(MemoryAnswer {
+        point,
+        garbage: garbage.record,
+        checks,
+    })
+}
+
+/// Garbage over time, and where it is counted from.
+struct Churned {
+    record: Garbage,
+    before: Reading,
+}
+
+/// Half inserts, half removes, all threads, while the memory is watched.
+fn churn(
+    job: &MemoryJob,
+    plan: Plan,
+    crew: &Crew,
+    subject: &Arc<dyn Subject>,
+    stream: &Arc<Stream>,
+) -> Result<Churned, crate::crew::CrewError> {
+    let before = Reading::take();
+    let source = if before.live.is_some() {
+        Source::Live
+    } else {
+        Source::Resident
+    };
+    let watch = Watch::start(source);
+    let (start, subject, stream) = (Start::of(job.threads), subject.clone(), stream.clone());
+    let run_ticks = clock::ticks(CHURN.as_nanos() as u64);
+    crew.run(job.threads, LIMIT, move |part| {
+        let mut drive = Drive {
+            cursor: stream.cursor(part.thread as u64),
+            stream: stream.clone(),
+            numbers: Numbers::of_thread(2_000 + part.thread),
+            start: start.clone(),
+            warm_ticks: 0,
+            run_ticks,
+            latencies: None,
+        };
+        subject.drive(&plan, part, &mut drive).tally
+    })?;
+    let base = match source {
+        Source::Live => before.live.unwrap_or(0),
+        Source::Resident => before.resident,
+    };
+    let record = Garbage {
+        cell: job.cell.clone(),
+        table: job.name.clone(),
+        entries: job.entries.into(),
+        interval_ms: INTERVAL.as_secs_f64() * 1e3,
+        over_bytes: watch
+            .samples()
+            .into_iter()
+            .map(|sample| sample - base)
+            .collect(),
+        source: if source == Source::Live {
+            "live"
+        } else {
+            "resident"
+        }
+        .into(),
+        settled_bytes: 0,
+    };
+    Ok(Churned { record, before })
+}
+
+/// Memory at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    live: Option<i64>,
+    resident: i64,
+}
+
+impl Reading {
+    fn take() -> Self {
+        Self {
+            live: allocator::counted().map(|counted| counted.live_bytes),
+            resident: resident_bytes(),
+        }
+    }
+
+    fn over(&self, before: &Self) -> i64 {
+        match (self.live, before.live) {
+            (Some(now), Some(then)) => now - then,
+            _ => self.resident - before.resident,
+        }
+    }
+}
+
+/// The resident set of this process.
+fn resident_bytes() -> i64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: i64 = text
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0);
+    pages * rustix::param::page_size() as i64
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Live,
+    Resident,
+}
+
+/// A thread that looks at the memory every [`INTERVAL`].
+struct Watch {
+    over: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<i64>>,
+}
+
+impl Watch {
+    fn start(source: Source) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut samples = Vec::with_capacity(4096);
+            // Relaxed: joining the thread hands over the samples.
+            while !seen.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                samples.push(match source {
+                    Source::Live => allocator::counted().map_or(0, |counted| counted.live_bytes),
+                    Source::Resident => resident_bytes(),
+                });
+                std::thread::sleep(INTERVAL.saturating_sub(begin.elapsed()));
+            }
+            samples
+        });
+        Self { over, thread }
+    }
+
+    /// The greatest sample.
+    fn stop(self) -> i64 {
+        self.samples().into_iter().max().unwrap_or(0)
+    }
+
+    fn samples(self) -> Vec<i64> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}

@@ -1,0 +1,61 @@
+//! The tables that this program knows.
+
+use crate::error::BenchError;
+use crate::subject::Entry;
+
+/// A table that was not compiled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub name: String,
+    /// What it needs.
+    pub reason: String,
+}
+
+/// All tables.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    entries: Vec<Entry>,
+    missing: Vec<Missing>,
+}
+
+impl Registry {
+    /// Of these tables, and of the names of those that are not there.
+    pub fn new(entries: Vec<Entry>, missing: Vec<Missing>) -> Self {
+        Self { entries, missing }
+    }
+
+    /// The table of a name, or one line that says why there is none.
+    pub fn find(&self, name: &str) -> Result<&Entry, BenchError> {
+        let missing = || self.missing.iter().find(|missing| missing.name == name);
+        let entry = self.entries.iter().find(|entry| entry.card.name == name);
+        entry.ok_or_else(|| {
+            BenchError::Usage(match missing() {
+                Some(missing) => format!("table `{name}` is not in this build: {}", missing.reason),
+                None => format!("there is no table `{name}`; `corewise bench list` names them"),
+            })
+        })
+    }
+
+    /// The tables asked for; if none are, all but those that stand for a lock or for no table.
+    pub fn chosen(&self, names: &[String]) -> Vec<String> {
+        if !names.is_empty() {
+            return names.to_vec();
+        }
+        let names = self.entries.iter().map(|entry| &entry.card.name);
+        names
+            .filter(|name| !name.starts_with("lock:"))
+            .cloned()
+            .collect()
+    }
+
+    /// The tables.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The tables that are not there.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+}

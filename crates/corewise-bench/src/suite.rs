@@ -1,0 +1,708 @@
+//! Suites: what a run measures, as a TOML file or from the command line.
+//!
+//! ```toml
+//! name = "example"
+//! about = "what it shows"
+//! [defaults]                 # any parameter, for all sections
+//! tables = ["papaya", "dashmap"]
+//! reference = "sharded64"
+//! [[section]]
+//! kind = "scaling"           # the dimension; it brings defaults of its own
+//! threads = ["1..cpus"]
+//! initial = [1000, 1000000]
+//! updates = [10.0]
+//! ```
+//!
+//! Every list is a dimension: a section measures all combinations. What a section does not say is
+//! taken from `[defaults]`, then from the section's kind, then from [`Params::BUILT_IN`].
+
+use std::path::Path;
+
+use corewise_topology::{PinPolicy, Topology};
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::law::Law;
+use crate::plan::KeyMap;
+use crate::workload::{Method, Pacing, Workload};
+
+/// Most cells of a suite.
+const MAX_CELLS: usize = 10_000;
+
+/// The dimensions, by the names of their sections.
+pub const SECTIONS: [(&str, &str); 11] = [
+    ("scaling", "throughput against threads (thesis 3.4.2)"),
+    ("distribution", "throughput by distribution of keys (3.4.2)"),
+    (
+        "resizing",
+        "throughput while the table grows: load 90 %, 35 % inserts, 5 % removes (3.4.2)",
+    ),
+    ("updates", "throughput against the share of updates (3.4.3)"),
+    (
+        "workingset",
+        "throughput against entries, from the first cache to memory (3.4.4)",
+    ),
+    (
+        "latency",
+        "latency of get, put and remove, by success and failure (3.4.5)",
+    ),
+    ("pinning", "throughput by placement of threads (3.4.6)"),
+    (
+        "sync",
+        "one table under different locks and elision, and their contention (3.4.7)",
+    ),
+    ("memory", "bytes per entry, peak and garbage (3.4.8)"),
+    ("growth", "growth from empty: a time line of stalls"),
+    (
+        "paced",
+        "latency at a rate, from the intended start (open loop)",
+    ),
+];
+
+/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, or `1..cpus` for powers of two and the
+/// number of CPUs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Threads {
+    /// So many.
+    Number(usize),
+    /// In words.
+    Words(String),
+}
+
+impl Threads {
+    fn resolve(&self, cpus: usize) -> Option<Vec<usize>> {
+        let words = match self {
+            Self::Number(number) => return Some(vec![*number]),
+            Self::Words(words) => words.as_str(),
+        };
+        if words == "1..cpus" {
+            let mut counts: Vec<usize> = (0..)
+                .map(|bit| 1 << bit)
+                .take_while(|&n| n < cpus)
+                .collect();
+            counts.push(cpus);
+            return Some(counts);
+        }
+        if let Some(factor) = words.strip_suffix("*cpus") {
+            return factor
+                .parse()
+                .ok()
+                .map(|factor: usize| vec![factor.saturating_mul(cpus)]);
+        }
+        let divisor: usize = match words.strip_prefix("cpus")? {
+            "" => 1,
+            rest => rest.strip_prefix('/')?.parse().ok()?,
+        };
+        (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
+    }
+}
+
+/// Parameters; what is absent is taken from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Params {
+    /// Tables to compare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tables: Option<Vec<String>>,
+    /// The table that the others are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// Repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetitions: Option<usize>,
+    /// Threads (n).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<Threads>>,
+    /// Measured milliseconds of a repetition (d).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<f64>,
+    /// Short slices of a repetition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<usize>,
+    /// Unmeasured milliseconds before each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_ms: Option<f64>,
+    /// Percentages of updates (u).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updates: Option<Vec<f64>>,
+    /// Share of the updates that insert, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insert_share: Option<f64>,
+    /// Entries at the start (i).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Vec<u64>>,
+    /// Keys (r).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<u64>,
+    /// Entries at the start over keys, in percent; instead of `range`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub density: Option<f64>,
+    /// Load of the table at the start in percent of what it is built for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+    /// Laws keys are drawn by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Vec<String>>,
+    /// `u64` or `bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Least and most bytes of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_bytes: Option<(usize, usize)>,
+    /// Bytes of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<Vec<usize>>,
+    /// `mixed` or `dense` keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyMap>,
+    /// `common` or `native` hash functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// `all` threads or `one` fill the table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<String>,
+    /// Entries replaced before measuring, over `initial`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub churn: Option<f64>,
+    /// Placements of threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Vec<String>>,
+    /// Rates of the open loop, operations per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Vec<f64>>,
+    /// Rates of the open loop, in percent of the reference's throughput in closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loads: Option<Vec<f64>>,
+}
+
+/// Takes each field from the first that has it.
+macro_rules! first_of {
+    ($one:expr, $other:expr; $($field:ident),*) => { Params { $($field: $one.$field.clone().or_else(|| $other.$field.clone())),* } };
+}
+
+impl Params {
+    /// These, and where they are silent those.
+    pub fn or(&self, other: &Self) -> Self {
+        first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
+            insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
+            prefill, churn, pin, rates, loads)
+    }
+
+    /// What is taken if nobody says anything: the thesis's, where it names something.
+    fn built_in() -> Self {
+        Self {
+            repetitions: Some(15),
+            threads: Some(vec![Threads::Words("cpus".into())]),
+            duration_ms: Some(100.0),
+            slices: Some(5),
+            warm_ms: Some(4.0),
+            updates: Some(vec![10.0]),
+            insert_share: Some(50.0),
+            initial: Some(vec![1 << 20]),
+            distribution: Some(vec!["uniform".into()]),
+            kind: Some("u64".into()),
+            key_bytes: Some((16, 250)),
+            value_bytes: Some(vec![32]),
+            churn: Some(1.0),
+            pin: Some(vec!["compact".into()]),
+            reference: Some("rwlock".into()),
+            ..Self::default()
+        }
+    }
+
+    /// What a section brings along.
+    fn of_kind(kind: &str) -> Self {
+        let words = |words: &[&str]| Some(words.iter().map(|word| word.to_string()).collect());
+        let mut params = Self::default();
+        match kind {
+            "scaling" => params.threads = Some(vec![Threads::Words("1..cpus".into())]),
+            "distribution" => {
+                params.distribution = words(&[
+                    "uniform",
+                    "zipf:0.5",
+                    "zipf:0.8",
+                    "zipf:0.99",
+                    "zipf:1.2",
+                    "zipf:1.5",
+                    "hotspot",
+                    "single",
+                    "sequential",
+                ]);
+            }
+            "resizing" => {
+                (params.updates, params.insert_share) = (Some(vec![40.0]), Some(87.5));
+                (params.load, params.churn) = (Some(90.0), Some(0.0));
+                (params.slices, params.warm_ms, params.duration_ms) =
+                    (Some(1), Some(0.0), Some(300.0));
+            }
+            "updates" => {
+                params.updates = Some(vec![0.0, 1.0, 5.0, 10.0, 20.0, 40.0, 50.0, 80.0, 100.0])
+            }
+            "workingset" => {
+                params.initial = Some((8..=24).step_by(2).map(|bit| 1 << bit).collect());
+            }
+            "pinning" => params.pin = words(&["default", "compact", "balanced", "smt-pair"]),
+            "sync" => {
+                params.tables = words(&[
+                    "lock:tas",
+                    "lock:ttas",
+                    "lock:ticket",
+                    "lock:mcs",
+                    "lock:std-mutex",
+                    "lock:parking-mutex",
+                    "lock:parking-rwlock",
+                    "lock:sharded-rwlock",
+                    "lock:elided-ttas",
+                ]);
+                params.reference = Some("lock:std-mutex".into());
+                params.initial = Some(vec![1 << 10, 1 << 20]);
+            }
+            "memory" => {
+                params.initial = Some((3..=7).map(|zeros| 10u64.pow(zeros)).collect());
+                (params.repetitions, params.threads) =
+                    (Some(1), Some(vec![Threads::Words("cpus".into())]));
+            }
+            "growth" => params.repetitions = Some(5),
+            "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
+            _ => {}
+        }
+        params
+    }
+}
+
+/// A section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct Section {
+    /// The dimension.
+    pub kind: String,
+    /// Its parameters.
+    #[serde(flatten)]
+    pub params: Params,
+}
+
+/// By hand, because serde's flattening would let unknown fields pass.
+impl TryFrom<toml::Table> for Section {
+    type Error = String;
+
+    fn try_from(mut table: toml::Table) -> Result<Self, String> {
+        let kind = match table.remove("kind") {
+            Some(toml::Value::String(kind)) => kind,
+            _ => return Err("a section needs a kind".into()),
+        };
+        let params = table
+            .try_into()
+            .map_err(|error: toml::de::Error| format!("section `{kind}`: {}", error.message()))?;
+        Ok(Self { kind, params })
+    }
+}
+
+/// A suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// Its name.
+    pub name: String,
+    /// What it shows.
+    #[serde(default)]
+    pub about: String,
+    /// Parameters for all sections.
+    #[serde(default)]
+    pub defaults: Params,
+    /// The sections.
+    #[serde(default)]
+    pub section: Vec<Section>,
+}
+
+/// The suites that are part of the program.
+pub const SUITES: [(&str, &str); 5] = [
+    ("quick", include_str!("../suites/quick.toml")),
+    ("thesis", include_str!("../suites/thesis.toml")),
+    ("relativistic", include_str!("../suites/relativistic.toml")),
+    ("cphash", include_str!("../suites/cphash.toml")),
+    ("nr", include_str!("../suites/nr.toml")),
+];
+
+/// A cell and who takes part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// What to measure.
+    pub workload: Workload,
+    /// The tables; empty for all that can.
+    pub tables: Vec<String>,
+    /// The one they are compared with.
+    pub reference: String,
+    /// Repetitions.
+    pub repetitions: usize,
+}
+
+impl Suite {
+    /// The suite of a name, or in a file.
+    pub fn find(name: &str) -> Result<Self, BenchError> {
+        let known = SUITES.iter().find(|(known, _)| *known == name);
+        let (text, from) = match known {
+            Some((_, text)) => ((*text).to_string(), format!("suite `{name}`")),
+            None if name.ends_with(".toml") || Path::new(name).exists() => {
+                let text = std::fs::read_to_string(name)
+                    .map_err(|error| BenchError::Usage(format!("suite {name}: {error}")))?;
+                (text, format!("suite {name}"))
+            }
+            None => {
+                let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+                return Err(BenchError::Usage(format!(
+                    "there is no suite `{name}` ({}, or a .toml file)",
+                    names.join(", ")
+                )));
+            }
+        };
+        Self::parse(&text).map_err(|what| BenchError::Usage(format!("{from}: {what}")))
+    }
+
+    /// Reads a suite.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let suite: Self = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+        if suite.section.is_empty() {
+            return Err("it has no [[section]]".into());
+        }
+        for section in &suite.section {
+            if !SECTIONS.iter().any(|(kind, _)| *kind == section.kind) {
+                let kinds: Vec<&str> = SECTIONS.iter().map(|(kind, _)| *kind).collect();
+                return Err(format!(
+                    "there is no section kind `{}` ({})",
+                    section.kind,
+                    kinds.join(", ")
+                ));
+            }
+        }
+        Ok(suite)
+    }
+
+    /// As text.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// All cells, `given` going before what the suite says.
+    pub fn tasks(
+        &self,
+        given: &Params,
+        topology: &Topology,
+        oversubscribe: bool,
+    ) -> Result<Vec<Task>, String> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for section in &self.section {
+            let kind = section.kind.as_str();
+            let said = given.or(&section.params).or(&self.defaults);
+            let params = said.or(&Params::of_kind(kind)).or(&Params::built_in());
+            for task in expand(kind, &params, topology, oversubscribe)
+                .map_err(|what| format!("section `{kind}`: {what}"))?
+            {
+                if !tasks
+                    .iter()
+                    .any(|other| other.workload.id() == task.workload.id())
+                {
+                    tasks.push(task);
+                }
+            }
+            if tasks.len() > MAX_CELLS {
+                return Err(format!("more than {MAX_CELLS} cells"));
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let line = error
+        .span()
+        .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    let message = error
+        .message()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    line.map_or(message.clone(), |line| format!("line {line}: {message}"))
+}
+
+/// All combinations of a section.
+fn expand(
+    kind: &str,
+    params: &Params,
+    topology: &Topology,
+    oversubscribe: bool,
+) -> Result<Vec<Task>, String> {
+    let cpus = topology.allowed().count().max(1);
+    let mut tasks = Vec::new();
+    let laws = parse_all::<Law>(params.distribution.as_deref())?;
+    let pins = parse_all::<PinPolicy>(params.pin.as_deref())?;
+    for methods in methods(kind, params) {
+        for &initial in params.initial.as_deref().unwrap_or_default() {
+            for &value_bytes in params.value_bytes.as_deref().unwrap_or_default() {
+                for &update in params.updates.as_deref().unwrap_or_default() {
+                    for &law in &laws {
+                        for pin in &pins {
+                            for threads in thread_counts(params, cpus, oversubscribe)? {
+                                let point = Point {
+                                    initial,
+                                    value_bytes,
+                                    update,
+                                    law,
+                                    pin,
+                                    threads,
+                                };
+                                tasks.push(task(kind, methods, params, &point)?);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// One combination.
+struct Point<'a> {
+    initial: u64,
+    value_bytes: usize,
+    update: f64,
+    law: Law,
+    pin: &'a PinPolicy,
+    threads: usize,
+}
+
+fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
+    words: Option<&[String]>,
+) -> Result<Vec<T>, String> {
+    words
+        .unwrap_or_default()
+        .iter()
+        .map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
+        .collect()
+}
+
+fn thread_counts(params: &Params, cpus: usize, oversubscribe: bool) -> Result<Vec<usize>, String> {
+    let mut counts = Vec::new();
+    for threads in params.threads.as_deref().unwrap_or_default() {
+        let some = threads.resolve(cpus).ok_or_else(|| {
+            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus)")
+        })?;
+        counts.extend(some);
+    }
+    match counts.iter().find(|&&count| count > cpus) {
+        Some(count) if !oversubscribe => Err(format!(
+            "{count} threads on {cpus} CPUs measure the scheduler; say --oversubscribe if that is what you want"
+        )),
+        _ => Ok(counts),
+    }
+}
+
+fn methods(kind: &str, params: &Params) -> Vec<Method> {
+    match kind {
+        "latency" => vec![Method::Latency],
+        "memory" => vec![Method::Memory],
+        "growth" => vec![Method::Growth],
+        "paced" => {
+            let rates = params
+                .rates
+                .iter()
+                .flatten()
+                .map(|&rate| Pacing::Rate(rate));
+            let loads = params
+                .loads
+                .iter()
+                .flatten()
+                .map(|&load| Pacing::Load(load / 100.0));
+            rates.chain(loads).map(Method::Paced).collect()
+        }
+        _ => vec![Method::Throughput],
+    }
+}
+
+fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Result<Task, String> {
+    let one_of =
+        |name: &str, value: &Option<String>, usual: &str, other: &str| match value.as_deref() {
+            None => Ok(false),
+            Some(word) if word == usual => Ok(false),
+            Some(word) if word == other => Ok(true),
+            Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
+        };
+    let share = params.insert_share.unwrap_or(50.0) / 100.0;
+    let range = match (params.range, params.density) {
+        _ if matches!(method, Method::Growth) => point.initial,
+        (Some(range), None) => range,
+        (None, Some(density)) if density > 0.0 && density <= 100.0 => {
+            (point.initial as f64 / (density / 100.0)).round() as u64
+        }
+        (None, None) => point.initial.saturating_mul(2),
+        (Some(_), Some(_)) => return Err("range and density exclude each other".into()),
+        (None, Some(density)) => return Err(format!("density: {density} % (above 0, up to 100)")),
+    };
+    let workload = Workload {
+        section: kind.into(),
+        method,
+        threads: point.threads,
+        duration_ms: params.duration_ms.unwrap_or_default(),
+        slices: params.slices.unwrap_or_default(),
+        warm_ms: params.warm_ms.unwrap_or_default(),
+        insert_percent: round(point.update * share),
+        remove_percent: round(point.update * (1.0 - share)),
+        initial: if matches!(method, Method::Growth) {
+            0
+        } else {
+            point.initial
+        },
+        range,
+        capacity: 100.0 / params.load.unwrap_or(100.0),
+        law: point.law,
+        kind: params.kind.clone().unwrap_or_default(),
+        key_bytes: params.key_bytes.unwrap_or_default(),
+        value_bytes: point.value_bytes,
+        keys: params.keys.unwrap_or_default(),
+        native_hash: one_of("hash", &params.hash, "common", "native")?,
+        prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
+        churn: params.churn.unwrap_or_default(),
+        pin: point.pin.clone(),
+    };
+    workload.validate()?;
+    let repetitions = params.repetitions.unwrap_or_default();
+    if !(1..=10_000).contains(&repetitions) {
+        return Err(format!("repetitions: {repetitions} (1 to 10000)"));
+    }
+    Ok(Task {
+        workload,
+        tables: params.tables.clone().unwrap_or_default(),
+        reference: params.reference.clone().unwrap_or_default(),
+        repetitions,
+    })
+}
+
+/// To a billionth: percentages are printed.
+fn round(percent: f64) -> f64 {
+    (percent * 1e9).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tasks(text: &str) -> Result<Vec<Task>, String> {
+        Suite::parse(text)?.tasks(&Params::default(), &Topology::flat(4), false)
+    }
+
+    #[test]
+    fn lists_are_dimensions() {
+        let tasks = tasks(
+            "name='x'\n[[section]]\nkind='scaling'\nthreads=['1..cpus']\ninitial=[10,20]\nupdates=[0.0,50.0]",
+        )
+        .expect("valid");
+        assert_eq!(tasks.len(), 3 * 2 * 2);
+        assert_eq!(tasks[0].workload.id(), "scaling/i=10,u=0,uniform,n=1");
+        assert_eq!(tasks[0].workload.range, 20);
+        assert_eq!(tasks[0].repetitions, 15);
+    }
+
+    #[test]
+    fn sections_go_before_defaults_and_the_command_line_before_both() {
+        let text = "name='x'\n[defaults]\nupdates=[1.0]\nrepetitions=7\n[[section]]\nkind='updates'\nupdates=[2.0]";
+        let suite = Suite::parse(text).expect("valid");
+        let given = Params {
+            threads: Some(vec![Threads::Number(3)]),
+            ..Params::default()
+        };
+        let tasks = suite
+            .tasks(&given, &Topology::flat(4), false)
+            .expect("valid");
+        assert_eq!((tasks.len(), tasks[0].repetitions), (1, 7));
+        assert_eq!(
+            (tasks[0].workload.threads, tasks[0].workload.insert_percent),
+            (3, 1.0)
+        );
+    }
+
+    #[test]
+    fn the_resizing_section_is_the_thesiss() {
+        let tasks = tasks("name='x'\n[[section]]\nkind='resizing'").expect("valid");
+        let workload = &tasks[0].workload;
+        assert_eq!(
+            (workload.insert_percent, workload.remove_percent),
+            (35.0, 5.0)
+        );
+        assert_eq!(
+            workload.announced(),
+            ((1 << 20) as f64 / 0.9).ceil() as usize
+        );
+    }
+
+    #[test]
+    fn shipped_suites_are_valid_on_small_and_large_machines() {
+        for (name, _) in SUITES {
+            for cpus in [1, 2, 64] {
+                let suite = Suite::find(name).expect(name);
+                assert_eq!(suite.name, name);
+                let tasks = suite.tasks(&Params::default(), &Topology::flat(cpus), true);
+                assert!(
+                    tasks.is_ok_and(|tasks| !tasks.is_empty()),
+                    "{name} on {cpus}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_suite_reads_back_what_it_writes() {
+        for (_, text) in SUITES {
+            let suite = Suite::parse(text).expect("valid");
+            assert_eq!(Suite::parse(&suite.to_toml()), Ok(suite));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        for (text, word) in [
+            ("name='x'", "no [[section]]"),
+            ("nam='x'", "line 1"),
+            ("name='x'\n[[section]]\nkind='scailing'", "scailing"),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nthreds=[1]",
+                "threds",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nthreads=[9]",
+                "9 threads on 4 CPUs",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nthreads=['x']",
+                "threads",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\ndistribution=['zapf']",
+                "zapf",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nupdates=[120.0]",
+                "updates",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nrange=5\ndensity=5.0",
+                "exclude",
+            ),
+            ("name='x'\n[[section]]\nkind='scaling'\nhash='md5'", "md5"),
+            (
+                "name='x'\n[[section]]\nkind='scaling'\nrepetitions=0",
+                "repetitions",
+            ),
+            (
+                "name='x'\n[[section]]\nkind='pinning'\npin=['everywhere']",
+                "everywhere",
+            ),
+        ] {
+            let error = tasks(text).expect_err(text);
+            assert!(
+                error.contains(word) && !error.contains('\n'),
+                "{text}: {error}"
+            );
+        }
+    }
+}

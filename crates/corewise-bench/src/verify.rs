@@ -1,0 +1,189 @@
+//! The checks of a repetition. A row whose checks fail is void.
+//!
+//! | check | holds because |
+//! |---|---|
+//! | entries, keys and values found one by one are what was put in less what was taken out | nothing was lost, doubled or replaced |
+//! | every value read belongs to its key | no value went to another key |
+//! | the table's own count is the number found | its size is conserved |
+//! | the hit rate and the final size are within a point of what the workload implies | the workload is what its name says |
+//! | audited operations came out as known beforehand | no stale value, no wrong answer |
+//! | threads ran where they were pinned | the placement is what its name says |
+//!
+//! # What the workload implies
+//!
+//! Take a key that gets a share p of the operations, of which a share a are inserts and b removes.
+//! Each operation makes it present with probability a, absent with b; so after N operations it is
+//! present with probability x∞ + (x₀ − x∞)·exp(−λ), where x∞ = a/(a+b), λ = (a+b)·p·N and x₀ is
+//! 1 or 0 as the key was or was not there at the start; over the time the mean is
+//! x∞ + (x₀ − x∞)·(1 − exp(−λ))/λ. The expected hit rate is the sum over the keys, weighted by p,
+//! the expected size the plain sum. Tolerance: a point, plus four standard deviations, as few
+//! keys under few updates are truly random.
+
+use crate::law::{Drawer, Group};
+use crate::plan::Plan;
+use crate::record::{Counts, Verdicts};
+use crate::work::{Sums, Tally};
+use crate::workload::Workload;
+
+/// How far a rate may be from what is expected.
+const TOLERANCE: f64 = 0.01;
+
+/// A share or a number with its standard deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Expected {
+    /// Its mean.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub deviation: f64,
+}
+
+/// What a workload implies after a number of operations: the hit rate over them, and the size in
+/// the end.
+pub fn expectation(
+    workload: &Workload,
+    plan: &Plan,
+    groups: &[Group],
+    operations: u64,
+) -> (Expected, Expected) {
+    let inserts = workload.insert_percent / 100.0;
+    let updates = inserts + workload.remove_percent / 100.0;
+    let limit = if updates > 0.0 {
+        inserts / updates
+    } else {
+        0.0
+    };
+    let density = plan.initial as f64 / plan.range as f64;
+    let (mut hits, mut size) = (Expected::default(), Expected::default());
+    let mut rest = (plan.range as f64, plan.initial as f64);
+    for group in groups {
+        let (keys, lambda) = (group.keys as f64, updates * group.share * operations as f64);
+        let first = match group.index {
+            Some(index) => f64::from(u8::from(plan.prefilled(index as u32))),
+            None => density,
+        };
+        let left = (-lambda).exp();
+        let mean = limit
+            + (first - limit)
+                * if lambda > 1e-9 {
+                    (1.0 - left) / lambda
+                } else {
+                    1.0
+                };
+        let last = limit + (first - limit) * left;
+        // Variance of the mean over time of a key that comes and goes.
+        let wanders = limit * (1.0 - limit) * lambda.min(2.0 / lambda.max(1e-9)).min(1.0);
+        let unknown = if group.index.is_none() {
+            density * (1.0 - density)
+        } else {
+            0.0
+        };
+        hits.mean += keys * group.share * mean;
+        hits.deviation += keys * group.share.powi(2) * (wanders + unknown * left);
+        size.mean += keys * last;
+        size.deviation += keys * last * (1.0 - last);
+        rest = (rest.0 - keys, rest.1 - keys * first);
+    }
+    // Keys that are never drawn stay what they are.
+    size.mean += if rest.0 > 0.5 { rest.1 } else { 0.0 };
+    hits.deviation = (hits.deviation + 0.25 / operations.max(1) as f64).sqrt();
+    size.deviation = size.deviation.sqrt();
+    (hits, size)
+}
+
+/// What is known at the end of a repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence {
+    /// Gains less losses of all phases.
+    pub booked: Sums,
+    /// What was found one by one.
+    pub found: Sums,
+    /// Outcomes of the stream.
+    pub stream: Counts,
+    /// The table's own count.
+    pub reported: Option<usize>,
+}
+
+/// Compares what was found with what was booked and with what is expected.
+pub fn check(workload: &Workload, plan: &Plan, drawer: &Drawer, evidence: &Evidence) -> Verdicts {
+    let mut verdicts = conservation(plan, evidence);
+    let operations = evidence.stream.total();
+    let (hits, size) = expectation(workload, plan, &drawer.groups(), operations);
+    if evidence.stream.gets() > 1_000 {
+        let seen = evidence.stream.get_hits as f64 / evidence.stream.gets() as f64;
+        let deviation = hits.deviation + (0.25 / evidence.stream.gets() as f64).sqrt();
+        (verdicts.expected_hit_rate, verdicts.hit_rate) = (Some(hits.mean), Some(seen));
+        if (seen - hits.mean).abs() > TOLERANCE + 4.0 * deviation {
+            verdicts.problems.push(format!(
+                "hit rate {:.2} %, expected {:.2} %",
+                seen * 100.0,
+                hits.mean * 100.0
+            ));
+        }
+    }
+    let off = (evidence.found.entries as f64 - size.mean).abs();
+    if off > TOLERANCE * plan.range as f64 + 4.0 * size.deviation {
+        verdicts.problems.push(format!(
+            "{} entries, a steady state has {:.0}",
+            evidence.found.entries, size.mean
+        ));
+    }
+    verdicts
+}
+
+/// Nothing was lost, doubled or mixed up.
+pub fn conservation(plan: &Plan, evidence: &Evidence) -> Verdicts {
+    let Evidence {
+        booked,
+        found,
+        reported,
+        ..
+    } = evidence;
+    let mut problems = Vec::new();
+    let wrong = booked.wrong + found.wrong;
+    if wrong > 0 {
+        let key = if booked.wrong_key == 0 {
+            found.wrong_key
+        } else {
+            booked.wrong_key
+        };
+        problems.push(format!(
+            "{wrong} values of other keys were read, one at key {key:#x}"
+        ));
+    }
+    if booked.entries != found.entries {
+        problems.push(format!(
+            "{} entries found, {} were put in and not taken out",
+            found.entries, booked.entries
+        ));
+    } else if booked.keys != found.keys {
+        problems.push("the keys found are not those that were put in".into());
+    } else if booked.values != found.values {
+        problems.push("the values found are not those that were put in".into());
+    }
+    if let Some(reported) = reported
+        && *reported as i64 != found.entries
+    {
+        problems.push(format!(
+            "the table counts {reported} entries, {} are there",
+            found.entries
+        ));
+    }
+    Verdicts {
+        problems,
+        probed: plan.range.into(),
+        expected_size: u64::try_from(booked.entries).ok(),
+        size: u64::try_from(found.entries).ok(),
+        reported_size: reported.map(|reported| reported as u64),
+        ..Verdicts::default()
+    }
+}
+
+/// The stream's part of all tallies.
+pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Tally {
+    tallies
+        .into_iter()
+        .fold(Tally::default(), |mut sum, tally| {
+            sum.add(tally);
+            sum
+        })
+}

@@ -1,0 +1,126 @@
+//! Operations whose outcome is known beforehand.
+//!
+//! Sums show that something was lost, not a value that is out of date for a moment, nor two errors
+//! that cancel out. So after the measured time each thread works for a while on keys that no other
+//! thread writes, keeps what it stored in a model, and compares every outcome; the other threads
+//! are busy with keys next to its own, in the same buckets.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use corewise_measure::draw::mix;
+
+use crate::plan::Plan;
+use crate::stamp::{belongs, stamp};
+use crate::table::{Handle, Kind, Table};
+use crate::work::Part;
+use crate::work::seat::Seat;
+
+/// Keys that a thread works on.
+const KEYS: usize = 4096;
+
+/// What came of an audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    /// Outcomes compared.
+    pub audited: u64,
+    /// The first that was wrong, in words.
+    pub problem: Option<String>,
+}
+
+/// A key and what should be stored under it.
+struct Entry {
+    key: u64,
+    stamp: Option<u64>,
+}
+
+/// Audits a table with so many operations.
+pub(crate) fn audit<K: Kind, T: Table<K>>(
+    table: &T,
+    plan: &Plan,
+    part: Part,
+    operations: u64,
+    seed: u64,
+) -> AuditReport {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xa0d17) ^ part.thread as u64);
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let mut report = AuditReport::default();
+    let mut model = own_keys(plan, part, &mut rng);
+    for entry in &mut model {
+        entry.stamp = seat.handle.get(K::query(&mut seat.scratch, entry.key));
+    }
+    for number in 0..operations {
+        if model.is_empty() || report.problem.is_some() {
+            break;
+        }
+        let at = rng.random_range(0..model.len());
+        report.problem = match number % 4 {
+            0 => insert(&mut seat, &mut model[at]),
+            1 => remove(&mut seat, &mut model[at]),
+            2 => get(&mut seat, &model[at]),
+            _ => foreign(&mut seat, plan.key(rng.random_range(0..plan.range))),
+        };
+        report.audited += 1;
+    }
+    report
+}
+
+/// Keys of this thread, each once.
+fn own_keys(plan: &Plan, part: Part, rng: &mut Xoshiro256PlusPlus) -> Vec<Entry> {
+    let mine = (plan.range as usize + part.threads - 1 - part.thread) / part.threads;
+    let step = (mine / KEYS).max(1);
+    let first = rng.random_range(0..step);
+    (first..mine)
+        .step_by(step)
+        .take(KEYS)
+        .map(|at| Entry {
+            key: plan.key((at * part.threads + part.thread) as u32),
+            stamp: None,
+        })
+        .collect()
+}
+
+fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Option<String> {
+    let show = |stamp: Option<u64>| stamp.map_or("nothing".into(), |stamp| format!("{stamp:#x}"));
+    (got != expected).then(|| {
+        format!(
+            "{what} of key {key:#x} gave {}, stored was {}",
+            show(got),
+            show(expected)
+        )
+    })
+}
+
+fn get<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &Entry) -> Option<String> {
+    let got = seat.handle.get(K::query(&mut seat.scratch, entry.key));
+    complain("get", entry.key, got, entry.stamp)
+}
+
+fn insert<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) -> Option<String> {
+    let new = stamp(entry.key, seat.numbers.draw());
+    let value = K::value(&seat.scratch, new);
+    let inserted = seat
+        .handle
+        .insert(K::query(&mut seat.scratch, entry.key), value);
+    if inserted != entry.stamp.is_none() {
+        let present = if inserted { "present" } else { "absent" };
+        return Some(format!(
+            "insert of key {:#x} took it for {present}, wrongly",
+            entry.key
+        ));
+    }
+    entry.stamp = entry.stamp.or(Some(new));
+    get(seat, entry)
+}
+
+fn remove<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) -> Option<String> {
+    let got = seat.handle.remove(K::query(&mut seat.scratch, entry.key));
+    let expected = entry.stamp.take();
+    complain("remove", entry.key, got, expected).or_else(|| get(seat, entry))
+}
+
+/// A key that others may be writing: all that is known is whose value it must be.
+fn foreign<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, key: u64) -> Option<String> {
+    let got = seat.handle.get(K::query(&mut seat.scratch, key))?;
+    (!belongs(got, key)).then(|| format!("get of key {key:#x} gave another key's value {got:#x}"))
+}

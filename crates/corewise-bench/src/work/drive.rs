@@ -1,0 +1,134 @@
+//! The closed loop: a stream of operations, as fast as the table answers.
+
+use std::sync::Arc;
+
+use crate::clock;
+use crate::latencies::Latencies;
+use crate::plan::Plan;
+use crate::record::HardwareCounters;
+use crate::stamp::Numbers;
+use crate::stream::{CHUNK, Chunk, Cursor, Stream};
+use crate::table::{Kind, Table};
+use crate::work::seat::Seat;
+use crate::work::{Part, Start, Tally};
+
+/// One thread's part of a short slice.
+#[derive(Debug)]
+pub struct Drive {
+    /// What to do.
+    pub stream: Arc<Stream>,
+    /// Where to go on.
+    pub cursor: Cursor,
+    /// The value stream, to go on with.
+    pub numbers: Numbers,
+    /// Everybody starts here.
+    pub start: Start,
+    /// Time that is not measured, for caches to warm.
+    pub warm_ticks: u64,
+    /// Time that is.
+    pub run_ticks: u64,
+    /// If set, one operation in [`CHUNK`] is timed.
+    pub latencies: Option<Latencies>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct DriveReport {
+    /// All operations, measured or not.
+    pub tally: Tally,
+    /// Measured operations.
+    pub operations: u64,
+    /// Measured time.
+    pub ticks: u64,
+    /// Hardware counters of the measured time.
+    pub hardware: HardwareCounters,
+}
+
+/// Runs a slice.
+pub(crate) fn drive<K: Kind, T: Table<K>>(
+    table: &T,
+    plan: &Plan,
+    part: Part,
+    job: &mut Drive,
+) -> DriveReport {
+    match job.latencies.take() {
+        None => run(table, plan, part, job, |seat, chunk| {
+            plain::<K, T>(seat, chunk)
+        }),
+        Some(mut latencies) => {
+            let mut place = job.cursor_seed();
+            let report = run(table, plan, part, job, |seat, chunk| {
+                place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                timed::<K, T>(seat, chunk, (place >> 58) as usize, &mut latencies);
+            });
+            job.latencies = Some(latencies);
+            report
+        }
+    }
+}
+
+impl Drive {
+    /// Something to draw the places of timed operations from.
+    fn cursor_seed(&self) -> u64 {
+        self.run_ticks ^ std::ptr::from_ref(self) as u64
+    }
+}
+
+#[inline(always)]
+fn run<K: Kind, T: Table<K>>(
+    table: &T,
+    plan: &Plan,
+    part: Part,
+    job: &mut Drive,
+    mut execute: impl FnMut(&mut Seat<'_, K, T>, Chunk<'_>),
+) -> DriveReport {
+    let mut seat = Seat::<K, T>::new(table, plan, part, Some(job.numbers));
+    let stream = &*job.stream;
+    job.start.wait();
+    let begin = clock::coarse();
+    while clock::coarse().wrapping_sub(begin) < job.warm_ticks {
+        execute(&mut seat, stream.chunk(&mut job.cursor));
+    }
+    crate::counters::resume();
+    let begin = clock::coarse();
+    let (mut chunks, mut ticks) = (0, 0);
+    while ticks < job.run_ticks {
+        execute(&mut seat, stream.chunk(&mut job.cursor));
+        chunks += 1;
+        ticks = clock::coarse().wrapping_sub(begin);
+    }
+    let hardware = crate::counters::pause();
+    job.numbers = seat.numbers;
+    DriveReport {
+        tally: seat.tally(),
+        operations: chunks * CHUNK as u64,
+        ticks,
+        hardware,
+    }
+}
+
+#[inline(always)]
+fn plain<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, chunk: Chunk<'_>) {
+    for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
+        seat.step(key, operation, chunk.shift);
+    }
+}
+
+/// As [`plain`], with the operation at `place` timed.
+#[inline(always)]
+fn timed<K: Kind, T: Table<K>>(
+    seat: &mut Seat<'_, K, T>,
+    chunk: Chunk<'_>,
+    place: usize,
+    latencies: &mut Latencies,
+) {
+    for (at, (&key, &operation)) in chunk.keys.iter().zip(chunk.operations).enumerate() {
+        if at != place {
+            seat.step(key, operation, chunk.shift);
+        } else {
+            let begin = clock::now();
+            let outcome = seat.step(key, operation, chunk.shift);
+            latencies.record(outcome, clock::now().wrapping_sub(begin));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The loops that run on a table, each compiled for it.
+//!
+//! | phase | what a thread does | what comes of it |
+//! |---|---|---|
+//! | [`phases::fill`] | inserts its part of the entries | sums of keys and values |
+//! | [`phases::churn`] | removes and reinserts | sums |
+//! | [`drive::drive`] | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
+//! | [`pace::pace`] | its stream, at a rate | latencies from the intended start |
+//! | [`grow::grow`] | inserts into the empty table | a time line |
+//! | [`phases::probe`] | looks up its part of all keys | sums of what is there |
+//! | [`audit::audit`] | operations whose outcome is known | the first that was wrong |
+//!
+//! The sums make a loss visible: what was inserted less what was removed, by number, by key and by
+//! value, must be what is there at the end.
+
+pub mod audit;
+pub mod drive;
+pub mod grow;
+pub mod pace;
+pub mod phases;
+mod seat;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use audit::AuditReport;
+pub use drive::{Drive, DriveReport};
+pub use grow::{Grow, GrowReport};
+pub use pace::{Pace, PaceReport};
+
+use crate::record::Counts;
+
+/// Which thread of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 0.
+    pub thread: usize,
+    /// All.
+    pub threads: usize,
+}
+
+/// Entries by number, keys and values; the last two are sums modulo 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// How many; as a difference it may be negative.
+    pub entries: i64,
+    /// Sum of the keys.
+    pub keys: u64,
+    /// Sum of the stamps of the values.
+    pub values: u64,
+    /// Entries with a value that does not belong to its key.
+    pub wrong: u64,
+    /// The key of one of them.
+    pub wrong_key: u64,
+}
+
+impl Sums {
+    /// One more entry.
+    #[inline(always)]
+    pub fn gain(&mut self, key: u64, stamp: u64) {
+        self.entries += 1;
+        self.keys = self.keys.wrapping_add(key);
+        self.values = self.values.wrapping_add(stamp);
+    }
+
+    /// One less.
+    #[inline(always)]
+    pub fn lose(&mut self, key: u64, stamp: u64) {
+        self.entries -= 1;
+        self.keys = self.keys.wrapping_sub(key);
+        self.values = self.values.wrapping_sub(stamp);
+    }
+
+    /// Adds another thread's or phase's.
+    pub fn add(&mut self, other: &Self) {
+        self.entries += other.entries;
+        self.keys = self.keys.wrapping_add(other.keys);
+        self.values = self.values.wrapping_add(other.values);
+        self.wrong += other.wrong;
+        self.wrong_key |= other.wrong_key * u64::from(self.wrong_key == 0);
+    }
+
+    /// Notes a value that is not its key's.
+    #[inline(always)]
+    pub fn check(&mut self, key: u64, stamp: u64) {
+        let wrong = !crate::stamp::belongs(stamp, key);
+        self.wrong += u64::from(wrong);
+        if wrong {
+            self.wrong_key = key;
+        }
+    }
+}
+
+/// What a thread did to the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Outcomes.
+    pub counts: Counts,
+    /// Gains less losses.
+    pub sums: Sums,
+}
+
+impl Tally {
+    /// Adds another thread's or phase's.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.sums.add(&other.sums);
+    }
+}
+
+/// Makes threads start together: everybody waits until everybody waits.
+#[derive(Clone, Debug)]
+pub struct Start {
+    missing: Arc<AtomicUsize>,
+}
+
+impl Start {
+    /// For so many threads, once.
+    pub fn of(threads: usize) -> Self {
+        Self {
+            missing: Arc::new(AtomicUsize::new(threads)),
+        }
+    }
+
+    /// Waits; busily at first, as the others are about to come.
+    pub fn wait(&self) {
+        // Relaxed: what threads share was handed to them through a channel before; this only
+        // aligns them in time.
+        self.missing.fetch_sub(1, Ordering::Relaxed);
+        let mut looks = 0u32;
+        while self.missing.load(Ordering::Relaxed) != 0 {
+            looks += 1;
+            if looks < 2_000 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

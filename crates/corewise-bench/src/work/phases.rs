@@ -1,0 +1,72 @@
+//! The phases before and after what is measured.
+
+use corewise_measure::draw::Scramble;
+
+use crate::plan::Plan;
+use crate::table::{Handle, Kind, Table};
+use crate::work::seat::Seat;
+use crate::work::{Part, Sums, Tally};
+
+/// Inserts a part of the entries that are there at the start.
+pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    for index in plan.part(part.thread, part.threads) {
+        if plan.prefilled(index) {
+            seat.insert_number(plan.key(index), plan.first_number(index));
+        }
+    }
+    seat.tally()
+}
+
+/// Removes and reinserts about `entries` entries of a part, in random order. The set of keys stays
+/// what it was, but the table has seen deletions, and its memory has been handed out again in
+/// another order.
+pub(crate) fn churn<K: Kind, T: Table<K>>(
+    table: &T,
+    plan: &Plan,
+    part: Part,
+    entries: u64,
+) -> Tally {
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let (thread, threads) = (part.thread as u64, part.threads as u64);
+    let mine = (u64::from(plan.range) + threads - 1 - thread) / threads;
+    if mine == 0 {
+        return seat.tally();
+    }
+    let order = Scramble::new(mine);
+    let mut left = entries / threads;
+    for place in (0..mine).map(|place| order.apply(place)) {
+        if left == 0 {
+            break;
+        }
+        let key = plan.key((place * threads + thread) as u32);
+        if seat.remove(key) {
+            seat.insert(key);
+            left -= 1;
+        }
+    }
+    seat.tally()
+}
+
+/// Sums up what is there of a part.
+pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let mut sums = Sums::default();
+    for index in plan.part(part.thread, part.threads) {
+        let key = plan.key(index);
+        if let Some(stamp) = seat.handle.get(K::query(&mut seat.scratch, key)) {
+            sums.gain(key, stamp);
+            sums.check(key, stamp);
+        }
+    }
+    sums
+}
+
+/// Removes a part of all keys.
+pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    for index in plan.part(part.thread, part.threads) {
+        seat.remove(plan.key(index));
+    }
+    seat.tally()
+}

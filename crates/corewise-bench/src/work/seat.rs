@@ -1,0 +1,102 @@
+//! One thread at a table: its handle, its scratch, its counts.
+
+use crate::latencies::Outcome;
+use crate::plan::Plan;
+use crate::record::Counts;
+use crate::stamp::{Numbers, belongs, stamp};
+use crate::stream::{GET, INSERT, shifted};
+use crate::table::{Handle, Kind, Table};
+use crate::work::{Part, Sums, Tally};
+
+/// A thread at a table.
+pub(super) struct Seat<'t, K: Kind, T: Table<K> + 't> {
+    pub(super) handle: T::Handle<'t>,
+    pub(super) scratch: K::Scratch,
+    pub(super) plan: Plan,
+    pub(super) numbers: Numbers,
+    pub(super) counts: Counts,
+    pub(super) sums: Sums,
+}
+
+impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
+    /// Sits down; on the thread that stays.
+    pub(super) fn new(table: &'t T, plan: &Plan, part: Part, numbers: Option<Numbers>) -> Self {
+        Self {
+            handle: table.handle(),
+            scratch: K::scratch(&plan.shape),
+            plan: *plan,
+            numbers: numbers.unwrap_or_else(|| Numbers::of_thread(part.thread)),
+            counts: Counts::default(),
+            sums: Sums::default(),
+        }
+    }
+
+    /// What it did so far.
+    pub(super) fn tally(&self) -> Tally {
+        Tally {
+            counts: self.counts,
+            sums: self.sums,
+        }
+    }
+
+    /// One operation of a stream.
+    #[inline(always)]
+    pub(super) fn step(&mut self, index: u32, operation: u8, shift: u32) -> Outcome {
+        let key = self.plan.key(shifted(index, shift, self.plan.range));
+        if operation == GET {
+            usize::from(!self.get(key))
+        } else if operation == INSERT {
+            2 + usize::from(!self.insert(key))
+        } else {
+            4 + usize::from(!self.remove(key))
+        }
+    }
+
+    /// Looks a key up. No branch but the table's own: whether a key is there is a coin toss, and a
+    /// mispredicted branch would cost more than the lookup.
+    #[inline(always)]
+    pub(super) fn get(&mut self, key: u64) -> bool {
+        let found = self.handle.get(K::query(&mut self.scratch, key));
+        let hit = found.is_some();
+        let wrong = hit & !belongs(found.unwrap_or(0), key);
+        self.counts.get_hits += u64::from(hit);
+        self.counts.get_misses += u64::from(!hit);
+        self.sums.wrong += u64::from(wrong);
+        self.sums.wrong_key = if wrong { key } else { self.sums.wrong_key };
+        hit
+    }
+
+    /// Inserts a key with a new value.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, key: u64) -> bool {
+        let number = self.numbers.draw();
+        self.insert_number(key, number)
+    }
+
+    /// Inserts a key with a value of a number.
+    #[inline(always)]
+    pub(super) fn insert_number(&mut self, key: u64, number: u32) -> bool {
+        let stamp = stamp(key, number);
+        let value = K::value(&self.scratch, stamp);
+        let inserted = self.handle.insert(K::query(&mut self.scratch, key), value);
+        if inserted {
+            self.sums.gain(key, stamp);
+        }
+        self.counts.inserted += u64::from(inserted);
+        self.counts.insert_failed += u64::from(!inserted);
+        inserted
+    }
+
+    /// Removes a key.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, key: u64) -> bool {
+        let removed = self.handle.remove(K::query(&mut self.scratch, key));
+        if let Some(stamp) = removed {
+            self.sums.lose(key, stamp);
+            self.sums.check(key, stamp);
+        }
+        self.counts.removed += u64::from(removed.is_some());
+        self.counts.remove_failed += u64::from(removed.is_none());
+        removed.is_some()
+    }
+}
