@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
+use crate::counters;
 use crate::crew::{Crew, CrewError};
 use crate::latencies::Latencies;
 use crate::law::Drawer;
@@ -242,6 +243,11 @@ impl Scene<'_> {
 
 impl Live {
     fn book(&mut self, reports: Vec<(DriveReport, Cursor, Numbers, Option<Latencies>)>) {
+        let hardware = counters::sum(reports.iter().map(|(report, ..)| report.hardware));
+        self.hardware = match self.rates.is_empty() {
+            true => hardware,
+            false => counters::sum([self.hardware, hardware]),
+        };
         let (mut rate, mut longest) = (0.0, 0);
         for (seat, (report, cursor, numbers, latencies)) in self.seats.iter_mut().zip(reports) {
             *seat = (cursor, numbers);
@@ -249,8 +255,6 @@ impl Live {
             longest = longest.max(report.ticks);
             self.operations += report.operations;
             self.stream.add(&report.tally);
-            self.hardware =
-                crate::counters::sum(self.hardware, report.hardware, self.rates.is_empty());
             match (&mut self.latencies, latencies) {
                 (Some(all), Some(more)) => all.add(&more),
                 (all @ None, more) => *all = more,

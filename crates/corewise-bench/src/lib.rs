@@ -1,20 +1,29 @@
 //! CHTBench: one fair benchmark for every concurrent hash table.
 
+pub mod adapters;
 pub mod allocator;
+pub mod args;
 pub mod clock;
+pub mod compare;
 pub mod counters;
 pub mod crew;
+pub mod doctor;
 pub mod error;
 mod growth;
 pub mod hash;
 mod lane;
 pub mod latencies;
 pub mod law;
-mod memory;
+mod list;
+pub mod manifest;
+pub mod memory;
 mod open;
 pub mod plan;
 pub mod record;
 pub mod registry;
+mod replay;
+pub mod report;
+pub mod results;
 pub mod runner;
 pub mod sink;
 pub mod stamp;
@@ -22,6 +31,7 @@ pub mod stream;
 pub mod subject;
 pub mod suite;
 pub mod table;
+mod text;
 pub mod verify;
 pub mod work;
 pub mod workload;

@@ -233,7 +233,6 @@ fn measure(
     each(|subject, plan, part| subject.empty(plan, part).sums)?;
     subject.settle();
     let emptied = Reading::take();
-    drop(each);
     drop(subject);
     let dropped = Reading::take();
     let live = |reading: &Reading| {
@@ -250,7 +249,7 @@ fn measure(
         live_bytes: live(&full),
         peak_live_bytes: peak
             .zip(zero.live)
-            .map(|(peak, then)| (peak as i64 - then).max(0) as u64),
+            .map(|(peak, then)| (peak - then).max(0) as u64),
         resident_bytes: (full.resident - zero.resident).max(0) as u64,
         peak_resident_bytes: (resident.max(full.resident) - zero.resident).max(0) as u64,
         emptied_bytes: live(&emptied),

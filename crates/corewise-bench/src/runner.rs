@@ -34,7 +34,7 @@ use crate::sink::Sink;
 use crate::stream::Stream;
 use crate::suite::Task;
 use crate::table::Contention;
-use crate::workload::{Method, Pacing, Workload};
+use crate::workload::{Method, Workload};
 
 /// Share of the available memory that tables may take together.
 const MEMORY_SHARE: f64 = 0.5;
@@ -337,6 +337,9 @@ pub(crate) fn lane_name(lane: &Lane) -> String {
     }
 }
 
+/// A lane and what came of its repetition.
+type Outcome = (usize, Result<(Live, Verdicts), Trouble>);
+
 /// One repetition of some lanes, side by side.
 fn repetition_of(
     scene: &Scene<'_>,
@@ -345,7 +348,7 @@ fn repetition_of(
     repetition: usize,
     seed: u64,
     rng: &mut Xoshiro256PlusPlus,
-) -> Vec<(usize, Result<(Live, Verdicts), Trouble>)> {
+) -> Vec<Outcome> {
     let sample = scene.workload.method == Method::Latency;
     let mut lives: Vec<(usize, Result<Live, Trouble>)> = group
         .iter()
@@ -517,12 +520,4 @@ fn progress_bar(tasks: &[Task]) -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
-}
-
-/// A paced workload at a rate.
-pub(crate) fn at_rate(workload: &Workload, rate: f64) -> Workload {
-    Workload {
-        method: Method::Paced(Pacing::Rate(rate)),
-        ..workload.clone()
-    }
 }

@@ -378,6 +378,14 @@ impl Suite {
         Ok(suite)
     }
 
+    /// With parameters that go before its own.
+    pub fn with(mut self, given: &Params) -> Self {
+        for section in &mut self.section {
+            section.params = given.or(&section.params);
+        }
+        self
+    }
+
     /// As text.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()

@@ -36,6 +36,16 @@ enum Command {
     /// Closed loop by default, open loop with --rate; compares two servers in interleaved slices
     /// with --vs. Every reply is verified.
     Load(Box<corewise_load::LoadArgs>),
+    /// Measure concurrent hash tables.
+    #[cfg(feature = "bench")]
+    Bench(Box<corewise_bench::args::BenchArgs>),
+    /// Measure concurrent hash tables (not in this build).
+    #[cfg(not(feature = "bench"))]
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
 }
 
 /// Does what the command line says.
@@ -48,6 +58,12 @@ pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
         Ok(cli) => match cli.command {
             Command::Serve(options) => serve::run(*options, manner),
             Command::Load(args) => Ok(corewise_load::args::main(*args)),
+            #[cfg(feature = "bench")]
+            Command::Bench(args) => Ok(corewise_bench::args::main(*args)),
+            #[cfg(not(feature = "bench"))]
+            Command::Bench { .. } => Err(Failure::usage(
+                "this build has no benchmark: cargo run --release --features bench -- bench list",
+            )),
         },
         Err(error) => answer(&error),
     }

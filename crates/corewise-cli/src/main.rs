@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | it could not start, or stopped with an error |
 //! | 2 | a bad option: one line on standard error says which |
-//! | 3 | `load` saw a wrong reply |
+//! | 3 | `load` saw a wrong reply, a check of `bench` failed |
 //!
 //! Called by a name that starts with `memcached`, it takes memcached's command line.
 
@@ -16,8 +16,15 @@ mod value;
 
 use std::process::ExitCode;
 
+#[cfg(not(feature = "bench"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// mimalloc too, unless a benchmark asks for another one or for its bytes to be counted.
+#[cfg(feature = "bench")]
+#[global_allocator]
+static ALLOCATOR: corewise_bench::allocator::BenchAllocator =
+    corewise_bench::allocator::BenchAllocator;
 
 fn main() -> ExitCode {
     corewise_load::floor::maybe_run_from_env(); // the load generator's empty responder

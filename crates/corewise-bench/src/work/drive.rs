@@ -1,8 +1,10 @@
 //! The closed loop: a stream of operations, as fast as the table answers.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::clock;
+use crate::counters::Counters;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
 use crate::record::HardwareCounters;
@@ -11,6 +13,11 @@ use crate::stream::{CHUNK, Chunk, Cursor, Stream};
 use crate::table::{Kind, Table};
 use crate::work::seat::Seat;
 use crate::work::{Part, Start, Tally};
+
+thread_local! {
+    /// Opened once per thread; where the system has none, starting and stopping do nothing.
+    static COUNTERS: RefCell<Counters> = RefCell::new(Counters::open_for_this_thread());
+}
 
 /// One thread's part of a short slice.
 #[derive(Debug)]
@@ -89,7 +96,7 @@ fn run<K: Kind, T: Table<K>>(
     while clock::coarse().wrapping_sub(begin) < job.warm_ticks {
         execute(&mut seat, stream.chunk(&mut job.cursor));
     }
-    crate::counters::resume();
+    COUNTERS.with_borrow_mut(Counters::start);
     let begin = clock::coarse();
     let (mut chunks, mut ticks) = (0, 0);
     while ticks < job.run_ticks {
@@ -97,7 +104,7 @@ fn run<K: Kind, T: Table<K>>(
         chunks += 1;
         ticks = clock::coarse().wrapping_sub(begin);
     }
-    let hardware = crate::counters::pause();
+    let hardware = COUNTERS.with_borrow_mut(Counters::stop);
     job.numbers = seat.numbers;
     DriveReport {
         tally: seat.tally(),

@@ -1,0 +1,49 @@
+// libcuckoo's cuckoohash_map.
+#include "peer.hpp"
+
+#include <libcuckoo/cuckoohash_map.hh>
+
+#include <functional>
+#include <utility>
+
+namespace {
+
+using Entry = std::pair<const std::uint64_t, std::uint64_t>;
+using Map = libcuckoo::cuckoohash_map<std::uint64_t, std::uint64_t, peer::Hash,
+                                      std::equal_to<std::uint64_t>, peer::Allocator<Entry>>;
+
+class Table {
+public:
+    Table(std::size_t capacity, std::size_t)
+        : map(capacity ? capacity : std::size_t(libcuckoo::DEFAULT_SIZE))
+    {
+    }
+
+    static void attach() {}
+    static void detach() {}
+    static void settle() {}
+
+    bool get(std::uint64_t key, std::uint64_t &value) const
+    {
+        return map.find_fn(key, [&](const std::uint64_t &found) { value = found; });
+    }
+
+    bool insert(std::uint64_t key, std::uint64_t value) { return map.insert(key, value); }
+
+    bool remove(std::uint64_t key, std::uint64_t &value)
+    {
+        return map.erase_fn(key, [&](std::uint64_t &found) {
+            value = found;
+            return true;
+        });
+    }
+
+    std::size_t size() const { return map.size(); }
+
+private:
+    Map map;
+};
+
+} // namespace
+
+PEER_DEFINE(peer_cuckoo, Table)

@@ -1,0 +1,75 @@
+//! dashmap: shards of hashbrown's raw table behind spinning readers-writer locks.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use dashmap::DashMap;
+
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+/// dashmap's map.
+pub(crate) struct Dash<K: Kind, S> {
+    map: DashMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Dash<K, S> {
+    type Handle<'t> = DashHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            map: DashMap::with_capacity_and_hasher(setup.capacity, S::default()),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        DashHandle { map: &self.map }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.map.len())
+    }
+}
+
+pub(crate) struct DashHandle<'t, K: Kind, S> {
+    map: &'t DashMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher + Clone> Handle<K> for DashHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.get(key).map(|entry| K::stamp(entry.value()))
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        match self.map.entry(K::own(key)) {
+            dashmap::Entry::Occupied(_) => false,
+            dashmap::Entry::Vacant(entry) => {
+                entry.insert(value);
+                true
+            }
+        }
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.remove(key).map(|(_, value)| K::stamp(&value))
+    }
+}
+
+pub(super) fn entry() -> Entry {
+    let mut card = rust(
+        "dashmap",
+        versions::DASHMAP,
+        "shards behind spinning readers-writer locks",
+    );
+    card.reclamation = "at once".into();
+    card.guarantees = "linearizable; readers of a shard together, writers alone".into();
+    card.settings += "; its default number of shards, four times the CPUs rounded up to a power of two; feature inline";
+    card.adapter =
+        "values are read under the shard's lock; an insert owns its key before it looks".into();
+    Entry::new(card)
+        .u64::<Dash<U64, Common>>()
+        .bytes::<Dash<Bytes, Common>>()
+        .u64_native::<Dash<U64, RandomState>>()
+        .bytes_native::<Dash<Bytes, RandomState>>()
+}

@@ -1,0 +1,175 @@
+//! hashbrown behind one lock: what most programs begin with.
+//!
+//! [`Lock`] is what the locks of the synchronisation section (thesis, section 3.4.7) have in
+//! common; each is a few lines here or in `locks.rs`.
+
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use hashbrown::HashMap;
+
+use crate::adapters::hashbrown::insert_absent;
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+/// A readers-writer lock, or a lock that takes readers for writers.
+pub(crate) trait Lock<T>: Send + Sync + 'static {
+    /// Around a value.
+    fn new(value: T) -> Self;
+    /// Does something with the value, among readers.
+    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R;
+    /// Does something with the value, alone.
+    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R;
+}
+
+impl<T: Send + 'static> Lock<T> for Mutex<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
+        let guard: MutexGuard<'_, T> = self.lock().unwrap_or_else(PoisonError::into_inner);
+        action(&guard)
+    }
+    #[inline]
+    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        action(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Send + Sync + 'static> Lock<T> for RwLock<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
+        let guard: RwLockReadGuard<'_, T> = self.read().unwrap_or_else(PoisonError::into_inner);
+        action(&guard)
+    }
+    #[inline]
+    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        let mut guard: RwLockWriteGuard<'_, T> =
+            self.write().unwrap_or_else(PoisonError::into_inner);
+        action(&mut guard)
+    }
+}
+
+#[cfg(feature = "bench")]
+impl<T: Send + Sync + 'static> Lock<T> for parking_lot::RwLock<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
+        action(&self.read())
+    }
+    #[inline]
+    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        action(&mut self.write())
+    }
+}
+
+/// The map of a kind.
+pub(crate) type Map<K, S> = HashMap<<K as Kind>::Key, <K as Kind>::Value, S>;
+
+/// A map behind one lock.
+pub(crate) struct Global<L, S> {
+    lock: L,
+    hasher: std::marker::PhantomData<fn() -> S>,
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> Table<K>
+    for Global<L, S>
+{
+    type Handle<'t> = GlobalHandle<'t, L, S>;
+
+    fn build(setup: &Setup) -> Self {
+        let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
+        Self {
+            lock: L::new(map),
+            hasher: std::marker::PhantomData,
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        GlobalHandle { table: self }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.lock.read(|map| map.len()))
+    }
+}
+
+pub(crate) struct GlobalHandle<'t, L, S> {
+    table: &'t Global<L, S>,
+}
+
+impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> Handle<K> for GlobalHandle<'_, L, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.table.lock.read(|map| map.get(key).map(K::stamp))
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        self.table
+            .lock
+            .write(|map| insert_absent::<K, S>(map, key, value))
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        let removed = self.table.lock.write(|map| map.remove(key));
+        removed.map(|value| K::stamp(&value))
+    }
+}
+
+pub(super) fn entries() -> Vec<Entry> {
+    type MutexMap<K, S> = Global<Mutex<Map<K, S>>, S>;
+    type RwMap<K, S> = Global<RwLock<Map<K, S>>, S>;
+    let mutex = card("mutex", "std::sync::Mutex<hashbrown>", "mutual exclusion");
+    let rwlock = card(
+        "rwlock",
+        "std::sync::RwLock<hashbrown>",
+        "readers together, writers alone",
+    );
+    let entries = vec![
+        Entry::new(mutex)
+            .u64::<MutexMap<U64, Common>>()
+            .bytes::<MutexMap<Bytes, Common>>()
+            .u64_native::<MutexMap<U64, foldhash::fast::RandomState>>()
+            .bytes_native::<MutexMap<Bytes, foldhash::fast::RandomState>>(),
+        Entry::new(rwlock)
+            .u64::<RwMap<U64, Common>>()
+            .bytes::<RwMap<Bytes, Common>>()
+            .u64_native::<RwMap<U64, foldhash::fast::RandomState>>()
+            .bytes_native::<RwMap<Bytes, foldhash::fast::RandomState>>(),
+    ];
+    #[cfg(feature = "bench")]
+    let entries = {
+        type ParkingMap<K, S> = Global<parking_lot::RwLock<Map<K, S>>, S>;
+        let mut card = card(
+            "parking-rwlock",
+            "parking_lot::RwLock<hashbrown>",
+            "readers together, writers alone",
+        );
+        card.version = format!(
+            "parking_lot {}, hashbrown {}",
+            versions::PARKING_LOT,
+            versions::HASHBROWN
+        );
+        let entry = Entry::new(card)
+            .u64::<ParkingMap<U64, Common>>()
+            .bytes::<ParkingMap<Bytes, Common>>()
+            .u64_native::<ParkingMap<U64, foldhash::fast::RandomState>>()
+            .bytes_native::<ParkingMap<Bytes, foldhash::fast::RandomState>>();
+        entries.into_iter().chain([entry]).collect()
+    };
+    entries
+}
+
+fn card(name: &str, about: &str, guarantees: &str) -> crate::table::Card {
+    let mut card = rust(name, versions::HASHBROWN, about);
+    card.reclamation = "at once; removed values are dropped after the lock is released".into();
+    card.guarantees = format!("linearizable: {guarantees}");
+    card.adapter = "one lock around each operation; values are read inside it".into();
+    card
+}

@@ -1,0 +1,95 @@
+//! hashbrown without any synchronisation: the limit that concurrent tables are measured against.
+
+use std::cell::UnsafeCell;
+use std::hash::BuildHasher;
+
+use hashbrown::HashMap;
+
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+/// A map that one thread may use at a time.
+///
+/// [`Table`] promises nothing of the kind, so the list entry does: it allows one thread
+/// ([`Entry::max_threads`]), and the harness runs no cell with more on it. Phases of that thread
+/// follow one another through channels.
+pub(crate) struct Alone<K: Kind, S> {
+    map: UnsafeCell<HashMap<K::Key, K::Value, S>>,
+}
+
+// SAFETY: one thread at a time, see above; the contents are Send.
+unsafe impl<K: Kind, S: Send> Sync for Alone<K, S> {}
+
+pub(super) fn entry() -> Entry {
+    let mut card = rust(
+        "hashbrown",
+        versions::HASHBROWN,
+        "hashbrown unsynchronised: the limit, one thread only",
+    );
+    card.reclamation = "at once".into();
+    card.guarantees = "none: one thread".into();
+    Entry::new(card)
+        .u64::<Alone<U64, Common>>()
+        .bytes::<Alone<Bytes, Common>>()
+        .u64_native::<Alone<U64, foldhash::fast::RandomState>>()
+        .bytes_native::<Alone<Bytes, foldhash::fast::RandomState>>()
+        .max_threads(1)
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + 'static> Table<K> for Alone<K, S> {
+    type Handle<'t> = AloneHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
+        Self {
+            map: UnsafeCell::new(map),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        // SAFETY: one thread at a time, and it drops a handle before it takes another.
+        let map = unsafe { &mut *self.map.get() };
+        AloneHandle { map }
+    }
+    fn size(&self) -> Option<usize> {
+        // SAFETY: asked while no handle exists.
+        Some(unsafe { &*self.map.get() }.len())
+    }
+}
+
+pub(crate) struct AloneHandle<'t, K: Kind, S> {
+    map: &'t mut HashMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for AloneHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.get(key).map(K::stamp)
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        insert_absent::<K, S>(self.map, key, value)
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.remove(key).map(|value| K::stamp(&value))
+    }
+}
+
+/// Insert-if-absent on a hashbrown map, with one search and an owned key only if it is stored.
+#[inline]
+pub(super) fn insert_absent<K: Kind, S: BuildHasher>(
+    map: &mut HashMap<K::Key, K::Value, S>,
+    key: &K::Query,
+    value: K::Value,
+) -> bool {
+    use hashbrown::hash_map::RawEntryMut;
+    match map.raw_entry_mut().from_key(key) {
+        RawEntryMut::Occupied(_) => false,
+        RawEntryMut::Vacant(entry) => {
+            entry.insert(K::own(key), value);
+            true
+        }
+    }
+}

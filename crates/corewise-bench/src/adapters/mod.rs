@@ -1,0 +1,121 @@
+//! The tables, one small file each.
+//!
+//! Without the feature `bench` only tables of this workspace and of the standard library are
+//! here; with it the tables of other crates; with `peers` those of C and C++ libraries too.
+
+#[cfg(feature = "bench")]
+mod dashmap;
+#[cfg(feature = "bench")]
+mod flurry;
+mod global;
+mod hashbrown;
+mod locked;
+mod null;
+#[cfg(feature = "bench")]
+mod papaya;
+#[cfg(feature = "peers")]
+mod peers;
+#[cfg(feature = "bench")]
+mod scc;
+#[cfg(feature = "bench")]
+mod sharded;
+
+use crate::registry::{Missing, Registry};
+use crate::table::Card;
+
+/// All tables of this build.
+pub fn registry() -> Registry {
+    let mut entries = vec![null::entry(), hashbrown::entry()];
+    entries.extend(global::entries());
+    entries.push(locked::entry());
+    #[cfg(feature = "bench")]
+    entries.extend([
+        sharded::entry(),
+        papaya::entry(),
+        dashmap::entry(),
+        scc::map(),
+        scc::index(),
+        flurry::entry(),
+    ]);
+    #[cfg(feature = "peers")]
+    entries.extend(peers::entries());
+    let missing = OTHERS
+        .iter()
+        .filter(|(name, _)| !entries.iter().any(|entry| entry.card.name == *name));
+    let missing = missing.map(|&(name, feature)| Missing {
+        name: name.into(),
+        reason: format!("it needs the feature `{feature}`: cargo run --release --features {feature} -- bench ..."),
+    });
+    let missing: Vec<Missing> = missing.collect();
+    #[cfg(feature = "peers")]
+    let missing = {
+        let not_installed = peers::missing().into_iter();
+        let not_installed = not_installed.map(|(name, reason)| Missing {
+            name: name.into(),
+            reason,
+        });
+        missing
+            .into_iter()
+            .filter(|other| {
+                !OTHERS
+                    .iter()
+                    .any(|(name, feature)| other.name == *name && *feature == "peers")
+            })
+            .chain(not_installed)
+            .collect()
+    };
+    Registry::new(entries, missing)
+}
+
+/// Tables that are compiled in with a feature only.
+const OTHERS: [(&str, &str); 15] = [
+    ("peer-null", "peers"),
+    ("tbb", "peers"),
+    ("urcu-memb", "peers"),
+    ("urcu-qsbr", "peers"),
+    ("libcuckoo", "peers"),
+    ("cds-michael", "peers"),
+    ("cds-split", "peers"),
+    ("cds-feldman", "peers"),
+    ("sharded64", "bench"),
+    ("papaya", "bench"),
+    ("dashmap", "bench"),
+    ("scc", "bench"),
+    ("scc-index", "bench"),
+    ("flurry", "bench"),
+    ("parking-rwlock", "bench"),
+];
+
+/// A card of a Rust table, to be completed.
+fn rust(name: &str, version: &str, about: &str) -> Card {
+    Card {
+        name: name.into(),
+        about: about.into(),
+        version: version.into(),
+        language: "Rust".into(),
+        hasher: crate::hash::COMMON.into(),
+        reclamation: String::new(),
+        guarantees: String::new(),
+        settings: "built with_capacity for the announced entries".into(),
+        adapter: "nothing".into(),
+        memory: "the program's allocator".into(),
+    }
+}
+
+/// Versions of the crates that are measured; a test compares them with `Cargo.lock`.
+mod versions {
+    pub(super) const HASHBROWN: &str = "0.17.1";
+    #[cfg(feature = "bench")]
+    pub(super) const PAPAYA: &str = "0.2.5";
+    #[cfg(feature = "bench")]
+    pub(super) const DASHMAP: &str = "6.2.1";
+    #[cfg(feature = "bench")]
+    pub(super) const SCC: &str = "3.8.8";
+    #[cfg(feature = "bench")]
+    pub(super) const FLURRY: &str = "0.5.2";
+    #[cfg(feature = "bench")]
+    pub(super) const PARKING_LOT: &str = "0.12.5";
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! One set of statements, held against every peer of the build.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::*;
+use crate::hash::hash_u64;
+
+/// Bytes that peers hold.
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+/// The tests take turns, so that `LIVE` is about one of them.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub(super) fn allocated(bytes: usize) {
+    LIVE.fetch_add(bytes as i64, Ordering::Relaxed);
+}
+
+pub(super) fn freed(bytes: usize) {
+    LIVE.fetch_sub(bytes as i64, Ordering::Relaxed);
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn build<P: PeerApi>(capacity: usize) -> Peer<P> {
+    Peer::build(&Setup {
+        capacity,
+        threads: 4,
+        value_bytes: 8,
+        key_bytes: 8,
+    })
+}
+
+/// A value of a key, as the harness makes them: the key's half above, a random one below.
+fn value_of(key: u64, random: u64) -> u64 {
+    key << 32 | random & 0xffff_ffff
+}
+
+/// Runs `work(number, handle)` on as many threads at once and gives their results.
+fn together<P: PeerApi, R: Send>(
+    table: &Peer<P>,
+    threads: u64,
+    work: impl Fn(u64, &mut PeerHandle<'_, P>) -> R + Sync,
+) -> Vec<R> {
+    let start = Barrier::new(threads as usize);
+    thread::scope(|scope| {
+        let run = |number| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                // All handles are open at once.
+                let mut handle = table.handle();
+                start.wait();
+                work(number, &mut handle)
+            })
+        };
+        let running: Vec<_> = (0..threads).map(run).collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    })
+}
+
+fn first_insert_wins_and_remove_gives_its_value<P: PeerApi>() {
+    let table = build::<P>(16);
+    let mut handle = table.handle();
+    assert_eq!(handle.get(&7), None);
+    assert!(handle.insert(&7, 70));
+    assert!(!handle.insert(&7, 71));
+    assert_eq!(handle.get(&7), Some(70));
+    assert!(handle.insert(&u64::MAX, 0));
+    assert_eq!(handle.get(&u64::MAX), Some(0));
+    assert_eq!(table.size(), Some(2));
+    assert_eq!(handle.remove(&7), Some(70));
+    assert_eq!(handle.remove(&7), None);
+    assert_eq!(handle.get(&7), None);
+    assert!(handle.insert(&7, 72));
+    assert_eq!(handle.get(&7), Some(72));
+    drop(handle);
+    assert_eq!(table.size(), Some(2));
+}
+
+fn entries_of_all_threads_are_found<P: PeerApi>(each: u64, capacity: usize) {
+    let table = build::<P>(capacity);
+    together(&table, 4, |thread, handle| {
+        for key in thread * each + 1..=(thread + 1) * each {
+            assert!(handle.insert(&key, !key));
+        }
+    });
+    let mut handle = table.handle();
+    for key in 1..=4 * each {
+        assert_eq!(handle.get(&key), Some(!key), "key {key}");
+    }
+    assert_eq!(handle.get(&(4 * each + 1)), None);
+    drop(handle);
+    table.settle();
+    assert_eq!(table.size(), Some(4 * each as usize));
+}
+
+fn one_thread_wins_each_key<P: PeerApi>() {
+    const KEYS: u64 = 5_000;
+    let table = build::<P>(KEYS as usize);
+    let wins = AtomicUsize::new(0);
+    let count = |won: bool| _ = wins.fetch_add(usize::from(won), Ordering::Relaxed);
+    together(&table, 4, |thread, handle| {
+        (1..=KEYS).for_each(|key| count(handle.insert(&key, thread)));
+    });
+    assert_eq!(wins.swap(0, Ordering::Relaxed), KEYS as usize);
+    assert_eq!(table.size(), Some(KEYS as usize));
+    together(&table, 4, |_, handle| {
+        (1..=KEYS).for_each(|key| count(handle.remove(&key).is_some()));
+    });
+    assert_eq!(wins.into_inner(), KEYS as usize);
+    assert_eq!(table.size(), Some(0));
+}
+
+fn answers_are_those_of_a_hash_map<P: PeerApi>() {
+    let table = build::<P>(0);
+    let mut handle = table.handle();
+    let mut model = HashMap::new();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    for _ in 0..200_000 {
+        let (word, value) = (random.next_u64(), random.next_u64());
+        let key = word >> 8 & 0xfff;
+        match word & 3 {
+            0 => {
+                let absent = !model.contains_key(&key);
+                assert_eq!(handle.insert(&key, value), absent);
+                model.entry(key).or_insert(value);
+            }
+            1 => assert_eq!(handle.remove(&key), model.remove(&key)),
+            _ => assert_eq!(handle.get(&key), model.get(&key).copied()),
+        }
+    }
+    drop(handle);
+    assert_eq!(table.size(), Some(model.len()));
+}
+
+fn churn_keeps_keys_and_values_together<P: PeerApi>() {
+    const KEYS: u64 = 64;
+    let table = build::<P>(KEYS as usize);
+    let net: i64 = together(&table, 4, |thread, handle| churn(thread, KEYS, handle))
+        .into_iter()
+        .sum();
+    table.settle();
+    assert_eq!(table.size(), Some(net as usize));
+    let mut handle = table.handle();
+    let found = (1..=KEYS).filter(|key| handle.get(key).is_some()).count();
+    assert_eq!(found as i64, net);
+}
+
+/// Inserts less removes.
+fn churn<P: PeerApi>(thread: u64, keys: u64, handle: &mut PeerHandle<'_, P>) -> i64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
+    let mut net = 0;
+    for _ in 0..100_000 {
+        let word = random.next_u64();
+        let key = (word >> 8) % keys + 1;
+        let found = match word & 3 {
+            0 => {
+                net += i64::from(handle.insert(&key, value_of(key, word)));
+                None
+            }
+            1 => handle.remove(&key).inspect(|_| net -= 1),
+            _ => handle.get(&key),
+        };
+        assert_eq!(found.map_or(key, |value| value >> 32), key);
+    }
+    net
+}
+
+fn threads_come_and_go<P: PeerApi>() {
+    let table = build::<P>(1_000);
+    for round in 0..60 {
+        together(&table, 4, |thread, handle| {
+            let key = round * 4 + thread + 1;
+            assert!(handle.insert(&key, key));
+            assert_eq!(handle.get(&key), Some(key));
+            if thread == 0 {
+                assert_eq!(handle.remove(&key), Some(key));
+            }
+        });
+    }
+    table.settle();
+    assert_eq!(table.size(), Some(180));
+}
+
+fn a_thread_may_have_many_handles<P: PeerApi>() {
+    let (one, other) = (build::<P>(8), build::<P>(8));
+    let (mut first, mut second) = (one.handle(), other.handle());
+    let mut third = one.handle();
+    assert!(first.insert(&1, 10) && second.insert(&1, 20));
+    drop(first);
+    assert_eq!((third.get(&1), second.get(&1)), (Some(10), Some(20)));
+    drop(third);
+    assert_eq!(second.remove(&1), Some(20));
+    // `one` goes while this thread still has a handle of `other`.
+    drop(one);
+    assert!(second.insert(&2, 30));
+    assert_eq!(second.get(&2), Some(30));
+}
+
+fn nothing_is_left_of_a_dropped_table<P: PeerApi>() {
+    let fill_and_drop = || {
+        let table = build::<P>(1_000);
+        together(&table, 4, |thread, handle| {
+            for key in thread * 1_000 + 1..=(thread + 1) * 1_000 {
+                assert!(handle.insert(&key, key));
+                assert!(!handle.insert(&key, key));
+                if key % 2 == 0 {
+                    assert!(handle.remove(&key).is_some());
+                }
+            }
+        });
+        let held = LIVE.load(Ordering::Relaxed);
+        drop(table);
+        held - LIVE.load(Ordering::Relaxed)
+    };
+    // Threads' hazard pointers stay for the next threads.
+    fill_and_drop();
+    let before = LIVE.load(Ordering::Relaxed);
+    // 2,000 entries of 16 bytes at least.
+    assert!(fill_and_drop() >= 32_000);
+    let left = LIVE.load(Ordering::Relaxed) - before;
+    assert_eq!(left, 0, "bytes left");
+}
+
+fn cards_say_all<P: PeerApi>() {
+    let card = P::card();
+    let fields = [
+        &card.name,
+        &card.about,
+        &card.version,
+        &card.language,
+        &card.hasher,
+        &card.reclamation,
+        &card.guarantees,
+        &card.settings,
+        &card.adapter,
+        &card.memory,
+    ];
+    for field in fields {
+        assert!(!field.is_empty() && !field.contains("unknown"), "{card:?}");
+        assert!(!field.contains("  ") && !field.contains('\n'), "{field}");
+    }
+}
+
+/// The statements, for one peer.
+macro_rules! conformance {
+    ($cfg:literal, $module:ident, $Api:ident) => {
+        #[cfg(corewise_peer = $cfg)]
+        mod $module {
+            use super::*;
+
+            conformance! { $Api: first_insert_wins_and_remove_gives_its_value() }
+            conformance! { $Api: one_thread_wins_each_key() }
+            conformance! { $Api: answers_are_those_of_a_hash_map() }
+            conformance! { $Api: churn_keeps_keys_and_values_together() }
+            conformance! { $Api: threads_come_and_go() }
+            conformance! { $Api: a_thread_may_have_many_handles() }
+            conformance! { $Api: nothing_is_left_of_a_dropped_table() }
+            conformance! { $Api: cards_say_all() }
+
+            #[test]
+            fn entries_of_all_threads_are_found() {
+                let _turn = turn();
+                super::entries_of_all_threads_are_found::<$Api>(20_000, 80_000);
+            }
+
+            #[test]
+            fn it_grows_from_empty() {
+                let _turn = turn();
+                // Few: liburcu 0.13 sometimes stops growing, and takes the square of that.
+                super::entries_of_all_threads_are_found::<$Api>(4_000, 0);
+            }
+        }
+    };
+    ($Api:ident: $statement:ident()) => {
+        #[test]
+        fn $statement() {
+            let _turn = turn();
+            super::$statement::<$Api>();
+        }
+    };
+}
+
+conformance! { "tbb", tbb, Tbb }
+conformance! { "urcu_memb", urcu_memb, UrcuMemb }
+conformance! { "urcu_qsbr", urcu_qsbr, UrcuQsbr }
+conformance! { "cuckoo", libcuckoo, Cuckoo }
+conformance! { "cds", cds_michael, CdsMichael }
+conformance! { "cds", cds_split, CdsSplit }
+conformance! { "cds", cds_feldman, CdsFeldman }
+
+#[cfg(corewise_peer = "null")]
+#[test]
+fn the_null_peer_has_every_other_key() {
+    let table = build::<Null>(0);
+    let mut handle = table.handle();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    for _ in 0..1_000 {
+        let key = random.next_u64();
+        let stamp = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 << 32;
+        let expected = (key & 1 == 1).then_some(stamp);
+        assert_eq!(handle.get(&key), expected);
+        assert_eq!(handle.remove(&key), expected);
+        assert_eq!(handle.insert(&key, stamp), expected.is_none());
+    }
+    cards_say_all::<Null>();
+}
+
+#[cfg(corewise_peer = "null")]
+#[test]
+fn c_hashes_as_rust_does() {
+    unsafe extern "C" {
+        safe fn peer_hash_exported(key: u64) -> u64;
+    }
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+    let keys = (0..100_000).map(|_| random.next_u64());
+    for key in keys.chain([0, 1, u64::MAX]) {
+        assert_eq!(peer_hash_exported(key), hash_u64(key), "key {key}");
+    }
+}
+
+#[test]
+fn every_peer_is_listed_or_missing() {
+    let listed = entries().into_iter().map(|entry| entry.card.name);
+    let absent = missing();
+    assert!(absent.iter().all(|(_, reason)| !reason.is_empty()));
+    let mut names: Vec<String> = listed
+        .chain(absent.iter().map(|(name, _)| (*name).to_owned()))
+        .collect();
+    names.sort();
+    let expected = [
+        "cds-feldman",
+        "cds-michael",
+        "cds-split",
+        "libcuckoo",
+        "peer-null",
+        "tbb",
+        "urcu-memb",
+        "urcu-qsbr",
+    ];
+    assert_eq!(names, expected);
+}

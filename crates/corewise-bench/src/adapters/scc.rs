@@ -1,0 +1,131 @@
+//! scc: HashMap with a lock per bucket, HashIndex with lock-free reads.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use scc::{HashIndex, HashMap};
+
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+// A key's query is compared through `Borrow`, for which scc asks `Equivalent`: so does hashbrown,
+// with the same blanket implementation.
+
+/// scc's HashMap.
+pub(crate) struct SccMap<K: Kind, S: BuildHasher> {
+    map: HashMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccMap<K, S> {
+    type Handle<'t> = SccMapHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            map: HashMap::with_capacity_and_hasher(setup.capacity, S::default()),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        SccMapHandle { map: &self.map }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.map.len())
+    }
+}
+
+pub(crate) struct SccMapHandle<'t, K: Kind, S: BuildHasher> {
+    map: &'t HashMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for SccMapHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.read_sync(key, |_, value| K::stamp(value))
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        self.map.insert_sync(K::own(key), value).is_ok()
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.remove_sync(key).map(|(_, value)| K::stamp(&value))
+    }
+}
+
+/// scc's HashIndex.
+pub(crate) struct SccIndex<K: Kind, S: BuildHasher> {
+    map: HashIndex<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccIndex<K, S> {
+    type Handle<'t> = SccIndexHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            map: HashIndex::with_capacity_and_hasher(setup.capacity, S::default()),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        SccIndexHandle { map: &self.map }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.map.len())
+    }
+}
+
+pub(crate) struct SccIndexHandle<'t, K: Kind, S: BuildHasher> {
+    map: &'t HashIndex<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for SccIndexHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.map.peek_with(key, |_, value| K::stamp(value))
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        self.map.insert_sync(K::own(key), value).is_ok()
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        let entry = self.map.get_sync(key)?;
+        let stamp = K::stamp(entry.get());
+        entry.remove_entry();
+        Some(stamp)
+    }
+}
+
+pub(super) fn map() -> Entry {
+    let mut card = rust(
+        "scc",
+        versions::SCC,
+        "scc::HashMap: a lock per bucket of 32 entries",
+    );
+    card.reclamation = "entries at once, bucket arrays by epochs (sdd)".into();
+    card.guarantees = "linearizable; readers of a bucket together; incremental resize".into();
+    card.adapter =
+        "values are read under the bucket's lock; an insert owns its key before it looks".into();
+    Entry::new(card)
+        .u64::<SccMap<U64, Common>>()
+        .bytes::<SccMap<Bytes, Common>>()
+        .u64_native::<SccMap<U64, RandomState>>()
+        .bytes_native::<SccMap<Bytes, RandomState>>()
+}
+
+pub(super) fn index() -> Entry {
+    let mut card = rust(
+        "scc-index",
+        versions::SCC,
+        "scc::HashIndex: lock-free reads, a lock per bucket for writes",
+    );
+    card.reclamation = "by epochs (sdd); removed entries wait in their buckets".into();
+    card.guarantees = "lock-free reads; incremental resize".into();
+    card.adapter =
+        "a guard per lookup (peek_with); a remove takes the entry to read its value".into();
+    Entry::new(card)
+        .u64::<SccIndex<U64, Common>>()
+        .bytes::<SccIndex<Bytes, Common>>()
+        .u64_native::<SccIndex<U64, RandomState>>()
+        .bytes_native::<SccIndex<Bytes, RandomState>>()
+}

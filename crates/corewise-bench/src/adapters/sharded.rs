@@ -1,0 +1,101 @@
+//! Sixty-four hashbrown maps, each behind a parking_lot readers-writer lock of its own.
+
+use std::hash::BuildHasher;
+
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use crate::adapters::global::Map;
+use crate::adapters::hashbrown::insert_absent;
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+/// Shards; a power of two.
+const SHARDS: usize = 64;
+/// hashbrown takes the top seven bits of a hash for its tags and the low ones for the place.
+const SHIFT: u32 = 64 - 7 - SHARDS.trailing_zeros();
+
+/// A shard, on cache lines of its own.
+type Shard<K, S> = CachePadded<RwLock<Map<K, S>>>;
+
+/// A map in shards.
+pub(crate) struct Sharded<K: Kind, S> {
+    shards: Box<[Shard<K, S>]>,
+    hasher: S,
+}
+
+impl<K: Kind, S: BuildHasher> Sharded<K, S> {
+    #[inline]
+    fn shard(&self, key: &K::Query) -> &RwLock<Map<K, S>> {
+        &self.shards[(self.hasher.hash_one(key) >> SHIFT) as usize % SHARDS]
+    }
+}
+
+impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Sharded<K, S> {
+    type Handle<'t> = ShardedHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        let hasher = S::default();
+        // A shard's share scatters around its mean; a reserve of four deviations saves a resize.
+        let share = setup.capacity as f64 / SHARDS as f64;
+        let capacity = if setup.capacity == 0 {
+            0
+        } else {
+            (share + 4.0 * share.sqrt()).ceil() as usize
+        };
+        let shard = |_| {
+            let map = HashMap::with_capacity_and_hasher(capacity, hasher.clone());
+            CachePadded::new(RwLock::new(map))
+        };
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            hasher: hasher.clone(),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        ShardedHandle { table: self }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.shards.iter().map(|shard| shard.read().len()).sum())
+    }
+}
+
+pub(crate) struct ShardedHandle<'t, K: Kind, S> {
+    table: &'t Sharded<K, S>,
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for ShardedHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.table.shard(key).read().get(key).map(K::stamp)
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        insert_absent::<K, S>(&mut self.table.shard(key).write(), key, value)
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        let removed = self.table.shard(key).write().remove(key);
+        removed.map(|value| K::stamp(&value))
+    }
+}
+
+pub(super) fn entry() -> Entry {
+    let version = format!(
+        "parking_lot {}, hashbrown {}",
+        versions::PARKING_LOT,
+        versions::HASHBROWN
+    );
+    let mut card = rust("sharded64", &version, "64 x parking_lot::RwLock<hashbrown>");
+    card.reclamation = "at once; removed values are dropped after the lock is released".into();
+    card.guarantees = "linearizable; readers of a shard together, writers alone".into();
+    card.adapter = "the key is hashed twice, for the shard and by the shard's map".into();
+    Entry::new(card)
+        .u64::<Sharded<U64, Common>>()
+        .bytes::<Sharded<Bytes, Common>>()
+        .u64_native::<Sharded<U64, foldhash::fast::RandomState>>()
+        .bytes_native::<Sharded<Bytes, foldhash::fast::RandomState>>()
+}

@@ -1,0 +1,243 @@
+//! Every table does what the harness relies on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::registry;
+use crate::plan::{KeyMap, Plan};
+use crate::subject::{Entry, Subject};
+use crate::table::{Setup, Shape};
+use crate::work::{Part, Sums};
+
+const SHAPE: Shape = Shape {
+    key_bytes: (16, 64),
+    value_bytes: 24,
+};
+
+/// Every way to make every table that stores something, with its name.
+fn all(capacity: usize) -> Vec<(String, Entry, Arc<dyn Subject>)> {
+    let mut subjects = Vec::new();
+    for entry in registry().entries().iter().filter(|entry| !entry.null) {
+        for kind in ["u64", "bytes"] {
+            for native in [false, true] {
+                let setup = Setup {
+                    capacity,
+                    threads: 4,
+                    value_bytes: 24,
+                    key_bytes: 64,
+                };
+                if let Some(maker) = entry.maker(kind, native) {
+                    let name = format!("{} {kind} {native}", entry.card.name);
+                    subjects.push((name, entry.clone(), maker(&setup)));
+                }
+            }
+        }
+    }
+    subjects
+}
+
+fn plan(range: u32, initial: u32) -> Plan {
+    Plan::new(SHAPE, range, initial, 1, KeyMap::Mixed)
+}
+
+/// Runs a phase on as many threads as the table takes.
+fn on_threads<R: Send>(entry: &Entry, phase: impl Fn(Part) -> R + Sync) -> Vec<R> {
+    let threads = entry.max_threads.unwrap_or(4).min(4);
+    std::thread::scope(|scope| {
+        let phase = &phase;
+        let threads: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || phase(Part { thread, threads })))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    })
+}
+
+fn add(sums: impl IntoIterator<Item = Sums>) -> Sums {
+    sums.into_iter().fold(Sums::default(), |mut all, some| {
+        all.add(&some);
+        all
+    })
+}
+
+#[test]
+fn what_is_put_in_is_found_and_what_is_taken_out_is_not() {
+    for capacity in [0, 3_000] {
+        for (name, entry, subject) in all(capacity) {
+            let plan = plan(6_000, 3_000);
+            let mut booked = add(on_threads(&entry, |part| subject.fill(&plan, part).sums));
+            assert_eq!(booked.entries, 3_000, "{name}");
+            assert_eq!(subject.size().unwrap_or(3_000), 3_000, "{name}");
+            booked.add(&add(on_threads(&entry, |part| {
+                subject.churn(&plan, part, 2_000).sums
+            })));
+            let found = add(on_threads(&entry, |part| subject.probe(&plan, part)));
+            assert_eq!(found, booked, "{name}");
+            let emptied = add(on_threads(&entry, |part| subject.empty(&plan, part).sums));
+            assert_eq!(emptied.entries, -3_000, "{name}");
+            subject.settle();
+            assert_eq!(subject.size().unwrap_or(0), 0, "{name}");
+            assert_eq!(
+                subject
+                    .probe(
+                        &plan,
+                        Part {
+                            thread: 0,
+                            threads: 1
+                        }
+                    )
+                    .entries,
+                0,
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn outcomes_are_those_of_a_map_with_other_threads_next_door() {
+    for (name, entry, subject) in all(0) {
+        let plan = plan(4_000, 2_000);
+        on_threads(&entry, |part| subject.fill(&plan, part));
+        for report in on_threads(&entry, |part| subject.audit(&plan, part, 20_000, 7)) {
+            assert_eq!(report.problem, None, "{name}");
+            assert_eq!(report.audited, 20_000, "{name}");
+        }
+    }
+}
+
+#[test]
+fn one_of_many_inserts_of_a_key_wins() {
+    for (name, entry, subject) in all(0) {
+        // Every thread inserts every key; all together they must have inserted each once.
+        let plan = plan(500, 500);
+        let part = Part {
+            thread: 0,
+            threads: 1,
+        };
+        let inserted: u64 = on_threads(&entry, |_| subject.fill(&plan, part).counts.inserted)
+            .iter()
+            .sum();
+        assert_eq!(inserted, 500, "{name}");
+        let removed: u64 = on_threads(&entry, |_| subject.empty(&plan, part).counts.removed)
+            .iter()
+            .sum();
+        assert_eq!(removed, 500, "{name}");
+    }
+}
+
+#[test]
+fn handles_come_and_go_with_short_threads() {
+    for (name, entry, subject) in all(0) {
+        let plan = plan(64, 64);
+        for _ in 0..20 {
+            on_threads(&entry, |part| subject.fill(&plan, part));
+            on_threads(&entry, |part| subject.empty(&plan, part));
+        }
+        assert_eq!(subject.size().unwrap_or(0), 0, "{name}");
+    }
+}
+
+#[test]
+fn cards_say_something_and_names_differ() {
+    let registry = registry();
+    let mut names = std::collections::HashSet::new();
+    for entry in registry.entries() {
+        let card = &entry.card;
+        assert!(names.insert(card.name.clone()), "{} twice", card.name);
+        for field in [
+            &card.about,
+            &card.version,
+            &card.hasher,
+            &card.guarantees,
+            &card.settings,
+            &card.adapter,
+        ] {
+            assert!(!field.is_empty(), "{}", card.name);
+        }
+        assert!(entry.null || !card.reclamation.is_empty(), "{}", card.name);
+    }
+    let missing: Vec<_> = registry
+        .missing()
+        .iter()
+        .map(|missing| missing.name.clone())
+        .collect();
+    assert!(missing.iter().all(|name| !names.contains(name)));
+}
+
+#[test]
+fn versions_are_those_of_the_lock_file() {
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"))
+        .expect("lock file");
+    let pairs: HashMap<&str, Vec<&str>> =
+        lock.split("[[package]]")
+            .fold(HashMap::new(), |mut pairs, part| {
+                let field = |name: &str| {
+                    let line = part.lines().find_map(|line| line.strip_prefix(name));
+                    line.map(|rest| rest.trim_matches([' ', '=', '"']))
+                };
+                if let (Some(name), Some(version)) = (field("name"), field("version")) {
+                    pairs.entry(name).or_default().push(version);
+                }
+                pairs
+            });
+    let mut check = |name: &str, version: &str| {
+        assert!(
+            pairs.get(name).is_some_and(|all| all.contains(&version)),
+            "{name} {version}: {:?}",
+            pairs.get(name)
+        );
+    };
+    check("hashbrown", super::versions::HASHBROWN);
+    #[cfg(feature = "bench")]
+    for (name, version) in [
+        ("papaya", super::versions::PAPAYA),
+        ("dashmap", super::versions::DASHMAP),
+        ("scc", super::versions::SCC),
+        ("flurry", super::versions::FLURRY),
+        ("parking_lot", super::versions::PARKING_LOT),
+    ] {
+        check(name, version);
+    }
+}
+
+#[test]
+fn random_operations_do_what_a_std_map_does() {
+    // The audit does this through the harness; here it is done without it, key by key.
+    use crate::table::{Handle, Kind, Table, U64};
+    type Plain = super::global::Global<
+        std::sync::RwLock<super::global::Map<U64, crate::hash::Common>>,
+        crate::hash::Common,
+    >;
+    let table = <Plain as Table<U64>>::build(&Setup {
+        capacity: 0,
+        threads: 1,
+        value_bytes: 8,
+        key_bytes: 8,
+    });
+    let mut handle = <Plain as Table<U64>>::handle(&table);
+    let mut model = HashMap::new();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    for number in 0..50_000u64 {
+        let key = U64::own(&rng.random_range(1..300));
+        match number % 3 {
+            0 => assert_eq!(
+                Handle::<U64>::get(&mut handle, &key),
+                model.get(&key).copied()
+            ),
+            1 => assert_eq!(
+                Handle::<U64>::insert(&mut handle, &key, number),
+                !model.contains_key(&key)
+            ),
+            _ => assert_eq!(Handle::<U64>::remove(&mut handle, &key), model.remove(&key)),
+        }
+        if number % 3 == 1 {
+            model.entry(key).or_insert(number);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `corewise bench list`.
+
+use std::fmt::Write;
+
+use corewise_topology::{CacheKind, Topology};
+
+use crate::args::Format;
+use crate::registry::Registry;
+use crate::suite::{SECTIONS, SUITES, Suite};
+
+/// Everything that can be named on the command line.
+pub(crate) fn list(registry: &Registry, format: Format) -> String {
+    match format {
+        Format::Text => text(registry),
+        Format::Json => json(registry),
+    }
+}
+
+fn text(registry: &Registry) -> String {
+    let mut out = String::from("tables\n");
+    for entry in registry.entries() {
+        let card = &entry.card;
+        let _ = writeln!(
+            out,
+            "  {:<20} {} ({} {})",
+            card.name, card.about, card.language, card.version
+        );
+    }
+    for missing in registry.missing() {
+        let _ = writeln!(
+            out,
+            "  {:<20} not in this build: {}",
+            missing.name, missing.reason
+        );
+    }
+    out += "\nsections\n";
+    for (kind, about) in SECTIONS {
+        let _ = writeln!(out, "  {kind:<20} {about}");
+    }
+    out += "\nsuites\n";
+    for (name, _) in SUITES {
+        let about = Suite::find(name).map_or(String::new(), |suite| suite.about);
+        let _ = writeln!(out, "  {name:<20} {about}");
+    }
+    out += "\nworkload\n  distributions        uniform, zipf:EXPONENT, hotspot:DRAWS%:KEYS%, single, sequential\n";
+    out += "  keys                 u64; bytes of 16 to 250 with values of 8 to 4096\n";
+    out + "\nmachine\n" + &machine(&Topology::detect())
+}
+
+fn machine(topology: &Topology) -> String {
+    let allowed: Vec<usize> = topology.allowed().map(|cpu| cpu.id.0).collect();
+    let mut out = format!(
+        "  CPUs                 {} ({} cores, {} sockets)\n",
+        corewise_topology::format_cpu_list(&allowed),
+        topology.cores(),
+        topology.packages()
+    );
+    let first = topology.allowed().next().map(|cpu| cpu.id);
+    for cache in topology
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != CacheKind::Instruction)
+    {
+        if first.is_some_and(|cpu| cache.cpus.contains(&cpu)) {
+            let (level, kib, shared) = (cache.level, cache.size_bytes >> 10, cache.cpus.len());
+            let _ = writeln!(
+                out,
+                "  cache level {level}        {kib} KiB, shared by {shared}"
+            );
+        }
+    }
+    out.trim_end().into()
+}
+
+fn json(registry: &Registry) -> String {
+    let cards: Vec<_> = registry.entries().iter().map(|entry| &entry.card).collect();
+    let missing: Vec<_> = registry
+        .missing()
+        .iter()
+        .map(|m| serde_json::json!({"name": m.name, "reason": m.reason}))
+        .collect();
+    let sections: Vec<_> = SECTIONS
+        .iter()
+        .map(|(name, about)| serde_json::json!({"name": name, "about": about}))
+        .collect();
+    let suites: Vec<_> = SUITES.iter().map(|(name, _)| name).collect();
+    serde_json::json!({"tables": cards, "missing": missing, "sections": sections, "suites": suites})
+        .to_string()
+}

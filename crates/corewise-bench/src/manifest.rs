@@ -1,0 +1,200 @@
+//! The head of a result file: what was measured with, and on what.
+
+use std::fs;
+use std::path::Path;
+
+use corewise_measure::cpu;
+use corewise_measure::machine::{Machine, field};
+use corewise_measure::ticks::Ticks;
+use corewise_topology::{CacheKind, Topology};
+
+use crate::allocator;
+use crate::record::{CacheFacts, MachineFacts, Manifest, SCHEMA};
+use crate::table::Card;
+
+/// What only the run itself knows.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Name of the suite, or "command line".
+    pub suite: String,
+    /// The suite as run, in TOML.
+    pub plan: String,
+    /// Seed of all random streams.
+    pub seed: u64,
+    /// Cards of the tables that take part.
+    pub cards: Vec<Card>,
+}
+
+/// The manifest of a run that starts now in this process. What cannot be found out is "unknown".
+pub fn manifest(run: Run) -> Manifest {
+    let now = Machine::look();
+    let arguments = std::env::args_os();
+    Manifest {
+        schema: SCHEMA,
+        date: now.date.clone(),
+        command: arguments
+            .map(|word| word.to_string_lossy().into())
+            .collect(),
+        suite: run.suite,
+        plan: run.plan,
+        seed: run.seed,
+        commit: env!("COREWISE_COMMIT").into(),
+        dirty: env!("COREWISE_DIRTY") == "true",
+        rustc: env!("COREWISE_RUSTC").into(),
+        build: env!("COREWISE_BUILD").into(),
+        features: features(),
+        allocator: allocator::line(),
+        pages: allocator::pages_line(),
+        machine: machine_facts(&now, &Topology::detect(), Path::new("/")),
+        cards: run.cards,
+    }
+}
+
+/// The features that were compiled in.
+pub fn features() -> Vec<String> {
+    let all = [
+        ("bench", cfg!(feature = "bench")),
+        ("peers", cfg!(feature = "peers")),
+    ];
+    let on = all.iter().filter(|(_, on)| *on);
+    on.map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// The machine: `topology` and what `proc` under `root` and the processor itself say.
+pub fn machine_facts(machine: &Machine, topology: &Topology, root: &Path) -> MachineFacts {
+    let clock = Ticks::get();
+    MachineFacts {
+        cpu: machine.cpu.clone(),
+        cpus: topology.allowed().count(),
+        cores: topology.cores(),
+        sockets: topology.packages(),
+        kernel: machine.kernel.clone(),
+        memory_bytes: memory_bytes(root).unwrap_or(0),
+        caches: caches(topology),
+        load_1min: load_1min(root).unwrap_or(0.0),
+        virtual_machine: is_virtual(root),
+        tsc_hz: clock.hz(),
+        timing_overhead_ns: clock.ns_f64(clock.overhead()),
+    }
+}
+
+/// Data and unified caches of the first CPU that this process may use, from the core outwards.
+pub fn caches(topology: &Topology) -> Vec<CacheFacts> {
+    let Some(first) = topology.allowed().next().map(|cpu| cpu.id) else {
+        return Vec::new();
+    };
+    let mine = topology
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != CacheKind::Instruction && cache.cpus.contains(&first));
+    let mut caches: Vec<_> = mine
+        .map(|cache| CacheFacts {
+            level: cache.level,
+            size_bytes: cache.size_bytes,
+            shared_by: cache.cpus.len(),
+        })
+        .collect();
+    caches.sort_by_key(|cache| cache.level);
+    caches
+}
+
+/// Physical memory.
+pub(crate) fn memory_bytes(root: &Path) -> Option<u64> {
+    meminfo_kib(root, "MemTotal").map(|kib| kib * 1024)
+}
+
+/// A line of `/proc/meminfo`.
+pub(crate) fn meminfo_kib(root: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    field(&text, name)?.strip_suffix(" kB")?.trim().parse().ok()
+}
+
+/// Runnable processes averaged over a minute.
+pub(crate) fn load_1min(root: &Path) -> Option<f64> {
+    let text = fs::read_to_string(root.join("proc/loadavg")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a hypervisor shows itself: in the flags of the CPU, or to the kernel.
+pub(crate) fn is_virtual(root: &Path) -> bool {
+    let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let flagged = field(&cpuinfo, "flags")
+        .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+    let told = ["sys/hypervisor/type", "proc/device-tree/hypervisor"];
+    let asked = root == Path::new("/") && cpu::has_hypervisor();
+    flagged || asked || told.iter().any(|file| root.join(file).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fact_of_a_run_is_filled_in() {
+        let manifest = manifest(Run {
+            suite: "a suite".into(),
+            seed: 7,
+            ..Run::default()
+        });
+        assert_eq!((manifest.schema, manifest.seed), (SCHEMA, 7));
+        assert!(manifest.rustc.starts_with("rustc 1."), "{}", manifest.rustc);
+        assert!(manifest.build.contains("opt-level"), "{}", manifest.build);
+        assert!(manifest.commit == "unknown" || manifest.commit.len() >= 40);
+        assert!(!manifest.command.is_empty());
+        assert!(manifest.pages.contains("system"));
+        let machine = &manifest.machine;
+        assert!(machine.cpus >= machine.cores && machine.cores >= machine.sockets);
+        assert!(machine.tsc_hz > 1e6 && machine.timing_overhead_ns >= 0.0);
+        let text = serde_json::to_string(&manifest).expect("it is written");
+        let back: Manifest = serde_json::from_str(&text).expect("it is read");
+        assert_eq!(back, manifest);
+    }
+
+    #[test]
+    fn features_are_those_compiled_in() {
+        assert_eq!(
+            features().contains(&"bench".to_owned()),
+            cfg!(feature = "bench")
+        );
+    }
+
+    #[test]
+    fn files_of_another_machine_are_read() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        assert_eq!((memory_bytes(root), load_1min(root)), (None, None));
+        assert!(!is_virtual(root));
+        fs::create_dir(root.join("proc")).expect("a directory");
+        let write = |name: &str, text| fs::write(root.join("proc").join(name), text).expect(name);
+        write("meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\n");
+        write("loadavg", "1.25 0.5 0.1 1/86 3512\n");
+        write("cpuinfo", "processor : 0\nflags : fpu hypervisor sse\n");
+        assert_eq!(memory_bytes(root), Some(2 << 20));
+        assert_eq!(load_1min(root), Some(1.25));
+        assert!(is_virtual(root));
+    }
+
+    #[test]
+    fn a_machine_without_caches_has_none() {
+        assert!(caches(&Topology::flat(4)).is_empty());
+        let mut topology = Topology::flat(4);
+        let cache = |level, kind| corewise_topology::Cache {
+            level,
+            kind,
+            size_bytes: 1 << (10 + level),
+            line_bytes: 64,
+            cpus: topology.cpus.iter().map(|cpu| cpu.id).collect(),
+        };
+        let caches_there = vec![
+            cache(3, CacheKind::Unified),
+            cache(1, CacheKind::Data),
+            cache(1, CacheKind::Instruction),
+        ];
+        topology.caches = caches_there;
+        let levels: Vec<_> = caches(&topology)
+            .iter()
+            .map(|c| (c.level, c.shared_by))
+            .collect();
+        assert_eq!(levels, [(1, 4), (3, 4)]);
+    }
+}

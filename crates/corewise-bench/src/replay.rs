@@ -1,0 +1,41 @@
+//! Measuring a row of a result file again.
+
+use crate::error::BenchError;
+use crate::results::Results;
+use crate::suite::{Params, Suite, Task};
+
+/// The suite of a file and the tasks that a row needs: the cell, and its table if one is named.
+pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
+    let usage = |what: String| BenchError::Usage(format!("replay: {what}"));
+    let (file, rest) = row
+        .split_once('#')
+        .ok_or_else(|| usage(format!("`{row}` is not FILE#CELL or FILE#CELL#TABLE")))?;
+    let (cell, table) = match rest.split_once('#') {
+        Some((cell, table)) => (cell, Some(table.trim_end_matches(" (again)"))),
+        None => (rest, None),
+    };
+    let results =
+        Results::read(&[file.into()]).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let manifest = results
+        .manifests
+        .first()
+        .ok_or_else(|| usage(format!("{file} has no manifest")))?;
+    let suite = Suite::parse(&manifest.plan)
+        .map_err(|what| usage(format!("the plan in {file}: {what}")))?;
+    let topology = corewise_topology::Topology::detect();
+    let all = suite
+        .tasks(&Params::default(), &topology, true)
+        .map_err(usage)?;
+    let mut task = all
+        .into_iter()
+        .find(|task| task.workload.id() == cell)
+        .ok_or_else(|| {
+            usage(format!(
+                "{file} has no cell `{cell}` that this machine can measure"
+            ))
+        })?;
+    if let Some(table) = table {
+        task.tables = vec![table.to_string()];
+    }
+    Ok((suite, vec![task], manifest.seed))
+}

@@ -1,0 +1,114 @@
+//! Rows on the terminal.
+
+use std::io::Write;
+
+use crate::record::{Interval, Manifest, Role, Row};
+
+/// A table of rows that is printed as they come.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shown: bool,
+    cell: String,
+}
+
+impl Table {
+    /// Prints the head, if anything is to be shown.
+    pub(crate) fn new(manifest: &Manifest, shown: bool) -> Self {
+        if shown {
+            let machine = &manifest.machine;
+            say(&format!(
+                "{}, {} CPUs, {}; commit {}{}; allocator {}; pages {}",
+                machine.cpu,
+                machine.cpus,
+                manifest.date,
+                manifest.commit,
+                if manifest.dirty { " and changes" } else { "" },
+                manifest.allocator,
+                manifest.pages
+            ));
+        }
+        Self {
+            shown,
+            cell: String::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, row: &Row) {
+        if !self.shown {
+            return;
+        }
+        if self.cell != row.cell.id {
+            self.cell.clone_from(&row.cell.id);
+            let rate = row
+                .cell
+                .rate_per_s
+                .map(|rate| format!(" at {:.2} M/s", rate / 1e6))
+                .unwrap_or_default();
+            say(&format!(
+                "\n{}{rate}  ({} repetitions)",
+                row.cell.id, row.repetitions
+            ));
+            say(&format!(
+                "  {:<22} {:>9} {:>17}  {:>6} {:>15}  verdict",
+                "table", "Mops/s", "95 %", "ratio", "95 %"
+            ));
+        }
+        say(&line(row));
+        for problem in &row.problems {
+            say(&format!("    ! {problem}"));
+        }
+    }
+}
+
+fn line(row: &Row) -> String {
+    let mops = |interval: Interval| {
+        let [value, low, high] = [interval.value, interval.low, interval.high].map(|v| v / 1e6);
+        format!("{value:>9.2} {:>17}", format!("{low:.2} - {high:.2}"))
+    };
+    let rate = row.rate.map_or_else(|| format!("{:>27}", "n/a"), mops);
+    let ratio = row.ratio.map_or_else(
+        || {
+            format!(
+                "{:>22}",
+                if row.role == Role::Reference {
+                    "reference"
+                } else {
+                    ""
+                }
+            )
+        },
+        |r| {
+            format!(
+                "{:>6.2} {:>15}",
+                r.value,
+                format!("{:.2} - {:.2}", r.low, r.high)
+            )
+        },
+    );
+    let verdict = match row.role {
+        Role::Null if row.verdict.is_empty() => "cost of the harness",
+        _ => &row.verdict,
+    };
+    let contention = row.contention.map(contention).unwrap_or_default();
+    format!("  {:<22} {rate}  {ratio}  {verdict}{contention}", row.table)
+}
+
+fn contention(seen: crate::table::Contention) -> String {
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
+    let mut text = format!(
+        "  contended {:.1} %",
+        share(seen.contended, seen.acquisitions)
+    );
+    if seen.elided + seen.aborts > 0 {
+        text += &format!(
+            ", elided {:.1} %, {:.2} aborts per section",
+            share(seen.elided, seen.acquisitions),
+            seen.aborts as f64 / seen.acquisitions.max(1) as f64
+        );
+    }
+    text
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a reader that went away is no error
+}
