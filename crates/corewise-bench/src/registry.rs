@@ -49,6 +49,13 @@ impl Registry {
             .collect()
     }
 
+    /// Whether there is a table of that name that stores nothing.
+    pub fn is_null(&self, name: &str) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| entry.null && entry.card.name == name)
+    }
+
     /// The tables.
     pub fn entries(&self) -> &[Entry] {
         &self.entries

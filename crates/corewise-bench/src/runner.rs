@@ -157,10 +157,15 @@ impl<'a> Runner<'a> {
             },
             reference,
         ];
-        lanes.extend(lane("null", Role::Null)?);
-        for name in self.registry.chosen(&task.tables) {
-            if name != task.reference && name != "null" {
-                lanes.extend(lane(&name, Role::Subject)?);
+        let chosen = self.registry.chosen(&task.tables);
+        let names = chosen.iter().filter(|name| **name != task.reference);
+        for name in names.filter(|name| !self.registry.is_null(name)) {
+            lanes.extend(lane(name, Role::Subject)?);
+        }
+        let foreign = lanes.iter().any(|lane| lane.entry.card.language != "Rust");
+        for (name, wanted) in [("null", true), ("peer-null", foreign)] {
+            if wanted && self.registry.is_null(name) {
+                lanes.extend(lane(name, Role::Null)?);
             }
         }
         Ok(lanes)

@@ -186,7 +186,7 @@ fn versions_are_those_of_the_lock_file() {
                 }
                 pairs
             });
-    let mut check = |name: &str, version: &str| {
+    let check = |name: &str, version: &str| {
         assert!(
             pairs.get(name).is_some_and(|all| all.contains(&version)),
             "{name} {version}: {:?}",

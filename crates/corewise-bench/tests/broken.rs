@@ -1,0 +1,303 @@
+//! Tables that are broken on purpose: each is caught, and its row is void.
+
+use std::collections::HashMap;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use corewise_bench::manifest::{Run, manifest};
+use corewise_bench::record::{End, Record, Row};
+use corewise_bench::registry::Registry;
+use corewise_bench::runner::Runner;
+use corewise_bench::sink::Sink;
+use corewise_bench::subject::Entry;
+use corewise_bench::suite::{Params, Suite};
+use corewise_bench::table::{Card, Handle, Setup, Table, U64};
+use corewise_topology::Topology;
+
+/// How a table is broken.
+trait Fault: Send + Sync + Default + 'static {
+    /// Whether an insert that says it inserted does not.
+    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
+        false
+    }
+    /// What a lookup gives for what is stored.
+    fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
+        stored
+    }
+    /// Looks at each value before it is removed.
+    fn saw(&self, _key: u64, _value: u64) {}
+    /// What `size` says.
+    fn counts(&self, entries: usize) -> usize {
+        entries
+    }
+}
+
+#[derive(Default)]
+struct Broken<F> {
+    map: RwLock<HashMap<u64, u64>>,
+    fault: F,
+}
+
+impl<F: Fault> Table<U64> for Broken<F> {
+    type Handle<'t> = &'t Self;
+
+    fn build(setup: &Setup) -> Self {
+        let map = RwLock::new(HashMap::with_capacity(setup.capacity));
+        Self {
+            map,
+            fault: F::default(),
+        }
+    }
+    fn handle(&self) -> &Self {
+        self
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.fault.counts(self.map.read().unwrap().len()))
+    }
+}
+
+impl<F: Fault> Handle<U64> for &Broken<F> {
+    fn get(&mut self, key: &u64) -> Option<u64> {
+        let stored = self.map.read().unwrap().get(key).copied();
+        self.fault.bends(*key, stored)
+    }
+    fn insert(&mut self, key: &u64, value: u64) -> bool {
+        let mut map = self.map.write().unwrap();
+        if map.contains_key(key) {
+            return false;
+        }
+        if !self.fault.swallows(&map) {
+            map.insert(*key, value);
+        }
+        true
+    }
+    fn remove(&mut self, key: &u64) -> Option<u64> {
+        let removed = self.map.write().unwrap().remove(key);
+        removed.inspect(|&value| self.fault.saw(*key, value))
+    }
+}
+
+/// Nothing is wrong.
+#[derive(Default)]
+struct Sound;
+impl Fault for Sound {}
+
+/// Drops one key in a million.
+#[derive(Default)]
+struct Drops(AtomicU64);
+impl Fault for Drops {
+    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) % 1_000_000 == 700_000
+    }
+}
+
+/// Once in a while gives a value that has been removed before, the key being there again.
+#[derive(Default)]
+struct Stale {
+    removed: RwLock<HashMap<u64, u64>>,
+    lookups: AtomicU64,
+}
+impl Fault for Stale {
+    fn bends(&self, key: u64, stored: Option<u64>) -> Option<u64> {
+        let due = self.lookups.fetch_add(1, Ordering::Relaxed) % 1_000 == 0;
+        let old = || self.removed.read().unwrap().get(&key).copied();
+        stored.map(|stored| if due { old().unwrap_or(stored) } else { stored })
+    }
+    fn saw(&self, key: u64, value: u64) {
+        self.removed.write().unwrap().insert(key, value);
+    }
+}
+
+/// Loses the insert that makes it grow.
+#[derive(Default)]
+struct LosesOnResize;
+impl Fault for LosesOnResize {
+    fn swallows(&self, map: &HashMap<u64, u64>) -> bool {
+        map.len() > 1_000 && map.len() == map.capacity()
+    }
+}
+
+/// Gives other keys' values.
+#[derive(Default)]
+struct Mixes(AtomicU64);
+impl Fault for Mixes {
+    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
+        let due = self.0.fetch_add(1, Ordering::Relaxed) % 100_000 == 99_999;
+        stored.map(|stored| stored ^ u64::from(due) << 40)
+    }
+}
+
+/// Counts one too many.
+#[derive(Default)]
+struct Miscounts;
+impl Fault for Miscounts {
+    fn counts(&self, entries: usize) -> usize {
+        entries + 1
+    }
+}
+
+/// Panics in the middle of a run.
+#[derive(Default)]
+struct Panics(AtomicU64);
+impl Fault for Panics {
+    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
+        assert!(
+            self.0.fetch_add(1, Ordering::Relaxed) < 50_000,
+            "fifty thousand are enough"
+        );
+        false
+    }
+}
+
+fn entry<F: Fault>(name: &str) -> Entry {
+    let text = || "a test".to_string();
+    let card = Card {
+        name: name.into(),
+        about: text(),
+        version: text(),
+        language: text(),
+        hasher: text(),
+        reclamation: text(),
+        guarantees: text(),
+        settings: text(),
+        adapter: text(),
+        memory: text(),
+    };
+    Entry::new(card).u64::<Broken<F>>()
+}
+
+/// Runs a suite and gives its rows, as shown and as written.
+fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
+    let registry = Registry::new(
+        vec![
+            entry::<Sound>("sound"),
+            entry::<Drops>("drops"),
+            entry::<Stale>("stale"),
+            entry::<LosesOnResize>("loses"),
+            entry::<Mixes>("mixes"),
+            entry::<Miscounts>("miscounts"),
+            entry::<Panics>("panics"),
+        ],
+        Vec::new(),
+    );
+    let suite = Suite::parse(suite).expect("a valid suite");
+    let tasks = suite
+        .tasks(&Params::default(), &Topology::flat(2), true)
+        .expect("valid cells");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("results.jsonl");
+    let sink = Sink::create(Some(&path), false, false).expect("a file");
+    let rows = std::cell::RefCell::new(Vec::new());
+    let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
+    let facts = manifest(Run {
+        suite: suite.name.clone(),
+        plan: suite.to_toml(),
+        seed: 5,
+        cards: Vec::new(),
+    });
+    let end = Runner::new(&registry, sink, 5, facts, None, show)
+        .run(&tasks)
+        .expect("a run");
+    let text = std::fs::read_to_string(&path).expect("results");
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a record"))
+        .collect();
+    (rows.into_inner(), records, end)
+}
+
+fn problems(rows: &[Row], table: &str) -> String {
+    let row = rows.iter().find(|row| row.table == table).expect(table);
+    assert_eq!(
+        row.verdict == "void",
+        !row.problems.is_empty(),
+        "{table}: {row:?}"
+    );
+    row.problems.join("; ")
+}
+
+const STEADY: &str = "
+    name = 'steady'
+    [[section]]
+    kind = 'updates'
+    threads = [2]
+    initial = [20000]
+    updates = [50.0]
+    repetitions = 2
+    duration-ms = 300
+    slices = 2
+    pin = ['default']
+    reference = 'sound'
+    tables = ['stale', 'mixes', 'miscounts', 'panics']
+";
+
+#[test]
+fn wrong_answers_void_their_rows_and_no_other() {
+    let (rows, records, end) = measure(STEADY);
+    assert_eq!(problems(&rows, "sound"), "");
+    assert_eq!(problems(&rows, "sound (again)"), "");
+    assert!(
+        problems(&rows, "stale").contains("stored was"),
+        "{}",
+        problems(&rows, "stale")
+    );
+    assert!(
+        problems(&rows, "mixes").contains("other keys"),
+        "{}",
+        problems(&rows, "mixes")
+    );
+    assert!(
+        problems(&rows, "miscounts").contains("counts"),
+        "{}",
+        problems(&rows, "miscounts")
+    );
+    assert!(
+        problems(&rows, "panics").contains("fifty thousand"),
+        "{}",
+        problems(&rows, "panics")
+    );
+    assert_eq!((end.rows, end.void), (6, 4));
+    assert!(matches!(records.first(), Some(Record::Manifest(_))));
+    assert!(matches!(records.last(), Some(Record::End(end)) if end.void == 4));
+}
+
+#[test]
+fn one_key_in_a_million_is_missed() {
+    // A million inserts and more; half of the inserts find their key.
+    let (rows, ..) = measure(
+        &STEADY
+            .replace("'stale', 'mixes', 'miscounts', 'panics'", "'drops'")
+            .replace("300", "3000")
+            .replace("repetitions = 2", "repetitions = 1")
+            .replace("50.0", "100.0"),
+    );
+    assert_eq!(problems(&rows, "sound"), "");
+    assert!(
+        problems(&rows, "drops").contains("entries found"),
+        "{}",
+        problems(&rows, "drops")
+    );
+}
+
+#[test]
+fn an_insert_lost_in_a_resize_is_missed() {
+    for kind in ["growth", "resizing"] {
+        let (rows, ..) = measure(&format!(
+            "name = 'x'
+            [[section]]
+            kind = '{kind}'
+            threads = [2]
+            initial = [100000]
+            repetitions = 1
+            pin = ['default']
+            reference = 'sound'
+            tables = ['loses']"
+        ));
+        assert_eq!(problems(&rows, "sound"), "", "{kind}");
+        assert!(
+            problems(&rows, "loses").contains("entries found"),
+            "{kind}: {}",
+            problems(&rows, "loses")
+        );
+    }
+}
