@@ -272,7 +272,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
                 Format::Text,
             )
         }
-        Command::Doctor(args) => Ok(print(&crate::doctor::report(args.format == Format::Json))),
+        Command::Doctor(args) => Ok(print(&doctor(args.format))),
         Command::MemoryCell { job } => Ok(print(&memory::child_main(&registry, &job)?)),
     }
 }
@@ -285,6 +285,14 @@ fn print(text: &str) -> u8 {
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
     0
+}
+
+fn doctor(format: Format) -> String {
+    let report = crate::doctor::doctor(None);
+    match format {
+        Format::Text => report.to_string(),
+        Format::Json => report.to_json(),
+    }
 }
 
 /// Starts the program anew if it runs with other memory than asked for.

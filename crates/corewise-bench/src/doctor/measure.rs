@@ -1,0 +1,370 @@
+//! What only measuring tells: about two seconds in all.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corewise_measure::ticks::Ticks;
+use corewise_topology::{CpuId, allowed_cpus, pin_current_thread};
+use serde::Serialize;
+
+use crate::counters;
+
+/// How long each CPU is watched for gaps, all of them at once.
+const SPIN: Duration = Duration::from_millis(300);
+/// Time between two readings of a spinning thread from which on it counts as taken away.
+pub(super) const GAP: Duration = Duration::from_micros(10);
+/// How long steal time is watched at least.
+const STEAL_WINDOW: Duration = Duration::from_secs(1);
+/// Repetitions of the fixed loop, and what one of them takes.
+const LOOPS: usize = 100;
+const LOOP: Duration = Duration::from_millis(5);
+/// Messages between two CPUs whose counters are compared, and the most time that takes.
+const PINGS: u64 = 500;
+const PING_LIMIT: Duration = Duration::from_millis(100);
+
+/// What was measured; `None` where it could not be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// What the benchmark's clock reads.
+    pub clock: String,
+    /// Ticks of it in a second.
+    pub clock_hz: f64,
+    /// The least time between two readings that differ.
+    pub clock_resolution_ns: f64,
+    /// What timing an operation costs in timing alone.
+    pub clock_overhead_ns: f64,
+    /// How far the counter of a CPU is provably off that of the first one, at most.
+    pub counter_offset_ns: Option<f64>,
+    /// Gaps of each CPU.
+    pub jitter: Vec<Jitter>,
+    /// Share of all CPU time that the hypervisor gave to others, while all CPUs were busy.
+    pub steal_share: Option<f64>,
+    /// A loop of a fixed number of instructions, measured against itself.
+    pub noise: Noise,
+    /// Why there are no hardware counters; `None` if there are.
+    pub no_counters: Option<String>,
+}
+
+/// How often a CPU was taken away from a thread that did nothing but look at the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Jitter {
+    /// The CPU.
+    pub cpu: usize,
+    /// Gaps of more than 10 µs.
+    pub gaps: u64,
+    /// The longest gap, of any length.
+    pub longest_ns: f64,
+    /// Share of the time that lies in gaps of more than 10 µs.
+    pub lost_share: f64,
+    /// Gaps of at least 10 µs, 100 µs, 1 ms, 10 ms, each up to the next.
+    pub histogram: [u64; 4],
+}
+
+/// Times of a fixed integer loop that takes about 5 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Noise {
+    /// Repetitions.
+    pub repetitions: usize,
+    /// Median time.
+    pub median_ns: f64,
+    /// From the 5th to the 95th percentile, as a share of the median.
+    pub spread: f64,
+    /// From the least to the greatest, as a share of the median.
+    pub range: f64,
+}
+
+/// Measures this machine, on the CPUs that the process may use.
+pub fn measure() -> Measured {
+    let clock = Ticks::get();
+    let cpus = allowed_cpus().unwrap_or_else(|| vec![0]);
+    let before = cpu_times(Path::new("/"));
+    let started = Instant::now();
+    let jitter = jitter(clock, &cpus);
+    let noise = noise(clock, LOOPS);
+    thread::sleep(STEAL_WINDOW.saturating_sub(started.elapsed()));
+    let after = cpu_times(Path::new("/"));
+    Measured {
+        clock: clock.source().into(),
+        clock_hz: clock.hz(),
+        clock_resolution_ns: resolution_ns(clock),
+        clock_overhead_ns: clock.ns_f64(clock.overhead()),
+        counter_offset_ns: counter_offset_ns(clock, &cpus),
+        jitter,
+        steal_share: before.zip(after).and_then(|(a, b)| steal_share(a, b)),
+        noise,
+        no_counters: counters::probe().err(),
+    }
+}
+
+/// Time of all CPUs and the part of it that was stolen, in the kernel's units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CpuTimes {
+    all: u64,
+    stolen: u64,
+}
+
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and two
+/// that are contained in the first two.
+pub(super) fn cpu_times(root: &Path) -> Option<CpuTimes> {
+    let text = fs::read_to_string(root.join("proc/stat")).ok()?;
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let times: Option<Vec<u64>> = line
+        .split_whitespace()
+        .take(8)
+        .map(|word| word.parse().ok())
+        .collect();
+    let times = times?;
+    Some(CpuTimes {
+        all: times.iter().sum(),
+        stolen: *times.get(7)?,
+    })
+}
+
+pub(super) fn steal_share(before: CpuTimes, after: CpuTimes) -> Option<f64> {
+    let all = after.all.checked_sub(before.all).filter(|&all| all > 0)?;
+    Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+}
+
+/// Every CPU has a thread that spins, all at the same time.
+fn jitter(clock: Ticks, cpus: &[usize]) -> Vec<Jitter> {
+    let ready = Barrier::new(cpus.len());
+    let ready = &ready;
+    thread::scope(|scope| {
+        let spin = |&cpu| {
+            scope.spawn(move || {
+                let pinned = pin_current_thread(CpuId(cpu)).is_ok();
+                ready.wait();
+                pinned.then(|| watch(clock, cpu, SPIN))
+            })
+        };
+        let threads: Vec<_> = cpus.iter().map(spin).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.filter_map(|jitter| jitter.ok().flatten()).collect()
+    })
+}
+
+/// Spins on the clock and notes when it jumps.
+fn watch(clock: Ticks, cpu: usize, time: Duration) -> Jitter {
+    let (gap, length) = (clock.ticks_of(GAP), clock.ticks_of(time));
+    let mut jitter = Jitter {
+        cpu,
+        ..Jitter::default()
+    };
+    let start = clock.coarse();
+    let (mut last, mut longest, mut lost) = (start, 0, 0);
+    while last.saturating_sub(start) < length {
+        let now = clock.coarse();
+        let passed = now.saturating_sub(last);
+        longest = longest.max(passed);
+        if passed > gap {
+            lost += passed;
+            jitter.gaps += 1;
+            jitter.histogram[decade(clock.ns(passed))] += 1;
+        }
+        last = now;
+    }
+    jitter.longest_ns = clock.ns_f64(longest);
+    jitter.lost_share = lost as f64 / (last - start) as f64;
+    jitter
+}
+
+/// The place of a gap in the histogram.
+fn decade(gap_ns: u64) -> usize {
+    match gap_ns {
+        ..100_000 => 0,
+        100_000..1_000_000 => 1,
+        1_000_000..10_000_000 => 2,
+        _ => 3,
+    }
+}
+
+fn resolution_ns(clock: Ticks) -> f64 {
+    let step = || {
+        let first = clock.now();
+        loop {
+            let next = clock.now();
+            if next != first {
+                return next - first;
+            }
+        }
+    };
+    let least = (0..1_000).map(|_| step()).min().unwrap_or(0);
+    clock.ns_f64(least)
+}
+
+/// The fixed loop: a chain of multiplications, no memory.
+fn integer_loop(steps: u64) -> u64 {
+    (0..steps).fold(black_box(1), |word, step| {
+        (word ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
+}
+
+/// Times the loop `repetitions` times.
+pub(super) fn noise(clock: Ticks, repetitions: usize) -> Noise {
+    let time = |steps| {
+        let start = clock.now();
+        black_box(integer_loop(black_box(steps)));
+        clock.now() - start
+    };
+    let trial_steps = 200_000;
+    let trial = (0..5).map(|_| time(trial_steps)).min().unwrap_or(1).max(1);
+    let steps = trial_steps * clock.ticks_of(LOOP) / trial;
+    let mut times: Vec<f64> = (0..repetitions)
+        .map(|_| clock.ns_f64(time(steps)))
+        .collect();
+    spread_of(&mut times)
+}
+
+fn spread_of(times: &mut [f64]) -> Noise {
+    times.sort_by(f64::total_cmp);
+    let Some(last) = times.len().checked_sub(1) else {
+        return Noise::default();
+    };
+    let at = |share: f64| times[(share * last as f64).round() as usize];
+    Noise {
+        repetitions: times.len(),
+        median_ns: at(0.5),
+        spread: (at(0.95) - at(0.05)) / at(0.5),
+        range: (at(1.0) - at(0.0)) / at(0.5),
+    }
+}
+
+/// The greatest offset that is proven between the first CPU and any other; `None` with one CPU.
+fn counter_offset_ns(clock: Ticks, cpus: &[usize]) -> Option<f64> {
+    let (&first, others) = cpus.split_first()?;
+    let offsets = others
+        .iter()
+        .filter_map(|&other| offset(clock, first, other));
+    offsets.max().map(|ticks| clock.ns_f64(ticks))
+}
+
+/// Sends messages to and fro. The answer's time must lie between the question's and the moment the
+/// answer is seen; how far it lies outside is a proven offset. `None` if they hardly met.
+fn offset(clock: Ticks, first: usize, second: usize) -> Option<u64> {
+    let (question, answer) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let echo = scope.spawn(|| echo(clock, second, &question, &answer));
+        let ask = scope.spawn(|| ask(clock, first, &question, &answer));
+        let worst = ask.join().ok().flatten();
+        // Relaxed: the value alone ends the loop in `echo`, which joins right after.
+        question.store(u64::MAX, Ordering::Relaxed);
+        echo.join().ok();
+        worst
+    })
+}
+
+fn ask(clock: Ticks, cpu: usize, question: &AtomicU64, answer: &AtomicU64) -> Option<u64> {
+    pin_current_thread(CpuId(cpu)).ok()?;
+    let deadline = Instant::now() + PING_LIMIT;
+    let (mut worst, mut rounds) = (0, 0);
+    for number in 1..=PINGS {
+        let sent = clock.now();
+        // Release: pairs with the Acquire in `echo`, so that `sent` was read before.
+        question.store(number, Ordering::Release);
+        let mut there = 0;
+        while there == 0 && Instant::now() < deadline {
+            // Acquire: pairs with the Release in `echo`, so that `seen` is read after.
+            there = answer.swap(0, Ordering::Acquire);
+        }
+        let seen = clock.now();
+        if there == 0 {
+            break;
+        }
+        let outside = sent.saturating_sub(there).max(there.saturating_sub(seen));
+        worst = worst.max(outside);
+        rounds += 1;
+    }
+    (rounds >= 10).then_some(worst)
+}
+
+fn echo(clock: Ticks, cpu: usize, question: &AtomicU64, answer: &AtomicU64) {
+    let pinned = pin_current_thread(CpuId(cpu)).is_ok();
+    let mut last = 0;
+    loop {
+        // Acquire: pairs with the Release in `ask`, so that the clock is read after the question.
+        let number = question.load(Ordering::Acquire);
+        if number == u64::MAX {
+            return;
+        }
+        if number != last && pinned {
+            last = number;
+            // Release: pairs with the Acquire in `ask`, so that the clock is read before.
+            answer.store(clock.now().max(1), Ordering::Release);
+        }
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_a_share_of_all_time() {
+        let root = tempfile::tempdir().expect("a directory");
+        assert_eq!(cpu_times(root.path()), None);
+        fs::create_dir(root.path().join("proc")).expect("a directory");
+        let write = |text| fs::write(root.path().join("proc/stat"), text).expect("a file");
+        write("cpu  10 0 10 70 5 0 0 5 9 9\ncpu0 1 2\n");
+        let before = cpu_times(root.path()).expect("times");
+        assert_eq!(
+            before,
+            CpuTimes {
+                all: 100,
+                stolen: 5
+            }
+        );
+        write("cpu  60 0 10 100 5 0 0 25 9 9\n");
+        let after = cpu_times(root.path()).expect("times");
+        assert_eq!(steal_share(before, after), Some(0.2));
+        assert_eq!(steal_share(after, after), None);
+    }
+
+    #[test]
+    fn gaps_fall_into_decades() {
+        let places = [11_000, 99_999, 100_000, 5_000_000, 20_000_000_000].map(decade);
+        assert_eq!(places, [0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn watching_counts_what_it_says() {
+        for clock in [Ticks::get(), Ticks::portable()] {
+            let jitter = watch(clock, 0, Duration::from_millis(20));
+            assert_eq!(jitter.gaps, jitter.histogram.iter().sum::<u64>());
+            assert!((0.0..=1.0).contains(&jitter.lost_share));
+            assert!(jitter.gaps == 0 || jitter.longest_ns > 9_999.0);
+        }
+    }
+
+    #[test]
+    fn a_constant_loop_has_no_spread() {
+        let noise = spread_of(&mut [5.0; 9]);
+        assert_eq!(
+            (noise.median_ns, noise.spread, noise.range),
+            (5.0, 0.0, 0.0)
+        );
+        let noise = spread_of(&mut [11.0, 10.0, 9.0]);
+        assert_eq!((noise.median_ns, noise.range), (10.0, 0.2));
+        assert_eq!(spread_of(&mut []), Noise::default());
+    }
+
+    #[test]
+    fn a_loop_takes_about_what_it_should() {
+        let noise = noise(Ticks::get(), 3);
+        assert!((1e6..1e9).contains(&noise.median_ns), "{noise:?}");
+    }
+
+    #[test]
+    fn a_cpu_agrees_with_itself() {
+        let cpus = allowed_cpus().unwrap_or_default();
+        if let Some(offset) = counter_offset_ns(Ticks::get(), &cpus) {
+            assert!(offset < 1e9, "{offset}");
+        }
+        assert_eq!(counter_offset_ns(Ticks::get(), &cpus[..1]), None);
+    }
+}
