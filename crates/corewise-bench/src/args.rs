@@ -406,7 +406,11 @@ fn measure(
 /// Names are checked before anything is measured.
 fn check_names(registry: &Registry, tasks: &[crate::suite::Task]) -> Result<(), BenchError> {
     for task in tasks {
-        for name in task.tables.iter().chain([&task.reference]) {
+        for name in registry
+            .chosen(&task.tables)
+            .iter()
+            .chain([&task.reference])
+        {
             registry.find(name)?;
         }
     }

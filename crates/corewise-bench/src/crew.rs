@@ -13,7 +13,10 @@ use std::time::Duration;
 use corewise_topology::{CpuId, current_cpu, pin_current_thread};
 
 use crate::error::BenchError;
-use crate::work::Part;
+use crate::work::{Part, give_up};
+
+/// Time for threads to leave a phase that is given up.
+const GRACE: Duration = Duration::from_secs(10);
 
 type Task = Arc<dyn Fn(Part) -> Box<dyn Any + Send> + Send + Sync>;
 type Answer = (usize, Result<Box<dyn Any + Send>, String>);
@@ -32,7 +35,9 @@ pub struct Crew {
 pub enum CrewError {
     /// A thread panicked; the others finished.
     Panicked(String),
-    /// A thread did not come back in time.
+    /// The phase took too long and was given up; the threads are back.
+    Slow,
+    /// A thread did not come back in time, nor when the phase was given up.
     Stuck,
 }
 
@@ -96,21 +101,25 @@ impl Crew {
         }
         drop(task);
         let mut results: Vec<Option<R>> = (0..active).map(|_| None).collect();
-        let mut panicked = None;
+        let (mut panicked, mut slow) = (None, false);
         for _ in 0..active {
-            let (thread, answer) =
-                self.answers
-                    .recv_timeout(limit)
-                    .map_err(|error| match error {
-                        RecvTimeoutError::Timeout => CrewError::Stuck,
-                        RecvTimeoutError::Disconnected => {
-                            CrewError::Panicked("all threads are gone".into())
-                        }
-                    })?;
-            match answer {
-                Ok(result) => results[thread] = result.downcast().ok().map(|result| *result),
-                Err(message) => panicked = Some(message),
+            let mut answer = self.answers.recv_timeout(if slow { GRACE } else { limit });
+            if matches!(answer, Err(RecvTimeoutError::Timeout)) && !slow {
+                slow = true;
+                give_up(true);
+                answer = self.answers.recv_timeout(GRACE);
             }
+            match answer {
+                Ok((thread, Ok(result))) => {
+                    results[thread] = result.downcast().ok().map(|result| *result)
+                }
+                Ok((_, Err(message))) => panicked = Some(message),
+                Err(_) => return Err(CrewError::Stuck),
+            }
+        }
+        if slow {
+            give_up(false);
+            return Err(CrewError::Slow);
         }
         if let Some(message) = panicked {
             return Err(CrewError::Panicked(message));
@@ -177,12 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_come_back_is_noticed() {
+    fn a_phase_that_takes_too_long_is_given_up() {
         let crew = Crew::start(vec![None]).expect("threads");
         let result = crew.run(1, Duration::from_millis(20), |_| {
-            std::thread::sleep(Duration::from_secs(1))
+            std::thread::sleep(Duration::from_millis(300))
         });
-        assert_eq!(result, Err(CrewError::Stuck));
+        assert_eq!(result, Err(CrewError::Slow));
+        assert_eq!(crew.run(1, LIMIT, |part| part.thread), Ok(vec![0]));
     }
 
     #[test]

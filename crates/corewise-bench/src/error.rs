@@ -8,15 +8,13 @@ pub enum BenchError {
     Usage(String),
     /// A thread of a table did not come back.
     #[error(
-        "`{table}` did not answer within {seconds} s in {phase}; its threads cannot be stopped, so the run ends here"
+        "`{table}` does not come back from {phase}; its threads cannot be stopped, so the run ends here"
     )]
     Stuck {
         /// The table.
         table: String,
         /// What it was doing.
         phase: &'static str,
-        /// How long it was waited for.
-        seconds: u64,
     },
     /// A file could not be read or written.
     #[error("{path}: {error}")]

@@ -18,8 +18,9 @@ use crate::work::{Grow, GrowReport, Start, Sums};
 
 /// A bin of the time line.
 const BIN_MS: f64 = 10.0;
-/// Growth that takes longer is given up, and the row is void.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Growth that takes longer than this, and this for each key, is given up, and the row is void.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_PER_KEY: Duration = Duration::from_micros(10);
 
 impl Runner<'_> {
     /// Time lines and latencies of growth. The row's rate is of all inserts over the time until
@@ -82,6 +83,7 @@ impl Grown {
             .problems
             .extend(self.slice.checks.problems.iter().cloned());
         course.operations += self.slice.operations;
+        course.out = !course.problems.is_empty(); // once more would take as long
         match &mut course.latencies {
             Some(all) => all.add(&self.latencies),
             none => *none = Some(self.latencies),
@@ -100,12 +102,13 @@ fn repetition_of(
     seed: u64,
 ) -> Result<Grown, Trouble> {
     let subject = scene.make(lane);
+    let limit = LIMIT + LIMIT_PER_KEY * scene.plan.range;
     let job = Grow {
         start: Start::of(scene.workload.threads),
         bin_ticks: clock::ticks((BIN_MS * 1e6) as u64),
-        limit_ticks: clock::ticks(LIMIT.as_nanos() as u64),
+        limit_ticks: clock::ticks(limit.as_nanos() as u64),
     };
-    let reports = scene.all("growth", &subject, LIMIT, move |subject, plan, part| {
+    let reports = scene.all("growth", &subject, limit, move |subject, plan, part| {
         subject.grow(plan, part, &job)
     })?;
     let booked = verify::sum(reports.iter().map(|report| &report.tally));
@@ -131,7 +134,7 @@ fn repetition_of(
         if reports.iter().any(|report| !report.finished) {
             checks.problems.push(format!(
                 "not done after {} s, at {} entries",
-                LIMIT.as_secs(),
+                limit.as_secs(),
                 booked.sums.entries
             ));
         }

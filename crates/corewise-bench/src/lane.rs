@@ -20,8 +20,9 @@ use crate::workload::Workload;
 
 /// Operations of an audit, per thread.
 const AUDITED: u64 = 20_000;
-/// Longest time for a phase, beyond what it is expected to take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time for a phase, beyond what it is expected to take, and for each key.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE_PER_KEY: Duration = Duration::from_micros(10);
 
 /// A table that takes part in a cell.
 #[derive(Clone, Debug)]
@@ -45,8 +46,8 @@ pub(crate) struct Scene<'a> {
 /// A phase that has no result: the table's name is added by the caller.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// A thread panicked: the row is void.
-    Panicked(String),
+    /// A thread panicked or took too long: the row is void.
+    Failed(String),
     /// A thread did not come back: the run is over.
     Stuck(&'static str),
 }
@@ -77,15 +78,25 @@ impl Scene<'_> {
     ) -> Result<Vec<R>, Trouble> {
         let (subject, plan) = (subject.clone(), self.plan);
         self.crew
-            .run(self.workload.threads, PATIENCE + extra, move |part| {
-                task(&*subject, &plan, part)
-            })
+            .run(
+                self.workload.threads,
+                self.patience() + extra,
+                move |part| task(&*subject, &plan, part),
+            )
             .map_err(|error| match error {
                 CrewError::Panicked(message) => {
-                    Trouble::Panicked(format!("panic in {phase}: {message}"))
+                    Trouble::Failed(format!("panic in {phase}: {message}"))
+                }
+                CrewError::Slow => {
+                    Trouble::Failed(format!("{phase} took too long and was given up"))
                 }
                 CrewError::Stuck => Trouble::Stuck(phase),
             })
+    }
+
+    /// The longest that a phase may take.
+    fn patience(&self) -> Duration {
+        PATIENCE + PATIENCE_PER_KEY * self.plan.range
     }
 
     /// Makes a table.

@@ -37,10 +37,17 @@ impl Registry {
         })
     }
 
-    /// The tables asked for; if none are, all but those that stand for a lock or for no table.
+    /// The tables asked for, without those that end in `?` and are not in this build; if none are
+    /// asked for, all but those that stand for a lock.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
-            return names.to_vec();
+            let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);
+            let some = names
+                .iter()
+                .filter(|name| name.strip_suffix('?').is_none_or(there));
+            return some
+                .map(|name| name.trim_end_matches('?').to_string())
+                .collect();
         }
         let names = self.entries.iter().map(|entry| &entry.card.name);
         names

@@ -67,7 +67,7 @@ pub(crate) struct Course {
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
-    /// Out of the cell: it panicked.
+    /// Out of the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
 
@@ -428,7 +428,7 @@ impl Course {
     /// Notes a phase without a result; an error if the run cannot go on.
     pub(crate) fn fail(&mut self, lane: &Lane, trouble: Trouble) -> Result<(), BenchError> {
         match trouble {
-            Trouble::Panicked(message) => {
+            Trouble::Failed(message) => {
                 self.problems.push(message);
                 self.out = true;
                 Ok(())
@@ -436,7 +436,6 @@ impl Course {
             Trouble::Stuck(phase) => Err(BenchError::Stuck {
                 table: lane.entry.card.name.clone(),
                 phase,
-                seconds: 120,
             }),
         }
     }

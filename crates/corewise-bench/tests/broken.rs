@@ -99,7 +99,10 @@ struct Stale {
 }
 impl Fault for Stale {
     fn bends(&self, key: u64, stored: Option<u64>) -> Option<u64> {
-        let due = self.lookups.fetch_add(1, Ordering::Relaxed) % 1_000 == 0;
+        let due = self
+            .lookups
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(1_000);
         let old = || self.removed.read().unwrap().get(&key).copied();
         stored.map(|stored| if due { old().unwrap_or(stored) } else { stored })
     }

@@ -13,8 +13,8 @@ use corewise_measure::draw::mix;
 use crate::plan::Plan;
 use crate::stamp::{belongs, stamp};
 use crate::table::{Handle, Kind, Table};
-use crate::work::Part;
 use crate::work::seat::Seat;
+use crate::work::{Part, is_given_up};
 
 /// Keys that a thread works on.
 const KEYS: usize = 4096;
@@ -50,7 +50,7 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
         entry.stamp = seat.handle.get(K::query(&mut seat.scratch, entry.key));
     }
     for number in 0..operations {
-        if model.is_empty() || report.problem.is_some() {
+        if model.is_empty() || report.problem.is_some() || is_given_up() {
             break;
         }
         let at = rng.random_range(0..model.len());

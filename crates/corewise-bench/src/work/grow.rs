@@ -5,7 +5,7 @@ use crate::latencies::Latencies;
 use crate::plan::Plan;
 use crate::table::{Kind, Table};
 use crate::work::seat::Seat;
-use crate::work::{Part, Start, Tally};
+use crate::work::{Part, Start, Tally, is_given_up};
 
 /// Bins of a time line; later operations go into the last.
 const BINS: usize = 60_000;
@@ -62,7 +62,7 @@ pub(crate) fn grow<K: Kind, T: Table<K>>(
             took,
         );
         last = now;
-        if now.wrapping_sub(begin) > job.limit_ticks {
+        if now.wrapping_sub(begin) > job.limit_ticks || is_given_up() {
             finished = false;
             break;
         }

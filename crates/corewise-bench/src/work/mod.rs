@@ -21,7 +21,7 @@ pub mod phases;
 mod seat;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub use audit::AuditReport;
 pub use drive::{Drive, DriveReport};
@@ -29,6 +29,22 @@ pub use grow::{Grow, GrowReport};
 pub use pace::{Pace, PaceReport};
 
 use crate::record::Counts;
+
+/// Set while the phase that runs is to be given up: a table took too long.
+static GIVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// Tells all threads to leave their phase at the next operation, or to go on as usual. What a phase
+/// that was given up reports is not to be used.
+pub fn give_up(now: bool) {
+    // Relaxed: it hands over nothing but itself, and a late reader does a few operations more.
+    GIVE_UP.store(now, Ordering::Relaxed);
+}
+
+/// Whether to leave.
+#[inline(always)]
+fn is_given_up() -> bool {
+    GIVE_UP.load(Ordering::Relaxed)
+}
 
 /// Which thread of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

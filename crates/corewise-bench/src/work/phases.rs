@@ -5,12 +5,15 @@ use corewise_measure::draw::Scramble;
 use crate::plan::Plan;
 use crate::table::{Handle, Kind, Table};
 use crate::work::seat::Seat;
-use crate::work::{Part, Sums, Tally};
+use crate::work::{Part, Sums, Tally, is_given_up};
 
 /// Inserts a part of the entries that are there at the start.
 pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
     let mut seat = Seat::<K, T>::new(table, plan, part, None);
-    for index in plan.part(part.thread, part.threads) {
+    for index in plan
+        .part(part.thread, part.threads)
+        .take_while(|_| !is_given_up())
+    {
         if plan.prefilled(index) {
             seat.insert_number(plan.key(index), plan.first_number(index));
         }
@@ -36,7 +39,7 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
     let order = Scramble::new(mine);
     let mut left = entries / threads;
     for place in (0..mine).map(|place| order.apply(place)) {
-        if left == 0 {
+        if left == 0 || is_given_up() {
             break;
         }
         let key = plan.key((place * threads + thread) as u32);
@@ -52,7 +55,10 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
 pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
     let mut seat = Seat::<K, T>::new(table, plan, part, None);
     let mut sums = Sums::default();
-    for index in plan.part(part.thread, part.threads) {
+    for index in plan
+        .part(part.thread, part.threads)
+        .take_while(|_| !is_given_up())
+    {
         let key = plan.key(index);
         if let Some(stamp) = seat.handle.get(K::query(&mut seat.scratch, key)) {
             sums.gain(key, stamp);
@@ -65,7 +71,10 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
 /// Removes a part of all keys.
 pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
     let mut seat = Seat::<K, T>::new(table, plan, part, None);
-    for index in plan.part(part.thread, part.threads) {
+    for index in plan
+        .part(part.thread, part.threads)
+        .take_while(|_| !is_given_up())
+    {
         seat.remove(plan.key(index));
     }
     seat.tally()
