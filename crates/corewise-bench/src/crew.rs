@@ -7,13 +7,14 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use corewise_topology::{CpuId, current_cpu, pin_current_thread};
 
 use crate::error::BenchError;
-use crate::work::{Part, give_up};
+use crate::work::{Part, obey};
 
 /// Time for threads to leave a phase that is given up.
 const GRACE: Duration = Duration::from_secs(10);
@@ -28,6 +29,9 @@ pub struct Crew {
     answers: Receiver<Answer>,
     /// Where each thread is kept.
     places: Vec<Option<CpuId>>,
+    /// Set while the phase that runs is to be given up. One byte is leaked for each crew: a thread
+    /// that never comes back may look at it for ever.
+    give_up: &'static AtomicBool,
 }
 
 /// Why a phase has no result.
@@ -47,6 +51,7 @@ impl Crew {
         let (answer, answers) = channel();
         let mut seats = Vec::new();
         let threads = places.len();
+        let give_up: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         for (thread, place) in places.iter().copied().enumerate() {
             let (seat, tasks) = channel::<Task>();
             let answer = answer.clone();
@@ -54,7 +59,10 @@ impl Crew {
             let (ready, pinned) = channel();
             std::thread::Builder::new()
                 .name(format!("bench-{thread}"))
-                .spawn(move || serve(part, place, &ready, &tasks, &answer))
+                .spawn(move || {
+                    obey(give_up);
+                    serve(part, place, &ready, &tasks, &answer);
+                })
                 .map_err(|error| {
                     BenchError::Failed(format!("cannot start thread {thread}: {error}"))
                 })?;
@@ -68,6 +76,7 @@ impl Crew {
             seats,
             answers,
             places,
+            give_up,
         })
     }
 
@@ -106,7 +115,7 @@ impl Crew {
             let mut answer = self.answers.recv_timeout(if slow { GRACE } else { limit });
             if matches!(answer, Err(RecvTimeoutError::Timeout)) && !slow {
                 slow = true;
-                give_up(true);
+                self.give_up.store(true, Ordering::Relaxed); // Relaxed: see `work::obey`
                 answer = self.answers.recv_timeout(GRACE);
             }
             match answer {
@@ -118,7 +127,7 @@ impl Crew {
             }
         }
         if slow {
-            give_up(false);
+            self.give_up.store(false, Ordering::Relaxed);
             return Err(CrewError::Slow);
         }
         if let Some(message) = panicked {

@@ -10,11 +10,15 @@ mod flurry;
 mod global;
 mod hashbrown;
 mod locked;
+#[cfg(feature = "bench")]
+mod locks;
 mod null;
 #[cfg(feature = "bench")]
 mod papaya;
 #[cfg(feature = "peers")]
 mod peers;
+#[cfg(feature = "bench")]
+mod rtm;
 #[cfg(feature = "bench")]
 mod scc;
 #[cfg(feature = "bench")]
@@ -37,6 +41,8 @@ pub fn registry() -> Registry {
         scc::index(),
         flurry::entry(),
     ]);
+    #[cfg(feature = "bench")]
+    entries.extend(locks::entries());
     #[cfg(feature = "peers")]
     entries.extend(peers::entries());
     let missing = OTHERS
@@ -68,7 +74,16 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that are compiled in with a feature only.
-const OTHERS: [(&str, &str); 15] = [
+const OTHERS: [(&str, &str); 24] = [
+    ("lock:tas", "bench"),
+    ("lock:ttas", "bench"),
+    ("lock:ticket", "bench"),
+    ("lock:mcs", "bench"),
+    ("lock:std-mutex", "bench"),
+    ("lock:parking-mutex", "bench"),
+    ("lock:parking-rwlock", "bench"),
+    ("lock:sharded-rwlock", "bench"),
+    ("lock:elided-ttas", "bench"),
     ("peer-null", "peers"),
     ("tbb", "peers"),
     ("urcu-memb", "peers"),
@@ -115,6 +130,12 @@ mod versions {
     pub(super) const FLURRY: &str = "0.5.2";
     #[cfg(feature = "bench")]
     pub(super) const PARKING_LOT: &str = "0.12.5";
+    #[cfg(feature = "bench")]
+    pub(super) const SPIN: &str = "0.12.3";
+    #[cfg(feature = "bench")]
+    pub(super) const MCSLOCK: &str = "0.4.2";
+    #[cfg(feature = "bench")]
+    pub(super) const CROSSBEAM: &str = "0.8.23";
 }
 
 #[cfg(test)]

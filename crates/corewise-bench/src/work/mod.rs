@@ -20,6 +20,7 @@ pub mod pace;
 pub mod phases;
 mod seat;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -30,20 +31,25 @@ pub use pace::{Pace, PaceReport};
 
 use crate::record::Counts;
 
-/// Set while the phase that runs is to be given up: a table took too long.
-static GIVE_UP: AtomicBool = AtomicBool::new(false);
+/// The order of threads that no crew has to give up a phase: never.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Tells all threads to leave their phase at the next operation, or to go on as usual. What a phase
-/// that was given up reports is not to be used.
-pub fn give_up(now: bool) {
-    // Relaxed: it hands over nothing but itself, and a late reader does a few operations more.
-    GIVE_UP.store(now, Ordering::Relaxed);
+thread_local! {
+    /// Set while the phase that this thread's crew runs is to be given up: a table took too long.
+    static GIVE_UP: Cell<&'static AtomicBool> = const { Cell::new(&NEVER) };
+}
+
+/// Makes this thread leave its phases when `order` is set. What a phase that was given up reports
+/// is not to be used.
+pub(crate) fn obey(order: &'static AtomicBool) {
+    GIVE_UP.set(order);
 }
 
 /// Whether to leave.
 #[inline(always)]
 fn is_given_up() -> bool {
-    GIVE_UP.load(Ordering::Relaxed)
+    // Relaxed: it hands over nothing but itself, and a late reader does a few operations more.
+    GIVE_UP.get().load(Ordering::Relaxed)
 }
 
 /// Which thread of how many.

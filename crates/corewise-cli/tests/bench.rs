@@ -1,0 +1,362 @@
+//! `corewise bench` from outside: what it says to bad input, a run of every section, its page in a
+//! browser, a comparison and a replay.
+#![cfg(feature = "bench")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_corewise");
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+/// Standard error of a call that must fail with a status.
+fn complaint(arguments: &[&str], status: i32) -> String {
+    let output = bench(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+    text
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn bad_input_is_one_clear_line_and_status_2() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let bad = path("bad.toml");
+    std::fs::write(
+        &bad,
+        "name = 'x'\n[[section]]\nkind = 'scaling'\nthreds = [1]\n",
+    )
+    .expect("written");
+    let taken = path("taken.jsonl");
+    std::fs::write(&taken, "").expect("written");
+    let cases: [(&[&str], &str); 14] = [
+        (&["run", "--suite", &bad], "threds"),
+        (&["run", "--suite", "slow"], "slow"),
+        (&["run", "--suite", "missing.toml"], "missing.toml"),
+        (&["run", "--section", "speed"], "speed"),
+        (&["run", "--tables", "btree"], "btree"),
+        (&["run", "--reference", "btree"], "btree"),
+        (&["run", "-n", "300"], "300 threads"),
+        (&["run", "-n", "9999", "--oversubscribe"], "9999"),
+        (&["run", "-u", "101"], "updates"),
+        (&["run", "--distribution", "normal"], "normal"),
+        (&["run", "-o", &taken], "exists"),
+        (&["report", &taken], "taken.jsonl"),
+        (&["compare", &taken, &taken], "taken.jsonl"),
+        (&["replay", "nothing"], "FILE#CELL"),
+    ];
+    for (arguments, word) in cases {
+        let text = complaint(arguments, 2);
+        assert!(text.contains(word), "{arguments:?}: {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{arguments:?}: {text}");
+    }
+    if !succeed(&["list"]).contains("oneTBB") {
+        let text = complaint(&["run", "--tables", "tbb", "-o", &path("t.jsonl")], 2);
+        assert!(
+            text.contains("feature `peers`") || text.contains("not found"),
+            "{text}"
+        );
+    }
+}
+
+/// Every section, as small as it gets.
+const SUITE: &str = "
+    name = 'all'
+    [defaults]
+    repetitions = 2
+    duration-ms = 10
+    slices = 2
+    warm-ms = 1
+    initial = [3000]
+    reference = 'rwlock'
+    tables = ['papaya', 'dashmap', 'locked']
+    pin = ['default']
+    [[section]]
+    kind = 'scaling'
+    initial = [1000, 3000]
+    threads = ['1..cpus']
+    [[section]]
+    kind = 'distribution'
+    distribution = ['uniform', 'zipf:0.99', 'hotspot', 'single', 'sequential']
+    [[section]]
+    kind = 'resizing'
+    [[section]]
+    kind = 'updates'
+    updates = [0.0, 50.0, 100.0]
+    [[section]]
+    kind = 'workingset'
+    initial = [100, 1000, 10000, 30000]
+    [[section]]
+    kind = 'latency'
+    duration-ms = 40
+    [[section]]
+    kind = 'pinning'
+    pin = ['default', 'compact', 'balanced']
+    [[section]]
+    kind = 'sync'
+    reference = 'lock:std-mutex'
+    tables = ['lock:mcs', 'lock:elided-ttas']
+    [[section]]
+    kind = 'growth'
+    initial = [100000]
+    [[section]]
+    kind = 'paced'
+    rates = [200000.0]
+    duration-ms = 40
+    [[section]]
+    kind = 'memory'
+    initial = [1000, 100000]
+";
+
+#[test]
+fn a_run_is_verified_drawn_compared_and_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (suite, results, page) = (path("all.toml"), path("all.jsonl"), path("all.html"));
+    std::fs::write(&suite, SUITE).expect("written");
+    let said = succeed(&[
+        "run",
+        "--suite",
+        &suite,
+        "-o",
+        &results,
+        "--allocator",
+        "system",
+    ]);
+    assert!(
+        said.contains(", 0 void,") && said.contains("allocator system"),
+        "{said}"
+    );
+    let written = std::fs::read_to_string(&results).expect("results");
+    assert!(
+        written
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("\"manifest\""))
+    );
+    assert!(
+        written
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains("\"type\":\"end\""))
+    );
+
+    succeed(&["report", &results, "-o", &page]);
+    let html = std::fs::read_to_string(&page).expect("a page");
+    let kinds = [
+        "scaling-0",
+        "scaling-1",
+        "updates-0",
+        "workingset-0",
+        "distribution-0",
+        "resizing-0",
+        "pinning-0",
+        "sync-0",
+        "latency-0",
+        "paced-0",
+        "growth-0",
+        "memory-0",
+        "garbage-0",
+    ];
+    for kind in kinds {
+        assert!(
+            html.contains(&format!("id=\"plot-{kind}\"")),
+            "no plot {kind}"
+        );
+    }
+    assert!(
+        !html.contains("http://")
+            || html.matches("http://").count()
+                == html.matches("http://www.w3.org/2000/svg").count()
+    );
+    look_at_it(folder.path(), &html, kinds.len());
+
+    let picture = path("one.svg");
+    succeed(&[
+        "report",
+        &results,
+        "--svg",
+        "plot-scaling-0",
+        "-o",
+        &picture,
+    ]);
+    assert!(
+        std::fs::read_to_string(&picture)
+            .expect("a picture")
+            .contains("commit")
+    );
+    assert!(
+        complaint(
+            &["report", &results, "--svg", "plot-x-9", "-o", &picture],
+            2
+        )
+        .contains("plot-x-9")
+    );
+
+    let compared = succeed(&["compare", &results, &results]);
+    assert!(compared.contains("0 slower"), "{compared}");
+
+    let again = path("again.jsonl");
+    let row = format!("{results}#updates/i=3000,u=50,uniform,n={}#papaya", cpus());
+    let said = succeed(&["replay", &row, "-o", &again]);
+    assert!(
+        said.contains("papaya") && !said.contains("dashmap"),
+        "{said}"
+    );
+}
+
+#[test]
+fn byte_strings_and_native_hashes_are_verified_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = folder.path().join("r.jsonl").display().to_string();
+    let said = succeed(&[
+        "run",
+        "--kind",
+        "bytes",
+        "--key-bytes",
+        "16-250",
+        "--value-bytes",
+        "8,100,4096",
+        "--hash",
+        "native",
+        "-i",
+        "500",
+        "-d",
+        "10",
+        "--slices",
+        "1",
+        "-n",
+        "1",
+        "--repetitions",
+        "1",
+        "-u",
+        "50",
+        "--pin",
+        "default",
+        "-o",
+        &results,
+    ]);
+    assert!(
+        said.contains(", 0 void,") && said.contains("v=4096"),
+        "{said}"
+    );
+}
+
+#[test]
+fn list_and_doctor_answer_in_both_formats() {
+    let text = succeed(&["list"]);
+    for word in ["papaya", "scaling", "quick", "zipf", "CPUs"] {
+        assert!(text.contains(word), "{word}");
+    }
+    for command in ["list", "doctor"] {
+        let json = succeed(&[command, "--format", "json"]);
+        assert!(
+            serde_json::from_str::<serde_json::Value>(&json).is_ok(),
+            "{command}: {json}"
+        );
+    }
+    assert!(succeed(&["doctor"]).lines().count() > 5);
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Runs in the page and writes down what it finds: errors, and for each plot its size, its marks
+/// and numbers that are none.
+const PROBE: &str = r#"<script>
+window.addEventListener('load', () => {
+  const plots = [...document.querySelectorAll('svg.plot')].map(svg => {
+    const box = svg.getBBox();
+    return { id: svg.id, width: box.width, height: box.height,
+             marks: svg.querySelectorAll('circle,rect,path').length,
+             broken: [...svg.querySelectorAll('*')].filter(e => [...e.attributes].some(a => /NaN|inf/.test(a.value))).length };
+  });
+  const rows = document.querySelectorAll('table.verdicts tbody tr').length;
+  const probe = document.createElement('pre');
+  probe.id = 'probe';
+  probe.textContent = JSON.stringify({ errors: window.errors, plots, rows });
+  document.body.append(probe);
+});
+</script></body>"#;
+
+/// Opens the page in a browser and checks it element by element.
+fn look_at_it(folder: &Path, html: &str, plots: usize) {
+    let Some(browser) = browser() else {
+        assert!(
+            std::env::var_os("COREWISE_NO_SKIP").is_none(),
+            "no chromium"
+        );
+        println!("SKIPPED: the page was not opened, there is no chromium");
+        return;
+    };
+    let listening = "<head>\n<script>window.errors=[];window.addEventListener('error',e=>errors.push(e.message));\
+                     for(const k of ['error','warn']){console[k]=(...a)=>errors.push(a.join(' '))}</script>";
+    let probed = html
+        .replacen("<head>", listening, 1)
+        .replacen("</body>", PROBE, 1);
+    let page = folder.join("probed.html");
+    std::fs::write(&page, probed).expect("written");
+    let output = Command::new(browser)
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("browser").display()
+        ))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("the browser starts");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(!log.contains("CONSOLE"), "{log}");
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let probe = dom
+        .split_once("<pre id=\"probe\">")
+        .and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (probe, _) = probe.unwrap_or_else(|| panic!("the page did not load: {log}"));
+    let found: serde_json::Value = serde_json::from_str(probe).expect("what the probe found");
+    assert_eq!(found["errors"], serde_json::json!([]));
+    assert!(
+        found["rows"].as_u64().is_some_and(|rows| rows > 50),
+        "{}",
+        found["rows"]
+    );
+    let drawn = found["plots"].as_array().expect("plots");
+    assert!(drawn.len() >= plots, "{} of {plots}", drawn.len());
+    for plot in drawn {
+        let number = |name: &str| plot[name].as_f64().unwrap_or(0.0);
+        assert!(number("width") > 300.0 && number("height") > 50.0, "{plot}");
+        assert!(number("marks") >= 4.0 && number("broken") == 0.0, "{plot}");
+    }
+}
+
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names.into_iter().find(|name| {
+        Command::new(name)
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    })
+}
