@@ -440,15 +440,15 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
 
 fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
     let read = |path: &PathBuf| {
-        crate::results::Results::read(std::slice::from_ref(path))
-            .map_err(|error| BenchError::Usage(error.to_string()))
+        crate::results::Results::read(&[path]).map_err(|error| BenchError::Usage(error.to_string()))
     };
     let comparison = crate::compare::compare(&read(&args.old)?, &read(&args.new)?);
     print(&match args.format {
         Format::Text => comparison.text(),
         Format::Json => comparison.json(),
     });
-    let failed = args.fail_on == Some(FailOn::Slower) && comparison.fails_on_slower();
+    let failed =
+        args.fail_on == Some(FailOn::Slower) && comparison.fails(crate::compare::FailOn::Slower);
     Ok(if failed { VOID } else { 0 })
 }
 

@@ -14,12 +14,12 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
         Some((cell, table)) => (cell, Some(table.trim_end_matches(" (again)"))),
         None => (rest, None),
     };
-    let results =
-        Results::read(&[file.into()]).map_err(|error| BenchError::Usage(error.to_string()))?;
-    let manifest = results
-        .manifests
+    let results = Results::read(&[file]).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let manifest = &results
+        .files
         .first()
-        .ok_or_else(|| usage(format!("{file} has no manifest")))?;
+        .ok_or_else(|| usage(format!("{file} has no manifest")))?
+        .manifest;
     let suite = Suite::parse(&manifest.plan)
         .map_err(|what| usage(format!("the plan in {file}: {what}")))?;
     let topology = corewise_topology::Topology::detect();

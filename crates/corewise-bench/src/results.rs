@@ -1,379 +1,458 @@
-//! Reading result files.
+//! Reading result files: every [`Record`] of one or several files, put back together.
 //!
-//! A run that died leaves a file that is valid up to its last line. So a last line that is not
-//! whole is skipped, and a file without its end is taken for what it holds; both are noted in
-//! [`Results::truncated`]. Anything else that is wrong with a file is an error: a reader never
-//! leaves out what it does not understand.
+//! ```text
+//! Results
+//!   files     what each file was measured with, and what is wrong with it
+//!   sections  in the order in which they were measured
+//!     cells   a workload at a number of threads
+//!       rows  a table in it, with its slices, histograms, timelines, memory and garbage
+//! ```
+//!
+//! A cell that several files have is one cell here, with the rows of all of them. Where a table
+//! would then be there twice, [`RowResults::label`] tells the files apart.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
-
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::record::{
-    Cell, Garbage, Histogram, Manifest, MemoryPoint, Record, Row, SCHEMA, Slice, Timeline,
+    Cell, End, Garbage, Histogram, Manifest, MemoryPoint, Record, Role, Row, SCHEMA, Slice,
+    Timeline,
 };
 
-#[cfg(test)]
-pub(crate) mod sample;
-
-/// Why result files cannot be read. One line each.
+/// Why a result file cannot be read. Every message is one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ResultsError {
-    /// The file is not there or cannot be read.
-    #[error("{path}: {error}")]
-    File {
-        /// Its name.
-        path: String,
+    /// No file was named.
+    #[error("no result file given")]
+    NoFiles,
+    /// There is no such file.
+    #[error("{}: no such file", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system does not let it be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
         /// What the system said.
-        error: std::io::Error,
+        source: io::Error,
     },
-    /// The first line is no manifest.
-    #[error("{path} is not a result file: its first line is no manifest")]
+    /// It does not begin with a manifest.
+    #[error("{}: not a result file: {detail}", path.display())]
     NotResults {
-        /// Its name.
-        path: String,
+        /// The file.
+        path: PathBuf,
+        /// What it begins with.
+        detail: String,
     },
-    /// A newer program wrote it.
-    #[error("{path} has schema {schema}; this program reads schemas up to {SCHEMA}")]
+    /// It was written by a newer program.
+    #[error("{}: written in format {found}, this program reads up to {SCHEMA}; use a newer one", path.display())]
     Newer {
-        /// Its name.
-        path: String,
-        /// Its schema.
-        schema: u64,
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
     },
-    /// A line before the last is no record.
-    #[error("{path} is damaged in line {line}: {what}")]
+    /// A line that is not the last cannot be understood.
+    #[error("{}: line {line} is damaged: {detail}", path.display())]
     Damaged {
-        /// Its name.
-        path: String,
+        /// The file.
+        path: PathBuf,
         /// The line, from 1.
         line: usize,
         /// What is wrong with it.
-        what: String,
+        detail: String,
     },
 }
 
-/// The records of one or more result files, by kind, each in the order of the files.
-#[derive(Clone, Debug, Default)]
+/// The results of one or several files.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// Heads, one for each of [`Self::files`].
-    pub manifests: Vec<Manifest>,
-    /// Names of the files.
-    pub files: Vec<String>,
-    /// Summaries.
-    pub rows: Vec<Row>,
-    /// Repetitions.
+    /// The files, in the order given.
+    pub files: Vec<SourceFile>,
+    /// Sections in the order in which they first appear.
+    pub sections: Vec<Section>,
+}
+
+/// A result file as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it was measured with and on.
+    pub manifest: Manifest,
+    /// The end marker; `None` if the run did not get there.
+    pub end: Option<End>,
+    /// Whether the last line was cut off and skipped.
+    pub truncated: bool,
+    /// Rows it has.
+    pub rows: usize,
+    /// Other records that belong to no row, because the run ended before the row did.
+    pub orphans: usize,
+}
+
+/// A section of a run: cells in which one dimension is looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// Its name.
+    pub name: String,
+    /// Its cells, in the order in which they were measured.
+    pub cells: Vec<CellResults>,
+}
+
+/// A cell and what was measured in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellResults {
+    /// The workload.
+    pub cell: Cell,
+    /// The tables in it.
+    pub rows: Vec<RowResults>,
+}
+
+/// A row and everything that was recorded for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowResults {
+    /// Index of its file in [`Results::files`].
+    pub file: usize,
+    /// Its place among the rows of its file, from 1: what `corewise bench replay` wants.
+    pub number: usize,
+    /// The table's name, with the file's number if several files measured it in one cell.
+    pub label: String,
+    /// The summary.
+    pub row: Row,
+    /// The repetitions.
     pub slices: Vec<Slice>,
-    /// Latencies.
+    /// Latencies by operation.
     pub histograms: Vec<Histogram>,
     /// Progress over time.
     pub timelines: Vec<Timeline>,
-    /// Memory at a size.
+    /// Memory by size.
     pub memory: Vec<MemoryPoint>,
     /// Memory over time.
     pub garbage: Vec<Garbage>,
-    /// Names of the files that were cut off: their last line is not whole, or is no end.
-    pub truncated: Vec<String>,
+}
+
+impl SourceFile {
+    /// The file's name without its folders.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
+    /// What a reader should know about the state of the file, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.truncated {
+            notes.push("the last line is cut off and was skipped".to_owned());
+        }
+        match self.end {
+            None => notes.push("there is no end marker: the run did not finish".to_owned()),
+            Some(end) if end.rows != self.rows => notes.push(format!(
+                "the end marker counts {} rows, the file has {}",
+                end.rows, self.rows
+            )),
+            Some(_) => {}
+        }
+        if self.orphans > 0 {
+            notes.push(format!(
+                "{} records belong to no row and were left out",
+                self.orphans
+            ));
+        }
+        notes
+    }
+}
+
+impl RowResults {
+    /// Whether a check failed, so that its numbers must not be used.
+    pub fn void(&self) -> bool {
+        self.row.verdict == "void"
+            || !self.row.problems.is_empty()
+            || self.slices.iter().any(|s| !s.checks.problems.is_empty())
+    }
+
+    /// The first thing that is wrong with it.
+    pub fn problem(&self) -> Option<&str> {
+        let sliced = self.slices.iter().flat_map(|s| &s.checks.problems);
+        let first = self.row.problems.iter().chain(sliced).next();
+        first
+            .map(String::as_str)
+            .or_else(|| self.void().then_some("void"))
+    }
+
+    /// Operations per second of each repetition.
+    pub fn rates(&self) -> Vec<f64> {
+        let rates = self.slices.iter().map(|slice| slice.rate);
+        rates.filter(|rate| rate.is_finite()).collect()
+    }
 }
 
 impl Results {
-    /// Reads files.
-    pub fn read(paths: &[PathBuf]) -> Result<Self, ResultsError> {
+    /// Reads and combines result files.
+    ///
+    /// # Errors
+    ///
+    /// A [`ResultsError`] for the first file that is missing, no result file, too new, or damaged
+    /// before its last line. A last line that is cut off, and a missing end marker, are no errors:
+    /// see [`SourceFile::notes`].
+    pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ResultsError> {
+        if paths.is_empty() {
+            return Err(ResultsError::NoFiles);
+        }
         let mut results = Self::default();
         for path in paths {
-            let name = path.display().to_string();
-            match std::fs::read(path) {
-                Ok(bytes) => results.add_file(&name, &bytes)?,
-                Err(error) => return Err(ResultsError::File { path: name, error }),
-            }
+            let path = path.as_ref();
+            let bytes = std::fs::read(path).map_err(|source| refused(path, source))?;
+            results.add(path, &bytes)?;
         }
+        results.name_rows();
         Ok(results)
     }
 
-    /// Sections of the rows, in the order of their first rows.
-    pub fn sections(&self) -> Vec<&str> {
-        let sections = self.rows.iter().map(|row| row.cell.section.as_str());
-        let mut seen = HashSet::new();
-        sections.filter(|section| seen.insert(*section)).collect()
+    /// Reads a result file that is in memory already; `path` is what it is called.
+    ///
+    /// # Errors
+    ///
+    /// As [`Results::read`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ResultsError> {
+        let mut results = Self::default();
+        results.add(path, bytes)?;
+        results.name_rows();
+        Ok(results)
     }
 
-    /// Cells of a section, each once, in the order of their first rows.
-    pub fn cells(&self, section: &str) -> Vec<&Cell> {
-        let cells = self.rows.iter().map(|row| &row.cell);
-        let mut seen = HashSet::new();
-        cells
-            .filter(|cell| cell.section == section && seen.insert(cell.id.as_str()))
-            .collect()
+    /// All cells.
+    pub fn cells(&self) -> impl Iterator<Item = &CellResults> {
+        self.sections.iter().flat_map(|section| &section.cells)
     }
 
-    /// Rows of a cell, of all files.
-    pub fn rows_of(&self, cell_id: &str) -> Vec<&Row> {
-        let rows = self.rows.iter();
-        rows.filter(|row| row.cell.id == cell_id).collect()
+    /// All rows.
+    pub fn rows(&self) -> impl Iterator<Item = &RowResults> {
+        self.cells().flat_map(|cell| &cell.rows)
     }
 
-    /// The rates of a row's repetitions.
-    pub fn rates<'r>(&'r self, row: &'r Row) -> impl Iterator<Item = f64> + 'r {
-        let mine = |slice: &&Slice| slice.cell == row.cell.id && slice.table == row.table;
-        self.slices.iter().filter(mine).map(|slice| slice.rate)
-    }
-
-    /// Repetitions of a row, of all files.
-    pub fn slices_of(&self, cell_id: &str, table: &str) -> Vec<&Slice> {
-        let slices = self.slices.iter();
-        slices
-            .filter(|slice| slice.cell == cell_id && slice.table == table)
-            .collect()
-    }
-
-    /// Adds what a file holds.
-    fn add_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), ResultsError> {
-        let mut lines = bytes
-            .split_inclusive(|&byte| byte == b'\n')
-            .enumerate()
-            .filter(|(_, line)| !line.trim_ascii().is_empty())
-            .peekable();
-        let (_, first) = lines.next().unwrap_or_default();
-        self.manifests.push(manifest(name, first)?);
-        self.files.push(name.into());
-        let mut ended = false;
-        while let Some((at, line)) = lines.next() {
-            let last = lines.peek().is_none();
-            match record(line, last) {
-                Ok(Some(record)) => ended |= self.add(record),
-                Ok(None) => ended = false,
-                Err(what) => {
-                    return Err(ResultsError::Damaged {
-                        path: name.into(),
-                        line: at + 1,
-                        what,
-                    });
+    fn add(&mut self, path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
+        let parsed = Parsed::of(path, bytes)?;
+        let file = self.files.len();
+        let mut loose = Vec::new();
+        let mut at = HashMap::new();
+        let mut rows = 0;
+        for record in parsed.records {
+            match record {
+                Record::Row(row) => {
+                    rows += 1;
+                    self.place(*row, file, rows, &mut at);
                 }
+                other => loose.push(other),
             }
         }
-        if !ended {
-            self.truncated.push(name.into());
-        }
+        let orphans = loose.into_iter().filter(|record| !self.attach(record, &at));
+        let orphans = orphans.count();
+        self.files.push(SourceFile {
+            path: path.to_owned(),
+            manifest: parsed.manifest,
+            end: parsed.end,
+            truncated: parsed.truncated,
+            rows,
+            orphans,
+        });
         Ok(())
     }
 
-    /// Adds a record; whether it is the end of its file.
-    fn add(&mut self, record: Record) -> bool {
+    /// Puts a row into its cell, which is made if it is the first of it.
+    fn place(&mut self, row: Row, file: usize, number: usize, at: &mut Places) {
+        let section = find_or_push(
+            &mut self.sections,
+            |section| section.name == row.cell.section,
+            || Section {
+                name: row.cell.section.clone(),
+                cells: Vec::new(),
+            },
+        );
+        let cells = &mut self.sections[section].cells;
+        let cell = find_or_push(
+            cells,
+            |cell| cell.cell.id == row.cell.id,
+            || CellResults {
+                cell: row.cell.clone(),
+                rows: Vec::new(),
+            },
+        );
+        let rows = &mut cells[cell].rows;
+        at.entry((row.cell.id.clone(), row.table.clone()))
+            .or_default()
+            .push((row.role, [section, cell, rows.len()]));
+        rows.push(RowResults {
+            file,
+            number,
+            label: row.table.clone(),
+            row,
+            slices: Vec::new(),
+            histograms: Vec::new(),
+            timelines: Vec::new(),
+            memory: Vec::new(),
+            garbage: Vec::new(),
+        });
+    }
+
+    /// Gives a record to its row; whether there is one.
+    fn attach(&mut self, record: &Record, at: &Places) -> bool {
+        let (cell, table, role) = match record {
+            Record::Slice(of) => (&of.cell, &of.table, Some(of.role)),
+            Record::Histogram(of) => (&of.cell, &of.table, None),
+            Record::Timeline(of) => (&of.cell, &of.table, None),
+            Record::Memory(of) => (&of.cell, &of.table, None),
+            Record::Garbage(of) => (&of.cell, &of.table, None),
+            Record::Manifest(_) | Record::Row(_) | Record::End(_) => return true,
+        };
+        let Some(&[section, cell, row]) = at
+            .get(&(cell.clone(), table.clone()))
+            .and_then(|places| choose(places, role))
+        else {
+            return false;
+        };
+        let row = &mut self.sections[section].cells[cell].rows[row];
         match record {
-            Record::Manifest(manifest) => self.manifests.push(*manifest),
-            Record::Slice(slice) => self.slices.push(*slice),
-            Record::Row(row) => self.rows.push(*row),
-            Record::Histogram(histogram) => self.histograms.push(*histogram),
-            Record::Timeline(timeline) => self.timelines.push(*timeline),
-            Record::Memory(point) => self.memory.push(*point),
-            Record::Garbage(garbage) => self.garbage.push(*garbage),
-            Record::End(_) => return true,
+            Record::Slice(of) => row.slices.push(Slice::clone(of)),
+            Record::Histogram(of) => row.histograms.push(Histogram::clone(of)),
+            Record::Timeline(of) => row.timelines.push(Timeline::clone(of)),
+            Record::Memory(of) => row.memory.push(MemoryPoint::clone(of)),
+            Record::Garbage(of) => row.garbage.push(Garbage::clone(of)),
+            Record::Manifest(_) | Record::Row(_) | Record::End(_) => {}
         }
-        false
+        true
+    }
+
+    /// Tells rows of one table in one cell apart if several files have them.
+    fn name_rows(&mut self) {
+        let mut seen: HashMap<(&str, &str, bool), usize> = HashMap::new();
+        let mut twice: HashSet<String> = HashSet::new();
+        for row in self.rows() {
+            let again = row.row.role == Role::Again;
+            let key = (&*row.row.cell.id, &*row.row.table, again);
+            if *seen.entry(key).or_insert(row.file) != row.file {
+                twice.insert(row.row.table.clone());
+            }
+        }
+        let cells = self.sections.iter_mut().flat_map(|s| &mut s.cells);
+        for row in cells.flat_map(|cell| &mut cell.rows) {
+            if twice.contains(&row.row.table) {
+                row.label = format!("{} [{}]", row.row.table, row.file + 1);
+            }
+        }
     }
 }
 
-/// The head of a file. The schema is looked at before anything that may have changed with it.
-fn manifest(name: &str, line: &[u8]) -> Result<Manifest, ResultsError> {
-    let path = || name.to_string();
-    let value: Value = serde_json::from_slice(line).unwrap_or_default();
-    let schema = value.get("schema").and_then(Value::as_u64);
-    let is_manifest = value.get("type").and_then(Value::as_str) == Some("manifest");
-    let Some(schema) = schema.filter(|_| is_manifest) else {
-        return Err(ResultsError::NotResults { path: path() });
+/// Where the rows of a cell and table are, by their part.
+type Places = HashMap<(String, String), Vec<(Role, [usize; 3])>>;
+
+/// The row of that part; without a part, the table itself before its second appearance.
+fn choose(places: &[(Role, [usize; 3])], role: Option<Role>) -> Option<&[usize; 3]> {
+    let wanted = |&&(found, _): &&(Role, _)| match role {
+        Some(role) => found == role,
+        None => found != Role::Again,
     };
-    if schema > u64::from(SCHEMA) {
-        return Err(ResultsError::Newer {
-            path: path(),
-            schema,
-        });
-    }
-    serde_json::from_value(value).map_err(|error| ResultsError::Damaged {
-        path: path(),
-        line: 1,
-        what: error.to_string(),
+    let fallback = || places.first().filter(|_| role.is_none());
+    let place = places.iter().rev().find(wanted).or_else(fallback);
+    place.map(|(_, place)| place)
+}
+
+fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl Fn() -> T) -> usize {
+    list.iter().position(is).unwrap_or_else(|| {
+        list.push(make());
+        list.len() - 1
     })
 }
 
-/// A line after the first; `None` if it is the last and not whole.
-fn record(line: &[u8], last: bool) -> Result<Option<Record>, String> {
-    if last && !line.ends_with(b"\n") {
-        return Ok(None);
-    }
-    match serde_json::from_slice(line) {
-        Ok(Record::Manifest(_)) => Err("a second manifest".into()),
-        Ok(record) => Ok(Some(record)),
-        Err(_) if last && serde_json::from_slice::<IgnoredAny>(line).is_err() => Ok(None),
-        Err(error) => Err(place_in_line(&error)),
+fn refused(path: &Path, source: io::Error) -> ResultsError {
+    let path = path.to_owned();
+    if source.kind() == io::ErrorKind::NotFound {
+        ResultsError::Missing { path }
+    } else {
+        ResultsError::Unreadable { path, source }
     }
 }
 
-/// What is wrong, with the column alone: the reader has seen one line only.
-fn place_in_line(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let what = text.split(" at line ").next().unwrap_or(&text);
-    match error.column() {
-        0 => what.to_string(),
-        column => format!("{what} (column {column})"),
-    }
+/// The records of a file.
+struct Parsed {
+    manifest: Manifest,
+    records: Vec<Record>,
+    end: Option<End>,
+    truncated: bool,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::sample::{self, Sample};
-    use super::*;
-
-    fn read(text: &str) -> Result<Results, ResultsError> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("r.jsonl");
-        std::fs::write(&path, text).expect("written");
-        Results::read(&[path])
-    }
-
-    /// The error's line, without the name of the folder.
-    fn error(text: &str) -> String {
-        let line = read(text).expect_err("an error").to_string();
-        assert!(!line.contains('\n'), "{line}");
-        line[line.find("r.jsonl").expect("the file's name")..].to_string()
-    }
-
-    fn two_rows() -> Sample {
-        Sample::new()
-            .row("scaling", 1, "corewise", &[2e6, 2.1e6])
-            .row("scaling", 2, "corewise", &[4e6, 4.1e6])
-    }
-
-    #[test]
-    fn what_was_written_is_read() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let paths = ["a.jsonl", "b.jsonl"].map(|name| folder.path().join(name));
-        let cell = sample::cell("latency", 2);
-        let histogram = sample::histogram(&cell.id, "corewise", "get hit");
-        let timeline = sample::timeline(&cell.id, "corewise");
-        let memory = sample::memory(&cell.id, "corewise", 1 << 20);
-        let garbage = sample::garbage(&cell.id, "corewise");
-        two_rows()
-            .with(Record::Histogram(Box::new(histogram.clone())))
-            .with(Record::Timeline(Box::new(timeline.clone())))
-            .with(Record::Memory(Box::new(memory.clone())))
-            .with(Record::Garbage(Box::new(garbage.clone())))
-            .write(&paths[0]);
-        let other = Sample::new().row("latency", 2, "dashmap", &[1e6]);
-        other.write(&paths[1]);
-        let results = Results::read(&paths).expect("results");
-        assert_eq!(results.manifests, [sample::manifest(), sample::manifest()]);
-        assert!(results.truncated.is_empty() && results.files.len() == 2);
-        assert_eq!(results.histograms, [histogram]);
-        assert_eq!(results.timelines, [timeline]);
-        assert_eq!(results.memory, [memory]);
-        assert_eq!(results.garbage, [garbage]);
-        assert_eq!(results.rows.len(), 3);
-        assert_eq!(results.rows[2], other.results().rows[0]);
-        assert_eq!(results.slices[4], other.results().slices[0]);
-    }
-
-    #[test]
-    fn sections_and_cells_are_in_order_and_once() {
-        let results = two_rows()
-            .row("updates", 1, "corewise", &[1e6])
-            .row("scaling", 1, "dashmap", &[1e6, 1e6, 1e6])
-            .results();
-        assert_eq!(results.sections(), ["scaling", "updates"]);
-        let threads = |section| -> Vec<usize> {
-            let cells = results.cells(section);
-            cells.iter().map(|cell| cell.threads).collect()
+impl Parsed {
+    fn of(path: &Path, bytes: &[u8]) -> Result<Self, ResultsError> {
+        let whole = bytes.ends_with(b"\n");
+        let mut lines = bytes
+            .strip_suffix(b"\n")
+            .unwrap_or(bytes)
+            .split(|b| *b == b'\n');
+        let manifest = manifest(path, lines.next().unwrap_or_default())?;
+        let mut parsed = Self {
+            manifest,
+            records: Vec::new(),
+            end: None,
+            truncated: false,
         };
-        assert_eq!(
-            (threads("scaling"), threads("updates")),
-            (vec![1, 2], vec![1])
-        );
-        assert!(results.cells("nothing").is_empty());
-        let id = sample::cell("scaling", 1).id;
-        let tables: Vec<_> = results.rows_of(&id).iter().map(|row| &row.table).collect();
-        assert_eq!(tables, ["corewise", "dashmap"]);
-        assert_eq!(results.slices_of(&id, "dashmap").len(), 3);
-        assert!(results.slices_of(&id, "papaya").is_empty());
-    }
-
-    #[test]
-    fn a_file_that_was_cut_off_anywhere_is_read_up_to_there() {
-        let text = two_rows().text();
-        let head = text.find('\n').expect("a line") + 1;
-        let whole = read(&text).expect("results");
-        assert!(whole.truncated.is_empty());
-        for end in head..text.len() {
-            let results = read(&text[..end]).expect("results");
-            assert_eq!(results.truncated.len(), 1, "cut at {end}");
-            let lines = text[head..end].matches('\n').count();
-            assert_eq!(results.rows.len() + results.slices.len(), lines);
+        let mut lines = (2..).zip(lines).peekable();
+        while let Some((line, text)) = lines.next() {
+            let cut = !whole && lines.peek().is_none();
+            match parsed.take(text) {
+                Ok(()) => {}
+                Err(_) if cut => parsed.truncated = true,
+                Err(detail) => {
+                    let path = path.to_owned();
+                    return Err(ResultsError::Damaged { path, line, detail });
+                }
+            }
         }
+        Ok(parsed)
     }
 
-    #[test]
-    fn a_last_line_of_rubbish_is_a_cut() {
-        for tail in ["{\"type\":\"row\",\n", "\0\0\0\0", "\0\0\n", "{}{\n"] {
-            let results = read(&(two_rows().cut() + tail)).expect("results");
-            assert_eq!((results.rows.len(), results.truncated.len()), (2, 1));
+    fn take(&mut self, text: &[u8]) -> Result<(), String> {
+        if self.end.is_some() {
+            return Err("it comes after the end marker".to_owned());
         }
-        let results = read(&(two_rows().text() + "\n \n")).expect("blank lines are nothing");
-        assert!(results.truncated.is_empty());
-        let results = read(&(two_rows().text() + "{\"ty")).expect("results");
-        assert_eq!(results.truncated.len(), 1, "something after the end");
-    }
-
-    #[test]
-    fn damage_before_the_last_line_is_an_error() {
-        let mut lines: Vec<_> = two_rows().text().lines().map(String::from).collect();
-        let (half, kept) = (lines[2].len() / 2, lines[2].clone());
-        lines[2].truncate(half);
-        assert!(error(&lines.join("\n")).starts_with("r.jsonl is damaged in line 3: "));
-        lines[2] = "{\"type\":\"novelty\"}".into();
-        assert!(error(&lines.join("\n")).contains("line 3: unknown variant `novelty`"));
-        lines[2] = lines[0].clone();
-        assert!(error(&lines.join("\n")).ends_with("line 3: a second manifest"));
-        lines[2] = kept;
-        lines.push("{\"type\":\"row\"}\n".into());
-        assert!(error(&lines.join("\n")).contains("is damaged in line 9: missing field"));
-    }
-
-    #[test]
-    fn a_newer_schema_is_refused_whatever_else_it_has() {
-        let line = format!("{{\"type\":\"manifest\",\"schema\":{}}}\n", SCHEMA + 1);
-        let want = format!(
-            "r.jsonl has schema {}; this program reads schemas up to {SCHEMA}",
-            SCHEMA + 1
-        );
-        assert_eq!(error(&line), want);
-    }
-
-    #[test]
-    fn other_files_are_no_results() {
-        let no_manifest = two_rows().text().split_once('\n').expect("a line").1.into();
-        let cut = two_rows().text()[..40].to_string();
-        for text in [
-            String::new(),
-            "\n".into(),
-            "date,rate\n".into(),
-            no_manifest,
-            cut,
-        ] {
-            let want = "r.jsonl is not a result file: its first line is no manifest";
-            assert_eq!(error(&text), want);
+        match serde_json::from_slice(text) {
+            Ok(Record::Manifest(_)) => return Err("a second manifest".to_owned()),
+            Ok(Record::End(end)) => self.end = Some(end),
+            Ok(record) => self.records.push(record),
+            Err(error) => return Err(error.to_string()),
         }
-        let old = format!("{{\"type\":\"manifest\",\"schema\":{SCHEMA}}}\n");
-        assert!(error(&old).starts_with("r.jsonl is damaged in line 1: missing field"));
-        assert!(read("\u{fffd}\0").is_err());
+        Ok(())
     }
+}
 
-    #[test]
-    fn a_missing_file_is_named() {
-        let error = Results::read(&["/nowhere/r.jsonl".into()]).expect_err("an error");
-        assert!(
-            error
-                .to_string()
-                .starts_with("/nowhere/r.jsonl: No such file")
-        );
+/// The manifest of a file's first line; its version is looked at before anything else.
+fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
+    let not = |detail: &str| ResultsError::NotResults {
+        path: path.to_owned(),
+        detail: detail.to_owned(),
+    };
+    if line.is_empty() {
+        return Err(not("it is empty, or its first line is"));
     }
+    let head: serde_json::Value =
+        serde_json::from_slice(line).map_err(|_| not("its first line is not JSON"))?;
+    if head["type"] != "manifest" {
+        return Err(not("it does not begin with a manifest"));
+    }
+    match head["schema"].as_u64() {
+        None => return Err(not("its manifest names no format")),
+        Some(found) if found > u64::from(SCHEMA) => {
+            let path = path.to_owned();
+            return Err(ResultsError::Newer { path, found });
+        }
+        Some(_) => {}
+    }
+    serde_json::from_value(head).map_err(|error| ResultsError::Damaged {
+        path: path.to_owned(),
+        line: 1,
+        detail: error.to_string(),
+    })
 }

@@ -1,150 +1,263 @@
-//! The page: one file with everything in it, drawn from result files.
+//! The report: one HTML page of a result, and single plots as SVG files.
+//!
+//! The page stands alone: no network, no fonts from elsewhere, every plot an inline SVG that can be
+//! read without JavaScript, in light and in dark. What a result does not have, the page does not
+//! show. A table has the same colour and shape in all plots. Rows that are void are hatched and
+//! never drawn as if they were valid.
+//!
+//! | section | plot | shows |
+//! |---|---|---|
+//! | scaling | `plot-scaling-N` | throughput against threads, with the ideal line |
+//! | updates | `plot-updates-N` | heat map of tables by share of updates |
+//! | workingset | `plot-workingset-N` | throughput against entries, with the caches |
+//! | distribution | `plot-distribution-N` | throughput by distribution |
+//! | resizing | `plot-resizing-N` | throughput while resizing |
+//! | latency | `plot-latency-N` | percentiles by operation, closed loop |
+//! | paced | `plot-paced-N` | the same in open loop |
+//! | growth | `plot-growth-N` | operations and stalls over time |
+//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
+//! | pinning | `plot-pinning-N` | throughput by pin policy |
+//! | sync | `plot-sync-N` | throughput by lock, with contention |
+//! | any other | `plot-rates-N` | throughput |
 
+mod chart;
+mod dots;
+mod group;
+mod growth;
+mod latency;
+mod memory;
 mod page;
-mod plots;
+mod scaling;
+mod style;
 mod svg;
+mod sync;
+mod tables;
+mod updates;
+mod workingset;
 
-use std::collections::HashMap;
+use crate::report::chart::Curve;
+use crate::report::style::Looks;
+use crate::results::{Results, RowResults};
 
-use crate::record::{Cell, Role, Row};
-use crate::results::Results;
-use svg::Look;
+/// Sections that have a plot of their own, or records that do.
+const KNOWN: [&str; 11] = [
+    "scaling",
+    "updates",
+    "workingset",
+    "distribution",
+    "resizing",
+    "latency",
+    "paced",
+    "growth",
+    "memory",
+    "pinning",
+    "sync",
+];
 
-/// A plot with what stands around it.
-pub(crate) struct Plot {
-    /// Its id in the page.
-    pub(crate) id: String,
-    /// Its kind, for the class.
-    pub(crate) kind: &'static str,
-    /// What it shows.
-    pub(crate) title: String,
-    /// How to read it.
-    pub(crate) note: String,
-    svg: svg::Svg,
-}
-
-/// The page of some results, readable without a network and without scripts.
+/// The report as one HTML file.
 pub fn html(results: &Results) -> String {
-    page::page(results, plots::all(results))
+    let looks = Looks::of(results);
+    page::page(results, &looks, &parts(results, &looks))
 }
 
-/// One plot of the page as a file of its own, with its commit, date and machine below it. `None`
-/// if the page has none of that id.
-pub fn svg(results: &Results, id: &str) -> Option<String> {
-    let plot = plots::all(results).into_iter().find(|plot| plot.id == id)?;
-    Some(page::alone(results, plot))
+/// One plot as an SVG file of its own, with its title, and a caption that says where its numbers
+/// are from. `plot` is the id that it has in the page, with or without `plot-`; without a number it
+/// is the first of its kind. `None` if the result has no such plot.
+pub fn svg(results: &Results, plot: &str) -> Option<String> {
+    let looks = Looks::of(results);
+    let wanted = plot.strip_prefix("plot-").unwrap_or(plot);
+    let parts = parts(results, &looks);
+    let mut numbered = numbered(&parts);
+    let (_, plot) = numbered.find(|(number, plot)| {
+        wanted == format!("{}-{number}", plot.kind) || (*number == 1 && wanted == plot.kind)
+    })?;
+    Some(page::standalone(results, plot))
 }
 
-/// The ids of all plots.
-pub fn plots(results: &Results) -> Vec<String> {
-    plots::all(results)
-        .into_iter()
-        .map(|plot| plot.id)
+/// The ids of all plots that [`svg`] can make, each with its title.
+pub fn plots(results: &Results) -> Vec<(String, String)> {
+    let parts = parts(results, &Looks::of(results));
+    numbered(&parts)
+        .map(|(number, plot)| (plot.id(number), plot.title.clone()))
         .collect()
 }
 
-/// The looks of all tables of a page.
-pub(crate) struct Looks(HashMap<String, usize>);
+/// A rate in words, for other reports.
+pub(crate) fn rate_text(rate: f64) -> String {
+    svg::rate(rate)
+}
 
-impl Looks {
-    fn of(results: &Results) -> Self {
-        let mut looks = HashMap::new();
-        for row in results.rows.iter().filter(|row| is_plotted(row)) {
-            let next = looks.len();
-            looks.entry(row.table.clone()).or_insert(next);
-        }
-        Self(looks)
+/// A plot, without the element around it.
+#[derive(Debug)]
+struct Plot {
+    kind: &'static str,
+    title: String,
+    note: String,
+    height: f64,
+    body: String,
+}
+
+impl Plot {
+    fn id(&self, number: usize) -> String {
+        format!("plot-{}-{number}", self.kind)
     }
-
-    fn of_table(&self, table: &str) -> Look {
-        Look(self.0.get(table).copied().unwrap_or(0))
-    }
 }
 
-/// Rows that stand for tables and hold: no void ones, no harness, no second reference.
-fn is_plotted(row: &Row) -> bool {
-    matches!(row.role, Role::Subject | Role::Reference) && row.verdict != "void"
+/// A section of the page.
+#[derive(Debug)]
+struct Part {
+    id: String,
+    heading: String,
+    lead: &'static str,
+    plots: Vec<Plot>,
 }
 
-/// Rows of a section that are plotted.
-fn plotted<'r>(results: &'r Results, section: &str) -> Vec<&'r Row> {
-    results
-        .rows
-        .iter()
-        .filter(|row| row.cell.section == section && is_plotted(row))
-        .collect()
+/// All plots with their numbers among their kind.
+fn numbered(parts: &[Part]) -> impl Iterator<Item = (usize, &Plot)> {
+    let mut seen = std::collections::HashMap::new();
+    let plots = parts.iter().flat_map(|part| &part.plots);
+    plots.map(move |plot| {
+        let number = seen.entry(plot.kind).or_insert(0);
+        *number += 1;
+        (*number, plot)
+    })
 }
 
-/// A cell in words, without the parameters that a plot has on its axes.
-fn words(cell: &Cell, without: &[&str]) -> String {
-    let mut parts = Vec::new();
-    let mut say = |name: &str, text: String| {
-        if !without.contains(&name) {
-            parts.push(text);
-        }
-    };
-    say(
-        "initial",
-        format!(
-            "{} entries of {} keys",
-            svg::short(cell.initial as f64),
-            svg::short(cell.range as f64)
-        ),
-    );
-    if cell.insert_percent == cell.remove_percent {
-        say("updates", format!("{} % updates", cell.update_percent));
-    } else {
-        say(
-            "updates",
-            format!(
-                "{} % inserts, {} % removes",
-                cell.insert_percent, cell.remove_percent
+/// The sections that there is something to show of.
+fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
+    let mut memory = memory::plots(results, looks);
+    memory.extend(memory::garbage(results, looks));
+    let mut parts = throughput(results, looks);
+    parts.extend(
+        [
+            (
+                "latency",
+                "Latency",
+                "Threads work as fast as they can; each timed operation is one of theirs.",
+                latency::plots(results, looks),
             ),
-        );
-    }
-    say("distribution", cell.distribution.clone());
-    say(
-        "threads",
-        format!(
-            "{} thread{}",
-            cell.threads,
-            if cell.threads == 1 { "" } else { "s" }
-        ),
+            (
+                "paced",
+                "Latency at a rate",
+                "Operations fall due at a rate; latency counts from the due time, so that waiting \
+                 behind a stall is seen.",
+                latency::paced(results, looks),
+            ),
+            (
+                "growth",
+                "Growth",
+                "Tables that start empty and grow: what their growing costs the operations that \
+                 meet it.",
+                growth::plots(results, looks),
+            ),
+            ("memory", "Memory", "What an entry takes.", memory),
+        ]
+        .map(part),
     );
-    if cell.kind != "u64" {
-        let (least, most) = cell.key_bytes;
-        say(
-            "kind",
-            format!("keys of {least}-{most} B, values of {} B", cell.value_bytes),
-        );
-    }
-    say("pin", format!("pinned {}", cell.pin));
-    parts.join(", ")
+    parts.extend([pinning(results, looks), sync(results, looks)].map(part));
+    parts.extend(others(results, looks));
+    parts.retain(|part| !part.plots.is_empty());
+    parts
 }
 
-/// Rows in groups that differ only in what `axis` clears, in the order of their appearance.
-fn grouped<'r>(rows: &[&'r Row], axis: impl Fn(&mut Cell)) -> Vec<Vec<&'r Row>> {
-    let mut groups: Vec<(Cell, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let mut key = row.cell.clone();
-        key.id.clear();
-        key.cpus.clear();
-        axis(&mut key);
-        match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, group)) => group.push(row),
-            None => groups.push((key, vec![row])),
-        }
+type Raw = (&'static str, &'static str, &'static str, Vec<Plot>);
+
+fn part((id, heading, lead, plots): Raw) -> Part {
+    Part {
+        id: id.to_owned(),
+        heading: heading.to_owned(),
+        lead,
+        plots,
     }
-    groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The tables of some rows, in the order of their appearance.
-fn tables(rows: &[&Row]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.table) {
-            names.push(row.table.clone());
-        }
+fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
+    let distribution = ("distribution", "distribution", "Throughput by distribution");
+    let resizing = ("resizing", "resizing", "Throughput while resizing");
+    let heading = dots::distribution_heading;
+    let by_distribution = dots::by(results, looks, distribution, &["distribution"], heading);
+    let while_resizing = dots::all(results, looks, resizing);
+    [
+        (
+            "scaling",
+            "Scaling",
+            "What more threads bring.",
+            scaling::plots(results, looks),
+        ),
+        (
+            "updates",
+            "Updates",
+            "What writing costs.",
+            updates::plots(results, looks),
+        ),
+        (
+            "workingset",
+            "Working set",
+            "What happens as tables outgrow the caches.",
+            workingset::plots(results, looks),
+        ),
+        (
+            "distribution",
+            "Distributions",
+            "What popular keys do.",
+            by_distribution,
+        ),
+        (
+            "resizing",
+            "Resizing",
+            "Operations while the table grows and shrinks underneath.",
+            while_resizing.into_iter().collect(),
+        ),
+    ]
+    .map(part)
+    .into()
+}
+
+fn pinning(results: &Results, looks: &Looks) -> Raw {
+    let what = ("pinning", "pinning", "Throughput by pin policy");
+    let plots = dots::by(results, looks, what, &["pin"], dots::pin_heading);
+    let lead = "Where the threads were put.";
+    ("pinning", "Pinning", lead, plots)
+}
+
+fn sync(results: &Results, looks: &Looks) -> Raw {
+    let lead = "One table under different locks, and how often they were found taken.";
+    ("sync", "Synchronisation", lead, sync::plots(results, looks))
+}
+
+/// Sections that this program does not know, each with one plot.
+fn others(results: &Results, looks: &Looks) -> Vec<Part> {
+    let sections = results.sections.iter().enumerate();
+    let unknown = sections.filter(|(_, section)| !KNOWN.contains(&&*section.name));
+    unknown
+        .map(|(at, section)| Part {
+            id: format!("section-{at}"),
+            heading: section.name.clone(),
+            lead: "Throughput of each table in each cell.",
+            plots: dots::all(results, looks, ("rates", &section.name, "Throughput"))
+                .into_iter()
+                .collect(),
+        })
+        .collect()
+}
+
+/// Adds the repetitions and the median of a row to a curve at a place; of a void row, only that.
+fn rate_spots(curve: &mut Curve, row: &RowResults, x: f64, what: &str) {
+    if row.void() {
+        let why = row.problem().unwrap_or_default().to_owned();
+        curve.voids.push((x, why));
+        return;
     }
-    names
+    let repetitions = row.rates().into_iter().enumerate();
+    let spots = repetitions.map(|(at, rate)| {
+        let what = format!("{what}, repetition {at}");
+        scaling::spot(x, rate, &what)
+    });
+    curve.dots.extend(spots);
+    let median = row.row.rate.filter(|rate| rate.value.is_finite());
+    curve.medians.extend(median.map(|rate| {
+        let mut spot = scaling::spot(x, rate.value, what);
+        spot.text += &format!(" ({} to {})", svg::rate(rate.low), svg::rate(rate.high));
+        spot
+    }));
 }

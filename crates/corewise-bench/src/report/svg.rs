@@ -1,397 +1,540 @@
-//! Drawing: scales, axes, and the few marks that the plots are made of.
+//! Drawing: a canvas that writes SVG, scales with tidy ticks, and how numbers are put in words.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
-/// Text as it may stand in HTML and SVG.
+/// A place on a canvas or in a plot.
+pub(super) type Point = (f64, f64);
+
+/// Text as it may stand in an element or an attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            _ => out.push(letter),
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no way to write the other control characters.
+            char if char.is_control() && !matches!(char, '\n' | '\t') => out.push('\u{fffd}'),
+            char => out.push(char),
         }
     }
     out
 }
 
-/// A number in at most four signs and a unit prefix: `950`, `1.2k`, `34M`.
-pub(super) fn short(value: f64) -> String {
-    let magnitude = value.abs();
-    let (scaled, unit) = match magnitude {
-        m if m >= 1e9 => (value / 1e9, "G"),
-        m if m >= 1e6 => (value / 1e6, "M"),
-        m if m >= 1e3 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let digits = match scaled.abs() {
-        m if m == 0.0 || m >= 99.5 => 0,
-        m if m >= 9.95 => 1,
-        m if m >= 0.095 => 2,
-        _ => 3,
-    };
-    let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
+/// A coordinate; one that is not finite becomes 0, so that a page stays whole.
+pub(super) fn num(value: f64) -> String {
+    let value = if value.is_finite() { value } else { 0.0 };
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
     } else {
-        &text
-    };
-    format!("{text}{unit}")
-}
-
-/// Nanoseconds in a fitting unit.
-pub(super) fn duration(ns: f64) -> String {
-    match ns {
-        ns if ns >= 1e9 => format!("{} s", short(ns / 1e9)),
-        ns if ns >= 1e6 => format!("{} ms", short(ns / 1e6)),
-        ns if ns >= 1e3 => format!("{} µs", short(ns / 1e3)),
-        ns => format!("{} ns", short(ns)),
+        text.to_owned()
     }
 }
 
-/// Bytes in a fitting unit.
-pub(super) fn bytes(value: f64) -> String {
-    match value.abs() {
-        b if b >= 1024.0 * 1024.0 * 1024.0 => {
-            format!("{} GiB", short(value / 1024.0 / 1024.0 / 1024.0))
+/// The width that a bold text of 12 pixels takes, a little more rather than less.
+pub(super) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * 7.7
+}
+
+/// A text cut to a number of characters.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// Where a text is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// The shapes of marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Wedge,
+    Cross,
+}
+
+/// The inside of an SVG element in the making.
+#[derive(Debug, Default)]
+pub(super) struct Canvas {
+    pub(super) out: String,
+}
+
+impl Canvas {
+    pub(super) fn open(&mut self, class: &str) {
+        let _ = write!(self.out, "<g class=\"{class}\">");
+    }
+
+    pub(super) fn close(&mut self) {
+        self.out.push_str("</g>\n");
+    }
+
+    pub(super) fn line(&mut self, class: &str, from: Point, to: Point) {
+        let _ = write!(
+            self.out,
+            "<line class=\"{class}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>",
+            num(from.0),
+            num(from.1),
+            num(to.0),
+            num(to.1)
+        );
+    }
+
+    pub(super) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = write!(
+            self.out,
+            "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            num(at.0),
+            num(at.1),
+            escape(text)
+        );
+    }
+
+    /// A text that reads upwards, centred.
+    pub(super) fn upright(&mut self, class: &str, at: Point, text: &str) {
+        let (x, y) = (num(at.0), num(at.1));
+        let _ = write!(
+            self.out,
+            "<text class=\"{class}\" transform=\"translate({x} {y}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>",
+            escape(text)
+        );
+    }
+
+    /// A rectangle; its title is shown under the mouse.
+    pub(super) fn rect(&mut self, class: &str, at: Point, size: (f64, f64), title: &str) {
+        let _ = write!(
+            self.out,
+            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}",
+            num(at.0),
+            num(at.1),
+            num(size.0.max(0.0)),
+            num(size.1.max(0.0)),
+            ending("rect", title)
+        );
+    }
+
+    pub(super) fn path(&mut self, class: &str, d: &str, title: &str) {
+        let _ = write!(
+            self.out,
+            "<path class=\"{class}\" d=\"{d}\"{}",
+            ending("path", title)
+        );
+    }
+
+    /// A line through points.
+    pub(super) fn polyline(&mut self, class: &str, points: &[Point]) {
+        if points.len() > 1 {
+            self.path(class, &through(points), "");
         }
-        b if b >= 1024.0 * 1024.0 => format!("{} MiB", short(value / 1024.0 / 1024.0)),
-        b if b >= 1024.0 => format!("{} KiB", short(value / 1024.0)),
-        _ => format!("{} B", short(value)),
+    }
+
+    pub(super) fn mark(&mut self, shape: Shape, class: &str, at: Point, radius: f64, title: &str) {
+        if !(at.0.is_finite() && at.1.is_finite()) {
+            return;
+        }
+        if let Shape::Circle = shape {
+            let _ = write!(
+                self.out,
+                "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"{}",
+                num(at.0),
+                num(at.1),
+                num(radius),
+                ending("circle", title)
+            );
+        } else {
+            self.path(class, &outline(shape, at, radius), title);
+        }
+    }
+
+    /// The sign of a row that is void.
+    pub(super) fn void_mark(&mut self, at: Point, title: &str) {
+        let corner = (at.0 - 5.0, at.1 - 5.0);
+        self.rect("hatched void", corner, (10.0, 10.0), title);
+        self.path("voidcross", &outline(Shape::Cross, at, 5.0), "");
     }
 }
 
-/// How values become places.
-#[derive(Clone, Debug)]
-pub(super) enum Scale {
-    /// Evenly, from the first value to the second.
-    Linear(f64, f64),
-    /// By their logarithms.
-    Log(f64, f64),
-    /// So many categories side by side.
-    Slots(Vec<String>),
+fn ending(element: &str, title: &str) -> String {
+    if title.is_empty() {
+        "/>".to_owned()
+    } else {
+        format!("><title>{}</title></{element}>", escape(title))
+    }
+}
+
+/// The path through points.
+pub(super) fn through(points: &[Point]) -> String {
+    let mut d = String::new();
+    for (at, (x, y)) in points.iter().enumerate() {
+        let command = if at == 0 { 'M' } else { 'L' };
+        let _ = write!(d, "{command}{} {}", num(*x), num(*y));
+    }
+    d
+}
+
+fn outline(shape: Shape, (x, y): Point, r: f64) -> String {
+    let corners: &[Point] = match shape {
+        Shape::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+        Shape::Triangle => &[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)],
+        Shape::Wedge => &[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)],
+        Shape::Circle | Shape::Diamond => &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)],
+        Shape::Cross => {
+            let (a, b) = ((x - r, y - r), (x + r, y + r));
+            let (c, d) = ((x - r, y + r), (x + r, y - r));
+            return through(&[a, b]) + &through(&[c, d]);
+        }
+    };
+    let corners = corners.iter().map(|(dx, dy)| (x + dx * r, y + dy * r));
+    through(&corners.collect::<Vec<_>>()) + "Z"
+}
+
+/// What an axis maps: values between two ends, evenly or by their logarithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
 }
 
 impl Scale {
-    /// From 0 to a round number above all values.
-    pub(super) fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
-        let most = values
-            .into_iter()
-            .filter(|v| v.is_finite())
-            .fold(0.0, f64::max);
-        let step = step(if most > 0.0 { most } else { 1.0 });
-        Self::Linear(0.0, (most / step).ceil().max(1.0) * step)
+    /// An even scale.
+    pub(super) fn linear(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        let log = false;
+        Self { log, low, high }
     }
 
-    /// A logarithmic scale around all positive values.
-    pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Self {
-        let positive = values.into_iter().filter(|v| v.is_finite() && *v > 0.0);
-        let (least, most) = positive.fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(v), b.max(v)));
-        if most == 0.0 {
-            return Self::Log(1.0, 10.0);
-        }
-        let (least, most) = (least / 1.15, most * 1.15);
-        Self::Log(
-            least,
-            if most / least < 2.0 {
-                least * 2.0
-            } else {
-                most
-            },
-        )
-    }
-
-    /// Where a value lies, from 0 to 1.
-    pub(super) fn place(&self, value: f64) -> f64 {
-        let share = match self {
-            Self::Linear(from, to) => (value - from) / (to - from),
-            Self::Log(from, to) => (value.max(*from) / from).ln() / (to / from).ln(),
-            Self::Slots(names) => (value + 0.5) / names.len().max(1) as f64,
-        };
-        if share.is_finite() {
-            share.clamp(0.0, 1.0)
+    /// A logarithmic scale; both ends are made positive and different.
+    pub(super) fn log(low: f64, high: f64) -> Self {
+        let low = if low > 0.0 { low } else { 1.0 };
+        let (low, high) = if high > low * 1.001 {
+            (low, high)
         } else {
-            0.0
-        }
-    }
-
-    /// Values to be marked, and what is written there.
-    fn ticks(&self, label: &dyn Fn(f64) -> String) -> Vec<(f64, String)> {
-        match self {
-            Self::Slots(names) => names
-                .iter()
-                .enumerate()
-                .map(|(at, name)| (at as f64, name.clone()))
-                .collect(),
-            Self::Linear(from, to) => {
-                let step = step(to - from);
-                let first = (from / step).ceil() as i64;
-                let last = (to / step + 1e-9).floor() as i64;
-                (first..=last)
-                    .map(|n| n as f64 * step)
-                    .map(|v| (v, label(v)))
-                    .collect()
-            }
-            Self::Log(from, to) => log_ticks(*from, *to)
-                .into_iter()
-                .map(|v| (v, label(v)))
-                .collect(),
-        }
-    }
-}
-
-/// A round step that cuts a span into four to ten parts.
-fn step(span: f64) -> f64 {
-    let power = 10f64.powf((span / 5.0).log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|factor| span / (power * factor) <= 6.0);
-    power * factor.unwrap_or(10.0)
-}
-
-/// Powers of ten; if they are few, with twos and fives; if they are many, some of them.
-fn log_ticks(from: f64, to: f64) -> Vec<f64> {
-    let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
-    let decades = (to / from).log10();
-    let factors: &[f64] = if decades < 2.5 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
-    };
-    let every = ((last - first) / 8 + 1) as usize;
-    let powers = (first..=last).step_by(every);
-    let ticks =
-        powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
-    ticks
-        .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
-        .collect()
-}
-
-/// Colours that are told apart by people who see colours differently, on white and on black
-/// (after Okabe and Ito, with the yellow darkened).
-const COLOURS: [&str; 8] = [
-    "#0077bb", "#d55e00", "#009e73", "#cc6fa6", "#8a6d00", "#4fa8dd", "#7a5195", "#888888",
-];
-/// With each colour used up the lines change.
-const DASHES: [&str; 4] = ["", "7 3", "2 3", "8 3 2 3"];
-
-/// The look of a table, the same in all plots of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look(pub(super) usize);
-
-impl Look {
-    pub(super) fn colour(self) -> &'static str {
-        COLOURS[self.0 % COLOURS.len()]
-    }
-    pub(super) fn dash(self) -> &'static str {
-        DASHES[self.0 / COLOURS.len() % DASHES.len()]
-    }
-}
-
-/// A drawing that grows.
-#[derive(Debug)]
-pub(super) struct Svg {
-    body: String,
-    width: f64,
-    height: f64,
-}
-
-impl Svg {
-    pub(super) fn new(width: f64, height: f64) -> Self {
-        Self {
-            body: String::new(),
-            width,
-            height,
-        }
-    }
-
-    /// The whole element.
-    pub(super) fn finish(self, id: &str, kind: &str, title: &str) -> String {
-        format!(
-            "<svg id=\"{id}\" class=\"plot {kind}\" role=\"img\" viewBox=\"0 0 {:.0} {:.0}\" \
-             xmlns=\"http://www.w3.org/2000/svg\"><title>{}</title>\n{}</svg>\n",
-            self.width,
-            self.height,
-            escape(title),
-            self.body
-        )
-    }
-
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
-        let _ = writeln!(
-            self.body,
-            "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
-            from.0, from.1, to.0, to.1
-        );
-    }
-
-    /// A line in a table's look.
-    pub(super) fn path(&mut self, look: Look, points: &[(f64, f64)]) {
-        if points.is_empty() {
-            return;
-        }
-        let mut d = String::new();
-        for (at, (x, y)) in points.iter().enumerate() {
-            let _ = write!(d, "{}{x:.1} {y:.1}", if at == 0 { "M" } else { "L" });
-        }
-        let (colour, dash) = (look.colour(), look.dash());
-        let _ = writeln!(
-            self.body,
-            "<path class=\"series\" d=\"{d}\" stroke=\"{colour}\" stroke-dasharray=\"{dash}\"/>"
-        );
-    }
-
-    /// A title above and a line of small print below, for a plot that stands alone.
-    pub(super) fn caption(&mut self, title: &str, small: &str) {
-        let (width, height) = (self.width, self.height);
-        let body = std::mem::take(&mut self.body);
-        self.text("label", (8.0, 18.0), "start", title);
-        let _ = writeln!(self.body, "<g transform=\"translate(0 26)\">\n{body}</g>");
-        self.text("tick", (width - 8.0, height + 42.0), "end", small);
-        self.height = height + 52.0;
-    }
-
-    /// A filled area below points.
-    pub(super) fn area(&mut self, look: Look, points: &[(f64, f64)], base: f64) {
-        let (Some(first), Some(last)) = (points.first(), points.last()) else {
-            return;
+            (low / 2.0, low * 2.0)
         };
-        let mut d = format!("M{:.1} {base:.1}", first.0);
-        for (x, y) in points {
-            let _ = write!(d, "L{x:.1} {y:.1}");
-        }
-        let _ = writeln!(
-            self.body,
-            "<path class=\"area\" d=\"{d}L{:.1} {base:.1}Z\" fill=\"{}\"/>",
-            last.0,
-            look.colour()
-        );
+        let log = true;
+        Self { log, low, high }
     }
 
-    pub(super) fn dot(&mut self, look: Look, at: (f64, f64), radius: f64, tip: &str) {
-        let _ = writeln!(
-            self.body,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"{}\"><title>{}</title></circle>",
-            at.0,
-            at.1,
-            look.colour(),
-            escape(tip)
-        );
+    /// From 0 to a little more than the greatest value.
+    pub(super) fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
+        let (_, high) = extent(values).unwrap_or((0.0, 1.0));
+        Self::linear(0.0, high * 1.06)
     }
 
-    /// A bar or a cell.
-    pub(super) fn rect(&mut self, style: &str, corner: (f64, f64), size: (f64, f64), tip: &str) {
-        let _ = writeln!(
-            self.body,
-            "<rect {style} x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-            corner.0,
-            corner.1,
-            size.0.max(0.5),
-            size.1.max(0.5),
-            escape(tip)
-        );
+    /// Over all values, with logarithms.
+    pub(super) fn log_over(values: impl IntoIterator<Item = f64>) -> Self {
+        let positive = values.into_iter().filter(|value| *value > 0.0);
+        let (low, high) = extent(positive).unwrap_or((1.0, 10.0));
+        Self::log(low, high)
     }
 
-    /// Text; `anchor` is start, middle or end.
-    pub(super) fn text(&mut self, class: &str, at: (f64, f64), anchor: &str, text: &str) {
-        let _ = writeln!(
-            self.body,
-            "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            at.0,
-            at.1,
-            escape(text)
-        );
+    /// The lower and upper end.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
     }
 
-    /// Text that reads upwards.
-    pub(super) fn upright(&mut self, at: (f64, f64), text: &str) {
-        let _ = writeln!(
-            self.body,
-            "<text class=\"title\" transform=\"translate({:.1} {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            at.0,
-            at.1,
-            escape(text)
-        );
+    /// Where a value is between the ends, as a number from 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let share = if self.log {
+            let (low, high) = (self.low.ln(), self.high.ln());
+            (value.max(self.low * 1e-9).ln() - low) / (high - low)
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        share.clamp(-0.5, 1.5)
     }
 
-    /// Names beside their colours, one below the other.
-    pub(super) fn legend(&mut self, at: (f64, f64), names: &[(String, Look)]) {
-        for (row, (name, look)) in names.iter().enumerate() {
-            let y = at.1 + row as f64 * 17.0;
-            self.path(*look, &[(at.0, y), (at.0 + 22.0, y)]);
-            self.dot(*look, (at.0 + 11.0, y), 3.0, name);
-            self.text("label", (at.0 + 28.0, y + 4.0), "start", name);
-        }
+    /// Whether a value is between the ends.
+    pub(super) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// About that many round values between the ends.
+    pub(super) fn ticks(&self, about: usize) -> Vec<f64> {
+        let candidates = if self.log {
+            self.log_ticks(about)
+        } else {
+            self.even_ticks(about)
+        };
+        let slack = (self.high - self.low) * 1e-9;
+        let within = |v: &f64| *v >= self.low - slack && *v <= self.high + slack;
+        candidates.into_iter().filter(within).collect()
+    }
+
+    fn even_ticks(&self, about: usize) -> Vec<f64> {
+        let rough = (self.high - self.low) / about.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+        let step = steps.into_iter().find(|step| *step >= rough * 0.999);
+        let step = step.unwrap_or(rough);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).map(|at| at as f64 * step).collect()
+    }
+
+    fn log_ticks(&self, about: usize) -> Vec<f64> {
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        let decades = (self.high / self.low).log10();
+        let factors: &[f64] = match about as f64 / decades {
+            many if many >= 3.0 => &[1.0, 2.0, 5.0],
+            some if some >= 2.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
+        let every = (decades / about as f64).ceil().max(1.0) as usize;
+        let powers = (first..=last).step_by(every).map(|p| 10f64.powi(p));
+        powers
+            .flat_map(|p| factors.iter().map(move |f| f * p))
+            .collect()
     }
 }
 
-/// A field with two axes.
-#[derive(Debug)]
+/// The least and the greatest finite value.
+pub(super) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let values = values.into_iter().filter(|value| value.is_finite());
+    values.fold(None, |ends, value| {
+        let (low, high) = ends.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    })
+}
+
+/// The inner rectangle of a plot with its scales.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    pub(super) corner: (f64, f64),
-    pub(super) size: (f64, f64),
+    pub(super) left: f64,
+    pub(super) top: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
     pub(super) x: Scale,
     pub(super) y: Scale,
 }
 
+/// A value and what is written beside it.
+pub(super) type Tick = (f64, String);
+
 impl Frame {
-    pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
+    pub(super) fn x(&self, value: f64) -> f64 {
+        self.left + self.width * self.x.share(value)
+    }
+
+    pub(super) fn y(&self, value: f64) -> f64 {
+        self.top + self.height * (1.0 - self.y.share(value))
+    }
+
+    pub(super) fn at(&self, (x, y): Point) -> Point {
         (self.x(x), self.y(y))
     }
-    pub(super) fn x(&self, x: f64) -> f64 {
-        self.corner.0 + self.x.place(x) * self.size.0
-    }
-    pub(super) fn y(&self, y: f64) -> f64 {
-        self.corner.1 + (1.0 - self.y.place(y)) * self.size.1
-    }
-    pub(super) fn bottom(&self) -> f64 {
-        self.corner.1 + self.size.1
-    }
+
     pub(super) fn right(&self) -> f64 {
-        self.corner.0 + self.size.0
+        self.left + self.width
     }
 
-    /// Axes with their titles.
-    pub(super) fn draw(&self, svg: &mut Svg, titles: (&str, &str)) {
-        self.draw_with(svg, titles, &short, &short);
+    pub(super) fn bottom(&self) -> f64 {
+        self.top + self.height
     }
 
-    /// As [`Frame::draw`], with other words for the values.
-    pub(super) fn draw_with(
+    /// Grid, ticks and titles; an empty title is left out.
+    pub(super) fn axes(
         &self,
-        svg: &mut Svg,
+        canvas: &mut Canvas,
+        ticks: (&[Tick], &[Tick]),
         titles: (&str, &str),
-        x_label: &dyn Fn(f64) -> String,
-        y_label: &dyn Fn(f64) -> String,
     ) {
-        for (value, label) in self.y.ticks(y_label) {
-            let y = self.y(value);
-            svg.line("grid", (self.corner.0, y), (self.right(), y));
-            svg.text("tick", (self.corner.0 - 7.0, y + 4.0), "end", &label);
+        canvas.open("axes");
+        for (value, label) in ticks.1 {
+            let y = self.y(*value);
+            canvas.line("grid", (self.left, y), (self.right(), y));
+            canvas.text("tick", (self.left - 8.0, y + 4.0), Anchor::End, label);
         }
-        for (value, label) in self.x.ticks(x_label) {
-            let x = self.x(value);
-            svg.line("axis", (x, self.bottom()), (x, self.bottom() + 4.0));
-            svg.text("tick", (x, self.bottom() + 17.0), "middle", &label);
+        let bottom = self.bottom();
+        for (value, label) in ticks.0 {
+            let x = self.x(*value);
+            canvas.line("axis", (x, bottom), (x, bottom + 5.0));
+            canvas.text("tick", (x, bottom + 19.0), Anchor::Middle, label);
         }
-        svg.line(
-            "axis",
-            (self.corner.0, self.bottom()),
-            (self.right(), self.bottom()),
-        );
-        svg.text(
-            "title",
-            (self.corner.0 + self.size.0 / 2.0, self.bottom() + 36.0),
-            "middle",
-            titles.0,
-        );
-        svg.upright(
-            (self.corner.0 - 46.0, self.corner.1 + self.size.1 / 2.0),
-            titles.1,
-        );
+        canvas.line("axis", (self.left, bottom), (self.right(), bottom));
+        let middle = self.left + self.width / 2.0;
+        if !titles.0.is_empty() {
+            canvas.text(
+                "axistitle",
+                (middle, bottom + 40.0),
+                Anchor::Middle,
+                titles.0,
+            );
+        }
+        if !titles.1.is_empty() {
+            let at = (self.left - 56.0, self.top + self.height / 2.0);
+            canvas.upright("axistitle", at, titles.1);
+        }
+        canvas.close();
+    }
+}
+
+/// Places at least a distance apart and within limits as far as they fit, near those wanted.
+pub(super) fn spread(wanted: &[f64], apart: f64, (top, bottom): (f64, f64)) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    let mut placed = wanted.to_vec();
+    let mut least = top;
+    for &at in &order {
+        placed[at] = placed[at].max(least);
+        least = placed[at] + apart;
+    }
+    let mut most = bottom;
+    for &at in order.iter().rev() {
+        placed[at] = placed[at].min(most);
+        most = placed[at] - apart;
+    }
+    placed
+}
+
+/// What rates on an axis are divided by, and the name of the result.
+pub(super) fn rate_unit(most: f64) -> (f64, &'static str) {
+    match most {
+        most if most >= 2e9 => (1e9, "billion operations/s"),
+        most if most >= 2e6 => (1e6, "million operations/s"),
+        most if most >= 2e3 => (1e3, "thousand operations/s"),
+        _ => (1.0, "operations/s"),
+    }
+}
+
+/// Ticks in a unit.
+pub(super) fn ticks_in(scale: &Scale, about: usize, unit: f64) -> Vec<Tick> {
+    let ticks = scale.ticks(about);
+    let label = |value: f64| plain(value / unit);
+    ticks
+        .into_iter()
+        .map(|value| (value, label(value)))
+        .collect()
+}
+
+/// Ticks with labels made by a function.
+pub(super) fn ticks_as(scale: &Scale, about: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    let ticks = scale.ticks(about);
+    ticks
+        .into_iter()
+        .map(|value| (value, label(value)))
+        .collect()
+}
+
+/// A number without trailing zeros.
+pub(super) fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Three digits of a value.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        large if large >= 99.95 => format!("{value:.0}"),
+        middle if middle >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A rate in words: `12.3 M/s`.
+pub(super) fn rate(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{} G/s", digits(value / 1e9)),
+        v if v >= 1e6 => format!("{} M/s", digits(value / 1e6)),
+        v if v >= 1e3 => format!("{} k/s", digits(value / 1e3)),
+        0.0 => "0".to_owned(),
+        _ => format!("{}/s", digits(value)),
+    }
+}
+
+/// A time in words, from nanoseconds.
+pub(super) fn time(ns: f64) -> String {
+    let (value, unit) = match ns.abs() {
+        v if v >= 1e9 => (ns / 1e9, "s"),
+        v if v >= 1e6 => (ns / 1e6, "ms"),
+        v if v >= 1e3 => (ns / 1e3, "µs"),
+        _ => (ns, "ns"),
+    };
+    let text = if value.fract() == 0.0 {
+        plain(value)
+    } else {
+        digits(value)
+    };
+    format!("{text} {unit}")
+}
+
+/// Bytes in words.
+pub(super) fn bytes(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        v if v >= 1024f64.powi(3) => (value / 1024f64.powi(3), "GiB"),
+        v if v >= 1024f64.powi(2) => (value / 1024f64.powi(2), "MiB"),
+        v if v >= 1024.0 => (value / 1024.0, "KiB"),
+        _ => (value, "B"),
+    };
+    let text = if value.fract() == 0.0 {
+        plain(value)
+    } else {
+        digits(value)
+    };
+    format!("{text} {unit}")
+}
+
+/// A whole number with its thousands apart.
+pub(super) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of things: powers of two by their names, the others by thousands.
+pub(super) fn count(value: u64) -> String {
+    let shown = |value: f64, unit: &dyn Display| {
+        format!("{} {unit}", plain((value * 100.0).round() / 100.0))
+    };
+    match value {
+        v if v >= 1 << 20 && v % (1 << 20) == 0 => format!("{} Mi", v >> 20),
+        v if v >= 1 << 10 && v % (1 << 10) == 0 && v < 1 << 20 => format!("{} Ki", v >> 10),
+        v if v >= 1_000_000_000 => shown(v as f64 / 1e9, &"G"),
+        v if v >= 1_000_000 => shown(v as f64 / 1e6, &"M"),
+        v if v >= 10_000 => shown(v as f64 / 1e3, &"k"),
+        v => v.to_string(),
+    }
+}
+
+/// A decimal tick of a count: `1 k`, `10 M`.
+pub(super) fn count_tick(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{} G", plain(v / 1e9)),
+        v if v >= 1e6 => format!("{} M", plain(v / 1e6)),
+        v if v >= 1e3 => format!("{} k", plain(v / 1e3)),
+        v => plain(v),
     }
 }
 
@@ -400,54 +543,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
-        let pairs = [
-            (0.0, "0"),
-            (950.0, "950"),
-            (1234.0, "1.23k"),
-            (34e6, "34M"),
-            (0.5, "0.5"),
-            (99.6, "100"),
-            (2.5e9, "2.5G"),
-        ];
-        for (value, text) in pairs {
-            assert_eq!(short(value), text);
-        }
+    fn text_cannot_leave_its_element() {
         assert_eq!(
-            (duration(1_500.0), duration(2e6)),
-            ("1.5 µs".into(), "2 ms".into())
+            escape("<a b=\"c\">&'\u{1}"),
+            "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}"
         );
-        assert_eq!(bytes(2048.0), "2 KiB");
     }
 
     #[test]
-    fn scales_have_some_ticks_within_their_ends() {
-        let scales = [
-            Scale::from_zero([0.3]),
-            Scale::from_zero([17.0, 4.0]),
-            Scale::from_zero([f64::NAN]),
-            Scale::log([1.0]),
-            Scale::log([30.0, 70.0]),
-            Scale::log([1e3, 1e7]),
-            Scale::log([1.0, 1e12]),
-            Scale::log([]),
-        ];
-        for scale in scales {
-            let ticks = scale.ticks(&short);
-            assert!((1..=12).contains(&ticks.len()), "{scale:?}: {ticks:?}");
-            assert!(
-                ticks
-                    .iter()
-                    .all(|(value, _)| (0.0..=1.0).contains(&scale.place(*value)))
-            );
-        }
-        assert!(Scale::log([1.0, 2.0]).place(f64::NAN).is_finite());
+    fn numbers_are_short_and_finite() {
+        assert_eq!(num(1.0), "1");
+        assert_eq!(num(-0.001), "0");
+        assert_eq!(num(f64::NAN), "0");
+        assert_eq!(
+            (rate(12.34e6), time(1500.0)),
+            ("12.3 M/s".into(), "1.50 µs".into())
+        );
+        assert_eq!(
+            (bytes(32768.0), count(1 << 20)),
+            ("32 KiB".into(), "1 Mi".into())
+        );
+        assert_eq!(
+            (count(50_000), count(1_500_000)),
+            ("50 k".into(), "1.5 M".into())
+        );
     }
 
     #[test]
-    fn text_cannot_break_out() {
-        let mut svg = Svg::new(1.0, 1.0);
-        svg.text("label", (0.0, 0.0), "start", "<script>\"&'");
-        assert!(!svg.finish("a", "b", "</title>").contains("<script>"));
+    fn ticks_are_round_and_inside() {
+        assert_eq!(Scale::linear(0.0, 10.6).ticks(5), [0.0, 5.0, 10.0]);
+        assert_eq!(Scale::log(1.0, 1e4).ticks(5), [1.0, 10.0, 100.0, 1e3, 1e4]);
+        assert_eq!(Scale::log(10.0, 60.0).ticks(6), [10.0, 20.0, 50.0]);
+        assert!(Scale::log(1.0, 1e12).ticks(5).len() <= 7);
+        assert!(!Scale::linear(3.0, 3.0).ticks(4).is_empty());
+        assert!(!Scale::log(0.0, 0.0).ticks(4).is_empty());
+    }
+
+    #[test]
+    fn labels_do_not_overlap() {
+        let placed = spread(&[10.0, 11.0, 99.0, 100.0], 14.0, (0.0, 100.0));
+        let mut sorted = placed.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert!(
+            sorted.windows(2).all(|pair| pair[1] - pair[0] >= 13.99),
+            "{placed:?}"
+        );
+        assert!(sorted[0] >= 0.0 && sorted[3] <= 100.0);
     }
 }

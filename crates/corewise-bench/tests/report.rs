@@ -1,0 +1,252 @@
+//! What a report contains, looked at as text.
+
+mod common;
+
+use common::{BROKEN, NASTY, Run, TABLES, cell};
+use corewise_bench::record::{Record, Role};
+use corewise_bench::report;
+
+const KINDS: [&str; 12] = [
+    "scaling",
+    "updates",
+    "workingset",
+    "distribution",
+    "resizing",
+    "latency",
+    "paced",
+    "growth",
+    "memory",
+    "garbage",
+    "pinning",
+    "sync",
+];
+
+/// Fails unless every tag is closed in order; gives back the names of all elements.
+fn balanced(page: &str) -> Vec<String> {
+    const VOID: [&str; 3] = ["meta", "!DOCTYPE", "br"];
+    let mut open: Vec<String> = Vec::new();
+    let mut seen = Vec::new();
+    let mut rest = page;
+    while let Some(start) = rest.find('<') {
+        let end = start + rest[start..].find('>').expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        assert!(!tag.contains('<'), "an unescaped < in {tag:?}");
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next();
+        let name = name.expect("a name").to_owned();
+        rest = &rest[end + 1..];
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(&*name), "closes the innermost");
+        } else if !tag.ends_with('/') && !VOID.contains(&&*name) {
+            open.push(name.clone());
+        }
+        if tag.starts_with("script") || tag.starts_with("style") {
+            rest = &rest[rest.find("</").expect("scripts and styles end")..];
+        }
+        seen.push(name);
+    }
+    assert!(open.is_empty(), "never closed: {open:?}");
+    seen
+}
+
+#[test]
+fn a_full_result_has_every_section_and_plot() {
+    let page = report::html(&Run::full().results());
+    for kind in KINDS {
+        assert!(
+            page.contains(&format!(
+                "<svg id=\"plot-{kind}-1\" class=\"plot plot-{kind}\" role=\"img\""
+            )),
+            "{kind}"
+        );
+    }
+    for id in [
+        "summary",
+        "verdicts",
+        "memory",
+        "fairness",
+        "environment",
+        "commands",
+    ] {
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    for text in [
+        "2026-11-24T09:12:44Z",
+        "3f9c2ab1 with changes",
+        "Example CPU 9000",
+        "open loop at 1.00 M/s",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("corewise bench replay &#39;made up/results.jsonl#1&#39;"));
+    assert!(page.contains("again (A/A)") && page.contains("harness (null)"));
+    for verdict in ["faster", "slower", "equivalent", "undecided", "void"] {
+        assert!(
+            page.contains(&format!("<td class=\"{verdict}")),
+            "{verdict}"
+        );
+    }
+}
+
+#[test]
+fn the_page_is_well_formed_and_escaped() {
+    let page = report::html(&Run::full().results());
+    let elements = balanced(&page);
+    assert_eq!(
+        elements.iter().filter(|name| *name == "script").count(),
+        2,
+        "ours, opened and closed"
+    );
+    assert!(!page.contains(NASTY) && !page.contains("<&map>"));
+    assert!(page.contains("&lt;script&gt;alert(&quot;a &amp; b&quot;)"));
+    assert!(!page.contains("NaN") && !page.contains("inf\""));
+    let fetched = ["src=", "@import", "url(http", "<link"];
+    assert!(
+        fetched.iter().all(|way| !page.contains(way)),
+        "nothing is fetched"
+    );
+    let ids: Vec<_> = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|s| s.split('"').next())
+        .collect();
+    let different: std::collections::HashSet<_> = ids.iter().collect();
+    assert_eq!(ids.len(), different.len(), "{ids:?}");
+}
+
+#[test]
+fn a_page_shows_only_what_there_is() {
+    let mut run = Run::empty();
+    run.row(
+        &cell("scaling", "one"),
+        "dashmap",
+        Role::Reference,
+        1e6,
+        None,
+    );
+    run.end();
+    let page = report::html(&run.results());
+    balanced(&page);
+    assert!(page.contains("plot-scaling-1") && !page.contains("plot-updates-1"));
+    assert!(!page.contains("id=\"memory\"") && !page.contains("class=\"warn\""));
+    let empty = report::html(&Run::empty().results());
+    balanced(&empty);
+    assert!(empty.contains("there is no end marker"));
+}
+
+#[test]
+fn a_section_of_the_users_own_is_shown_too() {
+    let mut run = Run::empty();
+    run.row(
+        &cell("my <own>", "x"),
+        "dashmap",
+        Role::Reference,
+        1e6,
+        None,
+    );
+    let page = report::html(&run.results());
+    balanced(&page);
+    assert!(page.contains("plot-rates-1") && page.contains("my &lt;own&gt;"));
+}
+
+/// All rates in millions that a plot names.
+fn shown_rates(plot: &str) -> impl Iterator<Item = f64> {
+    let named = plot.match_indices(" M/s").map(|(at, _)| &plot[..at]);
+    named.map(|before| {
+        let digits = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        before[digits.len()..].parse().expect("a number")
+    })
+}
+
+#[test]
+fn void_rows_are_marked_and_never_plotted() {
+    let mut run = Run::empty();
+    for section in [
+        "scaling",
+        "updates",
+        "workingset",
+        "distribution",
+        "resizing",
+        "pinning",
+        "sync",
+    ] {
+        let cell = cell(section, "x");
+        run.row(&cell, "good", Role::Reference, 1e6, None);
+        run.row(&cell, BROKEN, Role::Subject, 987e6, Some("loses keys"));
+    }
+    let results = run.results();
+    let page = report::html(&results);
+    assert!(page.contains("7 void") && page.contains("<td class=\"void\" title=\"loses keys\">"));
+    for (id, _) in report::plots(&results) {
+        let plot = report::svg(&results, &id).expect("the plot");
+        assert!(plot.contains("class=\"hatched void\""), "{id} marks it");
+        assert!(
+            shown_rates(&plot).all(|rate| rate < 2.0),
+            "{id} must not show its rate"
+        );
+    }
+    assert_eq!(report::plots(&results).len(), 7);
+}
+
+#[test]
+fn a_row_whose_slice_has_a_problem_is_void() {
+    let mut run = Run::empty();
+    run.row(&cell("scaling", "x"), "good", Role::Reference, 1e6, None);
+    for record in &mut run.records {
+        if let Record::Slice(slice) = record {
+            slice.checks.problems = vec!["a key was lost".into()];
+        }
+    }
+    let page = report::html(&run.results());
+    assert!(page.contains("title=\"a key was lost\"") && page.contains("1 void"));
+}
+
+#[test]
+fn a_table_has_one_colour_in_all_plots() {
+    let results = Run::full().results();
+    for (id, _) in report::plots(&results) {
+        let plot = report::svg(&results, &id).expect("the plot");
+        for (index, (name, ..)) in TABLES.iter().enumerate() {
+            let named = format!(">{name}</text>");
+            for (before, _) in plot.match_indices(&named) {
+                let group = plot[..before].rfind("<g class=\"").expect("a group") + 10;
+                let class = plot[group..].split('"').next().expect("a class");
+                let ours = format!("series s{index} c{} d{}", index % 8, index / 8 % 3);
+                assert!(
+                    class.starts_with(&ours) || !class.starts_with("series"),
+                    "{id}: {name} is {class}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_plot_stands_alone() {
+    let results = Run::full().results();
+    let plots = report::plots(&results);
+    assert!(plots.len() >= KINDS.len());
+    for (id, _) in plots {
+        let plot = report::svg(&results, &id).expect("the plot");
+        balanced(&plot);
+        for part in [
+            "xmlns=",
+            "<style>",
+            "prefers-color-scheme",
+            "commit 3f9c2ab1",
+            "2026-11-24",
+            "Example CPU",
+        ] {
+            assert!(plot.contains(part), "{id}: {part}");
+        }
+    }
+    assert_eq!(
+        report::svg(&results, "scaling"),
+        report::svg(&results, "plot-scaling-1")
+    );
+    assert_ne!(
+        report::svg(&results, "scaling-2"),
+        report::svg(&results, "scaling-1")
+    );
+    assert_eq!(report::svg(&results, "nothing"), None);
+    assert_eq!(report::svg(&results, "scaling-99"), None);
+}
