@@ -224,7 +224,7 @@ enum FailOn {
 
 #[derive(Clone, Debug, Args)]
 struct ReplayArgs {
-    /// A result file and a row: FILE#CELL or FILE#CELL#TABLE
+    /// A result file and a row: FILE#NUMBER as in the report, FILE#CELL or FILE#CELL#TABLE
     row: String,
     /// Where results go
     #[arg(short, long, value_name = "FILE")]

@@ -7,14 +7,14 @@ use crate::suite::{Params, Suite, Task};
 /// The suite of a file and the tasks that a row needs: the cell, and its table if one is named.
 pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
     let usage = |what: String| BenchError::Usage(format!("replay: {what}"));
-    let (file, rest) = row
-        .split_once('#')
-        .ok_or_else(|| usage(format!("`{row}` is not FILE#CELL or FILE#CELL#TABLE")))?;
-    let (cell, table) = match rest.split_once('#') {
-        Some((cell, table)) => (cell, Some(table.trim_end_matches(" (again)"))),
-        None => (rest, None),
-    };
+    let (file, rest) = row.split_once('#').ok_or_else(|| {
+        usage(format!(
+            "`{row}` is not FILE#ROW, FILE#CELL or FILE#CELL#TABLE"
+        ))
+    })?;
     let results = Results::read(&[file]).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let (cell, table) =
+        named(&results, rest).ok_or_else(|| usage(format!("{file} has no row `{rest}`")))?;
     let manifest = &results
         .files
         .first()
@@ -28,14 +28,32 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
         .map_err(usage)?;
     let mut task = all
         .into_iter()
-        .find(|task| task.workload.id() == cell)
+        .find(|task| task.workload.id() == *cell)
         .ok_or_else(|| {
             usage(format!(
                 "{file} has no cell `{cell}` that this machine can measure"
             ))
         })?;
     if let Some(table) = table {
-        task.tables = vec![table.to_string()];
+        task.tables = vec![table];
     }
     Ok((suite, vec![task], manifest.seed))
+}
+
+/// The cell and the table that are meant: a row by its number from 1, a cell by its name, or a
+/// cell and one of its tables.
+fn named(results: &Results, text: &str) -> Option<(String, Option<String>)> {
+    let plain = |table: &str| table.trim_end_matches(" (again)").to_string();
+    if let Ok(number) = text.parse::<usize>() {
+        let row = results.rows().find(|row| row.number == number)?;
+        return Some((row.row.cell.id.clone(), Some(plain(&row.row.table))));
+    }
+    let (cell, table) = match text.split_once('#') {
+        Some((cell, table)) => (cell, Some(plain(table))),
+        None => (text, None),
+    };
+    results
+        .rows()
+        .any(|row| row.row.cell.id == cell)
+        .then(|| (cell.to_string(), table))
 }

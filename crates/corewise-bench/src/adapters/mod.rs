@@ -23,6 +23,7 @@ mod rtm;
 mod scc;
 #[cfg(feature = "bench")]
 mod sharded;
+mod slowed;
 
 use crate::registry::{Missing, Registry};
 use crate::table::Card;
@@ -32,6 +33,7 @@ pub fn registry() -> Registry {
     let mut entries = vec![null::entry(), hashbrown::entry()];
     entries.extend(global::entries());
     entries.push(locked::entry());
+    entries.push(slowed::entry());
     #[cfg(feature = "bench")]
     entries.extend([
         sharded::entry(),
