@@ -38,7 +38,7 @@ impl Registry {
     }
 
     /// The tables asked for, without those that end in `?` and are not in this build; if none are
-    /// asked for, all but those that stand for a lock and the one that calibrates.
+    /// asked for, all but those that stand for a lock and those that calibrate.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
             let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);

@@ -158,19 +158,19 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
     succeed(&["report", &results, "-o", &page]);
     let html = std::fs::read_to_string(&page).expect("a page");
     let kinds = [
-        "scaling-0",
         "scaling-1",
-        "updates-0",
-        "workingset-0",
-        "distribution-0",
-        "resizing-0",
-        "pinning-0",
-        "sync-0",
-        "latency-0",
-        "paced-0",
-        "growth-0",
-        "memory-0",
-        "garbage-0",
+        "scaling-2",
+        "updates-1",
+        "workingset-1",
+        "distribution-1",
+        "resizing-1",
+        "pinning-1",
+        "sync-1",
+        "latency-1",
+        "paced-1",
+        "growth-1",
+        "memory-1",
+        "garbage-1",
     ];
     for kind in kinds {
         assert!(
@@ -190,7 +190,7 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "report",
         &results,
         "--svg",
-        "plot-scaling-0",
+        "plot-scaling-1",
         "-o",
         &picture,
     ]);

@@ -33,7 +33,7 @@ pub fn registry() -> Registry {
     let mut entries = vec![null::entry(), hashbrown::entry()];
     entries.extend(global::entries());
     entries.push(locked::entry());
-    entries.push(slowed::entry());
+    entries.extend(slowed::entries());
     #[cfg(feature = "bench")]
     entries.extend([
         sharded::entry(),

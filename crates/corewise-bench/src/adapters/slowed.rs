@@ -1,5 +1,5 @@
-//! A table made slower by a known share: what the calibration plants, to see whether the verdict
-//! finds it.
+//! A table made slower by a known share, and the same table that only looks at the clock as often:
+//! what the calibration plants, to see whether the verdict finds it.
 
 use std::sync::RwLock;
 
@@ -17,22 +17,23 @@ const PART: u64 = 19;
 
 type Plain = Global<RwLock<Map<U64, Common>>, Common>;
 
-/// `rwlock`, but every [`OPERATIONS`] operations the thread waits.
-pub(crate) struct Slowed(Plain);
+/// `rwlock`, but every [`OPERATIONS`] operations the thread looks at the clock and, if it is slow,
+/// waits.
+pub(crate) struct Slowed<const SLOW: bool>(Plain);
 
-pub(crate) struct SlowedHandle<'t> {
+pub(crate) struct SlowedHandle<'t, const SLOW: bool> {
     inner: <Plain as Table<U64>>::Handle<'t>,
     left: u32,
     since: u64,
 }
 
-impl Table<U64> for Slowed {
-    type Handle<'t> = SlowedHandle<'t>;
+impl<const SLOW: bool> Table<U64> for Slowed<SLOW> {
+    type Handle<'t> = SlowedHandle<'t, SLOW>;
 
     fn build(setup: &Setup) -> Self {
         Self(<Plain as Table<U64>>::build(setup))
     }
-    fn handle(&self) -> SlowedHandle<'_> {
+    fn handle(&self) -> SlowedHandle<'_, SLOW> {
         SlowedHandle {
             inner: Table::<U64>::handle(&self.0),
             left: OPERATIONS,
@@ -44,14 +45,15 @@ impl Table<U64> for Slowed {
     }
 }
 
-impl SlowedHandle<'_> {
+impl<const SLOW: bool> SlowedHandle<'_, SLOW> {
     #[inline]
     fn wait(&mut self) {
         self.left -= 1;
         if self.left == 0 {
             self.left = OPERATIONS;
             let now = clock::coarse();
-            let end = now + now.saturating_sub(self.since) / PART;
+            let pause = now.saturating_sub(self.since) / PART;
+            let end = if SLOW { now + pause } else { now };
             while clock::coarse() < end {
                 std::hint::spin_loop();
             }
@@ -60,7 +62,7 @@ impl SlowedHandle<'_> {
     }
 }
 
-impl Handle<U64> for SlowedHandle<'_> {
+impl<const SLOW: bool> Handle<U64> for SlowedHandle<'_, SLOW> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.wait();
@@ -78,14 +80,22 @@ impl Handle<U64> for SlowedHandle<'_> {
     }
 }
 
-pub(super) fn entry() -> Entry {
-    let mut card = rust(
+pub(super) fn entries() -> [Entry; 2] {
+    let card = |name, about, adapter: &str| {
+        let mut card = rust(name, versions::HASHBROWN, about);
+        card.reclamation = "as rwlock".into();
+        card.guarantees = "as rwlock".into();
+        card.adapter = format!("every 64 operations it looks at the clock{adapter}");
+        card
+    };
+    let slowed = card(
         "slowed",
-        versions::HASHBROWN,
-        "rwlock made 5 % slower, to calibrate the verdicts",
+        "unslowed made 5 % slower, to calibrate verdicts",
+        " and waits for a nineteenth of its time",
     );
-    card.reclamation = "as rwlock".into();
-    card.guarantees = "as rwlock".into();
-    card.adapter = "waits for a nineteenth of its time, every 64 operations".into();
-    Entry::new(card).u64::<Slowed>()
+    let unslowed = card("unslowed", "rwlock with a clock, to calibrate verdicts", "");
+    [
+        Entry::new(slowed).u64::<Slowed<true>>(),
+        Entry::new(unslowed).u64::<Slowed<false>>(),
+    ]
 }

@@ -80,17 +80,25 @@ impl Sums {
     /// One more entry.
     #[inline(always)]
     pub fn gain(&mut self, key: u64, stamp: u64) {
-        self.entries += 1;
-        self.keys = self.keys.wrapping_add(key);
-        self.values = self.values.wrapping_add(stamp);
+        self.gain_if(true, key, stamp);
     }
 
-    /// One less.
+    /// One more entry, or none. Whether is a coin toss, so there is no branch.
     #[inline(always)]
-    pub fn lose(&mut self, key: u64, stamp: u64) {
-        self.entries -= 1;
-        self.keys = self.keys.wrapping_sub(key);
-        self.values = self.values.wrapping_sub(stamp);
+    pub fn gain_if(&mut self, gained: bool, key: u64, stamp: u64) {
+        let mask = u64::from(gained).wrapping_neg();
+        self.entries += i64::from(gained);
+        self.keys = self.keys.wrapping_add(key & mask);
+        self.values = self.values.wrapping_add(stamp & mask);
+    }
+
+    /// One less, or none.
+    #[inline(always)]
+    pub fn lose_if(&mut self, lost: bool, key: u64, stamp: u64) {
+        let mask = u64::from(lost).wrapping_neg();
+        self.entries -= i64::from(lost);
+        self.keys = self.keys.wrapping_sub(key & mask);
+        self.values = self.values.wrapping_sub(stamp & mask);
     }
 
     /// Adds another thread's or phase's.
@@ -102,13 +110,13 @@ impl Sums {
         self.wrong_key |= other.wrong_key * u64::from(self.wrong_key == 0);
     }
 
-    /// Notes a value that is not its key's.
+    /// Notes a value that is not its key's, if there is one.
     #[inline(always)]
-    pub fn check(&mut self, key: u64, stamp: u64) {
-        let wrong = !crate::stamp::belongs(stamp, key);
+    pub fn check_if(&mut self, there: bool, key: u64, stamp: u64) {
+        let wrong = there & !crate::stamp::belongs(stamp, key);
         self.wrong += u64::from(wrong);
         if wrong {
-            self.wrong_key = key;
+            self.wrong_key = key; // never, so well predicted
         }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
         let key = plan.key(index);
         if let Some(stamp) = seat.handle.get(K::query(&mut seat.scratch, key)) {
             sums.gain(key, stamp);
-            sums.check(key, stamp);
+            sums.check_if(true, key, stamp);
         }
     }
     sums

@@ -3,7 +3,7 @@
 use crate::latencies::Outcome;
 use crate::plan::Plan;
 use crate::record::Counts;
-use crate::stamp::{Numbers, belongs, stamp};
+use crate::stamp::{Numbers, stamp};
 use crate::stream::{GET, INSERT, shifted};
 use crate::table::{Handle, Kind, Table};
 use crate::work::{Part, Sums, Tally};
@@ -58,11 +58,9 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
     pub(super) fn get(&mut self, key: u64) -> bool {
         let found = self.handle.get(K::query(&mut self.scratch, key));
         let hit = found.is_some();
-        let wrong = hit & !belongs(found.unwrap_or(0), key);
+        self.sums.check_if(hit, key, found.unwrap_or(0));
         self.counts.get_hits += u64::from(hit);
         self.counts.get_misses += u64::from(!hit);
-        self.sums.wrong += u64::from(wrong);
-        self.sums.wrong_key = if wrong { key } else { self.sums.wrong_key };
         hit
     }
 
@@ -79,9 +77,7 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
         let stamp = stamp(key, number);
         let value = K::value(&self.scratch, stamp);
         let inserted = self.handle.insert(K::query(&mut self.scratch, key), value);
-        if inserted {
-            self.sums.gain(key, stamp);
-        }
+        self.sums.gain_if(inserted, key, stamp);
         self.counts.inserted += u64::from(inserted);
         self.counts.insert_failed += u64::from(!inserted);
         inserted
@@ -91,12 +87,11 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
     #[inline(always)]
     pub(super) fn remove(&mut self, key: u64) -> bool {
         let removed = self.handle.remove(K::query(&mut self.scratch, key));
-        if let Some(stamp) = removed {
-            self.sums.lose(key, stamp);
-            self.sums.check(key, stamp);
-        }
-        self.counts.removed += u64::from(removed.is_some());
-        self.counts.remove_failed += u64::from(removed.is_none());
-        removed.is_some()
+        let (gone, stamp) = (removed.is_some(), removed.unwrap_or(0));
+        self.sums.lose_if(gone, key, stamp);
+        self.sums.check_if(gone, key, stamp);
+        self.counts.removed += u64::from(gone);
+        self.counts.remove_failed += u64::from(!gone);
+        gone
     }
 }
