@@ -338,7 +338,7 @@ fn look_at_it(folder: &Path, html: &str, plots: usize) {
     let found: serde_json::Value = serde_json::from_str(probe).expect("what the probe found");
     assert_eq!(found["errors"], serde_json::json!([]));
     assert!(
-        found["rows"].as_u64().is_some_and(|rows| rows > 50),
+        found["rows"].as_u64().is_some_and(|rows| rows > 20),
         "{}",
         found["rows"]
     );
