@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Every list is a dimension: a section measures all combinations. What a section does not say is
-//! taken from `[defaults]`, then from the section's kind, then from [`Params::BUILT_IN`].
+//! taken from `[defaults]`, then from the section's kind, then from what is built in.
 
 use std::path::Path;
 

@@ -2,13 +2,13 @@
 //!
 //! | phase | what a thread does | what comes of it |
 //! |---|---|---|
-//! | [`phases::fill`] | inserts its part of the entries | sums of keys and values |
-//! | [`phases::churn`] | removes and reinserts | sums |
-//! | [`drive::drive`] | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
-//! | [`pace::pace`] | its stream, at a rate | latencies from the intended start |
-//! | [`grow::grow`] | inserts into the empty table | a time line |
-//! | [`phases::probe`] | looks up its part of all keys | sums of what is there |
-//! | [`audit::audit`] | operations whose outcome is known | the first that was wrong |
+//! | `phases::fill` | inserts its part of the entries | sums of keys and values |
+//! | `phases::churn` | removes and reinserts | sums |
+//! | `drive::drive` | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
+//! | `pace::pace` | its stream, at a rate | latencies from the intended start |
+//! | `grow::grow` | inserts into the empty table | a time line |
+//! | `phases::probe` | looks up its part of all keys | sums of what is there |
+//! | `audit::audit` | operations whose outcome is known | the first that was wrong |
 //!
 //! The sums make a loss visible: what was inserted less what was removed, by number, by key and by
 //! value, must be what is there at the end.
