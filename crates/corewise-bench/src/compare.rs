@@ -221,7 +221,8 @@ impl RowName {
     }
 
     fn shown(&self) -> String {
-        let again = if self.again { " (again)" } else { "" };
+        let named = self.table.ends_with(" (again)"); // as the runner names it
+        let again = if self.again && !named { " (again)" } else { "" };
         format!("{}{again}", self.table)
     }
 }

@@ -306,7 +306,8 @@ pub(super) fn commands(results: &Results) -> String {
             "corewise bench replay {}",
             quoted(&format!("{path}#{}", row.number))
         );
-        let again = if row.row.role == Role::Again {
+        let named = row.label.ends_with("(again)");
+        let again = if row.row.role == Role::Again && !named {
             " (again)"
         } else {
             ""
