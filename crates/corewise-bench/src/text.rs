@@ -27,6 +27,9 @@ impl Table {
                 manifest.pages
             ));
         }
+        if shown && let Err(reason) = crate::counters::probe() {
+            say(&format!("hardware counters: n/a ({reason})"));
+        }
         Self {
             shown,
             cell: String::new(),
@@ -90,7 +93,14 @@ fn line(row: &Row) -> String {
         _ => &row.verdict,
     };
     let contention = row.contention.map(contention).unwrap_or_default();
-    format!("  {:<22} {rate}  {ratio}  {verdict}{contention}", row.table)
+    let counters = row.per_operation.iter();
+    let counters: String = counters
+        .map(|(name, value)| format!("  {value:.2} {name}/op"))
+        .collect();
+    format!(
+        "  {:<22} {rate}  {ratio}  {verdict}{contention}{counters}",
+        row.table
+    )
 }
 
 fn contention(seen: crate::table::Contention) -> String {
