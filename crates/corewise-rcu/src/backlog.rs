@@ -1,0 +1,220 @@
+//! What waits for a grace period: batches, and the budget that bounds them.
+//!
+//! A [`Limbo`] belongs to one thread at a time. What is pushed gathers in an open batch; a full
+//! batch is closed with a [`Cookie`] and may be taken once that is complete. So the cost of a
+//! cookie, of a look at the readers and of a grace period is shared by a thousand objects.
+//!
+//! A [`Budget`] counts the bytes of the closed batches of many threads. Open batches are not
+//! counted: each holds [`Limbo::BATCH_BYTES`] at most, or one object that is larger.
+
+use std::collections::VecDeque;
+
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+
+use crate::Cookie;
+
+/// The limits of a backlog, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Over it, a caller outside of sections waits for a grace period and reclaims; a caller
+    /// inside goes on and is told ([`Pressure::OverSoft`]).
+    pub soft: usize,
+    /// Over it, `try_` calls return an error.
+    pub hard: usize,
+}
+
+impl Limits {
+    /// 16 MiB and 1 GiB.
+    pub const DEFAULT: Limits = Limits {
+        soft: 16 << 20,
+        hard: 1 << 30,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// How full a backlog is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Within its soft limit.
+    Fine,
+    /// Over its soft limit: leave your sections for a while.
+    OverSoft,
+    /// Over its hard limit: `try_` calls fail.
+    OverHard,
+}
+
+/// The bytes of a backlog, counted by many threads.
+#[derive(Debug)]
+pub struct Budget {
+    bytes: AtomicUsize,
+    limits: Limits,
+}
+
+impl Budget {
+    /// An empty backlog with these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            limits,
+        }
+    }
+
+    /// Bytes in closed batches.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        // Relaxed: a number that publishes nothing, here and below.
+        self.bytes.load(Relaxed)
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How full it is.
+    #[inline]
+    pub fn pressure(&self) -> Pressure {
+        match self.bytes() {
+            bytes if bytes <= self.limits.soft => Pressure::Fine,
+            bytes if bytes <= self.limits.hard => Pressure::OverSoft,
+            _ => Pressure::OverHard,
+        }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn sub(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Objects that one thread retired and that nobody may free yet.
+#[derive(Debug)]
+pub struct Limbo<T> {
+    open: Vec<T>,
+    open_bytes: usize,
+    closed: VecDeque<Batch<T>>,
+}
+
+#[derive(Debug)]
+struct Batch<T> {
+    items: Vec<T>,
+    bytes: usize,
+    cookie: Cookie,
+}
+
+impl<T> Default for Limbo<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Limbo<T> {
+    /// Objects in a batch, at most.
+    #[cfg(not(corewise_stress))]
+    pub const BATCH: usize = 1024;
+    /// Objects in a batch, at most: the stress build closes it at once.
+    #[cfg(corewise_stress)]
+    pub const BATCH: usize = 2;
+    /// Bytes at which a batch is full.
+    pub const BATCH_BYTES: usize = 64 << 10;
+
+    /// An empty limbo; allocates nothing.
+    pub fn new() -> Self {
+        Self {
+            open: Vec::new(),
+            open_bytes: 0,
+            closed: VecDeque::new(),
+        }
+    }
+
+    /// Adds an object that weighs `bytes`; true if the open batch is now full and wants
+    /// [`Limbo::close`]. Amortised constant time.
+    #[inline]
+    pub fn push(&mut self, item: T, bytes: usize) -> bool {
+        self.open.push(item);
+        self.open_bytes += bytes;
+        self.open.len() >= Self::BATCH || self.open_bytes >= Self::BATCH_BYTES
+    }
+
+    /// Closes the open batch, if it has anything. `cookie` was taken after the last push.
+    pub fn close(&mut self, cookie: Cookie, budget: &Budget) {
+        if self.open.is_empty() {
+            return;
+        }
+        budget.add(self.open_bytes);
+        self.closed.push_back(Batch {
+            items: std::mem::take(&mut self.open),
+            bytes: std::mem::take(&mut self.open_bytes),
+            cookie,
+        });
+    }
+
+    /// The cookie of the oldest closed batch.
+    #[inline]
+    pub fn oldest(&self) -> Option<Cookie> {
+        self.closed.front().map(|batch| batch.cookie)
+    }
+
+    /// The cookie of the newest closed batch.
+    pub fn newest(&self) -> Option<Cookie> {
+        self.closed.back().map(|batch| batch.cookie)
+    }
+
+    /// The oldest closed batch, if `is_complete` says so of its cookie. Reclaim it after every
+    /// borrow of this limbo has ended: what is dropped may retire more.
+    pub fn take_ready(
+        &mut self,
+        budget: &Budget,
+        is_complete: impl FnOnce(Cookie) -> bool,
+    ) -> Option<Vec<T>> {
+        #[cfg(not(corewise_mutant = "reclaim_at_once"))]
+        if !is_complete(self.oldest()?) {
+            return None;
+        }
+        #[cfg(corewise_mutant = "reclaim_at_once")]
+        let _ = is_complete;
+        let batch = self.closed.pop_front()?;
+        budget.sub(batch.bytes);
+        Some(batch.items)
+    }
+
+    /// Gives an emptied batch's memory back for the next one.
+    #[inline]
+    pub fn recycle(&mut self, items: Vec<T>) {
+        debug_assert!(items.is_empty());
+        if self.open.capacity() == 0 {
+            self.open = items;
+        }
+    }
+
+    /// Everything, ready or not: for an owner whom no reader can be left of.
+    pub fn take_all(&mut self, budget: &Budget) -> Vec<T> {
+        let mut all = std::mem::take(&mut self.open);
+        self.open_bytes = 0;
+        for batch in self.closed.drain(..) {
+            budget.sub(batch.bytes);
+            all.extend(batch.items);
+        }
+        all
+    }
+
+    /// Whether nothing waits here.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
+    }
+
+    /// Moves the closed batches of `other`, whose thread has ended, to the end of this limbo.
+    pub(crate) fn adopt(&mut self, other: &mut Limbo<T>) {
+        debug_assert!(other.open.is_empty());
+        self.closed.append(&mut other.closed);
+    }
+}

@@ -1,0 +1,652 @@
+//! Domains, guards, and what writers call.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use corewise_atomic::barrier;
+use corewise_atomic::hint;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::thread;
+
+use crate::backlog::{Budget, Limbo, Limits, Pressure};
+use crate::grace::{Cookie, Grace, Stall};
+use crate::local;
+use crate::qsbr::Qsbr;
+use crate::reader::Reader;
+use crate::registry::Registry;
+
+corewise_atomic::static_cell! {
+    static GLOBAL: Domain = Domain::make("global", true, Builder::default());
+    static NEXT_ID: AtomicU64 = const { AtomicU64::new(1) };
+}
+
+/// A set of readers and the writers that wait for them.
+///
+/// Readers of one domain do not hold up the grace periods of another. There is a
+/// [global](Domain::global) one, whose guards are the cheapest. Cloning gives another handle of
+/// the same domain.
+#[derive(Clone)]
+pub struct Domain {
+    shared: Arc<Shared>,
+}
+
+/// What the handles of a domain share.
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) is_global: bool,
+    name: String,
+    stall_after: Duration,
+    on_stall: fn(&Stall),
+    pub(crate) registry: Registry,
+    grace: Grace,
+    budget: Budget,
+    /// Deferred by threads that have ended.
+    orphans: Mutex<Limbo<Deferred>>,
+}
+
+/// The caller is in a read-side critical section and would wait for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pinned;
+
+impl fmt::Display for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the calling thread is in a read-side critical section of this domain")
+    }
+}
+
+impl std::error::Error for Pinned {}
+
+/// The backlog is over its hard limit; what was to be deferred comes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BacklogFull<T>(pub T);
+
+impl<T> fmt::Debug for BacklogFull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BacklogFull(..)")
+    }
+}
+
+impl<T> fmt::Display for BacklogFull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too much memory is waiting for readers to leave their sections")
+    }
+}
+
+impl<T> std::error::Error for BacklogFull<T> {}
+
+/// Proof that the calling thread is in a read-side critical section for as long as the value lives.
+///
+/// # Safety
+///
+/// 1. The thread is in a section of the domain called `domain_id` while the value lives, and the
+///    value cannot be sent to another thread.
+/// 2. `reader_index` is that of the thread's record: no other thread has it at the same time, and
+///    the next one to get it sees all that this one did.
+pub unsafe trait Section {
+    /// The domain's number, different for each domain of this process.
+    fn domain_id(&self) -> u64;
+    /// The place of the thread's record in the domain: below [`Domain::readers`], and this
+    /// thread's alone until it ends. Data indexed by it needs no lock.
+    fn reader_index(&self) -> usize;
+}
+
+/// A read-side critical section, until dropped. Belongs to its thread.
+///
+/// ```compile_fail
+/// let guard = corewise_rcu::pin();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "the section ends when the guard is dropped"]
+pub struct Guard<'d> {
+    reader: &'d Reader,
+    _not_send: PhantomData<*mut ()>,
+}
+
+/// Enters a read-side critical section of the global domain.
+///
+/// Wait-free, two nanoseconds or so together with leaving; see [`Domain::pin`].
+///
+/// # Panics
+///
+/// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
+#[inline(always)]
+pub fn pin() -> Guard<'static> {
+    let reader = local::global();
+    if reader.is_null() {
+        return pin_global_first();
+    }
+    // SAFETY: records of the global domain live for ever; this one is this thread's.
+    Guard::enter(unsafe { &*reader })
+}
+
+#[cold]
+#[inline(never)]
+fn pin_global_first() -> Guard<'static> {
+    let reader = local::join(&global_domain().shared);
+    // SAFETY: as in `pin`.
+    Guard::enter(unsafe { &*reader })
+}
+
+fn global_domain() -> &'static Domain {
+    &GLOBAL
+}
+
+impl<'d> Guard<'d> {
+    #[inline(always)]
+    fn enter(reader: &'d Reader) -> Self {
+        reader.enter();
+        Self {
+            reader,
+            _not_send: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn reader(&self) -> &'d Reader {
+        self.reader
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &'d Shared {
+        self.reader.shared()
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.reader.leave();
+    }
+}
+
+impl fmt::Debug for Guard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({})", self.shared().name)
+    }
+}
+
+// SAFETY: the record is the thread's from the guard's making to its dropping, and in a section;
+// `_not_send` keeps the guard there. The registry hands records over with Release and Acquire.
+unsafe impl Section for Guard<'_> {
+    #[inline(always)]
+    fn domain_id(&self) -> u64 {
+        self.shared().id
+    }
+    #[inline(always)]
+    fn reader_index(&self) -> usize {
+        self.reader.index
+    }
+}
+
+/// How a [`Domain`] is to be.
+///
+/// ```
+/// use corewise_rcu::{Builder, Limits};
+/// let domain = Builder::default()
+///     .limits(Limits { soft: 1 << 20, hard: 1 << 24 })
+///     .on_stall(|stall| eprintln!("{stall}"))
+///     .build("sessions");
+/// assert_eq!(domain.name(), "sessions");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    limits: Limits,
+    stall_after: Duration,
+    on_stall: fn(&Stall),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            limits: Limits::DEFAULT,
+            stall_after: Duration::from_secs(1),
+            on_stall: |stall| eprintln!("corewise-rcu: {stall}"),
+        }
+    }
+}
+
+impl Builder {
+    /// The limits of what is deferred; 16 MiB and 1 GiB if not set.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long a reader may keep a grace period waiting before it is reported; one second if not
+    /// set.
+    pub fn stall_after(mut self, after: Duration) -> Self {
+        self.stall_after = after;
+        self
+    }
+
+    /// Whom to tell, once in a grace period, on the thread that waits for it; a line to standard
+    /// error if not set.
+    pub fn on_stall(mut self, tell: fn(&Stall)) -> Self {
+        self.on_stall = tell;
+        self
+    }
+
+    /// The domain.
+    pub fn build(self, name: &str) -> Domain {
+        Domain::make(name, false, self)
+    }
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Domain {
+    /// A domain of its own, with default limits.
+    pub fn new() -> Self {
+        Builder::default().build("unnamed")
+    }
+
+    /// The domain that everything uses unless told otherwise.
+    pub fn global() -> &'static Domain {
+        global_domain()
+    }
+
+    fn make(name: &str, is_global: bool, builder: Builder) -> Self {
+        barrier::prepare();
+        let shared = Shared {
+            // Relaxed: a number that publishes nothing.
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            is_global,
+            name: name.to_owned(),
+            stall_after: builder.stall_after,
+            on_stall: builder.on_stall,
+            registry: Registry::new(),
+            grace: Grace::new(),
+            budget: Budget::new(builder.limits),
+            orphans: Mutex::new(Limbo::new()),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Enters a read-side critical section.
+    ///
+    /// Wait-free but for the thread's first one, which claims a record (lock-free).
+    ///
+    /// # Panics
+    ///
+    /// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
+    #[inline]
+    pub fn pin(&self) -> Guard<'_> {
+        let at_hand = local::at_hand(&self.shared);
+        let reader = if at_hand.is_null() {
+            local::join(&self.shared)
+        } else {
+            at_hand
+        };
+        // SAFETY: a record of this domain, which outlives the guard; it is this thread's.
+        Guard::enter(unsafe { &*reader })
+    }
+
+    /// Makes the calling thread one that announces quiescent states.
+    pub fn qsbr(&self) -> Qsbr<'_> {
+        Qsbr::new(self.pin())
+    }
+
+    /// Whether the calling thread is in a section of this domain.
+    pub fn is_pinned(&self) -> bool {
+        self.shared.is_pinned()
+    }
+
+    /// The domain's number, as [`Section::domain_id`] has it.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// The name it was built with.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The number of records: more than any [`Section::reader_index`] handed out so far.
+    pub fn readers(&self) -> usize {
+        self.shared.registry.len()
+    }
+
+    /// Waits until every section that was running has ended (*wait-for-readers*).
+    ///
+    /// Blocks for as long as the longest of them: some 20 µs if there is none.
+    ///
+    /// # Panics
+    ///
+    /// If the caller is in a section of this domain.
+    pub fn synchronize(&self) {
+        if let Err(pinned) = self.try_synchronize() {
+            panic!("synchronize: {pinned}");
+        }
+    }
+
+    /// As [`Domain::synchronize`].
+    ///
+    /// # Errors
+    ///
+    /// [`Pinned`], at once, if the caller is in a section of this domain.
+    pub fn try_synchronize(&self) -> Result<(), Pinned> {
+        self.shared.synchronize()
+    }
+
+    /// The grace period that whatever was unlinked before now must wait for. Wait-free, one fence.
+    pub fn start_poll(&self) -> Cookie {
+        self.shared.grace.cookie()
+    }
+
+    /// Moves grace periods on, as far as that goes without waiting; true if the cookie's is
+    /// complete. Lock-free; beginning one costs a system call.
+    pub fn poll(&self, cookie: Cookie) -> bool {
+        self.shared.advance(cookie)
+    }
+
+    /// Whether the cookie's grace period is complete, without moving anything on. One load.
+    #[inline]
+    pub fn is_complete(&self, cookie: Cookie) -> bool {
+        self.shared.grace.is_complete(cookie)
+    }
+
+    /// Runs `reclaim` once all sections that are running now have ended: some time during a later
+    /// `defer` or [`Domain::barrier`], on the thread that calls that.
+    ///
+    /// `bytes` is what waits for it. Over the soft limit a caller outside of sections waits for a
+    /// grace period and reclaims; inside, the answer says so.
+    pub fn defer(&self, bytes: usize, reclaim: impl FnOnce() + Send + 'static) -> Pressure {
+        self.shared.defer(Deferred::call(reclaim), bytes)
+    }
+
+    /// As [`Domain::defer`], to drop a box.
+    ///
+    /// ```
+    /// let domain = corewise_rcu::Domain::new();
+    /// domain.defer_drop(Box::new([0; 100]));
+    /// domain.barrier();
+    /// assert_eq!(domain.backlog_bytes(), 0);
+    /// ```
+    pub fn defer_drop<T: Send + 'static>(&self, object: Box<T>) -> Pressure {
+        let bytes = size_of::<T>();
+        self.shared.defer(Deferred::drop_box(object), bytes)
+    }
+
+    /// As [`Domain::defer_drop`].
+    ///
+    /// # Errors
+    ///
+    /// [`BacklogFull`] with the box if the backlog is over its hard limit. The object must be
+    /// linked again, or kept.
+    pub fn try_defer_drop<T: Send + 'static>(
+        &self,
+        object: Box<T>,
+    ) -> Result<Pressure, BacklogFull<Box<T>>> {
+        if self.pressure() == Pressure::OverHard && !self.shared.relieve() {
+            return Err(BacklogFull(object));
+        }
+        Ok(self.defer_drop(object))
+    }
+
+    /// Waits until all that was deferred before now, by any thread, has been reclaimed. (Other
+    /// threads may still be at it with the last of it.)
+    ///
+    /// # Panics
+    ///
+    /// If the caller is in a section of this domain.
+    pub fn barrier(&self) {
+        if let Err(pinned) = self.shared.barrier() {
+            panic!("barrier: {pinned}");
+        }
+    }
+
+    /// Bytes deferred and not reclaimed, but for each thread's last few
+    /// ([`Limbo::BATCH`] objects or [`Limbo::BATCH_BYTES`]).
+    pub fn backlog_bytes(&self) -> usize {
+        self.shared.budget.bytes()
+    }
+
+    /// How full the backlog is.
+    pub fn pressure(&self) -> Pressure {
+        self.shared.budget.pressure()
+    }
+
+    /// The readers that keep the grace period under way waiting for longer than
+    /// [`Builder::stall_after`].
+    pub fn stalls(&self) -> Vec<Stall> {
+        let shared = &self.shared;
+        shared.grace.stalls(&shared.name, shared.stall_after, false)
+    }
+
+    /// Grace periods completed so far.
+    pub fn grace_periods(&self) -> u64 {
+        self.shared.grace.completed()
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("name", &self.shared.name)
+            .field("readers", &self.readers())
+            .field("grace_periods", &self.grace_periods())
+            .field("backlog_bytes", &self.backlog_bytes())
+            .finish()
+    }
+}
+
+impl Shared {
+    fn is_pinned(&self) -> bool {
+        self.own_reader().is_some_and(|reader| reader.nesting() > 0)
+    }
+
+    /// The record that the calling thread has already.
+    fn own_reader(&self) -> Option<&Reader> {
+        let at_hand = local::at_hand(self);
+        let reader = if at_hand.is_null() {
+            local::find(self)?
+        } else {
+            at_hand
+        };
+        // SAFETY: a record of this domain.
+        Some(unsafe { &*reader })
+    }
+
+    fn advance(&self, cookie: Cookie) -> bool {
+        let done = self.grace.advance(&self.registry, cookie);
+        if !done {
+            self.report_stalls();
+        }
+        done
+    }
+
+    fn report_stalls(&self) {
+        let stalls = self.grace.stalls(&self.name, self.stall_after, true);
+        for stall in &stalls {
+            (self.on_stall)(stall);
+        }
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), Pinned> {
+        if self.is_pinned() {
+            return Err(Pinned);
+        }
+        self.wait(self.grace.cookie());
+        Ok(())
+    }
+
+    fn wait(&self, cookie: Cookie) {
+        let mut backoff = Backoff::default();
+        while !self.advance(cookie) {
+            backoff.wait();
+        }
+    }
+
+    fn defer(&self, deferred: Deferred, bytes: usize) -> Pressure {
+        let Some(reader) = self.own_reader() else {
+            return self.defer_as_orphan(deferred, bytes);
+        };
+        let full = reader.limbo.lock().push(deferred, bytes);
+        if full {
+            self.close(&reader.limbo);
+            self.reclaim_ready(&reader.limbo);
+            self.reclaim_ready(&self.orphans);
+            self.report_stalls();
+            self.settle_if_needed();
+        }
+        self.budget.pressure()
+    }
+
+    /// For threads that never had a guard here.
+    fn defer_as_orphan(&self, deferred: Deferred, bytes: usize) -> Pressure {
+        let full = self.orphans.lock().push(deferred, bytes);
+        if full {
+            self.close(&self.orphans);
+            self.reclaim_ready(&self.orphans);
+            self.settle_if_needed();
+        }
+        self.budget.pressure()
+    }
+
+    fn close(&self, limbo: &Mutex<Limbo<Deferred>>) {
+        let mut limbo = limbo.lock();
+        limbo.close(self.grace.cookie(), &self.budget);
+    }
+
+    /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
+    fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
+        loop {
+            // Without a word about stalls: whoever is told may defer something himself.
+            let ready = limbo.lock().take_ready(&self.budget, |cookie| {
+                self.grace.advance(&self.registry, cookie)
+            });
+            match ready {
+                Some(batch) => drop(batch),
+                None => return,
+            }
+        }
+    }
+
+    fn settle_if_needed(&self) {
+        if self.budget.pressure() != Pressure::Fine {
+            self.relieve();
+        }
+    }
+
+    /// Waits for a grace period and reclaims, unless the caller is pinned; whether the backlog is
+    /// below its hard limit now.
+    fn relieve(&self) -> bool {
+        let _ = self.barrier();
+        self.budget.pressure() != Pressure::OverHard
+    }
+
+    fn barrier(&self) -> Result<(), Pinned> {
+        if self.is_pinned() {
+            return Err(Pinned);
+        }
+        let limbos = || {
+            let readers = self.registry.iter().map(|reader| &reader.limbo);
+            readers.chain([&self.orphans])
+        };
+        for limbo in limbos() {
+            self.close(limbo);
+        }
+        self.wait(self.grace.cookie());
+        for limbo in limbos() {
+            self.reclaim_ready(limbo);
+        }
+        Ok(())
+    }
+
+    /// Takes a record back from a thread that has no use for it any more.
+    pub(crate) fn give_back(&self, reader: &Reader) {
+        self.close(&reader.limbo);
+        self.orphans.lock().adopt(&mut reader.limbo.lock());
+        self.registry.release(reader);
+    }
+}
+
+impl Drop for Shared {
+    /// No guard is left, so nothing needs to wait.
+    fn drop(&mut self) {
+        for reader in self.registry.iter() {
+            let rest = reader.limbo.lock().take_all(&self.budget);
+            drop(rest);
+        }
+        let rest = self.orphans.lock().take_all(&self.budget);
+        drop(rest);
+    }
+}
+
+/// What to do after a grace period; done when dropped.
+pub(crate) struct Deferred {
+    data: *mut (),
+    run: unsafe fn(*mut ()),
+}
+
+// SAFETY: made of a box whose contents are `Send`.
+unsafe impl Send for Deferred {}
+
+impl Deferred {
+    fn call<F: FnOnce() + Send + 'static>(f: F) -> Self {
+        /// # Safety
+        ///
+        /// 1. `data` is a `Box<F>` turned into a pointer, and nobody else's.
+        unsafe fn run<F: FnOnce()>(data: *mut ()) {
+            // SAFETY: 1.
+            let f = unsafe { Box::from_raw(data.cast::<F>()) };
+            f();
+        }
+        Self {
+            data: Box::into_raw(Box::new(f)).cast(),
+            run: run::<F>,
+        }
+    }
+
+    fn drop_box<T: Send + 'static>(object: Box<T>) -> Self {
+        /// # Safety
+        ///
+        /// 1. `data` is a `Box<T>` turned into a pointer, and nobody else's.
+        unsafe fn run<T>(data: *mut ()) {
+            // SAFETY: 1.
+            drop(unsafe { Box::from_raw(data.cast::<T>()) });
+        }
+        Self {
+            data: Box::into_raw(object).cast(),
+            run: run::<T>,
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        // SAFETY: `data` was made for `run`, and this runs once.
+        unsafe { (self.run)(self.data) };
+    }
+}
+
+/// Waiting for readers: first politely, then asleep.
+#[derive(Default)]
+struct Backoff {
+    rounds: u32,
+}
+
+impl Backoff {
+    fn wait(&mut self) {
+        self.rounds += 1;
+        match self.rounds {
+            ..=6 => (0..1 << self.rounds).for_each(|_| hint::spin_loop()),
+            7..=20 => thread::yield_now(),
+            rounds => {
+                let micros = 50u64 << (rounds - 20).min(5);
+                thread::sleep(Duration::from_micros(micros));
+            }
+        }
+    }
+}

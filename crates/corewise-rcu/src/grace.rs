@@ -1,0 +1,208 @@
+//! Grace periods: numbered, shared, polled.
+//!
+//! Grace periods of a domain run one after the other. `started` and `completed` count them; they
+//! differ while one runs. Who wants one takes a [`Cookie`], the number of the first grace period
+//! that begins after now, and moves grace periods on until it is complete.
+//!
+//! 1. *The cookie is late enough.* A writer unlinks, executes a fence and reads `started` = n; the
+//!    driver stores `started` = n + 1, executes the heavy half of the barrier pair and looks at
+//!    the readers. If the writer did not see n + 1, its fence comes before the driver's, and so
+//!    its unlinking before the look: a reader that the look misses sees it unlinked. If it did
+//!    see n + 1, its cookie is n + 2.
+//! 2. *What readers did comes before.* The driver reads each reader's word with Acquire and
+//!    stores `completed` with Release; a cookie is found complete with Acquire.
+//! 3. *Progress.* Moving on never waits: it takes the driver's lock only if it is free.
+
+use std::time::Duration;
+
+use corewise_atomic::barrier;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use corewise_atomic::sync::atomic::fence;
+use corewise_atomic::time::now_ns;
+
+use crate::reader::Reader;
+use crate::registry::Registry;
+
+/// The grace period to wait for; from [`Domain::start_poll`](crate::Domain::start_poll).
+///
+/// Cookies of one domain mean nothing to another. A later cookie is never smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cookie(u64);
+
+impl Cookie {
+    /// Complete from the start.
+    pub const DONE: Cookie = Cookie(0);
+}
+
+/// A reader that keeps a grace period waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The name of its thread, or its number where it has none.
+    pub thread: String,
+    /// How long the grace period has been waiting.
+    pub waited: Duration,
+    /// The name of the domain.
+    pub domain: String,
+}
+
+impl std::fmt::Display for Stall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "thread {} has been in a read-side critical section of domain {} for {:.1} s or more",
+            self.thread,
+            self.domain,
+            self.waited.as_secs_f64()
+        )
+    }
+}
+
+pub(crate) struct Grace {
+    started: AtomicU64,
+    completed: AtomicU64,
+    driver: Mutex<Driver>,
+}
+
+/// The grace period under way.
+struct Driver {
+    /// The readers it waits for.
+    pending: Vec<Pending>,
+    begun_ns: u64,
+    stall_reported: bool,
+}
+
+/// A reader and the section it was in.
+struct Pending {
+    reader: *const Reader,
+    section: u64,
+}
+
+// SAFETY: it stands for a shared reference to a record, which is `Sync`.
+unsafe impl Send for Pending {}
+
+impl Pending {
+    fn of(reader: &Reader) -> Option<Self> {
+        let section = reader.section()?;
+        Some(Self { reader, section })
+    }
+
+    fn reader(&self) -> &Reader {
+        // SAFETY: records live as long as their registry, and this driver as long as that.
+        unsafe { &*self.reader }
+    }
+
+    fn is_inside(&self) -> bool {
+        self.reader().section() == Some(self.section)
+    }
+}
+
+impl Grace {
+    pub(crate) fn new() -> Self {
+        Self {
+            started: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            driver: Mutex::new(Driver {
+                pending: Vec::new(),
+                begun_ns: 0,
+                stall_reported: false,
+            }),
+        }
+    }
+
+    /// The first grace period that begins after now.
+    pub(crate) fn cookie(&self) -> Cookie {
+        // SeqCst: pairs with the fence in the heavy barrier of `begin`, see 1 above.
+        fence(SeqCst);
+        // Relaxed: the fence orders it.
+        let started = self.started.load(Relaxed);
+        #[cfg(not(corewise_mutant = "early_cookie"))]
+        return Cookie(started + 1);
+        #[cfg(corewise_mutant = "early_cookie")]
+        return Cookie(started);
+    }
+
+    #[inline]
+    pub(crate) fn is_complete(&self, cookie: Cookie) -> bool {
+        // Acquire: pairs with the Release in `check`, see 2 above.
+        self.completed.load(Acquire) >= cookie.0
+    }
+
+    /// Moves on as far as possible without waiting; true if the cookie is complete.
+    pub(crate) fn advance(&self, readers: &Registry, cookie: Cookie) -> bool {
+        if self.is_complete(cookie) {
+            return true;
+        }
+        let Some(mut driver) = self.driver.try_lock() else {
+            return false;
+        };
+        // Twice at most: the one under way, and the next.
+        while !self.is_complete(cookie) {
+            // Relaxed, both: written under the lock that we hold.
+            if self.started.load(Relaxed) == self.completed.load(Relaxed) {
+                self.begin(&mut driver, readers);
+            }
+            if !self.check(&mut driver) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn begin(&self, driver: &mut Driver, readers: &Registry) {
+        // Relaxed: the lock is held.
+        let number = self.started.load(Relaxed) + 1;
+        // Relaxed: the barrier below orders it, see 1 above.
+        self.started.store(number, Relaxed);
+        #[cfg(not(corewise_mutant = "no_heavy"))]
+        barrier::heavy();
+        driver.begun_ns = now_ns();
+        driver.stall_reported = false;
+        driver.pending.clear();
+        #[cfg(not(corewise_mutant = "no_wait"))]
+        driver
+            .pending
+            .extend(readers.iter().filter_map(Pending::of));
+    }
+
+    /// Drops the readers that have moved on; true, and the grace period is complete, if none is
+    /// left.
+    fn check(&self, driver: &mut Driver) -> bool {
+        driver.pending.retain(Pending::is_inside);
+        if !driver.pending.is_empty() {
+            return false;
+        }
+        // Relaxed: the lock is held. Release: see 2 above.
+        let number = self.started.load(Relaxed);
+        self.completed.store(number, Release);
+        true
+    }
+
+    /// The readers that have kept the grace period under way waiting for `after` or longer. With
+    /// `once`, only if they were not reported before.
+    pub(crate) fn stalls(&self, domain: &str, after: Duration, once: bool) -> Vec<Stall> {
+        let Some(mut driver) = self.driver.try_lock() else {
+            return Vec::new();
+        };
+        let waited = Duration::from_nanos(now_ns().saturating_sub(driver.begun_ns));
+        if driver.pending.is_empty() || waited < after || (once && driver.stall_reported) {
+            return Vec::new();
+        }
+        driver.stall_reported = true;
+        let stalled = driver.pending.iter().filter(|pending| pending.is_inside());
+        stalled
+            .map(|pending| Stall {
+                thread: pending.reader().name.lock().clone(),
+                waited,
+                domain: domain.to_owned(),
+            })
+            .collect()
+    }
+
+    /// Grace periods completed.
+    pub(crate) fn completed(&self) -> u64 {
+        // Relaxed: a number that publishes nothing.
+        self.completed.load(Relaxed)
+    }
+}

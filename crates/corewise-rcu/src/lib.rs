@@ -1,0 +1,88 @@
+//! Read-copy update (RCU): readers that write one word of their own, and writers that wait for
+//! them.
+//!
+//! A reader brackets its accesses to a shared structure with a [`Guard`]: a *read-side critical
+//! section*. A writer unlinks what it wants to free, waits until every section that was running has
+//! ended (a *grace period*), and frees. Readers never wait, and execute no atomic read-modify-write
+//! and no fence.
+//!
+//! Paper: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via
+//! Relativistic Programming*, USENIX ATC 2011, §3. The userspace scheme with `membarrier` is that
+//! of Desnoyers et al., *User-Level Implementations of Read-Copy Update*, IEEE TPDS 2012; the
+//! differences are listed below.
+//!
+//! ```
+//! use corewise_rcu::Domain;
+//! use std::sync::atomic::{AtomicPtr, Ordering};
+//!
+//! let shared = AtomicPtr::new(Box::into_raw(Box::new(1)));
+//!
+//! // A reader:
+//! let guard = corewise_rcu::pin();
+//! // SAFETY: what a writer unlinks lives until this guard is gone.
+//! assert_eq!(unsafe { *shared.load(Ordering::Acquire) }, 1);
+//! drop(guard);
+//!
+//! // A writer:
+//! let old = shared.swap(Box::into_raw(Box::new(2)), Ordering::AcqRel);
+//! // SAFETY: nobody else frees `old`, and no new reader can find it.
+//! Domain::global().defer_drop(unsafe { Box::from_raw(old) });
+//! Domain::global().barrier();
+//! # // SAFETY: the last user.
+//! # drop(unsafe { Box::from_raw(shared.into_inner()) });
+//! ```
+//!
+//! # Which flavour
+//!
+//! | | a section costs | the writer | for |
+//! |---|---|---|---|
+//! | [`Domain::pin`], *memb* | two plain stores | makes the kernel fence the readers (`membarrier`) | libraries: nothing to set up |
+//! | [`Domain::qsbr`], *QSBR* | nothing | waits for a quiescent state that the thread announces | event loops |
+//!
+//! Both may be used in one domain, even by one thread, and whatever asks for a [`Section`] takes
+//! the guards of both.
+//!
+//! # Guarantees
+//!
+//! 1. *Grace period.* Let a thread make an object unreachable and then call
+//!    [`Domain::synchronize`] or [`Domain::start_poll`]. When the former has returned, or when
+//!    [`Domain::poll`] of the latter's cookie says true, every section that could have reached
+//!    the object has ended, and all its accesses happened before.
+//! 2. *Readers.* Entering and leaving a section is wait-free: some ten instructions, none of them
+//!    atomic read-modify-write, none a fence (`tests/machine_code.rs` looks). The first section
+//!    of a thread registers it. Where `membarrier` is missing or filtered there is a fence.
+//! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; a guard may be dropped in any order.
+//! 4. *Writers.* `start_poll`, `poll`, `defer` and `try_defer` never wait for readers when called
+//!    inside a section. `synchronize` and `barrier` inside a section would wait for themselves:
+//!    they panic, [`Domain::try_synchronize`] returns an error.
+//! 5. *Sharing.* One grace period serves all who asked before it began.
+//! 6. *Backlog.* What is deferred and not yet reclaimed is bounded; see [`Limits`].
+//! 7. *Threads.* A thread's record is given back when it ends. Other thread-local destructors may
+//!    still take guards then. A guard that outlives its thread-locals keeps its record until it is
+//!    dropped. A guard that is forgotten (`mem::forget`) stops every later grace period of its
+//!    domain; it is reported as a stall.
+//! 8. *Stalls.* A reader that keeps a grace period waiting for longer than a second is reported
+//!    with its thread's name; see [`Builder::on_stall`].
+//!
+//! # How, and where it differs from the papers
+//!
+//! Each thread has a record with one word: how deeply it is nested, and which section this is, a
+//! number that grows. A grace period notes the number of every record that is inside a section
+//! and is over when each has left or changed its number. (liburcu has readers copy a global
+//! phase instead and needs two rounds; here the reader reads nothing shared but the state of the
+//! barrier.) A grace period is a state machine that any waiting thread moves on under a lock
+//! that nobody waits for, so grace periods can be polled, and there is no helper thread.
+
+mod backlog;
+mod domain;
+mod grace;
+mod local;
+mod qsbr;
+mod reader;
+mod registry;
+
+pub use backlog::{Budget, Limbo, Limits, Pressure};
+pub use domain::{BacklogFull, Builder, Domain, Guard, Pinned, Section, pin};
+pub use grace::{Cookie, Stall};
+pub use qsbr::{Qsbr, QsbrGuard};
+pub use reader::MAX_NESTED;

@@ -1,0 +1,158 @@
+//! Which record of which domain the calling thread has.
+//!
+//! The record in the global domain is one load of a thread-local without a destructor away; that
+//! of the domain used last, two. Everything else, and the giving back at thread exit, is in
+//! `MEMBERSHIPS`, whose destructor runs in no particular order with those of others: after it the
+//! pointers are null, and every guard claims a record for itself.
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::thread;
+
+use crate::domain::Shared;
+use crate::reader::Reader;
+
+corewise_atomic::thread_local! {
+    static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
+    static RECENT: Cell<(u64, *const Reader)> = const { Cell::new((0, ptr::null())) };
+    static MEMBERSHIPS: Memberships = const { Memberships(RefCell::new(Vec::new())) };
+}
+
+struct Membership {
+    shared: Arc<Shared>,
+    reader: *const Reader,
+}
+
+struct Memberships(RefCell<Vec<Membership>>);
+
+impl Membership {
+    fn reader(&self) -> &Reader {
+        // SAFETY: records live as long as their domain, which we share.
+        unsafe { &*self.reader }
+    }
+}
+
+/// The calling thread's record in the global domain, null if it has none (yet, or any more).
+#[inline(always)]
+pub(crate) fn global() -> *const Reader {
+    GLOBAL.try_with(Cell::get).unwrap_or(ptr::null())
+}
+
+/// The calling thread's record in a domain, null if it is not at hand.
+#[inline(always)]
+pub(crate) fn at_hand(shared: &Shared) -> *const Reader {
+    if shared.is_global {
+        global()
+    } else {
+        recent(shared.id)
+    }
+}
+
+#[inline(always)]
+fn recent(id: u64) -> *const Reader {
+    match RECENT.try_with(Cell::get) {
+        Ok((recent, reader)) if recent == id => reader,
+        _ => ptr::null(),
+    }
+}
+
+/// The calling thread's record in a domain, claimed now if need be.
+///
+/// After the thread-locals are gone it is a record for one section.
+#[cold]
+#[inline(never)]
+pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
+    let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
+    match kept {
+        Ok(reader) => {
+            remember(shared, reader);
+            reader
+        }
+        Err(_) => {
+            let reader = claim(shared);
+            // SAFETY: as in `Membership::reader`; the caller's guard keeps the domain.
+            unsafe { &*reader }.for_one_section();
+            reader
+        }
+    }
+}
+
+/// The record that the calling thread has, if it has one.
+pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
+    MEMBERSHIPS
+        .try_with(|memberships| memberships.find(shared))
+        .unwrap_or(None)
+}
+
+fn remember(shared: &Shared, reader: *const Reader) {
+    // The checkers may have dropped these already; then there is nothing to remember.
+    if shared.is_global {
+        let _ = GLOBAL.try_with(|global| global.set(reader));
+    } else {
+        let _ = RECENT.try_with(|recent| recent.set((shared.id, reader)));
+    }
+}
+
+fn claim(shared: &Arc<Shared>) -> *const Reader {
+    let reader = shared.registry.claim(shared);
+    *reader.name.lock() = thread_name();
+    reader
+}
+
+fn thread_name() -> String {
+    let thread = thread::current();
+    match thread.name() {
+        Some(name) => name.to_owned(),
+        None => format!("{:?}", thread.id()),
+    }
+}
+
+impl Memberships {
+    fn find(&self, shared: &Shared) -> Option<*const Reader> {
+        let memberships = self.0.borrow();
+        let found = memberships
+            .iter()
+            .find(|membership| membership.shared.id == shared.id);
+        found.map(|membership| membership.reader)
+    }
+
+    fn find_or_claim(&self, shared: &Arc<Shared>) -> *const Reader {
+        if let Some(reader) = self.find(shared) {
+            return reader;
+        }
+        let forgotten = self.take_abandoned();
+        let reader = claim(shared);
+        self.0.borrow_mut().push(Membership {
+            shared: Arc::clone(shared),
+            reader,
+        });
+        // What a dropped domain frees may be anything, so it is dropped last.
+        drop(forgotten);
+        reader
+    }
+
+    /// The memberships of domains that nobody else has any more.
+    fn take_abandoned(&self) -> Vec<Membership> {
+        let mut memberships = self.0.borrow_mut();
+        memberships
+            .extract_if(.., |membership| {
+                Arc::strong_count(&membership.shared) == 1 && membership.reader().nesting() == 0
+            })
+            .collect()
+    }
+}
+
+impl Drop for Memberships {
+    fn drop(&mut self) {
+        let _ = GLOBAL.try_with(|global| global.set(ptr::null()));
+        let _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
+        for membership in self.0.take() {
+            let reader = membership.reader();
+            if reader.thread_ends() {
+                membership.shared.give_back(reader);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A thread's record: the word that says whether it is in a section, and which one.
+//!
+//! ```text
+//!  63                                   16 15        14                              0
+//! ┌────────────────────────────────────────┬──────────┬────────────────────────────────┐
+//! │ number of the section, wraps           │ ONE_SHOT │ nesting; 0 = in no section     │
+//! └────────────────────────────────────────┴──────────┴────────────────────────────────┘
+//! ```
+//!
+//! 1. The owner alone writes the word, but for records that nobody owns.
+//! 2. Every store to it is a Release and every look of a grace period an Acquire: whoever sees a
+//!    later value than that of a section has all accesses of that section behind it.
+//! 3. After the store that enters, the owner calls the light half of the barrier pair; a grace
+//!    period calls the heavy half before it looks. So either it sees the section, or the section
+//!    sees all that was unlinked before (guarantee 1 of `corewise_atomic::barrier`).
+
+use corewise_atomic::CachePadded;
+use corewise_atomic::barrier;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+
+use crate::backlog::Limbo;
+use crate::domain::{Deferred, Shared};
+
+/// The bits that count nesting.
+const NEST: u64 = (1 << 15) - 1;
+/// The record goes back to its domain when the last section ends.
+const ONE_SHOT: u64 = 1 << 15;
+/// One section further.
+const SECTION: u64 = 1 << 16;
+
+/// How deeply sections of one thread and domain may be nested.
+pub const MAX_NESTED: usize = NEST as usize;
+
+/// A thread's record in a domain. Records are never freed before their domain, but pass from
+/// thread to thread.
+pub(crate) struct Reader {
+    word: CachePadded<AtomicU64>,
+    /// Taken by a thread.
+    pub(crate) claimed: AtomicBool,
+    /// The next record of the domain; written before the record is published.
+    pub(crate) next: AtomicPtr<Reader>,
+    /// The number of records made before it.
+    pub(crate) index: usize,
+    /// Of the thread that has it.
+    pub(crate) name: Mutex<String>,
+    /// What that thread deferred.
+    pub(crate) limbo: Mutex<Limbo<Deferred>>,
+    /// The domain, which lives as long as its records.
+    shared: *const Shared,
+}
+
+// SAFETY: the pointer is to a domain, which is `Sync`, and follows guarantee 7 of the crate; all
+// else is `Send` and `Sync` by itself.
+unsafe impl Send for Reader {}
+// SAFETY: as above.
+unsafe impl Sync for Reader {}
+
+impl Reader {
+    pub(crate) fn new(index: usize, shared: *const Shared) -> Self {
+        Self {
+            word: CachePadded::new(AtomicU64::new(0)),
+            claimed: AtomicBool::new(true),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+            index,
+            name: Mutex::new(String::new()),
+            limbo: Mutex::new(Limbo::new()),
+            shared,
+        }
+    }
+
+    /// Enters a section.
+    #[inline(always)]
+    pub(crate) fn enter(&self) {
+        // Relaxed: the owner reads its own word.
+        let word = self.word.load(Relaxed);
+        if word & NEST == 0 {
+            // Release: pairs with the Acquire in `section`, see 2 above.
+            self.word.store(word.wrapping_add(SECTION + 1), Release);
+            light();
+        } else {
+            self.enter_nested(word);
+        }
+    }
+
+    #[inline]
+    fn enter_nested(&self, word: u64) {
+        assert!(word & NEST < NEST, "more than {MAX_NESTED} nested guards");
+        // Release: as in `enter`.
+        self.word.store(word + 1, Release);
+    }
+
+    /// Leaves a section.
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        // Relaxed: the owner reads its own word.
+        let word = self.word.load(Relaxed).wrapping_sub(1);
+        self.word.store(word, LEAVE);
+        if word & ONE_SHOT != 0 {
+            self.left_one_shot(word);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn left_one_shot(&self, word: u64) {
+        if word & NEST == 0 {
+            // Release: as in `enter`.
+            self.word.store(word & !ONE_SHOT, Release);
+            self.shared().give_back(self);
+        }
+    }
+
+    /// Leaves a section that will be entered again: the record is kept.
+    pub(crate) fn pause(&self) {
+        // Relaxed, Release: as in `leave`.
+        self.word
+            .store(self.word.load(Relaxed).wrapping_sub(1), Release);
+    }
+
+    /// Ends one section and begins the next in one go: a quiescent state. False if the thread is
+    /// inside other sections, so that it is none.
+    #[inline]
+    pub(crate) fn quiescent(&self) -> bool {
+        // Relaxed: the owner reads its own word.
+        let word = self.word.load(Relaxed);
+        if word & NEST != 1 {
+            return false;
+        }
+        // Release: as in `leave`, and then as in `enter`.
+        self.word.store(word.wrapping_add(SECTION), Release);
+        light();
+        true
+    }
+
+    /// The thread ends: true if the record can be given back now, otherwise the last guard does.
+    pub(crate) fn thread_ends(&self) -> bool {
+        // Relaxed: the owner reads its own word.
+        let word = self.word.load(Relaxed);
+        if word & NEST == 0 {
+            return true;
+        }
+        // Release: as in `enter`.
+        self.word.store(word | ONE_SHOT, Release);
+        false
+    }
+
+    /// Makes the record of a thread whose thread-locals are gone: the end of its section gives it
+    /// back.
+    pub(crate) fn for_one_section(&self) {
+        // Relaxed, Release: as in `thread_ends`.
+        self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
+    }
+
+    /// How many sections the thread is in; for the owner.
+    #[inline]
+    pub(crate) fn nesting(&self) -> usize {
+        // Relaxed: the owner reads its own word.
+        (self.word.load(Relaxed) & NEST) as usize
+    }
+
+    /// The section that the owner is in, for a grace period.
+    pub(crate) fn section(&self) -> Option<u64> {
+        // Acquire: pairs with the Release stores of the owner, see 2 above.
+        let word = self.word.load(Acquire);
+        (word & NEST != 0).then_some(word / SECTION)
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: a record lives no longer than its domain.
+        unsafe { &*self.shared }
+    }
+}
+
+#[cfg(not(corewise_mutant = "relaxed_leave"))]
+const LEAVE: corewise_atomic::sync::atomic::Ordering = Release;
+#[cfg(corewise_mutant = "relaxed_leave")]
+const LEAVE: corewise_atomic::sync::atomic::Ordering = Relaxed;
+
+#[inline(always)]
+fn light() {
+    #[cfg(not(corewise_mutant = "no_light"))]
+    barrier::light();
+}

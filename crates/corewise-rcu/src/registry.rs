@@ -1,0 +1,104 @@
+//! The records of a domain: a list that only grows, whose records pass from thread to thread.
+//!
+//! 1. *Progress.* Claiming is lock-free: nobody who waits for a grace period can keep a new thread
+//!    from its first section. The list has as many records as there ever were threads at a time.
+//! 2. *Seen in time.* A record is in the list before its first section begins, so 3 of
+//!    [`reader`](crate::reader) holds for the head of the list too: a grace period that misses
+//!    the record is seen by its section.
+
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use crate::domain::Shared;
+use crate::reader::Reader;
+
+pub(crate) struct Registry {
+    head: AtomicPtr<Reader>,
+    made: AtomicUsize,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Self {
+            head: AtomicPtr::new(std::ptr::null_mut()),
+            made: AtomicUsize::new(0),
+        }
+    }
+
+    /// All records, claimed or not.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
+        // Acquire: pairs with the Release in `push`, so the record's fields are seen.
+        let mut at = self.head.load(Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: records live as long as the registry.
+            let reader = unsafe { at.as_ref() }?;
+            // Relaxed: written before the record was published.
+            at = reader.next.load(Relaxed);
+            Some(reader)
+        })
+    }
+
+    /// A record for the calling thread.
+    pub(crate) fn claim(&self, shared: &Shared) -> &Reader {
+        self.iter()
+            .find(|reader| try_claim(reader))
+            .unwrap_or_else(|| self.push(shared))
+    }
+
+    fn push(&self, shared: &Shared) -> &Reader {
+        // Relaxed: a number that publishes nothing.
+        let index = self.made.fetch_add(1, Relaxed);
+        let reader = Box::into_raw(Box::new(Reader::new(index, shared)));
+        // SAFETY: made above, freed with the registry.
+        let reader_ref = unsafe { &*reader };
+        // Relaxed: the exchange below brings the value that counts.
+        let mut head = self.head.load(Relaxed);
+        loop {
+            // Relaxed: not published yet.
+            reader_ref.next.store(head, Relaxed);
+            // AcqRel: Release pairs with the Acquire in `iter`, Acquire passes on what other
+            // pushes released. Relaxed on failure: nothing is read through it.
+            match self
+                .head
+                .compare_exchange_weak(head, reader, AcqRel, Relaxed)
+            {
+                Ok(_) => return reader_ref,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Gives a record back, whose word is at rest.
+    pub(crate) fn release(&self, reader: &Reader) {
+        // Release: pairs with the Acquire in `try_claim`, so that the next owner sees the word
+        // (and all else that was indexed by the record) as the last one left it.
+        reader.claimed.store(false, Release);
+    }
+
+    /// Records made so far.
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: a number that publishes nothing.
+        self.made.load(Relaxed)
+    }
+}
+
+fn try_claim(reader: &Reader) -> bool {
+    // Relaxed: the exchange decides. Acquire: pairs with the Release in `release`.
+    !reader.claimed.load(Relaxed)
+        && reader
+            .claimed
+            .compare_exchange(false, true, Acquire, Relaxed)
+            .is_ok()
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // Relaxed: nobody else has the registry any more.
+        let mut at = self.head.load(Relaxed);
+        while !at.is_null() {
+            // SAFETY: made in `push`, and in the list once.
+            let reader = unsafe { Box::from_raw(at) };
+            at = reader.next.load(Relaxed);
+        }
+    }
+}

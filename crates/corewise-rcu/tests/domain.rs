@@ -1,0 +1,220 @@
+//! What users of a domain may rely on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use corewise_rcu::{Builder, Domain, Limits, Pinned, Pressure, Section, pin};
+
+#[test]
+fn a_grace_period_waits_for_a_section_that_runs() {
+    let domain = Domain::new();
+    let guard = domain.pin();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    drop(guard);
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn a_grace_period_does_not_wait_for_a_section_that_began_later() {
+    let domain = Domain::new();
+    let first = domain.pin();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _later = domain.pin();
+            scope.spawn(|| drop(domain.pin())).join().unwrap();
+        });
+    });
+    drop(first);
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn nested_guards_are_one_section() {
+    let domain = Domain::new();
+    let outer = domain.pin();
+    let cookie = domain.start_poll();
+    let inner = domain.pin();
+    drop(outer);
+    assert!(!domain.poll(cookie));
+    drop(inner);
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn waiting_inside_a_section_is_refused() {
+    let domain = Domain::new();
+    let guard = domain.pin();
+    assert_eq!(domain.try_synchronize(), Err(Pinned));
+    assert!(std::panic::catch_unwind(|| domain.synchronize()).is_err());
+    assert!(std::panic::catch_unwind(|| domain.barrier()).is_err());
+    drop(guard);
+    assert_eq!(domain.try_synchronize(), Ok(()));
+}
+
+#[test]
+fn domains_do_not_wait_for_each_other() {
+    let (one, other) = (Domain::new(), Domain::new());
+    let _guard = one.pin();
+    let _global = pin();
+    other.synchronize();
+}
+
+#[test]
+fn all_that_was_deferred_is_reclaimed_once() {
+    let domain = Domain::new();
+    let count = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for i in 0..5_000 {
+                    let guard = (i % 3 == 0).then(|| domain.pin());
+                    let count = count.clone();
+                    domain.defer(64, move || {
+                        count.fetch_add(1, SeqCst);
+                    });
+                    drop(guard);
+                }
+            });
+        }
+    });
+    domain.barrier();
+    assert_eq!(count.load(SeqCst), 20_000);
+    assert_eq!(domain.backlog_bytes(), 0);
+}
+
+#[test]
+fn a_dropped_domain_reclaims_the_rest() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let domain = Domain::new();
+    let held = count.clone();
+    domain.defer(1, move || {
+        held.fetch_add(1, SeqCst);
+    });
+    drop(domain);
+    // This thread's membership may keep it until the next domain is joined.
+    drop(Domain::new().pin());
+    assert_eq!(count.load(SeqCst), 1);
+}
+
+#[test]
+fn beyond_the_limits_a_pinned_caller_is_told_and_an_unpinned_one_settles() {
+    let limits = Limits {
+        soft: 100_000,
+        hard: 300_000,
+    };
+    let domain = Builder::default().limits(limits).build("small");
+    let guard = domain.pin();
+    while domain.defer_drop(Box::new([0u8; 1000])) == Pressure::Fine {}
+    assert_eq!(domain.pressure(), Pressure::OverSoft);
+    while domain.try_defer_drop(Box::new([0u8; 1000])).is_ok() {}
+    assert_eq!(domain.pressure(), Pressure::OverHard);
+    drop(guard);
+    assert!(domain.try_defer_drop(Box::new([0u8; 1000])).is_ok());
+    assert_eq!(domain.pressure(), Pressure::Fine);
+}
+
+#[test]
+fn a_record_passes_from_thread_to_thread() {
+    let domain = Domain::new();
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(domain.pin().reader_index(), 0));
+        });
+    }
+    assert_eq!(domain.readers(), 1);
+}
+
+#[test]
+fn guards_in_thread_local_destructors_work_and_are_given_back() {
+    struct Late {
+        domain: Domain,
+        /// Outlives other thread-locals.
+        _guard: corewise_rcu::Guard<'static>,
+    }
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let guard = self.domain.pin();
+            drop(self.domain.pin());
+            let _ = (guard.reader_index(), pin());
+        }
+    }
+    thread_local! {
+        static BEFORE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+        static AFTER: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+    }
+    let domain = Domain::new();
+    for _ in 0..10 {
+        let theirs = domain.clone();
+        let thread = std::thread::spawn(move || {
+            let late = || {
+                Some(Late {
+                    domain: theirs.clone(),
+                    _guard: pin(),
+                })
+            };
+            BEFORE.set(late());
+            drop(theirs.pin());
+            AFTER.set(late());
+        });
+        thread.join().unwrap();
+        domain.synchronize();
+        Domain::global().synchronize();
+    }
+    assert!(domain.readers() <= 2, "{domain:?}");
+}
+
+#[test]
+fn a_stalled_reader_is_named() {
+    use std::sync::Mutex;
+    use std::time::Duration;
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let domain = Builder::default()
+        .stall_after(Duration::from_millis(20))
+        .on_stall(|stall| SEEN.lock().unwrap().push(stall.thread.clone()))
+        .build("stalled");
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let (entered, has_entered) = std::sync::mpsc::channel();
+    let theirs = domain.clone();
+    let sleeper = std::thread::Builder::new().name("sleepy".into());
+    let sleeper = sleeper
+        .spawn(move || {
+            let _guard = theirs.pin();
+            entered.send(()).unwrap();
+            left.recv().unwrap();
+        })
+        .unwrap();
+    has_entered.recv().unwrap();
+    let cookie = domain.start_poll();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while SEEN.lock().unwrap().is_empty() {
+        assert!(!domain.poll(cookie));
+        assert!(std::time::Instant::now() < deadline);
+    }
+    assert_eq!(domain.stalls().len(), 1);
+    leave.send(()).unwrap();
+    sleeper.join().unwrap();
+    domain.synchronize();
+    assert_eq!(*SEEN.lock().unwrap(), ["sleepy"]);
+    assert!(domain.stalls().is_empty());
+}
+
+#[test]
+fn an_online_thread_holds_grace_periods_up_until_it_is_quiescent() {
+    let domain = Domain::new();
+    let mut qsbr = domain.qsbr();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    assert!(qsbr.quiescent());
+    assert!(domain.poll(cookie));
+    qsbr.offline(|| domain.synchronize());
+    assert_eq!(domain.try_synchronize(), Err(Pinned));
+    assert_eq!(qsbr.synchronize(), Ok(()));
+    let guard = domain.pin();
+    assert!(!qsbr.quiescent());
+    assert_eq!(qsbr.synchronize(), Err(Pinned));
+    drop(guard);
+    assert!(qsbr.quiescent());
+}
