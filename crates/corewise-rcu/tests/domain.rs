@@ -120,9 +120,10 @@ fn beyond_the_limits_a_pinned_caller_is_told_and_an_unpinned_one_settles() {
 fn a_record_passes_from_thread_to_thread() {
     let domain = Domain::new();
     for _ in 0..20 {
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(domain.pin().reader_index(), 0));
-        });
+        // A scope does not wait for thread-local destructors; joining does.
+        let theirs = domain.clone();
+        let thread = std::thread::spawn(move || assert_eq!(theirs.pin().reader_index(), 0));
+        thread.join().unwrap();
     }
     assert_eq!(domain.readers(), 1);
 }
