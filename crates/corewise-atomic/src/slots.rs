@@ -41,11 +41,42 @@ impl<T> Slots<T> {
     ///
     /// In the normal build a large array costs no memory until it is used: its pages come zeroed
     /// from the kernel.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory; [`Slots::try_zeroed`] does not.
     pub fn zeroed(len: usize) -> Self
     where
         T: ZeroInit,
     {
-        Self(T::zeroed_box(len, sealed::Token))
+        Self::try_zeroed(len).unwrap_or_else(|| panic!("no memory for {len} slots"))
+    }
+
+    /// As [`Slots::zeroed`]; `None` when there is no memory.
+    pub fn try_zeroed(len: usize) -> Option<Self>
+    where
+        T: ZeroInit,
+    {
+        T::zeroed_box(len, sealed::Token).map(Self)
+    }
+
+    /// Gives the pages that lie wholly within these slots back to the system, as far as it takes
+    /// them; they read as zero afterwards. So a large array can be freed bit by bit.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not one of this array.
+    pub fn discard(&mut self, range: std::ops::Range<usize>)
+    where
+        T: ZeroInit,
+    {
+        let slots = &mut self.0[range];
+        // The checkers' atomics are not plain memory.
+        if !cfg!(any(corewise_loom, corewise_shuttle)) {
+            let bytes = size_of_val(slots);
+            // SAFETY: the slots are ours alone, and all zero bits are a value of theirs.
+            unsafe { crate::alloc::discard(slots.as_mut_ptr().cast(), bytes) };
+        }
     }
 }
 
@@ -85,22 +116,29 @@ mod sealed {
 /// The atomics for which all zero bits mean zero, false or null in the normal build. Sealed.
 pub trait ZeroInit: Sized {
     #[doc(hidden)]
-    fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]>;
+    fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>>;
 }
 
 macro_rules! zero_init {
     ($($type:ty: $zero:expr $(, <$param:ident>)?;)*) => {$(
         impl $(<$param>)? ZeroInit for $type {
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-            fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]> {
+            fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>> {
+                let layout = std::alloc::Layout::array::<Self>(len).ok()?;
+                if layout.size() == 0 {
+                    return Some(Box::new([]));
+                }
+                let memory = crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local)?;
+                let slots = std::ptr::slice_from_raw_parts_mut(memory.as_ptr().cast(), len);
                 // SAFETY: in this build the type is std's, which has the layout of the integer,
-                // boolean or pointer it holds, and all zero bits are a value of that.
-                unsafe { Box::new_zeroed_slice(len).assume_init() }
+                // boolean or pointer it holds, and all zero bits are a value of that; the memory
+                // is the global allocator's, of the layout that the box frees it with.
+                Some(unsafe { Box::from_raw(slots) })
             }
 
             #[cfg(any(corewise_loom, corewise_shuttle))]
-            fn zeroed_box(len: usize, _: sealed::Token) -> Box<[Self]> {
-                (0..len).map(|_| <$type>::new($zero)).collect()
+            fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>> {
+                Some((0..len).map(|_| <$type>::new($zero)).collect())
             }
         }
     )*};

@@ -83,7 +83,7 @@ impl<T> std::error::Error for BacklogFull<T> {}
 /// # Safety
 ///
 /// 1. The thread is in a section of the domain called `domain_id` while the value lives, and the
-///    value cannot be sent to another thread.
+///    value can neither be sent to another thread nor shared with one.
 /// 2. `reader_index` is that of the thread's record: no other thread has it at the same time, and
 ///    the next one to get it sees all that this one did.
 pub unsafe trait Section {
@@ -92,6 +92,18 @@ pub unsafe trait Section {
     /// The place of the thread's record in the domain: below [`Domain::readers`], and this
     /// thread's alone until it ends. Data indexed by it needs no lock.
     fn reader_index(&self) -> usize;
+}
+
+// SAFETY: what is borrowed lives longer, and a reference to what cannot be shared cannot be sent.
+unsafe impl<S: Section> Section for &S {
+    #[inline(always)]
+    fn domain_id(&self) -> u64 {
+        (**self).domain_id()
+    }
+    #[inline(always)]
+    fn reader_index(&self) -> usize {
+        (**self).reader_index()
+    }
 }
 
 /// A read-side critical section, until dropped. Belongs to its thread.

@@ -175,29 +175,10 @@ impl TableHint {
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         let (control, element) = self.element(hash);
-        prefetch(control);
-        prefetch(element);
-        prefetch(element.wrapping_sub(64));
+        for address in [control, element, element.wrapping_sub(64)] {
+            prefetch(std::ptr::without_provenance::<u8>(address));
+        }
     }
-}
-
-/// Asks for the cache line at `address`; any address is allowed.
-#[inline]
-fn prefetch(address: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint; it neither faults nor changes memory,
-    // whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above, for PRFM.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = address;
 }
 
 /// Event counters of one shard.
@@ -292,9 +273,9 @@ impl Shard {
     #[inline]
     pub(super) fn prefetch_item(&self, hash: u64) {
         let _ = self.table.find(hash, |node| {
-            let address = node.as_ptr() as usize;
+            let address = node.as_ptr().cast::<u8>();
             prefetch(address);
-            prefetch(address + 64);
+            prefetch(address.wrapping_add(64));
             true
         });
     }

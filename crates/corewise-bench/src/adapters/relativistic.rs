@@ -1,0 +1,80 @@
+//! The relativistic table of `corewise-maps`: RCU, chained, resized while readers read.
+
+use std::hash::BuildHasher;
+
+use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::{DefaultHasher, MapRef};
+
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+
+/// The map.
+pub(crate) struct Relativistic<K: Kind, S> {
+    map: RelativisticMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Relativistic<K, S> {
+    type Handle<'t> = RelativisticHandle<'t, K, S>;
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            map: RelativisticMap::with_capacity_and_hasher(setup.capacity, S::default()),
+        }
+    }
+    fn handle(&self) -> Self::Handle<'_> {
+        RelativisticHandle { map: &self.map }
+    }
+    fn size(&self) -> Option<usize> {
+        Some(self.map.len())
+    }
+    fn settle(&self) {
+        self.map.settle().expect("no guard is held");
+    }
+}
+
+pub(crate) struct RelativisticHandle<'t, K: Kind, S> {
+    map: &'t RelativisticMap<K::Key, K::Value, S>,
+}
+
+impl<K: Kind, S: BuildHasher> RelativisticHandle<'_, K, S> {
+    #[inline]
+    fn pin(&self) -> MapRef<'_, K::Key, K::Value, S> {
+        self.map.pin()
+    }
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.pin().get(key).map(K::stamp)
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        self.pin().try_insert(K::own(key), value).is_ok()
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        self.pin().remove(key).map(K::stamp)
+    }
+}
+
+pub(super) fn entry() -> Entry {
+    let mut card = rust(
+        "relativistic",
+        versions::OURS,
+        "RCU hash table of corewise-maps: chained, resized by cross-linking and unzipping",
+    );
+    card.reclamation = "RCU with membarrier, in batches of 1,024".into();
+    card.guarantees = "wait-free lookups, also while it is resized; lock-free inserts but during a \
+                       resize of the bucket; removals lock a bucket"
+        .into();
+    card.adapter =
+        "one handle per operation, as pin() makes; an insert owns its key before it looks".into();
+    Entry::new(card)
+        .u64::<Relativistic<U64, Common>>()
+        .bytes::<Relativistic<Bytes, Common>>()
+        .u64_native::<Relativistic<U64, DefaultHasher>>()
+        .bytes_native::<Relativistic<Bytes, DefaultHasher>>()
+}

@@ -1,0 +1,3 @@
+//! Concurrent hash tables.
+pub mod relativistic;
+pub use relativistic::RelativisticMap;

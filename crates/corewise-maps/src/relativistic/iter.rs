@@ -1,0 +1,178 @@
+//! Iteration.
+//!
+//! What it sees while others write: every entry that is there from the beginning to the end is
+//! yielded once; one that is inserted or removed meanwhile, once or not at all; of one that is
+//! replaced, the old or the new value, once. No key is yielded twice, but for one that is removed and
+//! inserted again meanwhile. Resizing is not noticed. The order is that of the buckets, and means
+//! nothing.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+
+use corewise_rcu::Section;
+
+use super::map::{MapRef, Node};
+use super::raw::RawIter;
+
+/// The nodes of a map.
+pub(super) struct Nodes<'h, K, V> {
+    raw: RawIter<'h>,
+    _nodes: PhantomData<&'h Node<K, V>>,
+}
+
+impl<'h, K, V> Iterator for Nodes<'h, K, V> {
+    type Item = &'h Node<K, V>;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'h Node<K, V>> {
+        let link = self.raw.next()?;
+        // SAFETY: made by `MapRef::nodes`, whose links are of such nodes and kept while the handle
+        // is borrowed.
+        Some(unsafe { Node::of(link).as_ref() })
+    }
+}
+
+/// Iterator over the entries of a map, in no order; from [`MapRef::iter`].
+pub struct Iter<'h, K, V> {
+    nodes: Nodes<'h, K, V>,
+}
+
+/// Iterator over the keys of a map; from [`MapRef::keys`].
+pub struct Keys<'h, K, V> {
+    nodes: Nodes<'h, K, V>,
+}
+
+/// Iterator over the values of a map; from [`MapRef::values`].
+pub struct Values<'h, K, V> {
+    nodes: Nodes<'h, K, V>,
+}
+
+impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
+    pub(super) fn nodes(&self) -> Nodes<'_, K, V> {
+        Nodes {
+            raw: self.raw_iter(),
+            _nodes: PhantomData,
+        }
+    }
+
+    /// The entries, in no order. Every entry that is there from the beginning to the end is yielded
+    /// once; one that is inserted or removed meanwhile, once or not at all. Wait-free; linear in
+    /// the number of buckets and entries.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter {
+            nodes: self.nodes(),
+        }
+    }
+
+    /// The keys; as [`iter`](Self::iter).
+    pub fn keys(&self) -> Keys<'_, K, V> {
+        Keys {
+            nodes: self.nodes(),
+        }
+    }
+
+    /// The values; as [`iter`](Self::iter).
+    pub fn values(&self) -> Values<'_, K, V> {
+        Values {
+            nodes: self.nodes(),
+        }
+    }
+}
+
+macro_rules! iterator {
+    ($name:ident, $item:ty, $part:expr) => {
+        impl<'h, K, V> Iterator for $name<'h, K, V> {
+            type Item = $item;
+
+            #[inline]
+            fn next(&mut self) -> Option<$item> {
+                self.nodes.next().map($part)
+            }
+        }
+
+        impl<K, V> FusedIterator for $name<'_, K, V> {}
+
+        impl<K, V> fmt::Debug for $name<'_, K, V> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    };
+}
+
+iterator!(Iter, (&'h K, &'h V), Node::pair);
+iterator!(Keys, &'h K, |node| &node.key);
+iterator!(Values, &'h V, |node| &node.value);
+
+impl<'h, K, V, S, G: Section> IntoIterator for &'h MapRef<'_, K, V, S, G> {
+    type Item = (&'h K, &'h V);
+    type IntoIter = Iter<'h, K, V>;
+
+    fn into_iter(self) -> Iter<'h, K, V> {
+        self.iter()
+    }
+}
+
+#[cfg(feature = "rayon")]
+mod parallel {
+    //! Parallel iteration: the handle's section keeps the nodes for all threads.
+
+    use rayon::iter::ParallelIterator;
+    use rayon::iter::plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed};
+
+    use super::*;
+
+    /// Parallel iterator over the entries of a map; from [`MapRef::par_iter`].
+    pub struct ParIter<'h, K, V> {
+        nodes: Nodes<'h, K, V>,
+    }
+
+    // SAFETY: it lends keys and values by shared reference. Reading tables and links needs no
+    // section of the reading thread: that of the handle, which is borrowed, keeps them.
+    unsafe impl<K: Sync, V: Sync> Send for ParIter<'_, K, V> {}
+
+    impl<K: Sync, V: Sync, S, G: Section> MapRef<'_, K, V, S, G> {
+        /// The entries, in parallel; sees what [`iter`](Self::iter) sees.
+        pub fn par_iter(&self) -> ParIter<'_, K, V> {
+            ParIter {
+                nodes: self.nodes(),
+            }
+        }
+    }
+
+    impl<'h, K: Sync, V: Sync> ParallelIterator for ParIter<'h, K, V> {
+        type Item = (&'h K, &'h V);
+
+        fn drive_unindexed<C: UnindexedConsumer<Self::Item>>(self, consumer: C) -> C::Result {
+            bridge_unindexed(self, consumer)
+        }
+    }
+
+    /// Buckets that are not worth splitting.
+    const GRAIN: usize = 256;
+
+    impl<'h, K: Sync, V: Sync> UnindexedProducer for ParIter<'h, K, V> {
+        type Item = (&'h K, &'h V);
+
+        fn split(mut self) -> (Self, Option<Self>) {
+            if self.nodes.raw.buckets_left() < 2 * GRAIN {
+                return (self, None);
+            }
+            let second = self.nodes.raw.split().map(|raw| ParIter {
+                nodes: Nodes {
+                    raw,
+                    _nodes: PhantomData,
+                },
+            });
+            (self, second)
+        }
+
+        fn fold_with<F: Folder<Self::Item>>(self, folder: F) -> F {
+            folder.consume_iter(self.nodes.map(Node::pair))
+        }
+    }
+}
+
+#[cfg(feature = "rayon")]
+pub use parallel::ParIter;

@@ -1,0 +1,767 @@
+//! The safe map over the raw table: nodes, their memory, reclamation, and when to resize.
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use corewise_atomic::alloc::Layout;
+use corewise_rcu::{Budget, Domain, Guard, Limbo, Limits, Pressure, Section};
+
+use super::owned::PerThread;
+use super::raw::{Link, Policy, RawIter, RawTable};
+use super::resize::{ResizeError, ResizeState};
+use super::slab::{Magazine, Slabs};
+
+/// The default hasher: foldhash, with a random seed for each map.
+#[cfg(feature = "foldhash")]
+pub type DefaultHasher = foldhash::fast::RandomState;
+/// The default hasher: that of `std`, since the feature `foldhash` is off.
+#[cfg(not(feature = "foldhash"))]
+pub type DefaultHasher = std::hash::RandomState;
+
+/// Buckets of a map that was given no capacity.
+#[cfg(not(corewise_stress))]
+const FEWEST_BUCKETS: usize = 16;
+#[cfg(corewise_stress)]
+const FEWEST_BUCKETS: usize = 1;
+/// Buckets that an update moves a resize on by.
+#[cfg(not(corewise_stress))]
+const STEP: usize = 16;
+#[cfg(corewise_stress)]
+const STEP: usize = 1;
+/// With fewer entries than this no free memory is kept for threads.
+const FEW: usize = 1024;
+
+/// A node of the table: drawn in the module's header.
+#[repr(C)]
+pub(super) struct Node<K, V> {
+    link: Link,
+    pub(super) key: K,
+    pub(super) value: V,
+}
+
+impl<K, V> Node<K, V> {
+    /// # Safety
+    ///
+    /// 1. `link` is that of a `Node<K, V>`.
+    #[inline(always)]
+    pub(super) unsafe fn of(link: NonNull<Link>) -> NonNull<Self> {
+        // The link is the first field.
+        link.cast()
+    }
+}
+
+/// A concurrent hash map whose lookups are wait-free and do not notice that it is being resized.
+///
+/// All access is through a handle, which [`pin`](Self::pin) makes: it keeps what it lends alive.
+/// Handles are cheap, made for one operation or a few. See the [module](super) for how it works
+/// and what it costs, and [`MapRef`] for the operations.
+///
+/// ```
+/// use corewise_maps::RelativisticMap;
+///
+/// let map = RelativisticMap::new();
+/// std::thread::scope(|scope| {
+///     for name in ["ada", "grace", "barbara"] {
+///         let map = &map;
+///         scope.spawn(move || {
+///             map.pin().insert(name, name.len());
+///         });
+///     }
+/// });
+/// assert_eq!(map.pin().get("grace"), Some(&5));
+/// assert_eq!(map.len(), 3);
+/// ```
+pub struct RelativisticMap<K, V, S = DefaultHasher> {
+    pub(super) raw: RawTable,
+    hasher: S,
+    threads: PerThread<Own<K, V>>,
+    slabs: Slabs,
+    backlog: Budget,
+}
+
+// SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
+unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K, V, S> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
+
+/// What a thread has for itself in a map.
+struct Own<K, V> {
+    magazine: Magazine,
+    limbo: Limbo<Retired<K, V>>,
+    /// Entries not yet reported to the table.
+    unreported: isize,
+}
+
+/// A node that was removed.
+struct Retired<K, V>(NonNull<Node<K, V>>);
+
+// SAFETY: it stands for the node's key and value.
+unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
+
+impl<K, V> Default for Own<K, V> {
+    fn default() -> Self {
+        Self {
+            magazine: Magazine::new(),
+            limbo: Limbo::new(),
+            unreported: 0,
+        }
+    }
+}
+
+/// How a [`RelativisticMap`] is to be; from [`RelativisticMap::builder`].
+///
+/// ```
+/// use corewise_maps::RelativisticMap;
+/// let map: RelativisticMap<u64, u64> = RelativisticMap::builder()
+///     .buckets(1 << 10)
+///     .automatic_resize(false)
+///     .build();
+/// assert_eq!(map.resize_state().buckets, 1 << 10);
+/// ```
+pub struct Builder<K, V, S = DefaultHasher> {
+    buckets: usize,
+    automatic: bool,
+    hasher: S,
+    domain: Option<Domain>,
+    limits: Limits,
+    _entries: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, S> Builder<K, V, S> {
+    /// Room for this many entries: so many buckets, rounded up to a power of two.
+    pub fn capacity(mut self, entries: usize) -> Self {
+        self.buckets = entries.max(FEWEST_BUCKETS).next_power_of_two();
+        self
+    }
+
+    /// Exactly so many buckets; any number but 0.
+    pub fn buckets(mut self, buckets: usize) -> Self {
+        self.buckets = buckets;
+        self
+    }
+
+    /// Whether the map grows and shrinks by itself; if not set, it does.
+    pub fn automatic_resize(mut self, automatic: bool) -> Self {
+        self.automatic = automatic;
+        self
+    }
+
+    /// The hasher.
+    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
+        Builder {
+            buckets: self.buckets,
+            automatic: self.automatic,
+            hasher,
+            domain: self.domain,
+            limits: self.limits,
+            _entries: PhantomData,
+        }
+    }
+
+    /// The RCU domain; the global one if not set. A map with a domain of its own does not wait for
+    /// guards of other structures.
+    pub fn domain(mut self, domain: Domain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// The limits of removed entries that wait for readers, in bytes of nodes (what keys and values
+    /// own elsewhere is not counted).
+    pub fn backlog_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The map.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the buckets, or their number is 0.
+    pub fn build(self) -> RelativisticMap<K, V, S> {
+        let policy = Policy {
+            min_buckets: self.buckets,
+            automatic: self.automatic,
+        };
+        let domain = self.domain.unwrap_or_else(|| Domain::global().clone());
+        RelativisticMap {
+            raw: RawTable::new(self.buckets, policy, domain),
+            hasher: self.hasher,
+            threads: PerThread::new(),
+            slabs: Slabs::new(Layout::new::<Node<K, V>>()),
+            backlog: Budget::new(self.limits),
+        }
+    }
+}
+
+impl<K, V> RelativisticMap<K, V> {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// An empty map with room for `entries` before it grows.
+    pub fn with_capacity(entries: usize) -> Self {
+        Self::builder().capacity(entries).build()
+    }
+
+    /// A map with other settings.
+    pub fn builder() -> Builder<K, V> {
+        Builder {
+            buckets: FEWEST_BUCKETS,
+            automatic: true,
+            hasher: DefaultHasher::default(),
+            domain: None,
+            limits: Limits::DEFAULT,
+            _entries: PhantomData,
+        }
+    }
+}
+
+impl<K, V, S> RelativisticMap<K, V, S> {
+    /// An empty map with this hasher.
+    pub fn with_hasher(hasher: S) -> Self {
+        RelativisticMap::<K, V>::builder().hasher(hasher).build()
+    }
+
+    /// An empty map with this hasher and room for `entries` before it grows.
+    pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
+        let builder = RelativisticMap::<K, V>::builder().capacity(entries);
+        builder.hasher(hasher).build()
+    }
+
+    /// The hasher.
+    pub fn hasher(&self) -> &S {
+        &self.hasher
+    }
+
+    /// The domain whose guards protect readers.
+    pub fn domain(&self) -> &Domain {
+        self.raw.domain()
+    }
+
+    /// A handle, which enters a read-side critical section. Wait-free; see
+    /// [`Domain::pin`](corewise_rcu::Domain::pin).
+    ///
+    /// While it lives, nothing that is removed from any map of the domain is freed: keep it for an
+    /// operation or a few.
+    #[inline]
+    pub fn pin(&self) -> MapRef<'_, K, V, S> {
+        MapRef {
+            section: ManuallyDrop::new(self.raw.domain().pin()),
+            map: self,
+            due: Cell::new(false),
+        }
+    }
+
+    /// A handle in a section that the caller has: a [`Guard`](corewise_rcu::Guard), or a
+    /// [`QsbrGuard`](corewise_rcu::QsbrGuard) of an event loop.
+    ///
+    /// # Panics
+    ///
+    /// If the section is not one of this map's domain.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let (ages, towns) = (RelativisticMap::new(), RelativisticMap::new());
+    /// let guard = corewise_rcu::pin();
+    /// ages.within(&guard).insert("ada", 36);
+    /// towns.within(&guard).insert("ada", "London");
+    /// ```
+    #[inline]
+    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> MapRef<'g, K, V, S, &'g G> {
+        assert_eq!(
+            section.domain_id(),
+            self.raw.domain().id(),
+            "the section is one of another domain"
+        );
+        MapRef {
+            section: ManuallyDrop::new(section),
+            map: self,
+            due: Cell::new(false),
+        }
+    }
+
+    /// The number of entries: exact if nobody changes it meanwhile, otherwise a number between the
+    /// least and the most there were, give or take one for each thread that writes. Linear in the
+    /// number of threads.
+    pub fn len(&self) -> usize {
+        self.threads.entries()
+    }
+
+    /// Whether there are no entries; as exact as [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes room for `additional` entries: so many buckets are in use when it returns, though
+    /// their chains may still be zipped. Never waits for readers.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError::NoMemory`].
+    pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
+        let entries = self.len().checked_add(additional);
+        let _section = self.raw.domain().pin();
+        self.raw.reserve(entries.ok_or(ResizeError::NoMemory)?)
+    }
+
+    /// Asks for as few buckets as the entries can do with, now and in future; updates (or
+    /// [`settle`](Self::settle)) do it.
+    pub fn shrink_to_fit(&self) {
+        self.raw.shrink_to_fit();
+    }
+
+    /// Resizes to a number of buckets and waits until the chains are unzipped. An automatic map
+    /// goes its own way afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`], with nothing changed.
+    pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
+        self.raw.resize_to(buckets)
+    }
+
+    /// How far resizing is.
+    pub fn resize_state(&self) -> ResizeState {
+        self.raw.resize_state()
+    }
+
+    /// The longest chain, nodes of other buckets included; linear in the number of entries. Beyond
+    /// ten or twenty the hasher is bad, or somebody chooses keys against it.
+    pub fn longest_chain(&self) -> usize {
+        let section = self.raw.domain().pin();
+        // SAFETY: the section is of the map's domain.
+        unsafe { self.raw.longest_chain(&section) }
+    }
+
+    /// How full the backlog of removed entries is.
+    pub fn pressure(&self) -> Pressure {
+        self.backlog.pressure()
+    }
+
+    /// Bytes of removed entries that wait for readers, but for each thread's last few.
+    pub fn backlog_bytes(&self) -> usize {
+        self.backlog.bytes()
+    }
+
+    /// Bytes of nodes, used and free; the bucket array comes on top.
+    pub fn node_bytes(&self) -> usize {
+        self.slabs.bytes()
+    }
+
+    /// Waits until the resize under way is complete and frees what the calling thread has removed.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError::Pinned`] if the caller holds a guard of the domain.
+    pub fn settle(&self) -> Result<(), ResizeError> {
+        self.report();
+        self.raw.step(1 << 12);
+        while !self.raw.is_settled() {
+            self.raw.domain().try_synchronize()?;
+            self.raw.step(1 << 12);
+        }
+        self.close_batch();
+        self.raw.domain().try_synchronize()?;
+        while self.reclaim() {}
+        self.give_memory_back();
+        Ok(())
+    }
+
+    fn report(&self) {
+        let section = self.raw.domain().pin();
+        let take = |own: &mut Own<K, V>| std::mem::take(&mut own.unreported);
+        // SAFETY: sections of a map are of its domain; here and below.
+        let unreported = unsafe { self.threads.with(&section, take) };
+        self.raw.adjust(unreported);
+    }
+
+    fn close_batch(&self) {
+        let section = self.raw.domain().pin();
+        let cookie = self.raw.domain().start_poll();
+        // SAFETY: as above.
+        unsafe {
+            self.threads
+                .with(&section, |own| own.limbo.close(cookie, &self.backlog));
+        }
+    }
+
+    /// Reclaims one batch that waits no longer; whether there was one. Keys and values are dropped
+    /// outside of the section.
+    fn reclaim(&self) -> bool {
+        let batch = {
+            let section = self.raw.domain().pin();
+            let is_complete = |cookie| self.raw.domain().poll(cookie);
+            // SAFETY: as above.
+            unsafe {
+                self.threads.with(&section, |own| {
+                    own.limbo.take_ready(&self.backlog, is_complete)
+                })
+            }
+        };
+        let Some(batch) = batch else { return false };
+        let mut batch = Dropping {
+            map: self,
+            batch,
+            dropped: 0,
+        };
+        batch.drop_all();
+        true
+    }
+
+    fn give_memory_back(&self) {
+        let section = self.raw.domain().pin();
+        // SAFETY: as above.
+        unsafe {
+            self.threads
+                .with(&section, |own| self.slabs.flush(&mut own.magazine));
+        }
+    }
+}
+
+/// A batch whose keys and values are being dropped: their memory is taken back even if that panics.
+struct Dropping<'m, K, V, S> {
+    map: &'m RelativisticMap<K, V, S>,
+    batch: Vec<Retired<K, V>>,
+    dropped: usize,
+}
+
+impl<K, V, S> Dropping<'_, K, V, S> {
+    fn drop_all(&mut self) {
+        while let Some(retired) = self.batch.get(self.dropped) {
+            // Counted first: what panics in its drop is not dropped again.
+            self.dropped += 1;
+            // SAFETY: a grace period has passed since the node was removed, so nobody else has it;
+            // it is dropped once.
+            unsafe { retired.0.drop_in_place() };
+        }
+    }
+}
+
+impl<K, V, S> Drop for Dropping<'_, K, V, S> {
+    fn drop(&mut self) {
+        // After a panic: the rest. (A second panic ends the program, as in a `Vec`.)
+        self.drop_all();
+        let map = self.map;
+        let section = map.raw.domain().pin();
+        let give = |own: &mut Own<K, V>| {
+            for retired in self.batch.drain(..) {
+                // SAFETY: dropped above, and a slot of these slabs.
+                unsafe { map.slabs.free(&mut own.magazine, retired.0.cast()) };
+            }
+            if map.raw.count() < FEW {
+                map.slabs.flush(&mut own.magazine);
+            }
+            own.limbo.recycle(std::mem::take(&mut self.batch));
+        };
+        // SAFETY: sections of a map are of its domain.
+        unsafe { map.threads.with(&section, give) };
+    }
+}
+
+impl<K, V, S> Drop for RelativisticMap<K, V, S> {
+    /// Nobody else has the map, so nothing waits.
+    fn drop(&mut self) {
+        let slabs = &self.slabs;
+        let mut magazine = Magazine::new();
+        let mut bury = |node: NonNull<Node<K, V>>| {
+            // SAFETY: the node is the map's, and reached once: it is either in the table or in a
+            // limbo.
+            unsafe {
+                node.drop_in_place();
+                slabs.free(&mut magazine, node.cast());
+            }
+        };
+        self.raw.for_each_mut(|link| {
+            // SAFETY: all links in the table are of such nodes.
+            bury(unsafe { Node::of(link) });
+        });
+        let backlog = &self.backlog;
+        self.threads.for_each_mut(|own| {
+            for retired in own.limbo.take_all(backlog) {
+                bury(retired.0);
+            }
+        });
+    }
+}
+
+/// A handle of a [`RelativisticMap`]: a read-side critical section in which the map is used. What
+/// it lends lives as long as the handle is borrowed.
+///
+/// Updates are visible to every handle at once, also to those made before. `K` and `V` are
+/// compared, hashed, cloned and dropped outside of all locks; if that panics the map stays whole,
+/// and the operation has either taken effect or not.
+///
+/// | | cost | progress |
+/// |---|---|---|
+/// | `get`, `contains_key`, ... | constant, expected | wait-free |
+/// | `insert`, `remove`, ... | constant, expected | lock-free but for the bucket: an update waits for another one of the same bucket, and for a resize step on it |
+///
+/// Belongs to its thread.
+pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
+    section: ManuallyDrop<G>,
+    map: &'m RelativisticMap<K, V, S>,
+    /// A batch of removed entries may be ready when the section is over.
+    due: Cell<bool>,
+}
+
+impl<K, V, S, G: Section> Drop for MapRef<'_, K, V, S, G> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.section) };
+        if self.due.get() {
+            self.map.relieve();
+        }
+    }
+}
+
+impl<K, V, S> RelativisticMap<K, V, S> {
+    /// After a handle that closed a batch: reclaims what is ready; beyond the soft limit, if the
+    /// thread holds no other guard, what can be made ready by waiting.
+    #[cold]
+    fn relieve(&self) {
+        while self.reclaim() {}
+        if self.backlog.pressure() != Pressure::Fine && self.raw.domain().try_synchronize().is_ok()
+        {
+            while self.reclaim() {}
+        }
+    }
+}
+
+impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
+    /// The map.
+    pub fn map(&self) -> &'m RelativisticMap<K, V, S> {
+        self.map
+    }
+
+    /// As [`RelativisticMap::len`].
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// As [`RelativisticMap::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    #[inline(always)]
+    pub(super) fn raw_iter(&self) -> RawIter<'_> {
+        // SAFETY: the section is of the map's domain, and what is lent borrows this handle.
+        unsafe { self.map.raw.iter(&*self.section) }
+    }
+
+    /// # Safety
+    ///
+    /// 1. `link` is that of a node of this map, found in this section.
+    #[inline(always)]
+    pub(super) unsafe fn node(&self, link: NonNull<Link>) -> &Node<K, V> {
+        // SAFETY: all links of this map are of such nodes, and the section keeps it alive, by 1.
+        unsafe { Node::of(link).as_ref() }
+    }
+
+    /// The node with a key.
+    #[inline(always)]
+    pub(super) fn find<Q>(&self, hash: u64, key: &Q) -> Option<&Node<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq,
+    {
+        // SAFETY: the section is of the map's domain; links are of nodes of this map.
+        unsafe {
+            let is_it = |link| self.node(link).key.borrow() == key;
+            let link = self.map.raw.find(&*self.section, hash, is_it)?;
+            Some(self.node(link))
+        }
+    }
+
+    /// Makes a node that is in no table.
+    #[inline]
+    pub(super) fn make(&self, hash: u64, key: K, value: V) -> Fresh<'_, 'm, K, V, S, G> {
+        let slabs = &self.map.slabs;
+        // SAFETY: the section is of the map's domain.
+        let slot = unsafe {
+            let threads = &self.map.threads;
+            threads.with(&*self.section, |own| slabs.alloc(&mut own.magazine))
+        };
+        let Some(slot) = slot else {
+            std::alloc::handle_alloc_error(Layout::new::<Node<K, V>>())
+        };
+        let node = slot.cast::<Node<K, V>>();
+        let link = Link::new(hash);
+        // SAFETY: the slot has the layout of a node and is ours.
+        unsafe { node.write(Node { link, key, value }) };
+        Fresh { handle: self, node }
+    }
+
+    /// Links a node unless its key is there; then both come back.
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
+    pub(super) fn link<'h>(
+        &'h self,
+        fresh: Fresh<'h, 'm, K, V, S, G>,
+    ) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>)>
+    where
+        K: Eq,
+    {
+        let node = fresh.node;
+        // SAFETY: the section is of the map's domain; the node is fresh, stays in its slot and is
+        // freed by `retire` alone; slots are aligned as nodes are, and the allocator's addresses are
+        // checked by `insert`.
+        let inserted = unsafe {
+            let key = &node.as_ref().key;
+            let is_it = |link| self.node(link).key == *key;
+            self.map.raw.insert(&*self.section, node.cast(), is_it)
+        };
+        match inserted {
+            Ok(()) => {
+                std::mem::forget(fresh);
+                self.changed(1, |_| false);
+                // SAFETY: linked, and kept by the section.
+                Ok(unsafe { node.as_ref() })
+            }
+            // SAFETY: found in this section.
+            Err(found) => Err((unsafe { self.node(found) }, fresh)),
+        }
+    }
+
+    /// Puts a node in the place of one that was found; gives it back if that has gone.
+    #[inline]
+    pub(super) fn swap<'h>(
+        &'h self,
+        old: &'h Node<K, V>,
+        fresh: Fresh<'h, 'm, K, V, S, G>,
+    ) -> Result<&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>> {
+        let node = fresh.node;
+        let old = NonNull::from(old);
+        // SAFETY: as in `link`; `old` was found in this section, and both have the same key.
+        let replaced = unsafe {
+            self.map
+                .raw
+                .replace(&*self.section, old.cast(), node.cast())
+        };
+        if !replaced {
+            return Err(fresh);
+        }
+        std::mem::forget(fresh);
+        self.retire(old, 0);
+        // SAFETY: linked, and kept by the section.
+        Ok(unsafe { node.as_ref() })
+    }
+
+    /// Removes a node that was found; false if it has gone.
+    #[inline]
+    pub(super) fn unlink(&self, node: &Node<K, V>) -> bool {
+        let node = NonNull::from(node);
+        // SAFETY: the section is of the map's domain, and the node was found in it.
+        let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
+        if removed {
+            self.retire(node, -1);
+        }
+        removed
+    }
+
+    /// Keeps a removed node until readers have left it.
+    #[inline]
+    fn retire(&self, node: NonNull<Node<K, V>>, by: isize) {
+        let bytes = size_of::<Node<K, V>>();
+        self.changed(by, |limbo| limbo.push(Retired(node), bytes));
+    }
+
+    /// Counts, retires, and does a share of the resizing.
+    #[inline]
+    fn changed(&self, by: isize, retire: impl FnOnce(&mut Limbo<Retired<K, V>>) -> bool) {
+        let map = self.map;
+        let update = |own: &mut Own<K, V>| {
+            let full = retire(&mut own.limbo);
+            own.unreported += by;
+            let due = own.unreported.unsigned_abs() >= map.raw.report_after();
+            let report = if due {
+                std::mem::take(&mut own.unreported)
+            } else {
+                0
+            };
+            (full, report)
+        };
+        // SAFETY: the section is of the map's domain.
+        let (full, report) = unsafe { map.threads.count(&*self.section, by, update) };
+        if report != 0 {
+            map.raw.adjust(report);
+        }
+        if map.raw.has_work() {
+            map.raw.step(STEP);
+        }
+        if full {
+            self.close();
+        }
+    }
+
+    #[cold]
+    fn close(&self) {
+        let map = self.map;
+        let cookie = map.raw.domain().start_poll();
+        // SAFETY: the section is of the map's domain.
+        unsafe {
+            let threads = &map.threads;
+            threads.with(&*self.section, |own| own.limbo.close(cookie, &map.backlog));
+        }
+        map.raw.domain().poll(cookie);
+        self.due.set(true);
+    }
+}
+
+/// A node that is in no table yet; given back when dropped.
+pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
+    handle: &'h MapRef<'m, K, V, S, G>,
+    node: NonNull<Node<K, V>>,
+}
+
+impl<K, V, S, G: Section> Fresh<'_, '_, K, V, S, G> {
+    /// Key and value, with the node's memory given back.
+    pub(super) fn into_parts(self) -> (K, V) {
+        // SAFETY: the node is ours; `forget` keeps it from being dropped again.
+        let Node { key, value, .. } = unsafe { self.node.read() };
+        self.free();
+        std::mem::forget(self);
+        (key, value)
+    }
+
+    fn free(&self) {
+        let map = self.handle.map;
+        // SAFETY: a slot of the map's slabs whose contents are gone.
+        unsafe {
+            map.threads.with(&*self.handle.section, |own| {
+                map.slabs.free(&mut own.magazine, self.node.cast());
+            });
+        }
+    }
+}
+
+impl<K, V, S, G: Section> Drop for Fresh<'_, '_, K, V, S, G> {
+    fn drop(&mut self) {
+        /// Frees the slot also if the drop panics.
+        struct Free<'f, 'h, 'm, K, V, S, G: Section>(&'f Fresh<'h, 'm, K, V, S, G>);
+        impl<K, V, S, G: Section> Drop for Free<'_, '_, '_, K, V, S, G> {
+            fn drop(&mut self) {
+                self.0.free();
+            }
+        }
+        let free = Free(self);
+        // SAFETY: nobody else has seen the node.
+        unsafe { free.0.node.drop_in_place() };
+    }
+}
+
+impl<K, V, S> RelativisticMap<K, V, S>
+where
+    S: BuildHasher,
+{
+    #[inline(always)]
+    pub(super) fn hash<Q: ?Sized + Hash>(&self, key: &Q) -> u64 {
+        self.hasher.hash_one(key)
+    }
+}

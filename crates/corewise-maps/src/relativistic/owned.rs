@@ -1,0 +1,187 @@
+//! Data that each thread has for itself in a map, without locks.
+//!
+//! A section says which record its thread has in the domain, and the domain promises that no other
+//! thread has the same one at a time (`corewise_rcu::Section`). So the slot with that number is the
+//! thread's own, for as long as the section lasts.
+//!
+//! Slots are made in blocks of 4, 4, 8, 16, ... and stay until the map goes.
+
+use std::ptr;
+
+use corewise_atomic::cell::DataCell;
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
+use corewise_atomic::{CachePadded, Slots};
+use corewise_rcu::Section;
+
+/// Slots of the first block.
+const FIRST: usize = 4;
+const BLOCKS: usize = usize::BITS as usize - FIRST.ilog2() as usize;
+
+/// One slot for each thread.
+pub(super) struct PerThread<T> {
+    blocks: [AtomicPtr<Block<T>>; BLOCKS],
+}
+
+type Block<T> = Slots<CachePadded<Slot<T>>>;
+
+/// A slot: what its thread alone touches, and what others may read.
+struct Slot<T> {
+    own: DataCell<T>,
+    /// What the thread has inserted less what it has removed, wrapping; written by it alone.
+    entries: AtomicUsize,
+}
+
+impl<T: Default> PerThread<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            blocks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        }
+    }
+
+    /// Calls `f` with the slot of the section's thread. `f` calls no foreign code and does not come
+    /// back here.
+    ///
+    /// # Safety
+    ///
+    /// 1. All sections used with this map are of one domain.
+    #[inline]
+    pub(super) unsafe fn with<R>(&self, section: &impl Section, f: impl FnOnce(&mut T) -> R) -> R {
+        let slot = self.slot(section.reader_index());
+        // SAFETY: the slot is this thread's while the section lives, and the next thread to have it
+        // sees what this one did (`Section`); the only other access is by `&mut self`.
+        slot.own.with_mut(|own| f(unsafe { &mut *own }))
+    }
+
+    /// As [`PerThread::with`], and counts `by` entries more.
+    ///
+    /// # Safety
+    ///
+    /// 1. As there.
+    #[inline]
+    pub(super) unsafe fn count<R>(
+        &self,
+        section: &impl Section,
+        by: isize,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        let slot = self.slot(section.reader_index());
+        // Relaxed, both: this thread alone writes it, and it publishes nothing.
+        let entries = slot.entries.load(Relaxed).wrapping_add_signed(by);
+        slot.entries.store(entries, Relaxed);
+        // SAFETY: as in `with`.
+        slot.own.with_mut(|own| f(unsafe { &mut *own }))
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> &Slot<T> {
+        let (block, offset) = place(index);
+        // Acquire: pairs with the Release in `make`, so that the slots are seen.
+        let at = self.blocks[block].load(Acquire);
+        let at = if at.is_null() { self.make(block) } else { at };
+        // SAFETY: blocks live as long as the directory.
+        let block = unsafe { &*at };
+        &block[offset]
+    }
+
+    #[cold]
+    fn make(&self, block: usize) -> *mut Block<T> {
+        let len = if block == 0 {
+            FIRST
+        } else {
+            FIRST << (block - 1)
+        };
+        let slots = Slots::from_fn(len, |_| {
+            CachePadded::new(Slot {
+                own: DataCell::new(T::default()),
+                entries: AtomicUsize::new(0),
+            })
+        });
+        let new = Box::into_raw(Box::new(slots));
+        // AcqRel: Release pairs with the Acquire in `slot`. Acquire on failure: as there.
+        match self.blocks[block].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+            Ok(_) => new,
+            Err(theirs) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                theirs
+            }
+        }
+    }
+}
+
+impl<T> PerThread<T> {
+    fn blocks(&self) -> impl Iterator<Item = *mut Block<T>> {
+        // Acquire: as in `slot`.
+        let blocks = self.blocks.iter().map(|block| block.load(Acquire));
+        blocks.filter(|block| !block.is_null())
+    }
+
+    /// The sum of what was counted: exact when nobody is counting.
+    pub(super) fn entries(&self) -> usize {
+        // SAFETY: blocks live as long as the directory.
+        let blocks = self.blocks().map(|block| unsafe { &*block });
+        let slots = blocks.flat_map(|block| block.iter());
+        // Relaxed: as in `count`.
+        let sum = slots.fold(0usize, |sum, slot| {
+            sum.wrapping_add(slot.entries.load(Relaxed))
+        });
+        sum.cast_signed().max(0).cast_unsigned()
+    }
+
+    /// All slots, for an owner that nobody shares the map with.
+    pub(super) fn for_each_mut(&mut self, mut visit: impl FnMut(&mut T)) {
+        for block in self.blocks() {
+            // SAFETY: blocks live as long as the directory, which is ours alone.
+            for slot in unsafe { &*block }.iter() {
+                // SAFETY: as above.
+                slot.own.with_mut(|own| visit(unsafe { &mut *own }));
+            }
+        }
+    }
+}
+
+impl<T> Drop for PerThread<T> {
+    fn drop(&mut self) {
+        for block in self.blocks() {
+            // SAFETY: made by `make`, and freed once.
+            drop(unsafe { Box::from_raw(block) });
+        }
+    }
+}
+
+/// Block and offset of a slot.
+#[inline]
+fn place(index: usize) -> (usize, usize) {
+    let rounds = index / FIRST;
+    match rounds {
+        0 => (0, index),
+        _ => {
+            let block = rounds.ilog2() as usize + 1;
+            (block, index - (FIRST << (block - 1)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        let mut next = (0, 0);
+        for index in 0..1000 {
+            assert_eq!(place(index), next);
+            let len = if next.0 == 0 {
+                FIRST
+            } else {
+                FIRST << (next.0 - 1)
+            };
+            next = if next.1 + 1 == len {
+                (next.0 + 1, 0)
+            } else {
+                (next.0, next.1 + 1)
+            };
+        }
+    }
+}

@@ -1,0 +1,687 @@
+//! Resizing: a state machine that is moved on in bounded steps.
+//!
+//! *Shrink* (§4): cross-link the chains of each new bucket, publish the smaller table, forget the
+//! larger one. No step waits for readers; only the larger array's memory does.
+//!
+//! *Expand* (§4): point each new bucket into the chain of its parent (*zipped* chains), publish, and
+//! unzip: in each sweep over the parents one run of each trunk is cut off, with a grace period
+//! between sweeps.
+//!
+//! # Differences to the paper
+//!
+//! 1. Updates go on during all of it (§4.1 sketches this). While a new table is being built, a
+//!    bucket's updates go to both tables as soon as it is linked.
+//! 2. An expansion is *stacked* on one that is not unzipped yet: its buckets point into zipped
+//!    chains. So growth never waits for readers, not even for the updater's own guard; chains grow
+//!    by half a node for each level stacked. Levels are unzipped oldest first.
+//! 3. The paper's `aux` check alone does not make removals safe, see
+//!    [`raw`](super::raw#several-predecessors).
+//! 4. Shrinking needs no wait before updates go on: an update after publication concerns the
+//!    smaller table alone, readers of the larger one began before it.
+//!
+//! # A step
+//!
+//! Whoever updates calls [`RawTable::step`] when there is work. It is done by one at a time, under
+//! a lock that nobody waits for but [`RawTable::resize_to`]. A step visits `budget` buckets or
+//! polls a grace period. It runs no foreign code, so it cannot panic half-way; where memory for a
+//! new array is missing, the table stays as it is and chains get longer.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use corewise_atomic::hint;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::thread;
+use corewise_rcu::{Cookie, Pinned};
+
+use super::raw::{Link, MAX_LEVELS, Policy, RawTable, first_of_child};
+use super::table::{Table, exchange, is_forwarded, load, store};
+use super::word::{BUSY, HOLD, INIT, LOCK, Word};
+
+/// Forwarded buckets a sweep may pass by for each bucket of its budget.
+const PASS_BY: usize = 16;
+/// Words of a dead table that are given back in one step: 256 KiB of them.
+const DISCARD: usize = 1 << 15;
+/// The factor by which an automatic shrink goes at most.
+const MAX_SHRINK: usize = 16;
+
+/// What is being done.
+pub(super) struct Resizer {
+    policy: Policy,
+    /// Buckets that somebody asked for.
+    wanted: Option<usize>,
+    build: Option<Build>,
+    /// Published tables in use; more than one while buckets are zipped.
+    levels: usize,
+    /// The sweep over the oldest table: not before `after`, next bucket, something left to do.
+    after: Cookie,
+    sweep: usize,
+    unfinished: bool,
+    garbage: VecDeque<Garbage>,
+    /// Resizes completed: expansions, when unzipped, and shrinks.
+    completed: u64,
+    #[cfg(corewise_stress)]
+    turn: usize,
+}
+
+/// A table under construction.
+struct Build {
+    from: NonNull<Table>,
+    new: NonNull<Table>,
+    next: usize,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Buckets are linked to those of the table in use.
+    Link,
+    /// A smaller table is in use; its buckets become plain.
+    Open,
+}
+
+/// A table that readers may still be in.
+struct Garbage {
+    table: Box<Table>,
+    after: Cookie,
+    discarded: usize,
+}
+
+// SAFETY: the pointers are to tables of the `RawTable` that owns the resizer.
+unsafe impl Send for Resizer {}
+
+/// Why a resize was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// The caller is in a section and would wait for itself.
+    Pinned,
+    /// There is no memory for the bucket array, or no such array can be.
+    NoMemory,
+    /// A table has at least one bucket.
+    NoBuckets,
+}
+
+impl std::fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ResizeError::Pinned => {
+                "the calling thread holds a guard, and a resize waits for guards"
+            }
+            ResizeError::NoMemory => "there is no memory for that many buckets",
+            ResizeError::NoBuckets => "a table needs a bucket",
+        })
+    }
+}
+
+impl std::error::Error for ResizeError {}
+
+impl From<Pinned> for ResizeError {
+    fn from(_: Pinned) -> Self {
+        ResizeError::Pinned
+    }
+}
+
+/// How far a resize is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeState {
+    /// Buckets of the table that readers use.
+    pub buckets: usize,
+    /// Buckets of the table that is being built.
+    pub building: Option<usize>,
+    /// Expansions that are published and not unzipped yet.
+    pub zipped: usize,
+    /// Bucket arrays that wait for readers.
+    pub retired: usize,
+    /// Resizes completed.
+    pub completed: u64,
+}
+
+impl RawTable {
+    /// Moves resizing on by up to `budget` buckets, if nobody else is at it. Never waits.
+    pub fn step(&self, budget: usize) {
+        if let Some(mut resizer) = self.resizer.try_lock() {
+            resizer.step(self, budget);
+        }
+    }
+
+    /// Resizes to `buckets` and waits until that is done and the chains are unzipped. Goes by
+    /// whole factors: through the greatest common divisor, if neither number divides the other.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`]; nothing is changed.
+    pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
+        if buckets == 0 {
+            return Err(ResizeError::NoBuckets);
+        }
+        if self.domain().is_pinned() {
+            return Err(ResizeError::Pinned);
+        }
+        self.resizer.lock().wanted = Some(buckets);
+        let mut rounds = 0;
+        loop {
+            let mut resizer = self.resizer.lock();
+            resizer.step(self, 1 << 10);
+            if resizer.is_settled() && resizer.wanted != Some(buckets) {
+                return match resizer.newest(self).len() == buckets {
+                    true => Ok(()),
+                    false => Err(ResizeError::NoMemory),
+                };
+            }
+            let waits = resizer.waits(self);
+            drop(resizer);
+            if waits {
+                relax(&mut rounds);
+            } else {
+                rounds = 0;
+            }
+        }
+    }
+
+    /// Makes room for `entries`: at least as many buckets are in use when it returns. Does not wait
+    /// for readers.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError::NoMemory`].
+    pub fn reserve(&self, entries: usize) -> Result<(), ResizeError> {
+        loop {
+            let mut resizer = self.resizer.lock();
+            let buckets = resizer.newest(self).len();
+            if resizer.build.is_none() {
+                if buckets >= entries {
+                    return Ok(());
+                }
+                let factor = entries.div_ceil(buckets).checked_next_power_of_two();
+                let to = factor.and_then(|factor| buckets.checked_mul(factor));
+                let to = to.ok_or(ResizeError::NoMemory)?;
+                if !resizer.begin(self, to) {
+                    return Err(ResizeError::NoMemory);
+                }
+            }
+            resizer.step(self, 1 << 10);
+        }
+    }
+
+    /// Asks for as few buckets as the entries can do with; done by later steps.
+    pub fn shrink_to_fit(&self) {
+        let mut resizer = self.resizer.lock();
+        let fit = self.count().max(1);
+        let mut buckets = resizer.newest(self).len();
+        while buckets % 2 == 0 && buckets / 2 >= fit {
+            buckets /= 2;
+        }
+        resizer.wanted = Some(buckets);
+        resizer.policy.min_buckets = resizer.policy.min_buckets.min(buckets);
+        // Relaxed: a hint.
+        self.work.store(true, Relaxed);
+    }
+
+    /// How far resizing is.
+    pub fn resize_state(&self) -> ResizeState {
+        let resizer = self.resizer.lock();
+        ResizeState {
+            buckets: resizer.newest(self).len(),
+            building: resizer.build.as_ref().map(|build| build.new().len()),
+            zipped: resizer.levels - 1,
+            retired: resizer.garbage.len(),
+            completed: resizer.completed,
+        }
+    }
+
+    /// Whether nothing is under way and nothing waits.
+    pub fn is_settled(&self) -> bool {
+        let resizer = self.resizer.lock();
+        resizer.is_settled() && resizer.garbage.is_empty() && resizer.wanted.is_none()
+    }
+
+    pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
+        let (above, below) = match policy.automatic {
+            true if buckets > policy.min_buckets => (buckets, buckets / 8),
+            true => (buckets, 0),
+            false => (usize::MAX, 0),
+        };
+        // Relaxed: see `adjust`.
+        self.grow_above.store(above, Relaxed);
+        self.shrink_below.store(below, Relaxed);
+        self.report_after
+            .store((buckets / 64).clamp(1, 64), Relaxed);
+    }
+}
+
+impl Build {
+    fn from(&self) -> &Table {
+        // SAFETY: the table in use, which only this resizer retires.
+        unsafe { self.from.as_ref() }
+    }
+
+    fn new(&self) -> &Table {
+        // SAFETY: made by `begin`, and freed by this resizer alone.
+        unsafe { self.new.as_ref() }
+    }
+
+    fn shrinks(&self) -> bool {
+        self.new().len() < self.from().len()
+    }
+}
+
+impl Resizer {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            wanted: None,
+            build: None,
+            levels: 1,
+            after: Cookie::DONE,
+            sweep: 0,
+            unfinished: false,
+            garbage: VecDeque::new(),
+            completed: 0,
+            #[cfg(corewise_stress)]
+            turn: 0,
+        }
+    }
+
+    /// The newest table in use.
+    fn newest<'t>(&self, raw: &'t RawTable) -> &'t Table {
+        // SAFETY: only this resizer replaces tables, and it is locked.
+        unsafe { raw.current() }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.build.is_none() && self.levels == 1
+    }
+
+    /// Whether the next step cannot do anything before readers have moved on.
+    fn waits(&self, raw: &RawTable) -> bool {
+        self.build.is_none() && self.levels > 1 && !raw.domain().is_complete(self.after)
+    }
+
+    pub(super) fn step(&mut self, raw: &RawTable, budget: usize) {
+        if self.build.is_none()
+            && let Some(buckets) = self.due(raw)
+        {
+            self.begin(raw, buckets);
+        }
+        match &self.build {
+            Some(build) if build.stage == Stage::Open => self.open(raw, budget),
+            Some(_) => self.link(raw, budget),
+            None if self.levels > 1 => self.unzip(raw, budget),
+            None => {}
+        }
+        self.collect(raw);
+        let more = !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some();
+        // Relaxed: a hint.
+        raw.work.store(more, Relaxed);
+        if !more {
+            raw.adjust(0);
+        }
+    }
+
+    /// The number of buckets to resize to now, if there should be another.
+    fn due(&mut self, raw: &RawTable) -> Option<usize> {
+        let buckets = self.newest(raw).len();
+        if let Some(wanted) = self.wanted {
+            return self.way_to(wanted, buckets);
+        }
+        #[cfg(corewise_stress)]
+        if self.policy.automatic && self.levels < 4 {
+            return self.stressed(buckets);
+        }
+        if !self.policy.automatic {
+            return None;
+        }
+        let count = raw.count();
+        if count > buckets && self.levels < MAX_LEVELS - 2 {
+            let factor = count.div_ceil(buckets).next_power_of_two();
+            return buckets.checked_mul(factor);
+        }
+        let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
+        (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
+    }
+
+    /// The next number on the way by whole factors, `None` if there, or not before unzipping.
+    fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
+        if wanted == buckets {
+            if self.is_settled() {
+                self.wanted = None;
+            }
+            return None;
+        }
+        if wanted % buckets == 0 {
+            return (self.levels < MAX_LEVELS - 2).then_some(wanted);
+        }
+        let common = greatest_common_divisor(wanted, buckets);
+        (self.levels == 1).then_some(common)
+    }
+
+    /// Half of the buckets, or fewer; `None` if their number is odd.
+    fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
+        let fits = |factor: &usize| {
+            buckets % factor == 0 && buckets / factor >= (2 * count).max(self.policy.min_buckets)
+        };
+        let factors = std::iter::successors(Some(2), |factor| Some(factor * 2));
+        let factors = factors.take_while(|factor| *factor <= MAX_SHRINK);
+        factors
+            .take_while(fits)
+            .last()
+            .map(|factor| buckets / factor)
+    }
+
+    /// Under the stress build every chance is taken, there and back again, by twos and threes.
+    #[cfg(corewise_stress)]
+    fn stressed(&mut self, buckets: usize) -> Option<usize> {
+        self.turn += 1;
+        let factor = 2 + self.turn / 3 % 2;
+        if self.turn % 3 != 0 && buckets < 64 {
+            return Some(buckets * factor);
+        }
+        let shrinks = self.levels == 1 && buckets % factor == 0 && buckets > factor;
+        shrinks.then(|| buckets / factor)
+    }
+
+    /// Begins to build a table; false if there is no memory for it.
+    fn begin(&mut self, raw: &RawTable, buckets: usize) -> bool {
+        let from = self.newest(raw);
+        debug_assert!(from.len() % buckets == 0 || buckets % from.len() == 0);
+        let Some(new) = Table::try_new(buckets, false) else {
+            self.wanted = None;
+            // Not again before there are twice as many.
+            let above = raw.count().saturating_mul(2);
+            // Relaxed: see `adjust`.
+            raw.grow_above.store(above, Relaxed);
+            return false;
+        };
+        let new = NonNull::from(Box::leak(new));
+        from.set_next(new.as_ptr());
+        self.build = Some(Build {
+            from: NonNull::from(from),
+            new,
+            next: 0,
+            stage: Stage::Link,
+        });
+        true
+    }
+
+    /// Links the next buckets of the new table; publishes it after the last.
+    fn link(&mut self, raw: &RawTable, budget: usize) {
+        let Some(build) = &mut self.build else { return };
+        let shrinks = build.shrinks();
+        let groups = build.from().len().min(build.new().len());
+        let fan = build.from().len().max(build.new().len()) / groups;
+        let end = groups.min(build.next + budget.div_ceil(fan.min(budget)));
+        if !shrinks {
+            prefetch_chains(build.from(), build.next..end);
+        }
+        for bucket in build.next..end {
+            if shrinks {
+                cross_link(build.from(), build.new(), bucket);
+            } else {
+                zip(raw, build.from(), build.new(), bucket);
+            }
+        }
+        build.next = end;
+        if end == groups {
+            self.publish(raw);
+        }
+    }
+
+    fn publish(&mut self, raw: &RawTable) {
+        let Some(build) = &mut self.build else { return };
+        let new = build.new;
+        raw.publish(new.as_ptr());
+        build.new().set_published();
+        raw.set_thresholds(self.policy, build.new().len());
+        if build.shrinks() {
+            build.next = 0;
+            build.stage = Stage::Open;
+            return;
+        }
+        self.build = None;
+        self.levels += 1;
+        if self.levels == 2 {
+            self.begin_sweep(raw);
+        }
+    }
+
+    /// Makes the next buckets of a smaller table plain; retires the larger one after the last.
+    fn open(&mut self, raw: &RawTable, budget: usize) {
+        let Some(build) = &mut self.build else { return };
+        let new = build.new();
+        let end = new.len().min(build.next + budget);
+        for bucket in build.next..end {
+            let slot = new.slot_at(bucket);
+            let word = lock(slot);
+            store(slot, word.with_flags(0));
+        }
+        build.next = end;
+        if end == build.new().len() {
+            let (from, new) = (build.from, build.new);
+            self.build = None;
+            self.retire(raw, from, new);
+        }
+    }
+
+    /// Every bucket of `old`, the oldest table, is forwarded.
+    fn retire(&mut self, raw: &RawTable, old: NonNull<Table>, next: NonNull<Table>) {
+        raw.set_oldest(next.as_ptr());
+        self.completed += 1;
+        self.garbage.push_back(Garbage {
+            // SAFETY: made from a box by `begin` or `RawTable::new`; nobody finds it any more, and
+            // who has found it is waited for.
+            table: unsafe { Box::from_raw(old.as_ptr()) },
+            after: raw.domain().start_poll(),
+            discarded: 0,
+        });
+    }
+
+    fn begin_sweep(&mut self, raw: &RawTable) {
+        self.after = raw.domain().start_poll();
+        self.sweep = 0;
+        self.unfinished = false;
+    }
+
+    /// Goes on with the sweep over the oldest table, if readers have moved on since the last.
+    fn unzip(&mut self, raw: &RawTable, budget: usize) {
+        #[cfg(not(corewise_mutant = "no_wait_between_sweeps"))]
+        if !raw.domain().poll(self.after) {
+            return;
+        }
+        // SAFETY: only this resizer replaces tables, and it is locked.
+        let old = unsafe { raw.oldest() };
+        let new = old.follow();
+        let (mut cuts, mut passed) = (0, 0);
+        while self.sweep < old.len() && cuts < budget && passed < budget * PASS_BY {
+            let slot = old.slot_at(self.sweep);
+            if is_forwarded(load(slot)) {
+                passed += 1;
+            } else {
+                cuts += 1;
+                self.unfinished |= !unzip_bucket(old, new, self.sweep);
+            }
+            self.sweep += 1;
+        }
+        if self.sweep < old.len() {
+            return;
+        }
+        if !self.unfinished {
+            self.levels -= 1;
+            self.retire(raw, NonNull::from(old), NonNull::from(new));
+        }
+        self.begin_sweep(raw);
+    }
+
+    /// Frees the oldest dead table bit by bit, if readers have left it.
+    fn collect(&mut self, raw: &RawTable) {
+        let Some(garbage) = self.garbage.front_mut() else {
+            return;
+        };
+        if !raw.domain().poll(garbage.after) {
+            return;
+        }
+        let len = garbage.table.len();
+        let end = len.min(garbage.discarded + DISCARD);
+        if len > DISCARD {
+            garbage.table.discard(garbage.discarded, end);
+        }
+        garbage.discarded = end;
+        if end == len {
+            self.garbage.pop_front();
+        }
+    }
+}
+
+/// Locks a bucket's own word, and returns it without the lock.
+fn lock(slot: &corewise_atomic::sync::atomic::AtomicPtr<Link>) -> Word {
+    loop {
+        let word = load(slot);
+        if !word.has(LOCK) && exchange(slot, word, word.and_flags(LOCK)) {
+            return word;
+        }
+        hint::spin_loop();
+    }
+}
+
+fn prefetch_chains(table: &Table, buckets: std::ops::Range<usize>) {
+    for bucket in buckets {
+        hint::prefetch(load(table.slot_at(bucket)).node());
+    }
+}
+
+/// Shrink, steps 2 and 3 of §4: makes one chain of those that belong to `bucket` of the smaller
+/// table.
+fn cross_link(from: &Table, new: &Table, bucket: usize) {
+    let parts = || (bucket..from.len()).step_by(new.len());
+    // Updates on any of them wait. Nobody who waits for one holds another.
+    for part in parts() {
+        lock(from.slot_at(part));
+    }
+    let mut rest = Word::NULL;
+    for part in parts().rev() {
+        let first = load(from.slot_at(part)).with_flags(0);
+        if !rest.is_null() {
+            append(first, rest);
+        }
+        rest = match first.is_null() {
+            true => rest,
+            false => first.covering(rest),
+        };
+    }
+    store(new.slot_at(bucket), rest.and_flags(BUSY));
+    for part in parts() {
+        let slot = from.slot_at(part);
+        store(slot, load(slot).with_flags(INIT));
+    }
+}
+
+/// Links the end of a chain to `rest`, and lets every link on it cover that.
+fn append(first: Word, rest: Word) {
+    let mut word = first;
+    // SAFETY: the chain is locked, so its nodes stay.
+    while let Some(link) = unsafe { word.node().as_ref() } {
+        word = link.next();
+        let covering = match word.is_null() {
+            true => rest,
+            false => word.covering(rest),
+        };
+        store(link.slot(), covering);
+    }
+}
+
+/// Expand, step 2 of §4: points the children of a bucket to their first nodes in its chain.
+fn zip(raw: &RawTable, from: &Table, new: &Table, bucket: usize) {
+    let lineage = raw.lock_slowly(bucket as u64);
+    let slot = from.slot_at(bucket);
+    let word = load(slot);
+    for child in (bucket..new.len()).step_by(from.len()) {
+        let first = first_of_child(word, new, child);
+        store(new.slot_at(child), first.and_flags(BUSY));
+    }
+    store(slot, word.and_flags(INIT | BUSY));
+    lineage.unlock();
+}
+
+/// Expand, step 6 of §4 for one bucket of the old table: cuts the run at its trunk's beginning off
+/// from nodes of other children. True, and the bucket is forwarded, if nothing is left to cut.
+fn unzip_bucket(old: &Table, new: &Table, bucket: usize) -> bool {
+    let slot = old.slot_at(bucket);
+    let word = lock(slot);
+    if word.has(HOLD) {
+        store(slot, word.with_flags(INIT | BUSY));
+        return false;
+    }
+    match cut(word, new) {
+        Some(trunk) => {
+            store(slot, trunk.with_flags(INIT | BUSY));
+            false
+        }
+        None => {
+            forward(old, new, bucket);
+            true
+        }
+    }
+}
+
+/// Cuts the first run of a trunk; the rest of the trunk, or nothing if it is one run.
+fn cut(trunk: Word, new: &Table) -> Option<Word> {
+    // SAFETY: the lineage is locked, so the nodes stay; here and below.
+    let first = unsafe { trunk.node().as_ref() }?;
+    let bucket = new.index(first.hash());
+    let is_own = |link: &Link| new.index(link.hash()) == bucket;
+    let mut last = first;
+    let rest = loop {
+        let word = last.next();
+        // SAFETY: as above.
+        match unsafe { word.node().as_ref() }? {
+            link if is_own(link) => last = link,
+            _ => break word,
+        }
+    };
+    let own = first_of_child(rest, new, bucket);
+    store(last.slot(), own);
+    // If one child has all the rest, there is nothing to cut any more.
+    // SAFETY: as above; `rest` is not null.
+    let next_bucket = new.index(unsafe { &*rest.node() }.hash());
+    (!own.is_null() || !is_one_run(rest, new, next_bucket)).then_some(rest)
+}
+
+fn is_one_run(mut word: Word, new: &Table, bucket: usize) -> bool {
+    // SAFETY: as in `cut`.
+    while let Some(link) = unsafe { word.node().as_ref() } {
+        if new.index(link.hash()) != bucket {
+            return false;
+        }
+        word = link.next();
+    }
+    true
+}
+
+/// Gives the children of a bucket their own locks, and sends updates there.
+fn forward(old: &Table, new: &Table, bucket: usize) {
+    for child in (bucket..new.len()).step_by(old.len()) {
+        let slot = new.slot_at(child);
+        let word = load(slot);
+        if !word.has(INIT) {
+            store(slot, word.with_flags(0));
+        }
+    }
+    store(old.slot_at(bucket), Word::NULL.with_flags(INIT));
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    match a % b {
+        0 => b,
+        rest => greatest_common_divisor(b, rest),
+    }
+}
+
+/// Waits for readers a little.
+fn relax(rounds: &mut u32) {
+    *rounds += 1;
+    match *rounds {
+        ..=20 => hint::spin_loop(),
+        21..=100 => thread::yield_now(),
+        _ => thread::sleep(std::time::Duration::from_micros(100)),
+    }
+}

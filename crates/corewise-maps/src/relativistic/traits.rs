@@ -1,0 +1,176 @@
+//! The traits that users expect of a map.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use corewise_rcu::Section;
+
+use super::map::{MapRef, RelativisticMap};
+
+impl<K, V, S: Default> Default for RelativisticMap<K, V, S> {
+    fn default() -> Self {
+        Self::with_hasher(S::default())
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for RelativisticMap<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pin().fmt(f)
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S, G: Section> fmt::Debug for MapRef<'_, K, V, S, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// Every entry that is there from the beginning to the end of cloning is cloned.
+impl<K, V, S> Clone for RelativisticMap<K, V, S>
+where
+    K: Clone + Eq + Hash,
+    V: Clone,
+    S: BuildHasher + Clone,
+{
+    fn clone(&self) -> Self {
+        let copy = Self::with_capacity_and_hasher(self.len(), self.hasher().clone());
+        let entries = self.pin();
+        copy.fill(
+            entries
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
+        copy
+    }
+}
+
+/// Equal if each has the other's entries, as if neither was being changed.
+impl<K, V, S, T> PartialEq<RelativisticMap<K, V, T>> for RelativisticMap<K, V, S>
+where
+    K: Eq + Hash,
+    V: PartialEq,
+    S: BuildHasher,
+    T: BuildHasher,
+{
+    fn eq(&self, other: &RelativisticMap<K, V, T>) -> bool {
+        let (own, other) = (self.pin(), other.pin());
+        let mut entries = own.iter();
+        own.len() == other.len() && entries.all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl<K: Eq + Hash, V: Eq, S: BuildHasher> Eq for RelativisticMap<K, V, S> {}
+
+impl<K, V, S> RelativisticMap<K, V, S>
+where
+    K: Eq + Hash,
+    S: BuildHasher,
+{
+    /// Inserts entries, each with a handle of its own.
+    fn fill(&self, entries: impl IntoIterator<Item = (K, V)>) {
+        for (key, value) in entries {
+            self.pin().insert(key, value);
+        }
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for RelativisticMap<K, V, S>
+where
+    K: Eq + Hash,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        self.fill(entries);
+    }
+}
+
+/// Shared maps can be extended too.
+impl<K, V, S> Extend<(K, V)> for &RelativisticMap<K, V, S>
+where
+    K: Eq + Hash,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        self.fill(entries);
+    }
+}
+
+impl<K, V, S> FromIterator<(K, V)> for RelativisticMap<K, V, S>
+where
+    K: Eq + Hash,
+    S: BuildHasher + Default,
+{
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let entries = entries.into_iter();
+        let map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
+        map.fill(entries);
+        map
+    }
+}
+
+impl<K: Eq + Hash, V, const N: usize> From<[(K, V); N]> for RelativisticMap<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use std::marker::PhantomData;
+
+    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+    use serde::ser::{Serialize, Serializer};
+
+    use super::*;
+
+    /// As a map; with entries that are there from the beginning to the end.
+    impl<K: Serialize, V: Serialize, S> Serialize for RelativisticMap<K, V, S> {
+        fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+            self.pin().serialize(serializer)
+        }
+    }
+
+    impl<K: Serialize, V: Serialize, S, G: Section> Serialize for MapRef<'_, K, V, S, G> {
+        fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+            // Collected first: some formats want to know their number, which may change.
+            let entries: Vec<_> = self.iter().collect();
+            serializer.collect_map(entries)
+        }
+    }
+
+    impl<'de, K, V, S> Deserialize<'de> for RelativisticMap<K, V, S>
+    where
+        K: Deserialize<'de> + Eq + Hash,
+        V: Deserialize<'de>,
+        S: BuildHasher + Default,
+    {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_map(Entries(PhantomData))
+        }
+    }
+
+    struct Entries<K, V, S>(PhantomData<(K, V, S)>);
+
+    impl<'de, K, V, S> Visitor<'de> for Entries<K, V, S>
+    where
+        K: Deserialize<'de> + Eq + Hash,
+        V: Deserialize<'de>,
+        S: BuildHasher + Default,
+    {
+        type Value = RelativisticMap<K, V, S>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            // A hint from outside is not to be believed beyond some size.
+            let room = entries.size_hint().unwrap_or(0).min(4096);
+            let map = RelativisticMap::with_capacity_and_hasher(room, S::default());
+            while let Some((key, value)) = entries.next_entry()? {
+                map.pin().insert(key, value);
+            }
+            Ok(map)
+        }
+    }
+}
