@@ -120,7 +120,7 @@ impl<T> Default for Limbo<T> {
 impl<T> Limbo<T> {
     /// Objects in a batch, at most.
     #[cfg(not(corewise_stress))]
-    pub const BATCH: usize = 1024;
+    pub const BATCH: usize = 2048;
     /// Objects in a batch, at most: the stress build closes it at once.
     #[cfg(corewise_stress)]
     pub const BATCH: usize = 2;

@@ -17,6 +17,7 @@ mod null;
 mod papaya;
 #[cfg(feature = "peers")]
 mod peers;
+mod relativistic;
 #[cfg(feature = "bench")]
 mod rtm;
 #[cfg(feature = "bench")]
@@ -33,6 +34,7 @@ pub fn registry() -> Registry {
     let mut entries = vec![null::entry(), hashbrown::entry()];
     entries.extend(global::entries());
     entries.push(locked::entry());
+    entries.push(relativistic::entry());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]
     entries.extend([
@@ -121,6 +123,8 @@ fn rust(name: &str, version: &str, about: &str) -> Card {
 
 /// Versions of the crates that are measured; a test compares them with `Cargo.lock`.
 mod versions {
+    /// Tables of this workspace.
+    pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
     pub(super) const HASHBROWN: &str = "0.17.1";
     #[cfg(feature = "bench")]
     pub(super) const PAPAYA: &str = "0.2.5";

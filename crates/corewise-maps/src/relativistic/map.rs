@@ -32,8 +32,6 @@ const FEWEST_BUCKETS: usize = 1;
 const STEP: usize = 16;
 #[cfg(corewise_stress)]
 const STEP: usize = 1;
-/// With fewer entries than this no free memory is kept for threads.
-const FEW: usize = 1024;
 
 /// A node of the table: drawn in the module's header.
 #[repr(C)]
@@ -132,9 +130,9 @@ pub struct Builder<K, V, S = DefaultHasher> {
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// Room for this many entries: so many buckets, rounded up to a power of two.
+    /// Room for this many entries before it grows.
     pub fn capacity(mut self, entries: usize) -> Self {
-        self.buckets = entries.max(FEWEST_BUCKETS).next_power_of_two();
+        self.buckets = Policy::buckets_for(entries).max(FEWEST_BUCKETS);
         self
     }
 
@@ -453,7 +451,7 @@ impl<K, V, S> Drop for Dropping<'_, K, V, S> {
                 // SAFETY: dropped above, and a slot of these slabs.
                 unsafe { map.slabs.free(&mut own.magazine, retired.0.cast()) };
             }
-            if map.raw.count() < FEW {
+            if map.slabs.is_wasteful(map.raw.count()) {
                 map.slabs.flush(&mut own.magazine);
             }
             own.limbo.recycle(std::mem::take(&mut self.batch));

@@ -190,11 +190,11 @@ impl RawTable {
             let mut resizer = self.resizer.lock();
             let buckets = resizer.newest(self).len();
             if resizer.build.is_none() {
-                if buckets >= entries {
+                if Policy::most_entries(buckets) >= entries {
                     return Ok(());
                 }
-                let factor = entries.div_ceil(buckets).checked_next_power_of_two();
-                let to = factor.and_then(|factor| buckets.checked_mul(factor));
+                let factor = Policy::buckets_for(entries).div_ceil(buckets);
+                let to = buckets.checked_mul(factor.next_power_of_two().max(2));
                 let to = to.ok_or(ResizeError::NoMemory)?;
                 if !resizer.begin(self, to) {
                     return Err(ResizeError::NoMemory);
@@ -207,9 +207,9 @@ impl RawTable {
     /// Asks for as few buckets as the entries can do with; done by later steps.
     pub fn shrink_to_fit(&self) {
         let mut resizer = self.resizer.lock();
-        let fit = self.count().max(1);
+        let fits = |buckets| Policy::most_entries(buckets) >= self.count().max(1);
         let mut buckets = resizer.newest(self).len();
-        while buckets % 2 == 0 && buckets / 2 >= fit {
+        while buckets % 2 == 0 && fits(buckets / 2) {
             buckets /= 2;
         }
         resizer.wanted = Some(buckets);
@@ -237,9 +237,10 @@ impl RawTable {
     }
 
     pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
+        let above = Policy::most_entries(buckets);
         let (above, below) = match policy.automatic {
-            true if buckets > policy.min_buckets => (buckets, buckets / 8),
-            true => (buckets, 0),
+            true if buckets > policy.min_buckets => (above, buckets / 8),
+            true => (above, 0),
             false => (usize::MAX, 0),
         };
         // Relaxed: see `adjust`.
@@ -333,9 +334,9 @@ impl Resizer {
             return None;
         }
         let count = raw.count();
-        if count > buckets && self.levels < MAX_LEVELS - 2 {
-            let factor = count.div_ceil(buckets).next_power_of_two();
-            return buckets.checked_mul(factor);
+        if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
+            let factor = Policy::buckets_for(count).div_ceil(buckets);
+            return buckets.checked_mul(factor.next_power_of_two().max(2));
         }
         let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
         (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?

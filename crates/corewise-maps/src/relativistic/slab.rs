@@ -8,10 +8,13 @@
 //! ```
 //!
 //! 1. *Cost.* `alloc` and `free` are a push or pop of the caller's magazine; the depot's lock is
-//!    taken once in [`Magazine::MOVED`] of them. A fresh slab goes to one magazine as a whole and
+//!    taken once in [`MOVED`] of them at most. A magazine has room for what a thread retires at a
+//!    time, so that slots which come and go do not reach the depot at all: there each of them
+//!    costs the cache line of its slab's header. A fresh slab goes to one magazine as a whole and
 //!    is touched as its slots are used.
 //! 2. *Given back.* A slab all of whose slots are in the depot goes back to the allocator, but for
-//!    one spare. Magazines keep [`Magazine::MOST`] slots each, and none while the map is small.
+//!    one spare. Magazines keep [`KEPT_BYTES`] of slots each, and nothing when the map has become
+//!    small ([`Slabs::is_wasteful`]).
 //! 3. *Small maps* begin with small slabs ([`FIRST`]), which are kept until the end.
 //! 4. Slots of more than an eighth of the largest slab are the allocator's, one by one.
 
@@ -19,6 +22,8 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::alloc::{Layout, Node, alloc, dealloc};
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of the first slabs; those that follow have the full size.
 const FIRST: [usize; 3] = [512, 2 << 10, 16 << 10];
@@ -27,9 +32,20 @@ const LARGEST: usize = 1 << 20;
 /// Slots that a slab has room for if it can be had below [`LARGEST`] bytes.
 const WANTED_SLOTS: usize = 64;
 
+/// Slots that come from the depot at a time.
+const MOVED: usize = 64;
+/// Bytes of free slots that a magazine keeps.
+const KEPT_BYTES: usize = 256 << 10;
+/// Bytes of slabs that no map is asked to give back.
+const FINE_BYTES: usize = 1 << 20;
+
 /// The slabs of one map.
 pub(super) struct Slabs {
     slot: Layout,
+    /// Free slots that a magazine keeps.
+    kept: usize,
+    /// Of all slabs.
+    bytes: AtomicUsize,
     /// Bytes of a slab, a power of two; 0 if slots are the allocator's.
     slab_bytes: usize,
     depot: Mutex<Depot>,
@@ -75,11 +91,6 @@ unsafe impl Send for Depot {}
 unsafe impl Send for Magazine {}
 
 impl Magazine {
-    /// Slots that go to the depot and come from it at a time.
-    const MOVED: usize = 64;
-    /// Free slots that a magazine has at most.
-    const MOST: usize = 2 * Self::MOVED;
-
     pub(super) const fn new() -> Self {
         Self {
             free: Vec::new(),
@@ -98,9 +109,12 @@ impl Slabs {
         assert!(slot.size() > 0);
         let wanted = (slot.size() * WANTED_SLOTS).next_power_of_two();
         let slab_bytes = wanted.clamp(SMALLEST, LARGEST);
+        let kept = (KEPT_BYTES / slot.size()).clamp(MOVED, 1 << 13);
         let fits = slot.size() <= slab_bytes / 8 && slot.align() <= SMALLEST / 8;
         Self {
             slot,
+            kept,
+            bytes: AtomicUsize::new(0),
             slab_bytes: if fits { slab_bytes } else { 0 },
             depot: Mutex::new(Depot {
                 first: Vec::new(),
@@ -144,8 +158,8 @@ impl Slabs {
             return;
         }
         magazine.free.push(slot);
-        if magazine.free.len() > Magazine::MOST {
-            self.give(magazine, Magazine::MOVED);
+        if magazine.free.len() > self.kept {
+            self.give(magazine, self.kept / 4);
         }
     }
 
@@ -156,9 +170,13 @@ impl Slabs {
 
     /// Bytes of all slabs.
     pub(super) fn bytes(&self) -> usize {
-        let depot = self.depot.lock();
-        let first = depot.first.iter().map(|(_, bytes)| bytes);
-        first.sum::<usize>() + depot.slabs.len() * self.slab_bytes
+        // Relaxed: a number that publishes nothing, here and below.
+        self.bytes.load(Relaxed)
+    }
+
+    /// Whether so many slots in use should do with much less: then magazines are to be flushed.
+    pub(super) fn is_wasteful(&self, used: usize) -> bool {
+        self.bytes() > FINE_BYTES + 4 * used * self.slot.size()
     }
 
     fn alloc_alone(&self) -> Option<NonNull<u8>> {
@@ -191,6 +209,7 @@ impl Slabs {
         let Some(memory) = memory else { return false };
         magazine.fresh = memory.as_ptr().wrapping_add(begin);
         magazine.fresh_slots = (bytes - begin) / self.slot.size();
+        self.bytes.fetch_add(bytes, Relaxed);
         true
     }
 
@@ -246,6 +265,7 @@ impl Slabs {
         }
         drop(depot);
         for slab in dead {
+            self.bytes.fetch_sub(self.slab_bytes, Relaxed);
             // SAFETY: the depot has let go of it and has had all of its slots.
             unsafe { dealloc(slab.cast(), self.slab_layout()) };
         }
@@ -260,9 +280,9 @@ impl Depot {
 
     /// Fills a magazine with slots that are free already; false if there are none.
     fn take_some(&mut self, free: &mut Vec<NonNull<u8>>) -> bool {
-        let from_first = self.first_free.len().saturating_sub(Magazine::MOVED);
+        let from_first = self.first_free.len().saturating_sub(MOVED);
         free.extend(self.first_free.drain(from_first..));
-        while free.len() < Magazine::MOVED && !self.partial.is_null() {
+        while free.len() < MOVED && !self.partial.is_null() {
             // SAFETY: slabs in the list are alive, and under the lock that we hold.
             unsafe { self.take_from(NonNull::new_unchecked(self.partial), free) };
         }
@@ -276,7 +296,7 @@ impl Depot {
         // SAFETY: 1.
         let header = unsafe { slab.as_mut() };
         self.empty -= usize::from(header.free_slots == header.slots);
-        while free.len() < Magazine::MOVED
+        while free.len() < MOVED
             && let Some(slot) = NonNull::new(header.free)
         {
             // SAFETY: `put` wrote the word.

@@ -15,6 +15,7 @@
 use crate::engine::{ClassStats, EngineStats};
 use crate::item::{Item, Node, state};
 use crate::size_class;
+use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Absence, ItemFlags, ItemView, Now};
 use hashbrown::HashTable;
