@@ -284,6 +284,12 @@ impl Resizer {
         }
     }
 
+    /// Asks for so many buckets.
+    #[cfg(test)]
+    pub(super) fn ask(&mut self, buckets: usize) {
+        self.wanted = Some(buckets);
+    }
+
     /// The newest table in use.
     fn newest<'t>(&self, raw: &'t RawTable) -> &'t Table {
         // SAFETY: only this resizer replaces tables, and it is locked.
