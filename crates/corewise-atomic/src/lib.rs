@@ -74,7 +74,7 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 
-pub use model::model;
+pub use model::{model, model_bounded};
 pub use pad::CachePadded;
 pub use slots::{Slots, ZeroInit};
 

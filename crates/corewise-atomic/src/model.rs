@@ -20,6 +20,31 @@ pub fn model(body: impl Fn() + Send + Sync + 'static) {
     body();
 }
 
+/// As [`model`], but loom leaves out schedules in which threads are interrupted more than
+/// `preemptions` times, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
+///
+/// For models of three threads, which have too many schedules. Most mistakes show with two
+/// interruptions; a model should have one more.
+///
+/// # Panics
+///
+/// As [`model`].
+pub fn model_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    #[cfg(corewise_loom)]
+    loom_bounded(preemptions, body);
+    #[cfg(not(corewise_loom))]
+    let _ = preemptions;
+    #[cfg(not(corewise_loom))]
+    model(body);
+}
+
+#[cfg(corewise_loom)]
+fn loom_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.check(with_reset_clock(body));
+}
+
 #[cfg(any(corewise_loom, corewise_shuttle))]
 fn with_reset_clock(body: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send + Sync + 'static {
     move || {

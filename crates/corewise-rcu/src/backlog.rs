@@ -119,10 +119,10 @@ impl<T> Default for Limbo<T> {
 
 impl<T> Limbo<T> {
     /// Objects in a batch, at most.
-    #[cfg(not(corewise_stress))]
+    #[cfg(not(any(corewise_stress, corewise_loom, corewise_shuttle)))]
     pub const BATCH: usize = 2048;
-    /// Objects in a batch, at most: the stress build closes it at once.
-    #[cfg(corewise_stress)]
+    /// Objects in a batch, at most: the stress build and the checkers close it at once.
+    #[cfg(any(corewise_stress, corewise_loom, corewise_shuttle))]
     pub const BATCH: usize = 2;
     /// Bytes at which a batch is full.
     pub const BATCH_BYTES: usize = 64 << 10;
@@ -210,6 +210,11 @@ impl<T> Limbo<T> {
     /// Whether nothing waits here.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
+    }
+
+    /// Whether the open batch has anything.
+    pub(crate) fn has_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Moves the closed batches of `other`, whose thread has ended, to the end of this limbo.

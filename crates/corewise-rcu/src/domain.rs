@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use corewise_atomic::barrier;
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
@@ -528,7 +529,9 @@ impl Shared {
 
     fn close(&self, limbo: &Mutex<Limbo<Deferred>>) {
         let mut limbo = limbo.lock();
-        limbo.close(self.grace.cookie(), &self.budget);
+        if limbo.has_open() {
+            limbo.close(self.grace.cookie(), &self.budget);
+        }
     }
 
     /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
@@ -566,9 +569,8 @@ impl Shared {
             let readers = self.registry.iter().map(|reader| &reader.limbo);
             readers.chain([&self.orphans])
         };
-        for limbo in limbos() {
-            self.close(limbo);
-        }
+        #[cfg(not(corewise_mutant = "barrier_leaves_open"))]
+        limbos().for_each(|limbo| self.close(limbo));
         self.wait(self.grace.cookie());
         for limbo in limbos() {
             self.reclaim_ready(limbo);
@@ -646,10 +648,18 @@ impl Drop for Deferred {
 /// Waiting for readers: first politely, then asleep.
 #[derive(Default)]
 struct Backoff {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     rounds: u32,
 }
 
 impl Backoff {
+    /// The checkers have no use for rounds: each would be a schedule more.
+    #[cfg(any(corewise_loom, corewise_shuttle))]
+    fn wait(&mut self) {
+        thread::yield_now();
+    }
+
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     fn wait(&mut self) {
         self.rounds += 1;
         match self.rounds {

@@ -18,11 +18,11 @@ use std::time::Duration;
 use corewise_atomic::barrier;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicU64;
-use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
 use corewise_atomic::time::now_ns;
 
-use crate::reader::Reader;
+use crate::reader::{Reader, ordering};
 use crate::registry::Registry;
 
 /// The grace period to wait for; from [`Domain::start_poll`](crate::Domain::start_poll).
@@ -114,7 +114,9 @@ impl Grace {
     /// The first grace period that begins after now.
     pub(crate) fn cookie(&self) -> Cookie {
         // SeqCst: pairs with the fence in the heavy barrier of `begin`, see 1 above.
-        fence(SeqCst);
+        if !cfg!(corewise_mutant = "no_cookie_fence") {
+            fence(SeqCst);
+        }
         // Relaxed: the fence orders it.
         let started = self.started.load(Relaxed);
         #[cfg(not(corewise_mutant = "early_cookie"))]
@@ -126,7 +128,7 @@ impl Grace {
     #[inline]
     pub(crate) fn is_complete(&self, cookie: Cookie) -> bool {
         // Acquire: pairs with the Release in `check`, see 2 above.
-        self.completed.load(Acquire) >= cookie.0
+        self.completed.load(IS_COMPLETE) >= cookie.0
     }
 
     /// Moves on as far as possible without waiting; true if the cookie is complete.
@@ -175,7 +177,7 @@ impl Grace {
         }
         // Relaxed: the lock is held. Release: see 2 above.
         let number = self.started.load(Relaxed);
-        self.completed.store(number, Release);
+        self.completed.store(number, COMPLETE);
         true
     }
 
@@ -206,3 +208,6 @@ impl Grace {
         self.completed.load(Relaxed)
     }
 }
+
+const COMPLETE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_complete"));
+const IS_COMPLETE: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_is_complete"));

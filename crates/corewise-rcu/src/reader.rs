@@ -17,7 +17,7 @@
 use corewise_atomic::CachePadded;
 use corewise_atomic::barrier;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use crate::backlog::Limbo;
@@ -77,7 +77,7 @@ impl Reader {
         let word = self.word.load(Relaxed);
         if word & NEST == 0 {
             // Release: pairs with the Acquire in `section`, see 2 above.
-            self.word.store(word.wrapping_add(SECTION + 1), Release);
+            self.word.store(word.wrapping_add(SECTION + 1), ENTER);
             light();
         } else {
             self.enter_nested(word);
@@ -116,7 +116,7 @@ impl Reader {
     pub(crate) fn pause(&self) {
         // Relaxed, Release: as in `leave`.
         self.word
-            .store(self.word.load(Relaxed).wrapping_sub(1), Release);
+            .store(self.word.load(Relaxed).wrapping_sub(1), LEAVE);
     }
 
     /// Ends one section and begins the next in one go: a quiescent state. False if the thread is
@@ -129,8 +129,10 @@ impl Reader {
             return false;
         }
         // Release: as in `leave`, and then as in `enter`.
-        self.word.store(word.wrapping_add(SECTION), Release);
-        light();
+        self.word.store(word.wrapping_add(SECTION), QUIESCENT);
+        if !cfg!(corewise_mutant = "quiescent_without_light") {
+            light();
+        }
         true
     }
 
@@ -163,7 +165,7 @@ impl Reader {
     /// The section that the owner is in, for a grace period.
     pub(crate) fn section(&self) -> Option<u64> {
         // Acquire: pairs with the Release stores of the owner, see 2 above.
-        let word = self.word.load(Acquire);
+        let word = self.word.load(LOOK);
         (word & NEST != 0).then_some(word / SECTION)
     }
 
@@ -174,10 +176,15 @@ impl Reader {
     }
 }
 
-#[cfg(not(corewise_mutant = "relaxed_leave"))]
-const LEAVE: corewise_atomic::sync::atomic::Ordering = Release;
-#[cfg(corewise_mutant = "relaxed_leave")]
-const LEAVE: corewise_atomic::sync::atomic::Ordering = Relaxed;
+const ENTER: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_enter"));
+const LEAVE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_leave"));
+const QUIESCENT: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_quiescent"));
+const LOOK: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_look"));
+
+/// The ordering that is right, unless a mutant is to be found out.
+pub(crate) const fn ordering(right: Ordering, is_mutant: bool) -> Ordering {
+    if is_mutant { Relaxed } else { right }
+}
 
 #[inline(always)]
 fn light() {

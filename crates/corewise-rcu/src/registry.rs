@@ -6,11 +6,11 @@
 //!    [`reader`](crate::reader) holds for the head of the list too: a grace period that misses
 //!    the record is seen by its section.
 
-use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::domain::Shared;
-use crate::reader::Reader;
+use crate::reader::{Reader, ordering};
 
 pub(crate) struct Registry {
     head: AtomicPtr<Reader>,
@@ -28,7 +28,7 @@ impl Registry {
     /// All records, claimed or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
         // Acquire: pairs with the Release in `push`, so the record's fields are seen.
-        let mut at = self.head.load(Acquire);
+        let mut at = self.head.load(FIRST);
         std::iter::from_fn(move || {
             // SAFETY: records live as long as the registry.
             let reader = unsafe { at.as_ref() }?;
@@ -58,10 +58,7 @@ impl Registry {
             reader_ref.next.store(head, Relaxed);
             // AcqRel: Release pairs with the Acquire in `iter`, Acquire passes on what other
             // pushes released. Relaxed on failure: nothing is read through it.
-            match self
-                .head
-                .compare_exchange_weak(head, reader, AcqRel, Relaxed)
-            {
+            match self.head.compare_exchange_weak(head, reader, PUSH, Relaxed) {
                 Ok(_) => return reader_ref,
                 Err(now) => head = now,
             }
@@ -72,7 +69,7 @@ impl Registry {
     pub(crate) fn release(&self, reader: &Reader) {
         // Release: pairs with the Acquire in `try_claim`, so that the next owner sees the word
         // (and all else that was indexed by the record) as the last one left it.
-        reader.claimed.store(false, Release);
+        reader.claimed.store(false, RELEASE);
     }
 
     /// Records made so far.
@@ -82,12 +79,21 @@ impl Registry {
     }
 }
 
+#[cfg(corewise_mutant = "claim_without_exchange")]
+fn try_claim(reader: &Reader) -> bool {
+    !reader.claimed.load(Acquire) && {
+        reader.claimed.store(true, Relaxed);
+        true
+    }
+}
+
+#[cfg(not(corewise_mutant = "claim_without_exchange"))]
 fn try_claim(reader: &Reader) -> bool {
     // Relaxed: the exchange decides. Acquire: pairs with the Release in `release`.
     !reader.claimed.load(Relaxed)
         && reader
             .claimed
-            .compare_exchange(false, true, Acquire, Relaxed)
+            .compare_exchange(false, true, CLAIM, Relaxed)
             .is_ok()
 }
 
@@ -102,3 +108,8 @@ impl Drop for Registry {
         }
     }
 }
+
+const PUSH: Ordering = ordering(AcqRel, cfg!(corewise_mutant = "relaxed_push"));
+const FIRST: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_first"));
+const RELEASE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_release"));
+const CLAIM: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_claim"));
