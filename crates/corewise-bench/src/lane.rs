@@ -288,6 +288,16 @@ impl Live {
         }
     }
 
+    /// A stretch of `seats`, cloned for the threads that use them.
+    pub(crate) fn seats(&self) -> Vec<(Cursor, Numbers)> {
+        self.seats.clone()
+    }
+
+    /// Goes on from there.
+    pub(crate) fn sit(&mut self, thread: usize, cursor: Cursor, numbers: Numbers) {
+        self.seats[thread] = (cursor, numbers);
+    }
+
     /// Adds operations of a stream that was not run in short slices.
     pub(crate) fn book_tally(&mut self, tally: &Tally) {
         self.stream.add(tally);

@@ -50,6 +50,7 @@ pub mod record;
 pub mod registry;
 mod replay;
 pub mod report;
+mod resize;
 pub mod results;
 pub mod runner;
 pub mod sink;

@@ -28,7 +28,7 @@ use crate::crew::Crew;
 use crate::error::BenchError;
 use crate::lane::{Lane, Live, Scene, Trouble};
 use crate::law::Drawer;
-use crate::record::{End, Interval, Manifest, Record, Role, Row, Slice, Verdicts};
+use crate::record::{End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Verdicts};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -67,6 +67,7 @@ pub(crate) struct Course {
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
+    pub(crate) resize: Option<ResizeSummary>,
     /// Out of the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
@@ -124,6 +125,7 @@ impl<'a> Runner<'a> {
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
             Method::Growth => self.growth(task, &lanes),
             Method::Memory => self.memory(task, &lanes),
+            Method::Resize(buckets) => self.resize(task, &lanes, buckets),
         }
     }
 
@@ -136,7 +138,10 @@ impl<'a> Runner<'a> {
             let able = entry
                 .max_threads
                 .is_none_or(|most| workload.threads <= most);
-            let maker = entry.maker(kind, native);
+            let maker = match workload.method {
+                Method::Resize(_) => entry.resizable_maker(kind, native),
+                _ => entry.maker(kind, native),
+            };
             Ok(maker.filter(|_| able).map(|maker| Lane {
                 entry: entry.clone(),
                 role,
@@ -169,6 +174,15 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(lanes)
+    }
+
+    /// Tables that were asked for and are not among these lanes.
+    pub(crate) fn left_out(&self, task: &Task, lanes: &[Lane]) -> Vec<String> {
+        let in_it = |name: &String| lanes.iter().any(|lane| lane.entry.card.name == *name);
+        let chosen = self.registry.chosen(&task.tables).into_iter();
+        chosen
+            .filter(|name| !in_it(name) && !self.registry.is_null(name))
+            .collect()
     }
 
     /// The scene of a cell, with threads where they belong.
@@ -309,16 +323,8 @@ impl<'a> Runner<'a> {
             table: lane_name(lane),
             role: lane.role,
             repetitions: task.repetitions,
-            rate: spread.map(|s| Interval {
-                value: s.median,
-                low: s.low,
-                high: s.high,
-            }),
-            ratio: ratio.map(|r| Interval {
-                value: r.value,
-                low: r.low,
-                high: r.high,
-            }),
+            rate: spread.map(Interval::from),
+            ratio: ratio.map(Interval::from),
             verdict: match ratio {
                 _ if void => "void".into(),
                 Some(ratio) if lane.role != Role::Null => ratio.verdict.word().into(),
@@ -330,6 +336,7 @@ impl<'a> Runner<'a> {
             problems,
             contention: course.contention,
             per_operation: course.hardware.iter().map(per).collect(),
+            resize: course.resize.clone().filter(|_| !void),
         }
     }
 }

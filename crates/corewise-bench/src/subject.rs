@@ -7,9 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::table::{Bytes, Card, Contention, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Card, Contention, Kind, Resize, Setup, Table, U64};
 use crate::work::{
-    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Pace, PaceReport, Part, Sums, Tally,
+    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Pace, PaceReport, Part, ResizeReport,
+    Resizing, Sums, Tally,
 };
 
 /// A table whose type is known only inside. Every call is one thread's part of a phase; the part's
@@ -37,12 +38,24 @@ pub trait Subject: Send + Sync {
     fn settle(&self);
     /// What the locks saw so far.
     fn contention(&self) -> Option<Contention>;
+    /// Takes so many buckets; how many it has then. `None` if it cannot resize on request.
+    fn resize_to(&self, buckets: usize) -> Option<usize>;
+    /// Resizes back and forth until told to stop. `None` if it cannot resize on request.
+    fn resize(&self, job: &Resizing) -> Option<ResizeReport>;
 }
 
 /// A table, its type, and the way back.
 struct Erased<K, T> {
     table: T,
+    /// How to resize it, if it can be told to. Called through pointers: a resize is no operation.
+    calls: Option<ResizeCalls<T>>,
     kind: std::marker::PhantomData<fn(K)>,
+}
+
+/// The two calls of [`Resize`].
+struct ResizeCalls<T> {
+    resize_to: fn(&T, usize),
+    buckets: fn(&T) -> usize,
 }
 
 impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
@@ -79,6 +92,20 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     fn contention(&self) -> Option<Contention> {
         self.table.contention()
     }
+    fn resize_to(&self, buckets: usize) -> Option<usize> {
+        let calls = self.calls.as_ref()?;
+        (calls.resize_to)(&self.table, buckets);
+        Some((calls.buckets)(&self.table))
+    }
+    fn resize(&self, job: &Resizing) -> Option<ResizeReport> {
+        let calls = self.calls.as_ref()?;
+        let resize_to = |buckets| (calls.resize_to)(&self.table, buckets);
+        Some(work::resize::resize(
+            resize_to,
+            || (calls.buckets)(&self.table),
+            job,
+        ))
+    }
 }
 
 /// Makes a table.
@@ -97,6 +124,8 @@ pub struct Entry {
     u64_native: Option<Maker>,
     bytes_common: Option<Maker>,
     bytes_native: Option<Maker>,
+    u64_resize: Option<Maker>,
+    bytes_resize: Option<Maker>,
 }
 
 impl fmt::Debug for Entry {
@@ -118,6 +147,8 @@ impl Entry {
             u64_native: None,
             bytes_common: None,
             bytes_native: None,
+            u64_resize: None,
+            bytes_resize: None,
         }
     }
 
@@ -145,6 +176,18 @@ impl Entry {
         self
     }
 
+    /// Integers with the common hash function, in a table that resizes on request.
+    pub fn u64_resize<T: Resize<U64>>(mut self) -> Self {
+        self.u64_resize = Some(make_resizable::<U64, T>);
+        self
+    }
+
+    /// Byte strings with the common hash function, in a table that resizes on request.
+    pub fn bytes_resize<T: Resize<Bytes>>(mut self) -> Self {
+        self.bytes_resize = Some(make_resizable::<Bytes, T>);
+        self
+    }
+
     /// Serves no more threads than this.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
@@ -168,11 +211,37 @@ impl Entry {
             _ => None,
         }
     }
+
+    /// How to make it so that it resizes on request; `None` if it cannot be had so.
+    pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
+        match (kind, native) {
+            ("u64", false) => self.u64_resize,
+            ("bytes", false) => self.bytes_resize,
+            _ => None,
+        }
+    }
+
+    /// Whether it resizes on request.
+    pub fn resizes(&self) -> bool {
+        self.u64_resize.is_some() || self.bytes_resize.is_some()
+    }
 }
 
 fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn Subject> {
     Arc::new(Erased::<K, T> {
         table: T::build(setup),
+        calls: None,
+        kind: std::marker::PhantomData,
+    })
+}
+
+fn make_resizable<K: Kind, T: Resize<K>>(setup: &Setup) -> Arc<dyn Subject> {
+    Arc::new(Erased::<K, T> {
+        table: T::build(setup),
+        calls: Some(ResizeCalls {
+            resize_to: T::resize_to,
+            buckets: T::buckets,
+        }),
         kind: std::marker::PhantomData,
     })
 }

@@ -30,7 +30,7 @@ use crate::workload::{Method, Pacing, Workload};
 const MAX_CELLS: usize = 10_000;
 
 /// The dimensions, by the names of their sections.
-pub const SECTIONS: [(&str, &str); 11] = [
+pub const SECTIONS: [(&str, &str); 12] = [
     ("scaling", "throughput against threads (thesis 3.4.2)"),
     ("distribution", "throughput by distribution of keys (3.4.2)"),
     (
@@ -53,6 +53,10 @@ pub const SECTIONS: [(&str, &str); 11] = [
     ),
     ("memory", "bytes per entry, peak and garbage (3.4.8)"),
     ("growth", "growth from empty: a time line of stalls"),
+    (
+        "resize",
+        "lookups beside a thread that resizes without pause, against both sizes at rest (Triplett 6.1)",
+    ),
     (
         "paced",
         "latency at a rate, from the intended start (open loop)",
@@ -174,6 +178,9 @@ pub struct Params {
     /// Rates of the open loop, in percent of the reference's throughput in closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loads: Option<Vec<f64>>,
+    /// The two numbers of buckets of the section `resize`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<(usize, usize)>,
 }
 
 /// Takes each field from the first that has it.
@@ -186,7 +193,7 @@ impl Params {
     pub fn or(&self, other: &Self) -> Self {
         first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
             insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads)
+            prefill, churn, pin, rates, loads, buckets)
     }
 
     /// What is taken if nobody says anything: the thesis's, where it names something.
@@ -264,6 +271,11 @@ impl Params {
                     (Some(1), Some(vec![Threads::Words("cpus".into())]));
             }
             "growth" => params.repetitions = Some(5),
+            "resize" => {
+                params.threads = Some(vec![Threads::Words("1..cpus".into())]);
+                params.initial = Some(vec![1 << 16]);
+                params.buckets = Some((1 << 13, 1 << 14));
+            }
             "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
             _ => {}
         }
@@ -511,6 +523,7 @@ fn methods(kind: &str, params: &Params) -> Vec<Method> {
         "latency" => vec![Method::Latency],
         "memory" => vec![Method::Memory],
         "growth" => vec![Method::Growth],
+        "resize" => vec![Method::Resize(params.buckets.unwrap_or_default())],
         "paced" => {
             let rates = params
                 .rates
@@ -537,8 +550,11 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
             Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
         };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
+    // Every key is there from the start to the end.
+    let full = matches!(method, Method::Resize(_));
+    let update = if full { 0.0 } else { point.update };
     let range = match (params.range, params.density) {
-        _ if matches!(method, Method::Growth) => point.initial,
+        _ if full || matches!(method, Method::Growth) => point.initial,
         (Some(range), None) => range,
         (None, Some(density)) if density > 0.0 && density <= 100.0 => {
             (point.initial as f64 / (density / 100.0)).round() as u64
@@ -554,8 +570,8 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
         duration_ms: params.duration_ms.unwrap_or_default(),
         slices: params.slices.unwrap_or_default(),
         warm_ms: params.warm_ms.unwrap_or_default(),
-        insert_percent: round(point.update * share),
-        remove_percent: round(point.update * (1.0 - share)),
+        insert_percent: round(update * share),
+        remove_percent: round(update * (1.0 - share)),
         initial: if matches!(method, Method::Growth) {
             0
         } else {

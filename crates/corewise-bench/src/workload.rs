@@ -26,6 +26,8 @@ pub enum Method {
     Growth,
     /// Memory, in a process of its own.
     Memory,
+    /// Lookups while a thread besides resizes between these numbers of buckets.
+    Resize((usize, usize)),
 }
 
 /// A rate.
@@ -129,6 +131,14 @@ impl Workload {
                 ),
             ),
             (
+                !matches!(self.method, Method::Resize((small, large))
+                    if small < 1 || small >= large || large as u64 > MAX_RANGE),
+                format!(
+                    "buckets: {:?} (two numbers, the smaller first)",
+                    self.method
+                ),
+            ),
+            (
                 (0.0..=100.0).contains(&self.churn),
                 format!("churn: {} (0 to 100)", self.churn),
             ),
@@ -207,13 +217,18 @@ impl Workload {
         ((shape.key_bytes.0 + shape.key_bytes.1) / 2 + shape.value_bytes) as u64
     }
 
+    /// Whether all keys are present at the start, and lookups of them all there is.
+    fn is_full(&self) -> bool {
+        matches!(self.method, Method::Resize(_))
+    }
+
     /// Its name within a file.
     pub fn id(&self) -> String {
         let mut id = format!("{}/i={}", self.section, self.initial);
-        if self.range != 2 * self.initial {
+        if self.range != 2 * self.initial && !self.is_full() {
             id += &format!(",r={}", self.range);
         }
-        if !matches!(self.method, Method::Growth | Method::Memory) {
+        if !matches!(self.method, Method::Growth | Method::Memory) && !self.is_full() {
             let updates = self.insert_percent + self.remove_percent;
             id += &format!(",u={updates}");
             if self.insert_percent != self.remove_percent {
@@ -240,8 +255,23 @@ impl Workload {
         match self.method {
             Method::Paced(Pacing::Rate(rate)) => id + &format!(",{rate}/s"),
             Method::Paced(Pacing::Load(load)) => id + &format!(",load={load}"),
+            Method::Resize((small, large)) => id + &format!(",b={small}-{large}"),
             _ => id,
         }
+    }
+
+    /// The names of all cells that are measured together, its own the first.
+    pub fn ids(&self) -> Vec<String> {
+        let id = self.id();
+        let Method::Resize((small, large)) = self.method else {
+            return vec![id];
+        };
+        let base = id.trim_end_matches(&format!("{small}-{large}"));
+        vec![
+            id.clone(),
+            format!("{base}{small}"),
+            format!("{base}{large}"),
+        ]
     }
 
     /// The pin policy by the name that the thesis gives it.
@@ -289,6 +319,8 @@ impl Workload {
                 Method::Paced(Pacing::Rate(rate)) => Some(rate),
                 _ => None,
             },
+            variant: String::new(),
+            left_out: Vec::new(),
         }
     }
 }

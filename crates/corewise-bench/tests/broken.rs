@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use corewise_bench::manifest::{Run, manifest};
 use corewise_bench::record::{End, Record, Row};
@@ -11,7 +12,7 @@ use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::Entry;
 use corewise_bench::suite::{Params, Suite};
-use corewise_bench::table::{Card, Handle, Setup, Table, U64};
+use corewise_bench::table::{Card, Handle, Resize, Setup, Table, U64};
 use corewise_topology::Topology;
 
 /// How a table is broken.
@@ -30,11 +31,16 @@ trait Fault: Send + Sync + Default + 'static {
     fn counts(&self, entries: usize) -> usize {
         entries
     }
+    /// What happens in a resize besides; whether there is one.
+    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
+        true
+    }
 }
 
 #[derive(Default)]
 struct Broken<F> {
     map: RwLock<HashMap<u64, u64>>,
+    buckets: AtomicUsize,
     fault: F,
 }
 
@@ -45,6 +51,7 @@ impl<F: Fault> Table<U64> for Broken<F> {
         let map = RwLock::new(HashMap::with_capacity(setup.capacity));
         Self {
             map,
+            buckets: AtomicUsize::new(1),
             fault: F::default(),
         }
     }
@@ -53,6 +60,18 @@ impl<F: Fault> Table<U64> for Broken<F> {
     }
     fn size(&self) -> Option<usize> {
         Some(self.fault.counts(self.map.read().unwrap().len()))
+    }
+}
+
+/// A resize by name only, but for its faults.
+impl<F: Fault> Resize<U64> for Broken<F> {
+    fn resize_to(&self, buckets: usize) {
+        if self.fault.moves(&self.map) {
+            self.buckets.store(buckets, Ordering::Relaxed);
+        }
+    }
+    fn buckets(&self) -> usize {
+        self.buckets.load(Ordering::Relaxed)
     }
 }
 
@@ -120,6 +139,45 @@ impl Fault for LosesOnResize {
     }
 }
 
+/// Loses a key for good in one resize of a hundred.
+#[derive(Default)]
+struct Forgets(AtomicU64);
+impl Fault for Forgets {
+    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
+        if self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99 {
+            let mut map = map.write().unwrap();
+            let some = map.keys().next().copied();
+            some.and_then(|key| map.remove(&key));
+        }
+        true
+    }
+}
+
+/// A key cannot be found while a resize is in progress, and is there again when it is over.
+#[derive(Default)]
+struct Blinks;
+impl Fault for Blinks {
+    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
+        let some = map.read().unwrap().keys().next().copied();
+        let Some((key, value)) = some.and_then(|key| map.write().unwrap().remove_entry(&key))
+        else {
+            return true;
+        };
+        std::thread::sleep(Duration::from_micros(100));
+        map.write().unwrap().insert(key, value);
+        true
+    }
+}
+
+/// Says that it resized, and did not.
+#[derive(Default)]
+struct Idles;
+impl Fault for Idles {
+    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
+        false
+    }
+}
+
 /// Gives other keys' values.
 #[derive(Default)]
 struct Mixes(AtomicU64);
@@ -152,9 +210,9 @@ impl Fault for Panics {
     }
 }
 
-fn entry<F: Fault>(name: &str) -> Entry {
+fn card(name: &str) -> Card {
     let text = || "a test".to_string();
-    let card = Card {
+    Card {
         name: name.into(),
         about: text(),
         version: text(),
@@ -165,8 +223,13 @@ fn entry<F: Fault>(name: &str) -> Entry {
         settings: text(),
         adapter: text(),
         memory: text(),
-    };
-    Entry::new(card).u64::<Broken<F>>()
+    }
+}
+
+fn entry<F: Fault>(name: &str) -> Entry {
+    Entry::new(card(name))
+        .u64::<Broken<F>>()
+        .u64_resize::<Broken<F>>()
 }
 
 /// Runs a suite and gives its rows, as shown and as written.
@@ -180,6 +243,10 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
             entry::<Mixes>("mixes"),
             entry::<Miscounts>("miscounts"),
             entry::<Panics>("panics"),
+            entry::<Forgets>("forgets"),
+            entry::<Blinks>("blinks"),
+            entry::<Idles>("idles"),
+            Entry::new(card("fixed")).u64::<Broken<Sound>>(),
         ],
         Vec::new(),
     );
@@ -301,6 +368,67 @@ fn an_insert_lost_in_a_resize_is_missed() {
             problems(&rows, "loses").contains("entries found"),
             "{kind}: {}",
             problems(&rows, "loses")
+        );
+    }
+}
+
+const RESIZE: &str = "
+    name = 'resize'
+    [[section]]
+    kind = 'resize'
+    threads = [1]
+    initial = [1000]
+    repetitions = 3
+    duration-ms = 100
+    slices = 5
+    pin = ['default']
+    reference = 'sound'
+    tables = ['forgets', 'blinks', 'idles', 'fixed']
+";
+
+#[test]
+fn a_key_that_is_lost_in_a_resize_voids_the_row() {
+    let (rows, _, end) = measure(RESIZE);
+    for (table, word) in [
+        ("forgets", "missed keys that were there"),
+        (
+            "blinks",
+            "lookups missed keys that were there all the time, while it was resized",
+        ),
+        ("idles", "resizes left as many buckets"),
+    ] {
+        let said = problems(&rows, table);
+        assert!(said.contains(word), "{table}: {said}");
+    }
+    assert_eq!(problems(&rows, "sound"), "");
+    assert_eq!(problems(&rows, "sound (again)"), "");
+    // Three cells of five tables; the sixth cannot resize on request.
+    assert_eq!((end.rows, end.void), (15, 9));
+    assert!(rows.iter().all(|row| row.table != "fixed"));
+    assert_eq!(rows.last().expect("rows").cell.left_out, ["fixed"]);
+}
+
+#[test]
+fn a_resize_row_says_where_its_rate_lies() {
+    let (rows, records, _) = measure(&RESIZE.replace("'forgets', 'blinks', 'idles', 'fixed'", ""));
+    let with: Vec<&Row> = rows.iter().filter(|row| row.resize.is_some()).collect();
+    assert!(with.iter().any(|row| row.table == "sound"));
+    for row in with {
+        let of = row.resize.as_ref().expect("filtered");
+        assert_eq!(row.cell.id, "resize/i=1000,n=1,b=8192-16384");
+        assert_eq!((of.buckets, of.pairs), ((8192, 16384), 15));
+        assert!(of.resizes_per_s.value > 0.0 && of.busy_share.value <= 1.0);
+        assert!(of.small.value > 0.0 && of.resizing.value > 0.0 && of.machine.value > 0.0);
+    }
+    let cell = |id: &str| {
+        let of = |record: &&Record| matches!(record, Record::Slice(slice) if slice.cell == id && slice.table == "sound");
+        records.iter().filter(of).count()
+    };
+    for buckets in ["8192", "16384", "8192-16384"] {
+        assert_eq!(
+            cell(&format!("resize/i=1000,n=1,b={buckets}")),
+            3,
+            "{buckets}"
         );
     }
 }

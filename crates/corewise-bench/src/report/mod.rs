@@ -14,6 +14,7 @@
 //! | resizing | `plot-resizing-N` | throughput while resizing |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop |
 //! | paced | `plot-paced-N` | the same in open loop |
+//! | resize | `plot-resize-N` | lookups beside a resizer, and at both sizes at rest |
 //! | growth | `plot-growth-N` | operations and stalls over time |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
 //! | pinning | `plot-pinning-N` | throughput by pin policy |
@@ -27,6 +28,7 @@ mod growth;
 mod latency;
 mod memory;
 mod page;
+mod resize;
 mod scaling;
 mod style;
 mod svg;
@@ -40,12 +42,13 @@ use crate::report::style::Looks;
 use crate::results::{Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
+    "resize",
     "latency",
     "paced",
     "growth",
@@ -207,6 +210,12 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
             "Resizing",
             "Operations while the table grows and shrinks underneath.",
             while_resizing.into_iter().collect(),
+        ),
+        (
+            "resize",
+            "Lookups beside a resizer",
+            "One more thread resizes the table back and forth without pause.",
+            resize::plots(results, looks),
         ),
     ]
     .map(part)

@@ -7,6 +7,7 @@
 //! | `drive::drive` | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
 //! | `pace::pace` | its stream, at a rate | latencies from the intended start |
 //! | `grow::grow` | inserts into the empty table | a time line |
+//! | `resize::resize` | changes the number of buckets, back and forth | how often, and how long it took |
 //! | `phases::probe` | looks up its part of all keys | sums of what is there |
 //! | `audit::audit` | operations whose outcome is known | the first that was wrong |
 //!
@@ -18,6 +19,7 @@ pub mod drive;
 pub mod grow;
 pub mod pace;
 pub mod phases;
+pub mod resize;
 mod seat;
 
 use std::cell::Cell;
@@ -28,6 +30,7 @@ pub use audit::AuditReport;
 pub use drive::{Drive, DriveReport};
 pub use grow::{Grow, GrowReport};
 pub use pace::{Pace, PaceReport};
+pub use resize::{Readers, ResizeReport, Resizing};
 
 use crate::record::Counts;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use corewise_bench::record::{
     CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval, MachineFacts,
-    Manifest, MemoryPoint, Record, Role, Row, SCHEMA, Slice, Timeline, Verdicts,
+    Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, Timeline, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::table::{Card, Contention};
@@ -124,6 +124,12 @@ impl Run {
             cell.range = 2 << power;
             self.tables(&cell, |name, _| name == BROKEN);
         }
+        for variant in ["8192 buckets", "16384 buckets", "resizing between both"] {
+            let mut cell = cell("resize", variant);
+            cell.variant = variant.to_owned();
+            self.tables(&cell, |name, _| name == BROKEN);
+        }
+        self.summarise_resizes();
         for law in ["uniform", "zipf 0.99", "hotspot 90/10"] {
             let mut cell = cell("distribution", law);
             cell.distribution = law.to_owned();
@@ -186,6 +192,30 @@ impl Run {
                     self.histogram(cell, table, operation, least);
                 }
             }
+        }
+    }
+
+    /// Gives the rows of the last cell their summaries.
+    fn summarise_resizes(&mut self) {
+        let rows = self.records.iter_mut().filter_map(|record| match record {
+            Record::Row(row) if row.cell.variant.starts_with("resizing") => Some(row),
+            _ => None,
+        });
+        for row in rows {
+            row.resize = row.rate.map(|rate| ResizeSummary {
+                buckets: (8192, 16384),
+                pairs: 75,
+                small: rate,
+                large: rate,
+                resizing: rate,
+                to_slower: rate,
+                to_faster: rate,
+                position: "between".to_owned(),
+                machine: rate,
+                resizes_per_s: rate,
+                busy_share: rate,
+                own_cpu: false,
+            });
         }
     }
 
@@ -371,6 +401,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         problems: Vec::new(),
         contention: None,
         per_operation: BTreeMap::new(),
+        resize: None,
     }
 }
 
@@ -432,6 +463,8 @@ pub fn cell(section: &str, rest: &str) -> Cell {
         cpus: vec![0, 1, 2, 3],
         mode: "closed".into(),
         rate_per_s: None,
+        variant: String::new(),
+        left_out: Vec::new(),
     }
 }
 
