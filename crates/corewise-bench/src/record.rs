@@ -363,6 +363,10 @@ pub struct Row {
     pub contention: Option<Contention>,
     /// Instructions per operation and so on, by name; absent where not available.
     pub per_operation: BTreeMap<String, f64>,
+    /// Nanoseconds that a thread takes to remove a key and insert it again (section `hot`); there,
+    /// `rate` counts such pairs of all threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair_ns: Option<Interval>,
     /// Lookups beside a thread that resizes, against those at rest (section `resize`, the cell
     /// with both sizes).
     #[serde(default, skip_serializing_if = "Option::is_none")]

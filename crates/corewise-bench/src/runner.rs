@@ -121,7 +121,7 @@ impl<'a> Runner<'a> {
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
         let lanes = self.lanes(task)?;
         match task.workload.method {
-            Method::Throughput | Method::Latency => self.closed(task, &lanes),
+            Method::Throughput | Method::Latency | Method::Hot => self.closed(task, &lanes),
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
             Method::Growth => self.growth(task, &lanes),
             Method::Memory => self.memory(task, &lanes),
@@ -199,12 +199,17 @@ impl<'a> Runner<'a> {
             .1;
         let drawer = Drawer::new(workload.law, workload.range);
         let streams = draw_streams(crew, workload, &drawer, self.seed)?;
+        let own_keys = match workload.method {
+            Method::Hot => draw_own_keys(crew, workload, self.seed)?,
+            _ => Vec::new(),
+        };
         Ok(Scene {
             workload,
             plan: workload.plan(),
             drawer,
             crew,
             streams,
+            own_keys,
         })
     }
 
@@ -336,8 +341,21 @@ impl<'a> Runner<'a> {
             problems,
             contention: course.contention,
             per_operation: course.hardware.iter().map(per).collect(),
+            pair_ns: spread
+                .filter(|_| task.workload.method == Method::Hot && !void)
+                .map(|s| pair_ns(s, task.workload.threads)),
             resize: course.resize.clone().filter(|_| !void),
         }
+    }
+}
+
+/// Nanoseconds that a thread takes for a pair, by the rate of all threads.
+fn pair_ns(rate: Spread, threads: usize) -> Interval {
+    let ns = |rate: f64| threads as f64 * 1e9 / rate;
+    Interval {
+        value: ns(rate.median),
+        low: ns(rate.high),
+        high: ns(rate.low),
     }
 }
 
@@ -502,6 +520,22 @@ fn draw_streams(
         ))
     })
     .map_err(|error| BenchError::Failed(format!("cannot draw the streams: {error:?}")))
+}
+
+/// Each thread's part of the keys, in random order.
+fn draw_own_keys(
+    crew: &Crew,
+    workload: &Workload,
+    seed: u64,
+) -> Result<Vec<Arc<[u32]>>, BenchError> {
+    let plan = workload.plan();
+    crew.run(workload.threads, Duration::from_secs(600), move |part| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x407 ^ (part.thread as u64) << 32);
+        let mut keys: Vec<u32> = plan.part(part.thread, part.threads).collect();
+        keys.shuffle(&mut rng);
+        keys.into()
+    })
+    .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
 }
 
 /// Whether all tables of a cell fit into memory at a time.

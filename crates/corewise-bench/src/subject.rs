@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::plan::Plan;
 use crate::table::{Bytes, Card, Contention, Kind, Resize, Setup, Table, U64};
 use crate::work::{
-    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Pace, PaceReport, Part, ResizeReport,
-    Resizing, Sums, Tally,
+    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Hot, HotReport, Pace, PaceReport,
+    Part, ResizeReport, Resizing, Sums, Tally,
 };
 
 /// A table whose type is known only inside. Every call is one thread's part of a phase; the part's
@@ -22,6 +22,8 @@ pub trait Subject: Send + Sync {
     fn churn(&self, plan: &Plan, part: Part, entries: u64) -> Tally;
     /// Runs a stream of operations for a time.
     fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport;
+    /// Removes and reinserts keys of its own for a time.
+    fn hot(&self, plan: &Plan, part: Part, job: &mut Hot) -> HotReport;
     /// Runs a stream of operations at a rate.
     fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport;
     /// Inserts all keys of the range into the empty table.
@@ -67,6 +69,9 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     }
     fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport {
         work::drive::drive(&self.table, plan, part, job)
+    }
+    fn hot(&self, plan: &Plan, part: Part, job: &mut Hot) -> HotReport {
+        work::hot::hot(&self.table, plan, part, job)
     }
     fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport {
         work::pace::pace(&self.table, plan, part, job)

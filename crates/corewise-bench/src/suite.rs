@@ -30,7 +30,7 @@ use crate::workload::{Method, Pacing, Workload};
 const MAX_CELLS: usize = 10_000;
 
 /// The dimensions, by the names of their sections.
-pub const SECTIONS: [(&str, &str); 12] = [
+pub const SECTIONS: [(&str, &str); 13] = [
     ("scaling", "throughput against threads (thesis 3.4.2)"),
     ("distribution", "throughput by distribution of keys (3.4.2)"),
     (
@@ -53,6 +53,10 @@ pub const SECTIONS: [(&str, &str); 12] = [
     ),
     ("memory", "bytes per entry, peak and garbage (3.4.8)"),
     ("growth", "growth from empty: a time line of stalls"),
+    (
+        "hot",
+        "remove and reinsert: one hot key for each thread, or random ones",
+    ),
     (
         "resize",
         "lookups beside a thread that resizes without pause, against both sizes at rest (Triplett 6.1)",
@@ -271,6 +275,11 @@ impl Params {
                     (Some(1), Some(vec![Threads::Words("cpus".into())]));
             }
             "growth" => params.repetitions = Some(5),
+            "hot" => {
+                params.threads = Some(vec![Threads::Words("1..cpus".into())]);
+                params.initial = Some(vec![1_000, 100_000, 1_000_000]);
+                params.distribution = words(&["single", "uniform"]);
+            }
             "resize" => {
                 params.threads = Some(vec![Threads::Words("1..cpus".into())]);
                 params.initial = Some(vec![1 << 16]);
@@ -523,6 +532,7 @@ fn methods(kind: &str, params: &Params) -> Vec<Method> {
         "latency" => vec![Method::Latency],
         "memory" => vec![Method::Memory],
         "growth" => vec![Method::Growth],
+        "hot" => vec![Method::Hot],
         "resize" => vec![Method::Resize(params.buckets.unwrap_or_default())],
         "paced" => {
             let rates = params
@@ -551,7 +561,7 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
         };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     // Every key is there from the start to the end.
-    let full = matches!(method, Method::Resize(_));
+    let full = matches!(method, Method::Resize(_) | Method::Hot);
     let update = if full { 0.0 } else { point.update };
     let range = match (params.range, params.density) {
         _ if full || matches!(method, Method::Growth) => point.initial,
@@ -586,7 +596,10 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
         keys: params.keys.unwrap_or_default(),
         native_hash: one_of("hash", &params.hash, "common", "native")?,
         prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
-        churn: params.churn.unwrap_or_default(),
+        churn: match method {
+            Method::Hot => 0.0, // it is all churn, and must know what is stored
+            _ => params.churn.unwrap_or_default(),
+        },
         pin: point.pin.clone(),
     };
     workload.validate()?;

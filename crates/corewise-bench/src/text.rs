@@ -100,12 +100,19 @@ fn line(row: &Row) -> String {
         _ => &row.verdict,
     };
     let contention = row.contention.map(contention).unwrap_or_default();
+    let pair = row.pair_ns.map(|ns| {
+        format!(
+            "  {:.1} ns a pair ({:.1} - {:.1})",
+            ns.value, ns.low, ns.high
+        )
+    });
+    let pair = pair.unwrap_or_default();
     let counters = row.per_operation.iter();
     let counters: String = counters
         .map(|(name, value)| format!("  {value:.2} {name}/op"))
         .collect();
     format!(
-        "  {:<22} {rate}  {ratio}  {verdict}{contention}{counters}",
+        "  {:<22} {rate}  {ratio}  {verdict}{pair}{contention}{counters}",
         row.table
     )
 }

@@ -26,6 +26,8 @@ pub enum Method {
     Growth,
     /// Memory, in a process of its own.
     Memory,
+    /// Pairs of a remove and an insert of the same key, per second.
+    Hot,
     /// Lookups while a thread besides resizes between these numbers of buckets.
     Resize((usize, usize)),
 }
@@ -88,6 +90,10 @@ impl Workload {
     /// Says what is wrong with it, if anything.
     pub fn validate(&self) -> Result<(), String> {
         let updates = self.insert_percent + self.remove_percent;
+        let (small, large) = match self.method {
+            Method::Resize(buckets) => buckets,
+            _ => (1, 2),
+        };
         let checks = [
             (
                 self.threads >= 1 && self.threads <= MAX_THREADS,
@@ -131,12 +137,16 @@ impl Workload {
                 ),
             ),
             (
-                !matches!(self.method, Method::Resize((small, large))
-                    if small < 1 || small >= large || large as u64 > MAX_RANGE),
-                format!(
-                    "buckets: {:?} (two numbers, the smaller first)",
-                    self.method
-                ),
+                small < large && small >= 1 && large as u64 <= MAX_RANGE,
+                format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
+            ),
+            (
+                self.method != Method::Hot || matches!(self.law, Law::Single | Law::Uniform),
+                format!("distribution: {} (single, uniform)", self.law),
+            ),
+            (
+                self.method != Method::Hot || self.initial >= self.threads as u64,
+                format!("initial: {} (a key for each thread)", self.initial),
             ),
             (
                 (0.0..=100.0).contains(&self.churn),
@@ -217,9 +227,9 @@ impl Workload {
         ((shape.key_bytes.0 + shape.key_bytes.1) / 2 + shape.value_bytes) as u64
     }
 
-    /// Whether all keys are present at the start, and lookups of them all there is.
+    /// Whether all keys are present at the start and at the end.
     fn is_full(&self) -> bool {
-        matches!(self.method, Method::Resize(_))
+        matches!(self.method, Method::Resize(_) | Method::Hot)
     }
 
     /// Its name within a file.
@@ -234,6 +244,9 @@ impl Workload {
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
             }
+            id += &format!(",{}", self.law);
+        }
+        if self.method == Method::Hot {
             id += &format!(",{}", self.law);
         }
         id += &format!(",n={}", self.threads);

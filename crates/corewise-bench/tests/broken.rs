@@ -25,6 +25,12 @@ trait Fault: Send + Sync + Default + 'static {
     fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
         stored
     }
+    /// The value that is stored for one that is put in.
+    fn stores(&self, _key: u64, value: u64) -> u64 {
+        value
+    }
+    /// What is hit by a removal besides.
+    fn takes_along(&self, _: &mut HashMap<u64, u64>) {}
     /// Looks at each value before it is removed.
     fn saw(&self, _key: u64, _value: u64) {}
     /// What `size` says.
@@ -86,12 +92,15 @@ impl<F: Fault> Handle<U64> for &Broken<F> {
             return false;
         }
         if !self.fault.swallows(&map) {
-            map.insert(*key, value);
+            map.insert(*key, self.fault.stores(*key, value));
         }
         true
     }
     fn remove(&mut self, key: &u64) -> Option<u64> {
-        let removed = self.map.write().unwrap().remove(key);
+        let mut map = self.map.write().unwrap();
+        let removed = map.remove(key);
+        self.fault.takes_along(&mut map);
+        drop(map);
         removed.inspect(|&value| self.fault.saw(*key, value))
     }
 }
@@ -136,6 +145,35 @@ struct LosesOnResize;
 impl Fault for LosesOnResize {
     fn swallows(&self, map: &HashMap<u64, u64>) -> bool {
         map.len() > 1_000 && map.len() == map.capacity()
+    }
+}
+
+/// Once in a while keeps the value that was there before the last removal.
+#[derive(Default)]
+struct Reverts {
+    last: RwLock<HashMap<u64, u64>>,
+    inserts: AtomicU64,
+}
+impl Fault for Reverts {
+    fn stores(&self, key: u64, value: u64) -> u64 {
+        let due = self.inserts.fetch_add(1, Ordering::Relaxed) % 10_000 == 9_999;
+        let old = self.last.read().unwrap().get(&key).copied();
+        old.filter(|_| due).unwrap_or(value)
+    }
+    fn saw(&self, key: u64, value: u64) {
+        self.last.write().unwrap().insert(key, value);
+    }
+}
+
+/// A removal takes a neighbour along, once.
+#[derive(Default)]
+struct TakesAlong(AtomicU64);
+impl Fault for TakesAlong {
+    fn takes_along(&self, map: &mut HashMap<u64, u64>) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 5_000 {
+            let some = map.keys().next().copied();
+            some.and_then(|key| map.remove(&key));
+        }
     }
 }
 
@@ -244,6 +282,8 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
             entry::<Miscounts>("miscounts"),
             entry::<Panics>("panics"),
             entry::<Forgets>("forgets"),
+            entry::<Reverts>("reverts"),
+            entry::<TakesAlong>("takes along"),
             entry::<Blinks>("blinks"),
             entry::<Idles>("idles"),
             Entry::new(card("fixed")).u64::<Broken<Sound>>(),
@@ -430,5 +470,49 @@ fn a_resize_row_says_where_its_rate_lies() {
             3,
             "{buckets}"
         );
+    }
+}
+
+#[test]
+fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
+    let (rows, records, end) = measure(
+        "name = 'hot'
+        [[section]]
+        kind = 'hot'
+        threads = [2]
+        initial = [1000]
+        repetitions = 1
+        duration-ms = 100
+        pin = ['default']
+        reference = 'sound'
+        tables = ['reverts', 'takes along']",
+    );
+    // One hot key and random keys: each with the reference twice and both tables.
+    assert_eq!((end.rows, end.void), (8, 4));
+    for row in &rows {
+        let said = row.problems.join("; ");
+        let expected = match &*row.table {
+            "reverts" => "stored was",
+            "takes along" => "entries found",
+            _ => {
+                assert_eq!(said, "");
+                let ns = row.pair_ns.expect("a valid row").value;
+                let rate = row.rate.expect("a valid row").value;
+                assert!((ns * rate / 2e9 - 1.0).abs() < 1e-6, "{ns} ns at {rate}/s");
+                continue;
+            }
+        };
+        assert!(said.contains(expected), "{}: {said}", row.table);
+        assert_eq!(row.pair_ns, None);
+    }
+    for record in records {
+        if let Record::Slice(slice) = record
+            && slice.table == "sound"
+        {
+            let counts = slice.counts;
+            assert_eq!((counts.remove_failed, counts.insert_failed), (0, 0));
+            assert_eq!(counts.removed, counts.inserted);
+            assert!(counts.removed >= slice.operations && slice.operations > 0);
+        }
     }
 }

@@ -57,6 +57,7 @@ fn everything_is_given_to_its_row() {
         "scaling",
         "updates",
         "workingset",
+        "hot",
         "resize",
         "distribution",
         "resizing",

@@ -43,7 +43,7 @@ fn bad_input_is_one_clear_line_and_status_2() {
     .expect("written");
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 18] = [
         (&["run", "--suite", &bad], "threds"),
         (&["run", "--suite", "slow"], "slow"),
         (&["run", "--suite", "missing.toml"], "missing.toml"),
@@ -63,6 +63,23 @@ fn bad_input_is_one_clear_line_and_status_2() {
             "buckets",
         ),
         (&["run", "--buckets", "many"], "buckets"),
+        (
+            &["run", "--section", "hot", "--distribution", "zipf:0.99"],
+            "single, uniform",
+        ),
+        (
+            &[
+                "run",
+                "--section",
+                "hot",
+                "-i",
+                "1",
+                "-n",
+                "2",
+                "--oversubscribe",
+            ],
+            "a key for each thread",
+        ),
     ];
     for (arguments, word) in cases {
         let text = complaint(arguments, 2);
@@ -119,6 +136,10 @@ const SUITE: &str = "
     kind = 'growth'
     initial = [100000]
     [[section]]
+    kind = 'hot'
+    initial = [1000]
+    threads = ['1..cpus']
+    [[section]]
     kind = 'resize'
     initial = [65536]
     slices = 5
@@ -156,6 +177,8 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "cannot resize on request: papaya, locked",
         "resizes/s, in progress",
         "(15 pairs)",
+        "ns a pair",
+        "hot/i=1000,single,n=1",
     ] {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -182,6 +205,7 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "workingset-1",
         "distribution-1",
         "resizing-1",
+        "hot-1",
         "resize-1",
         "pinning-1",
         "sync-1",

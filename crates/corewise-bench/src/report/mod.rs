@@ -14,6 +14,7 @@
 //! | resizing | `plot-resizing-N` | throughput while resizing |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop |
 //! | paced | `plot-paced-N` | the same in open loop |
+//! | hot | `plot-hot-N` | pairs of remove and insert of the same key |
 //! | resize | `plot-resize-N` | lookups beside a resizer, and at both sizes at rest |
 //! | growth | `plot-growth-N` | operations and stalls over time |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
@@ -25,6 +26,7 @@ mod chart;
 mod dots;
 mod group;
 mod growth;
+mod hot;
 mod latency;
 mod memory;
 mod page;
@@ -42,12 +44,13 @@ use crate::report::style::Looks;
 use crate::results::{Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
+    "hot",
     "resize",
     "latency",
     "paced",
@@ -210,6 +213,12 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
             "Resizing",
             "Operations while the table grows and shrinks underneath.",
             while_resizing.into_iter().collect(),
+        ),
+        (
+            "hot",
+            "Hot keys",
+            "A thread removes a key and puts it back, again and again.",
+            hot::plots(results, looks),
         ),
         (
             "resize",

@@ -7,6 +7,7 @@
 //! | `drive::drive` | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
 //! | `pace::pace` | its stream, at a rate | latencies from the intended start |
 //! | `grow::grow` | inserts into the empty table | a time line |
+//! | `hot::hot` | removes and reinserts keys of its own, for a time | pairs, the first wrong outcome |
 //! | `resize::resize` | changes the number of buckets, back and forth | how often, and how long it took |
 //! | `phases::probe` | looks up its part of all keys | sums of what is there |
 //! | `audit::audit` | operations whose outcome is known | the first that was wrong |
@@ -17,6 +18,7 @@
 pub mod audit;
 pub mod drive;
 pub mod grow;
+pub mod hot;
 pub mod pace;
 pub mod phases;
 pub mod resize;
@@ -29,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub use audit::AuditReport;
 pub use drive::{Drive, DriveReport};
 pub use grow::{Grow, GrowReport};
+pub use hot::{Hot, HotReport, Place};
 pub use pace::{Pace, PaceReport};
 pub use resize::{Readers, ResizeReport, Resizing};
 

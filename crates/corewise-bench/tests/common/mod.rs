@@ -124,6 +124,14 @@ impl Run {
             cell.range = 2 << power;
             self.tables(&cell, |name, _| name == BROKEN);
         }
+        for law in ["single", "uniform"] {
+            let mut cell = cell("hot", law);
+            cell.distribution = law.to_owned();
+            cell.range = cell.initial;
+            set_updates(&mut cell, 0.0);
+            self.tables(&cell, |name, _| name == BROKEN);
+        }
+        self.time_pairs();
         for variant in ["8192 buckets", "16384 buckets", "resizing between both"] {
             let mut cell = cell("resize", variant);
             cell.variant = variant.to_owned();
@@ -191,6 +199,21 @@ impl Run {
                     let least = least * (1.0 + 0.2 * at as f64) * (1.0 + 0.13 * index as f64);
                     self.histogram(cell, table, operation, least);
                 }
+            }
+        }
+    }
+
+    /// Gives the rows of hot cells the time of a pair.
+    fn time_pairs(&mut self) {
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "hot"
+            {
+                row.pair_ns = row.rate.map(|rate| Interval {
+                    value: 4e9 / rate.value,
+                    low: 4e9 / rate.high,
+                    high: 4e9 / rate.low,
+                });
             }
         }
     }
@@ -401,6 +424,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         problems: Vec::new(),
         contention: None,
         per_operation: BTreeMap::new(),
+        pair_ns: None,
         resize: None,
     }
 }
