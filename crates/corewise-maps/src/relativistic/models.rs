@@ -181,7 +181,7 @@ const SHRINK_STEPS: usize = 3;
 
 #[test]
 fn an_inserted_node_is_seen_whole() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1]));
         beside(
             &set,
@@ -197,7 +197,7 @@ fn an_inserted_node_is_seen_whole() {
 
 #[test]
 fn one_of_two_inserts_wins() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, []));
         let theirs = set.clone();
         let thread = thread::spawn(move || theirs.insert(2));
@@ -209,7 +209,7 @@ fn one_of_two_inserts_wins() {
 
 #[test]
 fn one_of_two_removals_wins() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2, 3]));
         let theirs = set.clone();
         let thread = thread::spawn(move || theirs.remove(2).map(|node| node.addr()));
@@ -221,7 +221,7 @@ fn one_of_two_removals_wins() {
 
 #[test]
 fn a_removed_node_is_freed_after_its_readers() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2]));
         beside(
             &set,
@@ -240,7 +240,7 @@ fn a_removed_node_is_freed_after_its_readers() {
 #[test]
 fn a_replaced_key_is_never_missing() {
     for steps in 0..=EXPAND_STEPS {
-        corewise_atomic::model(move || {
+        corewise_atomic::model_bounded(3, move || {
             let set = under_way(Set::new(1, [1, 2, 3]), 2, steps);
             beside(
                 &set,
@@ -256,7 +256,7 @@ fn a_replaced_key_is_never_missing() {
 
 #[test]
 fn lookups_do_not_notice_an_expansion() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2, 3, 4]));
         set.want(2);
         beside(&set, Set::finish, |set| assert!(set.has(4)));
@@ -266,7 +266,7 @@ fn lookups_do_not_notice_an_expansion() {
 
 #[test]
 fn lookups_do_not_notice_a_shrink() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(2, [1, 2, 3, 4]));
         set.want(1);
         beside(&set, Set::finish, |set| {
@@ -279,7 +279,7 @@ fn lookups_do_not_notice_a_shrink() {
 
 /// The insertion of 6 beside the step that comes after `steps` steps.
 fn insert_in_phase(buckets: (usize, usize), steps: usize) {
-    corewise_atomic::model(move || {
+    corewise_atomic::model_bounded(3, move || {
         let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
         beside(&set, Set::step, |set| {
             assert!(set.insert(6));
@@ -304,7 +304,7 @@ fn an_insert_beside_each_step_of_a_shrink() {
 
 /// The removal of `key` beside the step that comes after `steps` steps.
 fn remove_in_phase(buckets: (usize, usize), steps: usize, key: u64) {
-    corewise_atomic::model(move || {
+    corewise_atomic::model_bounded(3, move || {
         let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
         beside(&set, Set::step, |set| {
             let removed = set.remove(key).unwrap();
@@ -334,7 +334,7 @@ fn a_removal_beside_each_step_of_a_shrink() {
 
 /// A removal in the middle of unzipping, and what follows, beside a lookup.
 fn find_during_removal(steps: usize, removed: u64, sought: u64) {
-    corewise_atomic::model(move || {
+    corewise_atomic::model_bounded(3, move || {
         let set = under_way(Set::new(1, [1, 2, 3, 4]), 2, steps);
         beside(
             &set,
@@ -361,7 +361,7 @@ fn lookups_do_not_notice_removals_during_an_expansion() {
 /// Expansions while a reader keeps every grace period from ending.
 #[test]
 fn expansions_are_stacked_and_updated() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2, 3, 4]));
         let guard = set.domain.pin();
         for buckets in [2, 4] {
@@ -386,7 +386,7 @@ fn expansions_are_stacked_and_updated() {
 /// Everything at once, for the checker of long schedules.
 #[test]
 fn updates_and_lookups_during_resizes() {
-    corewise_atomic::model(|| {
+    corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2, 3, 4, 5, 6]));
         let resizer = set.clone();
         let resizer = thread::spawn(move || {
