@@ -59,6 +59,7 @@ pub mod stream;
 pub mod subject;
 pub mod suite;
 pub mod table;
+mod tails;
 mod text;
 pub mod verify;
 pub mod work;

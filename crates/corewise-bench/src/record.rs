@@ -367,10 +367,57 @@ pub struct Row {
     /// `rate` counts such pairs of all threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair_ns: Option<Interval>,
+    /// Slow operations of the writer and of the reader (section `tails`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tails: Vec<Tail>,
     /// Lookups beside a thread that resizes, against those at rest (section `resize`, the cell
     /// with both sizes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<ResizeSummary>,
+}
+
+/// One of the two threads of a growth: how slow it was at times, and how slow an empty loop was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// `writer` or `reader`.
+    pub side: String,
+    /// Its operations in all repetitions.
+    pub operations: u64,
+    /// Its time in all repetitions.
+    pub elapsed_ns: u64,
+    /// The latency that 99.9 % of them did not exceed.
+    pub p999_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
+    /// Counts of those over a limit.
+    pub slow: Vec<SlowCount>,
+    /// Operations of the empty loop.
+    pub empty_operations: u64,
+    /// Its time.
+    pub empty_elapsed_ns: u64,
+    /// Its longest operation.
+    pub empty_max_ns: f64,
+}
+
+/// Operations that took longer than a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowCount {
+    /// The limit in microseconds.
+    pub over_us: u64,
+    /// Operations of the table over it.
+    pub count: u64,
+    /// By repetition.
+    pub counts: Vec<u64>,
+    /// Operations of the empty loop over it.
+    pub empty_count: u64,
+    /// By repetition.
+    pub empty_counts: Vec<u64>,
+    /// `empty_count`, scaled to the table's time.
+    pub expected: f64,
+    /// That and three standard deviations, of at least 1.
+    pub allowed: f64,
+    /// Whether `count` is at most `allowed`.
+    pub within: bool,
 }
 
 /// How lookups fare while their table is resized back and forth without pause.

@@ -28,7 +28,9 @@ use crate::crew::Crew;
 use crate::error::BenchError;
 use crate::lane::{Lane, Live, Scene, Trouble};
 use crate::law::Drawer;
-use crate::record::{End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Verdicts};
+use crate::record::{
+    End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Tail, Verdicts,
+};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -68,6 +70,7 @@ pub(crate) struct Course {
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
     pub(crate) resize: Option<ResizeSummary>,
+    pub(crate) tails: Vec<Tail>,
     /// Out of the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
@@ -124,6 +127,7 @@ impl<'a> Runner<'a> {
             Method::Throughput | Method::Latency | Method::Hot => self.closed(task, &lanes),
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
             Method::Growth => self.growth(task, &lanes),
+            Method::Tails => self.tails(task, &lanes),
             Method::Memory => self.memory(task, &lanes),
             Method::Resize(buckets) => self.resize(task, &lanes, buckets),
         }
@@ -344,6 +348,10 @@ impl<'a> Runner<'a> {
             pair_ns: spread
                 .filter(|_| task.workload.method == Method::Hot && !void)
                 .map(|s| pair_ns(s, task.workload.threads)),
+            tails: match void {
+                true => Vec::new(),
+                false => course.tails.clone(),
+            },
             resize: course.resize.clone().filter(|_| !void),
         }
     }

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::table::{Bytes, Card, Contention, Kind, Resize, Setup, Table, U64};
 use crate::work::{
     self, AuditReport, Drive, DriveReport, Grow, GrowReport, Hot, HotReport, Pace, PaceReport,
-    Part, ResizeReport, Resizing, Sums, Tally,
+    Part, ResizeReport, Resizing, Sums, Tails, TailsReport, Tally,
 };
 
 /// A table whose type is known only inside. Every call is one thread's part of a phase; the part's
@@ -28,6 +28,8 @@ pub trait Subject: Send + Sync {
     fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport;
     /// Inserts all keys of the range into the empty table.
     fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport;
+    /// Inserts all keys of the range into the empty table, or looks up what is there by then.
+    fn tails(&self, plan: &Plan, part: Part, job: &Tails) -> TailsReport;
     /// Looks up every key of the range.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
     /// Runs operations on keys that no other thread writes and compares every outcome.
@@ -78,6 +80,9 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     }
     fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport {
         work::grow::grow(&self.table, plan, part, job)
+    }
+    fn tails(&self, plan: &Plan, part: Part, job: &Tails) -> TailsReport {
+        work::tails::tails(&self.table, plan, part, job)
     }
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         work::phases::probe(&self.table, plan, part)
@@ -229,6 +234,20 @@ impl Entry {
     /// Whether it resizes on request.
     pub fn resizes(&self) -> bool {
         self.u64_resize.is_some() || self.bytes_resize.is_some()
+    }
+}
+
+/// No table, for a kind of keys: the empty loop of [`Subject::tails`].
+pub(crate) fn nothing(kind: &str) -> Arc<dyn Subject> {
+    let setup = Setup {
+        capacity: 0,
+        threads: 0,
+        value_bytes: 0,
+        key_bytes: 0,
+    };
+    match kind {
+        "bytes" => make::<Bytes, work::tails::Nothing>(&setup),
+        _ => make::<U64, work::tails::Nothing>(&setup),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::record::{Interval, Manifest, ResizeSummary, Role, Row};
+use crate::record::{Interval, Manifest, ResizeSummary, Role, Row, Tail};
 
 /// A table of rows that is printed as they come.
 #[derive(Debug)]
@@ -61,6 +61,9 @@ impl Table {
             ));
         }
         say(&line(row));
+        for tail in &row.tails {
+            say(&format!("    {}", slow(tail)));
+        }
         for more in row.resize.iter().flat_map(resize) {
             say(&format!("    {more}"));
         }
@@ -114,6 +117,26 @@ fn line(row: &Row) -> String {
     format!(
         "  {:<22} {rate}  {ratio}  {verdict}{pair}{contention}{counters}",
         row.table
+    )
+}
+
+/// Slow operations of a thread.
+fn slow(of: &Tail) -> String {
+    let time = crate::report::time_text;
+    let counts = of.slow.iter().map(|slow| {
+        let word = if slow.within { "within" } else { "above" };
+        format!(
+            ", over {} µs {} ({word}: empty loop {:.1}, at most {:.1})",
+            slow.over_us, slow.count, slow.expected, slow.allowed
+        )
+    });
+    format!(
+        "{}: 99.9 % {}, longest {} (empty loop {}){}",
+        of.side,
+        time(of.p999_ns),
+        time(of.max_ns),
+        time(of.empty_max_ns),
+        counts.collect::<String>()
     )
 }
 

@@ -24,6 +24,8 @@ pub enum Method {
     Paced(Pacing),
     /// Growth from empty.
     Growth,
+    /// Slow operations of one writer that grows the table from empty and of one reader beside.
+    Tails,
     /// Memory, in a process of its own.
     Memory,
     /// Pairs of a remove and an insert of the same key, per second.
@@ -149,6 +151,10 @@ impl Workload {
                 format!("initial: {} (a key for each thread)", self.initial),
             ),
             (
+                self.method != Method::Tails || self.threads == 2,
+                format!("threads: {} (2: a writer and a reader)", self.threads),
+            ),
+            (
                 (0.0..=100.0).contains(&self.churn),
                 format!("churn: {} (0 to 100)", self.churn),
             ),
@@ -205,7 +211,7 @@ impl Workload {
     /// What the table is told to expect.
     pub fn announced(&self) -> usize {
         match self.method {
-            Method::Growth | Method::Memory => 0,
+            Method::Growth | Method::Tails | Method::Memory => 0,
             _ => (self.initial as f64 * self.capacity).ceil() as usize,
         }
     }
@@ -238,7 +244,9 @@ impl Workload {
         if self.range != 2 * self.initial && !self.is_full() {
             id += &format!(",r={}", self.range);
         }
-        if !matches!(self.method, Method::Growth | Method::Memory) && !self.is_full() {
+        if !matches!(self.method, Method::Growth | Method::Tails | Method::Memory)
+            && !self.is_full()
+        {
             let updates = self.insert_percent + self.remove_percent;
             id += &format!(",u={updates}");
             if self.insert_percent != self.remove_percent {

@@ -177,6 +177,16 @@ impl Fault for TakesAlong {
     }
 }
 
+/// Does not find one key in a thousand lookups, though it is there.
+#[derive(Default)]
+struct Hides(AtomicU64);
+impl Fault for Hides {
+    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
+        let due = self.0.fetch_add(1, Ordering::Relaxed) % 1_000 == 999;
+        stored.filter(|_| !due)
+    }
+}
+
 /// Loses a key for good in one resize of a hundred.
 #[derive(Default)]
 struct Forgets(AtomicU64);
@@ -281,6 +291,7 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
             entry::<Mixes>("mixes"),
             entry::<Miscounts>("miscounts"),
             entry::<Panics>("panics"),
+            entry::<Hides>("hides"),
             entry::<Forgets>("forgets"),
             entry::<Reverts>("reverts"),
             entry::<TakesAlong>("takes along"),
@@ -391,7 +402,7 @@ fn one_key_in_a_million_is_missed() {
 
 #[test]
 fn an_insert_lost_in_a_resize_is_missed() {
-    for kind in ["growth", "resizing"] {
+    for kind in ["growth", "resizing", "tails"] {
         let (rows, ..) = measure(&format!(
             "name = 'x'
             [[section]]
@@ -514,5 +525,37 @@ fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
             assert_eq!(counts.removed, counts.inserted);
             assert!(counts.removed >= slice.operations && slice.operations > 0);
         }
+    }
+}
+
+#[test]
+fn a_key_that_is_inserted_and_not_found_at_once_voids_the_row() {
+    let (rows, _, end) = measure(
+        "name = 'tails'
+        [[section]]
+        kind = 'tails'
+        initial = [200000]
+        repetitions = 2
+        pin = ['default']
+        reference = 'sound'
+        tables = ['hides']",
+    );
+    assert_eq!((end.rows, end.void), (3, 1));
+    assert!(
+        problems(&rows, "hides").contains("missed keys that had been inserted"),
+        "{}",
+        problems(&rows, "hides")
+    );
+    let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
+    let sides: Vec<&str> = sound.tails.iter().map(|tail| &*tail.side).collect();
+    assert_eq!(sides, ["writer", "reader"]);
+    assert_eq!(sound.tails[0].operations, 400_000);
+    for tail in &sound.tails {
+        let limits: Vec<u64> = tail.slow.iter().map(|slow| slow.over_us).collect();
+        assert_eq!(limits, [50, 100]);
+        let ratio = tail.empty_elapsed_ns as f64 / tail.elapsed_ns as f64;
+        assert!((0.5..2.0).contains(&ratio), "{ratio}");
+        assert!(tail.empty_operations > 0 && tail.max_ns >= tail.p999_ns);
+        assert!(tail.slow.iter().all(|slow| slow.counts.len() == 2));
     }
 }

@@ -66,6 +66,7 @@ fn everything_is_given_to_its_row() {
         "latency",
         "paced",
         "growth",
+        "tails",
         "memory",
     ];
     assert_eq!(names, in_order);

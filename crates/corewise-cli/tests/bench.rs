@@ -136,6 +136,9 @@ const SUITE: &str = "
     kind = 'growth'
     initial = [100000]
     [[section]]
+    kind = 'tails'
+    initial = [100000]
+    [[section]]
     kind = 'hot'
     initial = [1000]
     threads = ['1..cpus']
@@ -178,6 +181,9 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "resizes/s, in progress",
         "(15 pairs)",
         "ns a pair",
+        "writer: 99.9 % ",
+        "reader: 99.9 % ",
+        "over 100 µs ",
         "hot/i=1000,single,n=1",
     ] {
         assert!(said.contains(word), "{word}: {said}");
@@ -205,6 +211,7 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "workingset-1",
         "distribution-1",
         "resizing-1",
+        "tails-1",
         "hot-1",
         "resize-1",
         "pinning-1",

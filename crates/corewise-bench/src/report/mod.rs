@@ -17,6 +17,7 @@
 //! | hot | `plot-hot-N` | pairs of remove and insert of the same key |
 //! | resize | `plot-resize-N` | lookups beside a resizer, and at both sizes at rest |
 //! | growth | `plot-growth-N` | operations and stalls over time |
+//! | tails | `plot-tails-N` | inserts beside a reader, and slow operations |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
 //! | pinning | `plot-pinning-N` | throughput by pin policy |
 //! | sync | `plot-sync-N` | throughput by lock, with contention |
@@ -36,6 +37,7 @@ mod style;
 mod svg;
 mod sync;
 mod tables;
+mod tails;
 mod updates;
 mod workingset;
 
@@ -44,7 +46,7 @@ use crate::report::style::Looks;
 use crate::results::{Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "scaling",
     "updates",
     "workingset",
@@ -55,6 +57,7 @@ const KNOWN: [&str; 13] = [
     "latency",
     "paced",
     "growth",
+    "tails",
     "memory",
     "pinning",
     "sync",
@@ -91,6 +94,11 @@ pub fn plots(results: &Results) -> Vec<(String, String)> {
 /// A rate in words, for other reports.
 pub(crate) fn rate_text(rate: f64) -> String {
     svg::rate(rate)
+}
+
+/// A time in words, for other reports.
+pub(crate) fn time_text(ns: f64) -> String {
+    svg::time(ns)
 }
 
 /// A plot, without the element around it.
@@ -155,6 +163,13 @@ fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
                 "Tables that start empty and grow: what their growing costs the operations that \
                  meet it.",
                 growth::plots(results, looks),
+            ),
+            (
+                "tails",
+                "Slow operations in a growth",
+                "One writer grows the table, one reader looks up what is there by then; an empty \
+                 loop says how many slow operations the machine makes by itself.",
+                tails::plots(results, looks),
             ),
             ("memory", "Memory", "What an entry takes.", memory),
         ]
@@ -223,7 +238,8 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
         (
             "resize",
             "Lookups beside a resizer",
-            "One more thread resizes the table back and forth without pause.",
+            "One more thread resizes the table back and forth without pause; beside another's, it \
+             resizes another table, which shows what the machine takes of the larger size's rate.",
             resize::plots(results, looks),
         ),
     ]

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use corewise_bench::record::{
     CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval, MachineFacts,
-    Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, Timeline, Verdicts,
+    Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, SlowCount, Tail,
+    Timeline, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::table::{Card, Contention};
@@ -68,6 +69,7 @@ impl Run {
         run.sync();
         run.latencies();
         run.growth();
+        run.tails();
         run.memory();
         run.end();
         run
@@ -290,6 +292,19 @@ impl Run {
         }
     }
 
+    fn tails(&mut self) {
+        let mut cell = cell("tails", "from empty");
+        cell.initial = 0;
+        self.tables(&cell, |name, _| name == BROKEN);
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "tails"
+            {
+                row.tails = ["writer", "reader"].map(tail).into();
+            }
+        }
+    }
+
     fn memory(&mut self) {
         let by_size = cell("memory", "by size");
         let churn = cell("memory", "churn");
@@ -387,6 +402,30 @@ impl Run {
     }
 }
 
+fn tail(side: &str) -> Tail {
+    let slow = |over_us| SlowCount {
+        over_us,
+        count: 7,
+        counts: vec![3, 4],
+        empty_count: 8,
+        empty_counts: vec![8, 0],
+        expected: 7.5,
+        allowed: 15.7,
+        within: true,
+    };
+    Tail {
+        side: side.to_owned(),
+        operations: 2_000_000,
+        elapsed_ns: 500_000_000,
+        p999_ns: 900.0,
+        max_ns: 3e6,
+        slow: vec![slow(50), slow(100)],
+        empty_operations: 9_000_000,
+        empty_elapsed_ns: 510_000_000,
+        empty_max_ns: 2e6,
+    }
+}
+
 fn verdict(ratio: f64) -> &'static str {
     match ratio {
         much if much > 1.05 => "faster",
@@ -425,6 +464,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         contention: None,
         per_operation: BTreeMap::new(),
         pair_ns: None,
+        tails: Vec::new(),
         resize: None,
     }
 }
