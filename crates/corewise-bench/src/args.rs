@@ -188,6 +188,9 @@ struct ParamArgs {
     /// Rates of the paced section in percent of the reference's throughput
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     loads: Option<Vec<f64>>,
+    /// Numbers of buckets of the resize section, as 8192-16384
+    #[arg(long, value_name = "LESS-MORE")]
+    buckets: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -488,6 +491,10 @@ impl ParamArgs {
             pin: self.pin.map(|word| pins(&word)),
             rates: self.rates,
             loads: self.loads,
+            buckets: self
+                .buckets
+                .map(|word| buckets(&word).map_err(usage))
+                .transpose()?,
         })
     }
 }
@@ -501,6 +508,14 @@ fn key_bytes(word: &str) -> Result<(usize, usize), String> {
     match (least.parse(), most.parse()) {
         (Ok(least), Ok(most)) => Ok((least, most)),
         _ => Err(format!("key-bytes: `{word}` (16, or 16-250)")),
+    }
+}
+
+fn buckets(word: &str) -> Result<(usize, usize), String> {
+    let (less, more) = word.split_once('-').unwrap_or((word, ""));
+    match (less.parse(), more.parse()) {
+        (Ok(less), Ok(more)) => Ok((less, more)),
+        _ => Err(format!("buckets: `{word}` (8192-16384)")),
     }
 }
 

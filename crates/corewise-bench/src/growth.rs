@@ -10,6 +10,7 @@ use crate::clock;
 use crate::error::BenchError;
 use crate::lane::{Lane, Scene, Trouble};
 use crate::latencies::Latencies;
+use crate::plan::Plan;
 use crate::record::{Record, Slice, Timeline};
 use crate::runner::{Course, Runner, lane_name};
 use crate::suite::Task;
@@ -21,6 +22,11 @@ const BIN_MS: f64 = 10.0;
 /// Growth that takes longer than this, and this for each key, is given up, and the row is void.
 const LIMIT: Duration = Duration::from_secs(10);
 const LIMIT_PER_KEY: Duration = Duration::from_micros(10);
+
+/// The longest that a growth may take.
+pub(crate) fn limit(plan: &Plan) -> Duration {
+    LIMIT + LIMIT_PER_KEY * plan.range
+}
 
 impl Runner<'_> {
     /// Time lines and latencies of growth. The row's rate is of all inserts over the time until
@@ -102,7 +108,7 @@ fn repetition_of(
     seed: u64,
 ) -> Result<Grown, Trouble> {
     let subject = scene.make(lane);
-    let limit = LIMIT + LIMIT_PER_KEY * scene.plan.range;
+    let limit = limit(&scene.plan);
     let job = Grow {
         start: Start::of(scene.workload.threads),
         bin_ticks: clock::ticks((BIN_MS * 1e6) as u64),

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corewise_measure::draw::mix;
+
 use crate::clock;
 use crate::counters;
 use crate::crew::{Crew, CrewError};
 use crate::latencies::Latencies;
-use crate::law::Drawer;
+use crate::law::{Drawer, Law};
 use crate::plan::Plan;
 use crate::record::{HardwareCounters, Role, Verdicts};
 use crate::stamp::Numbers;
@@ -15,8 +17,8 @@ use crate::stream::{Cursor, Stream};
 use crate::subject::{Entry, Maker, Subject};
 use crate::table::Contention;
 use crate::verify::{self, Evidence};
-use crate::work::{Drive, DriveReport, Part, Start, Sums, Tally};
-use crate::workload::Workload;
+use crate::work::{Drive, DriveReport, Hot, HotReport, Part, Place, Start, Sums, Tally};
+use crate::workload::{Method, Workload};
 
 /// Operations of an audit, per thread.
 const AUDITED: u64 = 20_000;
@@ -41,6 +43,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) crew: &'a Crew,
     /// One for each thread.
     pub(crate) streams: Vec<Arc<Stream>>,
+    /// The keys that each thread has for itself, in random order; only for [`Method::Hot`].
+    pub(crate) own_keys: Vec<Arc<[u32]>>,
 }
 
 /// A phase that has no result: the table's name is added by the caller.
@@ -57,6 +61,10 @@ pub(crate) struct Live {
     pub(crate) subject: Arc<dyn Subject>,
     pub(crate) prefill_ns: u64,
     seats: Vec<(Cursor, Numbers)>,
+    /// Where each thread is in its own keys.
+    places: Vec<Place>,
+    /// What was wrong with outcomes that were known.
+    problems: Vec<String>,
     before: Sums,
     stream: Tally,
     pub(crate) rates: Vec<f64>,
@@ -140,9 +148,15 @@ impl Scene<'_> {
         let place = seed ^ (repetition as u64) << 32;
         let cursors = self.streams.iter().map(|stream| stream.cursor(place));
         let numbers = (0..).map(|thread| Numbers::of_thread(1_000 + thread));
+        let places = self
+            .own_keys
+            .iter()
+            .map(|keys| Place::new(mix(place) as usize % keys.len()));
         Ok(Live {
             prefill_ns,
             seats: cursors.zip(numbers).collect(),
+            places: places.collect(),
+            problems: Vec::new(),
             before,
             stream: Tally::default(),
             rates: Vec::new(),
@@ -155,8 +169,41 @@ impl Scene<'_> {
         })
     }
 
+    /// One short slice of removing and reinserting.
+    fn hot_slice(&self, live: &mut Live) -> Result<(), Trouble> {
+        let run_ms = self.workload.duration_ms / self.workload.slices as f64;
+        let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
+        let (warm_ticks, run_ticks) = (ticks(self.workload.warm_ms), ticks(run_ms));
+        let (own_keys, places) = (self.own_keys.clone(), live.places.clone());
+        let stay = self.workload.law == Law::Single;
+        let start = Start::of(self.workload.threads);
+        let time = Duration::from_millis((run_ms + self.workload.warm_ms) as u64);
+        let reports = self.all(
+            "a slice",
+            &live.subject,
+            time,
+            move |subject, plan, part| {
+                let mut job = Hot {
+                    keys: own_keys[part.thread].clone(),
+                    place: places[part.thread],
+                    stay,
+                    start: start.clone(),
+                    warm_ticks,
+                    run_ticks,
+                };
+                let report = subject.hot(plan, part, &mut job);
+                (report, job.place)
+            },
+        )?;
+        live.book_hot(reports);
+        Ok(())
+    }
+
     /// One short slice.
     pub(crate) fn slice(&self, live: &mut Live, sample: bool) -> Result<(), Trouble> {
+        if self.workload.method == Method::Hot {
+            return self.hot_slice(live);
+        }
         let slices = self.workload.slices as f64;
         let run_ms = self.workload.duration_ms / slices;
         let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
@@ -210,6 +257,7 @@ impl Scene<'_> {
             reported: live.subject.size(),
         };
         let mut verdicts = verify::check(self.workload, &self.plan, &self.drawer, &evidence);
+        verdicts.problems.extend(live.problems.iter().cloned());
         self.audit(&live.subject, seed, &mut verdicts)?;
         Ok(verdicts)
     }
@@ -276,6 +324,20 @@ impl Live {
         self.rates.push(rate);
     }
 
+    fn book_hot(&mut self, reports: Vec<(HotReport, Place)>) {
+        let (mut rate, mut longest) = (0.0, 0);
+        for (place, (report, at)) in self.places.iter_mut().zip(reports) {
+            *place = at;
+            rate += report.pairs as f64 / clock::ns(report.ticks) * 1e9;
+            longest = longest.max(report.ticks);
+            self.operations += report.pairs;
+            self.stream.add(&report.tally);
+            self.problems.extend(report.problem);
+        }
+        self.elapsed_ns += clock::ns(longest) as u64;
+        self.rates.push(rate);
+    }
+
     /// The median of the short slices: what a hypervisor takes away hits some of them.
     pub(crate) fn rate(&self) -> f64 {
         let mut rates = self.rates.clone();
@@ -286,6 +348,16 @@ impl Live {
             n if n % 2 == 1 => rates[middle],
             _ => (rates[middle - 1] + rates[middle]) / 2.0,
         }
+    }
+
+    /// A stretch of `seats`, cloned for the threads that use them.
+    pub(crate) fn seats(&self) -> Vec<(Cursor, Numbers)> {
+        self.seats.clone()
+    }
+
+    /// Goes on from there.
+    pub(crate) fn sit(&mut self, thread: usize, cursor: Cursor, numbers: Numbers) {
+        self.seats[thread] = (cursor, numbers);
     }
 
     /// Adds operations of a stream that was not run in short slices.

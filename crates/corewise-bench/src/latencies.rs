@@ -61,6 +61,17 @@ impl Latencies {
         }
     }
 
+    /// The latency that so many percent of the operations of an outcome do not exceed.
+    pub fn percentile_ns(&self, outcome: Outcome, percent: f64) -> f64 {
+        self.by_outcome[outcome].value_at_percentile(percent) as f64
+    }
+
+    /// The longest of all.
+    pub fn max_ns(&self) -> f64 {
+        let longest = self.by_outcome.iter().map(Hdr::max).max();
+        longest.unwrap_or(0) as f64
+    }
+
     /// Records of the outcomes that occurred, and of all together if `together`.
     pub fn records(&self, cell: &str, table: &str, together: bool) -> Vec<Histogram> {
         let named = OUTCOMES.iter().zip(&self.by_outcome);

@@ -22,8 +22,16 @@ fn text(registry: &Registry) -> String {
         let card = &entry.card;
         let _ = writeln!(
             out,
-            "  {:<20} {} ({} {})",
-            card.name, card.about, card.language, card.version
+            "  {:<20} {} ({} {}){}",
+            card.name,
+            card.about,
+            card.language,
+            card.version,
+            if entry.resizes() {
+                ", resizes on request"
+            } else {
+                ""
+            }
         );
     }
     for missing in registry.missing() {
@@ -73,7 +81,12 @@ fn machine(topology: &Topology) -> String {
 }
 
 fn json(registry: &Registry) -> String {
-    let cards: Vec<_> = registry.entries().iter().map(|entry| &entry.card).collect();
+    let card = |entry: &crate::subject::Entry| {
+        let mut card = serde_json::json!(entry.card);
+        card["resizes_on_request"] = entry.resizes().into();
+        card
+    };
+    let cards: Vec<_> = registry.entries().iter().map(card).collect();
     let missing: Vec<_> = registry
         .missing()
         .iter()

@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use corewise_measure::stats::{Ratio, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::table::{Card, Contention};
@@ -162,6 +163,13 @@ pub struct Cell {
     pub mode: String,
     /// Operations per second of all threads in open loop.
     pub rate_per_s: Option<f64>,
+    /// What its section varies besides: in `resize`, the buckets.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
+    /// Tables that were asked for and cannot do what the section asks: in `resize`, to resize on
+    /// request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// What happened to operations in a repetition.
@@ -305,6 +313,26 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl From<Spread> for Interval {
+    fn from(of: Spread) -> Self {
+        Self {
+            value: of.median,
+            low: of.low,
+            high: of.high,
+        }
+    }
+}
+
+impl From<Ratio> for Interval {
+    fn from(of: Ratio) -> Self {
+        Self {
+            value: of.value,
+            low: of.low,
+            high: of.high,
+        }
+    }
+}
+
 /// The summary of a row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -335,6 +363,91 @@ pub struct Row {
     pub contention: Option<Contention>,
     /// Instructions per operation and so on, by name; absent where not available.
     pub per_operation: BTreeMap<String, f64>,
+    /// Nanoseconds that a thread takes to remove a key and insert it again (section `hot`); there,
+    /// `rate` counts such pairs of all threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair_ns: Option<Interval>,
+    /// Slow operations of the writer and of the reader (section `tails`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tails: Vec<Tail>,
+    /// Lookups beside a thread that resizes, against those at rest (section `resize`, the cell
+    /// with both sizes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<ResizeSummary>,
+}
+
+/// One of the two threads of a growth: how slow it was at times, and how slow an empty loop was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// `writer` or `reader`.
+    pub side: String,
+    /// Its operations in all repetitions.
+    pub operations: u64,
+    /// Its time in all repetitions.
+    pub elapsed_ns: u64,
+    /// The latency that 99.9 % of them did not exceed.
+    pub p999_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
+    /// Counts of those over a limit.
+    pub slow: Vec<SlowCount>,
+    /// Operations of the empty loop.
+    pub empty_operations: u64,
+    /// Its time.
+    pub empty_elapsed_ns: u64,
+    /// Its longest operation.
+    pub empty_max_ns: f64,
+}
+
+/// Operations that took longer than a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowCount {
+    /// The limit in microseconds.
+    pub over_us: u64,
+    /// Operations of the table over it.
+    pub count: u64,
+    /// By repetition.
+    pub counts: Vec<u64>,
+    /// Operations of the empty loop over it.
+    pub empty_count: u64,
+    /// By repetition.
+    pub empty_counts: Vec<u64>,
+    /// `empty_count`, scaled to the table's time.
+    pub expected: f64,
+    /// That and three standard deviations, of at least 1.
+    pub allowed: f64,
+    /// Whether `count` is at most `allowed`.
+    pub within: bool,
+}
+
+/// How lookups fare while their table is resized back and forth without pause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResizeSummary {
+    /// Buckets at the two sizes, as the table counts them.
+    pub buckets: (usize, usize),
+    /// Rounds in which all variants were measured one after the other.
+    pub pairs: usize,
+    /// Lookups per second at the smaller size, at rest.
+    pub small: Interval,
+    /// At the larger size, at rest.
+    pub large: Interval,
+    /// While the table was resized.
+    pub resizing: Interval,
+    /// `resizing` over the slower of the two sizes, round by round.
+    pub to_slower: Interval,
+    /// Over the faster one.
+    pub to_faster: Interval,
+    /// `between`, `below`, `above` or `undecided`.
+    pub position: String,
+    /// At the larger size, with another table of the kind resized on the other CPU, over the
+    /// same without: what the machine takes, whatever the table does.
+    pub machine: Interval,
+    /// Resizes per second.
+    pub resizes_per_s: Interval,
+    /// Share of the time in which a resize was in progress.
+    pub busy_share: Interval,
+    /// Whether the thread that resizes had a CPU of its own.
+    pub own_cpu: bool,
 }
 
 /// Latencies of one operation of a row.

@@ -28,7 +28,9 @@ use crate::crew::Crew;
 use crate::error::BenchError;
 use crate::lane::{Lane, Live, Scene, Trouble};
 use crate::law::Drawer;
-use crate::record::{End, Interval, Manifest, Record, Role, Row, Slice, Verdicts};
+use crate::record::{
+    End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Tail, Verdicts,
+};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -67,6 +69,8 @@ pub(crate) struct Course {
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
+    pub(crate) resize: Option<ResizeSummary>,
+    pub(crate) tails: Vec<Tail>,
     /// Out of the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
@@ -120,10 +124,12 @@ impl<'a> Runner<'a> {
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
         let lanes = self.lanes(task)?;
         match task.workload.method {
-            Method::Throughput | Method::Latency => self.closed(task, &lanes),
+            Method::Throughput | Method::Latency | Method::Hot => self.closed(task, &lanes),
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
             Method::Growth => self.growth(task, &lanes),
+            Method::Tails => self.tails(task, &lanes),
             Method::Memory => self.memory(task, &lanes),
+            Method::Resize(buckets) => self.resize(task, &lanes, buckets),
         }
     }
 
@@ -136,7 +142,10 @@ impl<'a> Runner<'a> {
             let able = entry
                 .max_threads
                 .is_none_or(|most| workload.threads <= most);
-            let maker = entry.maker(kind, native);
+            let maker = match workload.method {
+                Method::Resize(_) => entry.resizable_maker(kind, native),
+                _ => entry.maker(kind, native),
+            };
             Ok(maker.filter(|_| able).map(|maker| Lane {
                 entry: entry.clone(),
                 role,
@@ -171,6 +180,15 @@ impl<'a> Runner<'a> {
         Ok(lanes)
     }
 
+    /// Tables that were asked for and are not among these lanes.
+    pub(crate) fn left_out(&self, task: &Task, lanes: &[Lane]) -> Vec<String> {
+        let in_it = |name: &String| lanes.iter().any(|lane| lane.entry.card.name == *name);
+        let chosen = self.registry.chosen(&task.tables).into_iter();
+        chosen
+            .filter(|name| !in_it(name) && !self.registry.is_null(name))
+            .collect()
+    }
+
     /// The scene of a cell, with threads where they belong.
     pub(crate) fn scene<'s>(&'s mut self, workload: &'s Workload) -> Result<Scene<'s>, BenchError> {
         let places = place_threads(&self.topology, &workload.pin, workload.threads);
@@ -185,12 +203,17 @@ impl<'a> Runner<'a> {
             .1;
         let drawer = Drawer::new(workload.law, workload.range);
         let streams = draw_streams(crew, workload, &drawer, self.seed)?;
+        let own_keys = match workload.method {
+            Method::Hot => draw_own_keys(crew, workload, self.seed)?,
+            _ => Vec::new(),
+        };
         Ok(Scene {
             workload,
             plan: workload.plan(),
             drawer,
             crew,
             streams,
+            own_keys,
         })
     }
 
@@ -309,16 +332,8 @@ impl<'a> Runner<'a> {
             table: lane_name(lane),
             role: lane.role,
             repetitions: task.repetitions,
-            rate: spread.map(|s| Interval {
-                value: s.median,
-                low: s.low,
-                high: s.high,
-            }),
-            ratio: ratio.map(|r| Interval {
-                value: r.value,
-                low: r.low,
-                high: r.high,
-            }),
+            rate: spread.map(Interval::from),
+            ratio: ratio.map(Interval::from),
             verdict: match ratio {
                 _ if void => "void".into(),
                 Some(ratio) if lane.role != Role::Null => ratio.verdict.word().into(),
@@ -330,7 +345,25 @@ impl<'a> Runner<'a> {
             problems,
             contention: course.contention,
             per_operation: course.hardware.iter().map(per).collect(),
+            pair_ns: spread
+                .filter(|_| task.workload.method == Method::Hot && !void)
+                .map(|s| pair_ns(s, task.workload.threads)),
+            tails: match void {
+                true => Vec::new(),
+                false => course.tails.clone(),
+            },
+            resize: course.resize.clone().filter(|_| !void),
         }
+    }
+}
+
+/// Nanoseconds that a thread takes for a pair, by the rate of all threads.
+fn pair_ns(rate: Spread, threads: usize) -> Interval {
+    let ns = |rate: f64| threads as f64 * 1e9 / rate;
+    Interval {
+        value: ns(rate.median),
+        low: ns(rate.high),
+        high: ns(rate.low),
     }
 }
 
@@ -495,6 +528,22 @@ fn draw_streams(
         ))
     })
     .map_err(|error| BenchError::Failed(format!("cannot draw the streams: {error:?}")))
+}
+
+/// Each thread's part of the keys, in random order.
+fn draw_own_keys(
+    crew: &Crew,
+    workload: &Workload,
+    seed: u64,
+) -> Result<Vec<Arc<[u32]>>, BenchError> {
+    let plan = workload.plan();
+    crew.run(workload.threads, Duration::from_secs(600), move |part| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x407 ^ (part.thread as u64) << 32);
+        let mut keys: Vec<u32> = plan.part(part.thread, part.threads).collect();
+        keys.shuffle(&mut rng);
+        keys.into()
+    })
+    .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
 }
 
 /// Whether all tables of a cell fit into memory at a time.

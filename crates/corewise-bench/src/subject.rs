@@ -7,9 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::table::{Bytes, Card, Contention, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Card, Contention, Kind, Resize, Setup, Table, U64};
 use crate::work::{
-    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Pace, PaceReport, Part, Sums, Tally,
+    self, AuditReport, Drive, DriveReport, Grow, GrowReport, Hot, HotReport, Pace, PaceReport,
+    Part, ResizeReport, Resizing, Sums, Tails, TailsReport, Tally,
 };
 
 /// A table whose type is known only inside. Every call is one thread's part of a phase; the part's
@@ -21,10 +22,14 @@ pub trait Subject: Send + Sync {
     fn churn(&self, plan: &Plan, part: Part, entries: u64) -> Tally;
     /// Runs a stream of operations for a time.
     fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport;
+    /// Removes and reinserts keys of its own for a time.
+    fn hot(&self, plan: &Plan, part: Part, job: &mut Hot) -> HotReport;
     /// Runs a stream of operations at a rate.
     fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport;
     /// Inserts all keys of the range into the empty table.
     fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport;
+    /// Inserts all keys of the range into the empty table, or looks up what is there by then.
+    fn tails(&self, plan: &Plan, part: Part, job: &Tails) -> TailsReport;
     /// Looks up every key of the range.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
     /// Runs operations on keys that no other thread writes and compares every outcome.
@@ -37,12 +42,24 @@ pub trait Subject: Send + Sync {
     fn settle(&self);
     /// What the locks saw so far.
     fn contention(&self) -> Option<Contention>;
+    /// Takes so many buckets; how many it has then. `None` if it cannot resize on request.
+    fn resize_to(&self, buckets: usize) -> Option<usize>;
+    /// Resizes back and forth until told to stop. `None` if it cannot resize on request.
+    fn resize(&self, job: &Resizing) -> Option<ResizeReport>;
 }
 
 /// A table, its type, and the way back.
 struct Erased<K, T> {
     table: T,
+    /// How to resize it, if it can be told to. Called through pointers: a resize is no operation.
+    calls: Option<ResizeCalls<T>>,
     kind: std::marker::PhantomData<fn(K)>,
+}
+
+/// The two calls of [`Resize`].
+struct ResizeCalls<T> {
+    resize_to: fn(&T, usize),
+    buckets: fn(&T) -> usize,
 }
 
 impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
@@ -55,11 +72,17 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     fn drive(&self, plan: &Plan, part: Part, job: &mut Drive) -> DriveReport {
         work::drive::drive(&self.table, plan, part, job)
     }
+    fn hot(&self, plan: &Plan, part: Part, job: &mut Hot) -> HotReport {
+        work::hot::hot(&self.table, plan, part, job)
+    }
     fn pace(&self, plan: &Plan, part: Part, job: &mut Pace) -> PaceReport {
         work::pace::pace(&self.table, plan, part, job)
     }
     fn grow(&self, plan: &Plan, part: Part, job: &Grow) -> GrowReport {
         work::grow::grow(&self.table, plan, part, job)
+    }
+    fn tails(&self, plan: &Plan, part: Part, job: &Tails) -> TailsReport {
+        work::tails::tails(&self.table, plan, part, job)
     }
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         work::phases::probe(&self.table, plan, part)
@@ -79,6 +102,20 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     fn contention(&self) -> Option<Contention> {
         self.table.contention()
     }
+    fn resize_to(&self, buckets: usize) -> Option<usize> {
+        let calls = self.calls.as_ref()?;
+        (calls.resize_to)(&self.table, buckets);
+        Some((calls.buckets)(&self.table))
+    }
+    fn resize(&self, job: &Resizing) -> Option<ResizeReport> {
+        let calls = self.calls.as_ref()?;
+        let resize_to = |buckets| (calls.resize_to)(&self.table, buckets);
+        Some(work::resize::resize(
+            resize_to,
+            || (calls.buckets)(&self.table),
+            job,
+        ))
+    }
 }
 
 /// Makes a table.
@@ -97,6 +134,8 @@ pub struct Entry {
     u64_native: Option<Maker>,
     bytes_common: Option<Maker>,
     bytes_native: Option<Maker>,
+    u64_resize: Option<Maker>,
+    bytes_resize: Option<Maker>,
 }
 
 impl fmt::Debug for Entry {
@@ -118,6 +157,8 @@ impl Entry {
             u64_native: None,
             bytes_common: None,
             bytes_native: None,
+            u64_resize: None,
+            bytes_resize: None,
         }
     }
 
@@ -145,6 +186,18 @@ impl Entry {
         self
     }
 
+    /// Integers with the common hash function, in a table that resizes on request.
+    pub fn u64_resize<T: Resize<U64>>(mut self) -> Self {
+        self.u64_resize = Some(make_resizable::<U64, T>);
+        self
+    }
+
+    /// Byte strings with the common hash function, in a table that resizes on request.
+    pub fn bytes_resize<T: Resize<Bytes>>(mut self) -> Self {
+        self.bytes_resize = Some(make_resizable::<Bytes, T>);
+        self
+    }
+
     /// Serves no more threads than this.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
@@ -168,11 +221,51 @@ impl Entry {
             _ => None,
         }
     }
+
+    /// How to make it so that it resizes on request; `None` if it cannot be had so.
+    pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
+        match (kind, native) {
+            ("u64", false) => self.u64_resize,
+            ("bytes", false) => self.bytes_resize,
+            _ => None,
+        }
+    }
+
+    /// Whether it resizes on request.
+    pub fn resizes(&self) -> bool {
+        self.u64_resize.is_some() || self.bytes_resize.is_some()
+    }
+}
+
+/// No table, for a kind of keys: the empty loop of [`Subject::tails`].
+pub(crate) fn nothing(kind: &str) -> Arc<dyn Subject> {
+    let setup = Setup {
+        capacity: 0,
+        threads: 0,
+        value_bytes: 0,
+        key_bytes: 0,
+    };
+    match kind {
+        "bytes" => make::<Bytes, work::tails::Nothing>(&setup),
+        _ => make::<U64, work::tails::Nothing>(&setup),
+    }
 }
 
 fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn Subject> {
     Arc::new(Erased::<K, T> {
         table: T::build(setup),
+        calls: None,
+        kind: std::marker::PhantomData,
+    })
+}
+
+fn make_resizable<K: Kind, T: Resize<K>>(setup: &Setup) -> Arc<dyn Subject> {
+    Arc::new(Erased::<K, T> {
+        table: T::build(setup),
+        calls: Some(ResizeCalls {
+            resize_to: T::resize_to,
+            buckets: T::buckets,
+        }),
         kind: std::marker::PhantomData,
     })
 }

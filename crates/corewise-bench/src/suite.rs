@@ -30,7 +30,7 @@ use crate::workload::{Method, Pacing, Workload};
 const MAX_CELLS: usize = 10_000;
 
 /// The dimensions, by the names of their sections.
-pub const SECTIONS: [(&str, &str); 11] = [
+pub const SECTIONS: [(&str, &str); 14] = [
     ("scaling", "throughput against threads (thesis 3.4.2)"),
     ("distribution", "throughput by distribution of keys (3.4.2)"),
     (
@@ -53,6 +53,18 @@ pub const SECTIONS: [(&str, &str); 11] = [
     ),
     ("memory", "bytes per entry, peak and garbage (3.4.8)"),
     ("growth", "growth from empty: a time line of stalls"),
+    (
+        "tails",
+        "growth by one writer beside one reader: slow operations against an empty loop's",
+    ),
+    (
+        "hot",
+        "remove and reinsert: one hot key for each thread, or random ones",
+    ),
+    (
+        "resize",
+        "lookups beside a thread that resizes without pause, against both sizes at rest (Triplett 6.1)",
+    ),
     (
         "paced",
         "latency at a rate, from the intended start (open loop)",
@@ -174,6 +186,9 @@ pub struct Params {
     /// Rates of the open loop, in percent of the reference's throughput in closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loads: Option<Vec<f64>>,
+    /// The two numbers of buckets of the section `resize`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<(usize, usize)>,
 }
 
 /// Takes each field from the first that has it.
@@ -186,7 +201,7 @@ impl Params {
     pub fn or(&self, other: &Self) -> Self {
         first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
             insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads)
+            prefill, churn, pin, rates, loads, buckets)
     }
 
     /// What is taken if nobody says anything: the thesis's, where it names something.
@@ -264,6 +279,20 @@ impl Params {
                     (Some(1), Some(vec![Threads::Words("cpus".into())]));
             }
             "growth" => params.repetitions = Some(5),
+            "tails" => {
+                params.repetitions = Some(5);
+                params.initial = Some(vec![10_000_000]);
+            }
+            "hot" => {
+                params.threads = Some(vec![Threads::Words("1..cpus".into())]);
+                params.initial = Some(vec![1_000, 100_000, 1_000_000]);
+                params.distribution = words(&["single", "uniform"]);
+            }
+            "resize" => {
+                params.threads = Some(vec![Threads::Words("1..cpus".into())]);
+                params.initial = Some(vec![1 << 16]);
+                params.buckets = Some((1 << 13, 1 << 14));
+            }
             "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
             _ => {}
         }
@@ -450,7 +479,7 @@ fn expand(
                 for &update in params.updates.as_deref().unwrap_or_default() {
                     for &law in &laws {
                         for pin in &pins {
-                            for threads in thread_counts(params, cpus, oversubscribe)? {
+                            for threads in crews(kind, params, cpus, oversubscribe)? {
                                 let point = Point {
                                     initial,
                                     value_bytes,
@@ -490,6 +519,21 @@ fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
         .collect()
 }
 
+/// The numbers of threads of a section. A writer and a reader are two, whatever is asked for; on one
+/// CPU they would measure the scheduler, and there is no such cell.
+fn crews(
+    kind: &str,
+    params: &Params,
+    cpus: usize,
+    oversubscribe: bool,
+) -> Result<Vec<usize>, String> {
+    match kind {
+        "tails" if cpus >= 2 || oversubscribe => Ok(vec![2]),
+        "tails" => Ok(Vec::new()),
+        _ => thread_counts(params, cpus, oversubscribe),
+    }
+}
+
 fn thread_counts(params: &Params, cpus: usize, oversubscribe: bool) -> Result<Vec<usize>, String> {
     let mut counts = Vec::new();
     for threads in params.threads.as_deref().unwrap_or_default() {
@@ -511,6 +555,9 @@ fn methods(kind: &str, params: &Params) -> Vec<Method> {
         "latency" => vec![Method::Latency],
         "memory" => vec![Method::Memory],
         "growth" => vec![Method::Growth],
+        "tails" => vec![Method::Tails],
+        "hot" => vec![Method::Hot],
+        "resize" => vec![Method::Resize(params.buckets.unwrap_or_default())],
         "paced" => {
             let rates = params
                 .rates
@@ -537,8 +584,12 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
             Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
         };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
+    // Every key is there from the start to the end.
+    let full = matches!(method, Method::Resize(_) | Method::Hot);
+    let grows = matches!(method, Method::Growth | Method::Tails);
+    let update = if full { 0.0 } else { point.update };
     let range = match (params.range, params.density) {
-        _ if matches!(method, Method::Growth) => point.initial,
+        _ if full || grows => point.initial,
         (Some(range), None) => range,
         (None, Some(density)) if density > 0.0 && density <= 100.0 => {
             (point.initial as f64 / (density / 100.0)).round() as u64
@@ -554,13 +605,9 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
         duration_ms: params.duration_ms.unwrap_or_default(),
         slices: params.slices.unwrap_or_default(),
         warm_ms: params.warm_ms.unwrap_or_default(),
-        insert_percent: round(point.update * share),
-        remove_percent: round(point.update * (1.0 - share)),
-        initial: if matches!(method, Method::Growth) {
-            0
-        } else {
-            point.initial
-        },
+        insert_percent: round(update * share),
+        remove_percent: round(update * (1.0 - share)),
+        initial: if grows { 0 } else { point.initial },
         range,
         capacity: 100.0 / params.load.unwrap_or(100.0),
         law: point.law,
@@ -570,7 +617,10 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
         keys: params.keys.unwrap_or_default(),
         native_hash: one_of("hash", &params.hash, "common", "native")?,
         prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
-        churn: params.churn.unwrap_or_default(),
+        churn: match method {
+            Method::Hot => 0.0, // it is all churn, and must know what is stored
+            _ => params.churn.unwrap_or_default(),
+        },
         pin: point.pin.clone(),
     };
     workload.validate()?;
@@ -641,6 +691,47 @@ mod tests {
             workload.announced(),
             ((1 << 20) as f64 / 0.9).ceil() as usize
         );
+    }
+
+    #[test]
+    fn a_writer_and_a_reader_are_two_threads_or_none() {
+        let suite = Suite::parse("name='x'\n[[section]]\nkind='tails'\nthreads=[3]\ninitial=[9]");
+        let suite = suite.expect("valid");
+        for (cpus, oversubscribe, threads) in
+            [(4, false, vec![2]), (1, true, vec![2]), (1, false, vec![])]
+        {
+            let tasks = suite.tasks(&Params::default(), &Topology::flat(cpus), oversubscribe);
+            let tasks = tasks.expect("valid").into_iter();
+            let found: Vec<usize> = tasks.map(|task| task.workload.threads).collect();
+            assert_eq!(found, threads);
+        }
+    }
+
+    #[test]
+    fn sections_whose_keys_are_all_there_update_nothing_by_chance() {
+        let tasks = tasks(
+            "name='x'\n[[section]]\nkind='hot'\ninitial=[10]\nthreads=[1]\n[[section]]\nkind='resize'\nthreads=[1]",
+        );
+        let tasks = tasks.expect("valid");
+        let ids: Vec<_> = tasks.iter().flat_map(|task| task.workload.ids()).collect();
+        assert_eq!(
+            ids,
+            [
+                "hot/i=10,single,n=1",
+                "hot/i=10,uniform,n=1",
+                "resize/i=65536,n=1,b=8192-16384",
+                "resize/i=65536,n=1,b=8192",
+                "resize/i=65536,n=1,b=16384",
+            ]
+        );
+        for task in tasks {
+            let workload = task.workload;
+            assert_eq!(workload.range, workload.initial);
+            assert_eq!(
+                (workload.insert_percent, workload.remove_percent),
+                (0.0, 0.0)
+            );
+        }
     }
 
     #[test]

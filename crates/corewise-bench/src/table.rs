@@ -104,6 +104,28 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
     }
 }
 
+/// A table that takes another number of buckets when it is told to; optional.
+///
+/// An adapter of such a table implements this and registers it with
+/// [`Entry::u64_resize`](crate::subject::Entry::u64_resize); the section `resize` measures no other.
+///
+/// # Contract
+///
+/// 1. `resize_to` returns when the resize is complete: no operation that starts later meets any
+///    of it. It is called on a thread that holds no [`Handle`] at that time, while other threads
+///    use theirs, and never by two threads at a time.
+/// 2. Every key that is in the table stays to be found, at every moment.
+/// 3. A *bucket* is what the table itself calls one. Where its interface speaks of entries only,
+///    or where a size cannot be had exactly, the card says what a bucket stands for, and
+///    [`Resize::buckets`] tells what it came to.
+pub trait Resize<K: Kind>: Table<K> {
+    /// Takes so many buckets, or the nearest number that the table can have.
+    fn resize_to(&self, buckets: usize);
+
+    /// How many it has; asked by the thread that resizes.
+    fn buckets(&self) -> usize;
+}
+
 /// One thread's way to a table.
 pub trait Handle<K: Kind> {
     /// The stamp of the key's value.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::record::{Interval, Manifest, Role, Row};
+use crate::record::{Interval, Manifest, ResizeSummary, Role, Row, Tail};
 
 /// A table of rows that is printed as they come.
 #[derive(Debug)]
@@ -51,12 +51,22 @@ impl Table {
                 "\n{}{rate}  ({} repetitions)",
                 row.cell.id, row.repetitions
             ));
+            if !row.cell.left_out.is_empty() {
+                let names = row.cell.left_out.join(", ");
+                say(&format!("  cannot resize on request: {names}"));
+            }
             say(&format!(
                 "  {:<22} {:>9} {:>17}  {:>6} {:>15}  verdict",
                 "table", "Mops/s", "95 %", "ratio", "95 %"
             ));
         }
         say(&line(row));
+        for tail in &row.tails {
+            say(&format!("    {}", slow(tail)));
+        }
+        for more in row.resize.iter().flat_map(resize) {
+            say(&format!("    {more}"));
+        }
         for problem in &row.problems {
             say(&format!("    ! {problem}"));
         }
@@ -93,14 +103,79 @@ fn line(row: &Row) -> String {
         _ => &row.verdict,
     };
     let contention = row.contention.map(contention).unwrap_or_default();
+    let pair = row.pair_ns.map(|ns| {
+        format!(
+            "  {:.1} ns a pair ({:.1} - {:.1})",
+            ns.value, ns.low, ns.high
+        )
+    });
+    let pair = pair.unwrap_or_default();
     let counters = row.per_operation.iter();
     let counters: String = counters
         .map(|(name, value)| format!("  {value:.2} {name}/op"))
         .collect();
     format!(
-        "  {:<22} {rate}  {ratio}  {verdict}{contention}{counters}",
+        "  {:<22} {rate}  {ratio}  {verdict}{pair}{contention}{counters}",
         row.table
     )
+}
+
+/// Slow operations of a thread.
+fn slow(of: &Tail) -> String {
+    let time = crate::report::time_text;
+    let counts = of.slow.iter().map(|slow| {
+        let word = if slow.within { "within" } else { "above" };
+        format!(
+            ", over {} µs {} ({word}: empty loop {:.1}, at most {:.1})",
+            slow.over_us, slow.count, slow.expected, slow.allowed
+        )
+    });
+    format!(
+        "{}: 99.9 % {}, longest {} (empty loop {}){}",
+        of.side,
+        time(of.p999_ns),
+        time(of.max_ns),
+        time(of.empty_max_ns),
+        counts.collect::<String>()
+    )
+}
+
+/// A ratio with its interval; small ones with more digits.
+fn times(ratio: Interval) -> String {
+    let digits = if ratio.value < 0.1 { 4 } else { 2 };
+    format!(
+        "{:.digits$} ({:.digits$} - {:.digits$})",
+        ratio.value, ratio.low, ratio.high
+    )
+}
+
+/// Lookups beside a thread that resizes, in two lines.
+fn resize(of: &ResizeSummary) -> [String; 2] {
+    let rate = |rate: Interval| crate::report::rate_text(rate.value);
+    let shared = match of.own_cpu {
+        true => "",
+        false => "; the thread that resizes shares a CPU with a reader",
+    };
+    [
+        format!(
+            "{} buckets {}, {} buckets {}, resizing {}: {} of the slower, {} of the faster, {} ({} pairs)",
+            of.buckets.0,
+            rate(of.small),
+            of.buckets.1,
+            rate(of.large),
+            rate(of.resizing),
+            times(of.to_slower),
+            times(of.to_faster),
+            of.position,
+            of.pairs
+        ),
+        format!(
+            "{:.0} resizes/s, in progress {:.1} % of the time; beside the resizing of another table {} of the larger size{shared}",
+            of.resizes_per_s.value,
+            of.busy_share.value * 100.0,
+            times(of.machine)
+        ),
+    ]
 }
 
 fn contention(seen: crate::table::Contention) -> String {

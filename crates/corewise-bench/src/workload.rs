@@ -24,8 +24,14 @@ pub enum Method {
     Paced(Pacing),
     /// Growth from empty.
     Growth,
+    /// Slow operations of one writer that grows the table from empty and of one reader beside.
+    Tails,
     /// Memory, in a process of its own.
     Memory,
+    /// Pairs of a remove and an insert of the same key, per second.
+    Hot,
+    /// Lookups while a thread besides resizes between these numbers of buckets.
+    Resize((usize, usize)),
 }
 
 /// A rate.
@@ -86,6 +92,10 @@ impl Workload {
     /// Says what is wrong with it, if anything.
     pub fn validate(&self) -> Result<(), String> {
         let updates = self.insert_percent + self.remove_percent;
+        let (small, large) = match self.method {
+            Method::Resize(buckets) => buckets,
+            _ => (1, 2),
+        };
         let checks = [
             (
                 self.threads >= 1 && self.threads <= MAX_THREADS,
@@ -127,6 +137,22 @@ impl Workload {
                     "capacity: {} (times the initial size, up to 64)",
                     self.capacity
                 ),
+            ),
+            (
+                small < large && small >= 1 && large as u64 <= MAX_RANGE,
+                format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
+            ),
+            (
+                self.method != Method::Hot || matches!(self.law, Law::Single | Law::Uniform),
+                format!("distribution: {} (single, uniform)", self.law),
+            ),
+            (
+                self.method != Method::Hot || self.initial >= self.threads as u64,
+                format!("initial: {} (a key for each thread)", self.initial),
+            ),
+            (
+                self.method != Method::Tails || self.threads == 2,
+                format!("threads: {} (2: a writer and a reader)", self.threads),
             ),
             (
                 (0.0..=100.0).contains(&self.churn),
@@ -185,7 +211,7 @@ impl Workload {
     /// What the table is told to expect.
     pub fn announced(&self) -> usize {
         match self.method {
-            Method::Growth | Method::Memory => 0,
+            Method::Growth | Method::Tails | Method::Memory => 0,
             _ => (self.initial as f64 * self.capacity).ceil() as usize,
         }
     }
@@ -207,18 +233,28 @@ impl Workload {
         ((shape.key_bytes.0 + shape.key_bytes.1) / 2 + shape.value_bytes) as u64
     }
 
+    /// Whether all keys are present at the start and at the end.
+    fn is_full(&self) -> bool {
+        matches!(self.method, Method::Resize(_) | Method::Hot)
+    }
+
     /// Its name within a file.
     pub fn id(&self) -> String {
         let mut id = format!("{}/i={}", self.section, self.initial);
-        if self.range != 2 * self.initial {
+        if self.range != 2 * self.initial && !self.is_full() {
             id += &format!(",r={}", self.range);
         }
-        if !matches!(self.method, Method::Growth | Method::Memory) {
+        if !matches!(self.method, Method::Growth | Method::Tails | Method::Memory)
+            && !self.is_full()
+        {
             let updates = self.insert_percent + self.remove_percent;
             id += &format!(",u={updates}");
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
             }
+            id += &format!(",{}", self.law);
+        }
+        if self.method == Method::Hot {
             id += &format!(",{}", self.law);
         }
         id += &format!(",n={}", self.threads);
@@ -240,8 +276,23 @@ impl Workload {
         match self.method {
             Method::Paced(Pacing::Rate(rate)) => id + &format!(",{rate}/s"),
             Method::Paced(Pacing::Load(load)) => id + &format!(",load={load}"),
+            Method::Resize((small, large)) => id + &format!(",b={small}-{large}"),
             _ => id,
         }
+    }
+
+    /// The names of all cells that are measured together, its own the first.
+    pub fn ids(&self) -> Vec<String> {
+        let id = self.id();
+        let Method::Resize((small, large)) = self.method else {
+            return vec![id];
+        };
+        let base = id.trim_end_matches(&format!("{small}-{large}"));
+        vec![
+            id.clone(),
+            format!("{base}{small}"),
+            format!("{base}{large}"),
+        ]
     }
 
     /// The pin policy by the name that the thesis gives it.
@@ -289,6 +340,8 @@ impl Workload {
                 Method::Paced(Pacing::Rate(rate)) => Some(rate),
                 _ => None,
             },
+            variant: String::new(),
+            left_out: Vec::new(),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use corewise_bench::manifest::{Run, manifest};
 use corewise_bench::record::{End, Record, Row};
@@ -11,7 +12,7 @@ use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::Entry;
 use corewise_bench::suite::{Params, Suite};
-use corewise_bench::table::{Card, Handle, Setup, Table, U64};
+use corewise_bench::table::{Card, Handle, Resize, Setup, Table, U64};
 use corewise_topology::Topology;
 
 /// How a table is broken.
@@ -24,17 +25,28 @@ trait Fault: Send + Sync + Default + 'static {
     fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
         stored
     }
+    /// The value that is stored for one that is put in.
+    fn stores(&self, _key: u64, value: u64) -> u64 {
+        value
+    }
+    /// What is hit by a removal besides.
+    fn takes_along(&self, _: &mut HashMap<u64, u64>) {}
     /// Looks at each value before it is removed.
     fn saw(&self, _key: u64, _value: u64) {}
     /// What `size` says.
     fn counts(&self, entries: usize) -> usize {
         entries
     }
+    /// What happens in a resize besides; whether there is one.
+    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
+        true
+    }
 }
 
 #[derive(Default)]
 struct Broken<F> {
     map: RwLock<HashMap<u64, u64>>,
+    buckets: AtomicUsize,
     fault: F,
 }
 
@@ -45,6 +57,7 @@ impl<F: Fault> Table<U64> for Broken<F> {
         let map = RwLock::new(HashMap::with_capacity(setup.capacity));
         Self {
             map,
+            buckets: AtomicUsize::new(1),
             fault: F::default(),
         }
     }
@@ -53,6 +66,18 @@ impl<F: Fault> Table<U64> for Broken<F> {
     }
     fn size(&self) -> Option<usize> {
         Some(self.fault.counts(self.map.read().unwrap().len()))
+    }
+}
+
+/// A resize by name only, but for its faults.
+impl<F: Fault> Resize<U64> for Broken<F> {
+    fn resize_to(&self, buckets: usize) {
+        if self.fault.moves(&self.map) {
+            self.buckets.store(buckets, Ordering::Relaxed);
+        }
+    }
+    fn buckets(&self) -> usize {
+        self.buckets.load(Ordering::Relaxed)
     }
 }
 
@@ -67,12 +92,15 @@ impl<F: Fault> Handle<U64> for &Broken<F> {
             return false;
         }
         if !self.fault.swallows(&map) {
-            map.insert(*key, value);
+            map.insert(*key, self.fault.stores(*key, value));
         }
         true
     }
     fn remove(&mut self, key: &u64) -> Option<u64> {
-        let removed = self.map.write().unwrap().remove(key);
+        let mut map = self.map.write().unwrap();
+        let removed = map.remove(key);
+        self.fault.takes_along(&mut map);
+        drop(map);
         removed.inspect(|&value| self.fault.saw(*key, value))
     }
 }
@@ -120,6 +148,84 @@ impl Fault for LosesOnResize {
     }
 }
 
+/// Once in a while keeps the value that was there before the last removal.
+#[derive(Default)]
+struct Reverts {
+    last: RwLock<HashMap<u64, u64>>,
+    inserts: AtomicU64,
+}
+impl Fault for Reverts {
+    fn stores(&self, key: u64, value: u64) -> u64 {
+        let due = self.inserts.fetch_add(1, Ordering::Relaxed) % 10_000 == 9_999;
+        let old = self.last.read().unwrap().get(&key).copied();
+        old.filter(|_| due).unwrap_or(value)
+    }
+    fn saw(&self, key: u64, value: u64) {
+        self.last.write().unwrap().insert(key, value);
+    }
+}
+
+/// A removal takes a neighbour along, once.
+#[derive(Default)]
+struct TakesAlong(AtomicU64);
+impl Fault for TakesAlong {
+    fn takes_along(&self, map: &mut HashMap<u64, u64>) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 5_000 {
+            let some = map.keys().next().copied();
+            some.and_then(|key| map.remove(&key));
+        }
+    }
+}
+
+/// Does not find one key in a thousand lookups, though it is there.
+#[derive(Default)]
+struct Hides(AtomicU64);
+impl Fault for Hides {
+    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
+        let due = self.0.fetch_add(1, Ordering::Relaxed) % 1_000 == 999;
+        stored.filter(|_| !due)
+    }
+}
+
+/// Loses a key for good in one resize of a hundred.
+#[derive(Default)]
+struct Forgets(AtomicU64);
+impl Fault for Forgets {
+    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
+        if self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99 {
+            let mut map = map.write().unwrap();
+            let some = map.keys().next().copied();
+            some.and_then(|key| map.remove(&key));
+        }
+        true
+    }
+}
+
+/// A key cannot be found while a resize is in progress, and is there again when it is over.
+#[derive(Default)]
+struct Blinks;
+impl Fault for Blinks {
+    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
+        let some = map.read().unwrap().keys().next().copied();
+        let Some((key, value)) = some.and_then(|key| map.write().unwrap().remove_entry(&key))
+        else {
+            return true;
+        };
+        std::thread::sleep(Duration::from_micros(100));
+        map.write().unwrap().insert(key, value);
+        true
+    }
+}
+
+/// Says that it resized, and did not.
+#[derive(Default)]
+struct Idles;
+impl Fault for Idles {
+    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
+        false
+    }
+}
+
 /// Gives other keys' values.
 #[derive(Default)]
 struct Mixes(AtomicU64);
@@ -152,9 +258,9 @@ impl Fault for Panics {
     }
 }
 
-fn entry<F: Fault>(name: &str) -> Entry {
+fn card(name: &str) -> Card {
     let text = || "a test".to_string();
-    let card = Card {
+    Card {
         name: name.into(),
         about: text(),
         version: text(),
@@ -165,8 +271,13 @@ fn entry<F: Fault>(name: &str) -> Entry {
         settings: text(),
         adapter: text(),
         memory: text(),
-    };
-    Entry::new(card).u64::<Broken<F>>()
+    }
+}
+
+fn entry<F: Fault>(name: &str) -> Entry {
+    Entry::new(card(name))
+        .u64::<Broken<F>>()
+        .u64_resize::<Broken<F>>()
 }
 
 /// Runs a suite and gives its rows, as shown and as written.
@@ -180,6 +291,13 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
             entry::<Mixes>("mixes"),
             entry::<Miscounts>("miscounts"),
             entry::<Panics>("panics"),
+            entry::<Hides>("hides"),
+            entry::<Forgets>("forgets"),
+            entry::<Reverts>("reverts"),
+            entry::<TakesAlong>("takes along"),
+            entry::<Blinks>("blinks"),
+            entry::<Idles>("idles"),
+            Entry::new(card("fixed")).u64::<Broken<Sound>>(),
         ],
         Vec::new(),
     );
@@ -284,7 +402,7 @@ fn one_key_in_a_million_is_missed() {
 
 #[test]
 fn an_insert_lost_in_a_resize_is_missed() {
-    for kind in ["growth", "resizing"] {
+    for kind in ["growth", "resizing", "tails"] {
         let (rows, ..) = measure(&format!(
             "name = 'x'
             [[section]]
@@ -302,5 +420,142 @@ fn an_insert_lost_in_a_resize_is_missed() {
             "{kind}: {}",
             problems(&rows, "loses")
         );
+    }
+}
+
+const RESIZE: &str = "
+    name = 'resize'
+    [[section]]
+    kind = 'resize'
+    threads = [1]
+    initial = [1000]
+    repetitions = 3
+    duration-ms = 100
+    slices = 5
+    pin = ['default']
+    reference = 'sound'
+    tables = ['forgets', 'blinks', 'idles', 'fixed']
+";
+
+#[test]
+fn a_key_that_is_lost_in_a_resize_voids_the_row() {
+    let (rows, _, end) = measure(RESIZE);
+    for (table, word) in [
+        ("forgets", "missed keys that were there"),
+        (
+            "blinks",
+            "lookups missed keys that were there all the time, while it was resized",
+        ),
+        ("idles", "resizes left as many buckets"),
+    ] {
+        let said = problems(&rows, table);
+        assert!(said.contains(word), "{table}: {said}");
+    }
+    assert_eq!(problems(&rows, "sound"), "");
+    assert_eq!(problems(&rows, "sound (again)"), "");
+    // Three cells of five tables; the sixth cannot resize on request.
+    assert_eq!((end.rows, end.void), (15, 9));
+    assert!(rows.iter().all(|row| row.table != "fixed"));
+    assert_eq!(rows.last().expect("rows").cell.left_out, ["fixed"]);
+}
+
+#[test]
+fn a_resize_row_says_where_its_rate_lies() {
+    let (rows, records, _) = measure(&RESIZE.replace("'forgets', 'blinks', 'idles', 'fixed'", ""));
+    let with: Vec<&Row> = rows.iter().filter(|row| row.resize.is_some()).collect();
+    assert!(with.iter().any(|row| row.table == "sound"));
+    for row in with {
+        let of = row.resize.as_ref().expect("filtered");
+        assert_eq!(row.cell.id, "resize/i=1000,n=1,b=8192-16384");
+        assert_eq!((of.buckets, of.pairs), ((8192, 16384), 15));
+        assert!(of.resizes_per_s.value > 0.0 && of.busy_share.value <= 1.0);
+        assert!(of.small.value > 0.0 && of.resizing.value > 0.0 && of.machine.value > 0.0);
+    }
+    let cell = |id: &str| {
+        let of = |record: &&Record| matches!(record, Record::Slice(slice) if slice.cell == id && slice.table == "sound");
+        records.iter().filter(of).count()
+    };
+    for buckets in ["8192", "16384", "8192-16384"] {
+        assert_eq!(
+            cell(&format!("resize/i=1000,n=1,b={buckets}")),
+            3,
+            "{buckets}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
+    let (rows, records, end) = measure(
+        "name = 'hot'
+        [[section]]
+        kind = 'hot'
+        threads = [2]
+        initial = [1000]
+        repetitions = 1
+        duration-ms = 100
+        pin = ['default']
+        reference = 'sound'
+        tables = ['reverts', 'takes along']",
+    );
+    // One hot key and random keys: each with the reference twice and both tables.
+    assert_eq!((end.rows, end.void), (8, 4));
+    for row in &rows {
+        let said = row.problems.join("; ");
+        let expected = match &*row.table {
+            "reverts" => "stored was",
+            "takes along" => "entries found",
+            _ => {
+                assert_eq!(said, "");
+                let ns = row.pair_ns.expect("a valid row").value;
+                let rate = row.rate.expect("a valid row").value;
+                assert!((ns * rate / 2e9 - 1.0).abs() < 1e-6, "{ns} ns at {rate}/s");
+                continue;
+            }
+        };
+        assert!(said.contains(expected), "{}: {said}", row.table);
+        assert_eq!(row.pair_ns, None);
+    }
+    for record in records {
+        if let Record::Slice(slice) = record
+            && slice.table == "sound"
+        {
+            let counts = slice.counts;
+            assert_eq!((counts.remove_failed, counts.insert_failed), (0, 0));
+            assert_eq!(counts.removed, counts.inserted);
+            assert!(counts.removed >= slice.operations && slice.operations > 0);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_inserted_and_not_found_at_once_voids_the_row() {
+    let (rows, _, end) = measure(
+        "name = 'tails'
+        [[section]]
+        kind = 'tails'
+        initial = [200000]
+        repetitions = 2
+        pin = ['default']
+        reference = 'sound'
+        tables = ['hides']",
+    );
+    assert_eq!((end.rows, end.void), (3, 1));
+    assert!(
+        problems(&rows, "hides").contains("missed keys that had been inserted"),
+        "{}",
+        problems(&rows, "hides")
+    );
+    let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
+    let sides: Vec<&str> = sound.tails.iter().map(|tail| &*tail.side).collect();
+    assert_eq!(sides, ["writer", "reader"]);
+    assert_eq!(sound.tails[0].operations, 400_000);
+    for tail in &sound.tails {
+        let limits: Vec<u64> = tail.slow.iter().map(|slow| slow.over_us).collect();
+        assert_eq!(limits, [50, 100]);
+        let ratio = tail.empty_elapsed_ns as f64 / tail.elapsed_ns as f64;
+        assert!((0.5..2.0).contains(&ratio), "{ratio}");
+        assert!(tail.empty_operations > 0 && tail.max_ns >= tail.p999_ns);
+        assert!(tail.slow.iter().all(|slow| slow.counts.len() == 2));
     }
 }

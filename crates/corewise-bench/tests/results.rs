@@ -57,6 +57,8 @@ fn everything_is_given_to_its_row() {
         "scaling",
         "updates",
         "workingset",
+        "hot",
+        "resize",
         "distribution",
         "resizing",
         "pinning",
@@ -64,6 +66,7 @@ fn everything_is_given_to_its_row() {
         "latency",
         "paced",
         "growth",
+        "tails",
         "memory",
     ];
     assert_eq!(names, in_order);

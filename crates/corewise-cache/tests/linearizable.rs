@@ -1,27 +1,25 @@
-//! Recorded histories of several threads, checked for linearizability.
+//! Recorded histories of several threads, checked for linearizability by `corewise-history`.
 //!
-//! Linearizability is local (Herlihy and Wing 1990, theorem 1): a history is linearizable if its
-//! part on each key is. So each round works on one key. The checker is Wing and Gong's search with
-//! Lowe's memoisation: try as the next operation any whose invocation comes before the first
-//! return among those left, and never visit a pair of (operations done, state) twice.
-//!
-//! The checker itself is tested with a cache that increments by reading and writing back.
+//! Each round works on one key of a fresh engine. Some calls yield before they do anything, so that
+//! calls overlap on any machine. A cache that increments by reading and writing back must be found
+//! out.
 
 mod common;
 
 use common::{Collect, NOW, Seen, incr, store};
 use corewise_cache::engines::locked::{Config, Locked, LockedSession};
 use corewise_cache::{Engine, Session};
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_history::{History, Operation, Recorder, Recording};
 use corewise_ops::{Deadline, Delete, Get, Op, StoreMode, Verb};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
 const THREADS: usize = 3;
-const PER_THREAD: usize = 12;
-const ROUNDS: u64 = 400;
+/// Enough that threads which start a few microseconds apart meet.
+const PER_THREAD: usize = 250;
+const ROUNDS: u64 = 100;
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
@@ -36,53 +34,31 @@ enum Call {
 /// What a call returned, as far as the checker cares: a value, or none.
 type Return = Option<u64>;
 
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    call: Call,
-    returned: Return,
-    invoked: u64,
-    done: u64,
-}
-
-/// The state after `call` in `state`, if it may return `returned` there.
-fn step(state: Option<u64>, call: Call, returned: Return) -> Option<Option<u64>> {
-    let (after, expected) = match call {
-        Call::Get => (state, state),
-        Call::Set(value) => (Some(value), Some(value)),
-        Call::Add(value) if state.is_none() => (Some(value), Some(value)),
-        Call::Add(_) => (state, None),
-        Call::Incr => {
-            let next = state.map(|value| value + 1);
-            (next, next)
-        }
-        Call::Delete => (None, state.map(|_| 0)),
-        Call::Flush => (None, None),
-    };
-    (expected == returned).then_some(after)
-}
-
-/// Whether some order of `events` that respects real time explains every return.
-fn is_linearizable(events: &[Event]) -> bool {
-    assert!(events.len() <= 64, "the set of operations done is one word");
-    let mut visited = HashSet::new();
-    let mut stack = vec![(0u64, None)];
-    let all = u64::MAX >> (64 - events.len());
-    while let Some((done, state)) = stack.pop() {
-        if done == all {
-            return true;
-        }
-        if !visited.insert((done, state)) {
-            continue;
-        }
-        let left = || (0..events.len()).filter(|i| done & (1 << i) == 0);
-        let first_return = left().map(|i| events[i].done).min().unwrap_or(u64::MAX);
-        for i in left().filter(|&i| events[i].invoked <= first_return) {
-            if let Some(after) = step(state, events[i].call, events[i].returned) {
-                stack.push((done | 1 << i, after));
-            }
+impl Call {
+    /// The call as an operation on one entry of a map.
+    fn op(self) -> EntryOp<u64> {
+        match self {
+            Self::Get => EntryOp::Get,
+            Self::Set(value) => EntryOp::Insert(value),
+            Self::Add(value) => EntryOp::TryInsert(value),
+            Self::Incr => EntryOp::Update,
+            Self::Delete | Self::Flush => EntryOp::Remove,
         }
     }
-    false
+
+    /// What the operation answered if the call returned this. A flush does not say whether there
+    /// was an item, and an increment saw one less than it returned.
+    fn outcome(self, returned: Return) -> EntryOutcome<u64> {
+        match self {
+            Self::Get => EntryOutcome::Held(returned),
+            Self::Set(_) | Self::Add(_) | Self::Delete => EntryOutcome::Done(returned.is_some()),
+            Self::Incr => EntryOutcome::Updated {
+                old: returned.map(|new| new.wrapping_sub(1)),
+                new: returned,
+            },
+            Self::Flush => EntryOutcome::Silent,
+        }
+    }
 }
 
 /// How a thread performs calls.
@@ -107,8 +83,11 @@ impl Real {
         sink.seen.remove(0).1
     }
 
-    fn write(&mut self, mode: StoreMode, value: u64) -> Seen {
-        self.run(Verb::Store(store(mode, value.to_string().as_bytes())))
+    fn write(&mut self, mode: StoreMode, value: u64) -> Return {
+        let stored = self.run(Verb::Store(store(mode, value.to_string().as_bytes())));
+        let returned = number(&stored);
+        assert!(returned.is_none_or(|stored| stored == value), "{stored:?}");
+        returned
     }
 }
 
@@ -121,8 +100,8 @@ impl Perform for Real {
     fn perform(&mut self, call: Call) -> Return {
         match call {
             Call::Get => number(&self.run(Verb::Get(Get::default()))),
-            Call::Set(value) => number(&self.write(StoreMode::Set, value)),
-            Call::Add(value) => number(&self.write(StoreMode::Add, value)),
+            Call::Set(value) => self.write(StoreMode::Set, value),
+            Call::Add(value) => self.write(StoreMode::Add, value),
             Call::Incr => match self.run(Verb::Arith(incr(1))) {
                 Seen::Counter { value, .. } => Some(value),
                 _ => None,
@@ -164,38 +143,38 @@ fn random_call(random: &mut SmallRng, unique: u64) -> Call {
     }
 }
 
-fn record<P: Perform + Send>(seed: u64, performers: Vec<P>) -> Vec<Event> {
-    let clock = AtomicU64::new(0);
-    let start = std::sync::Barrier::new(performers.len());
+type Calls = Recorder<(), EntryOp<u64>, EntryOutcome<u64>>;
+
+fn perform_all(seed: u64, thread: usize, mut performer: impl Perform, mut recorder: Calls) {
+    let mut random = SmallRng::seed_from_u64(seed * 64 + thread as u64);
+    for i in 0..PER_THREAD {
+        let call = random_call(&mut random, (thread * PER_THREAD + i) as u64 * 1_000);
+        let yields = random.random_bool(0.05);
+        recorder.record((), call.op(), || {
+            if yields {
+                std::thread::yield_now();
+            }
+            call.outcome(performer.perform(call))
+        });
+    }
+}
+
+fn record<P: Perform + Send>(
+    seed: u64,
+    performers: Vec<P>,
+) -> History<(), EntryOp<u64>, EntryOutcome<u64>> {
+    let recording = Recording::new();
+    let start = Barrier::new(performers.len());
     std::thread::scope(|scope| {
-        let (clock, start) = (&clock, &start);
-        let spawn = |(thread, mut performer): (usize, P)| {
+        for (thread, performer) in performers.into_iter().enumerate() {
+            let (recorder, start) = (recording.recorder(PER_THREAD), &start);
             scope.spawn(move || {
-                let mut random = SmallRng::seed_from_u64(seed * 64 + thread as u64);
                 start.wait();
-                let mut events = Vec::with_capacity(PER_THREAD);
-                for i in 0..PER_THREAD {
-                    let call = random_call(&mut random, (thread * PER_THREAD + i) as u64 * 1_000);
-                    // SeqCst: one order of all invocations and returns.
-                    let invoked = clock.fetch_add(1, Ordering::SeqCst);
-                    let returned = performer.perform(call);
-                    let done = clock.fetch_add(1, Ordering::SeqCst);
-                    events.push(Event {
-                        call,
-                        returned,
-                        invoked,
-                        done,
-                    });
-                }
-                events
-            })
-        };
-        let threads: Vec<_> = performers.into_iter().enumerate().map(spawn).collect();
-        threads
-            .into_iter()
-            .flat_map(|thread| thread.join().unwrap())
-            .collect()
-    })
+                perform_all(seed, thread, performer, recorder);
+            });
+        }
+    });
+    recording.finish().unwrap()
 }
 
 fn performers() -> Vec<Real> {
@@ -209,35 +188,36 @@ fn performers() -> Vec<Real> {
 
 #[test]
 fn every_recorded_history_is_linearizable() {
+    let mut concurrent = 0;
     for seed in 0..ROUNDS {
-        let events = record(seed, performers());
-        assert!(is_linearizable(&events), "seed {seed}: {events:#?}");
+        let verdict = record(seed, performers()).check(&MapEntry::new());
+        println!("seed {seed}: {verdict}");
+        concurrent += verdict.assert_linearizable().concurrent;
     }
+    assert!(concurrent > 0, "no operation overlapped another");
 }
 
 #[test]
 fn a_cache_that_increments_in_two_steps_is_found_out() {
     let caught = (0..20 * ROUNDS).any(|seed| {
         let mutants = performers().into_iter().map(Mutant).collect();
-        !is_linearizable(&record(seed, mutants))
+        let verdict = record(seed, mutants).check(&MapEntry::new());
+        verdict.violation().is_some()
     });
     assert!(caught, "no lost increment in {} histories", 20 * ROUNDS);
 }
 
 #[test]
 fn a_stale_read_is_no_linearizable_history() {
-    let event = |call, returned, invoked, done| Event {
-        call,
-        returned,
-        invoked,
-        done,
+    let call = |call: Call, returned, invoked, done| {
+        Operation::new(0, (), call.op(), invoked).returning(call.outcome(returned), done)
     };
-    let history = [
-        event(Call::Set(1), Some(1), 0, 1),
-        event(Call::Set(2), Some(2), 2, 3),
-        event(Call::Get, Some(1), 4, 5),
-    ];
-    assert!(!is_linearizable(&history));
-    let overlapping = [history[0], history[1], event(Call::Get, Some(1), 2, 5)];
-    assert!(is_linearizable(&overlapping));
+    let check = |read| {
+        let set = |value, at| call(Call::Set(value), Some(value), at, at + 1);
+        History::new(vec![set(1, 0), set(2, 2), read]).check(&MapEntry::new())
+    };
+    let stale = check(call(Call::Get, Some(1), 4, 5));
+    assert!(stale.violation().is_some());
+    let overlapping = check(call(Call::Get, Some(1), 2, 5));
+    overlapping.assert_linearizable();
 }

@@ -43,7 +43,7 @@ fn bad_input_is_one_clear_line_and_status_2() {
     .expect("written");
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 18] = [
         (&["run", "--suite", &bad], "threds"),
         (&["run", "--suite", "slow"], "slow"),
         (&["run", "--suite", "missing.toml"], "missing.toml"),
@@ -58,6 +58,28 @@ fn bad_input_is_one_clear_line_and_status_2() {
         (&["report", &taken], "taken.jsonl"),
         (&["compare", &taken, &taken], "taken.jsonl"),
         (&["replay", "nothing"], "FILE#CELL"),
+        (
+            &["run", "--section", "resize", "--buckets", "16384-8192"],
+            "buckets",
+        ),
+        (&["run", "--buckets", "many"], "buckets"),
+        (
+            &["run", "--section", "hot", "--distribution", "zipf:0.99"],
+            "single, uniform",
+        ),
+        (
+            &[
+                "run",
+                "--section",
+                "hot",
+                "-i",
+                "1",
+                "-n",
+                "2",
+                "--oversubscribe",
+            ],
+            "a key for each thread",
+        ),
     ];
     for (arguments, word) in cases {
         let text = complaint(arguments, 2);
@@ -114,6 +136,19 @@ const SUITE: &str = "
     kind = 'growth'
     initial = [100000]
     [[section]]
+    kind = 'tails'
+    initial = [100000]
+    [[section]]
+    kind = 'hot'
+    initial = [1000]
+    threads = ['1..cpus']
+    [[section]]
+    kind = 'resize'
+    initial = [65536]
+    slices = 5
+    repetitions = 3
+    threads = [1]
+    [[section]]
     kind = 'paced'
     rates = [200000.0]
     duration-ms = 40
@@ -141,6 +176,18 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         said.contains(", 0 void,") && said.contains("allocator system"),
         "{said}"
     );
+    for word in [
+        "cannot resize on request: papaya, locked",
+        "resizes/s, in progress",
+        "(15 pairs)",
+        "ns a pair",
+        "writer: 99.9 % ",
+        "reader: 99.9 % ",
+        "over 100 µs ",
+        "hot/i=1000,single,n=1",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
     let written = std::fs::read_to_string(&results).expect("results");
     assert!(
         written
@@ -164,6 +211,9 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         "workingset-1",
         "distribution-1",
         "resizing-1",
+        "tails-1",
+        "hot-1",
+        "resize-1",
         "pinning-1",
         "sync-1",
         "latency-1",
@@ -212,6 +262,12 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         compared.contains("papaya") && !compared.contains(" slower"),
         "{compared}"
     );
+
+    for cell in ["8192", "8192-16384"] {
+        let row = format!("{results}#resize/i=65536,n=1,b={cell}#dashmap");
+        let said = succeed(&["replay", &row, "-o", &path(&format!("resize-{cell}.jsonl"))]);
+        assert!(said.contains("dashmap"), "{said}");
+    }
 
     let again = path("again.jsonl");
     let row = format!("{results}#updates/i=3000,u=50,uniform,n={}#papaya", cpus());
@@ -262,7 +318,14 @@ fn byte_strings_and_native_hashes_are_verified_too() {
 #[test]
 fn list_and_doctor_answer_in_both_formats() {
     let text = succeed(&["list"]);
-    for word in ["papaya", "scaling", "quick", "zipf", "CPUs"] {
+    for word in [
+        "papaya",
+        "scaling",
+        "quick",
+        "zipf",
+        "CPUs",
+        "resizes on request",
+    ] {
         assert!(text.contains(word), "{word}");
     }
     for command in ["list", "doctor"] {

@@ -5,10 +5,11 @@ use std::hash::BuildHasher;
 
 use dashmap::DashMap;
 
+use crate::adapters::hashbrown::{GROUP, capacity_of};
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 /// dashmap's map.
 pub(crate) struct Dash<K: Kind, S> {
@@ -28,6 +29,28 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K>
     }
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
+    }
+}
+
+impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K> for Dash<K, S> {
+    /// Through the raw tables: `shrink_to_fit` would go as low as it can, not to a size.
+    fn resize_to(&self, buckets: usize) {
+        let shards = self.map.shards();
+        let capacity = capacity_of(buckets / shards.len());
+        let hash = |key: &K::Key| self.map.hasher().hash_one(key);
+        for shard in shards {
+            let mut table = shard.write();
+            if capacity > table.capacity() {
+                let more = capacity.saturating_sub(table.len());
+                table.reserve(more, |(key, _)| hash(key));
+            } else {
+                table.shrink_to(capacity, |(key, _)| hash(key));
+            }
+        }
+    }
+    fn buckets(&self) -> usize {
+        let slots = self.map.shards().iter().map(|shard| shard.read().buckets());
+        slots.sum::<usize>() / GROUP
     }
 }
 
@@ -64,7 +87,7 @@ pub(super) fn entry() -> Entry {
     );
     card.reclamation = "at once".into();
     card.guarantees = "linearizable; readers of a shard together, writers alone".into();
-    card.settings += "; its default number of shards, four times the CPUs rounded up to a power of two; feature inline";
+    card.settings += "; its default number of shards, four times the CPUs rounded up to a power of two; feature inline; a bucket of the section resize is a group of 16 slots, reached shard by shard through the raw tables";
     card.adapter =
         "values are read under the shard's lock; an insert owns its key before it looks".into();
     Entry::new(card)
@@ -72,4 +95,6 @@ pub(super) fn entry() -> Entry {
         .bytes::<Dash<Bytes, Common>>()
         .u64_native::<Dash<U64, RandomState>>()
         .bytes_native::<Dash<Bytes, RandomState>>()
+        .u64_resize::<Dash<U64, Common>>()
+        .bytes_resize::<Dash<Bytes, Common>>()
 }

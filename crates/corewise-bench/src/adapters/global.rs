@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use hashbrown::HashMap;
 
-use crate::adapters::hashbrown::insert_absent;
+use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 /// A readers-writer lock, or a lock that takes readers for writers.
 pub(crate) trait Lock<T>: Send + Sync + 'static {
@@ -100,6 +100,17 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     }
 }
 
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> Resize<K>
+    for Global<L, S>
+{
+    fn resize_to(&self, buckets: usize) {
+        self.lock.write(|map| regroup::<K, S>(map, buckets));
+    }
+    fn buckets(&self) -> usize {
+        self.lock.read(|map| groups_of(map.capacity()))
+    }
+}
+
 pub(crate) struct GlobalHandle<'t, L, S> {
     table: &'t Global<L, S>,
 }
@@ -136,12 +147,16 @@ pub(super) fn entries() -> Vec<Entry> {
             .u64::<MutexMap<U64, Common>>()
             .bytes::<MutexMap<Bytes, Common>>()
             .u64_native::<MutexMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<MutexMap<Bytes, foldhash::fast::RandomState>>(),
+            .bytes_native::<MutexMap<Bytes, foldhash::fast::RandomState>>()
+            .u64_resize::<MutexMap<U64, Common>>()
+            .bytes_resize::<MutexMap<Bytes, Common>>(),
         Entry::new(rwlock)
             .u64::<RwMap<U64, Common>>()
             .bytes::<RwMap<Bytes, Common>>()
             .u64_native::<RwMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<RwMap<Bytes, foldhash::fast::RandomState>>(),
+            .bytes_native::<RwMap<Bytes, foldhash::fast::RandomState>>()
+            .u64_resize::<RwMap<U64, Common>>()
+            .bytes_resize::<RwMap<Bytes, Common>>(),
     ];
     #[cfg(feature = "bench")]
     let entries = {
@@ -160,7 +175,9 @@ pub(super) fn entries() -> Vec<Entry> {
             .u64::<ParkingMap<U64, Common>>()
             .bytes::<ParkingMap<Bytes, Common>>()
             .u64_native::<ParkingMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<ParkingMap<Bytes, foldhash::fast::RandomState>>();
+            .bytes_native::<ParkingMap<Bytes, foldhash::fast::RandomState>>()
+            .u64_resize::<ParkingMap<U64, Common>>()
+            .bytes_resize::<ParkingMap<Bytes, Common>>();
         entries.into_iter().chain([entry]).collect()
     };
     entries
@@ -171,5 +188,6 @@ fn card(name: &str, about: &str, guarantees: &str) -> crate::table::Card {
     card.reclamation = "at once; removed values are dropped after the lock is released".into();
     card.guarantees = format!("linearizable: {guarantees}");
     card.adapter = "one lock around each operation; values are read inside it".into();
+    card.settings += "; a bucket of the section resize is a group of 16 slots, reached by reserve and shrink_to under the lock";
     card
 }

@@ -77,6 +77,34 @@ impl<K: Kind, S: BuildHasher> Handle<K> for AloneHandle<'_, K, S> {
     }
 }
 
+/// Slots of a group: what hashbrown's smallest search looks at, and its next of kin to a bucket
+/// with a chain.
+pub(super) const GROUP: usize = 16;
+
+/// Entries that fit into so many groups: seven eighths of the slots.
+pub(super) const fn capacity_of(groups: usize) -> usize {
+    groups * GROUP / 8 * 7
+}
+
+/// The groups of a table that has room for so many entries in all.
+pub(super) const fn groups_of(capacity: usize) -> usize {
+    (capacity * 8 / 7).next_power_of_two().div_ceil(GROUP)
+}
+
+/// Gives a hashbrown map so many groups: `reserve` if that is more than it has, else `shrink_to`.
+/// Both allocate anew and move all entries.
+pub(super) fn regroup<K: Kind, S: BuildHasher>(
+    map: &mut HashMap<K::Key, K::Value, S>,
+    groups: usize,
+) {
+    let capacity = capacity_of(groups);
+    if capacity > map.capacity() {
+        map.reserve(capacity.saturating_sub(map.len()));
+    } else {
+        map.shrink_to(capacity);
+    }
+}
+
 /// Insert-if-absent on a hashbrown map, with one search and an owned key only if it is stored.
 #[inline]
 pub(super) fn insert_absent<K: Kind, S: BuildHasher>(

@@ -8,7 +8,7 @@ use corewise_maps::relativistic::{DefaultHasher, MapRef};
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 /// The map.
 pub(crate) struct Relativistic<K: Kind, S> {
@@ -31,6 +31,18 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Rel
     }
     fn settle(&self) {
         self.map.settle().expect("no guard is held");
+    }
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K> for Relativistic<K, S> {
+    fn resize_to(&self, buckets: usize) {
+        self.map.set_automatic_resize(false);
+        self.map
+            .resize_to(buckets)
+            .expect("there is memory, and no guard is held");
+    }
+    fn buckets(&self) -> usize {
+        self.map.resize_state().buckets
     }
 }
 
@@ -66,15 +78,18 @@ pub(super) fn entry() -> Entry {
         versions::OURS,
         "RCU hash table of corewise-maps: chained, resized by cross-linking and unzipping",
     );
-    card.reclamation = "RCU with membarrier, in batches of 1,024".into();
-    card.guarantees = "wait-free lookups, also while it is resized; lock-free inserts but during a \
+    card.reclamation = "RCU with membarrier, in batches of 2,048".into();
+    card.guarantees =
+        "wait-free lookups, also while it is resized; lock-free inserts but during a \
                        resize of the bucket; removals lock a bucket"
-        .into();
+            .into();
     card.adapter =
         "one handle per operation, as pin() makes; an insert owns its key before it looks".into();
     Entry::new(card)
         .u64::<Relativistic<U64, Common>>()
         .bytes::<Relativistic<Bytes, Common>>()
+        .u64_resize::<Relativistic<U64, Common>>()
+        .bytes_resize::<Relativistic<Bytes, Common>>()
         .u64_native::<Relativistic<U64, DefaultHasher>>()
         .bytes_native::<Relativistic<Bytes, DefaultHasher>>()
 }

@@ -7,11 +7,11 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::adapters::global::Map;
-use crate::adapters::hashbrown::insert_absent;
+use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 /// Shards; a power of two.
 const SHARDS: usize = 64;
@@ -63,6 +63,20 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K>
     }
 }
 
+impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K>
+    for Sharded<K, S>
+{
+    fn resize_to(&self, buckets: usize) {
+        for shard in &self.shards {
+            regroup::<K, S>(&mut shard.write(), buckets / SHARDS);
+        }
+    }
+    fn buckets(&self) -> usize {
+        let groups = |shard: &Shard<K, S>| groups_of(shard.read().capacity());
+        self.shards.iter().map(groups).sum()
+    }
+}
+
 pub(crate) struct ShardedHandle<'t, K: Kind, S> {
     table: &'t Sharded<K, S>,
 }
@@ -92,10 +106,13 @@ pub(super) fn entry() -> Entry {
     let mut card = rust("sharded64", &version, "64 x parking_lot::RwLock<hashbrown>");
     card.reclamation = "at once; removed values are dropped after the lock is released".into();
     card.guarantees = "linearizable; readers of a shard together, writers alone".into();
+    card.settings += "; a bucket of the section resize is a group of 16 slots, reached by reserve and shrink_to shard by shard";
     card.adapter = "the key is hashed twice, for the shard and by the shard's map".into();
     Entry::new(card)
         .u64::<Sharded<U64, Common>>()
         .bytes::<Sharded<Bytes, Common>>()
         .u64_native::<Sharded<U64, foldhash::fast::RandomState>>()
         .bytes_native::<Sharded<Bytes, foldhash::fast::RandomState>>()
+        .u64_resize::<Sharded<U64, Common>>()
+        .bytes_resize::<Sharded<Bytes, Common>>()
 }

@@ -132,6 +132,37 @@ fn one_of_many_inserts_of_a_key_wins() {
 }
 
 #[test]
+fn tables_that_resize_on_request_keep_their_entries_and_have_the_size() {
+    let registry = registry();
+    let mut resized = 0;
+    for entry in registry.entries().iter().filter(|entry| entry.resizes()) {
+        for kind in ["u64", "bytes"] {
+            let name = format!("{} {kind}", entry.card.name);
+            let setup = Setup {
+                capacity: 40_000,
+                threads: 4,
+                value_bytes: 24,
+                key_bytes: 64,
+            };
+            let Some(maker) = entry.resizable_maker(kind, false) else {
+                continue;
+            };
+            let (subject, plan) = (maker(&setup), plan(40_000, 40_000));
+            let booked = add(on_threads(entry, |part| subject.fill(&plan, part).sums));
+            for buckets in [8_192, 16_384, 8_192, 32_768, 8_192] {
+                assert_eq!(subject.resize_to(buckets), Some(buckets), "{name}");
+                let found = add(on_threads(entry, |part| subject.probe(&plan, part)));
+                assert_eq!(found, booked, "{name}");
+            }
+            resized += 1;
+        }
+    }
+    assert!(resized >= 4);
+    let other = registry.find("hashbrown").expect("it is always there");
+    assert!(!other.resizes() && other.resizable_maker("u64", false).is_none());
+}
+
+#[test]
 fn handles_come_and_go_with_short_threads() {
     for (name, entry, subject) in all(0) {
         let plan = plan(64, 64);

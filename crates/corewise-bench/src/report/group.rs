@@ -70,7 +70,10 @@ pub(super) fn groups<'a>(
 fn key(cell: &Cell, vary: &[&str]) -> String {
     let mut value = serde_json::to_value(cell).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        for field in vary.iter().chain(&["id", "cpus", "duration_ms"]) {
+        for field in vary
+            .iter()
+            .chain(&["id", "cpus", "duration_ms", "left_out"])
+        {
             fields.remove(*field);
         }
     }
@@ -112,6 +115,7 @@ pub(super) fn words(cell: &Cell, vary: &[&str]) -> Vec<String> {
     say(&["prefill"], cell.prefill != "all", prefill);
     say(&["threads"], true, threads(cell.threads));
     say(&["pin"], true, format!("pin {}", cell.pin));
+    say(&["variant"], !cell.variant.is_empty(), cell.variant.clone());
     if let Some(rate) = cell.rate_per_s {
         words.push(format!("open loop at {}", svg::rate(rate)));
     }

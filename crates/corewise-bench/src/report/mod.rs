@@ -14,7 +14,10 @@
 //! | resizing | `plot-resizing-N` | throughput while resizing |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop |
 //! | paced | `plot-paced-N` | the same in open loop |
+//! | hot | `plot-hot-N` | pairs of remove and insert of the same key |
+//! | resize | `plot-resize-N` | lookups beside a resizer, and at both sizes at rest |
 //! | growth | `plot-growth-N` | operations and stalls over time |
+//! | tails | `plot-tails-N` | inserts beside a reader, and slow operations |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
 //! | pinning | `plot-pinning-N` | throughput by pin policy |
 //! | sync | `plot-sync-N` | throughput by lock, with contention |
@@ -24,14 +27,17 @@ mod chart;
 mod dots;
 mod group;
 mod growth;
+mod hot;
 mod latency;
 mod memory;
 mod page;
+mod resize;
 mod scaling;
 mod style;
 mod svg;
 mod sync;
 mod tables;
+mod tails;
 mod updates;
 mod workingset;
 
@@ -40,15 +46,18 @@ use crate::report::style::Looks;
 use crate::results::{Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 14] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
+    "hot",
+    "resize",
     "latency",
     "paced",
     "growth",
+    "tails",
     "memory",
     "pinning",
     "sync",
@@ -85,6 +94,11 @@ pub fn plots(results: &Results) -> Vec<(String, String)> {
 /// A rate in words, for other reports.
 pub(crate) fn rate_text(rate: f64) -> String {
     svg::rate(rate)
+}
+
+/// A time in words, for other reports.
+pub(crate) fn time_text(ns: f64) -> String {
+    svg::time(ns)
 }
 
 /// A plot, without the element around it.
@@ -150,6 +164,13 @@ fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
                  meet it.",
                 growth::plots(results, looks),
             ),
+            (
+                "tails",
+                "Slow operations in a growth",
+                "One writer grows the table, one reader looks up what is there by then; an empty \
+                 loop says how many slow operations the machine makes by itself.",
+                tails::plots(results, looks),
+            ),
             ("memory", "Memory", "What an entry takes.", memory),
         ]
         .map(part),
@@ -207,6 +228,18 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
             "Resizing",
             "Operations while the table grows and shrinks underneath.",
             while_resizing.into_iter().collect(),
+        ),
+        (
+            "hot",
+            "Hot keys",
+            "A thread removes a key and puts it back, again and again.",
+            hot::plots(results, looks),
+        ),
+        (
+            "resize",
+            "Lookups beside a resizer",
+            "One more thread resizes the table back and forth without pause.",
+            resize::plots(results, looks),
         ),
     ]
     .map(part)

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::report::chart::WIDTH;
 use crate::report::style::{DEFS, Looks, plot_css};
 use crate::report::svg::{Anchor, Canvas, escape, num, shorten};
-use crate::report::{Part, Plot, numbered, tables};
+use crate::report::{Part, Plot, hot, numbered, resize, tables, tails};
 use crate::results::Results;
 
 const CSS: &str = "\
@@ -262,6 +262,15 @@ fn section<'a>(
     }
     if part.id == "memory" {
         out.push_str(&tables::leftovers(results));
+    }
+    if part.id == "tails" {
+        out.push_str(&tails::summaries(results));
+    }
+    if part.id == "hot" {
+        out.push_str(&hot::summaries(results));
+    }
+    if part.id == "resize" {
+        out.push_str(&resize::summaries(results));
     }
     out.push_str("</section>\n");
 }

@@ -337,6 +337,36 @@ pub(super) fn commands(results: &Results) -> String {
     out
 }
 
+/// A table of numbers, a row for each of `lines`, whose first field is its head.
+pub(super) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let cells = |tag: &str, words: &mut dyn Iterator<Item = &str>| -> String {
+        words
+            .map(|word| format!("<{tag}>{}</{tag}>", escape(word)))
+            .collect()
+    };
+    let head = cells("th", &mut heads.iter().copied());
+    let body: String = lines
+        .iter()
+        .map(|line| {
+            let (first, rest) = line.split_first().map_or(("", &[][..]), |(f, r)| (f, r));
+            let rest = cells("td", &mut rest.iter().map(String::as_str));
+            format!("<tr><th scope=\"row\">{}</th>{rest}</tr>\n", escape(first))
+        })
+        .collect();
+    format!(
+        "<div class=\"scroll\"><table class=\"numbers\"><thead><tr>{head}</tr></thead><tbody>{body}\
+         </tbody></table></div>\n"
+    )
+}
+
+/// A ratio with its interval.
+pub(super) fn ratio(of: Interval) -> String {
+    format!("{} ({})", plain_ratio(of.value), interval(&of))
+}
+
 /// A word as a shell wants it.
 fn quoted(word: &str) -> String {
     let safe = |char: char| char.is_ascii_alphanumeric() || "-_./=,:+@%#".contains(char);

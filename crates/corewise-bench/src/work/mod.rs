@@ -7,6 +7,9 @@
 //! | `drive::drive` | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
 //! | `pace::pace` | its stream, at a rate | latencies from the intended start |
 //! | `grow::grow` | inserts into the empty table | a time line |
+//! | `hot::hot` | removes and reinserts keys of its own, for a time | pairs, the first wrong outcome |
+//! | `resize::resize` | changes the number of buckets, back and forth | how often, and how long it took |
+//! | `tails::tails` | inserts into the empty table, or looks up what is there by then | slow operations |
 //! | `phases::probe` | looks up its part of all keys | sums of what is there |
 //! | `audit::audit` | operations whose outcome is known | the first that was wrong |
 //!
@@ -16,9 +19,12 @@
 pub mod audit;
 pub mod drive;
 pub mod grow;
+pub mod hot;
 pub mod pace;
 pub mod phases;
+pub mod resize;
 mod seat;
+pub mod tails;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +33,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub use audit::AuditReport;
 pub use drive::{Drive, DriveReport};
 pub use grow::{Grow, GrowReport};
+pub use hot::{Hot, HotReport, Place};
 pub use pace::{Pace, PaceReport};
+pub use resize::{Readers, ResizeReport, Resizing};
+pub use tails::{Tails, TailsReport};
 
 use crate::record::Counts;
 

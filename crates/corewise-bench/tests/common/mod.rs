@@ -7,7 +7,8 @@ use std::path::Path;
 
 use corewise_bench::record::{
     CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval, MachineFacts,
-    Manifest, MemoryPoint, Record, Role, Row, SCHEMA, Slice, Timeline, Verdicts,
+    Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, SlowCount, Tail,
+    Timeline, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::table::{Card, Contention};
@@ -68,6 +69,7 @@ impl Run {
         run.sync();
         run.latencies();
         run.growth();
+        run.tails();
         run.memory();
         run.end();
         run
@@ -124,6 +126,20 @@ impl Run {
             cell.range = 2 << power;
             self.tables(&cell, |name, _| name == BROKEN);
         }
+        for law in ["single", "uniform"] {
+            let mut cell = cell("hot", law);
+            cell.distribution = law.to_owned();
+            cell.range = cell.initial;
+            set_updates(&mut cell, 0.0);
+            self.tables(&cell, |name, _| name == BROKEN);
+        }
+        self.time_pairs();
+        for variant in ["8192 buckets", "16384 buckets", "resizing between both"] {
+            let mut cell = cell("resize", variant);
+            cell.variant = variant.to_owned();
+            self.tables(&cell, |name, _| name == BROKEN);
+        }
+        self.summarise_resizes();
         for law in ["uniform", "zipf 0.99", "hotspot 90/10"] {
             let mut cell = cell("distribution", law);
             cell.distribution = law.to_owned();
@@ -189,6 +205,45 @@ impl Run {
         }
     }
 
+    /// Gives the rows of hot cells the time of a pair.
+    fn time_pairs(&mut self) {
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "hot"
+            {
+                row.pair_ns = row.rate.map(|rate| Interval {
+                    value: 4e9 / rate.value,
+                    low: 4e9 / rate.high,
+                    high: 4e9 / rate.low,
+                });
+            }
+        }
+    }
+
+    /// Gives the rows of the last cell their summaries.
+    fn summarise_resizes(&mut self) {
+        let rows = self.records.iter_mut().filter_map(|record| match record {
+            Record::Row(row) if row.cell.variant.starts_with("resizing") => Some(row),
+            _ => None,
+        });
+        for row in rows {
+            row.resize = row.rate.map(|rate| ResizeSummary {
+                buckets: (8192, 16384),
+                pairs: 75,
+                small: rate,
+                large: rate,
+                resizing: rate,
+                to_slower: rate,
+                to_faster: rate,
+                position: "between".to_owned(),
+                machine: rate,
+                resizes_per_s: rate,
+                busy_share: rate,
+                own_cpu: false,
+            });
+        }
+    }
+
     fn histogram(&mut self, cell: &Cell, table: &str, operation: &str, least: f64) {
         let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
         for _ in 0..20_000 {
@@ -234,6 +289,19 @@ impl Run {
                 operations,
                 longest_ns,
             })));
+        }
+    }
+
+    fn tails(&mut self) {
+        let mut cell = cell("tails", "from empty");
+        cell.initial = 0;
+        self.tables(&cell, |name, _| name == BROKEN);
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "tails"
+            {
+                row.tails = ["writer", "reader"].map(tail).into();
+            }
         }
     }
 
@@ -334,6 +402,30 @@ impl Run {
     }
 }
 
+fn tail(side: &str) -> Tail {
+    let slow = |over_us| SlowCount {
+        over_us,
+        count: 7,
+        counts: vec![3, 4],
+        empty_count: 8,
+        empty_counts: vec![8, 0],
+        expected: 7.5,
+        allowed: 15.7,
+        within: true,
+    };
+    Tail {
+        side: side.to_owned(),
+        operations: 2_000_000,
+        elapsed_ns: 500_000_000,
+        p999_ns: 900.0,
+        max_ns: 3e6,
+        slow: vec![slow(50), slow(100)],
+        empty_operations: 9_000_000,
+        empty_elapsed_ns: 510_000_000,
+        empty_max_ns: 2e6,
+    }
+}
+
 fn verdict(ratio: f64) -> &'static str {
     match ratio {
         much if much > 1.05 => "faster",
@@ -371,6 +463,9 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         problems: Vec::new(),
         contention: None,
         per_operation: BTreeMap::new(),
+        pair_ns: None,
+        tails: Vec::new(),
+        resize: None,
     }
 }
 
@@ -432,6 +527,8 @@ pub fn cell(section: &str, rest: &str) -> Cell {
         cpus: vec![0, 1, 2, 3],
         mode: "closed".into(),
         rate_per_s: None,
+        variant: String::new(),
+        left_out: Vec::new(),
     }
 }
 

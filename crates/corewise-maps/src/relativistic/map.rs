@@ -314,13 +314,18 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// Resizes to a number of buckets and waits until the chains are unzipped. An automatic map
-    /// goes its own way afterwards.
+    /// goes its own way afterwards; see [`set_automatic_resize`](Self::set_automatic_resize).
     ///
     /// # Errors
     ///
     /// [`ResizeError`], with nothing changed.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         self.raw.resize_to(buckets)
+    }
+
+    /// Whether the map grows and shrinks by itself from now on.
+    pub fn set_automatic_resize(&self, automatic: bool) {
+        self.raw.set_automatic(automatic);
     }
 
     /// How far resizing is.

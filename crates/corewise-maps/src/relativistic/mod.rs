@@ -1,6 +1,8 @@
 //! The relativistic hash table.
 mod iter;
 mod map;
+#[cfg(test)]
+mod models;
 mod ops;
 mod owned;
 mod raw;

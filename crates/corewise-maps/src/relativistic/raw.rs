@@ -595,6 +595,8 @@ impl<'t> Lineage<'t> {
         // While readers do not use the newest table, both words must lead to the node, and on to
         // what can be found through either: the smaller table's chain.
         let other = before.filter(|_| !newest.is_published());
+        #[cfg(corewise_mutant = "insert_newest_only")]
+        let other = other.filter(|_| false);
         let whole = match other {
             Some(other) if other.len() < newest.len() => other,
             _ => newest,
@@ -617,14 +619,18 @@ impl<'t> Lineage<'t> {
         } else {
             self.remove_from_all(link);
         }
-        let frozen = link.next().and_flags(REMOVED);
-        store(&link.next, frozen);
+        #[cfg(not(corewise_mutant = "no_mark"))]
+        store(&link.next, link.next().and_flags(REMOVED));
     }
 
     #[cold]
     fn remove_from_all(&self, link: &Link) {
         let links = self.links_to(link);
-        for (slot, target) in links.newest_first() {
+        #[cfg(not(corewise_mutant = "one_link"))]
+        let all = links.newest_first();
+        #[cfg(corewise_mutant = "one_link")]
+        let all = links.newest_first().take(1);
+        for (slot, target) in all {
             store(slot, target.with_flags(load(slot).flags()));
         }
         // Those levels wait before they cut again.

@@ -179,6 +179,13 @@ impl RawTable {
         }
     }
 
+    /// Whether the table grows and shrinks by itself from now on.
+    pub fn set_automatic(&self, automatic: bool) {
+        let mut resizer = self.resizer.lock();
+        resizer.policy.automatic = automatic;
+        self.set_thresholds(resizer.policy, resizer.newest(self).len());
+    }
+
     /// Makes room for `entries`: at least as many buckets are in use when it returns. Does not wait
     /// for readers.
     ///
@@ -282,6 +289,12 @@ impl Resizer {
             #[cfg(corewise_stress)]
             turn: 0,
         }
+    }
+
+    /// Asks for so many buckets.
+    #[cfg(test)]
+    pub(super) fn ask(&mut self, buckets: usize) {
+        self.wanted = Some(buckets);
     }
 
     /// The newest table in use.
@@ -408,6 +421,8 @@ impl Resizer {
     /// Links the next buckets of the new table; publishes it after the last.
     fn link(&mut self, raw: &RawTable, budget: usize) {
         let Some(build) = &mut self.build else { return };
+        #[cfg(corewise_mutant = "early_publish")]
+        raw.publish(build.new.as_ptr());
         let shrinks = build.shrinks();
         let groups = build.from().len().min(build.new().len());
         let fan = build.from().len().max(build.new().len()) / groups;
@@ -584,6 +599,7 @@ fn append(first: Word, rest: Word) {
         word = link.next();
         let covering = match word.is_null() {
             true => rest,
+            false if cfg!(corewise_mutant = "narrow_filter") => word,
             false => word.covering(rest),
         };
         store(link.slot(), covering);

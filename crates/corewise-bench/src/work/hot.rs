@@ -1,0 +1,180 @@
+//! Remove and reinsert: the same key again and again, or one key after the other.
+//!
+//! Nothing shows the cost of putting off memory, of locking a bucket or of a chain that must stay
+//! readable as plainly as a key that goes and comes back at once. Every outcome is known: a thread
+//! works on keys of its own, and what it put in last is what it must get out.
+
+use std::sync::Arc;
+
+use crate::clock;
+use crate::plan::Plan;
+use crate::stamp::stamp;
+use crate::stream::CHUNK;
+use crate::table::{Handle, Kind, Table};
+use crate::work::seat::Seat;
+use crate::work::{Part, Start, Tally};
+
+/// Where a thread is in its keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Where it began.
+    first: usize,
+    at: usize,
+    /// How often the key at `at` has been put back.
+    round: u32,
+}
+
+impl Place {
+    /// At the beginning.
+    pub fn new(first: usize) -> Self {
+        Self {
+            first,
+            at: first,
+            round: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn step(&mut self, keys: usize) {
+        self.at += 1;
+        if self.at == keys {
+            self.at = 0;
+        }
+        self.round += u32::from(self.at == self.first);
+    }
+}
+
+/// One thread's part of a short slice.
+#[derive(Debug)]
+pub struct Hot {
+    /// Indices of the keys that only this thread touches, in the order in which it does.
+    pub keys: Arc<[u32]>,
+    /// Where to go on.
+    pub place: Place,
+    /// Whether to stay at one key.
+    pub stay: bool,
+    /// Everybody starts here.
+    pub start: Start,
+    /// Time that is not measured.
+    pub warm_ticks: u64,
+    /// Time that is.
+    pub run_ticks: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct HotReport {
+    /// All operations, measured or not.
+    pub tally: Tally,
+    /// Measured pairs of a remove and an insert.
+    pub pairs: u64,
+    /// Measured time.
+    pub ticks: u64,
+    /// The first outcome that was wrong, in words.
+    pub problem: Option<String>,
+}
+
+/// Runs a slice.
+pub(crate) fn hot<K: Kind, T: Table<K>>(
+    table: &T,
+    plan: &Plan,
+    part: Part,
+    job: &mut Hot,
+) -> HotReport {
+    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let mut problem = None;
+    let (mut place, keys, stay) = (job.place, &*job.keys, job.stay);
+    let mut chunk = || {
+        for _ in 0..CHUNK {
+            pair(&mut seat, keys[place.at], place.round, &mut problem);
+            match stay {
+                true => place.round += 1,
+                false => place.step(keys.len()),
+            }
+        }
+    };
+    job.start.wait();
+    let begin = clock::coarse();
+    while clock::coarse().wrapping_sub(begin) < job.warm_ticks {
+        chunk();
+    }
+    let begin = clock::coarse();
+    let (mut chunks, mut ticks) = (0, 0);
+    while ticks < job.run_ticks {
+        chunk();
+        chunks += 1;
+        ticks = clock::coarse().wrapping_sub(begin);
+    }
+    job.place = place;
+    HotReport {
+        tally: seat.tally(),
+        pairs: chunks * CHUNK as u64,
+        ticks,
+        problem,
+    }
+}
+
+/// Takes a key out and puts it back with its next value.
+#[inline(always)]
+fn pair<K: Kind, T: Table<K>>(
+    seat: &mut Seat<'_, K, T>,
+    index: u32,
+    round: u32,
+    problem: &mut Option<String>,
+) {
+    let (key, first) = (seat.plan.key(index), seat.plan.first_number(index));
+    // Numbers are made odd, so the next but one is the next.
+    let number = |round: u32| first.wrapping_add(round.wrapping_mul(2));
+    let (old, new) = (stamp(key, number(round)), stamp(key, number(round + 1)));
+    let removed = seat.handle.remove(K::query(&mut seat.scratch, key));
+    let value = K::value(&seat.scratch, new);
+    let inserted = seat.handle.insert(K::query(&mut seat.scratch, key), value);
+    seat.sums
+        .lose_if(removed.is_some(), key, removed.unwrap_or(0));
+    seat.sums.gain_if(inserted, key, new);
+    seat.counts.removed += u64::from(removed.is_some());
+    seat.counts.remove_failed += u64::from(removed.is_none());
+    seat.counts.inserted += u64::from(inserted);
+    seat.counts.insert_failed += u64::from(!inserted);
+    if removed != Some(old) || !inserted {
+        complain(problem, key, (removed, old), inserted); // never, so well predicted
+    }
+}
+
+#[cold]
+fn complain(
+    problem: &mut Option<String>,
+    key: u64,
+    (got, old): (Option<u64>, u64),
+    inserted: bool,
+) {
+    let said = || match got {
+        Some(got) if got == old => {
+            debug_assert!(!inserted);
+            format!("insert of key {key:#x} took it for present, after it was removed")
+        }
+        Some(got) => format!("remove of key {key:#x} gave {got:#x}, stored was {old:#x}"),
+        None => format!("remove of key {key:#x} gave nothing, stored was {old:#x}"),
+    };
+    problem.get_or_insert_with(said);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_begin_where_the_thread_began() {
+        let mut place = Place::new(1);
+        let mut seen = Vec::new();
+        for _ in 0..7 {
+            seen.push((place.at, place.round));
+            place.step(3);
+        }
+        let rounds = [(1, 0), (2, 0), (0, 0), (1, 1), (2, 1), (0, 1), (1, 2)];
+        assert_eq!(seen, rounds);
+        let mut alone = Place::new(0);
+        alone.step(1);
+        assert_eq!((alone.at, alone.round), (0, 1));
+    }
+}
