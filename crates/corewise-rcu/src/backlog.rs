@@ -141,7 +141,7 @@ impl<T> Limbo<T> {
     #[inline]
     pub fn push(&mut self, item: T, bytes: usize) -> bool {
         self.open.push(item);
-        self.open_bytes += bytes;
+        self.open_bytes = self.open_bytes.saturating_add(bytes);
         self.open.len() >= Self::BATCH || self.open_bytes >= Self::BATCH_BYTES
     }
 
@@ -217,9 +217,35 @@ impl<T> Limbo<T> {
         !self.open.is_empty()
     }
 
-    /// Moves the closed batches of `other`, whose thread has ended, to the end of this limbo.
+    /// Takes the closed batches of `other`, whose thread has ended. The oldest stays in front, so
+    /// that no batch waits for a later one's grace period.
     pub(crate) fn adopt(&mut self, other: &mut Limbo<T>) {
         debug_assert!(other.open.is_empty());
         self.closed.append(&mut other.closed);
+        let batches = self.closed.make_contiguous();
+        batches.sort_by_key(|batch| batch.cookie);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_batch_waits_behind_a_later_one() {
+        let domain = crate::Domain::new();
+        let budget = Budget::new(Limits::DEFAULT);
+        let (mut orphans, mut ended) = (Limbo::new(), Limbo::new());
+        let close = |limbo: &mut Limbo<u32>, item| {
+            limbo.push(item, 1);
+            limbo.close(domain.start_poll(), &budget);
+        };
+        close(&mut ended, 1);
+        domain.synchronize();
+        close(&mut orphans, 2);
+        orphans.adopt(&mut ended);
+        let is_complete = |cookie| domain.is_complete(cookie);
+        assert_eq!(orphans.take_ready(&budget, is_complete), Some(vec![1]));
+        assert_eq!(orphans.take_ready(&budget, is_complete), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Domains, guards, and what writers call.
 
 use std::fmt;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -9,11 +10,13 @@ use corewise_atomic::barrier;
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
-use corewise_atomic::sync::atomic::AtomicU64;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::thread;
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed};
+use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
+use corewise_atomic::thread::{self, ThreadId};
+use corewise_atomic::time::now_ns;
 
 use crate::backlog::{Budget, Limbo, Limits, Pressure};
+use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::grace::{Cookie, Grace, Stall};
 use crate::local;
 use crate::qsbr::Qsbr;
@@ -29,8 +32,7 @@ corewise_atomic::static_cell! {
 ///
 /// Readers of one domain do not hold up the grace periods of another. There is a
 /// [global](Domain::global) one, whose guards are the cheapest. Cloning gives another handle of
-/// the same domain.
-#[derive(Clone)]
+/// the same domain. The last handle to be dropped reclaims what is still deferred.
 pub struct Domain {
     shared: Arc<Shared>,
 }
@@ -39,6 +41,8 @@ pub struct Domain {
 pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) is_global: bool,
+    /// The values of type [`Domain`]; threads that were members share ownership without one.
+    handles: AtomicUsize,
     name: String,
     stall_after: Duration,
     on_stall: fn(&Stall),
@@ -217,9 +221,14 @@ impl Default for Builder {
         Self {
             limits: Limits::DEFAULT,
             stall_after: Duration::from_secs(1),
-            on_stall: |stall| eprintln!("corewise-rcu: {stall}"),
+            on_stall: print_stall,
         }
     }
+}
+
+fn print_stall(stall: &Stall) {
+    // Not eprintln, which panics when there is nobody to read.
+    let _ = writeln!(std::io::stderr(), "corewise-rcu: {stall}");
 }
 
 impl Builder {
@@ -249,6 +258,27 @@ impl Builder {
     }
 }
 
+impl Clone for Domain {
+    fn clone(&self) -> Self {
+        // Relaxed: as `Arc` does it; who has a handle can tell others of it in any order.
+        self.shared.handles.fetch_add(1, Relaxed);
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl Drop for Domain {
+    /// The last handle reclaims what is left: guards borrow a handle, so there are none.
+    fn drop(&mut self) {
+        // AcqRel: the last drop is after all that was done with other handles, the accesses of
+        // sections included.
+        if self.shared.handles.fetch_sub(1, AcqRel) == 1 {
+            self.shared.reclaim_rest();
+        }
+    }
+}
+
 impl Default for Domain {
     fn default() -> Self {
         Self::new()
@@ -272,6 +302,7 @@ impl Domain {
             // Relaxed: a number that publishes nothing.
             id: NEXT_ID.fetch_add(1, Relaxed),
             is_global,
+            handles: AtomicUsize::new(1),
             name: name.to_owned(),
             stall_after: builder.stall_after,
             on_stall: builder.on_stall,
@@ -373,7 +404,11 @@ impl Domain {
     /// `defer` or [`Domain::barrier`], on the thread that calls that.
     ///
     /// `bytes` is what waits for it. Over the soft limit a caller outside of sections waits for a
-    /// grace period and reclaims; inside, the answer says so.
+    /// grace period and reclaims, as long as no reader [stalls](Builder::stall_after); inside, the
+    /// answer says so.
+    ///
+    /// A panic in `reclaim` is reported by the panic hook and goes no further. `reclaim` may use the
+    /// domain, and defer more; it must not wait for the thread that it happens to run on.
     pub fn defer(&self, bytes: usize, reclaim: impl FnOnce() + Send + 'static) -> Pressure {
         self.shared.defer(Deferred::call(reclaim), bytes)
     }
@@ -456,7 +491,22 @@ impl fmt::Debug for Domain {
 
 impl Shared {
     fn is_pinned(&self) -> bool {
-        self.own_reader().is_some_and(|reader| reader.nesting() > 0)
+        let is_pinned = |reader: &Reader| reader.nesting() > 0;
+        self.own_reader().is_some_and(is_pinned)
+            || (local::are_gone() && self.has_a_section_of(thread::current().id()))
+    }
+
+    /// Whether the calling thread, which is `thread`, has a section in any record.
+    #[cold]
+    fn has_a_section_of(&self, thread: ThreadId) -> bool {
+        let mut readers = self.registry.iter();
+        readers.any(|reader| reader.nesting() > 0 && reader.owner.lock().thread == Some(thread))
+    }
+
+    /// Nobody has a handle any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        // Relaxed: nothing is done with it but to let go of it.
+        self.handles.load(Relaxed) == 0
     }
 
     /// The record that the calling thread has already.
@@ -490,13 +540,13 @@ impl Shared {
         if self.is_pinned() {
             return Err(Pinned);
         }
-        self.wait(self.grace.cookie());
+        self.wait(self.grace.cookie(), NEVER);
         Ok(())
     }
 
-    fn wait(&self, cookie: Cookie) {
+    fn wait(&self, cookie: Cookie, deadline_ns: u64) {
         let mut backoff = Backoff::default();
-        while !self.advance(cookie) {
+        while !self.advance(cookie) && now_ns() < deadline_ns {
             backoff.wait();
         }
     }
@@ -505,26 +555,29 @@ impl Shared {
         let Some(reader) = self.own_reader() else {
             return self.defer_as_orphan(deferred, bytes);
         };
-        let full = reader.limbo.lock().push(deferred, bytes);
-        if full {
-            self.close(&reader.limbo);
-            self.reclaim_ready(&reader.limbo);
-            self.reclaim_ready(&self.orphans);
-            self.report_stalls();
-            self.settle_if_needed();
+        if reader.limbo.lock().push(deferred, bytes) {
+            self.batch_is_full(&reader.limbo);
         }
         self.budget.pressure()
     }
 
     /// For threads that never had a guard here.
     fn defer_as_orphan(&self, deferred: Deferred, bytes: usize) -> Pressure {
-        let full = self.orphans.lock().push(deferred, bytes);
-        if full {
-            self.close(&self.orphans);
-            self.reclaim_ready(&self.orphans);
-            self.settle_if_needed();
+        if self.orphans.lock().push(deferred, bytes) {
+            self.batch_is_full(&self.orphans);
         }
         self.budget.pressure()
+    }
+
+    fn batch_is_full(&self, limbo: &Mutex<Limbo<Deferred>>) {
+        self.close(limbo);
+        // Otherwise the loop that we are called from comes to it.
+        if !is_reclaiming(self.id) {
+            self.reclaim_ready(limbo);
+            self.reclaim_ready(&self.orphans);
+            self.report_stalls();
+            self.settle_if_needed();
+        }
     }
 
     fn close(&self, limbo: &Mutex<Limbo<Deferred>>) {
@@ -536,16 +589,17 @@ impl Shared {
 
     /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
     fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
-        loop {
-            // Without a word about stalls: whoever is told may defer something himself.
-            let ready = limbo.lock().take_ready(&self.budget, |cookie| {
-                self.grace.advance(&self.registry, cookie)
-            });
-            match ready {
-                Some(batch) => drop(batch),
-                None => return,
+        reclaiming(self.id, || {
+            while let Some(batch) = self.take_ready(limbo) {
+                run_all(batch);
             }
-        }
+        });
+    }
+
+    fn take_ready(&self, limbo: &Mutex<Limbo<Deferred>>) -> Option<Vec<Deferred>> {
+        // Without a word about stalls: whoever is told may defer something himself.
+        let advance = |cookie| self.grace.advance(&self.registry, cookie);
+        limbo.lock().take_ready(&self.budget, advance)
     }
 
     fn settle_if_needed(&self) {
@@ -554,10 +608,16 @@ impl Shared {
         }
     }
 
-    /// Waits for a grace period and reclaims, unless the caller is pinned; whether the backlog is
-    /// below its hard limit now.
+    /// Waits for a grace period and reclaims, unless the caller would wait for itself; whether the
+    /// backlog is below its hard limit now.
+    ///
+    /// It waits for as long as a reader may stay before it counts as stalled, and no longer: such a
+    /// reader may be waiting for the caller.
     fn relieve(&self) -> bool {
-        let _ = self.barrier();
+        if !self.is_pinned() && !is_reclaiming(self.id) {
+            let deadline = now_ns().saturating_add(saturating_ns(self.stall_after));
+            self.reclaim_after_a_grace_period(deadline);
+        }
         self.budget.pressure() != Pressure::OverHard
     }
 
@@ -565,17 +625,29 @@ impl Shared {
         if self.is_pinned() {
             return Err(Pinned);
         }
-        let limbos = || {
-            let readers = self.registry.iter().map(|reader| &reader.limbo);
-            readers.chain([&self.orphans])
-        };
-        #[cfg(not(corewise_mutant = "barrier_leaves_open"))]
-        limbos().for_each(|limbo| self.close(limbo));
-        self.wait(self.grace.cookie());
-        for limbo in limbos() {
-            self.reclaim_ready(limbo);
-        }
+        self.reclaim_after_a_grace_period(NEVER);
         Ok(())
+    }
+
+    fn reclaim_after_a_grace_period(&self, deadline_ns: u64) {
+        #[cfg(not(corewise_mutant = "barrier_leaves_open"))]
+        self.limbos().for_each(|limbo| self.close(limbo));
+        self.wait(self.grace.cookie(), deadline_ns);
+        self.limbos().for_each(|limbo| self.reclaim_ready(limbo));
+    }
+
+    /// Reclaims everything, when no handle is left and so no guard: nothing needs to wait.
+    fn reclaim_rest(&self) {
+        for limbo in self.limbos() {
+            let rest = limbo.lock().take_all(&self.budget);
+            run_all(rest);
+        }
+    }
+
+    /// Of the threads that are, then of those that were.
+    fn limbos(&self) -> impl Iterator<Item = &Mutex<Limbo<Deferred>>> {
+        let readers = self.registry.iter().map(|reader| &reader.limbo);
+        readers.chain([&self.orphans])
     }
 
     /// Takes a record back from a thread that has no use for it any more.
@@ -587,62 +659,16 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// No guard is left, so nothing needs to wait.
     fn drop(&mut self) {
-        for reader in self.registry.iter() {
-            let rest = reader.limbo.lock().take_all(&self.budget);
-            drop(rest);
-        }
-        let rest = self.orphans.lock().take_all(&self.budget);
-        drop(rest);
+        self.reclaim_rest();
     }
 }
 
-/// What to do after a grace period; done when dropped.
-pub(crate) struct Deferred {
-    data: *mut (),
-    run: unsafe fn(*mut ()),
-}
+/// A deadline.
+const NEVER: u64 = u64::MAX;
 
-// SAFETY: made of a box whose contents are `Send`.
-unsafe impl Send for Deferred {}
-
-impl Deferred {
-    fn call<F: FnOnce() + Send + 'static>(f: F) -> Self {
-        /// # Safety
-        ///
-        /// 1. `data` is a `Box<F>` turned into a pointer, and nobody else's.
-        unsafe fn run<F: FnOnce()>(data: *mut ()) {
-            // SAFETY: 1.
-            let f = unsafe { Box::from_raw(data.cast::<F>()) };
-            f();
-        }
-        Self {
-            data: Box::into_raw(Box::new(f)).cast(),
-            run: run::<F>,
-        }
-    }
-
-    fn drop_box<T: Send + 'static>(object: Box<T>) -> Self {
-        /// # Safety
-        ///
-        /// 1. `data` is a `Box<T>` turned into a pointer, and nobody else's.
-        unsafe fn run<T>(data: *mut ()) {
-            // SAFETY: 1.
-            drop(unsafe { Box::from_raw(data.cast::<T>()) });
-        }
-        Self {
-            data: Box::into_raw(object).cast(),
-            run: run::<T>,
-        }
-    }
-}
-
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        // SAFETY: `data` was made for `run`, and this runs once.
-        unsafe { (self.run)(self.data) };
-    }
+fn saturating_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 
 /// Waiting for readers: first politely, then asleep.

@@ -191,11 +191,11 @@ impl Grace {
         if driver.pending.is_empty() || waited < after || (once && driver.stall_reported) {
             return Vec::new();
         }
-        driver.stall_reported = true;
+        driver.stall_reported |= once;
         let stalled = driver.pending.iter().filter(|pending| pending.is_inside());
         stalled
             .map(|pending| Stall {
-                thread: pending.reader().name.lock().clone(),
+                thread: pending.reader().owner.lock().name.clone(),
                 waited,
                 domain: domain.to_owned(),
             })

@@ -74,6 +74,7 @@
 //! that nobody waits for, so grace periods can be polled, and there is no helper thread.
 
 mod backlog;
+mod deferred;
 mod domain;
 mod grace;
 mod local;

@@ -9,10 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 
 use corewise_atomic::sync::Arc;
-use corewise_atomic::thread;
 
 use crate::domain::Shared;
-use crate::reader::Reader;
+use crate::reader::{Owner, Reader};
 
 corewise_atomic::thread_local! {
     static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
@@ -79,6 +78,11 @@ pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
     }
 }
 
+/// Whether the calling thread's memberships were dropped already: it ends.
+pub(crate) fn are_gone() -> bool {
+    MEMBERSHIPS.try_with(|_| ()).is_err()
+}
+
 /// The record that the calling thread has, if it has one.
 pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
     MEMBERSHIPS
@@ -97,16 +101,8 @@ fn remember(shared: &Shared, reader: *const Reader) {
 
 fn claim(shared: &Arc<Shared>) -> *const Reader {
     let reader = shared.registry.claim(shared);
-    *reader.name.lock() = thread_name();
+    *reader.owner.lock() = Owner::current();
     reader
-}
-
-fn thread_name() -> String {
-    let thread = thread::current();
-    match thread.name() {
-        Some(name) => name.to_owned(),
-        None => format!("{:?}", thread.id()),
-    }
 }
 
 impl Memberships {
@@ -128,7 +124,7 @@ impl Memberships {
             shared: Arc::clone(shared),
             reader,
         });
-        // What a dropped domain frees may be anything, so it is dropped last.
+        // A domain that is freed may run destructors, so it is dropped last.
         drop(forgotten);
         reader
     }
@@ -137,9 +133,7 @@ impl Memberships {
     fn take_abandoned(&self) -> Vec<Membership> {
         let mut memberships = self.0.borrow_mut();
         memberships
-            .extract_if(.., |membership| {
-                Arc::strong_count(&membership.shared) == 1 && membership.reader().nesting() == 0
-            })
+            .extract_if(.., |membership| membership.shared.is_abandoned())
             .collect()
     }
 }

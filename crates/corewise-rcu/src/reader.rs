@@ -19,9 +19,11 @@ use corewise_atomic::barrier;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use corewise_atomic::thread::{self, ThreadId};
 
 use crate::backlog::Limbo;
-use crate::domain::{Deferred, Shared};
+use crate::deferred::Deferred;
+use crate::domain::Shared;
 
 /// The bits that count nesting.
 const NEST: u64 = (1 << 15) - 1;
@@ -43,12 +45,32 @@ pub(crate) struct Reader {
     pub(crate) next: AtomicPtr<Reader>,
     /// The number of records made before it.
     pub(crate) index: usize,
-    /// Of the thread that has it.
-    pub(crate) name: Mutex<String>,
+    /// The thread that has it, or had it last.
+    pub(crate) owner: Mutex<Owner>,
     /// What that thread deferred.
     pub(crate) limbo: Mutex<Limbo<Deferred>>,
     /// The domain, which lives as long as its records.
     shared: *const Shared,
+}
+
+/// Who has a record.
+#[derive(Default)]
+pub(crate) struct Owner {
+    /// The thread's name, or its number where it has none.
+    pub(crate) name: String,
+    pub(crate) thread: Option<ThreadId>,
+}
+
+impl Owner {
+    /// The calling thread.
+    pub(crate) fn current() -> Self {
+        let thread = thread::current();
+        let unnamed = || format!("{:?}", thread.id());
+        Self {
+            name: thread.name().map_or_else(unnamed, str::to_owned),
+            thread: Some(thread.id()),
+        }
+    }
 }
 
 // SAFETY: the pointer is to a domain, which is `Sync`, and follows guarantee 7 of the crate; all
@@ -64,7 +86,7 @@ impl Reader {
             claimed: AtomicBool::new(true),
             next: AtomicPtr::new(std::ptr::null_mut()),
             index,
-            name: Mutex::new(String::new()),
+            owner: Mutex::new(Owner::default()),
             limbo: Mutex::new(Limbo::new()),
             shared,
         }
@@ -86,7 +108,9 @@ impl Reader {
 
     #[inline]
     fn enter_nested(&self, word: u64) {
-        assert!(word & NEST < NEST, "more than {MAX_NESTED} nested guards");
+        if word & NEST == NEST {
+            too_deep();
+        }
         // Release: as in `enter`.
         self.word.store(word + 1, Release);
     }
@@ -184,6 +208,12 @@ const LOOK: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_look"))
 /// The ordering that is right, unless a mutant is to be found out.
 pub(crate) const fn ordering(right: Ordering, is_mutant: bool) -> Ordering {
     if is_mutant { Relaxed } else { right }
+}
+
+#[cold]
+#[inline(never)]
+fn too_deep() -> ! {
+    panic!("more than {MAX_NESTED} nested guards");
 }
 
 #[inline(always)]

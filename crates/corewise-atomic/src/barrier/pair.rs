@@ -1,5 +1,6 @@
 //! The state behind `light` and `heavy`, apart from the system calls so that tests can deny them.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst, compiler_fence, fence};
 
 /// Nobody has asked the system yet.
@@ -102,7 +103,10 @@ fn light_without_help() {
 /// Threads may be relying on `fence_all`, so there is no way on.
 #[cold]
 fn abort_without_help() -> ! {
-    eprintln!("corewise: membarrier worked and then stopped working; is a filter being installed?");
+    // Not eprintln, which panics when there is nobody to read: that must not be a way out.
+    let _ = std::io::stderr().write_all(
+        b"corewise: membarrier worked and then stopped working; is a filter being installed?\n",
+    );
     std::process::abort()
 }
 

@@ -1,0 +1,126 @@
+//! What is done after a grace period, and by whom.
+//!
+//! 1. *Panics stay where they are.* A closure that panics keeps no other of its batch from running,
+//!    and unwinds nobody: who reclaims it is hardly ever who deferred it. The panic hook reports it.
+//! 2. *No recursion.* What is reclaimed may defer more. It is only put aside then, and the loop that
+//!    reclaims comes to it; a chain of objects, each of which defers the next, needs no stack.
+
+use std::cell::Cell;
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+/// What to do after a grace period; done when dropped.
+pub(crate) struct Deferred {
+    data: *mut (),
+    run: unsafe fn(*mut ()),
+}
+
+// SAFETY: made of a box whose contents are `Send`.
+unsafe impl Send for Deferred {}
+
+impl Deferred {
+    pub(crate) fn call<F: FnOnce() + Send + 'static>(f: F) -> Self {
+        /// # Safety
+        ///
+        /// 1. `data` is a `Box<F>` turned into a pointer, and nobody else's.
+        unsafe fn run<F: FnOnce()>(data: *mut ()) {
+            // SAFETY: 1.
+            let f = unsafe { Box::from_raw(data.cast::<F>()) };
+            f();
+        }
+        Self {
+            data: Box::into_raw(Box::new(f)).cast(),
+            run: run::<F>,
+        }
+    }
+
+    pub(crate) fn drop_box<T: Send + 'static>(object: Box<T>) -> Self {
+        /// # Safety
+        ///
+        /// 1. `data` is a `Box<T>` turned into a pointer, and nobody else's.
+        unsafe fn run<T>(data: *mut ()) {
+            // SAFETY: 1.
+            drop(unsafe { Box::from_raw(data.cast::<T>()) });
+        }
+        Self {
+            data: Box::into_raw(object).cast(),
+            run: run::<T>,
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        // SAFETY: `data` was made for `run`, and this runs once.
+        unsafe { (self.run)(self.data) };
+    }
+}
+
+/// Runs all of a batch; see 1 above.
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+pub(crate) fn run_all(batch: Vec<Deferred>) {
+    let mut rest = batch.into_iter();
+    while let Err(payload) = catch_unwind(AssertUnwindSafe(|| rest.by_ref().for_each(drop))) {
+        // What was thrown may throw again when dropped.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+    }
+}
+
+/// The checkers must hear of every panic.
+#[cfg(any(corewise_loom, corewise_shuttle))]
+pub(crate) fn run_all(batch: Vec<Deferred>) {
+    drop(batch);
+}
+
+corewise_atomic::thread_local! {
+    /// The innermost reclaiming of the calling thread, null if there is none.
+    static INNERMOST: Cell<*const Reclaiming> = const { Cell::new(ptr::null()) };
+}
+
+/// One reclaiming on the stack of a thread.
+struct Reclaiming {
+    domain: u64,
+    outer: *const Reclaiming,
+}
+
+/// Whether the calling thread is inside [`reclaiming`] for this domain.
+pub(crate) fn is_reclaiming(domain: u64) -> bool {
+    let mut at = innermost();
+    // SAFETY: the entries lie on this thread's stack, in calls that have not returned.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        if entry.domain == domain {
+            return true;
+        }
+        at = entry.outer;
+    }
+    false
+}
+
+/// Calls `work`, which reclaims in this domain.
+pub(crate) fn reclaiming<R>(domain: u64, work: impl FnOnce() -> R) -> R {
+    /// Takes the entry out when dropped.
+    struct Leave(*const Reclaiming);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            set_innermost(self.0);
+        }
+    }
+    let outer = innermost();
+    let entry = Reclaiming { domain, outer };
+    let _leave = Leave(outer);
+    set_innermost(&entry);
+    work()
+}
+
+/// Null when the checkers have dropped the thread's locals already; in the normal build that
+/// cannot be.
+fn innermost() -> *const Reclaiming {
+    INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
+}
+
+fn set_innermost(entry: *const Reclaiming) {
+    let _ = INNERMOST.try_with(|innermost| innermost.set(entry));
+}

@@ -1,0 +1,179 @@
+//! Objects that know when they are dead, a place where readers find one, and readers and writers of
+//! such a place.
+
+// Each test program uses a part.
+#![allow(dead_code)]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64};
+use std::thread::{self, JoinHandle, Scope};
+use std::time::{Duration, Instant};
+
+use corewise_rcu::{Domain, Section};
+
+const POISON: u64 = 0xdead_dead_dead_dead;
+
+/// Each word is the same, until the object is dropped.
+pub(crate) struct Object {
+    words: [u64; 8],
+    alive: Arc<AtomicIsize>,
+}
+
+impl Object {
+    fn new(alive: &Arc<AtomicIsize>) -> Box<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        alive.fetch_add(1, Relaxed);
+        Box::new(Self {
+            words: [NEXT.fetch_add(1, Relaxed); 8],
+            alive: alive.clone(),
+        })
+    }
+
+    fn check(&self) {
+        // Not what the compiler believes to know, but what is there.
+        let words = std::hint::black_box(&self.words);
+        assert_ne!(words[0], POISON);
+        assert_eq!(*words, [words[0]; 8]);
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.check();
+        for word in &mut self.words {
+            // SAFETY: a word of ours. Volatile, or the compiler would know that nobody reads it.
+            unsafe { ptr::write_volatile(word, POISON) };
+        }
+        self.alive.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Where readers find an object.
+pub(crate) struct Place {
+    current: AtomicPtr<Object>,
+    alive: Arc<AtomicIsize>,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let alive = Arc::default();
+        Self {
+            current: AtomicPtr::new(Box::into_raw(Object::new(&alive))),
+            alive,
+        }
+    }
+
+    /// Objects that were in this place and are not dropped.
+    pub(crate) fn alive(&self) -> Arc<AtomicIsize> {
+        self.alive.clone()
+    }
+
+    /// Looks at the object, more than once.
+    pub(crate) fn read(&self, _section: &impl Section) {
+        // Acquire: pairs with the AcqRel in `replace`.
+        let object = self.current.load(Acquire);
+        // SAFETY: it was here in this section, and is dropped after a grace period.
+        let object = unsafe { &*object };
+        object.check();
+        object.check();
+    }
+
+    /// Puts a new object here; the old one is to be dropped after a grace period.
+    pub(crate) fn replace(&self) -> Box<Object> {
+        let new = Box::into_raw(Object::new(&self.alive));
+        // AcqRel: pairs with the Acquire in `read`, and with itself.
+        let old = self.current.swap(new, AcqRel);
+        // SAFETY: made by `Box`, and no longer here for another to take.
+        unsafe { Box::from_raw(old) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the place any more.
+        drop(unsafe { Box::from_raw(*self.current.get_mut()) });
+    }
+}
+
+/// Calls `work` with the number of the round until the time is over.
+pub(crate) fn for_a_while(mut work: impl FnMut(usize)) {
+    let set = std::env::var("COREWISE_STRESS_MS").ok();
+    let millis = set.and_then(|text| text.parse().ok()).unwrap_or(250);
+    let end = Instant::now() + Duration::from_millis(millis);
+    let mut round = 0;
+    while Instant::now() < end {
+        work(round);
+        round += 1;
+    }
+}
+
+pub(crate) fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    // All are started before one is waited for.
+    let threads: Vec<_> = threads.into_iter().collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// Readers with guards that overlap in all ways, and one that is online.
+pub(crate) fn spawn_readers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
+    scope.spawn(move || for_a_while(|_| place.read(&domain.pin())));
+    scope.spawn(move || {
+        for_a_while(|_| {
+            let outer = domain.pin();
+            place.read(&domain.pin());
+            let inner = domain.pin();
+            drop(outer);
+            place.read(&inner);
+        });
+    });
+    scope.spawn(move || {
+        let mut qsbr = domain.qsbr();
+        for_a_while(|round| {
+            place.read(&qsbr.section());
+            if round % 8 == 0 {
+                qsbr.offline(thread::yield_now);
+            }
+            place.read(&qsbr.section());
+            assert!(qsbr.quiescent());
+        });
+    });
+}
+
+/// Writers outside of sections and inside, which defer and which wait.
+pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
+    scope.spawn(move || {
+        for_a_while(|_| {
+            domain.defer_drop(place.replace());
+        });
+    });
+    scope.spawn(move || {
+        for_a_while(|round| {
+            let guard = domain.pin();
+            place.read(&guard);
+            let old = place.replace();
+            if round % 64 != 0 {
+                domain.defer_drop(old);
+            } else {
+                drop(guard);
+                domain.synchronize();
+                drop(old);
+            }
+        });
+    });
+}
+
+/// All of them on one place.
+pub(crate) fn swap_and_read(domain: &Domain) {
+    let place = Place::new();
+    let alive = place.alive();
+    thread::scope(|scope| {
+        spawn_readers(scope, domain, &place);
+        spawn_writers(scope, domain, &place);
+    });
+    drop(place);
+    domain.barrier();
+    assert_eq!(alive.load(Relaxed), 0);
+}

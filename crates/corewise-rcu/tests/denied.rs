@@ -1,0 +1,102 @@
+//! Systems without `membarrier`: the test program runs itself with a filter that refuses the call.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+use corewise_atomic::barrier;
+use corewise_rcu::Domain;
+
+/// Set in the child: the error that the call is to give.
+const ERRNO: &str = "COREWISE_MEMBARRIER_ERRNO";
+
+/// Runs one test of this program in a process of its own, where [`ERRNO`] is set.
+fn again(test: &str, errno: i32) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ERRNO, errno.to_string())
+        .output()
+        .unwrap()
+}
+
+fn errno_to_give() -> Option<u32> {
+    std::env::var(ERRNO).ok()?.parse().ok()
+}
+
+/// From now on `membarrier` fails with `errno`, in all threads of this process.
+fn deny_membarrier(errno: u32) {
+    let is_it = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut filter = [
+        // The number of the call, which is at the start of `seccomp_data`.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter {
+            code: is_it as u16,
+            jt: 0,
+            jf: 1,
+            k: libc::SYS_membarrier as u32,
+        },
+        statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | errno),
+        statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    let (mode, flags) = (
+        libc::SECCOMP_SET_MODE_FILTER,
+        libc::SECCOMP_FILTER_FLAG_TSYNC,
+    );
+    // SAFETY: the first takes integers; the second reads the program, which lives until it returns.
+    let installed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, mode, flags, &program) == 0
+    };
+    assert!(installed, "{}", std::io::Error::last_os_error());
+}
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+#[test]
+fn readers_fence_where_membarrier_is_denied() {
+    if let Some(errno) = errno_to_give() {
+        deny_membarrier(errno);
+        common::swap_and_read(Domain::global());
+        common::swap_and_read(&Domain::new());
+        assert!(!barrier::prepare());
+        return;
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let output = again("readers_fence_where_membarrier_is_denied", errno);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// Readers may be without fences already, so there is no way on.
+#[test]
+fn a_membarrier_that_stops_working_ends_the_process() {
+    if let Some(errno) = errno_to_give() {
+        drop(corewise_rcu::pin());
+        if barrier::prepare() {
+            deny_membarrier(errno);
+            Domain::global().synchronize();
+        } else {
+            // There never was one here.
+            std::process::abort();
+        }
+        return;
+    }
+    let output = again(
+        "a_membarrier_that_stops_working_ends_the_process",
+        libc::EPERM,
+    );
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+}

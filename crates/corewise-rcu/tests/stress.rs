@@ -1,0 +1,231 @@
+//! Real threads, and objects that are poisoned when they are dropped.
+//!
+//! Each test lasts a fraction of a second; `COREWISE_STRESS_MS` sets another time. The sanitizers
+//! see more than the assertions do, since objects are read and poisoned with plain accesses; see
+//! `CONTRIBUTING.md`.
+
+mod common;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{Object, Place, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read};
+use corewise_rcu::{BacklogFull, Builder, Domain, Limbo, Limits, Pressure};
+
+#[test]
+fn readers_never_see_what_was_reclaimed() {
+    let domain = Domain::new();
+    swap_and_read(&domain);
+    assert_eq!(domain.backlog_bytes(), 0);
+}
+
+#[test]
+fn nor_in_the_global_domain() {
+    swap_and_read(Domain::global());
+}
+
+#[test]
+fn domains_nest() {
+    let (outer, inner) = (Domain::new(), Domain::new());
+    let places = [Place::new(), Place::new()];
+    thread::scope(|scope| {
+        spawn_writers(scope, &outer, &places[0]);
+        spawn_writers(scope, &inner, &places[1]);
+        scope.spawn(|| {
+            for_a_while(|_| {
+                let guard = outer.pin();
+                places[1].read(&inner.pin());
+                places[0].read(&guard);
+                // A section of one is no obstacle to a grace period of the other.
+                inner.synchronize();
+                places[0].read(&guard);
+            });
+        });
+    });
+}
+
+/// Takes a guard when the thread-locals of its thread are dropped.
+struct Late(Domain, Arc<Place>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.1.read(&self.0.pin());
+        self.0.defer_drop(self.1.replace());
+    }
+}
+
+thread_local! {
+    static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn threads_come_and_go() {
+    let domain = Domain::new();
+    let place = Arc::new(Place::new());
+    let alive = place.alive();
+    for_a_while(|round| {
+        join_all((0..3).map(|number| {
+            let (domain, place) = (domain.clone(), place.clone());
+            thread::spawn(move || {
+                let late = Late(domain.clone(), place.clone());
+                // What is made before the thread's first guard is dropped after its record.
+                let (before, after) = match (round + number) % 2 {
+                    0 => (Some(late), None),
+                    _ => (None, Some(late)),
+                };
+                LATE.set(before);
+                place.read(&domain.pin());
+                domain.defer_drop(place.replace());
+                if after.is_some() {
+                    LATE.set(after);
+                }
+            })
+        }));
+        domain.synchronize();
+    });
+    domain.barrier();
+    assert_eq!(alive.load(Relaxed), 1);
+    assert!(domain.readers() <= 4, "{domain:?}");
+}
+
+#[test]
+fn panics_of_what_is_deferred_reach_nobody() {
+    static RUN: AtomicUsize = AtomicUsize::new(0);
+    let domain = Domain::new();
+    let deferred = AtomicUsize::new(0);
+    let place = Place::new();
+    thread::scope(|scope| {
+        spawn_readers(scope, &domain, &place);
+        spawn_writers(scope, &domain, &place);
+        scope.spawn(|| {
+            for_a_while(|round| {
+                deferred.fetch_add(1, Relaxed);
+                domain.defer(100, move || {
+                    RUN.fetch_add(1, Relaxed);
+                    if round % 7 == 0 {
+                        // Past the panic hook, which would print it.
+                        std::panic::resume_unwind(Box::new(round));
+                    }
+                });
+            });
+        });
+    });
+    domain.barrier();
+    assert_eq!(RUN.load(Relaxed), deferred.load(Relaxed));
+}
+
+/// Dropping one enters a section, replaces an object, and defers others.
+struct Busy {
+    domain: Domain,
+    place: Arc<Place>,
+    depth: usize,
+}
+
+impl Busy {
+    fn new(domain: &Domain, place: &Arc<Place>, depth: usize) -> Box<Self> {
+        let (domain, place) = (domain.clone(), place.clone());
+        Box::new(Self {
+            domain,
+            place,
+            depth,
+        })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.place.read(&self.domain.pin());
+        self.domain.defer_drop(self.place.replace());
+        for depth in 0..self.depth {
+            let next = Self::new(&self.domain, &self.place, depth);
+            self.domain.defer_drop(next);
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_may_pin_and_defer() {
+    let domain = Domain::new();
+    let place = Arc::new(Place::new());
+    thread::scope(|scope| {
+        spawn_readers(scope, &domain, &place);
+        for _ in 0..2 {
+            scope.spawn(|| for_a_while(|_| drop(Busy::new(&domain, &place, 3))));
+        }
+    });
+    // Each brings those that the former deferred.
+    (0..5).for_each(|_| domain.barrier());
+    assert_eq!(place.alive().load(Relaxed), 1);
+}
+
+#[test]
+fn a_stalled_reader_is_named_and_stops_no_writer() {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let domain = Builder::default()
+        .stall_after(Duration::from_millis(50))
+        .on_stall(|stall| TOLD.lock().unwrap().push(stall.thread.clone()))
+        .build("stalled");
+    let (place, asleep) = (Place::new(), Barrier::new(2));
+    thread::scope(|scope| {
+        let sleep = || {
+            let guard = domain.pin();
+            asleep.wait();
+            thread::sleep(Duration::from_millis(300));
+            place.read(&guard);
+        };
+        let sleeper = thread::Builder::new().name("sleeper".into());
+        sleeper.spawn_scoped(scope, sleep).unwrap();
+        asleep.wait();
+        spawn_writers(scope, &domain, &place);
+        domain.synchronize();
+    });
+    domain.barrier();
+    assert_eq!(domain.backlog_bytes(), 0);
+    assert!(TOLD.lock().unwrap().contains(&"sleeper".to_owned()));
+}
+
+#[test]
+fn the_hard_limit_holds_under_load() {
+    const WRITERS: usize = 3;
+    let limits = Limits {
+        soft: 50_000,
+        hard: 100_000,
+    };
+    // Each thread may have seen it below the limit, and then close a batch.
+    let bound = limits.hard + WRITERS * (Limbo::<()>::BATCH_BYTES + size_of::<Object>());
+    let domain = Builder::default().limits(limits).build("limited");
+    let (place, refused) = (Place::new(), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for_a_while(|_| {
+                let guard = domain.pin();
+                thread::sleep(Duration::from_millis(50));
+                place.read(&guard);
+            });
+        });
+        for number in 0..WRITERS {
+            let (domain, place, refused) = (&domain, &place, &refused);
+            scope.spawn(move || {
+                let mut kept = None;
+                for_a_while(|_| {
+                    // One of them is never outside for long.
+                    let _guard = (number == 0).then(|| domain.pin());
+                    let old = kept.take().unwrap_or_else(|| place.replace());
+                    if let Err(BacklogFull(old)) = domain.try_defer_drop(old) {
+                        refused.fetch_add(1, Relaxed);
+                        kept = Some(old);
+                    }
+                    assert!(domain.backlog_bytes() <= bound);
+                });
+                domain.synchronize();
+            });
+        }
+    });
+    domain.barrier();
+    assert_eq!(domain.pressure(), Pressure::Fine);
+    assert_eq!(place.alive().load(Relaxed), 1);
+    assert_ne!(refused.load(Relaxed), 0);
+}
