@@ -31,7 +31,7 @@ const FEWEST_BUCKETS: usize = 16;
 const FEWEST_BUCKETS: usize = 1;
 /// Buckets that an update moves a resize on by.
 #[cfg(not(corewise_stress))]
-const STEP: usize = 16;
+const STEP: usize = 8;
 #[cfg(corewise_stress)]
 const STEP: usize = 1;
 

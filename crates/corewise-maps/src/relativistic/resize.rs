@@ -694,11 +694,14 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     }
 }
 
-/// Waits for readers a little.
+/// Waits for readers a little: a look at them takes the cache line of each reader's record away from
+/// it, so looks are some microseconds apart.
 fn relax(rounds: &mut u32) {
     *rounds += 1;
     match *rounds {
-        ..=20 => hint::spin_loop(),
+        ..=20 if !cfg!(any(corewise_loom, corewise_shuttle)) => {
+            (0..50).for_each(|_| hint::spin_loop());
+        }
         21..=100 => thread::yield_now(),
         _ => thread::sleep(std::time::Duration::from_micros(100)),
     }
