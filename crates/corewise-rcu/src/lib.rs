@@ -52,17 +52,20 @@
 //!    atomic read-modify-write, none a fence (`tests/machine_code.rs` looks). The first section
 //!    of a thread registers it. Where `membarrier` is missing or filtered there is a fence.
 //! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; a guard may be dropped in any order.
-//! 4. *Writers.* `start_poll`, `poll`, `defer` and `try_defer` never wait for readers when called
-//!    inside a section. `synchronize` and `barrier` inside a section would wait for themselves:
-//!    they panic, [`Domain::try_synchronize`] returns an error.
+//! 4. *Writers.* `start_poll`, `poll`, `defer` and `try_defer_drop` never wait for readers when
+//!    called inside a section. `synchronize` and `barrier` inside a section would wait for
+//!    themselves: they panic, [`Domain::try_synchronize`] returns an error.
 //! 5. *Sharing.* One grace period serves all who asked before it began.
-//! 6. *Backlog.* What is deferred and not yet reclaimed is bounded; see [`Limits`].
+//! 6. *Backlog.* What is deferred and not yet reclaimed is bounded; see [`Limits`]. Nobody waits
+//!    for a reader for ever on its account: a caller that settles goes on when the reader
+//!    [stalls](Builder::stall_after), and is told.
 //! 7. *Threads.* A thread's record is given back when it ends. Other thread-local destructors may
 //!    still take guards then. A guard that outlives its thread-locals keeps its record until it is
 //!    dropped. A guard that is forgotten (`mem::forget`) stops every later grace period of its
 //!    domain; it is reported as a stall.
 //! 8. *Stalls.* A reader that keeps a grace period waiting for longer than a second is reported
 //!    with its thread's name; see [`Builder::on_stall`].
+//! 9. *Panics.* A deferred closure that panics keeps no other from running and unwinds nobody.
 //!
 //! # How, and where it differs from the papers
 //!
