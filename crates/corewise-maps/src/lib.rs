@@ -1,3 +1,33 @@
 //! Concurrent hash tables.
+//!
+//! | table | for | lookups | updates | memory an entry (`u64`, `u64`) |
+//! |---|---|---|---|---|
+//! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
+//!
+//! More tables follow, one module each. All of them keep what a reader looks at alive by
+//! [`corewise_rcu`]; a [`corewise_rcu::Guard`] may be held while the same table is updated.
+//!
+//! ```
+//! use corewise_maps::RelativisticMap;
+//!
+//! let sessions = RelativisticMap::new();
+//! sessions.pin().insert("ada", 1);
+//! let visits = sessions.pin().update("ada", |visits| visits + 1).copied();
+//! assert_eq!(visits, Some(2));
+//! ```
+//!
+//! # Where others are better
+//!
+//! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
+//! - Large values that are changed in place: here a change makes a new node.
+//! - Nothing but updates of random keys: a table with entries in place and a lock for each
+//!   group writes fewer cache lines.
+//!
+//! # Features
+//!
+//! `foldhash` (default): the default hasher; without it that of `std`. `serde`: maps as maps.
+//! `rayon`: parallel iteration.
+
 pub mod relativistic;
+
 pub use relativistic::RelativisticMap;

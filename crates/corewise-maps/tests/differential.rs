@@ -69,7 +69,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             model,
         ),
         _ => {
-            let even = |value: &String| value.len() % 2 == 0;
+            let even = |value: &String| value.len().is_multiple_of(2);
             let removed = handle.remove_if(&key, |_, value| even(value));
             let expected = match model.get(&key) {
                 Some(value) if even(value) => Ok(model.remove(&key)),

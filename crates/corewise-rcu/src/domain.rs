@@ -384,6 +384,22 @@ impl Domain {
         self.shared.synchronize()
     }
 
+    /// As [`Domain::try_synchronize`], but gives up after `timeout`: true if the grace period was
+    /// complete by then. For callers whom a reader might be waiting for.
+    ///
+    /// # Errors
+    ///
+    /// [`Pinned`], at once, if the caller is in a section of this domain.
+    pub fn synchronize_timeout(&self, timeout: Duration) -> Result<bool, Pinned> {
+        if self.is_pinned() {
+            return Err(Pinned);
+        }
+        let cookie = self.start_poll();
+        let deadline = now_ns().saturating_add(saturating_ns(timeout));
+        self.shared.wait(cookie, deadline);
+        Ok(self.is_complete(cookie))
+    }
+
     /// The grace period that whatever was unlinked before now must wait for. Wait-free, one fence.
     pub fn start_poll(&self) -> Cookie {
         self.shared.grace.cookie()

@@ -144,7 +144,11 @@ pub(super) fn updates(cell: &Cell) -> String {
         cell.insert_percent,
         cell.remove_percent,
     );
-    if all == 0.0 {
+    if cell.section == "hot" {
+        "each removed and inserted again".to_owned()
+    } else if cell.section == "tails" {
+        "inserts beside lookups".to_owned()
+    } else if all == 0.0 {
         "lookups only".to_owned()
     } else if insert == remove {
         format!("{} % updates", share(all))

@@ -238,7 +238,8 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
         (
             "resize",
             "Lookups beside a resizer",
-            "One more thread resizes the table back and forth without pause.",
+            "One more thread resizes the table back and forth without pause; beside another's, it \
+             resizes another table, which shows what the machine takes of the larger size's rate.",
             resize::plots(results, looks),
         ),
     ]

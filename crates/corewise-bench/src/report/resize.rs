@@ -8,7 +8,7 @@ use crate::report::svg::{plain, rate};
 use crate::report::tables::{numbers, ratio};
 use crate::results::{CellResults, Results, RowResults};
 
-const HEADS: [&str; 10] = [
+const HEADS: [&str; 11] = [
     "table",
     "readers",
     "smaller size",
@@ -18,7 +18,8 @@ const HEADS: [&str; 10] = [
     "of the faster",
     "verdict",
     "resizes/s",
-    "another table resized, of the larger size",
+    "in progress",
+    "beside another's",
 ];
 
 /// A plot for each workload of the section `resize`.
@@ -49,6 +50,7 @@ fn line(row: &RowResults, of: &ResizeSummary) -> Vec<String> {
         ratio(of.to_faster),
         format!("{} ({} pairs{shared})", of.position, of.pairs),
         plain(of.resizes_per_s.value.round()),
+        format!("{:.1} %", of.busy_share.value * 100.0),
         ratio(of.machine),
     ]
 }

@@ -1,6 +1,6 @@
 //! Growth by one writer beside one reader, with every slow operation counted.
 //!
-//! The same two loops run on [`Nothing`], no table at all, so that what the machine does to any
+//! The same two loops run on `Nothing`, no table at all, so that what the machine does to any
 //! loop is counted in the same way. Each thread reads the clock once an operation, and every
 //! moment between its start and its end lies in some operation: no stall can hide between two.
 

@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Budget, Domain, Guard, Limbo, Limits, Pressure, Section};
@@ -51,6 +53,9 @@ impl<K, V> Node<K, V> {
         link.cast()
     }
 }
+
+/// How long an update waits for readers when the backlog is over its soft limit.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A concurrent hash map whose lookups are wait-free and do not notice that it is being resized.
 ///
@@ -406,14 +411,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
                 })
             }
         };
-        let Some(batch) = batch else { return false };
-        let mut batch = Dropping {
-            map: self,
-            batch,
-            dropped: 0,
-        };
-        batch.drop_all();
-        true
+        batch.map(|batch| self.bury(batch)).is_some()
     }
 
     fn give_memory_back(&self) {
@@ -426,58 +424,52 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 }
 
-/// A batch whose keys and values are being dropped: their memory is taken back even if that panics.
-struct Dropping<'m, K, V, S> {
-    map: &'m RelativisticMap<K, V, S>,
-    batch: Vec<Retired<K, V>>,
-    dropped: usize,
-}
-
-impl<K, V, S> Dropping<'_, K, V, S> {
-    fn drop_all(&mut self) {
-        while let Some(retired) = self.batch.get(self.dropped) {
-            // Counted first: what panics in its drop is not dropped again.
-            self.dropped += 1;
-            // SAFETY: a grace period has passed since the node was removed, so nobody else has it;
-            // it is dropped once.
-            unsafe { retired.0.drop_in_place() };
+impl<K, V, S> RelativisticMap<K, V, S> {
+    /// Drops what has waited for its readers. A panic in the drop of a key or value is reported by
+    /// the panic hook and goes no further: whoever reclaims it is hardly ever who removed it.
+    fn bury(&self, mut batch: Vec<Retired<K, V>>) {
+        let mut nodes = batch.iter();
+        // SAFETY: a grace period has passed since the node was removed, so nobody else has it; the
+        // iterator comes to it once.
+        let drop_all = |retired: &Retired<K, V>| unsafe { retired.0.drop_in_place() };
+        while let Err(payload) =
+            catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
+        {
+            // What was thrown may throw again when dropped.
+            std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))).err());
         }
-    }
-}
-
-impl<K, V, S> Drop for Dropping<'_, K, V, S> {
-    fn drop(&mut self) {
-        // After a panic: the rest. (A second panic ends the program, as in a `Vec`.)
-        self.drop_all();
-        let map = self.map;
-        let section = map.raw.domain().pin();
+        let section = self.raw.domain().pin();
         let give = |own: &mut Own<K, V>| {
-            for retired in self.batch.drain(..) {
+            for retired in batch.drain(..) {
                 // SAFETY: dropped above, and a slot of these slabs.
-                unsafe { map.slabs.free(&mut own.magazine, retired.0.cast()) };
+                unsafe { self.slabs.free(&mut own.magazine, retired.0.cast()) };
             }
-            if map.slabs.is_wasteful(map.raw.count()) {
-                map.slabs.flush(&mut own.magazine);
+            if self.slabs.is_wasteful(self.raw.count()) {
+                self.slabs.flush(&mut own.magazine);
             }
-            own.limbo.recycle(std::mem::take(&mut self.batch));
+            own.limbo.recycle(std::mem::take(&mut batch));
         };
         // SAFETY: sections of a map are of its domain.
-        unsafe { map.threads.with(&section, give) };
+        unsafe { self.threads.with(&section, give) };
     }
 }
 
 impl<K, V, S> Drop for RelativisticMap<K, V, S> {
-    /// Nobody else has the map, so nothing waits.
+    /// Nobody else has the map, so nothing waits. If keys or values panic when dropped, the others
+    /// are dropped all the same, and the first panic goes on.
     fn drop(&mut self) {
         let slabs = &self.slabs;
         let mut magazine = Magazine::new();
+        let mut panic = None;
         let mut bury = |node: NonNull<Node<K, V>>| {
             // SAFETY: the node is the map's, and reached once: it is either in the table or in a
             // limbo.
-            unsafe {
-                node.drop_in_place();
-                slabs.free(&mut magazine, node.cast());
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { node.drop_in_place() }));
+            if let Err(payload) = dropped {
+                panic.get_or_insert(payload);
             }
+            // SAFETY: a slot of these slabs, whose contents are gone.
+            unsafe { slabs.free(&mut magazine, node.cast()) };
         };
         self.raw.for_each_mut(|link| {
             // SAFETY: all links in the table are of such nodes.
@@ -489,6 +481,11 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
                 bury(retired.0);
             }
         });
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -529,8 +526,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     #[cold]
     fn relieve(&self) {
         while self.reclaim() {}
-        if self.backlog.pressure() != Pressure::Fine && self.raw.domain().try_synchronize().is_ok()
-        {
+        if self.backlog.pressure() == Pressure::Fine {
+            return;
+        }
+        // Not without end: a reader may be waiting for us.
+        if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
             while self.reclaim() {}
         }
     }

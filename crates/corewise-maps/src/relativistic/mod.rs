@@ -1,4 +1,67 @@
-//! The relativistic hash table.
+//! The relativistic hash table: readers that never wait, retry or notice that it is being resized.
+//!
+//! Paper: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via Relativistic
+//! Programming*, USENIX ATC 2011, §3 to §4.1.
+//!
+//! [`RelativisticMap`] is the map; [`RawTable`] is the table under it, for those who bring nodes of
+//! their own.
+//!
+//! # Layout
+//!
+//! ```text
+//!  RawTable            Table (one, or a few while it is resized)
+//! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
+//! │ current ├────────▶│ word │ word │ word │       a word: pointer to the first node, a filter of
+//! │ oldest  │         └──┬───┴──────┴──────┴─ ─    what the chain may hold, four flags
+//! └─────────┘            ▼
+//!                     ┌──────┬──────┬───────────────┐     ┌──────┬──────┬──────────────┐
+//!                     │ next │ hash │  key, value   │     │ next │ hash │  key, value  │
+//!                     └──┬───┴──────┴───────────────┘     └──────┴──────┴──────────────┘
+//!                        └─────────────────────────────────▲        Node: 16 bytes and K, V
+//! ```
+//!
+//! Nodes never move and are never copied. A node is where it was put until it is removed, and lives
+//! in a slab of its map (`slab`); a reference to its value is good as long as the guard is held.
+//!
+//! # Guarantees
+//!
+//! 1. *Lookups* are wait-free: one load of the table, one of the bucket, one for each node on the
+//!    way. No read-modify-write, no fence, no retry, whatever else goes on.
+//! 2. *A present key is found*, also while the table is resized or the key's value is replaced.
+//! 3. *Updates are linearizable.* A lookup that begins after an update has returned sees it, also one
+//!    under a guard that was made before. A replacement is one step: readers find the old value or
+//!    the new one.
+//! 4. *Progress.* An insertion into a bucket that nobody updates is one exchange. A removal or
+//!    replacement locks the bucket for a handful of stores. While a bucket is being resized all
+//!    updates of it lock it. Nobody waits for a grace period while a lock is held.
+//! 5. *Resizing* is done in small steps by those who update ([`RelativisticMap::settle`] does the
+//!    rest). Growth waits for no reader: expansions are stacked, see `resize`. A thread may update
+//!    under a guard that it holds for ever; then nothing is freed, and chains get longer by half a
+//!    node for each doubling.
+//! 6. *Panics* in `Hash`, `Eq`, `Clone`, `Drop` and closures leave the map whole: none of them runs
+//!    under a lock or in the middle of an update.
+//! 7. *Iteration*: see [`MapRef::iter`].
+//!
+//! # Limits
+//!
+//! | what | bound | beyond |
+//! |---|---|---|
+//! | entries | memory; 2^44 nodes of 16 bytes, where pointers have 64 bits | allocation fails as in `std` |
+//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; if there is no memory for that, chains get longer |
+//! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB a thread | see [`MapRef::try_upsert`] |
+//! | free memory kept for a thread | 256 KiB | it goes to the map's other threads, then to the allocator |
+//! | stacked expansions | 46 | chains get longer |
+//!
+//! # Choices, and what was rejected
+//!
+//! - *Links are pointers with a 16-bit filter of the suffix of the chain.* A lookup that misses looks
+//!   at a node in one of ten cases instead of one of two. Half of the lookups missing, 10^6 entries:
+//!   1.2 times the rate without. 32-bit links would make nodes of 24 bytes; they need all nodes in
+//!   one reserved range, which nodes of the caller's are not.
+//! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. 256
+//!   locks on the side cost a line of their own for each update.
+//! - *Load 3/4*, see `raw`.
+
 mod iter;
 mod map;
 #[cfg(test)]

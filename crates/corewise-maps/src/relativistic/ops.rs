@@ -283,7 +283,6 @@ where
     /// # Errors
     ///
     /// The entry, if it is to stay.
-    #[expect(clippy::type_complexity, reason = "an entry, twice")]
     pub fn remove_if<Q>(
         &self,
         key: &Q,

@@ -244,9 +244,9 @@ impl RawTable {
     ///
     /// 1. `section` is one of this table's domain.
     #[inline(always)]
-    pub unsafe fn find<'s>(
+    pub unsafe fn find(
         &self,
-        section: &'s impl Section,
+        section: &impl Section,
         hash: u64,
         is_it: impl FnMut(NonNull<Link>) -> bool,
     ) -> Option<NonNull<Link>> {

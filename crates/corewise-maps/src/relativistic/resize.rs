@@ -216,7 +216,7 @@ impl RawTable {
         let mut resizer = self.resizer.lock();
         let fits = |buckets| Policy::most_entries(buckets) >= self.count().max(1);
         let mut buckets = resizer.newest(self).len();
-        while buckets % 2 == 0 && fits(buckets / 2) {
+        while buckets.is_multiple_of(2) && fits(buckets / 2) {
             buckets /= 2;
         }
         resizer.wanted = Some(buckets);
@@ -230,7 +230,7 @@ impl RawTable {
         let resizer = self.resizer.lock();
         ResizeState {
             buckets: resizer.newest(self).len(),
-            building: resizer.build.as_ref().map(|build| build.new().len()),
+            building: resizer.build.as_ref().map(|build| build.target().len()),
             zipped: resizer.levels - 1,
             retired: resizer.garbage.len(),
             completed: resizer.completed,
@@ -259,18 +259,18 @@ impl RawTable {
 }
 
 impl Build {
-    fn from(&self) -> &Table {
+    fn source(&self) -> &Table {
         // SAFETY: the table in use, which only this resizer retires.
         unsafe { self.from.as_ref() }
     }
 
-    fn new(&self) -> &Table {
+    fn target(&self) -> &Table {
         // SAFETY: made by `begin`, and freed by this resizer alone.
         unsafe { self.new.as_ref() }
     }
 
     fn shrinks(&self) -> bool {
-        self.new().len() < self.from().len()
+        self.target().len() < self.source().len()
     }
 }
 
@@ -363,7 +363,7 @@ impl Resizer {
             }
             return None;
         }
-        if wanted % buckets == 0 {
+        if wanted.is_multiple_of(buckets) {
             return (self.levels < MAX_LEVELS - 2).then_some(wanted);
         }
         let common = greatest_common_divisor(wanted, buckets);
@@ -373,7 +373,8 @@ impl Resizer {
     /// Half of the buckets, or fewer; `None` if their number is odd.
     fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
         let fits = |factor: &usize| {
-            buckets % factor == 0 && buckets / factor >= (2 * count).max(self.policy.min_buckets)
+            buckets.is_multiple_of(*factor)
+                && buckets / factor >= (2 * count).max(self.policy.min_buckets)
         };
         let factors = std::iter::successors(Some(2), |factor| Some(factor * 2));
         let factors = factors.take_while(|factor| *factor <= MAX_SHRINK);
@@ -388,17 +389,17 @@ impl Resizer {
     fn stressed(&mut self, buckets: usize) -> Option<usize> {
         self.turn += 1;
         let factor = 2 + self.turn / 3 % 2;
-        if self.turn % 3 != 0 && buckets < 64 {
+        if !self.turn.is_multiple_of(3) && buckets < 64 {
             return Some(buckets * factor);
         }
-        let shrinks = self.levels == 1 && buckets % factor == 0 && buckets > factor;
+        let shrinks = self.levels == 1 && buckets.is_multiple_of(factor) && buckets > factor;
         shrinks.then(|| buckets / factor)
     }
 
     /// Begins to build a table; false if there is no memory for it.
     fn begin(&mut self, raw: &RawTable, buckets: usize) -> bool {
         let from = self.newest(raw);
-        debug_assert!(from.len() % buckets == 0 || buckets % from.len() == 0);
+        debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false) else {
             self.wanted = None;
             // Not again before there are twice as many.
@@ -424,17 +425,17 @@ impl Resizer {
         #[cfg(corewise_mutant = "early_publish")]
         raw.publish(build.new.as_ptr());
         let shrinks = build.shrinks();
-        let groups = build.from().len().min(build.new().len());
-        let fan = build.from().len().max(build.new().len()) / groups;
+        let groups = build.source().len().min(build.target().len());
+        let fan = build.source().len().max(build.target().len()) / groups;
         let end = groups.min(build.next + budget.div_ceil(fan.min(budget)));
         if !shrinks {
-            prefetch_chains(build.from(), build.next..end);
+            prefetch_chains(build.source(), build.next..end);
         }
         for bucket in build.next..end {
             if shrinks {
-                cross_link(build.from(), build.new(), bucket);
+                cross_link(build.source(), build.target(), bucket);
             } else {
-                zip(raw, build.from(), build.new(), bucket);
+                zip(raw, build.source(), build.target(), bucket);
             }
         }
         build.next = end;
@@ -447,8 +448,8 @@ impl Resizer {
         let Some(build) = &mut self.build else { return };
         let new = build.new;
         raw.publish(new.as_ptr());
-        build.new().set_published();
-        raw.set_thresholds(self.policy, build.new().len());
+        build.target().set_published();
+        raw.set_thresholds(self.policy, build.target().len());
         if build.shrinks() {
             build.next = 0;
             build.stage = Stage::Open;
@@ -464,7 +465,7 @@ impl Resizer {
     /// Makes the next buckets of a smaller table plain; retires the larger one after the last.
     fn open(&mut self, raw: &RawTable, budget: usize) {
         let Some(build) = &mut self.build else { return };
-        let new = build.new();
+        let new = build.target();
         let end = new.len().min(build.next + budget);
         for bucket in build.next..end {
             let slot = new.slot_at(bucket);
@@ -472,7 +473,7 @@ impl Resizer {
             store(slot, word.with_flags(0));
         }
         build.next = end;
-        if end == build.new().len() {
+        if end == build.target().len() {
             let (from, new) = (build.from, build.new);
             self.build = None;
             self.retire(raw, from, new);
