@@ -2,7 +2,7 @@
 //!
 //! A [`Limbo`] belongs to one thread at a time. What is pushed gathers in an open batch; a full
 //! batch is closed with a [`Cookie`] and may be taken once that is complete. So the cost of a
-//! cookie, of a look at the readers and of a grace period is shared by a thousand objects.
+//! cookie, of a look at the readers and of a grace period is shared by some thousand objects.
 //!
 //! A [`Budget`] counts the bytes of the closed batches of many threads. Open batches are not
 //! counted: each holds [`Limbo::BATCH_BYTES`] at most, or one object that is larger.
@@ -17,8 +17,8 @@ use crate::Cookie;
 /// The limits of a backlog, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Over it, a caller outside of sections waits for a grace period and reclaims; a caller
-    /// inside goes on and is told ([`Pressure::OverSoft`]).
+    /// Over it, a caller outside of sections waits for a grace period and reclaims, unless a
+    /// reader stalls; a caller inside goes on and is told ([`Pressure::OverSoft`]).
     pub soft: usize,
     /// Over it, `try_` calls return an error.
     pub hard: usize,
@@ -187,7 +187,7 @@ impl<T> Limbo<T> {
         Some(batch.items)
     }
 
-    /// Gives an emptied batch's memory back for the next one.
+    /// Takes an emptied batch's memory for the next one, if that has none yet.
     #[inline]
     pub fn recycle(&mut self, items: Vec<T>) {
         debug_assert!(items.is_empty());

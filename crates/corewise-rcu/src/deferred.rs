@@ -57,10 +57,10 @@ impl Drop for Deferred {
     }
 }
 
-/// Runs all of a batch; see 1 above.
+/// Runs all of a batch, which is empty then; see 1 above.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-pub(crate) fn run_all(batch: Vec<Deferred>) {
-    let mut rest = batch.into_iter();
+pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
+    let mut rest = batch.drain(..);
     while let Err(payload) = catch_unwind(AssertUnwindSafe(|| rest.by_ref().for_each(drop))) {
         // What was thrown may throw again when dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -71,8 +71,8 @@ pub(crate) fn run_all(batch: Vec<Deferred>) {
 
 /// The checkers must hear of every panic.
 #[cfg(any(corewise_loom, corewise_shuttle))]
-pub(crate) fn run_all(batch: Vec<Deferred>) {
-    drop(batch);
+pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
+    batch.clear();
 }
 
 corewise_atomic::thread_local! {

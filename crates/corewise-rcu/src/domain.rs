@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     grace: Grace,
     budget: Budget,
-    /// Deferred by threads that have ended.
+    /// Deferred by threads that have ended, or are about to.
     orphans: Mutex<Limbo<Deferred>>,
 }
 
@@ -238,8 +238,8 @@ impl Builder {
         self
     }
 
-    /// How long a reader may keep a grace period waiting before it is reported; one second if not
-    /// set.
+    /// How long a reader may keep a grace period waiting before it is reported, and before callers
+    /// over the soft limit go on without; one second if not set.
     pub fn stall_after(mut self, after: Duration) -> Self {
         self.stall_after = after;
         self
@@ -363,7 +363,8 @@ impl Domain {
 
     /// Waits until every section that was running has ended (*wait-for-readers*).
     ///
-    /// Blocks for as long as the longest of them: some 20 µs if there is none.
+    /// Blocks for as long as the longest of them. If there is none: half a microsecond beside threads
+    /// that sleep, up to some 20 µs beside threads that run.
     ///
     /// # Panics
     ///
@@ -426,7 +427,7 @@ impl Domain {
     /// A panic in `reclaim` is reported by the panic hook and goes no further. `reclaim` may use the
     /// domain, and defer more; it must not wait for the thread that it happens to run on.
     pub fn defer(&self, bytes: usize, reclaim: impl FnOnce() + Send + 'static) -> Pressure {
-        self.shared.defer(Deferred::call(reclaim), bytes)
+        self.push(Deferred::call(reclaim), bytes)
     }
 
     /// As [`Domain::defer`], to drop a box.
@@ -439,7 +440,17 @@ impl Domain {
     /// ```
     pub fn defer_drop<T: Send + 'static>(&self, object: Box<T>) -> Pressure {
         let bytes = size_of::<T>();
-        self.shared.defer(Deferred::drop_box(object), bytes)
+        self.push(Deferred::drop_box(object), bytes)
+    }
+
+    fn push(&self, deferred: Deferred, bytes: usize) -> Pressure {
+        match local::record(&self.shared) {
+            // SAFETY: a record of this domain.
+            Some(reader) => self
+                .shared
+                .defer(unsafe { &(*reader).limbo }, deferred, bytes),
+            None => self.shared.defer(&self.shared.orphans, deferred, bytes),
+        }
     }
 
     /// As [`Domain::defer_drop`].
@@ -567,20 +578,9 @@ impl Shared {
         }
     }
 
-    fn defer(&self, deferred: Deferred, bytes: usize) -> Pressure {
-        let Some(reader) = self.own_reader() else {
-            return self.defer_as_orphan(deferred, bytes);
-        };
-        if reader.limbo.lock().push(deferred, bytes) {
-            self.batch_is_full(&reader.limbo);
-        }
-        self.budget.pressure()
-    }
-
-    /// For threads that never had a guard here.
-    fn defer_as_orphan(&self, deferred: Deferred, bytes: usize) -> Pressure {
-        if self.orphans.lock().push(deferred, bytes) {
-            self.batch_is_full(&self.orphans);
+    fn defer(&self, limbo: &Mutex<Limbo<Deferred>>, deferred: Deferred, bytes: usize) -> Pressure {
+        if limbo.lock().push(deferred, bytes) {
+            self.batch_is_full(limbo);
         }
         self.budget.pressure()
     }
@@ -606,8 +606,9 @@ impl Shared {
     /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
     fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
         reclaiming(self.id, || {
-            while let Some(batch) = self.take_ready(limbo) {
-                run_all(batch);
+            while let Some(mut batch) = self.take_ready(limbo) {
+                run_all(&mut batch);
+                limbo.lock().recycle(batch);
             }
         });
     }
@@ -655,8 +656,8 @@ impl Shared {
     /// Reclaims everything, when no handle is left and so no guard: nothing needs to wait.
     fn reclaim_rest(&self) {
         for limbo in self.limbos() {
-            let rest = limbo.lock().take_all(&self.budget);
-            run_all(rest);
+            let mut rest = limbo.lock().take_all(&self.budget);
+            run_all(&mut rest);
         }
     }
 

@@ -63,19 +63,33 @@ fn recent(id: u64) -> *const Reader {
 #[cold]
 #[inline(never)]
 pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
-    let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
-    match kept {
-        Ok(reader) => {
-            remember(shared, reader);
-            reader
-        }
-        Err(_) => {
-            let reader = claim(shared);
-            // SAFETY: as in `Membership::reader`; the caller's guard keeps the domain.
-            unsafe { &*reader }.for_one_section();
-            reader
-        }
+    join_for_good(shared).unwrap_or_else(|| {
+        let reader = claim(shared);
+        // SAFETY: as in `Membership::reader`; the caller's guard keeps the domain.
+        unsafe { &*reader }.for_one_section();
+        reader
+    })
+}
+
+/// The calling thread's record in a domain, claimed now if need be; `None` after the thread-locals
+/// are gone.
+#[inline]
+pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
+    let at_hand = at_hand(shared);
+    if at_hand.is_null() {
+        join_for_good(shared)
+    } else {
+        Some(at_hand)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn join_for_good(shared: &Arc<Shared>) -> Option<*const Reader> {
+    let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
+    let reader = kept.ok()?;
+    remember(shared, reader);
+    Some(reader)
 }
 
 /// Whether the calling thread's memberships were dropped already: it ends.

@@ -5,6 +5,8 @@
 //! may contain no forbidden instruction, on whatever path, and may call only what is named in
 //! [`COLD`], which is out of line and behind a branch that is hardly ever taken.
 
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
