@@ -47,7 +47,7 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Domain, Section};
 
-use super::resize::Resizer;
+use super::resize::{Left, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{HOLD, INIT, LOCK, Probe, REMOVED, Word};
 
@@ -139,6 +139,7 @@ pub struct RawTable {
     pub(super) shrink_below: AtomicUsize,
     pub(super) report_after: AtomicUsize,
     pub(super) resizer: Mutex<Resizer>,
+    pub(super) left: Left,
     domain: Domain,
 }
 
@@ -184,6 +185,7 @@ impl RawTable {
             shrink_below: AtomicUsize::new(0),
             report_after: AtomicUsize::new(1),
             resizer: Mutex::new(Resizer::new(policy)),
+            left: Left::new(),
             domain,
         };
         raw.set_thresholds(policy, buckets);

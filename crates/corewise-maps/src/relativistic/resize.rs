@@ -21,16 +21,19 @@
 //!
 //! # A step
 //!
-//! Whoever updates calls [`RawTable::step`] when there is work. It is done by one at a time, under
-//! a lock that nobody waits for but [`RawTable::resize_to`]. A step visits `budget` buckets or
-//! polls a grace period. It runs no foreign code, so it cannot panic half-way; where memory for a
-//! new array is missing, the table stays as it is and chains get longer.
+//! Whoever updates calls [`RawTable::step`] when there is work. A resize is a sequence of *passes*
+//! over the buckets of a table; a step takes a share of the pass under a lock that is only tried,
+//! and works on it beside the others, so that those who insert do as much for the growth as they
+//! cause. Whoever comes after the last share is done goes on to the next pass. A step visits some
+//! `budget` buckets or polls a grace period. It runs no foreign code, so it cannot panic half-way;
+//! where memory for a new array is missing, the table stays as it is and chains get longer.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use corewise_atomic::hint;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Cookie, Pinned};
 
@@ -38,8 +41,8 @@ use super::raw::{Link, MAX_LEVELS, Policy, RawTable, first_of_child};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{BUSY, HOLD, INIT, LOCK, Word};
 
-/// Forwarded buckets a sweep may pass by for each bucket of its budget.
-const PASS_BY: usize = 16;
+/// How many buckets more a step takes in a sweep that is not the first: most are forwarded.
+const LATER_SWEEPS: usize = 4;
 /// Words of a dead table that are given back in one step: 256 KiB of them.
 const DISCARD: usize = 1 << 15;
 /// The factor by which an automatic shrink goes at most.
@@ -50,34 +53,53 @@ pub(super) struct Resizer {
     policy: Policy,
     /// Buckets that somebody asked for.
     wanted: Option<usize>,
-    build: Option<Build>,
+    /// The pass that makes a new table, or opens it.
+    build: Option<Pass>,
     /// Published tables in use; more than one while buckets are zipped.
     levels: usize,
-    /// The sweep over the oldest table: not before `after`, next bucket, something left to do.
+    /// The sweep over the oldest table, or when the next one may begin.
+    sweep: Option<Pass>,
     after: Cookie,
-    sweep: usize,
-    unfinished: bool,
+    /// Sweeps over the oldest table that were begun.
+    sweeps: usize,
     garbage: VecDeque<Garbage>,
     /// Resizes completed: expansions, when unzipped, and shrinks.
     completed: u64,
+    /// Shares given out.
+    shares: usize,
     #[cfg(corewise_stress)]
     turn: usize,
 }
 
-/// A table under construction.
-struct Build {
+/// What is done to every bucket of a table, in shares.
+#[derive(Clone, Copy)]
+struct Pass {
+    kind: Kind,
     from: NonNull<Table>,
-    new: NonNull<Table>,
+    to: NonNull<Table>,
+    /// Buckets given out, and how many there are.
     next: usize,
-    stage: Stage,
+    end: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Buckets are linked to those of the table in use.
-    Link,
-    /// A smaller table is in use; its buckets become plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Points the buckets of a larger table into the chains of the one in use.
+    Zip,
+    /// Links the chains of the one in use for the buckets of a smaller table.
+    CrossLink,
+    /// Makes the buckets of the smaller table plain.
     Open,
+    /// Cuts zipped chains.
+    Unzip,
+}
+
+/// Passes under way: buckets that are not done.
+pub(super) struct Left {
+    build: AtomicUsize,
+    sweep: AtomicUsize,
+    /// The sweep came by a bucket in which something is left to cut.
+    unfinished: AtomicBool,
 }
 
 /// A table that readers may still be in.
@@ -140,8 +162,15 @@ pub struct ResizeState {
 impl RawTable {
     /// Moves resizing on by up to `budget` buckets, if nobody else is at it. Never waits.
     pub fn step(&self, budget: usize) {
-        if let Some(mut resizer) = self.resizer.try_lock() {
-            resizer.step(self, budget);
+        let share = match self.resizer.try_lock() {
+            Some(mut resizer) => resizer.step(self, budget),
+            None => return,
+        };
+        if let Some(share) = share {
+            // The tables of the share stay because it is not done; those that lead to them, because
+            // of the section.
+            let _section = self.domain().pin();
+            share.work(self);
         }
     }
 
@@ -161,8 +190,8 @@ impl RawTable {
         self.resizer.lock().wanted = Some(buckets);
         let mut rounds = 0;
         loop {
-            let mut resizer = self.resizer.lock();
-            resizer.step(self, 1 << 10);
+            self.step(1 << 10);
+            let resizer = self.resizer.lock();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
                 return match resizer.newest(self).len() == buckets {
                     true => Ok(()),
@@ -207,7 +236,8 @@ impl RawTable {
                     return Err(ResizeError::NoMemory);
                 }
             }
-            resizer.step(self, 1 << 10);
+            drop(resizer);
+            self.step(1 << 10);
         }
     }
 
@@ -258,19 +288,74 @@ impl RawTable {
     }
 }
 
-impl Build {
+impl Left {
+    pub(super) fn new() -> Self {
+        Self {
+            build: AtomicUsize::new(0),
+            sweep: AtomicUsize::new(0),
+            unfinished: AtomicBool::new(false),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> &AtomicUsize {
+        match kind {
+            Kind::Unzip => &self.sweep,
+            _ => &self.build,
+        }
+    }
+}
+
+impl Pass {
     fn source(&self) -> &Table {
-        // SAFETY: the table in use, which only this resizer retires.
+        // SAFETY: a pass's tables are not retired before it is done; see `built` and `swept`.
         unsafe { self.from.as_ref() }
     }
 
     fn target(&self) -> &Table {
-        // SAFETY: made by `begin`, and freed by this resizer alone.
-        unsafe { self.new.as_ref() }
+        // SAFETY: as above.
+        unsafe { self.to.as_ref() }
     }
 
-    fn shrinks(&self) -> bool {
-        self.target().len() < self.source().len()
+    fn is_done(&self, raw: &RawTable) -> bool {
+        // Acquire: pairs with the Release in `work`: all that was done to the buckets is seen.
+        raw.left.of(self.kind).load(Acquire) == 0
+    }
+
+    /// The next buckets, at most `most` of them, as a pass of their own.
+    fn share(&mut self, most: usize) -> Option<Pass> {
+        let next = self.next;
+        self.next = self.end.min(next + most.max(1));
+        let share = Pass {
+            next,
+            end: self.next,
+            ..*self
+        };
+        (next < self.end).then_some(share)
+    }
+
+    /// Does all buckets of a share.
+    fn work(&self, raw: &RawTable) {
+        let (from, to) = (self.source(), self.target());
+        if self.kind == Kind::Zip {
+            prefetch_chains(from, self.next..self.end);
+        }
+        let mut unfinished = false;
+        for bucket in self.next..self.end {
+            match self.kind {
+                Kind::Zip => zip(raw, from, to, bucket),
+                Kind::CrossLink => cross_link(from, to, bucket),
+                Kind::Open => open(to, bucket),
+                Kind::Unzip => unfinished |= !unzip_bucket(from, to, bucket),
+            }
+        }
+        if unfinished {
+            // Relaxed: ordered by the Release below.
+            raw.left.unfinished.store(true, Relaxed);
+        }
+        // Release: pairs with the Acquire in `is_done`.
+        raw.left
+            .of(self.kind)
+            .fetch_sub(self.end - self.next, Release);
     }
 }
 
@@ -281,11 +366,12 @@ impl Resizer {
             wanted: None,
             build: None,
             levels: 1,
+            sweep: None,
             after: Cookie::DONE,
-            sweep: 0,
-            unfinished: false,
+            sweeps: 0,
             garbage: VecDeque::new(),
             completed: 0,
+            shares: 0,
             #[cfg(corewise_stress)]
             turn: 0,
         }
@@ -307,29 +393,66 @@ impl Resizer {
         self.build.is_none() && self.levels == 1
     }
 
-    /// Whether the next step cannot do anything before readers have moved on.
+    /// Whether the next step cannot do anything before readers, or other steps, have moved on.
     fn waits(&self, raw: &RawTable) -> bool {
-        self.build.is_none() && self.levels > 1 && !raw.domain().is_complete(self.after)
+        let has_none = |pass: &Option<Pass>| {
+            let pass = pass.as_ref();
+            pass.is_none_or(|pass| pass.next == pass.end && !pass.is_done(raw))
+        };
+        let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
+        has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
     }
 
-    pub(super) fn step(&mut self, raw: &RawTable, budget: usize) {
-        if self.build.is_none()
-            && let Some(buckets) = self.due(raw)
-        {
-            self.begin(raw, buckets);
-        }
-        match &self.build {
-            Some(build) if build.stage == Stage::Open => self.open(raw, budget),
-            Some(_) => self.link(raw, budget),
-            None if self.levels > 1 => self.unzip(raw, budget),
-            None => {}
-        }
+    /// Goes on to the next pass, if that is due, and gives a share of one out.
+    fn step(&mut self, raw: &RawTable, budget: usize) -> Option<Pass> {
+        self.advance(raw);
         self.collect(raw);
+        let share = self.share(budget);
         let more = !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some();
         // Relaxed: a hint.
         raw.work.store(more, Relaxed);
         if !more {
             raw.adjust(0);
+        }
+        share
+    }
+
+    /// One transition at most.
+    fn advance(&mut self, raw: &RawTable) {
+        let is_done = |pass: &Pass| pass.is_done(raw);
+        if let Some(build) = self.build.take_if(|pass| is_done(pass)) {
+            return self.built(raw, build);
+        }
+        if let Some(sweep) = self.sweep.take_if(|pass| is_done(pass)) {
+            return self.swept(raw, sweep);
+        }
+        if self.build.is_none()
+            && let Some(buckets) = self.due(raw)
+        {
+            self.begin(raw, buckets);
+        } else if self.levels > 1 && self.sweep.is_none() {
+            self.begin_sweep(raw);
+        }
+    }
+
+    /// Of the two passes that may be under way, each in turn.
+    fn share(&mut self, budget: usize) -> Option<Pass> {
+        self.shares += 1;
+        let sweep_budget = match self.sweeps {
+            ..=1 => budget,
+            _ => budget * LATER_SWEEPS,
+        };
+        let build = |build: &mut Pass| {
+            let fan = build.source().len().max(build.target().len()) / build.end;
+            build.share(budget / fan.max(2) * 2)
+        };
+        let sweep = |sweep: &mut Pass| sweep.share(sweep_budget);
+        if self.shares.is_multiple_of(2) {
+            let share = self.sweep.as_mut().and_then(sweep);
+            share.or_else(|| self.build.as_mut().and_then(build))
+        } else {
+            let share = self.build.as_mut().and_then(build);
+            share.or_else(|| self.sweep.as_mut().and_then(sweep))
         }
     }
 
@@ -408,76 +531,90 @@ impl Resizer {
             raw.grow_above.store(above, Relaxed);
             return false;
         };
-        let new = NonNull::from(Box::leak(new));
-        from.set_next(new.as_ptr());
-        self.build = Some(Build {
-            from: NonNull::from(from),
-            new,
-            next: 0,
-            stage: Stage::Link,
-        });
+        let to = NonNull::from(Box::leak(new));
+        from.set_next(to.as_ptr());
+        #[cfg(corewise_mutant = "early_publish")]
+        raw.publish(to.as_ptr());
+        let kind = match buckets < from.len() {
+            true => Kind::CrossLink,
+            false => Kind::Zip,
+        };
+        let end = from.len().min(buckets);
+        self.build = Some(self.start(raw, kind, NonNull::from(from), to, end));
         true
     }
 
-    /// Links the next buckets of the new table; publishes it after the last.
-    fn link(&mut self, raw: &RawTable, budget: usize) {
-        let Some(build) = &mut self.build else { return };
-        #[cfg(corewise_mutant = "early_publish")]
-        raw.publish(build.new.as_ptr());
-        let shrinks = build.shrinks();
-        let groups = build.source().len().min(build.target().len());
-        let fan = build.source().len().max(build.target().len()) / groups;
-        let end = groups.min(build.next + budget.div_ceil(fan.min(budget)));
-        if !shrinks {
-            prefetch_chains(build.source(), build.next..end);
-        }
-        for bucket in build.next..end {
-            if shrinks {
-                cross_link(build.source(), build.target(), bucket);
-            } else {
-                zip(raw, build.source(), build.target(), bucket);
-            }
-        }
-        build.next = end;
-        if end == groups {
-            self.publish(raw);
+    fn start(
+        &self,
+        raw: &RawTable,
+        kind: Kind,
+        from: NonNull<Table>,
+        to: NonNull<Table>,
+        end: usize,
+    ) -> Pass {
+        // Relaxed: whoever takes a share has the lock after us.
+        raw.left.of(kind).store(end, Relaxed);
+        let next = 0;
+        Pass {
+            kind,
+            from,
+            to,
+            next,
+            end,
         }
     }
 
-    fn publish(&mut self, raw: &RawTable) {
-        let Some(build) = &mut self.build else { return };
-        let new = build.new;
-        raw.publish(new.as_ptr());
-        build.target().set_published();
-        raw.set_thresholds(self.policy, build.target().len());
-        if build.shrinks() {
-            build.next = 0;
-            build.stage = Stage::Open;
+    /// A pass of the new table is done: every bucket is linked, or opened.
+    fn built(&mut self, raw: &RawTable, pass: Pass) {
+        if pass.kind == Kind::Open {
+            return self.retire(raw, pass.from, pass.to);
+        }
+        raw.publish(pass.to.as_ptr());
+        pass.target().set_published();
+        raw.set_thresholds(self.policy, pass.target().len());
+        if pass.kind == Kind::CrossLink {
+            let end = pass.target().len();
+            self.build = Some(self.start(raw, Kind::Open, pass.from, pass.to, end));
             return;
         }
-        self.build = None;
         self.levels += 1;
         if self.levels == 2 {
-            self.begin_sweep(raw);
+            self.wait_for_sweep(raw);
         }
     }
 
-    /// Makes the next buckets of a smaller table plain; retires the larger one after the last.
-    fn open(&mut self, raw: &RawTable, budget: usize) {
-        let Some(build) = &mut self.build else { return };
-        let new = build.target();
-        let end = new.len().min(build.next + budget);
-        for bucket in build.next..end {
-            let slot = new.slot_at(bucket);
-            let word = lock(slot);
-            store(slot, word.with_flags(0));
+    /// Readers must move on before the next sweep.
+    fn wait_for_sweep(&mut self, raw: &RawTable) {
+        self.after = raw.domain().start_poll();
+        #[cfg(corewise_mutant = "no_wait_between_sweeps")]
+        {
+            self.after = Cookie::DONE;
         }
-        build.next = end;
-        if end == build.target().len() {
-            let (from, new) = (build.from, build.new);
-            self.build = None;
-            self.retire(raw, from, new);
+    }
+
+    fn begin_sweep(&mut self, raw: &RawTable) {
+        if !raw.domain().poll(self.after) {
+            return;
         }
+        // SAFETY: only this resizer replaces tables, and it is locked.
+        let old = unsafe { raw.oldest() };
+        let new = old.follow();
+        // Relaxed: as in `start`.
+        raw.left.unfinished.store(false, Relaxed);
+        self.sweeps += 1;
+        let (from, to) = (NonNull::from(old), NonNull::from(new));
+        self.sweep = Some(self.start(raw, Kind::Unzip, from, to, old.len()));
+    }
+
+    /// A sweep is done; if it has left nothing, so is its level.
+    fn swept(&mut self, raw: &RawTable, pass: Pass) {
+        // Relaxed: ordered by the Acquire in `is_done`.
+        if !raw.left.unfinished.load(Relaxed) {
+            self.levels -= 1;
+            self.sweeps = 0;
+            self.retire(raw, pass.from, pass.to);
+        }
+        self.wait_for_sweep(raw);
     }
 
     /// Every bucket of `old`, the oldest table, is forwarded.
@@ -491,42 +628,6 @@ impl Resizer {
             after: raw.domain().start_poll(),
             discarded: 0,
         });
-    }
-
-    fn begin_sweep(&mut self, raw: &RawTable) {
-        self.after = raw.domain().start_poll();
-        self.sweep = 0;
-        self.unfinished = false;
-    }
-
-    /// Goes on with the sweep over the oldest table, if readers have moved on since the last.
-    fn unzip(&mut self, raw: &RawTable, budget: usize) {
-        #[cfg(not(corewise_mutant = "no_wait_between_sweeps"))]
-        if !raw.domain().poll(self.after) {
-            return;
-        }
-        // SAFETY: only this resizer replaces tables, and it is locked.
-        let old = unsafe { raw.oldest() };
-        let new = old.follow();
-        let (mut cuts, mut passed) = (0, 0);
-        while self.sweep < old.len() && cuts < budget && passed < budget * PASS_BY {
-            let slot = old.slot_at(self.sweep);
-            if is_forwarded(load(slot)) {
-                passed += 1;
-            } else {
-                cuts += 1;
-                self.unfinished |= !unzip_bucket(old, new, self.sweep);
-            }
-            self.sweep += 1;
-        }
-        if self.sweep < old.len() {
-            return;
-        }
-        if !self.unfinished {
-            self.levels -= 1;
-            self.retire(raw, NonNull::from(old), NonNull::from(new));
-        }
-        self.begin_sweep(raw);
     }
 
     /// Frees the oldest dead table bit by bit, if readers have left it.
@@ -558,6 +659,13 @@ fn lock(slot: &corewise_atomic::sync::atomic::AtomicPtr<Link>) -> Word {
         }
         hint::spin_loop();
     }
+}
+
+/// Makes a bucket of a smaller table that readers use plain.
+fn open(table: &Table, bucket: usize) {
+    let slot = table.slot_at(bucket);
+    let word = lock(slot);
+    store(slot, word.with_flags(0));
 }
 
 fn prefetch_chains(table: &Table, buckets: std::ops::Range<usize>) {
@@ -624,6 +732,9 @@ fn zip(raw: &RawTable, from: &Table, new: &Table, bucket: usize) {
 /// from nodes of other children. True, and the bucket is forwarded, if nothing is left to cut.
 fn unzip_bucket(old: &Table, new: &Table, bucket: usize) -> bool {
     let slot = old.slot_at(bucket);
+    if is_forwarded(load(slot)) {
+        return true;
+    }
     let word = lock(slot);
     if word.has(HOLD) {
         store(slot, word.with_flags(INIT | BUSY));
