@@ -1,0 +1,192 @@
+//! Recorded histories of several threads on a few keys, while the table is resized without pause,
+//! checked for linearizability key by key.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_history::{History, Recorder, Recording};
+use corewise_maps::RelativisticMap;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+type Map = RelativisticMap<u64, u64>;
+type Op = EntryOp<u64>;
+type Outcome = EntryOutcome<u64>;
+
+const THREADS: u64 = 3;
+const KEYS: u64 = 4;
+const CALLS: usize = 2_000;
+
+/// How a thread performs an operation.
+trait Perform {
+    fn perform(&self, key: u64, op: &Op) -> Outcome;
+}
+
+impl Perform for Map {
+    fn perform(&self, key: u64, op: &Op) -> Outcome {
+        let map = self.pin();
+        match *op {
+            EntryOp::Insert(value) => EntryOutcome::Held(map.insert(key, value).copied()),
+            EntryOp::TryInsert(value) => match map.try_insert(key, value) {
+                Ok(_) => EntryOutcome::Held(None),
+                Err(occupied) => EntryOutcome::Held(Some(*occupied.current)),
+            },
+            EntryOp::Remove => EntryOutcome::Held(map.remove(&key).copied()),
+            EntryOp::Update => {
+                let seen = Cell::new(None);
+                let new = map.update(&key, |old| {
+                    seen.set(Some(*old));
+                    old + 1
+                });
+                let new = new.copied();
+                let old = new.and(seen.get());
+                EntryOutcome::Updated { old, new }
+            }
+            _ => EntryOutcome::Held(map.get(&key).copied()),
+        }
+    }
+}
+
+/// A map whose updates are a read and a write.
+struct TwoSteps(Map);
+
+impl Perform for TwoSteps {
+    fn perform(&self, key: u64, op: &Op) -> Outcome {
+        let EntryOp::Update = op else {
+            return self.0.perform(key, op);
+        };
+        let old = self.0.pin().get(&key).copied();
+        std::thread::yield_now();
+        let new = old.map(|old| old + 1);
+        if let Some(new) = new {
+            self.0.pin().insert(key, new);
+        }
+        EntryOutcome::Updated { old, new }
+    }
+}
+
+fn draw(rng: &mut SmallRng, fresh: u64) -> Op {
+    match rng.random_range(0..10) {
+        0 | 1 => EntryOp::Insert(fresh),
+        2 => EntryOp::TryInsert(fresh),
+        3 | 4 => EntryOp::Remove,
+        5 | 6 => EntryOp::Update,
+        _ => EntryOp::Get,
+    }
+}
+
+fn run_thread(
+    map: &impl Perform,
+    thread: u64,
+    seed: u64,
+    mut recorder: Recorder<u64, Op, Outcome>,
+) {
+    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+    for call in 0..CALLS as u64 {
+        let key = rng.random_range(0..KEYS);
+        // No two writes are of the same value, give or take increments.
+        let op = draw(&mut rng, (call * THREADS + thread) << 16);
+        let late = rng.random_range(0..20) == 0;
+        recorder.record(key, op.clone(), || {
+            if late {
+                std::thread::yield_now();
+            }
+            map.perform(key, &op)
+        });
+    }
+}
+
+/// Records what threads do to a map while another one does `meanwhile` to it, again and again.
+fn record<M: Perform + Send + Sync + 'static>(
+    map: &Arc<M>,
+    seed: u64,
+    mut meanwhile: impl FnMut(&M) + Send,
+) -> History<u64, Op, Outcome> {
+    let recording = Recording::new();
+    let (start, stop) = (Barrier::new(THREADS as usize), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                meanwhile(map);
+            }
+        });
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let recorder = recording.recorder(CALLS);
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    run_thread(&**map, thread, seed, recorder);
+                })
+            })
+            .collect();
+        let done: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        stop.store(true, Relaxed);
+        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+    });
+    recording.finish().expect("all recorders are back")
+}
+
+#[test]
+fn histories_are_linearizable_while_the_table_is_resized() {
+    let mut overlapping = 0;
+    for seed in 0..10 {
+        let mut sizes = [2, 6, 3, 1, 8, 64, 16, 4].into_iter().cycle();
+        let map = Arc::new(Map::builder().automatic_resize(false).buckets(4).build());
+        let history = record(&map, seed, |map| {
+            map.resize_to(sizes.next().unwrap()).unwrap();
+        });
+        overlapping += history
+            .check(&MapEntry::new())
+            .assert_linearizable()
+            .concurrent;
+        assert!(map.resize_state().completed > 0);
+    }
+    assert!(overlapping > 0, "no call overlapped another");
+}
+
+#[test]
+fn histories_are_linearizable_while_expansions_are_stacked() {
+    for seed in 0..10 {
+        let map = Arc::new(Map::builder().automatic_resize(false).buckets(1).build());
+        let history = record(&map, seed, |map| {
+            // Nothing is unzipped under this guard; afterwards, everything.
+            let guard = corewise_rcu::pin();
+            for entries in [2, 8, 32] {
+                map.reserve(entries).unwrap();
+                std::thread::yield_now();
+            }
+            drop(guard);
+            map.resize_to(1).unwrap();
+        });
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+#[test]
+fn histories_are_linearizable_while_the_table_grows_and_shrinks_by_itself() {
+    for seed in 0..5 {
+        let map = Arc::new(Map::new());
+        let history = record(&map, seed, |map| {
+            (0..2_000).for_each(|key| {
+                map.pin().insert(1_000 + key, 0);
+            });
+            (0..2_000).for_each(|key| {
+                map.pin().remove(&(1_000 + key));
+            });
+        });
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+#[test]
+fn an_update_in_two_steps_is_found_out() {
+    let found = (0..50).any(|seed| {
+        let map = Arc::new(TwoSteps(Map::new()));
+        let history = record(&map, seed, |_| std::thread::yield_now());
+        history.check(&MapEntry::new()).violation().is_some()
+    });
+    assert!(found);
+}
