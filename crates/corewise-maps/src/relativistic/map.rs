@@ -724,13 +724,15 @@ pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
 }
 
 impl<K, V, S, G: Section> Fresh<'_, '_, K, V, S, G> {
-    /// Key and value, with the node's memory given back.
-    pub(super) fn into_parts(self) -> (K, V) {
+    /// The value; the key is dropped, and the node's memory given back.
+    pub(super) fn into_value(self) -> V {
         // SAFETY: the node is ours; `forget` keeps it from being dropped again.
         let Node { key, value, .. } = unsafe { self.node.read() };
         self.free();
         std::mem::forget(self);
-        (key, value)
+        // Before the value is where it is returned: it would be forgotten if this panicked.
+        drop(key);
+        value
     }
 
     fn free(&self) {

@@ -150,7 +150,7 @@ where
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {
                 current: &found.value,
-                not_inserted: fresh.into_parts().1,
+                not_inserted: fresh.into_value(),
             }),
         }
     }
@@ -455,7 +455,7 @@ where
         let fresh = self.handle.make(hash, self.key, value);
         match self.handle.swap(self.node, fresh) {
             Ok(node) => Ok(&node.value),
-            Err(fresh) => Err(fresh.into_parts().1),
+            Err(fresh) => Err(fresh.into_value()),
         }
     }
 }
@@ -482,7 +482,7 @@ where
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {
                 current: &found.value,
-                not_inserted: fresh.into_parts().1,
+                not_inserted: fresh.into_value(),
             }),
         }
     }

@@ -466,8 +466,11 @@ impl RawTable {
         self.work.load(Relaxed)
     }
 
-    /// Visits every node once; for an owner that nobody else shares the table with.
+    /// Visits every node once, for an owner that nobody else shares the table with. A node may be
+    /// freed when it is visited: a resize under way is completed first, so that no chain leads
+    /// through the nodes of another bucket.
     pub fn for_each_mut(&mut self, mut visit: impl FnMut(NonNull<Link>)) {
+        self.finish_alone();
         // SAFETY: the table is ours alone.
         let table = unsafe { self.current() };
         for bucket in 0..table.len() {

@@ -273,6 +273,21 @@ impl RawTable {
         resizer.is_settled() && resizer.garbage.is_empty() && resizer.wanted.is_none()
     }
 
+    /// Completes what is under way without waiting for readers, for an owner that nobody shares the
+    /// table with.
+    pub(super) fn finish_alone(&mut self) {
+        loop {
+            let resizer = self.resizer.get_mut();
+            if resizer.is_settled() {
+                return;
+            }
+            resizer.policy.automatic = false;
+            resizer.wanted = None;
+            resizer.after = Cookie::DONE;
+            self.step(usize::MAX / 8);
+        }
+    }
+
     pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
         let above = Policy::most_entries(buckets);
         let (above, below) = match policy.automatic {
@@ -324,7 +339,7 @@ impl Pass {
     /// The next buckets, at most `most` of them, as a pass of their own.
     fn share(&mut self, most: usize) -> Option<Pass> {
         let next = self.next;
-        self.next = self.end.min(next + most.max(1));
+        self.next = self.end.min(next.saturating_add(most.max(1)));
         let share = Pass {
             next,
             end: self.next,
@@ -440,7 +455,7 @@ impl Resizer {
         self.shares += 1;
         let sweep_budget = match self.sweeps {
             ..=1 => budget,
-            _ => budget * LATER_SWEEPS,
+            _ => budget.saturating_mul(LATER_SWEEPS),
         };
         let build = |build: &mut Pass| {
             let fan = build.source().len().max(build.target().len()) / build.end;

@@ -1,0 +1,291 @@
+//! What users of the map may rely on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
+
+use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::{Entry, ResizeError};
+use corewise_rcu::{BacklogFull, Domain, Limits, Pressure};
+
+/// Counts how many there are.
+#[derive(Debug)]
+struct Counted(u64, Arc<AtomicIsize>);
+
+impl Counted {
+    fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
+        alive.fetch_add(1, SeqCst);
+        Self(n, alive.clone())
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(self.0, &self.1)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, SeqCst);
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl std::hash::Hash for Counted {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn every_key_and_value_is_dropped_once() {
+    let alive = Arc::new(AtomicIsize::new(0));
+    let new = |n| Counted::new(n, &alive);
+    let map = RelativisticMap::new();
+    for n in 0..5_000 {
+        map.pin().insert(new(n % 1_000), new(n));
+        let _ = map.pin().try_insert(new(n % 500), new(n));
+        map.pin().get_or_insert_with(new(n % 700), || new(n));
+        map.pin().update(&new(n % 900), |old| new(old.0 + 1));
+        if n % 3 == 0 {
+            map.pin().remove(&new(n % 1_000));
+        }
+        if let Entry::Vacant(entry) = map.pin().entry(new(n % 1_100)) {
+            let _ = entry.insert(new(n));
+        }
+    }
+    let entries = map.len() as isize;
+    map.settle().unwrap();
+    assert_eq!(alive.load(SeqCst), 2 * entries);
+    map.pin().clear();
+    drop(map);
+    assert_eq!(alive.load(SeqCst), 0);
+}
+
+#[test]
+fn ten_million_inserts_under_one_handle() {
+    let map = RelativisticMap::new();
+    let handle = map.pin();
+    fill_and_look(&handle);
+    drop(handle);
+    map.settle().unwrap();
+    assert_eq!(map.resize_state().zipped, 0);
+    assert!(map.longest_chain() < 20, "{}", map.longest_chain());
+}
+
+#[test]
+fn ten_million_inserts_under_an_outer_guard() {
+    let map = RelativisticMap::new();
+    let guard = corewise_rcu::pin();
+    for n in 0..MANY {
+        map.pin().insert(n, n);
+    }
+    assert!(map.longest_chain() < 60, "{}", map.longest_chain());
+    let handle = map.within(&guard);
+    assert!((0..MANY).all(|n| handle.get(&n) == Some(&n)));
+}
+
+/// Fewer where every operation resizes, or is instrumented.
+const MANY: u64 = if cfg!(any(corewise_stress, corewise_tsan)) {
+    20_000
+} else {
+    10_000_000
+};
+
+fn fill_and_look(handle: &corewise_maps::relativistic::MapRef<'_, u64, u64>) {
+    for n in 0..MANY {
+        assert_eq!(handle.insert(n, n), None);
+    }
+    assert_eq!(handle.len(), MANY as usize);
+    assert!((0..MANY).all(|n| handle.get(&n) == Some(&n)));
+}
+
+#[test]
+fn the_table_follows_the_number_of_entries() {
+    let map = RelativisticMap::new();
+    let small = map.resize_state().buckets;
+    (0..100_000).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    map.settle().unwrap();
+    let large = map.resize_state().buckets;
+    if !cfg!(corewise_stress) {
+        assert!((1 << 17..=1 << 18).contains(&large), "{large}");
+    }
+    (0..100_000).for_each(|n| assert_eq!(map.pin().remove(&n), Some(&n)));
+    map.settle().unwrap();
+    if !cfg!(corewise_stress) {
+        assert!(map.resize_state().buckets <= 16 * small);
+        assert!(map.node_bytes() < 2 << 20, "{}", map.node_bytes());
+    }
+}
+
+#[test]
+fn a_map_has_as_many_buckets_as_were_asked_for() {
+    let map = RelativisticMap::builder()
+        .automatic_resize(false)
+        .buckets(12)
+        .build();
+    (0..1_000u64).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    for buckets in [12, 36, 18, 1, 7, 49, 64, 1024, 3] {
+        map.resize_to(buckets).unwrap();
+        assert_eq!(map.resize_state().buckets, buckets);
+        assert!((0..1_000).all(|n| map.pin().get(&n) == Some(&n)));
+        assert_eq!(map.pin().iter().count(), 1_000);
+    }
+    assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
+    assert_eq!(map.resize_to(usize::MAX / 4), Err(ResizeError::NoMemory));
+    let guard = corewise_rcu::pin();
+    assert_eq!(map.resize_to(6), Err(ResizeError::Pinned));
+    assert_eq!(map.settle(), Err(ResizeError::Pinned));
+    drop(guard);
+    assert!((0..1_000).all(|n| map.pin().contains_key(&n)));
+}
+
+#[test]
+fn reserving_makes_room_at_once_also_under_a_guard() {
+    let map: RelativisticMap<u64, u64> = RelativisticMap::new();
+    let _guard = corewise_rcu::pin();
+    map.reserve(10_000).unwrap();
+    assert!(map.resize_state().buckets >= 10_000);
+    assert!(map.reserve(usize::MAX).is_err());
+}
+
+#[test]
+fn keys_can_be_borrowed_and_live_outside() {
+    let text = String::from("the quick brown fox");
+    let map: RelativisticMap<&str, &str> = RelativisticMap::new();
+    for word in text.split(' ') {
+        map.pin().insert(word, word);
+    }
+    assert_eq!(map.pin().get("quick"), Some(&"quick"));
+    let owned: RelativisticMap<String, Vec<u8>> = RelativisticMap::new();
+    owned.pin().insert("a".into(), vec![1]);
+    assert_eq!(
+        owned.pin().get_key_value("a"),
+        Some((&"a".to_owned(), &vec![1]))
+    );
+    assert_eq!(owned.pin().remove("a"), Some(&vec![1]));
+}
+
+#[test]
+fn entries_of_any_size_and_alignment_are_kept() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[repr(align(256))]
+    struct Wide(u8);
+    let (units, wide, large) = (
+        RelativisticMap::new(),
+        RelativisticMap::new(),
+        RelativisticMap::new(),
+    );
+    units.pin().insert((), ());
+    assert_eq!(units.pin().insert((), ()), Some(&()));
+    for n in 0..200u8 {
+        wide.pin().insert(n, Wide(n));
+        large.pin().insert(n, [n; 100_000]);
+    }
+    for n in 0..200 {
+        let (wide, large) = (wide.pin(), large.pin());
+        let found = wide.get(&n).unwrap();
+        assert_eq!(
+            (found, std::ptr::from_ref(found).addr() % 256),
+            (&Wide(n), 0)
+        );
+        assert!(large.get(&n).unwrap().iter().all(|byte| *byte == n));
+    }
+}
+
+#[test]
+fn beyond_its_limits_the_backlog_is_told_and_refused_and_settled() {
+    let limits = Limits {
+        soft: 100_000,
+        hard: 400_000,
+    };
+    let map = RelativisticMap::builder()
+        .backlog_limits(limits)
+        .domain(Domain::new())
+        .build();
+    let guard = map.domain().pin();
+    let mut refused = None;
+    for n in 0..100_000u64 {
+        if let Err(BacklogFull((key, _))) = map.within(&guard).try_upsert(0u64, n) {
+            refused = Some(key);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(0));
+    assert_eq!(map.pressure(), Pressure::OverHard);
+    assert_eq!(map.within(&guard).try_remove(&0), Err(BacklogFull(())));
+    drop(guard);
+    for n in 0..10_000 {
+        map.pin().insert(0, n);
+    }
+    assert_eq!(map.pressure(), Pressure::Fine);
+    assert_eq!(map.pin().get(&0), Some(&9_999));
+}
+
+#[test]
+fn a_section_of_an_event_loop_will_do_and_one_of_another_domain_will_not() {
+    let domain = Domain::new();
+    let map = RelativisticMap::builder().domain(domain.clone()).build();
+    let mut qsbr = domain.qsbr();
+    for n in 0..1_000 {
+        map.within(&qsbr.section()).insert(n, n);
+        qsbr.quiescent();
+    }
+    assert_eq!(map.len(), 1_000);
+    let wrong = corewise_rcu::pin();
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| map.within(&wrong).len()));
+    assert!(tried.is_err());
+}
+
+#[test]
+fn maps_compare_clone_print_extend_and_serialize() {
+    let mut map = RelativisticMap::from([(1, "one".to_owned()), (2, "two".to_owned())]);
+    let copy = map.clone();
+    assert_eq!(copy, map);
+    map.extend([(3, "three".to_owned())]);
+    assert_ne!(copy, map);
+    assert_eq!(format!("{:?}", RelativisticMap::from([(1, 2)])), "{1: 2}");
+    let json = serde_json::to_string(&copy).unwrap();
+    let back: RelativisticMap<i32, String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, copy);
+    let as_std: HashMap<i32, String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(as_std.len(), 2);
+}
+
+#[test]
+fn parallel_iteration_sees_every_entry_once() {
+    use rayon::iter::ParallelIterator;
+    let map: RelativisticMap<u64, u64> = (0..50_000).map(|n| (n, 2 * n)).collect();
+    let handle = map.pin();
+    let mut seen: Vec<u64> = handle.par_iter().map(|(key, _)| *key).collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..50_000));
+    let sum: u64 = handle.par_iter().map(|(_, value)| value).sum();
+    assert_eq!(sum, 49_999 * 50_000);
+}
+
+#[test]
+fn what_is_removed_is_kept_for_those_who_look_at_it() {
+    let map = RelativisticMap::from([(1, vec![1]), (2, vec![2])]);
+    let reader = map.pin();
+    let value = reader.get(&1).unwrap();
+    map.pin().remove(&1);
+    map.pin().insert(2, vec![3]);
+    (0..10_000).for_each(|n| {
+        map.pin().insert(3, vec![n]);
+    });
+    assert_eq!(*value, [1]);
+    assert!(!reader.contains_key(&1));
+}
