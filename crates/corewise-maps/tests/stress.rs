@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::ResizeError;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -107,10 +108,14 @@ fn present_keys_are_found_whatever_others_do() {
         }
         scope.spawn(|| iterate(&map, &go_on));
         let (more, mut sizes) = (until_the_end(), [16, 3, 2048, 512, 1].into_iter().cycle());
-        while more() {
-            map.resize_to(sizes.next().unwrap()).unwrap();
-        }
+        let resized = (|| {
+            while more() {
+                map.resize_to(sizes.next().unwrap())?;
+            }
+            Ok::<_, ResizeError>(())
+        })();
         go_on.store(false, Relaxed);
+        resized.unwrap();
     });
     map.settle().unwrap();
     assert_eq!(map.pin().iter().count(), map.len());
@@ -128,7 +133,7 @@ fn threads_come_and_go() {
                 let map = &map;
                 scope.spawn(move || {
                     for n in 0..50 {
-                        let key = STABLE + (round * 7 + thread * 13 + n) % 300;
+                        let key = STABLE + 1 + (round * 7 + thread * 13 + n) % 300;
                         map.pin().insert(key, Value::new(key));
                         let handle = map.pin();
                         handle.remove(&(key - 1)).inspect(|value| value.check());

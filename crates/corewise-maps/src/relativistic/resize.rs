@@ -51,8 +51,9 @@ const MAX_SHRINK: usize = 16;
 /// What is being done.
 pub(super) struct Resizer {
     policy: Policy,
-    /// Buckets that somebody asked for.
+    /// Buckets that somebody asked for, and how often there was no memory for them.
     wanted: Option<usize>,
+    refused: u64,
     /// The pass that makes a new table, or opens it.
     build: Option<Pass>,
     /// Published tables in use; more than one while buckets are zipped.
@@ -187,13 +188,18 @@ impl RawTable {
         if self.domain().is_pinned() {
             return Err(ResizeError::Pinned);
         }
-        self.resizer.lock().wanted = Some(buckets);
+        let refused = {
+            let mut resizer = self.resizer.lock();
+            resizer.wanted = Some(buckets);
+            resizer.refused
+        };
         let mut rounds = 0;
         loop {
             self.step(1 << 10);
             let resizer = self.resizer.lock();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
-                return match resizer.newest(self).len() == buckets {
+                // It may have gone on by itself since, or been asked for another number.
+                return match resizer.refused == refused {
                     true => Ok(()),
                     false => Err(ResizeError::NoMemory),
                 };
@@ -379,6 +385,7 @@ impl Resizer {
         Self {
             policy,
             wanted: None,
+            refused: 0,
             build: None,
             levels: 1,
             sweep: None,
@@ -539,7 +546,7 @@ impl Resizer {
         let from = self.newest(raw);
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false) else {
-            self.wanted = None;
+            self.refused += u64::from(self.wanted.take().is_some());
             // Not again before there are twice as many.
             let above = raw.count().saturating_mul(2);
             // Relaxed: see `adjust`.
