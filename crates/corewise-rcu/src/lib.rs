@@ -70,7 +70,7 @@
 //! # What it costs
 //!
 //! `cargo bench -p corewise-rcu` prints it, and says in its header what may be unfair. On
-//! 2026-11-21, at commit 36e9195, on two virtual CPUs of an Intel Xeon (Sapphire Rapids) that other
+//! 2026-11-21, at commit 36e9195, on two virtual CPUs of an Intel Xeon (model 207) that other
 //! work used too:
 //!
 //! | | |
