@@ -538,7 +538,9 @@ fn tell_in_every_order(story: Story) {
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn a_slow_lookup_finds_its_key_in_every_order() {
-    for after in 0..STORY_STEPS - 1 {
+    // Not all of them where each costs more.
+    let stride = 1 + 3 * usize::from(std::env::var_os("COREWISE_FEWER").is_some());
+    for after in (0..STORY_STEPS - 1).step_by(stride) {
         for (updated, sought) in [(1, 4), (2, 4), (2, 3), (3, 4), (3, 1), (4, 3), (4, 2)] {
             for (buckets, replace) in [((1, 2), false), ((2, 1), false), ((1, 2), true)] {
                 tell_in_every_order(Story {
