@@ -220,7 +220,9 @@ fn one_of_two_inserts_wins() {
 fn one_of_two_removals_wins() {
     corewise_atomic::model_bounded(3, || {
         let set = Arc::new(Set::new(1, [1, 2, 3]));
-        let remove = |set: Arc<Set>| thread::spawn(move || set.remove(2).is_some());
+        let remove = |set: Arc<Set>| {
+            thread::spawn(move || set.remove(2).map(|node| set.free(node)).is_some())
+        };
         let removals = [set.clone(), set.clone()].map(remove);
         let removed = removals.map(|thread| thread.join().unwrap());
         assert!(removed[0] ^ removed[1]);
@@ -339,6 +341,25 @@ fn a_removal_beside_each_step_of_a_shrink() {
     for steps in 0..=SHRINK_STEPS {
         (1..5).for_each(|key| remove_in_phase((2, 1), steps, key));
     }
+}
+
+/// While a shrink is not published, the larger table's words lead to nodes of their own buckets
+/// alone: others are changed without looking there. (Found by a recorded history.)
+#[test]
+fn words_of_the_larger_table_do_not_stray() {
+    corewise_atomic::model(|| {
+        // The chain will be 2, 4, 1, 3.
+        let set = under_way(Set::new(2, [1, 2, 3, 4]), 1, 1);
+        assert_eq!(set.raw.resize_state().building, Some(1));
+        assert!(set.insert(5));
+        for key in [5, 2, 4] {
+            set.free(set.remove(key).unwrap());
+        }
+        set.free(set.replace(1).unwrap());
+        assert!(set.has(1) && set.has(3));
+        set.finish();
+        assert_eq!(set.keys(), [1, 3]);
+    });
 }
 
 /// A removal in the middle of unzipping, and what follows, beside a lookup.

@@ -668,10 +668,14 @@ impl<'t> Lineage<'t> {
     /// All links to a node, and where each should lead when the node is gone.
     fn links_to(&self, link: &Link) -> Links<'t> {
         let mut links = Links::new();
-        // The mirror has at most its own word leading there, into a chain that is the root's.
+        // The mirror has at most its own word leading there, into a chain that is the root's. It must
+        // go on to a node of its own bucket: updates of others do not look for links here.
         if let Some(mirror) = self.mirror {
             let slot = mirror.slot(self.hash);
             if ptr::eq(load(slot).node(), link) {
+                #[cfg(not(corewise_mutant = "mirror_strays"))]
+                links.push(slot, next_of_child(link, mirror));
+                #[cfg(corewise_mutant = "mirror_strays")]
                 links.push(slot, link.next());
             }
         }
