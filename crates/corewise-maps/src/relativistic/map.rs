@@ -632,7 +632,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         }
     }
 
-    /// Puts a node in the place of one that was found; gives it back if that has gone.
+    /// Puts a node in the place of one that was found by its hash; gives it back if that has gone.
     #[inline]
     pub(super) fn swap<'h>(
         &'h self,
@@ -641,7 +641,8 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     ) -> Result<&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>> {
         let node = fresh.node;
         let old = NonNull::from(old);
-        // SAFETY: as in `link`; `old` was found in this section, and both have the same key.
+        // SAFETY: as in `link`; `old` was found in this section, by the hash that `fresh` was made
+        // with.
         let replaced = unsafe {
             self.map
                 .raw
