@@ -411,6 +411,12 @@ impl Domain {
         self.shared.advance(cookie)
     }
 
+    /// As [`Domain::poll`], but tells nobody of stalls: for callers that hold a lock or have
+    /// something borrowed, which whoever is told might want too.
+    pub fn poll_quietly(&self, cookie: Cookie) -> bool {
+        self.shared.grace.advance(&self.shared.registry, cookie)
+    }
+
     /// Whether the cookie's grace period is complete, without moving anything on. One load.
     #[inline]
     pub fn is_complete(&self, cookie: Cookie) -> bool {

@@ -204,9 +204,11 @@ impl RawTable {
                     false => Err(ResizeError::NoMemory),
                 };
             }
-            let waits = resizer.waits(self);
+            let (waits, after) = (resizer.waits(self), resizer.after);
             drop(resizer);
             if waits {
+                // Reports readers that stall.
+                self.domain().poll(after);
                 relax(&mut rounds);
             } else {
                 rounds = 0;
@@ -615,7 +617,8 @@ impl Resizer {
     }
 
     fn begin_sweep(&mut self, raw: &RawTable) {
-        if !raw.domain().poll(self.after) {
+        // Quietly: whoever is told of a stall may ask for the lock that we hold.
+        if !raw.domain().poll_quietly(self.after) {
             return;
         }
         // SAFETY: only this resizer replaces tables, and it is locked.
@@ -657,7 +660,8 @@ impl Resizer {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
-        if !raw.domain().poll(garbage.after) {
+        // Quietly: as in `begin_sweep`.
+        if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
         let len = garbage.table.len();
