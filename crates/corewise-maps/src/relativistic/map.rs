@@ -6,11 +6,12 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Budget, Domain, Guard, Limbo, Limits, Pressure, Section};
+use corewise_rcu::{is_reclaiming, reclaiming};
 
 use super::owned::PerThread;
 use super::raw::{Link, Policy, RawIter, RawTable};
@@ -375,7 +376,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
         self.close_batch();
         self.raw.domain().try_synchronize()?;
-        while self.reclaim() {}
+        self.reclaim_ready();
         self.give_memory_back();
         Ok(())
     }
@@ -396,6 +397,17 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.threads
                 .with(&section, |own| own.limbo.close(cookie, &self.backlog));
         }
+    }
+
+    /// Reclaims all that waits no longer; false if the thread is at it already. (What is dropped may
+    /// remove more, and the loop that drops it comes to that.)
+    fn reclaim_ready(&self) -> bool {
+        let owner = ptr::from_ref(self).cast();
+        if is_reclaiming(owner) {
+            return false;
+        }
+        reclaiming(owner, || while self.reclaim() {});
+        true
     }
 
     /// Reclaims one batch that waits no longer; whether there was one. Keys and values are dropped
@@ -526,13 +538,12 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// thread holds no other guard, what can be made ready by waiting.
     #[cold]
     fn relieve(&self) {
-        while self.reclaim() {}
-        if self.backlog.pressure() == Pressure::Fine {
+        if !self.reclaim_ready() || self.backlog.pressure() == Pressure::Fine {
             return;
         }
         // Not without end: a reader may be waiting for us.
         if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
-            while self.reclaim() {}
+            self.reclaim_ready();
         }
     }
 }
