@@ -169,8 +169,10 @@ impl RawTable {
         };
         if let Some(share) = share {
             // The tables of the share stay because it is not done; those that lead to them, because
-            // of the section.
-            let _section = self.domain().pin();
+            // of the section. One that the thread has already will do: one more could be too many, and a
+            // share that is not worked on is never done.
+            let own = !self.domain().is_pinned();
+            let _section = own.then(|| self.domain().pin());
             share.work(self);
         }
     }
