@@ -302,7 +302,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// Makes room for `additional` entries: so many buckets are in use when it returns, though
-    /// their chains may still be zipped. Never waits for readers.
+    /// their chains may still be zipped, and are kept until [`shrink_to_fit`](Self::shrink_to_fit).
+    /// Never waits for readers.
     ///
     /// # Errors
     ///
