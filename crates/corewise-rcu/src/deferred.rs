@@ -82,16 +82,16 @@ corewise_atomic::thread_local! {
 
 /// One reclaiming on the stack of a thread.
 struct Reclaiming {
-    domain: u64,
+    owner: *const (),
     outer: *const Reclaiming,
 }
 
-/// Whether the calling thread is inside [`reclaiming`] for this domain.
-pub(crate) fn is_reclaiming(domain: u64) -> bool {
+/// Whether the calling thread is inside [`reclaiming`] for this owner.
+pub fn is_reclaiming(owner: *const ()) -> bool {
     let mut at = innermost();
     // SAFETY: the entries lie on this thread's stack, in calls that have not returned.
     while let Some(entry) = unsafe { at.as_ref() } {
-        if entry.domain == domain {
+        if entry.owner == owner {
             return true;
         }
         at = entry.outer;
@@ -99,8 +99,11 @@ pub(crate) fn is_reclaiming(domain: u64) -> bool {
     false
 }
 
-/// Calls `work`, which reclaims in this domain.
-pub(crate) fn reclaiming<R>(domain: u64, work: impl FnOnce() -> R) -> R {
+/// Calls `work`, which reclaims from a [`Limbo`](crate::Limbo) of this owner, so that what is dropped
+/// meanwhile can find out by [`is_reclaiming`] that it need not: a chain of objects, each of which
+/// retires the next, would need stack for all of them. The owner is an address that tells it from
+/// others, and is not followed.
+pub fn reclaiming<R>(owner: *const (), work: impl FnOnce() -> R) -> R {
     /// Takes the entry out when dropped.
     struct Leave(*const Reclaiming);
     impl Drop for Leave {
@@ -109,7 +112,7 @@ pub(crate) fn reclaiming<R>(domain: u64, work: impl FnOnce() -> R) -> R {
         }
     }
     let outer = innermost();
-    let entry = Reclaiming { domain, outer };
+    let entry = Reclaiming { owner, outer };
     let _leave = Leave(outer);
     set_innermost(&entry);
     work()

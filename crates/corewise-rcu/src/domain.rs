@@ -411,6 +411,12 @@ impl Domain {
         self.shared.advance(cookie)
     }
 
+    /// As [`Domain::poll`], but tells nobody of stalls: for callers that hold a lock or have
+    /// something borrowed, which whoever is told might want too.
+    pub fn poll_quietly(&self, cookie: Cookie) -> bool {
+        self.shared.grace.advance(&self.shared.registry, cookie)
+    }
+
     /// Whether the cookie's grace period is complete, without moving anything on. One load.
     #[inline]
     pub fn is_complete(&self, cookie: Cookie) -> bool {
@@ -517,6 +523,10 @@ impl fmt::Debug for Domain {
 }
 
 impl Shared {
+    fn address(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+
     fn is_pinned(&self) -> bool {
         let is_pinned = |reader: &Reader| reader.nesting() > 0;
         self.own_reader().is_some_and(is_pinned)
@@ -588,7 +598,7 @@ impl Shared {
     fn batch_is_full(&self, limbo: &Mutex<Limbo<Deferred>>) {
         self.close(limbo);
         // Otherwise the loop that we are called from comes to it.
-        if !is_reclaiming(self.id) {
+        if !is_reclaiming(self.address()) {
             self.reclaim_ready(limbo);
             self.reclaim_ready(&self.orphans);
             self.report_stalls();
@@ -605,7 +615,7 @@ impl Shared {
 
     /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
     fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
-        reclaiming(self.id, || {
+        reclaiming(self.address(), || {
             while let Some(mut batch) = self.take_ready(limbo) {
                 run_all(&mut batch);
                 limbo.lock().recycle(batch);
@@ -631,7 +641,7 @@ impl Shared {
     /// It waits for as long as a reader may stay before it counts as stalled, and no longer: such a
     /// reader may be waiting for the caller.
     fn relieve(&self) -> bool {
-        if !self.is_pinned() && !is_reclaiming(self.id) {
+        if !self.is_pinned() && !is_reclaiming(self.address()) {
             let deadline = now_ns().saturating_add(saturating_ns(self.stall_after));
             self.reclaim_after_a_grace_period(deadline);
         }

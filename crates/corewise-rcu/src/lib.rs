@@ -102,6 +102,7 @@ mod reader;
 mod registry;
 
 pub use backlog::{Budget, Limbo, Limits, Pressure};
+pub use deferred::{is_reclaiming, reclaiming};
 pub use domain::{BacklogFull, Builder, Domain, Guard, Pinned, Section, pin};
 pub use grace::{Cookie, Stall};
 pub use qsbr::{Qsbr, QsbrGuard};

@@ -6,11 +6,12 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Budget, Domain, Guard, Limbo, Limits, Pressure, Section};
+use corewise_rcu::{is_reclaiming, reclaiming};
 
 use super::owned::PerThread;
 use super::raw::{Link, Policy, RawIter, RawTable};
@@ -301,7 +302,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// Makes room for `additional` entries: so many buckets are in use when it returns, though
-    /// their chains may still be zipped. Never waits for readers.
+    /// their chains may still be zipped, and are kept until [`shrink_to_fit`](Self::shrink_to_fit).
+    /// Never waits for readers.
     ///
     /// # Errors
     ///
@@ -375,7 +377,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
         self.close_batch();
         self.raw.domain().try_synchronize()?;
-        while self.reclaim() {}
+        self.reclaim_ready();
         self.give_memory_back();
         Ok(())
     }
@@ -398,12 +400,24 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
     }
 
+    /// Reclaims all that waits no longer; false if the thread is at it already. (What is dropped may
+    /// remove more, and the loop that drops it comes to that.)
+    fn reclaim_ready(&self) -> bool {
+        let owner = ptr::from_ref(self).cast();
+        if is_reclaiming(owner) {
+            return false;
+        }
+        reclaiming(owner, || while self.reclaim() {});
+        true
+    }
+
     /// Reclaims one batch that waits no longer; whether there was one. Keys and values are dropped
     /// outside of the section.
     fn reclaim(&self) -> bool {
         let batch = {
             let section = self.raw.domain().pin();
-            let is_complete = |cookie| self.raw.domain().poll(cookie);
+            // Quietly: whoever is told of a stall may use the map, and come here.
+            let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
             // SAFETY: as above.
             unsafe {
                 self.threads.with(&section, |own| {
@@ -525,13 +539,12 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// thread holds no other guard, what can be made ready by waiting.
     #[cold]
     fn relieve(&self) {
-        while self.reclaim() {}
-        if self.backlog.pressure() == Pressure::Fine {
+        if !self.reclaim_ready() || self.backlog.pressure() == Pressure::Fine {
             return;
         }
         // Not without end: a reader may be waiting for us.
         if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
-            while self.reclaim() {}
+            self.reclaim_ready();
         }
     }
 }
@@ -632,7 +645,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         }
     }
 
-    /// Puts a node in the place of one that was found; gives it back if that has gone.
+    /// Puts a node in the place of one that was found by its hash; gives it back if that has gone.
     #[inline]
     pub(super) fn swap<'h>(
         &'h self,
@@ -641,7 +654,8 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     ) -> Result<&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>> {
         let node = fresh.node;
         let old = NonNull::from(old);
-        // SAFETY: as in `link`; `old` was found in this section, and both have the same key.
+        // SAFETY: as in `link`; `old` was found in this section, by the hash that `fresh` was made
+        // with.
         let replaced = unsafe {
             self.map
                 .raw

@@ -357,6 +357,7 @@ where
             Some(node) => Entry::Occupied(OccupiedEntry {
                 handle: self,
                 node,
+                hash,
                 key,
             }),
             None => Entry::Vacant(VacantEntry {
@@ -395,6 +396,8 @@ pub enum Entry<'h, 'm, K, V, S, G: Section> {
 pub struct OccupiedEntry<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     node: &'h Node<K, V>,
+    /// With which it was found: the key's own code may say something else by now.
+    hash: u64,
     key: K,
 }
 
@@ -451,8 +454,7 @@ where
     ///
     /// The value, if it is not.
     pub fn replace(self, value: V) -> Result<&'h V, V> {
-        let hash = self.handle.map().hash(&self.key);
-        let fresh = self.handle.make(hash, self.key, value);
+        let fresh = self.handle.make(self.hash, self.key, value);
         match self.handle.swap(self.node, fresh) {
             Ok(node) => Ok(&node.value),
             Err(fresh) => Err(fresh.into_value()),

@@ -169,8 +169,10 @@ impl RawTable {
         };
         if let Some(share) = share {
             // The tables of the share stay because it is not done; those that lead to them, because
-            // of the section.
-            let _section = self.domain().pin();
+            // of the section. One that the thread has already will do: one more could be too many, and a
+            // share that is not worked on is never done.
+            let own = !self.domain().is_pinned();
+            let _section = own.then(|| self.domain().pin());
             share.work(self);
         }
     }
@@ -180,7 +182,8 @@ impl RawTable {
     ///
     /// # Errors
     ///
-    /// [`ResizeError`]; nothing is changed.
+    /// [`ResizeError`]; nothing is changed, unless memory that was there at first is gone in the
+    /// middle.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         if buckets == 0 {
             return Err(ResizeError::NoBuckets);
@@ -190,6 +193,9 @@ impl RawTable {
         }
         let refused = {
             let mut resizer = self.resizer.lock();
+            if !resizer.has_memory_for(self, buckets) {
+                return Err(ResizeError::NoMemory);
+            }
             resizer.wanted = Some(buckets);
             resizer.refused
         };
@@ -204,9 +210,11 @@ impl RawTable {
                     false => Err(ResizeError::NoMemory),
                 };
             }
-            let waits = resizer.waits(self);
+            let (waits, after) = (resizer.waits(self), resizer.after);
             drop(resizer);
             if waits {
+                // Reports readers that stall.
+                self.domain().poll(after);
                 relax(&mut rounds);
             } else {
                 rounds = 0;
@@ -221,8 +229,8 @@ impl RawTable {
         self.set_thresholds(resizer.policy, resizer.newest(self).len());
     }
 
-    /// Makes room for `entries`: at least as many buckets are in use when it returns. Does not wait
-    /// for readers.
+    /// Makes room for `entries`: at least as many buckets are in use when it returns, and are kept
+    /// until [`RawTable::shrink_to_fit`]. Does not wait for readers.
     ///
     /// # Errors
     ///
@@ -233,6 +241,7 @@ impl RawTable {
             let buckets = resizer.newest(self).len();
             if resizer.build.is_none() {
                 if Policy::most_entries(buckets) >= entries {
+                    resizer.keep(self, buckets.min(Policy::buckets_for(entries)));
                     return Ok(());
                 }
                 let factor = Policy::buckets_for(entries).div_ceil(buckets);
@@ -241,6 +250,7 @@ impl RawTable {
                 if !resizer.begin(self, to) {
                     return Err(ResizeError::NoMemory);
                 }
+                resizer.keep(self, Policy::buckets_for(entries));
             }
             drop(resizer);
             self.step(1 << 10);
@@ -546,11 +556,7 @@ impl Resizer {
         let from = self.newest(raw);
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false) else {
-            self.refused += u64::from(self.wanted.take().is_some());
-            // Not again before there are twice as many.
-            let above = raw.count().saturating_mul(2);
-            // Relaxed: see `adjust`.
-            raw.grow_above.store(above, Relaxed);
+            self.refuse(raw);
             return false;
         };
         let to = NonNull::from(Box::leak(new));
@@ -564,6 +570,31 @@ impl Resizer {
         let end = from.len().min(buckets);
         self.build = Some(self.start(raw, kind, NonNull::from(from), to, end));
         true
+    }
+
+    /// There is no memory for a table.
+    fn refuse(&mut self, raw: &RawTable) {
+        if self.wanted.take().is_some() {
+            self.refused += 1;
+            return;
+        }
+        // Not again before there are twice as many. Relaxed, both: see `adjust`.
+        let above = raw.grow_above.load(Relaxed);
+        let above = above.max(raw.count().saturating_mul(2));
+        raw.grow_above.store(above, Relaxed);
+    }
+
+    /// Does not shrink below so many buckets by itself.
+    fn keep(&mut self, raw: &RawTable, buckets: usize) {
+        self.policy.min_buckets = self.policy.min_buckets.max(buckets);
+        raw.set_thresholds(self.policy, self.newest(raw).len());
+    }
+
+    /// Whether the number can be reached; asked before a smaller table is made on the way.
+    fn has_memory_for(&self, raw: &RawTable, buckets: usize) -> bool {
+        let now = self.newest(raw).len();
+        let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
+        direct || Table::try_new(buckets, false).is_some()
     }
 
     fn start(
@@ -615,7 +646,8 @@ impl Resizer {
     }
 
     fn begin_sweep(&mut self, raw: &RawTable) {
-        if !raw.domain().poll(self.after) {
+        // Quietly: whoever is told of a stall may ask for the lock that we hold.
+        if !raw.domain().poll_quietly(self.after) {
             return;
         }
         // SAFETY: only this resizer replaces tables, and it is locked.
@@ -657,7 +689,8 @@ impl Resizer {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
-        if !raw.domain().poll(garbage.after) {
+        // Quietly: as in `begin_sweep`.
+        if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
         let len = garbage.table.len();

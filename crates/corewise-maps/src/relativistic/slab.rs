@@ -49,7 +49,7 @@ pub(super) struct Slabs {
     slot: Layout,
     /// Free slots that a magazine keeps.
     kept: usize,
-    /// Of all slabs.
+    /// Of all slabs, and of slots that are the allocator's.
     bytes: AtomicUsize,
     /// Whether each slot is an allocation of its own.
     alone: bool,
@@ -149,6 +149,7 @@ impl Slabs {
     #[inline]
     pub(super) unsafe fn free(&self, magazine: &mut Magazine, slot: NonNull<u8>) {
         if self.alone {
+            self.bytes.fetch_sub(self.slot.size(), Relaxed);
             // SAFETY: 1, and all slots are the allocator's.
             unsafe { dealloc(slot, self.slot) };
             return;
@@ -164,7 +165,7 @@ impl Slabs {
         self.give(magazine, usize::MAX);
     }
 
-    /// Bytes of all slabs.
+    /// Bytes of all slabs and slots.
     pub(super) fn bytes(&self) -> usize {
         // Relaxed: a number that publishes nothing, here and below.
         self.bytes.load(Relaxed)
@@ -177,7 +178,9 @@ impl Slabs {
 
     fn alloc_alone(&self) -> Option<NonNull<u8>> {
         let alone = self.alone;
-        alone.then(|| alloc(self.slot, Node::Local)).flatten()
+        let slot = alone.then(|| alloc(self.slot, Node::Local)).flatten()?;
+        self.bytes.fetch_add(self.slot.size(), Relaxed);
+        Some(slot)
     }
 
     #[cold]
