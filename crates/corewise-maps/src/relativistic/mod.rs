@@ -54,12 +54,11 @@
 //!
 //! # Choices, and what was rejected
 //!
-//! - *Links are pointers with a 16-bit filter of the suffix of the chain.* A lookup that misses looks
-//!   at a node in one of ten cases instead of one of two. Half of the lookups missing, 10^6 entries:
-//!   1.2 times the rate without. 32-bit links would make nodes of 24 bytes; they need all nodes in
-//!   one reserved range, which nodes of the caller's are not.
-//! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. 256
-//!   locks on the side cost a line of their own for each update.
+//! - *Links are pointers with a 16-bit filter of the suffix of the chain*, so that most lookups that
+//!   miss look at no node. 32-bit links would make nodes of 24 bytes; they need all nodes in one
+//!   reserved range, which nodes of the caller's are not.
+//! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. A
+//!   lock on the side would be a line of its own.
 //! - *Load 3/4*, see `raw`.
 
 mod iter;
