@@ -1,0 +1,183 @@
+//! What went wrong once, or nearly: one test for each.
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::{Entry, ResizeError};
+use corewise_rcu::{Domain, MAX_NESTED, Stall};
+
+/// A key whose hash is another one each time.
+#[derive(PartialEq, Eq, Debug)]
+struct Fickle(u64);
+
+thread_local! {
+    static TURN: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Hash for Fickle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0 + TURN.get());
+    }
+}
+
+#[test]
+fn an_entry_is_replaced_where_it_was_found_whatever_its_key_hashes_to_then() {
+    let map = RelativisticMap::new();
+    for n in 0..100 {
+        TURN.set(0);
+        map.pin().insert(Fickle(n), vec![n]);
+        let handle = map.pin();
+        let Entry::Occupied(entry) = handle.entry(Fickle(n)) else {
+            panic!("it was inserted")
+        };
+        TURN.set(1000);
+        assert_eq!(entry.replace(vec![n + 1]), Ok(&vec![n + 1]));
+    }
+    TURN.set(0);
+    for n in 0..100 {
+        assert_eq!(map.pin().remove(&Fickle(n)), Some(&vec![n + 1]));
+    }
+    map.settle().unwrap();
+    assert!(map.is_empty());
+}
+
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+static WATCHED: LazyLock<RelativisticMap<u64, Box<u64>>> = LazyLock::new(|| {
+    let domain = corewise_rcu::Builder::default()
+        .stall_after(Duration::ZERO)
+        .on_stall(use_the_map);
+    let domain: Domain = domain.build("watched");
+    RelativisticMap::builder().domain(domain).build()
+});
+
+/// Who is told of a stall looks into the map, and changes it.
+fn use_the_map(_: &Stall) {
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+    if INSIDE.replace(true) {
+        return;
+    }
+    TOLD.fetch_add(1, Relaxed);
+    assert!(WATCHED.resize_state().buckets > 0);
+    for n in 0..5_000 {
+        WATCHED.pin().insert(1 << 40, Box::new(n));
+    }
+    INSIDE.set(false);
+}
+
+#[test]
+fn whoever_is_told_of_a_stall_may_use_the_map() {
+    let map = &*WATCHED;
+    for round in 0..4 {
+        // Each grace period is reported once.
+        std::thread::scope(|scope| {
+            let (send, receive) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                let _stalled = map.pin();
+                send.send(()).unwrap();
+                while TOLD.load(Relaxed) <= round {
+                    std::thread::yield_now();
+                }
+            });
+            receive.recv().unwrap();
+            let mut n = 0;
+            while TOLD.load(Relaxed) <= round {
+                n += 1;
+                map.pin().insert(n % 10_000, Box::new(n));
+            }
+        });
+        map.settle().unwrap();
+    }
+    assert!(map.pin().contains_key(&(1 << 40)));
+}
+
+/// Removes the next one when dropped.
+struct Chained(u64, Arc<OnceLock<Chain>>);
+type Chain = RelativisticMap<u64, Chained>;
+
+impl Drop for Chained {
+    fn drop(&mut self) {
+        if let Some(map) = self.1.get() {
+            map.pin().remove(&(self.0 + 1));
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_drops_needs_no_stack() {
+    let links = if cfg!(corewise_stress) {
+        50_000
+    } else {
+        3_000_000
+    };
+    let owner: Arc<OnceLock<Chain>> = Arc::default();
+    let map = owner.get_or_init(Chain::new);
+    (0..links).for_each(|n| {
+        map.pin().insert(n, Chained(n, owner.clone()));
+    });
+    map.pin().remove(&0);
+    while !map.is_empty() {
+        map.settle().unwrap();
+    }
+}
+
+#[test]
+fn a_resize_that_there_is_no_memory_for_changes_nothing() {
+    let map = RelativisticMap::builder()
+        .automatic_resize(false)
+        .buckets(16)
+        .build();
+    (0..1_000).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    // Neither divides the other.
+    assert_eq!(map.resize_to(usize::MAX / 8), Err(ResizeError::NoMemory));
+    assert_eq!(map.resize_state().buckets, 16);
+    map.set_automatic_resize(true);
+    (1_000..1_500).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    assert!(map.resize_state().buckets > 16 || cfg!(corewise_stress));
+}
+
+#[test]
+#[cfg(not(corewise_stress))]
+fn what_was_reserved_stays_until_it_is_used() {
+    let map = RelativisticMap::new();
+    map.reserve(100_000).unwrap();
+    let buckets = map.resize_state().buckets;
+    (0..100_000).for_each(|n| {
+        map.pin().insert(n, n);
+        assert_eq!(map.resize_state().buckets, buckets, "after {n}");
+    });
+}
+
+#[test]
+fn the_bytes_of_large_nodes_are_counted() {
+    let map = RelativisticMap::new();
+    map.pin().insert(1, [0u8; 100_000]);
+    assert!((100_000..200_000).contains(&map.node_bytes()));
+    map.pin().remove(&1);
+    map.settle().unwrap();
+    assert_eq!(map.node_bytes(), 0);
+}
+
+#[test]
+fn a_map_grows_under_as_many_guards_as_there_can_be() {
+    let map = RelativisticMap::builder().domain(Domain::new()).build();
+    let guards: Vec<_> = (1..MAX_NESTED).map(|_| map.domain().pin()).collect();
+    let inserted = std::panic::catch_unwind(|| {
+        (0..1_000).for_each(|n| {
+            map.pin().insert(n, n);
+        });
+    });
+    drop(guards);
+    assert!(inserted.is_ok());
+    map.settle().unwrap();
+    assert!((0..1_000).all(|n| map.pin().contains_key(&n)));
+}
