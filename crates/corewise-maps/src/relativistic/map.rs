@@ -515,7 +515,41 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 /// | `get`, `contains_key`, ... | constant, expected | wait-free |
 /// | `insert`, `remove`, ... | constant, expected | lock-free but for the bucket: an update waits for another one of the same bucket, and for a resize step on it |
 ///
-/// Belongs to its thread.
+/// Belongs to its thread:
+///
+/// ```compile_fail,E0277
+/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
+/// let handle = map.pin();
+/// std::thread::scope(|scope| scope.spawn(move || drop(handle)));
+/// ```
+///
+/// What it lends does not outlive it:
+///
+/// ```compile_fail,E0505
+/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
+/// let handle = map.pin();
+/// let value = handle.get(&1);
+/// drop(handle);
+/// assert_eq!(value, Some(&2));
+/// ```
+///
+/// What is stored outlives the map:
+///
+/// ```compile_fail,E0597
+/// let map = corewise_maps::RelativisticMap::new();
+/// {
+///     let word = String::from("short");
+///     map.pin().insert(1, word.as_str());
+/// }
+/// assert_eq!(map.len(), 1);
+/// ```
+///
+/// And a map of what threads must not share is not shared:
+///
+/// ```compile_fail,E0277
+/// let map = corewise_maps::RelativisticMap::from([(1, std::rc::Rc::new(2))]);
+/// std::thread::scope(|scope| scope.spawn(|| map.len()));
+/// ```
 pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
     section: ManuallyDrop<G>,
     map: &'m RelativisticMap<K, V, S>,
