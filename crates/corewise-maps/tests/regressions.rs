@@ -73,7 +73,7 @@ fn use_the_map(_: &Stall) {
 #[test]
 fn whoever_is_told_of_a_stall_may_use_the_map() {
     let map = &*WATCHED;
-    for round in 0..4 {
+    for round in 0..2 {
         // Each grace period is reported once.
         std::thread::scope(|scope| {
             let (send, receive) = std::sync::mpsc::channel();
@@ -111,11 +111,8 @@ impl Drop for Chained {
 
 #[test]
 fn a_chain_of_drops_needs_no_stack() {
-    let links = if cfg!(corewise_stress) {
-        50_000
-    } else {
-        3_000_000
-    };
+    let fewer = cfg!(corewise_stress) || std::env::var_os("COREWISE_FEWER").is_some();
+    let links = if fewer { 30_000 } else { 300_000 };
     let owner: Arc<OnceLock<Chain>> = Arc::default();
     let map = owner.get_or_init(Chain::new);
     (0..links).for_each(|n| {
