@@ -217,13 +217,15 @@ impl<T> Limbo<T> {
         !self.open.is_empty()
     }
 
-    /// Takes the closed batches of `other`, whose thread has ended. The oldest stays in front, so
-    /// that no batch waits for a later one's grace period.
-    pub(crate) fn adopt(&mut self, other: &mut Limbo<T>) {
-        debug_assert!(other.open.is_empty());
+    /// Takes the closed batches of `other`, whose thread has ended or has too many. The oldest stays
+    /// in front, so that no batch waits for a later one's grace period.
+    pub fn adopt(&mut self, other: &mut Limbo<T>) {
+        let is_later = other.oldest() >= self.newest();
         self.closed.append(&mut other.closed);
-        let batches = self.closed.make_contiguous();
-        batches.sort_by_key(|batch| batch.cookie);
+        if !is_later {
+            let batches = self.closed.make_contiguous();
+            batches.sort_by_key(|batch| batch.cookie);
+        }
     }
 }
 

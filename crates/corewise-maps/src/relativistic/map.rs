@@ -10,7 +10,8 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use corewise_atomic::alloc::Layout;
-use corewise_rcu::{Budget, Domain, Guard, Limbo, Limits, Pressure, Section};
+use corewise_atomic::lock::Mutex;
+use corewise_rcu::{Budget, Cookie, Domain, Guard, Limbo, Limits, Pressure, Section};
 use corewise_rcu::{is_reclaiming, reclaiming};
 
 use super::owned::PerThread;
@@ -85,6 +86,9 @@ pub struct RelativisticMap<K, V, S = DefaultHasher> {
     threads: PerThread<Own<K, V>>,
     slabs: Slabs,
     backlog: Budget,
+    /// Batches of removed entries beyond the soft limit, for any thread to free: one that ends may
+    /// keep no more than that.
+    surplus: Mutex<Limbo<Retired<K, V>>>,
 }
 
 // SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
@@ -197,6 +201,7 @@ impl<K, V, S> Builder<K, V, S> {
             threads: PerThread::new(),
             slabs: Slabs::new(Layout::new::<Node<K, V>>()),
             backlog: Budget::new(self.limits),
+            surplus: Mutex::new(Limbo::new()),
         }
     }
 }
@@ -363,7 +368,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.slabs.bytes()
     }
 
-    /// Waits until the resize under way is complete and frees what the calling thread has removed.
+    /// Waits until the resize under way is complete and frees what the calling thread has removed,
+    /// and what others have beyond the soft limit of the backlog.
     ///
     /// # Errors
     ///
@@ -375,7 +381,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.raw.domain().try_synchronize()?;
             self.raw.step(1 << 12);
         }
-        self.close_batch();
+        self.close_batch(&self.raw.domain().pin());
         self.raw.domain().try_synchronize()?;
         self.reclaim_ready();
         self.give_memory_back();
@@ -390,14 +396,18 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.raw.adjust(unreported);
     }
 
-    fn close_batch(&self) {
-        let section = self.raw.domain().pin();
+    /// Closes the batch of the section's thread; what it waits for.
+    fn close_batch(&self, section: &impl Section) -> Cookie {
         let cookie = self.raw.domain().start_poll();
+        let close = |own: &mut Own<K, V>| {
+            own.limbo.close(cookie, &self.backlog);
+            if self.backlog.pressure() != Pressure::Fine {
+                self.surplus.lock().adopt(&mut own.limbo);
+            }
+        };
         // SAFETY: as above.
-        unsafe {
-            self.threads
-                .with(&section, |own| own.limbo.close(cookie, &self.backlog));
-        }
+        unsafe { self.threads.with(section, close) };
+        cookie
     }
 
     /// Reclaims all that waits no longer; false if the thread is at it already. (What is dropped may
@@ -425,6 +435,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
                 })
             }
         };
+        let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
+        let surplus = || self.surplus.lock().take_ready(&self.backlog, is_complete);
+        let batch = batch.or_else(surplus);
         batch.map(|batch| self.bury(batch)).is_some()
     }
 
@@ -495,6 +508,9 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
                 bury(retired.0);
             }
         });
+        for retired in self.surplus.get_mut().take_all(backlog) {
+            bury(retired.0);
+        }
         if let Some(panic) = panic
             && !std::thread::panicking()
         {
@@ -515,7 +531,41 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 /// | `get`, `contains_key`, ... | constant, expected | wait-free |
 /// | `insert`, `remove`, ... | constant, expected | lock-free but for the bucket: an update waits for another one of the same bucket, and for a resize step on it |
 ///
-/// Belongs to its thread.
+/// Belongs to its thread:
+///
+/// ```compile_fail,E0277
+/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
+/// let handle = map.pin();
+/// std::thread::scope(|scope| scope.spawn(move || drop(handle)));
+/// ```
+///
+/// What it lends does not outlive it:
+///
+/// ```compile_fail,E0505
+/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
+/// let handle = map.pin();
+/// let value = handle.get(&1);
+/// drop(handle);
+/// assert_eq!(value, Some(&2));
+/// ```
+///
+/// What is stored outlives the map:
+///
+/// ```compile_fail,E0597
+/// let map = corewise_maps::RelativisticMap::new();
+/// {
+///     let word = String::from("short");
+///     map.pin().insert(1, word.as_str());
+/// }
+/// assert_eq!(map.len(), 1);
+/// ```
+///
+/// And a map of what threads must not share is not shared:
+///
+/// ```compile_fail,E0277
+/// let map = corewise_maps::RelativisticMap::from([(1, std::rc::Rc::new(2))]);
+/// std::thread::scope(|scope| scope.spawn(|| map.len()));
+/// ```
 pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
     section: ManuallyDrop<G>,
     map: &'m RelativisticMap<K, V, S>,
@@ -720,12 +770,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     #[cold]
     fn close(&self) {
         let map = self.map;
-        let cookie = map.raw.domain().start_poll();
-        // SAFETY: the section is of the map's domain.
-        unsafe {
-            let threads = &map.threads;
-            threads.with(&*self.section, |own| own.limbo.close(cookie, &map.backlog));
-        }
+        let cookie = map.close_batch(&*self.section);
         map.raw.domain().poll(cookie);
         self.due.set(true);
     }

@@ -1,0 +1,278 @@
+//! Each operation of a handle by itself, and who may hold what.
+
+use std::collections::BTreeMap;
+
+use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::{Changed, Compute, Entry, Operation};
+
+fn squares(n: u64) -> RelativisticMap<u64, u64> {
+    (0..n).map(|n| (n, n * n)).collect()
+}
+
+fn sorted(map: &RelativisticMap<u64, u64>) -> BTreeMap<u64, u64> {
+    map.pin()
+        .iter()
+        .map(|(key, value)| (*key, *value))
+        .collect()
+}
+
+#[test]
+fn a_new_map_is_empty_and_answers_no() {
+    let map: RelativisticMap<u64, u64> = RelativisticMap::default();
+    let handle = map.pin();
+    assert!(map.is_empty() && handle.is_empty());
+    assert_eq!((map.len(), handle.len()), (0, 0));
+    assert_eq!((handle.get(&1), handle.get_key_value(&1)), (None, None));
+    assert_eq!((handle.remove(&1), handle.remove_entry(&1)), (None, None));
+    assert_eq!(handle.update(&1, |n| n + 1), None);
+    assert_eq!(handle.remove_if(&1, |_, _| true), Ok(None));
+    assert_eq!(handle.iter().next(), None);
+}
+
+#[test]
+fn a_refused_insertion_gives_both_values_back() {
+    let map = squares(3);
+    let handle = map.pin();
+    let error = handle.try_insert(2, 7).unwrap_err();
+    assert_eq!((error.current, error.not_inserted), (&4, 7));
+    assert_eq!(error.to_string(), "the key has a value already");
+    assert_eq!(handle.try_insert(3, 9), Ok(&9));
+}
+
+#[test]
+fn a_replacement_replaces_the_key_as_stored_and_a_refusal_does_not() {
+    #[derive(Debug, Clone)]
+    struct Spelled(&'static str);
+    impl PartialEq for Spelled {
+        fn eq(&self, other: &Self) -> bool {
+            self.0.eq_ignore_ascii_case(other.0)
+        }
+    }
+    impl Eq for Spelled {}
+    impl std::hash::Hash for Spelled {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.0.to_ascii_lowercase().hash(state);
+        }
+    }
+    let map = RelativisticMap::from([(Spelled("Ada"), 1)]);
+    let handle = map.pin();
+    assert!(handle.try_insert(Spelled("ADA"), 2).is_err());
+    let stored = || handle.get_key_value(&Spelled("ada")).unwrap().0.0;
+    assert_eq!(stored(), "Ada");
+    handle.insert(Spelled("ADA"), 2);
+    assert_eq!(stored(), "ADA");
+    handle.update(&Spelled("ada"), |n| n + 1);
+    assert_eq!(stored(), "ADA");
+    assert_eq!(handle.len(), 1);
+}
+
+#[test]
+fn a_value_is_made_only_if_there_is_none() {
+    let map = squares(2);
+    let handle = map.pin();
+    assert_eq!(handle.get_or_insert_with(1, || unreachable!()), &1);
+    assert_eq!(handle.get_or_insert_with(5, || 25), &25);
+    assert_eq!(handle.get_or_insert(5, 0), &25);
+}
+
+#[test]
+fn removing_on_condition_asks_the_entry() {
+    let map = squares(4);
+    let handle = map.pin();
+    assert_eq!(handle.remove_if(&3, |_, value| *value > 9), Err((&3, &9)));
+    assert_eq!(
+        handle.remove_if(&3, |_, value| *value == 9),
+        Ok(Some((&3, &9)))
+    );
+    assert_eq!(handle.remove_entry(&2), Some((&2, &4)));
+    assert_eq!(map.len(), 2);
+}
+
+#[test]
+fn computing_does_what_was_decided() {
+    let map = squares(2);
+    let handle = map.pin();
+    let no = |_: Option<(&u64, &u64)>| Operation::Abort("no");
+    assert_eq!(handle.compute(1, no), Compute::Aborted(Some("no")));
+    let insert = |_: Option<(&u64, &u64)>| Operation::<_, ()>::Insert(8);
+    assert_eq!(handle.compute(9, insert), Compute::Inserted(&9, &8));
+    let updated = Compute::Updated {
+        old: (&1, &1),
+        new: (&1, &8),
+    };
+    assert_eq!(handle.compute(1, insert), updated);
+    let remove = |_: Option<(&u64, &u64)>| Operation::<_, ()>::Remove;
+    assert_eq!(handle.compute(1, remove), Compute::Removed(&1, &8));
+    assert_eq!(handle.compute(1, remove), Compute::Aborted(None));
+}
+
+#[test]
+fn an_entry_that_has_gone_cannot_be_changed() {
+    let map = squares(3);
+    let handle = map.pin();
+    let occupied = |key| match handle.entry(key) {
+        Entry::Occupied(entry) => entry,
+        Entry::Vacant(_) => panic!("{key} is missing"),
+    };
+    let (late, later) = (occupied(2), occupied(2));
+    assert_eq!((late.key(), late.get()), (&2, &4));
+    assert_eq!(occupied(2).replace(5), Ok(&5));
+    assert_eq!(late.remove(), Err(Changed));
+    assert_eq!(later.replace(6), Err(6));
+    assert_eq!(handle.get(&2), Some(&5));
+}
+
+#[test]
+fn an_entry_that_has_come_is_not_overwritten() {
+    let map = squares(0);
+    let handle = map.pin();
+    let Entry::Vacant(entry) = handle.entry(1) else {
+        panic!("there is one")
+    };
+    handle.insert(1, 10);
+    let error = entry.insert(11).unwrap_err();
+    assert_eq!((error.current, error.not_inserted), (&10, 11));
+}
+
+#[test]
+fn retaining_and_clearing_leave_what_they_should() {
+    let map = squares(1_000);
+    map.pin().retain(|key, value| key % 3 == 0 && *value > 100);
+    let expected: BTreeMap<_, _> = (12..1_000).step_by(3).map(|n| (n, n * n)).collect();
+    assert_eq!(sorted(&map), expected);
+    assert_eq!(map.len(), expected.len());
+    map.pin().clear();
+    assert!(map.is_empty() && sorted(&map).is_empty());
+    map.pin().insert(1, 2);
+    assert_eq!(map.len(), 1);
+}
+
+#[test]
+fn keys_values_and_entries_agree() {
+    let map = squares(500);
+    let handle = map.pin();
+    assert_eq!(handle.keys().sum::<u64>(), (0..500).sum());
+    assert_eq!(handle.values().sum::<u64>(), (0..500).map(|n| n * n).sum());
+    let mut entries = 0;
+    for (key, value) in &handle {
+        assert_eq!(*value, key * key);
+        entries += 1;
+    }
+    assert_eq!(entries, 500);
+}
+
+#[test]
+fn an_iteration_that_removes_and_inserts_sees_each_entry_that_stays_once() {
+    let map = squares(2_000);
+    let handle = map.pin();
+    let mut seen = BTreeMap::new();
+    for (key, _) in &handle {
+        *seen.entry(*key).or_insert(0) += 1;
+        // Grows, and replaces what is ahead and behind.
+        handle.insert(10_000 + key, 0);
+        handle.insert(key ^ 1, 0);
+    }
+    assert!((0..2_000).all(|key| seen.get(&key) == Some(&1)));
+}
+
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_map_shrinks_to_what_it_holds_when_told_to() {
+    let map = RelativisticMap::with_capacity(100_000);
+    let large = map.resize_state().buckets;
+    assert!(large >= 100_000);
+    (0..10).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    map.settle().unwrap();
+    assert_eq!(map.resize_state().buckets, large);
+    map.shrink_to_fit();
+    map.settle().unwrap();
+    assert!(map.resize_state().buckets <= 32);
+    assert_eq!(map.pin().iter().count(), 10);
+}
+
+#[test]
+fn a_map_that_does_not_resize_itself_keeps_its_buckets() {
+    let map = RelativisticMap::builder()
+        .buckets(7)
+        .automatic_resize(false)
+        .build();
+    (0..5_000).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    assert_eq!(map.resize_state().buckets, 7);
+    assert!(map.longest_chain() >= 5_000 / 7);
+    map.set_automatic_resize(true);
+    (5_000..5_100).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    map.settle().unwrap();
+    assert!(map.resize_state().buckets > 7 || cfg!(corewise_stress));
+    assert!((0..5_100).all(|n| map.pin().get(&n) == Some(&n)));
+}
+
+#[test]
+#[should_panic(expected = "a table needs a bucket")]
+fn a_map_without_buckets_cannot_be_built() {
+    let _ = RelativisticMap::<u64, u64>::builder().buckets(0).build();
+}
+
+#[test]
+fn a_map_of_what_cannot_be_shared_serves_one_thread() {
+    use std::rc::Rc;
+    let alive = Rc::new(());
+    let map = RelativisticMap::new();
+    for n in 0..5_000u64 {
+        map.pin().insert(n % 100, alive.clone());
+    }
+    drop(map);
+    assert_eq!(Rc::strong_count(&alive), 1);
+}
+
+#[test]
+fn a_map_may_go_to_another_thread_and_be_dropped_there() {
+    let map = squares(1_000);
+    (0..500).for_each(|n| {
+        map.pin().remove(&n);
+    });
+    std::thread::spawn(move || {
+        assert_eq!(map.len(), 500);
+        map.pin().clear();
+        assert!(map.is_empty());
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn keys_may_look_into_other_maps_when_they_are_compared() {
+    use std::cell::Cell;
+    use std::hash::{Hash, Hasher};
+    /// Stands for what another map says.
+    struct Alias<'m>(u64, &'m RelativisticMap<u64, u64>, &'m Cell<u64>);
+    impl Alias<'_> {
+        fn meaning(&self) -> u64 {
+            self.2.set(self.2.get() + 1);
+            *self.1.pin().get_or_insert_with(self.0, || self.0 / 2)
+        }
+    }
+    impl PartialEq for Alias<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.meaning() == other.meaning()
+        }
+    }
+    impl Eq for Alias<'_> {}
+    impl Hash for Alias<'_> {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.meaning().hash(state);
+        }
+    }
+    let (meanings, looked) = (RelativisticMap::new(), Cell::new(0));
+    let map = RelativisticMap::new();
+    for n in 0..1_000 {
+        map.pin().insert(Alias(n, &meanings, &looked), n);
+    }
+    assert_eq!((map.len(), meanings.len()), (500, 1_000));
+    assert!(looked.get() >= 1_000);
+}
