@@ -19,9 +19,11 @@ use super::raw::{Link, Policy, RawIter, RawTable};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs};
 
-/// The default hasher: foldhash, with a random seed for each map.
+/// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
+/// as long as the hash makes it. (The fast one has seeds with which 10^7 consecutive numbers give chains
+/// of 22 instead of 9.)
 #[cfg(feature = "foldhash")]
-pub type DefaultHasher = foldhash::fast::RandomState;
+pub type DefaultHasher = foldhash::quality::RandomState;
 /// The default hasher: that of `std`, since the feature `foldhash` is off.
 #[cfg(not(feature = "foldhash"))]
 pub type DefaultHasher = std::hash::RandomState;
