@@ -14,10 +14,11 @@ use corewise_rcu::Section;
 
 use super::map::{MapRef, Node};
 use super::raw::RawIter;
+use super::slab::Slabs;
 
 /// The nodes of a map.
 pub(super) struct Nodes<'h, K, V> {
-    raw: RawIter<'h>,
+    raw: RawIter<'h, Slabs>,
     _nodes: PhantomData<&'h Node<K, V>>,
 }
 

@@ -14,10 +14,12 @@ use corewise_atomic::lock::Mutex;
 use corewise_rcu::{Budget, Cookie, Domain, Guard, Limbo, Limits, Pressure, Section};
 use corewise_rcu::{is_reclaiming, reclaiming};
 
+use super::chain::{Arena, Link};
 use super::owned::PerThread;
-use super::raw::{Link, Policy, RawIter, RawTable};
+use super::raw::{Policy, RawIter, RawTable};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs};
+use super::word::NodeId;
 
 /// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
 /// as long as the hash makes it. (The fast one has seeds with which 10^7 consecutive numbers give chains
@@ -83,10 +85,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// assert_eq!(map.len(), 3);
 /// ```
 pub struct RelativisticMap<K, V, S = DefaultHasher> {
-    pub(super) raw: RawTable,
+    pub(super) raw: RawTable<Slabs>,
     hasher: S,
     threads: PerThread<Own<K, V>>,
-    slabs: Slabs,
     backlog: Budget,
     /// Batches of removed entries beyond the soft limit, for any thread to free: one that ends may
     /// keep no more than that.
@@ -107,7 +108,7 @@ struct Own<K, V> {
 }
 
 /// A node that was removed.
-struct Retired<K, V>(NonNull<Node<K, V>>);
+struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
 
 // SAFETY: it stands for the node's key and value.
 unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
@@ -197,11 +198,11 @@ impl<K, V, S> Builder<K, V, S> {
             automatic: self.automatic,
         };
         let domain = self.domain.unwrap_or_else(|| Domain::global().clone());
+        let slabs = Slabs::new(Layout::new::<Node<K, V>>());
         RelativisticMap {
-            raw: RawTable::new(self.buckets, policy, domain),
+            raw: RawTable::new(self.buckets, policy, domain, slabs),
             hasher: self.hasher,
             threads: PerThread::new(),
-            slabs: Slabs::new(Layout::new::<Node<K, V>>()),
             backlog: Budget::new(self.limits),
             surplus: Mutex::new(Limbo::new()),
         }
@@ -367,7 +368,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 
     /// Bytes of nodes, used and free; the bucket array comes on top.
     pub fn node_bytes(&self) -> usize {
-        self.slabs.bytes()
+        self.slabs().bytes()
     }
 
     /// Waits until the resize under way is complete and frees what the calling thread has removed,
@@ -388,6 +389,20 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.reclaim_ready();
         self.give_memory_back();
         Ok(())
+    }
+
+    #[inline(always)]
+    fn slabs(&self) -> &Slabs {
+        self.raw.arena()
+    }
+
+    /// # Safety
+    ///
+    /// 1. `id` is that of a node of this map that nobody frees while the pointer is used.
+    #[inline(always)]
+    unsafe fn node(&self, id: NodeId) -> NonNull<Node<K, V>> {
+        // SAFETY: all nodes of the map are such nodes; 1.
+        unsafe { Node::of(self.slabs().link(id)) }
     }
 
     fn report(&self) {
@@ -448,7 +463,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         // SAFETY: as above.
         unsafe {
             self.threads
-                .with(&section, |own| self.slabs.flush(&mut own.magazine));
+                .with(&section, |own| self.slabs().flush(&mut own.magazine));
         }
     }
 }
@@ -460,7 +475,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let mut nodes = batch.iter();
         // SAFETY: a grace period has passed since the node was removed, so nobody else has it; the
         // iterator comes to it once.
-        let drop_all = |retired: &Retired<K, V>| unsafe { retired.0.drop_in_place() };
+        let drop_all = |retired: &Retired<K, V>| unsafe { self.node(retired.0).drop_in_place() };
         while let Err(payload) =
             catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
         {
@@ -471,10 +486,10 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let give = |own: &mut Own<K, V>| {
             for retired in batch.drain(..) {
                 // SAFETY: dropped above, and a slot of these slabs.
-                unsafe { self.slabs.free(&mut own.magazine, retired.0.cast()) };
+                unsafe { self.slabs().free(&mut own.magazine, retired.0) };
             }
-            if self.slabs.is_wasteful(self.raw.count()) {
-                self.slabs.flush(&mut own.magazine);
+            if self.slabs().is_wasteful(self.raw.count()) {
+                self.slabs().flush(&mut own.magazine);
             }
             own.limbo.recycle(std::mem::take(&mut batch));
         };
@@ -487,31 +502,29 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
     /// Nobody else has the map, so nothing waits. If keys or values panic when dropped, the others
     /// are dropped all the same, and the first panic goes on.
     fn drop(&mut self) {
-        let slabs = &self.slabs;
         let mut magazine = Magazine::new();
         let mut panic = None;
-        let mut bury = |node: NonNull<Node<K, V>>| {
+        let mut bury = |slabs: &Slabs, id: NodeId| {
             // SAFETY: the node is the map's, and reached once: it is either in the table or in a
             // limbo.
-            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { node.drop_in_place() }));
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe {
+                Node::<K, V>::of(slabs.link(id)).drop_in_place();
+            }));
             if let Err(payload) = dropped {
                 panic.get_or_insert(payload);
             }
             // SAFETY: a slot of these slabs, whose contents are gone.
-            unsafe { slabs.free(&mut magazine, node.cast()) };
+            unsafe { slabs.free(&mut magazine, id) };
         };
-        self.raw.for_each_mut(|link| {
-            // SAFETY: all links in the table are of such nodes.
-            bury(unsafe { Node::of(link) });
-        });
-        let backlog = &self.backlog;
+        self.raw.for_each_mut(&mut bury);
+        let (slabs, backlog) = (self.raw.arena(), &self.backlog);
         self.threads.for_each_mut(|own| {
             for retired in own.limbo.take_all(backlog) {
-                bury(retired.0);
+                bury(slabs, retired.0);
             }
         });
         for retired in self.surplus.get_mut().take_all(backlog) {
-            bury(retired.0);
+            bury(slabs, retired.0);
         }
         if let Some(panic) = panic
             && !std::thread::panicking()
@@ -618,7 +631,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     }
 
     #[inline(always)]
-    pub(super) fn raw_iter(&self) -> RawIter<'_> {
+    pub(super) fn raw_iter(&self) -> RawIter<'_, Slabs> {
         // SAFETY: the section is of the map's domain, and what is lent borrows this handle.
         unsafe { self.map.raw.iter(&*self.section) }
     }
@@ -650,20 +663,27 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// Makes a node that is in no table.
     #[inline]
     pub(super) fn make(&self, hash: u64, key: K, value: V) -> Fresh<'_, 'm, K, V, S, G> {
-        let slabs = &self.map.slabs;
+        let slabs = self.map.slabs();
         // SAFETY: the section is of the map's domain.
         let slot = unsafe {
             let threads = &self.map.threads;
             threads.with(&*self.section, |own| slabs.alloc(&mut own.magazine))
         };
-        let Some(slot) = slot else {
+        let Some(id) = slot else {
             std::alloc::handle_alloc_error(Layout::new::<Node<K, V>>())
         };
-        let node = slot.cast::<Node<K, V>>();
         let link = Link::new(hash);
         // SAFETY: the slot has the layout of a node and is ours.
-        unsafe { node.write(Node { link, key, value }) };
-        Fresh { handle: self, node }
+        let node = unsafe {
+            let node = self.map.node(id);
+            node.write(Node { link, key, value });
+            node
+        };
+        Fresh {
+            handle: self,
+            id,
+            node,
+        }
     }
 
     /// Links a node unless its key is there; then both come back.
@@ -678,12 +698,11 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     {
         let node = fresh.node;
         // SAFETY: the section is of the map's domain; the node is fresh, stays in its slot and is
-        // freed by `retire` alone; slots are aligned as nodes are, and the allocator's addresses are
-        // checked by `insert`.
+        // freed by `retire` alone.
         let inserted = unsafe {
             let key = &node.as_ref().key;
             let is_it = |link| self.node(link).key == *key;
-            self.map.raw.insert(&*self.section, node.cast(), is_it)
+            self.map.raw.insert(&*self.section, fresh.id, is_it)
         };
         match inserted {
             Ok(()) => {
@@ -709,15 +728,14 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         // SAFETY: as in `link`; `old` was found in this section, by the hash that `fresh` was made
         // with.
         let replaced = unsafe {
-            self.map
-                .raw
-                .replace(&*self.section, old.cast(), node.cast())
+            let raw = &self.map.raw;
+            raw.replace(&*self.section, old.cast(), fresh.id)
         };
-        if !replaced {
+        let Some(replaced) = replaced else {
             return Err(fresh);
-        }
+        };
         std::mem::forget(fresh);
-        self.retire(old, 0);
+        self.retire(replaced, 0);
         // SAFETY: linked, and kept by the section.
         Ok(unsafe { node.as_ref() })
     }
@@ -728,17 +746,18 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         let node = NonNull::from(node);
         // SAFETY: the section is of the map's domain, and the node was found in it.
         let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
-        if removed {
-            self.retire(node, -1);
+        if let Some(removed) = removed {
+            self.retire(removed, -1);
         }
-        removed
+        removed.is_some()
     }
 
     /// Keeps a removed node until readers have left it.
     #[inline]
-    fn retire(&self, node: NonNull<Node<K, V>>, by: isize) {
+    fn retire(&self, node: NodeId, by: isize) {
         let bytes = size_of::<Node<K, V>>();
-        self.changed(by, |limbo| limbo.push(Retired(node), bytes));
+        let retired = Retired(node, PhantomData);
+        self.changed(by, |limbo| limbo.push(retired, bytes));
     }
 
     /// Counts, retires, and does a share of the resizing.
@@ -781,6 +800,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
 /// A node that is in no table yet; given back when dropped.
 pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
+    id: NodeId,
     node: NonNull<Node<K, V>>,
 }
 
@@ -801,7 +821,7 @@ impl<K, V, S, G: Section> Fresh<'_, '_, K, V, S, G> {
         // SAFETY: a slot of the map's slabs whose contents are gone.
         unsafe {
             map.threads.with(&*self.handle.section, |own| {
-                map.slabs.free(&mut own.magazine, self.node.cast());
+                map.slabs().free(&mut own.magazine, self.id);
             });
         }
     }

@@ -61,6 +61,7 @@
 //!   lock on the side would be a line of its own.
 //! - *Load 3/4*, see `raw`.
 
+mod chain;
 mod iter;
 mod map;
 #[cfg(test)]
@@ -74,10 +75,12 @@ mod table;
 mod traits;
 mod word;
 
+pub use chain::{Arena, Link};
 #[cfg(feature = "rayon")]
 pub use iter::ParIter;
 pub use iter::{Iter, Keys, Values};
 pub use map::{Builder, DefaultHasher, MapRef, RelativisticMap};
 pub use ops::{Changed, Compute, Entry, OccupiedEntry, OccupiedError, Operation, VacantEntry};
-pub use raw::{Link, Policy, RawIter, RawTable};
+pub use raw::{Policy, RawIter, RawTable};
 pub use resize::{ResizeError, ResizeState};
+pub use word::NodeId;

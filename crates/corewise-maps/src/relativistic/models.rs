@@ -3,15 +3,19 @@
 //!
 //! The chain is the paper's: 1 → 2 → 3 → 4 in one bucket, odd and even numbers in two.
 
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
+// Not those of the checkers: see `Nodes`.
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::{Domain, Guard};
 
-use super::raw::{Link, Policy, RawTable};
-use super::word::{Probe, Word};
+use super::chain::{Arena, Link};
+use super::raw::{Policy, RawTable};
+use super::word::{NodeId, Probe, fold};
 
 #[repr(C)]
 struct Node {
@@ -26,25 +30,63 @@ fn hash(key: u64) -> u64 {
     key << 60 | key
 }
 
-fn node(key: u64) -> NonNull<Link> {
-    let node = Node {
-        link: Link::new(hash(key)),
-        key,
-        alive: DataCell::new(false),
-    };
-    let node = Box::leak(Box::new(node));
-    // SAFETY: nobody else has the node. (Making a cell is no access to the checkers, this is.)
-    unsafe { node.alive.write(true) };
-    NonNull::from(node).cast()
+/// The nodes that a model makes, by their names. What the checkers do not see here orders nothing for
+/// them, so it cannot hide a missing ordering.
+struct Nodes {
+    nodes: [AtomicPtr<Node>; 64],
+    made: AtomicU32,
 }
 
-fn bury(link: NonNull<Link>) {
-    // SAFETY: a node made above that nobody uses any more.
-    drop(unsafe { Box::from_raw(link.cast::<Node>().as_ptr()) });
+// SAFETY: nodes are boxed, and freed by `bury` alone.
+unsafe impl Arena for Nodes {
+    unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
+        NonNull::new(self.at(id).load(SeqCst)).unwrap().cast()
+    }
+}
+
+impl Nodes {
+    fn new() -> Self {
+        Self {
+            nodes: [const { AtomicPtr::new(std::ptr::null_mut()) }; 64],
+            made: AtomicU32::new(1),
+        }
+    }
+
+    fn at(&self, id: NodeId) -> &AtomicPtr<Node> {
+        &self.nodes[id.0.get() as usize]
+    }
+
+    fn make(&self, key: u64) -> NodeId {
+        let node = Node {
+            link: Link::new(hash(key)),
+            key,
+            alive: DataCell::new(false),
+        };
+        let node = Box::leak(Box::new(node));
+        // SAFETY: nobody else has the node. (Making a cell is no access to the checkers, this is.)
+        unsafe { node.alive.write(true) };
+        let id = NodeId(NonZeroU32::new(self.made.fetch_add(1, SeqCst)).unwrap());
+        self.at(id).store(node, SeqCst);
+        id
+    }
+
+    /// Frees a node that nobody uses any more.
+    fn bury(&self, id: NodeId) {
+        let node = self.at(id).swap(std::ptr::null_mut(), SeqCst);
+        // SAFETY: made above.
+        drop(unsafe { Box::from_raw(node) });
+    }
+}
+
+/// The node of a link.
+fn node(link: NonNull<Link>) -> &'static Node {
+    // SAFETY: links of these models are those of such nodes, kept while they are looked at; the link
+    // is the first field.
+    unsafe { link.cast().as_ref() }
 }
 
 struct Set {
-    raw: RawTable,
+    raw: RawTable<Nodes>,
     domain: Domain,
 }
 
@@ -60,7 +102,7 @@ impl Set {
             automatic: false,
         };
         let set = Self {
-            raw: RawTable::new(buckets, policy, domain.clone()),
+            raw: RawTable::new(buckets, policy, domain.clone(), Nodes::new()),
             domain,
         };
         for key in keys.into_iter().rev() {
@@ -70,16 +112,12 @@ impl Set {
     }
 
     fn find(&self, guard: &Guard<'_>, key: u64) -> Option<NonNull<Link>> {
-        // SAFETY: a guard of the table's domain, and nodes made by `node`.
-        unsafe {
-            let is_it = |link: NonNull<Link>| link.cast::<Node>().as_ref().key == key;
-            let found = self.raw.find(guard, hash(key), is_it)?;
-            assert!(
-                found.cast::<Node>().as_ref().alive.read(),
-                "a dead node was found"
-            );
-            Some(found)
-        }
+        let is_it = |link| node(link).key == key;
+        // SAFETY: a guard of the table's domain.
+        let found = unsafe { self.raw.find(guard, hash(key), is_it)? };
+        // SAFETY: written before it is linked and after its grace period: the checkers say if not.
+        assert!(unsafe { node(found).alive.read() }, "a dead node was found");
+        Some(found)
     }
 
     fn has(&self, key: u64) -> bool {
@@ -87,46 +125,43 @@ impl Set {
     }
 
     fn insert(&self, key: u64) -> bool {
-        let new = node(key);
+        let new = self.raw.arena().make(key);
         let guard = self.domain.pin();
-        let is_it = |link: NonNull<Link>| {
-            // SAFETY: nodes made by `node`.
-            unsafe { link.cast::<Node>().as_ref() }.key == key
-        };
-        // SAFETY: a guard of the table's domain; the node is new, and aligned by its link.
+        let is_it = |link| node(link).key == key;
+        // SAFETY: a guard of the table's domain, and a new node.
         let inserted = unsafe { self.raw.insert(&guard, new, is_it) }.is_ok();
         if !inserted {
-            bury(new);
+            self.raw.arena().bury(new);
         }
         inserted
     }
 
     /// Removes a key; its node, if this call has removed it.
-    fn remove(&self, key: u64) -> Option<NonNull<Link>> {
+    fn remove(&self, key: u64) -> Option<NodeId> {
         let guard = self.domain.pin();
         let found = self.find(&guard, key)?;
         // SAFETY: found in this section.
-        unsafe { self.raw.remove(&guard, found) }.then_some(found)
+        unsafe { self.raw.remove(&guard, found) }
     }
 
-    fn replace(&self, key: u64) -> Option<NonNull<Link>> {
+    fn replace(&self, key: u64) -> Option<NodeId> {
         let guard = self.domain.pin();
         let found = self.find(&guard, key)?;
-        let new = node(key);
+        let new = self.raw.arena().make(key);
         // SAFETY: found in this section; the new node is of the same key.
-        if unsafe { self.raw.replace(&guard, found, new) } {
-            return Some(found);
+        let replaced = unsafe { self.raw.replace(&guard, found, new) };
+        if replaced.is_none() {
+            self.raw.arena().bury(new);
         }
-        bury(new);
-        None
+        replaced
     }
 
     /// Waits for readers and frees.
-    fn free(&self, link: NonNull<Link>) {
+    fn free(&self, id: NodeId) {
         self.domain.synchronize();
         // SAFETY: no reader is left; the checkers say if one is.
-        unsafe { link.cast::<Node>().as_ref().alive.write(false) };
-        bury(link);
+        unsafe { node(self.raw.arena().link(id)).alive.write(false) };
+        self.raw.arena().bury(id);
     }
 
     fn want(&self, buckets: usize) {
@@ -147,11 +182,9 @@ impl Set {
 
     fn keys(&self) -> Vec<u64> {
         let guard = self.domain.pin();
-        // SAFETY: used within the section; nodes made by `node`.
-        let mut keys: Vec<u64> = unsafe {
-            let nodes = self.raw.iter(&guard);
-            nodes.map(|link| link.cast::<Node>().as_ref().key).collect()
-        };
+        // SAFETY: used within the section.
+        let nodes = unsafe { self.raw.iter(&guard) };
+        let mut keys: Vec<u64> = nodes.map(|link| node(link).key).collect();
         keys.sort_unstable();
         keys
     }
@@ -159,9 +192,7 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        let mut all = Vec::new();
-        self.raw.for_each_mut(|link| all.push(link));
-        all.into_iter().for_each(bury);
+        self.raw.for_each_mut(Nodes::bury);
     }
 }
 
@@ -452,7 +483,8 @@ struct SlowReader<'s> {
     set: &'s Set,
     sought: u64,
     guard: Option<Guard<'s>>,
-    word: Option<Word>,
+    /// Where the chain leads on, once the bucket was read.
+    next: Option<Option<NodeId>>,
     found: Option<bool>,
 }
 
@@ -462,7 +494,7 @@ impl<'s> SlowReader<'s> {
             set,
             sought,
             guard: None,
-            word: None,
+            next: None,
             found: None,
         }
     }
@@ -473,20 +505,23 @@ impl<'s> SlowReader<'s> {
             self.guard = self.found.is_none().then(|| self.set.domain.pin());
             return;
         };
-        let Some(word) = self.word else {
+        let Some(next) = self.next else {
+            let hash = fold(hash(self.sought));
             // SAFETY: the guard is held.
-            self.word = Some(unsafe { self.set.raw.current() }.word(hash(self.sought)));
+            let word = unsafe { self.set.raw.current() }.word(hash);
+            let may_hold = word.may_hold(Probe::new(hash));
+            self.next = Some(word.first().filter(|_| may_hold));
             return;
         };
-        if !word.may_hold(Probe::new(hash(self.sought))) {
+        let Some(id) = next else {
             return self.leave(false);
-        }
-        // SAFETY: nodes made by `node`, kept by the guard.
-        let node = unsafe { &*word.node().cast::<Node>() };
+        };
+        // SAFETY: found in the section.
+        let node = node(unsafe { self.set.raw.arena().link(id) });
         if node.key == self.sought {
             return self.leave(true);
         }
-        self.word = Some(node.link.next());
+        self.next = Some(node.link.next());
     }
 
     fn leave(&mut self, found: bool) {

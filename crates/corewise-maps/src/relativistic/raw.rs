@@ -1,7 +1,7 @@
 //! The intrusive table: reads, updates, and the locks between updates and resizing.
 //!
-//! Nodes are the caller's: each has a [`Link`] at a place that the caller knows, and the table
-//! knows links only. So it is compiled once for all types, and a cache's items can be its nodes.
+//! Nodes are the caller's: each has a [`Link`], a name, and a place that the caller's [`Arena`] knows.
+//! The table knows names and links only. So a cache's items can be its nodes.
 //!
 //! # Who may change what
 //!
@@ -47,50 +47,10 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Domain, Section};
 
+use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
 use super::resize::{Left, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, store};
-use super::word::{HOLD, INIT, LOCK, Probe, REMOVED, Word};
-
-/// What a node must have: its place in a chain, and its hash.
-#[repr(C, align(16))]
-pub struct Link {
-    next: AtomicPtr<Link>,
-    hash: u64,
-}
-
-#[cfg(all(target_pointer_width = "64", not(any(corewise_loom, corewise_shuttle))))]
-const _: () = assert!(size_of::<Link>() == 16);
-
-impl Link {
-    /// The link of a node with this hash that is in no table.
-    #[inline]
-    pub fn new(hash: u64) -> Self {
-        Self {
-            next: AtomicPtr::new(ptr::null_mut()),
-            hash,
-        }
-    }
-
-    /// The hash.
-    #[inline(always)]
-    pub fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    #[inline(always)]
-    pub(super) fn next(&self) -> Word {
-        load(&self.next)
-    }
-
-    #[inline(always)]
-    pub(super) fn slot(&self) -> &AtomicPtr<Link> {
-        &self.next
-    }
-
-    fn is_removed(&self) -> bool {
-        self.next().has(REMOVED)
-    }
-}
+use super::word::{HOLD, INIT, LOCK, NodeId, Probe, Word, fold};
 
 /// The most tables that may be in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
@@ -125,7 +85,8 @@ impl Policy {
 }
 
 /// A resizable hash table of the caller's nodes.
-pub struct RawTable {
+pub struct RawTable<A> {
+    arena: A,
     /// What readers use.
     current: AtomicPtr<Table>,
     /// Where the search for a lineage's lock begins.
@@ -145,38 +106,40 @@ pub struct RawTable {
 
 // SAFETY: the pointers are to tables that the `RawTable` owns and to nodes that its users link
 // under the contract of `insert`; everything shared is atomic or under the lock.
-unsafe impl Send for RawTable {}
+unsafe impl<A: Send> Send for RawTable<A> {}
 // SAFETY: as above.
-unsafe impl Sync for RawTable {}
+unsafe impl<A: Sync> Sync for RawTable<A> {}
 
 /// The locked lineage of a hash.
-pub(super) struct Lineage<'t> {
+pub(super) struct Lineage<'t, A> {
+    arena: &'t A,
     /// The table whose word is locked.
     root: &'t Table,
     /// The larger table that readers still use while the smaller one is being linked.
     mirror: Option<&'t Table>,
-    hash: u64,
+    hash: u32,
 }
 
 /// The links that lead to a node, oldest level first.
 struct Links<'t> {
     /// Bit n: the trunk of the nth level has the node.
     trunks: u64,
-    found: [Option<(&'t AtomicPtr<Link>, Word)>; MAX_LEVELS + 1],
+    found: [Option<(Slot<'t>, Option<NodeId>)>; MAX_LEVELS + 1],
     len: usize,
 }
 
-impl RawTable {
-    /// An empty table of `buckets` buckets in a domain.
+impl<A: Arena> RawTable<A> {
+    /// An empty table of `buckets` buckets in a domain, for nodes of an arena.
     ///
     /// # Panics
     ///
     /// If `buckets` is 0, or there is no memory.
-    pub fn new(buckets: usize, policy: Policy, domain: Domain) -> Self {
+    pub fn new(buckets: usize, policy: Policy, domain: Domain, arena: A) -> Self {
         assert!(buckets > 0, "a table needs a bucket");
         let table = Table::try_new(buckets, true).expect("no memory for the bucket array");
         let table = Box::into_raw(table);
         let raw = Self {
+            arena,
             current: AtomicPtr::new(table),
             oldest: AtomicPtr::new(table),
             work: AtomicBool::new(false),
@@ -196,6 +159,12 @@ impl RawTable {
     #[inline(always)]
     pub fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    /// Where its nodes are.
+    #[inline(always)]
+    pub fn arena(&self) -> &A {
+        &self.arena
     }
 
     /// The number of buckets that readers use.
@@ -255,8 +224,9 @@ impl RawTable {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
+        let hash = fold(hash);
         // SAFETY: as above.
-        unsafe { search(table.word(hash), hash, is_it) }
+        unsafe { search(&self.arena, table.word(hash), hash, is_it) }
     }
 
     /// Asks for the cache lines that a `find` of this hash will read first.
@@ -268,7 +238,7 @@ impl RawTable {
     pub unsafe fn prefetch(&self, section: &impl Section, hash: u64) {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
-        hint::prefetch(unsafe { self.current() }.slot(hash));
+        hint::prefetch(unsafe { self.current() }.slot(fold(hash)));
     }
 
     /// Inserts `node` unless there is one for which `is_it` says so, which is then returned.
@@ -276,24 +246,19 @@ impl RawTable {
     /// # Safety
     ///
     /// 1. `section` is one of this table's domain.
-    /// 2. `node` is in no table, stays where it is and is not freed until a grace period after it
-    ///    was removed; nor is it inserted anywhere before that.
-    /// 3. Its address is a multiple of 16 and, where pointers have 64 bits, below 2^48.
+    /// 2. `node` is one of the arena's, is in no table, and is not freed until a grace period after
+    ///    it was removed; nor is it inserted anywhere before that.
     #[inline]
     pub unsafe fn insert(
         &self,
         section: &impl Section,
-        node: NonNull<Link>,
+        node: NodeId,
         mut is_it: impl FnMut(NonNull<Link>) -> bool,
     ) -> Result<(), NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
-        assert!(
-            Word::can_hold(node.as_ptr()),
-            "the node's address is out of range"
-        );
         // SAFETY: nobody else has the node yet, by 2.
-        let link = unsafe { node.as_ref() };
-        let hash = link.hash;
+        let link = unsafe { self.arena.link(node).as_ref() };
+        let hash = link.hash();
         let probe = Probe::new(hash);
         loop {
             // SAFETY: the caller is in a section, by 1.
@@ -301,15 +266,14 @@ impl RawTable {
             let slot = table.slot(hash);
             let seen = load(slot);
             // SAFETY: as above.
-            if let Some(found) = unsafe { search(seen, hash, &mut is_it) } {
+            if let Some(found) = unsafe { search(&self.arena, seen, hash, &mut is_it) } {
                 return Err(found);
             }
             let inserted = if seen.flags() == 0 {
-                // Relaxed: published by the exchange.
-                link.next.store(seen.0, Relaxed);
-                exchange(slot, seen, seen.prepend(node.as_ptr(), probe))
+                link.prepare(seen.first());
+                exchange(slot, seen, seen.prepend(node, probe))
             } else {
-                self.insert_slowly(link, table, seen)
+                self.insert_slowly(node, link, table, seen)
             };
             if inserted {
                 return Ok(());
@@ -320,80 +284,70 @@ impl RawTable {
     /// Inserts into a bucket that is locked or being resized, if nothing was inserted since
     /// `seen`.
     #[cold]
-    fn insert_slowly(&self, link: &Link, table: &Table, seen: Word) -> bool {
-        let lineage = self.lock_slowly(link.hash);
+    fn insert_slowly(&self, node: NodeId, link: &Link, table: &Table, seen: Word) -> bool {
+        let lineage = self.lock_slowly(link.hash());
         // SAFETY: the callers are in a section.
         let unchanged = ptr::eq(unsafe { self.current() }, table)
-            && table.word(link.hash).node() == seen.node();
+            && table.word(link.hash()).first() == seen.first();
         if unchanged {
-            lineage.insert(link);
+            lineage.insert(node, link);
         }
         lineage.unlock();
         unchanged
     }
 
-    /// Removes a node that was found; false if somebody else did. The caller may free it after a
-    /// grace period.
+    /// Removes a node that was found; its name, or `None` if somebody else did. The caller may free
+    /// it after a grace period.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of this table's domain, and the node was found in it.
     #[inline]
-    pub unsafe fn remove(&self, section: &impl Section, node: NonNull<Link>) -> bool {
+    pub unsafe fn remove(&self, section: &impl Section, node: NonNull<Link>) -> Option<NodeId> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let link = unsafe { node.as_ref() };
-        let lineage = self.lock(link.hash);
+        let lineage = self.lock(link.hash());
         let present = !link.is_removed();
-        if present {
-            lineage.remove(link);
-        }
+        let removed = present.then(|| lineage.remove(link));
         lineage.unlock();
-        present
+        removed
     }
 
-    /// Puts `new` in the place of a node that was found; false if somebody else removed or replaced
-    /// it. Readers find one of the two at any time.
+    /// Puts `new` in the place of a node that was found; the name of that, or `None` if somebody else
+    /// removed or replaced it. Readers find one of the two at any time.
     ///
     /// # Safety
     ///
     /// 1. As for [`RawTable::remove`], of `old`.
-    /// 2. As for [`RawTable::insert`] 2 and 3, of `new`; both have the same hash.
+    /// 2. As for [`RawTable::insert`] 2, of `new`; both have the same hash.
     #[inline]
     pub unsafe fn replace(
         &self,
         section: &impl Section,
         old: NonNull<Link>,
-        new: NonNull<Link>,
-    ) -> bool {
+        new: NodeId,
+    ) -> Option<NodeId> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
-        assert!(
-            Word::can_hold(new.as_ptr()),
-            "the node's address is out of range"
-        );
         // SAFETY: the node lives while the section does, by 1.
         let old = unsafe { old.as_ref() };
-        // SAFETY: nobody else has the node yet, by 2.
-        let new = unsafe { new.as_ref() };
-        debug_assert_eq!(old.hash, new.hash);
-        let lineage = self.lock(old.hash);
+        let lineage = self.lock(old.hash());
         let present = !old.is_removed();
-        if present {
-            lineage.replace(old, new);
-        }
+        let replaced = present.then(|| lineage.replace(old, new));
         lineage.unlock();
-        present
+        replaced
     }
 
     /// Locks the lineage of a hash.
     #[inline]
-    fn lock(&self, hash: u64) -> Lineage<'_> {
+    fn lock(&self, hash: u32) -> Lineage<'_, A> {
         // SAFETY: the callers are in a section.
         let table = unsafe { self.current() };
         let slot = table.slot(hash);
         let word = load(slot);
         if word.flags() == 0 && exchange(slot, word, word.with_flags(LOCK)) {
             return Lineage {
+                arena: &self.arena,
                 root: table,
                 mirror: None,
                 hash,
@@ -405,7 +359,7 @@ impl RawTable {
     /// As [`RawTable::lock`], whatever the state of the bucket. Also takes, for the hash, a bucket
     /// number of the newest table of which no bucket has been forwarded.
     #[cold]
-    pub(super) fn lock_slowly(&self, hash: u64) -> Lineage<'_> {
+    pub(super) fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
         // SAFETY: the callers are in a section, or are the resizer.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
@@ -424,6 +378,7 @@ impl RawTable {
         }
         let mirror = came_from.filter(|from| from.len() > table.len() && !table.is_published());
         Lineage {
+            arena: &self.arena,
             root: table,
             mirror,
             hash,
@@ -469,15 +424,15 @@ impl RawTable {
     /// Visits every node once, for an owner that nobody else shares the table with. A node may be
     /// freed when it is visited: a resize under way is completed first, so that no chain leads
     /// through the nodes of another bucket.
-    pub fn for_each_mut(&mut self, mut visit: impl FnMut(NonNull<Link>)) {
+    pub fn for_each_mut(&mut self, mut visit: impl FnMut(&A, NodeId)) {
         self.finish_alone();
         // SAFETY: the table is ours alone.
         let table = unsafe { self.current() };
         for bucket in 0..table.len() {
-            let mut cursor = Cursor::new(table, bucket);
-            // SAFETY: as above; the next node is found before this one is given away.
-            while let Some(node) = unsafe { cursor.advance() } {
-                visit(node);
+            let first = load(table.slot_at(bucket)).first();
+            // SAFETY: as above; the way on is read before a node is given away.
+            for (id, _) in unsafe { nodes(&self.arena, first) } {
+                visit(&self.arena, id);
             }
         }
     }
@@ -490,16 +445,11 @@ impl RawTable {
     /// # Safety
     ///
     /// 1. The iterator and what it yields are not used after the section.
-    pub unsafe fn iter(&self, section: &impl Section) -> RawIter<'_> {
+    pub unsafe fn iter(&self, section: &impl Section) -> RawIter<'_, A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        RawIter {
-            table,
-            bucket: 0,
-            end: table.len(),
-            cursor: Cursor::new(table, 0),
-        }
+        RawIter::new(&self.arena, table, 0..table.len())
     }
 
     /// The number of nodes of the longest chain, imprecise members included. Linear time.
@@ -512,18 +462,15 @@ impl RawTable {
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let length = |bucket| {
-            let first = load(table.slot_at(bucket));
-            let next = |word: &Word| {
-                // SAFETY: as above.
-                unsafe { word.node().as_ref() }.map(Link::next)
-            };
-            std::iter::successors(Some(first), next).count() - 1
+            let first = load(table.slot_at(bucket)).first();
+            // SAFETY: as above.
+            unsafe { nodes(&self.arena, first) }.count()
         };
         (0..table.len()).map(length).max().unwrap_or(0)
     }
 }
 
-impl Drop for RawTable {
+impl<A> Drop for RawTable<A> {
     fn drop(&mut self) {
         // Relaxed: the table is ours alone.
         let mut at = self.oldest.load(Relaxed);
@@ -536,31 +483,6 @@ impl Drop for RawTable {
     }
 }
 
-/// Looks through a chain.
-///
-/// # Safety
-///
-/// 1. The caller is in a section that began before `word` was read.
-#[inline(always)]
-unsafe fn search(
-    mut word: Word,
-    hash: u64,
-    mut is_it: impl FnMut(NonNull<Link>) -> bool,
-) -> Option<NonNull<Link>> {
-    let probe = Probe::new(hash);
-    while word.may_hold(probe) {
-        // SAFETY: a word that may hold something has a node; it lives as long as the section, by 1.
-        let node = unsafe { NonNull::new_unchecked(word.node()) };
-        // SAFETY: as above.
-        let link = unsafe { node.as_ref() };
-        if link.hash == hash && is_it(node) {
-            return Some(node);
-        }
-        word = link.next();
-    }
-    None
-}
-
 fn wait_for_lock(spins: &mut u32) {
     *spins += 1;
     if *spins < 64 && !cfg!(any(corewise_loom, corewise_shuttle)) {
@@ -570,7 +492,7 @@ fn wait_for_lock(spins: &mut u32) {
     }
 }
 
-impl<'t> Lineage<'t> {
+impl<'t, A: Arena> Lineage<'t, A> {
     /// The tables in use for this hash, oldest first.
     fn levels(&self) -> impl Iterator<Item = &'t Table> {
         let hash = self.hash;
@@ -590,8 +512,16 @@ impl<'t> Lineage<'t> {
         store(slot, word.with_flags(word.flags() & !LOCK));
     }
 
+    /// The slot in a table's chain that leads to a node.
+    #[inline]
+    fn slot_of(&self, link: &Link, table: &'t Table) -> Option<Slot<'t>> {
+        let bucket = Slot::Bucket(table.slot(self.hash));
+        // SAFETY: the lock keeps the chain, and the caller's section its nodes.
+        unsafe { bucket.to(self.arena, link) }
+    }
+
     /// Puts a node that nobody has in front.
-    fn insert(&self, link: &Link) {
+    fn insert(&self, node: NodeId, link: &Link) {
         let probe = Probe::new(self.hash);
         let (mut newest, mut before) = (self.root, self.mirror);
         for level in self.levels().skip(1) {
@@ -607,36 +537,39 @@ impl<'t> Lineage<'t> {
             _ => newest,
         };
         let rest = whole.word(self.hash);
-        // Relaxed: published by the store below.
-        link.next.store(rest.with_flags(0).0, Relaxed);
-        let first = rest.prepend(ptr::from_ref(link).cast_mut(), probe);
+        link.prepare(rest.first());
+        let first = rest.prepend(node, probe);
         for table in [Some(newest), other].into_iter().flatten() {
             let slot = table.slot(self.hash);
             store(slot, first.with_flags(load(slot).flags()));
         }
     }
 
-    fn remove(&self, link: &Link) {
-        if self.is_plain() {
-            let slot = link_to(self.root.slot(self.hash), link).expect(LINKED);
-            let flags = load(slot).flags();
-            store(slot, link.next().with_flags(flags));
+    /// Unlinks a node that is there; its name.
+    fn remove(&self, link: &Link) -> NodeId {
+        let node = if self.is_plain() {
+            let slot = self.slot_of(link, self.root).expect(LINKED);
+            let node = slot.leads_to();
+            slot.lead_to(link.next());
+            node
         } else {
-            self.remove_from_all(link);
-        }
+            self.remove_from_all(link)
+        };
         #[cfg(not(corewise_mutant = "no_mark"))]
-        store(&link.next, link.next().and_flags(REMOVED));
+        link.remove();
+        node.expect(LINKED)
     }
 
     #[cold]
-    fn remove_from_all(&self, link: &Link) {
+    fn remove_from_all(&self, link: &Link) -> Option<NodeId> {
         let links = self.links_to(link);
+        let node = links.newest_first().next()?.0.leads_to();
         #[cfg(not(corewise_mutant = "one_link"))]
         let all = links.newest_first();
         #[cfg(corewise_mutant = "one_link")]
         let all = links.newest_first().take(1);
         for (slot, target) in all {
-            store(slot, target.with_flags(load(slot).flags()));
+            slot.lead_to(target);
         }
         // Those levels wait before they cut again.
         #[cfg(not(corewise_mutant = "no_hold"))]
@@ -648,33 +581,47 @@ impl<'t> Lineage<'t> {
             let slot = table.slot(self.hash);
             store(slot, load(slot).and_flags(HOLD));
         }
+        node
     }
 
-    fn replace(&self, old: &Link, new: &Link) {
-        let node = ptr::from_ref(new).cast_mut();
-        // Relaxed: published by the stores below.
-        new.next.store(old.next().with_flags(0).0, Relaxed);
+    /// Puts a node that nobody has in the place of one that is there; the name of that.
+    fn replace(&self, old: &Link, new: NodeId) -> NodeId {
+        // SAFETY: the caller's own.
+        let link = unsafe { self.arena.link(new).as_ref() };
+        debug_assert_eq!(old.hash(), link.hash());
+        link.prepare(old.next());
+        let mut node = None;
+        let mut put = |slot: Slot<'_>| {
+            node = slot.leads_to();
+            slot.lead_to(Some(new));
+        };
         if self.is_plain() {
-            let slot = link_to(self.root.slot(self.hash), old).expect(LINKED);
-            store(slot, load(slot).with_node(node));
+            put(self.slot_of(old, self.root).expect(LINKED));
         } else {
-            for (slot, _) in self.links_to(old).newest_first() {
-                store(slot, load(slot).with_node(node));
-            }
+            let links = self.links_to(old);
+            links.newest_first().for_each(|(slot, _)| put(slot));
         }
-        store(&old.next, old.next().and_flags(REMOVED));
+        old.remove();
+        node.expect(LINKED)
     }
 
     /// All links to a node, and where each should lead when the node is gone.
     fn links_to(&self, link: &Link) -> Links<'t> {
         let mut links = Links::new();
+        let next_of_child = |children: &Table| {
+            let bucket = children.index(link.hash());
+            // SAFETY: the lock keeps the chain, and the caller's section its nodes.
+            unsafe { first_of_child(self.arena, link.next(), children, bucket) }
+        };
         // The mirror has at most its own word leading there, into a chain that is the root's. It must
         // go on to a node of its own bucket: updates of others do not look for links here.
         if let Some(mirror) = self.mirror {
-            let slot = mirror.slot(self.hash);
-            if ptr::eq(load(slot).node(), link) {
+            let slot = Slot::Bucket(mirror.slot(self.hash));
+            // SAFETY: as above.
+            let first = slot.leads_to().map(|id| unsafe { self.arena.link(id) });
+            if first == Some(NonNull::from(link)) {
                 #[cfg(not(corewise_mutant = "mirror_strays"))]
-                links.push(slot, next_of_child(link, mirror));
+                links.push(slot, next_of_child(mirror));
                 #[cfg(corewise_mutant = "mirror_strays")]
                 links.push(slot, link.next());
             }
@@ -683,12 +630,12 @@ impl<'t> Lineage<'t> {
         let mut into_trunk: Option<&Table> = None;
         for (level, table) in self.levels().enumerate() {
             let children = table.word(self.hash).has(INIT).then(|| table.follow());
-            let Some(slot) = link_to(table.slot(self.hash), link) else {
+            let Some(slot) = self.slot_of(link, table) else {
                 continue;
             };
             if !links.has(slot) {
                 let target = match into_trunk {
-                    Some(children) => next_of_child(link, children),
+                    Some(children) => next_of_child(children),
                     None => link.next(),
                 };
                 links.push(slot, target);
@@ -704,38 +651,6 @@ impl<'t> Lineage<'t> {
 
 const LINKED: &str = "a node that is not removed is in the chain of its bucket";
 
-/// The slot on the way from `slot` that holds a link to a node.
-fn link_to<'t>(slot: &'t AtomicPtr<Link>, link: &Link) -> Option<&'t AtomicPtr<Link>> {
-    let mut slot = slot;
-    loop {
-        let node = load(slot).node();
-        if ptr::eq(node, link) {
-            return Some(slot);
-        }
-        // SAFETY: the lock keeps the chain, and the caller's section its nodes.
-        slot = &unsafe { node.as_ref() }?.next;
-    }
-}
-
-/// The word that leads from a node to the next one of the same bucket of `children`.
-fn next_of_child(link: &Link, children: &Table) -> Word {
-    let bucket = children.index(link.hash);
-    first_of_child(link.next(), children, bucket)
-}
-
-/// The word on the way from `word` that leads to the first node of a bucket of `table`, or to the
-/// end.
-pub(super) fn first_of_child(mut word: Word, table: &Table, bucket: usize) -> Word {
-    // SAFETY: as in `link_to`.
-    while let Some(link) = unsafe { word.node().as_ref() } {
-        if table.index(link.hash) == bucket {
-            break;
-        }
-        word = link.next();
-    }
-    word.with_flags(0)
-}
-
 impl<'t> Links<'t> {
     fn new() -> Self {
         Self {
@@ -745,58 +660,44 @@ impl<'t> Links<'t> {
         }
     }
 
-    fn push(&mut self, slot: &'t AtomicPtr<Link>, target: Word) {
+    fn push(&mut self, slot: Slot<'t>, target: Option<NodeId>) {
         self.found[self.len] = Some((slot, target));
         self.len += 1;
     }
 
-    fn has(&self, slot: &AtomicPtr<Link>) -> bool {
+    fn has(&self, slot: Slot<'_>) -> bool {
         let found = self.found[..self.len].iter().flatten();
-        found.into_iter().any(|(other, _)| ptr::eq(*other, slot))
+        found.into_iter().any(|(other, _)| other.is(slot))
     }
 
-    fn newest_first(&self) -> impl Iterator<Item = (&'t AtomicPtr<Link>, Word)> {
+    fn newest_first(&self) -> impl Iterator<Item = (Slot<'t>, Option<NodeId>)> {
         self.found[..self.len].iter().rev().flatten().copied()
     }
 }
 
-/// A walk along the nodes of one bucket, passing by those that are in its chain but not its own.
-struct Cursor<'t> {
+/// Iterator over the nodes of a [`RawTable`]; from [`RawTable::iter`].
+pub struct RawIter<'t, A> {
+    arena: &'t A,
     table: &'t Table,
+    /// The bucket that is being visited; its chain may have nodes that are not its own.
     bucket: usize,
-    word: Word,
+    end: usize,
+    rest: Nodes<'t, A>,
 }
 
-impl<'t> Cursor<'t> {
-    fn new(table: &'t Table, bucket: usize) -> Self {
+impl<'t, A: Arena> RawIter<'t, A> {
+    fn new(arena: &'t A, table: &'t Table, buckets: std::ops::Range<usize>) -> Self {
+        let first = load(table.slot_at(buckets.start)).first();
         Self {
+            arena,
             table,
-            bucket,
-            word: load(table.slot_at(bucket)),
+            bucket: buckets.start,
+            end: buckets.end,
+            // SAFETY: the maker of the iterator keeps its section.
+            rest: unsafe { nodes(arena, first) },
         }
     }
 
-    /// # Safety
-    ///
-    /// 1. The nodes are kept, by a section or otherwise.
-    unsafe fn advance(&mut self) -> Option<NonNull<Link>> {
-        let word = first_of_child(self.word, self.table, self.bucket);
-        let node = NonNull::new(word.node())?;
-        // SAFETY: 1.
-        self.word = unsafe { node.as_ref() }.next();
-        Some(node)
-    }
-}
-
-/// Iterator over the nodes of a [`RawTable`]; from [`RawTable::iter`].
-pub struct RawIter<'t> {
-    table: &'t Table,
-    bucket: usize,
-    end: usize,
-    cursor: Cursor<'t>,
-}
-
-impl RawIter<'_> {
     /// Buckets not begun yet.
     pub fn buckets_left(&self) -> usize {
         self.end - self.bucket
@@ -809,29 +710,24 @@ impl RawIter<'_> {
         if middle >= self.end {
             return None;
         }
-        let second = RawIter {
-            table: self.table,
-            bucket: middle,
-            end: self.end,
-            cursor: Cursor::new(self.table, middle),
-        };
+        let second = RawIter::new(self.arena, self.table, middle..self.end);
         self.end = middle;
         Some(second)
     }
 }
 
-impl Iterator for RawIter<'_> {
+impl<A: Arena> Iterator for RawIter<'_, A> {
     type Item = NonNull<Link>;
 
     fn next(&mut self) -> Option<NonNull<Link>> {
         while self.bucket < self.end {
-            // SAFETY: the maker of the iterator keeps its section.
-            if let Some(node) = unsafe { self.cursor.advance() } {
-                return Some(node);
+            let is_own = |(_, link): &(NodeId, &Link)| self.table.index(link.hash()) == self.bucket;
+            if let Some((_, link)) = self.rest.find(is_own) {
+                return Some(NonNull::from(link));
             }
             self.bucket += 1;
             if self.bucket < self.end {
-                self.cursor = Cursor::new(self.table, self.bucket);
+                *self = RawIter::new(self.arena, self.table, self.bucket..self.end);
             }
         }
         None

@@ -33,13 +33,14 @@ use std::ptr::NonNull;
 
 use corewise_atomic::hint;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Cookie, Pinned};
 
-use super::raw::{Link, MAX_LEVELS, Policy, RawTable, first_of_child};
+use super::chain::{Arena, Link, first_of_child, nodes};
+use super::raw::{MAX_LEVELS, Policy, RawTable};
 use super::table::{Table, exchange, is_forwarded, load, store};
-use super::word::{BUSY, HOLD, INIT, LOCK, Word};
+use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
 
 /// How many buckets more a step takes in a sweep that is not the first: most are forwarded.
 const LATER_SWEEPS: usize = 4;
@@ -160,7 +161,7 @@ pub struct ResizeState {
     pub completed: u64,
 }
 
-impl RawTable {
+impl<A: Arena> RawTable<A> {
     /// Moves resizing on by up to `budget` buckets, if nobody else is at it. Never waits.
     pub fn step(&self, budget: usize) {
         let share = match self.resizer.try_lock() {
@@ -347,7 +348,7 @@ impl Pass {
         unsafe { self.to.as_ref() }
     }
 
-    fn is_done(&self, raw: &RawTable) -> bool {
+    fn is_done(&self, raw: &RawTable<impl Arena>) -> bool {
         // Acquire: pairs with the Release in `work`: all that was done to the buckets is seen.
         raw.left.of(self.kind).load(Acquire) == 0
     }
@@ -365,18 +366,18 @@ impl Pass {
     }
 
     /// Does all buckets of a share.
-    fn work(&self, raw: &RawTable) {
+    fn work(&self, raw: &RawTable<impl Arena>) {
         let (from, to) = (self.source(), self.target());
         if self.kind == Kind::Zip {
-            prefetch_chains(from, self.next..self.end);
+            prefetch_chains(raw.arena(), from, self.next..self.end);
         }
         let mut unfinished = false;
         for bucket in self.next..self.end {
             match self.kind {
                 Kind::Zip => zip(raw, from, to, bucket),
-                Kind::CrossLink => cross_link(from, to, bucket),
+                Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
                 Kind::Open => open(to, bucket),
-                Kind::Unzip => unfinished |= !unzip_bucket(from, to, bucket),
+                Kind::Unzip => unfinished |= !unzip_bucket(raw.arena(), from, to, bucket),
             }
         }
         if unfinished {
@@ -416,7 +417,7 @@ impl Resizer {
     }
 
     /// The newest table in use.
-    fn newest<'t>(&self, raw: &'t RawTable) -> &'t Table {
+    fn newest<'t>(&self, raw: &'t RawTable<impl Arena>) -> &'t Table {
         // SAFETY: only this resizer replaces tables, and it is locked.
         unsafe { raw.current() }
     }
@@ -426,7 +427,7 @@ impl Resizer {
     }
 
     /// Whether the next step cannot do anything before readers, or other steps, have moved on.
-    fn waits(&self, raw: &RawTable) -> bool {
+    fn waits(&self, raw: &RawTable<impl Arena>) -> bool {
         let has_none = |pass: &Option<Pass>| {
             let pass = pass.as_ref();
             pass.is_none_or(|pass| pass.next == pass.end && !pass.is_done(raw))
@@ -436,7 +437,7 @@ impl Resizer {
     }
 
     /// Goes on to the next pass, if that is due, and gives a share of one out.
-    fn step(&mut self, raw: &RawTable, budget: usize) -> Option<Pass> {
+    fn step(&mut self, raw: &RawTable<impl Arena>, budget: usize) -> Option<Pass> {
         self.advance(raw);
         self.collect(raw);
         let share = self.share(budget);
@@ -450,7 +451,7 @@ impl Resizer {
     }
 
     /// One transition at most.
-    fn advance(&mut self, raw: &RawTable) {
+    fn advance(&mut self, raw: &RawTable<impl Arena>) {
         let is_done = |pass: &Pass| pass.is_done(raw);
         if let Some(build) = self.build.take_if(|pass| is_done(pass)) {
             return self.built(raw, build);
@@ -489,7 +490,7 @@ impl Resizer {
     }
 
     /// The number of buckets to resize to now, if there should be another.
-    fn due(&mut self, raw: &RawTable) -> Option<usize> {
+    fn due(&mut self, raw: &RawTable<impl Arena>) -> Option<usize> {
         let buckets = self.newest(raw).len();
         if let Some(wanted) = self.wanted {
             return self.way_to(wanted, buckets);
@@ -552,7 +553,7 @@ impl Resizer {
     }
 
     /// Begins to build a table; false if there is no memory for it.
-    fn begin(&mut self, raw: &RawTable, buckets: usize) -> bool {
+    fn begin(&mut self, raw: &RawTable<impl Arena>, buckets: usize) -> bool {
         let from = self.newest(raw);
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false) else {
@@ -573,7 +574,7 @@ impl Resizer {
     }
 
     /// There is no memory for a table.
-    fn refuse(&mut self, raw: &RawTable) {
+    fn refuse(&mut self, raw: &RawTable<impl Arena>) {
         if self.wanted.take().is_some() {
             self.refused += 1;
             return;
@@ -585,13 +586,13 @@ impl Resizer {
     }
 
     /// Does not shrink below so many buckets by itself.
-    fn keep(&mut self, raw: &RawTable, buckets: usize) {
+    fn keep(&mut self, raw: &RawTable<impl Arena>, buckets: usize) {
         self.policy.min_buckets = self.policy.min_buckets.max(buckets);
         raw.set_thresholds(self.policy, self.newest(raw).len());
     }
 
     /// Whether the number can be reached; asked before a smaller table is made on the way.
-    fn has_memory_for(&self, raw: &RawTable, buckets: usize) -> bool {
+    fn has_memory_for(&self, raw: &RawTable<impl Arena>, buckets: usize) -> bool {
         let now = self.newest(raw).len();
         let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
         direct || Table::try_new(buckets, false).is_some()
@@ -599,7 +600,7 @@ impl Resizer {
 
     fn start(
         &self,
-        raw: &RawTable,
+        raw: &RawTable<impl Arena>,
         kind: Kind,
         from: NonNull<Table>,
         to: NonNull<Table>,
@@ -618,7 +619,7 @@ impl Resizer {
     }
 
     /// A pass of the new table is done: every bucket is linked, or opened.
-    fn built(&mut self, raw: &RawTable, pass: Pass) {
+    fn built(&mut self, raw: &RawTable<impl Arena>, pass: Pass) {
         if pass.kind == Kind::Open {
             return self.retire(raw, pass.from, pass.to);
         }
@@ -637,7 +638,7 @@ impl Resizer {
     }
 
     /// Readers must move on before the next sweep.
-    fn wait_for_sweep(&mut self, raw: &RawTable) {
+    fn wait_for_sweep(&mut self, raw: &RawTable<impl Arena>) {
         self.after = raw.domain().start_poll();
         #[cfg(corewise_mutant = "no_wait_between_sweeps")]
         {
@@ -645,7 +646,7 @@ impl Resizer {
         }
     }
 
-    fn begin_sweep(&mut self, raw: &RawTable) {
+    fn begin_sweep(&mut self, raw: &RawTable<impl Arena>) {
         // Quietly: whoever is told of a stall may ask for the lock that we hold.
         if !raw.domain().poll_quietly(self.after) {
             return;
@@ -661,7 +662,7 @@ impl Resizer {
     }
 
     /// A sweep is done; if it has left nothing, so is its level.
-    fn swept(&mut self, raw: &RawTable, pass: Pass) {
+    fn swept(&mut self, raw: &RawTable<impl Arena>, pass: Pass) {
         // Relaxed: ordered by the Acquire in `is_done`.
         if !raw.left.unfinished.load(Relaxed) {
             self.levels -= 1;
@@ -672,7 +673,7 @@ impl Resizer {
     }
 
     /// Every bucket of `old`, the oldest table, is forwarded.
-    fn retire(&mut self, raw: &RawTable, old: NonNull<Table>, next: NonNull<Table>) {
+    fn retire(&mut self, raw: &RawTable<impl Arena>, old: NonNull<Table>, next: NonNull<Table>) {
         raw.set_oldest(next.as_ptr());
         self.completed += 1;
         self.garbage.push_back(Garbage {
@@ -685,7 +686,7 @@ impl Resizer {
     }
 
     /// Frees the oldest dead table bit by bit, if readers have left it.
-    fn collect(&mut self, raw: &RawTable) {
+    fn collect(&mut self, raw: &RawTable<impl Arena>) {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
@@ -706,7 +707,7 @@ impl Resizer {
 }
 
 /// Locks a bucket's own word, and returns it without the lock.
-fn lock(slot: &corewise_atomic::sync::atomic::AtomicPtr<Link>) -> Word {
+fn lock(slot: &AtomicU64) -> Word {
     loop {
         let word = load(slot);
         if !word.has(LOCK) && exchange(slot, word, word.and_flags(LOCK)) {
@@ -723,29 +724,34 @@ fn open(table: &Table, bucket: usize) {
     store(slot, word.with_flags(0));
 }
 
-fn prefetch_chains(table: &Table, buckets: std::ops::Range<usize>) {
+fn prefetch_chains(arena: &impl Arena, table: &Table, buckets: std::ops::Range<usize>) {
     for bucket in buckets {
-        hint::prefetch(load(table.slot_at(bucket)).node());
+        if let Some(first) = load(table.slot_at(bucket)).first() {
+            // SAFETY: the workers of a pass are in a section.
+            hint::prefetch(unsafe { arena.link(first) }.as_ptr());
+        }
     }
 }
 
 /// Shrink, steps 2 and 3 of §4: makes one chain of those that belong to `bucket` of the smaller
 /// table.
-fn cross_link(from: &Table, new: &Table, bucket: usize) {
+fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
     let parts = || (bucket..from.len()).step_by(new.len());
     // Updates on any of them wait. Nobody who waits for one holds another.
     for part in parts() {
         lock(from.slot_at(part));
     }
-    let mut rest = Word::NULL;
+    let mut rest = Word::EMPTY;
     for part in parts().rev() {
         let first = load(from.slot_at(part)).with_flags(0);
-        if !rest.is_null() {
-            append(first, rest);
-        }
-        rest = match first.is_null() {
-            true => rest,
-            false => first.covering(rest),
+        // SAFETY: the chain is locked, and we are in a section.
+        let last = unsafe { nodes(arena, first.first()) }.last();
+        rest = match last {
+            None => rest,
+            Some((_, last)) => {
+                last.lead_to(rest.first());
+                joined(first, rest)
+            }
         };
     }
     store(new.slot_at(bucket), rest.and_flags(BUSY));
@@ -755,37 +761,46 @@ fn cross_link(from: &Table, new: &Table, bucket: usize) {
     }
 }
 
-/// Links the end of a chain to `rest`, and lets every link on it cover that.
-fn append(first: Word, rest: Word) {
-    let mut word = first;
-    // SAFETY: the chain is locked, so its nodes stay.
-    while let Some(link) = unsafe { word.node().as_ref() } {
-        word = link.next();
-        let covering = match word.is_null() {
-            true => rest,
-            false if cfg!(corewise_mutant = "narrow_filter") => word,
-            false => word.covering(rest),
-        };
-        store(link.slot(), covering);
-    }
+#[cfg(not(corewise_mutant = "narrow_filter"))]
+fn joined(first: Word, rest: Word) -> Word {
+    first.covering(rest)
+}
+
+#[cfg(corewise_mutant = "narrow_filter")]
+fn joined(first: Word, _: Word) -> Word {
+    first
 }
 
 /// Expand, step 2 of §4: points the children of a bucket to their first nodes in its chain.
-fn zip(raw: &RawTable, from: &Table, new: &Table, bucket: usize) {
-    let lineage = raw.lock_slowly(bucket as u64);
+fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
+    // A bucket's number is a hash of its nodes as far as this table goes.
+    let lineage = raw.lock_slowly(bucket as u32);
     let slot = from.slot_at(bucket);
     let word = load(slot);
     for child in (bucket..new.len()).step_by(from.len()) {
-        let first = first_of_child(word, new, child);
-        store(new.slot_at(child), first.and_flags(BUSY));
+        let own = word_of_child(raw.arena(), word.first(), new, child);
+        store(new.slot_at(child), own.and_flags(BUSY));
     }
     store(slot, word.and_flags(INIT | BUSY));
     lineage.unlock();
 }
 
+/// The word of a child: its first node in the parent's chain, and a filter of all that are its own.
+fn word_of_child(arena: &impl Arena, first: Option<NodeId>, table: &Table, bucket: usize) -> Word {
+    let mut word = Word::EMPTY;
+    // SAFETY: the chain is locked, and we are in a section.
+    for (id, link) in unsafe { nodes(arena, first) } {
+        if table.index(link.hash()) == bucket {
+            let first = word.first().unwrap_or(id);
+            word = word.prepend(first, Probe::new(link.hash()));
+        }
+    }
+    word
+}
+
 /// Expand, step 6 of §4 for one bucket of the old table: cuts the run at its trunk's beginning off
 /// from nodes of other children. True, and the bucket is forwarded, if nothing is left to cut.
-fn unzip_bucket(old: &Table, new: &Table, bucket: usize) -> bool {
+fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
     let slot = old.slot_at(bucket);
     if is_forwarded(load(slot)) {
         return true;
@@ -795,9 +810,9 @@ fn unzip_bucket(old: &Table, new: &Table, bucket: usize) -> bool {
         store(slot, word.with_flags(INIT | BUSY));
         return false;
     }
-    match cut(word, new) {
+    match cut(arena, word.first(), new) {
         Some(trunk) => {
-            store(slot, trunk.with_flags(INIT | BUSY));
+            store(slot, Word::to_any(Some(trunk)).with_flags(INIT | BUSY));
             false
         }
         None => {
@@ -808,37 +823,25 @@ fn unzip_bucket(old: &Table, new: &Table, bucket: usize) -> bool {
 }
 
 /// Cuts the first run of a trunk; the rest of the trunk, or nothing if it is one run.
-fn cut(trunk: Word, new: &Table) -> Option<Word> {
-    // SAFETY: the lineage is locked, so the nodes stay; here and below.
-    let first = unsafe { trunk.node().as_ref() }?;
-    let bucket = new.index(first.hash());
-    let is_own = |link: &Link| new.index(link.hash()) == bucket;
-    let mut last = first;
-    let rest = loop {
-        let word = last.next();
-        // SAFETY: as above.
-        match unsafe { word.node().as_ref() }? {
-            link if is_own(link) => last = link,
-            _ => break word,
+fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
+    let child = |link: &Link| new.index(link.hash());
+    // SAFETY: the lineage is locked, and we are in a section; here and below.
+    let mut run = unsafe { nodes(arena, trunk) };
+    let (_, mut last) = run.next()?;
+    let bucket = child(last);
+    let (rest, other) = loop {
+        match run.next()? {
+            (_, link) if child(link) == bucket => last = link,
+            (id, link) => break (id, child(link)),
         }
     };
-    let own = first_of_child(rest, new, bucket);
-    store(last.slot(), own);
+    // SAFETY: as above.
+    let own = unsafe { first_of_child(arena, Some(rest), new, bucket) };
+    last.lead_to(own);
     // If one child has all the rest, there is nothing to cut any more.
-    // SAFETY: as above; `rest` is not null.
-    let next_bucket = new.index(unsafe { &*rest.node() }.hash());
-    (!own.is_null() || !is_one_run(rest, new, next_bucket)).then_some(rest)
-}
-
-fn is_one_run(mut word: Word, new: &Table, bucket: usize) -> bool {
-    // SAFETY: as in `cut`.
-    while let Some(link) = unsafe { word.node().as_ref() } {
-        if new.index(link.hash()) != bucket {
-            return false;
-        }
-        word = link.next();
-    }
-    true
+    // SAFETY: as above.
+    let is_one_run = || unsafe { nodes(arena, Some(rest)) }.all(|(_, link)| child(link) == other);
+    (own.is_some() || !is_one_run()).then_some(rest)
 }
 
 /// Gives the children of a bucket their own locks, and sends updates there.
@@ -850,7 +853,7 @@ fn forward(old: &Table, new: &Table, bucket: usize) {
             store(slot, word.with_flags(0));
         }
     }
-    store(old.slot_at(bucket), Word::NULL.with_flags(INIT));
+    store(old.slot_at(bucket), Word::EMPTY.with_flags(INIT));
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {

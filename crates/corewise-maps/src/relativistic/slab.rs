@@ -1,38 +1,48 @@
 //! Memory for the nodes of one map: slabs of equal slots, handed out through magazines.
 //!
 //! ```text
-//!  slab                              depot (one lock)             magazine (one thread)
-//! ┌──────┬──────┬──────┬─ ─ ─┬──────┐   slabs by address,  ─┐        free slots ─┐
-//! │ slot │ slot │ slot │     │ slot │   their free slots  ◀─┘     a fresh slab ─┤
-//! └──────┴──────┴──────┴─ ─ ─┴──────┘    64 slots at a time ◀─────────────────▶ alloc, free
+//!  directory        slab                              depot (one lock)         magazine (one thread)
+//! ┌─────┐         ┌──────┬──────┬──────┬─ ─ ─┬──────┐   slabs, and the     ─┐      free slots ─┐
+//! │  ●──┼────────▶│ slot │ slot │ slot │     │ slot │   free slots of each ◀┘   a fresh slab ─┤
+//! │  ●  │         └──────┴──────┴──────┴─ ─ ─┴──────┘   64 slots at a time ◀────────────────▶ alloc,
+//! │  ⋮  │                                                                                      free
+//! └─────┘    name of a slot: number of its slab, number of the slot in it, 32 bits together
 //! ```
 //!
-//! 1. *Cost.* `alloc` and `free` are a push or pop of the caller's magazine; the depot's lock is
-//!    taken once in [`MOVED`] of them at most, and looks each slab up by its address, in
-//!    logarithmic time. A magazine has room for what a thread retires at a time, so that slots
-//!    which come and go do not reach the depot at all. A fresh slab goes to one magazine as a whole
-//!    and is touched as its slots are used.
-//! 2. *Given back.* A slab all of whose slots are in the depot goes back to the allocator, but for
+//! 1. *Names* are turned into addresses by way of the directory: 8 bytes for each slab, so it stays in
+//!    the nearest cache where that matters. It grows by doubling; earlier ones are kept, since
+//!    somebody may be reading there.
+//! 2. *Cost.* `alloc` and `free` are a push or pop of the caller's magazine; the depot's lock is
+//!    taken once in [`MOVED`] of them at most. A magazine has room for what a thread retires at a
+//!    time, so that slots which come and go do not reach the depot at all. A fresh slab goes to one
+//!    magazine as a whole and is touched as its slots are used.
+//! 3. *Given back.* A slab all of whose slots are in the depot goes back to the allocator, but for
 //!    one spare. Magazines keep [`KEPT_BYTES`] of slots each, and nothing when the map has become
 //!    small ([`Slabs::is_wasteful`]).
-//! 3. *Small maps* begin with small slabs: each is as large as all before it, up to [`LARGEST`].
-//! 4. Slots of more than an eighth of the largest slab are the allocator's, one by one.
+//! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`LARGEST`].
+//! 5. Slots of more than half the largest slab have slabs of their own, and no spare.
 //!
-//! Rejected: slabs aligned to their size with a header that a mask finds. An allocator that has no
-//! such memory at hand takes twice as much (mimalloc 3: 887 MB resident for 10^7 entries, 642 without), and headers that are 64 KiB apart share a few cache sets.
+//! Rejected: addresses as names. Nodes of two words of contents then have 32 bytes instead of 24 (45
+//! bytes an entry with the buckets instead of 37). Names that are offsets in one range of addresses
+//! save the directory, but need that range: 32 GiB of it for every map, or 32 GiB for all together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::Slots;
 use corewise_atomic::alloc::{Layout, Node, alloc, dealloc};
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use super::chain::{Arena, Link};
+use super::word::NodeId;
 
 /// Bytes of the first slab.
 const SMALLEST: usize = 512;
-/// Bytes of a slab of a large map.
+/// Bytes of a slab of a large map, at most.
 const LARGEST: usize = 256 << 10;
 /// How many allocations ahead a slot's cache line is asked for.
 const AHEAD: usize = 3;
@@ -42,67 +52,76 @@ const MOVED: usize = 64;
 const KEPT_BYTES: usize = 256 << 10;
 /// Bytes of slabs that no map is asked to give back.
 const FINE_BYTES: usize = 1 << 20;
+/// Slabs of the first directory.
+const FIRST_DIRECTORY: usize = 8;
 
 /// The slabs of one map.
 pub(super) struct Slabs {
-    slot: Layout,
+    /// The newest directory's slots: the address of each slab.
+    directory: AtomicPtr<AtomicPtr<u8>>,
+    slot_bytes: usize,
+    /// Bits of a name that are the slot's number in its slab.
+    slot_bits: u32,
     /// Free slots that a magazine keeps.
     kept: usize,
-    /// Of all slabs, and of slots that are the allocator's.
+    /// Of all slabs.
     bytes: AtomicUsize,
-    /// Whether each slot is an allocation of its own.
-    alone: bool,
+    align: usize,
     depot: Mutex<Depot>,
 }
 
 /// Free slots in reach of one thread.
 pub(super) struct Magazine {
-    free: Vec<NonNull<u8>>,
-    /// The untouched rest of a fresh slab.
-    fresh: *mut u8,
-    fresh_slots: usize,
+    free: Vec<NodeId>,
+    /// The untouched rest of a fresh slab: its next slot's name, and how many there are.
+    fresh: u32,
+    fresh_slots: u32,
 }
 
 #[derive(Default)]
 struct Depot {
-    /// All slabs, by address.
-    slabs: BTreeMap<usize, Slab>,
-    /// Those that have free slots here.
-    partial: BTreeSet<usize>,
+    /// All slabs by their numbers. No slab has the number 0, so that no name is 0.
+    slabs: Vec<Slab>,
+    /// Numbers that no slab has.
+    unused: Vec<u32>,
+    /// Slabs that have free slots here.
+    partial: BTreeSet<u32>,
     /// How many of them have all their slots here.
     empty: usize,
+    /// The newest is the last. Boxed, and the boxes given away: a directory does not move.
+    directories: Vec<NonNull<Directory>>,
 }
 
+type Directory = Slots<AtomicPtr<u8>>;
+
+#[derive(Default)]
 struct Slab {
-    memory: NonNull<u8>,
+    /// `None` if no slab has this number.
+    memory: Option<NonNull<u8>>,
     slots: usize,
     /// Free slots that the depot has.
-    free: Vec<NonNull<u8>>,
+    free: Vec<NodeId>,
 }
 
 // SAFETY: the pointers are to memory that the slabs own; all access is under the lock.
 unsafe impl Send for Depot {}
-// SAFETY: a magazine's slots are its own.
-unsafe impl Send for Magazine {}
+
+// SAFETY: a slab stays where it is while any of its slots is in use.
+unsafe impl Arena for Slabs {
+    #[inline(always)]
+    unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
+        // SAFETY: the caller answers for the name.
+        unsafe { self.address(id) }.cast()
+    }
+}
 
 impl Magazine {
     pub(super) const fn new() -> Self {
         Self {
             free: Vec::new(),
-            fresh: ptr::null_mut(),
+            fresh: 0,
             fresh_slots: 0,
         }
-    }
-
-    /// A free slot; asks for the cache line of one that will be used soon, since slots that waited
-    /// for readers have left the near caches.
-    #[inline]
-    fn pop(&mut self) -> Option<NonNull<u8>> {
-        let slot = self.free.pop()?;
-        if let Some(soon) = self.free.len().checked_sub(AHEAD) {
-            hint::prefetch(self.free[soon].as_ptr());
-        }
-        Some(slot)
     }
 }
 
@@ -114,30 +133,64 @@ impl Slabs {
         let slot = slot.pad_to_align();
         assert!(slot.size() > 0);
         Self {
-            slot,
-            kept: (KEPT_BYTES / slot.size()).clamp(MOVED, 1 << 13),
+            directory: AtomicPtr::new(ptr::null_mut()),
+            slot_bytes: slot.size(),
+            slot_bits: (LARGEST / slot.size()).max(1).ilog2(),
+            kept: (KEPT_BYTES / slot.size()).min(1 << 13),
             bytes: AtomicUsize::new(0),
-            alone: slot.size() > LARGEST / 8,
+            align: slot.align(),
             depot: Mutex::new(Depot::default()),
         }
     }
 
-    /// A slot, not initialised; `None` when there is no memory.
+    /// The address of a slot.
+    ///
+    /// # Safety
+    ///
+    /// 1. `id` came from `alloc` of these slabs and was not given to `free` since.
+    #[inline(always)]
+    unsafe fn address(&self, id: NodeId) -> NonNull<u8> {
+        let id = id.0.get();
+        let (slab, slot) = (id >> self.slot_bits, id & ((1 << self.slot_bits) - 1));
+        // Relaxed, both: whoever has a name has it from `take_fresh`, which wrote the slab's address
+        // first, or by way of a lock or of a link that was stored with Release and read with
+        // Acquire after that.
+        let directory = self.directory.load(Relaxed);
+        // SAFETY: a directory seen by someone who has a name has a place for its slab; directories are
+        // kept as long as the slabs.
+        let slab = unsafe { &*directory.add(slab as usize) }.load(Relaxed);
+        // SAFETY: slot `slot` of the slab, by 1.
+        unsafe { NonNull::new_unchecked(slab.add(slot as usize * self.slot_bytes)) }
+    }
+
+    /// A slot, not initialised; `None` when there is no memory, or no name.
     #[inline]
-    pub(super) fn alloc(&self, magazine: &mut Magazine) -> Option<NonNull<u8>> {
-        if let Some(slot) = magazine.pop() {
+    pub(super) fn alloc(&self, magazine: &mut Magazine) -> Option<NodeId> {
+        if let Some(slot) = self.pop(magazine) {
             return Some(slot);
         }
         if magazine.fresh_slots == 0 && !self.refill(magazine) {
-            return self.alloc_alone();
+            return None;
         }
         if let Some(slot) = magazine.free.pop() {
             return Some(slot);
         }
         magazine.fresh_slots -= 1;
-        let slot = NonNull::new(magazine.fresh);
-        magazine.fresh = magazine.fresh.wrapping_add(self.slot.size());
+        let slot = NonZeroU32::new(magazine.fresh).map(NodeId);
+        magazine.fresh += 1;
         slot
+    }
+
+    /// A free slot; asks for the cache line of one that will be used soon, since slots that waited
+    /// for readers have left the near caches.
+    #[inline]
+    fn pop(&self, magazine: &mut Magazine) -> Option<NodeId> {
+        let slot = magazine.free.pop()?;
+        if let Some(soon) = magazine.free.len().checked_sub(AHEAD) {
+            // SAFETY: slots in a magazine are of slabs that exist.
+            hint::prefetch(unsafe { self.address(magazine.free[soon]) }.as_ptr());
+        }
+        Some(slot)
     }
 
     /// Takes a slot back.
@@ -146,16 +199,10 @@ impl Slabs {
     ///
     /// 1. It came from `alloc` of these slabs, and nobody uses it any more.
     #[inline]
-    pub(super) unsafe fn free(&self, magazine: &mut Magazine, slot: NonNull<u8>) {
-        if self.alone {
-            self.bytes.fetch_sub(self.slot.size(), Relaxed);
-            // SAFETY: 1, and all slots are the allocator's.
-            unsafe { dealloc(slot, self.slot) };
-            return;
-        }
+    pub(super) unsafe fn free(&self, magazine: &mut Magazine, slot: NodeId) {
         magazine.free.push(slot);
         if magazine.free.len() > self.kept {
-            self.give(magazine, self.kept / 4);
+            self.give(magazine, self.kept / 4 + 1);
         }
     }
 
@@ -164,7 +211,7 @@ impl Slabs {
         self.give(magazine, usize::MAX);
     }
 
-    /// Bytes of all slabs and slots.
+    /// Bytes of all slabs.
     pub(super) fn bytes(&self) -> usize {
         // Relaxed: a number that publishes nothing, here and below.
         self.bytes.load(Relaxed)
@@ -172,48 +219,75 @@ impl Slabs {
 
     /// Whether so many slots in use should do with much less: then magazines are to be flushed.
     pub(super) fn is_wasteful(&self, used: usize) -> bool {
-        self.bytes() > FINE_BYTES + 4 * used * self.slot.size()
-    }
-
-    fn alloc_alone(&self) -> Option<NonNull<u8>> {
-        let alone = self.alone;
-        let slot = alone.then(|| alloc(self.slot, Node::Local)).flatten()?;
-        self.bytes.fetch_add(self.slot.size(), Relaxed);
-        Some(slot)
+        self.bytes() > FINE_BYTES + 4 * used * self.slot_bytes
     }
 
     #[cold]
     fn refill(&self, magazine: &mut Magazine) -> bool {
-        if self.alone {
-            return false;
-        }
         let mut depot = self.depot.lock();
-        depot.take_some(&mut magazine.free) || self.take_fresh(&mut depot, magazine)
+        let most = MOVED.min(self.kept.max(1));
+        depot.take_some(&mut magazine.free, most) || self.take_fresh(&mut depot, magazine)
     }
 
     /// Gives the magazine a new slab.
     fn take_fresh(&self, depot: &mut Depot, magazine: &mut Magazine) -> bool {
         let bytes = self.bytes().clamp(SMALLEST, LARGEST);
-        let slots = (bytes / self.slot.size()).max(1);
-        let Some(memory) = alloc(self.slab_layout(slots), Node::Local) else {
+        let slots = (bytes / self.slot_bytes).clamp(1, 1 << self.slot_bits);
+        let Some(number) = self.number(depot) else {
             return false;
         };
-        let free = Vec::new();
-        let slab = Slab {
-            memory,
-            slots,
-            free,
+        let Some(memory) = alloc(self.slab_layout(slots), Node::Local) else {
+            depot.unused.push(number);
+            return false;
         };
-        depot.slabs.insert(memory.addr().get(), slab);
-        magazine.fresh = memory.as_ptr();
-        magazine.fresh_slots = slots;
-        self.bytes.fetch_add(slots * self.slot.size(), Relaxed);
+        depot.slabs[number as usize] = Slab {
+            memory: Some(memory),
+            slots,
+            free: Vec::new(),
+        };
+        // Relaxed, both: see `address`.
+        let directory = self.directory.load(Relaxed);
+        // SAFETY: `number` has seen to it that the directory has the place.
+        unsafe { &*directory.add(number as usize) }.store(memory.as_ptr(), Relaxed);
+        magazine.fresh = number << self.slot_bits;
+        magazine.fresh_slots = slots as u32;
+        self.bytes.fetch_add(slots * self.slot_bytes, Relaxed);
         true
     }
 
+    /// A number for a new slab, with a place in the directory; `None` if all are in use.
+    fn number(&self, depot: &mut Depot) -> Option<u32> {
+        if let Some(number) = depot.unused.pop() {
+            return Some(number);
+        }
+        let number = depot.slabs.len().max(1);
+        if number > (u32::MAX >> self.slot_bits) as usize {
+            return None;
+        }
+        // SAFETY: directories live as long as the slabs.
+        let old: Option<&Directory> = depot.directories.last().map(|old| unsafe { old.as_ref() });
+        let places = old.map_or(0, |old| old.len());
+        if number >= places {
+            let copy = |place: usize| match old {
+                // Relaxed: written under the lock that we have.
+                Some(old) if place < places => old[place].load(Relaxed),
+                _ => ptr::null_mut(),
+            };
+            let new = Slots::from_fn((2 * places).max(FIRST_DIRECTORY), |place| {
+                AtomicPtr::new(copy(place))
+            });
+            let new = Box::leak(Box::new(new));
+            // Relaxed: see `address`.
+            self.directory.store(new.as_ptr().cast_mut(), Relaxed);
+            depot.directories.push(NonNull::from(new));
+        }
+        depot.slabs.resize_with(number + 1, Slab::default);
+        Some(number as u32)
+    }
+
     fn slab_layout(&self, slots: usize) -> Layout {
-        let bytes = slots * self.slot.size();
-        Layout::from_size_align(bytes, self.slot.align()).expect("slabs are small")
+        let bytes = slots * self.slot_bytes;
+        Layout::from_size_align(bytes, self.align).expect("a layout of a node, or a small one")
     }
 
     /// Moves up to `most` free slots to the depot, and frees slabs that are empty then.
@@ -221,16 +295,14 @@ impl Slabs {
     fn give(&self, magazine: &mut Magazine, most: usize) {
         let keep = magazine.free.len().saturating_sub(most);
         let mut depot = self.depot.lock();
-        let dead: Vec<Slab> = magazine
-            .free
-            .drain(keep..)
-            .filter_map(|slot| depot.put(slot))
-            .collect();
+        let put = |slot: NodeId| depot.put(slot, slot.0.get() >> self.slot_bits);
+        let dead: Vec<(u32, Slab)> = magazine.free.drain(keep..).filter_map(put).collect();
         drop(depot);
-        for slab in dead {
-            self.bytes.fetch_sub(slab.slots * self.slot.size(), Relaxed);
+        for (number, slab) in dead {
+            self.bytes.fetch_sub(slab.slots * self.slot_bytes, Relaxed);
             // SAFETY: the depot has let go of it and has had all of its slots.
             unsafe { self.free_slab(&slab) };
+            self.depot.lock().unused.push(number);
         }
     }
 
@@ -238,55 +310,60 @@ impl Slabs {
     ///
     /// 1. Nobody uses the slab's slots any more.
     unsafe fn free_slab(&self, slab: &Slab) {
-        // SAFETY: allocated by `take_fresh` with this layout; 1.
-        unsafe { dealloc(slab.memory, self.slab_layout(slab.slots)) };
+        if let Some(memory) = slab.memory {
+            // SAFETY: allocated by `take_fresh` with this layout; 1.
+            unsafe { dealloc(memory, self.slab_layout(slab.slots)) };
+        }
     }
 }
 
 impl Depot {
-    /// Fills a magazine with slots that are free already; false if there are none.
-    fn take_some(&mut self, free: &mut Vec<NonNull<u8>>) -> bool {
-        while free.len() < MOVED
-            && let Some(&address) = self.partial.last()
-            && let Some(slab) = self.slabs.get_mut(&address)
+    /// Fills a magazine with up to `most` slots that are free already; false if there are none.
+    fn take_some(&mut self, free: &mut Vec<NodeId>, most: usize) -> bool {
+        while free.len() < most
+            && let Some(&number) = self.partial.first()
         {
+            let slab = &mut self.slabs[number as usize];
             self.empty -= usize::from(slab.free.len() == slab.slots);
-            let rest = slab.free.len().saturating_sub(MOVED - free.len());
+            let rest = slab.free.len().saturating_sub(most - free.len());
             free.extend(slab.free.drain(rest..));
             if slab.free.is_empty() {
-                self.partial.remove(&address);
+                self.partial.remove(&number);
             }
         }
         !free.is_empty()
     }
 
     /// Takes a free slot; returns its slab if that is to be freed.
-    fn put(&mut self, slot: NonNull<u8>) -> Option<Slab> {
-        let below = self.slabs.range_mut(..=slot.addr().get());
-        let (&address, slab) = below.last().expect("a slot is in one of its slabs");
+    fn put(&mut self, slot: NodeId, number: u32) -> Option<(u32, Slab)> {
+        let slab = &mut self.slabs[number as usize];
         slab.free.push(slot);
         if slab.free.len() == 1 {
-            self.partial.insert(address);
+            self.partial.insert(number);
         }
         if slab.free.len() < slab.slots {
             return None;
         }
-        if self.empty == 0 {
+        if self.empty == 0 && slab.slots > 1 {
             self.empty = 1;
             return None;
         }
-        self.partial.remove(&address);
-        self.slabs.remove(&address)
+        self.partial.remove(&number);
+        Some((number, std::mem::take(slab)))
     }
 }
 
 impl Drop for Slabs {
-    /// Frees all slabs, whatever is in use. (Slots of the allocator's own were freed one by one.)
+    /// Frees all slabs, whatever is in use.
     fn drop(&mut self) {
-        let slabs = std::mem::take(&mut self.depot.get_mut().slabs);
-        for slab in slabs.values() {
+        let depot = std::mem::take(self.depot.get_mut());
+        for slab in &depot.slabs {
             // SAFETY: the map goes, and with it whoever used a slot.
             unsafe { self.free_slab(slab) };
+        }
+        for directory in depot.directories {
+            // SAFETY: made from a box by `number`.
+            drop(unsafe { Box::from_raw(directory.as_ptr()) });
         }
     }
 }
@@ -304,18 +381,26 @@ mod tests {
         for size in [16, 32, 48, 1000, 40_000, 200_000] {
             let (slabs, mut magazine) = (slabs(size), Magazine::new());
             let count = 300_000 / size + 500;
+            // SAFETY: allocated here.
+            let address = |id| unsafe { slabs.address(id) };
             let mut slots: Vec<_> = (0..count)
                 .map(|_| slabs.alloc(&mut magazine).unwrap())
                 .collect();
-            slots.sort();
-            assert!(slots.iter().all(|slot| slot.addr().get() % 16 == 0));
+            slots.sort_by_key(|slot| address(*slot));
+            assert!(
+                slots
+                    .iter()
+                    .all(|slot| address(*slot).addr().get() % 16 == 0)
+            );
             let size = size.next_multiple_of(16);
-            let apart = |pair: &[NonNull<u8>]| pair[1].addr().get() - pair[0].addr().get() >= size;
+            let apart = |pair: &[NodeId]| {
+                address(pair[1]).addr().get() - address(pair[0]).addr().get() >= size
+            };
             assert!(slots.windows(2).all(apart));
             for slot in slots {
                 // SAFETY: allocated above.
                 unsafe {
-                    slot.write_bytes(0xee, size);
+                    address(slot).write_bytes(0xee, size);
                     slabs.free(&mut magazine, slot);
                 }
             }
@@ -350,5 +435,21 @@ mod tests {
             }
         }
         assert!(slabs.bytes() <= 2 * LARGEST, "{}", slabs.bytes());
+    }
+
+    #[test]
+    fn names_are_used_again_and_run_out() {
+        // 16 slabs of 8 MiB, of which nobody touches a page; 2^32 names would be too many.
+        let (mut slabs, mut magazine) = (slabs(8 << 20), Magazine::new());
+        slabs.slot_bits = 28;
+        for _ in 0..3 {
+            let slots: Vec<_> = std::iter::from_fn(|| slabs.alloc(&mut magazine)).collect();
+            assert_eq!(slots.len(), 15);
+            for slot in slots {
+                // SAFETY: allocated above.
+                unsafe { slabs.free(&mut magazine, slot) };
+            }
+            assert!(slabs.bytes() <= 8 << 20);
+        }
     }
 }

@@ -17,15 +17,14 @@ use std::ptr::NonNull;
 
 use corewise_atomic::Slots;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
-use super::raw::Link;
-use super::word::{BUSY, INIT, Word};
+use super::word::{BUSY, HASH_BITS, INIT, Word};
 
 pub(super) struct Table {
     /// The number of buckets less one if that is a power of two, otherwise [`NO_MASK`].
     mask: usize,
-    words: Slots<AtomicPtr<Link>>,
+    words: Slots<AtomicU64>,
     /// The table that follows: larger or smaller by a whole factor. Set once.
     next: AtomicPtr<Table>,
     /// Readers use it, or have used it.
@@ -35,8 +34,12 @@ pub(super) struct Table {
 const NO_MASK: usize = usize::MAX;
 
 impl Table {
-    /// A table of plain, empty buckets; `None` if there is no memory for it.
+    /// A table of plain, empty buckets; `None` if there is no memory for it, or hashes cannot tell
+    /// so many buckets apart.
     pub(super) fn try_new(buckets: usize, published: bool) -> Option<Box<Table>> {
+        if buckets > 1 << HASH_BITS {
+            return None;
+        }
         Some(Box::new(Table {
             mask: if buckets.is_power_of_two() {
                 buckets - 1
@@ -56,7 +59,7 @@ impl Table {
 
     /// The bucket of a hash; or of a bucket's number in a table that is larger by a whole factor.
     #[inline(always)]
-    pub(super) fn index(&self, hash: u64) -> usize {
+    pub(super) fn index(&self, hash: u32) -> usize {
         if self.mask == NO_MASK {
             return self.remainder(hash);
         }
@@ -64,23 +67,23 @@ impl Table {
     }
 
     #[cold]
-    fn remainder(&self, hash: u64) -> usize {
-        (hash % self.words.len() as u64) as usize
+    fn remainder(&self, hash: u32) -> usize {
+        hash as usize % self.words.len()
     }
 
     #[inline(always)]
-    pub(super) fn slot(&self, hash: u64) -> &AtomicPtr<Link> {
+    pub(super) fn slot(&self, hash: u32) -> &AtomicU64 {
         // SAFETY: `index` is below the number of buckets, which is not 0.
         unsafe { self.words.get_unchecked(self.index(hash)) }
     }
 
     #[inline(always)]
-    pub(super) fn slot_at(&self, bucket: usize) -> &AtomicPtr<Link> {
+    pub(super) fn slot_at(&self, bucket: usize) -> &AtomicU64 {
         &self.words[bucket]
     }
 
     #[inline(always)]
-    pub(super) fn word(&self, hash: u64) -> Word {
+    pub(super) fn word(&self, hash: u32) -> Word {
         load(self.slot(hash))
     }
 
@@ -122,17 +125,17 @@ impl Table {
     }
 }
 
-/// Reads a link.
+/// Reads a bucket.
 #[inline(always)]
-pub(super) fn load(slot: &AtomicPtr<Link>) -> Word {
+pub(super) fn load(slot: &AtomicU64) -> Word {
     // Acquire: pairs with the Release in `store` and in the insertion's exchange, so that the
     // node's fields are seen.
     Word(slot.load(Acquire))
 }
 
-/// Writes a link, under the lock that covers it.
+/// Writes a bucket, under the lock that covers it.
 #[inline(always)]
-pub(super) fn store(slot: &AtomicPtr<Link>, word: Word) {
+pub(super) fn store(slot: &AtomicU64, word: Word) {
     // Release: pairs with the Acquire in `load`.
     slot.store(word.0, PUBLISH);
 }
@@ -144,7 +147,7 @@ pub(super) const PUBLISH: corewise_atomic::sync::atomic::Ordering = Relaxed;
 
 /// Replaces `from` by `to`; true if it was there.
 #[inline(always)]
-pub(super) fn exchange(slot: &AtomicPtr<Link>, from: Word, to: Word) -> bool {
+pub(super) fn exchange(slot: &AtomicU64, from: Word, to: Word) -> bool {
     // Acquire: pairs with the Release that unlocked the bucket. Release: pairs with `load`.
     // (PUBLISH on its own would do for insertions; taking locks needs Acquire.)
     let success = if PUBLISH == Release {

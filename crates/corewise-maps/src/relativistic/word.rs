@@ -1,129 +1,172 @@
-//! Link words: a pointer to a node, what the rest of its chain may hold, and four flags.
+//! The words of the table: a bucket's, and the one in each node.
 //!
 //! ```text
-//!  63            48 47                                         4  3    2    1    0
-//! ┌────────────────┬─────────────────────────────────────────────┬────┬────┬────┬────┐
-//! │ filter, 16 bit │ address of a node, aligned to 16 bytes      │HOLD│INIT│BUSY│LOCK│
-//! └────────────────┴─────────────────────────────────────────────┴────┴────┴────┴────┘
+//!  63            48 47      36  35   34   33   32  31                              0
+//! ┌────────────────┬──────────┬────┬────┬────┬────┬─────────────────────────────────┐
+//! │ filter, 16 bit │    0     │HOLD│INIT│BUSY│LOCK│ id of the chain's first node    │  bucket
+//! └────────────────┴──────────┴────┴────┴────┴────┴─────────────────────────────────┘
+//! ┌──────────────────────────────────────────┬────┬─────────────────────────────────┐
+//! │ hash, 31 bit                             │GONE│ id of the next node, 0 if none  │  node
+//! └──────────────────────────────────────────┴────┴─────────────────────────────────┘
 //! ```
 //!
-//! *Filter.* A Bloom filter with one hash function (the upper four bits of the hash) over all nodes
-//! that can be reached through the word. Insertion at the head makes it from the old head's, so
-//! that every link on a chain has a filter of its own suffix for free. It may say too much, never
-//! too little; a null pointer's is empty, so testing it is also the test for the chain's end.
-//! Where pointers have 32 bits, or bits above 47, the test is for the end alone.
+//! *Filter.* A Bloom filter with one hash function (the upper four bits of the hash) over the nodes
+//! of the bucket. It may say too much, never too little: removals leave it as it is. That of an empty
+//! bucket is empty, so testing it is also the test for the chain's end.
 //!
-//! *Flags* of a bucket's word are in [`table`](super::table). In a node's link, `LOCK` says that
-//! the node has been removed: the link is frozen and only those who are on the node already follow
-//! it.
+//! *Flags* of a bucket are in [`table`](super::table). `GONE`: the node has been removed; its link is
+//! frozen and only those who are on the node already follow it.
 
-use super::raw::Link;
+use std::num::NonZeroU32;
 
-pub(super) const LOCK: usize = 1;
-pub(super) const BUSY: usize = 2;
-pub(super) const INIT: usize = 4;
-pub(super) const HOLD: usize = 8;
-/// In a node's own link.
-pub(super) const REMOVED: usize = LOCK;
+pub(super) const LOCK: u64 = 1 << 32;
+pub(super) const BUSY: u64 = 1 << 33;
+pub(super) const INIT: u64 = 1 << 34;
+pub(super) const HOLD: u64 = 1 << 35;
 
-const FLAGS: usize = 15;
-#[cfg(target_pointer_width = "64")]
-const ADDRESS: usize = ((1 << 48) - 1) & !FLAGS;
-#[cfg(not(target_pointer_width = "64"))]
-const ADDRESS: usize = !FLAGS;
-const FILTER: usize = !(ADDRESS | FLAGS);
+const FLAGS: u64 = LOCK | BUSY | INIT | HOLD;
+const ID: u64 = u32::MAX as u64;
+const FILTER: u64 = u64::MAX << 48;
+const GONE: u64 = 1 << 32;
 
-/// A value of a link word.
+/// Bits of a hash that nodes keep.
+pub(super) const HASH_BITS: u32 = 31;
+
+/// The name of a node in its [`Arena`](super::Arena).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NodeId(pub NonZeroU32);
+
+/// The bits of a hash that the table uses.
+#[inline(always)]
+pub(super) fn fold(hash: u64) -> u32 {
+    (hash ^ hash >> 32) as u32 & (u32::MAX >> (u32::BITS - HASH_BITS))
+}
+
+#[inline(always)]
+fn id(word: u64) -> Option<NodeId> {
+    NonZeroU32::new(word as u32).map(NodeId)
+}
+
+#[inline(always)]
+fn bits(id: Option<NodeId>) -> u64 {
+    id.map_or(0, |id| u64::from(id.0.get()))
+}
+
+/// A value of a bucket's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word(pub(super) *mut Link);
+pub(super) struct Word(pub(super) u64);
 
-/// What a lookup tests words with.
+/// What a hash is in a filter.
 #[derive(Clone, Copy)]
-pub(super) struct Probe(usize);
+pub(super) struct Probe(u64);
 
 impl Probe {
     #[inline(always)]
-    pub(super) fn new(hash: u64) -> Self {
-        #[cfg(target_pointer_width = "64")]
-        return Self(1 << (48 + (hash >> 60)));
-        #[cfg(not(target_pointer_width = "64"))]
-        {
-            let _ = hash;
-            Self(ADDRESS)
-        }
-    }
-
-    /// What an inserted node adds to a filter.
-    #[inline(always)]
-    fn bits(self) -> usize {
-        self.0 & FILTER
+    pub(super) fn new(hash: u32) -> Self {
+        Self(1 << (48 + (hash >> (HASH_BITS - 4))))
     }
 }
 
 impl Word {
-    pub(super) const NULL: Word = Word(std::ptr::null_mut());
+    pub(super) const EMPTY: Word = Word(0);
 
-    /// Whether a node may have the address that a word can hold.
+    /// The bucket's first node.
     #[inline(always)]
-    pub(super) fn can_hold(node: *mut Link) -> bool {
-        node.addr() & !ADDRESS == 0
+    pub(super) fn first(self) -> Option<NodeId> {
+        id(self.0)
     }
 
-    #[inline(always)]
-    pub(super) fn node(self) -> *mut Link {
-        self.0.map_addr(|addr| addr & ADDRESS)
-    }
-
-    #[inline(always)]
-    pub(super) fn is_null(self) -> bool {
-        self.0.addr() & ADDRESS == 0
-    }
-
-    /// Whether the chain may hold what the probe is for; never true at its end.
+    /// Whether the bucket may hold what the probe is for; if so, it is not empty.
     #[inline(always)]
     pub(super) fn may_hold(self, probe: Probe) -> bool {
-        self.0.addr() & probe.0 != 0
+        self.0 & probe.0 != 0
     }
 
     #[inline(always)]
-    pub(super) fn flags(self) -> usize {
-        self.0.addr() & FLAGS
+    pub(super) fn flags(self) -> u64 {
+        self.0 & FLAGS
     }
 
     #[inline(always)]
-    pub(super) fn has(self, flags: usize) -> bool {
-        self.0.addr() & flags == flags
+    pub(super) fn has(self, flags: u64) -> bool {
+        self.0 & flags == flags
     }
 
-    /// The pointer and the filter, with these flags.
+    /// The chain and the filter, with these flags.
     #[inline(always)]
-    pub(super) fn with_flags(self, flags: usize) -> Word {
-        Word(self.0.map_addr(|addr| addr & !FLAGS | flags))
+    pub(super) fn with_flags(self, flags: u64) -> Word {
+        Word(self.0 & !FLAGS | flags)
     }
 
     #[inline(always)]
-    pub(super) fn and_flags(self, flags: usize) -> Word {
-        Word(self.0.map_addr(|addr| addr | flags))
+    pub(super) fn and_flags(self, flags: u64) -> Word {
+        Word(self.0 | flags)
     }
 
-    /// The word that puts `node` in front of this one's chain. Without flags.
+    /// The word that puts a node in front of this one's chain. Without flags.
     #[inline(always)]
-    pub(super) fn prepend(self, node: *mut Link, probe: Probe) -> Word {
-        let filter = self.0.addr() & FILTER | probe.bits();
-        Word(node.map_addr(|addr| addr | filter))
+    pub(super) fn prepend(self, node: NodeId, probe: Probe) -> Word {
+        Word(self.0 & FILTER | probe.0 | bits(Some(node)))
     }
 
-    /// This word with another pointer.
+    /// The word after a node was unlinked or replaced: this one, with another first node.
     #[inline(always)]
-    pub(super) fn with_node(self, node: *mut Link) -> Word {
-        let rest = self.0.addr() & !ADDRESS;
-        Word(node.map_addr(|addr| addr | rest))
+    pub(super) fn with_first(self, first: Option<NodeId>) -> Word {
+        let kept = match first {
+            Some(_) => self.0 & !ID,
+            None => self.0 & FLAGS,
+        };
+        Word(kept | bits(first))
     }
 
-    /// This word, its filter widened by that of `other`. (A null pointer's stays empty.)
+    /// A word that leads to a chain of which nothing is known.
+    #[inline]
+    pub(super) fn to_any(first: Option<NodeId>) -> Word {
+        Word(bits(first) | first.map_or(0, |_| FILTER))
+    }
+
+    /// This word, its filter widened by that of `other`. (That of an empty chain stays empty.)
     #[inline]
     pub(super) fn covering(self, other: Word) -> Word {
-        Word(self.0.map_addr(|addr| addr | other.0.addr() & FILTER))
+        match self.first() {
+            Some(_) => Word(self.0 | other.0 & FILTER),
+            None => self,
+        }
+    }
+}
+
+/// A value of a node's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header(pub(super) u64);
+
+impl Header {
+    #[inline(always)]
+    pub(super) fn new(hash: u32) -> Self {
+        Self(u64::from(hash) << 33)
+    }
+
+    #[inline(always)]
+    pub(super) fn hash(self) -> u32 {
+        (self.0 >> 33) as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn next(self) -> Option<NodeId> {
+        id(self.0)
+    }
+
+    #[inline(always)]
+    pub(super) fn with_next(self, next: Option<NodeId>) -> Self {
+        Self(self.0 & !ID | bits(next))
+    }
+
+    pub(super) fn is_gone(self) -> bool {
+        self.0 & GONE != 0
+    }
+
+    #[cfg_attr(corewise_mutant = "no_mark", expect(dead_code))]
+    pub(super) fn gone(self) -> Self {
+        Self(self.0 | GONE)
     }
 }
 
@@ -131,34 +174,50 @@ impl Word {
 mod tests {
     use super::*;
 
-    fn node(addr: usize) -> *mut Link {
-        std::ptr::without_provenance_mut(addr)
+    fn node(id: u32) -> NodeId {
+        NodeId(NonZeroU32::new(id).unwrap())
     }
+
+    const HIGHEST: u32 = u32::MAX >> 1;
 
     #[test]
     fn a_word_keeps_its_parts_apart() {
-        let word = Word::NULL.prepend(node(0x7fff_1230), Probe::new(7 << 60));
+        let word = Word::EMPTY.prepend(node(u32::MAX), Probe::new(HIGHEST));
         let word = word.and_flags(LOCK | HOLD);
-        assert_eq!(word.node(), node(0x7fff_1230));
+        assert_eq!(word.first(), Some(node(u32::MAX)));
         assert_eq!(word.flags(), LOCK | HOLD);
-        assert!(word.may_hold(Probe::new(7 << 60)));
-        assert_eq!(word.with_flags(0).with_node(node(0x40)).node(), node(0x40));
+        assert!(word.may_hold(Probe::new(HIGHEST)));
+        let word = word.with_flags(BUSY).with_first(Some(node(7)));
+        assert_eq!((word.first(), word.flags()), (Some(node(7)), BUSY));
+        assert_eq!(word.with_first(None), Word::EMPTY.and_flags(BUSY));
     }
 
     #[test]
-    #[cfg(target_pointer_width = "64")]
     fn the_filter_says_what_cannot_be_there() {
-        let word = Word::NULL.prepend(node(0x10), Probe::new(0));
-        assert!(!word.may_hold(Probe::new(u64::MAX)));
-        let word = word.prepend(node(0x20), Probe::new(u64::MAX));
-        assert!(word.may_hold(Probe::new(0)) && word.may_hold(Probe::new(u64::MAX)));
-        assert!(!word.may_hold(Probe::new(3 << 60)));
+        let word = Word::EMPTY.prepend(node(1), Probe::new(0));
+        assert!(!word.may_hold(Probe::new(HIGHEST)));
+        let word = word.prepend(node(2), Probe::new(HIGHEST));
+        assert!(word.may_hold(Probe::new(0)) && word.may_hold(Probe::new(HIGHEST)));
+        assert!(!word.may_hold(Probe::new(3 << 27)));
     }
 
     #[test]
-    fn the_end_of_a_chain_holds_nothing() {
+    fn an_empty_bucket_holds_nothing() {
+        let full = Word::to_any(Some(node(1))).and_flags(FLAGS);
         for bits in 0..16 {
-            assert!(!Word::NULL.and_flags(15).may_hold(Probe::new(bits << 60)));
+            assert!(full.may_hold(Probe::new(bits << 27)));
+            assert!(!full.with_first(None).may_hold(Probe::new(bits << 27)));
+            assert!(!Word::EMPTY.covering(full).may_hold(Probe::new(bits << 27)));
         }
+    }
+
+    #[test]
+    fn a_header_keeps_its_parts_apart() {
+        let header = Header::new(HIGHEST).with_next(Some(node(5)));
+        assert_eq!((header.hash(), header.next()), (HIGHEST, Some(node(5))));
+        assert!(!header.is_gone());
+        let gone = header.gone().with_next(None);
+        assert!(gone.is_gone());
+        assert_eq!((gone.hash(), gone.next()), (HIGHEST, None));
     }
 }
