@@ -148,16 +148,13 @@ pub(super) unsafe fn search<A: Arena>(
     hash: u32,
     mut is_it: impl FnMut(NonNull<Link>) -> bool,
 ) -> Option<NonNull<Link>> {
-    if !word.may_hold(Probe::new(hash)) {
-        return None;
-    }
-    let mut next = word.first();
+    let mut next = word.first_for(Probe::new(hash));
     while let Some(id) = next {
         // SAFETY: it lives as long as the section, by 1.
         let node = unsafe { arena.link(id) };
         // SAFETY: as above.
         let header = unsafe { node.as_ref() }.header();
-        if header.hash() == hash && is_it(node) {
+        if header.has_hash(hash) && is_it(node) {
             return Some(node);
         }
         next = header.next();

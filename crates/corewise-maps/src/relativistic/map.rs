@@ -18,7 +18,7 @@ use super::chain::{Arena, Link};
 use super::owned::PerThread;
 use super::raw::{Policy, RawIter, RawTable};
 use super::resize::{ResizeError, ResizeState};
-use super::slab::{Magazine, Slabs};
+use super::slab::{Magazine, Slabs, View};
 use super::word::NodeId;
 
 /// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
@@ -652,10 +652,13 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         K: Borrow<Q>,
         Q: ?Sized + Eq,
     {
-        // SAFETY: the section is of the map's domain; links are of nodes of this map.
+        // SAFETY: the section is of the map's domain; links are of nodes of this map, and its slabs
+        // were made for them.
         unsafe {
             let is_it = |link| self.node(link).key.borrow() == key;
-            let link = self.map.raw.find(&*self.section, hash, is_it)?;
+            let view = View::<Node<K, V>>::new(self.map.slabs());
+            let raw = &self.map.raw;
+            let link = raw.find_by(&view, &*self.section, hash, is_it)?;
             Some(self.node(link))
         }
     }

@@ -11,22 +11,25 @@
 //! ```text
 //!  RawTable            Table (one, or a few while it is resized)
 //! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
-//! │ current ├────────▶│ word │ word │ word │       a word: pointer to the first node, a filter of
-//! │ oldest  │         └──┬───┴──────┴──────┴─ ─    what the chain may hold, four flags
+//! │ current ├────────▶│ word │ word │ word │       a word, 8 bytes: name of the first node, a filter
+//! │ oldest  │         └──┬───┴──────┴──────┴─ ─    of what the chain may hold, four flags
 //! └─────────┘            ▼
-//!                     ┌──────┬──────┬───────────────┐     ┌──────┬──────┬──────────────┐
-//!                     │ next │ hash │  key, value   │     │ next │ hash │  key, value  │
-//!                     └──┬───┴──────┴───────────────┘     └──────┴──────┴──────────────┘
-//!                        └─────────────────────────────────▲        Node: 16 bytes and K, V
+//!                     ┌──────┬──────┬─────────────┐        ┌──────┬──────┬─────────────┐
+//!                     │ next │ hash │ key, value  │        │ next │ hash │ key, value  │
+//!                     └──┬───┴──────┴─────────────┘        └──────┴──────┴─────────────┘
+//!                        └──────────────────────────────────▲       Node: 8 bytes and K, V
 //! ```
 //!
 //! Nodes never move and are never copied. A node is where it was put until it is removed, and lives
 //! in a slab of its map (`slab`); a reference to its value is good as long as the guard is held.
 //!
+//! Words name nodes by 32-bit numbers, which an [`Arena`] turns into addresses: for a map, by one look
+//! into the directory of its slabs; for a cache, by adding them to the address of its memory.
+//!
 //! # Guarantees
 //!
-//! 1. *Lookups* are wait-free: one load of the table, one of the bucket, one for each node on the
-//!    way. No read-modify-write, no fence, no retry, whatever else goes on.
+//! 1. *Lookups* are wait-free: one load of the table, one of the bucket, two for each node on the
+//!    way (its address, and the node). No read-modify-write, no fence, no retry, whatever else goes on.
 //! 2. *A present key is found*, also while the table is resized or the key's value is replaced.
 //! 3. *Updates are linearizable.* A lookup that begins after an update has returned sees it, also one
 //!    under a guard that was made before. A replacement is one step: readers find the old value or
@@ -46,7 +49,8 @@
 //!
 //! | what | bound | beyond |
 //! |---|---|---|
-//! | entries | memory; 2^44 nodes of 16 bytes, where pointers have 64 bits | allocation fails as in `std` |
+//! | entries | memory; 2^32 less one slab in a map | allocation fails as in `std` |
+//! | buckets | 2^31 | chains get longer |
 //! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; if there is no memory for that, chains get longer |
 //! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB a thread | see [`MapRef::try_upsert`] |
 //! | free memory kept for a thread | 256 KiB | it goes to the map's other threads, then to the allocator |
@@ -54,9 +58,9 @@
 //!
 //! # Choices, and what was rejected
 //!
-//! - *Links are pointers with a 16-bit filter of the suffix of the chain*, so that most lookups that
-//!   miss look at no node. 32-bit links would make nodes of 24 bytes; they need all nodes in one
-//!   reserved range, which nodes of the caller's are not.
+//! - *Links are names of 32 bits*, so that a link and 31 bits of the hash are one word of 8 bytes, and
+//!   read together. With addresses for links a node of two words had 32 bytes instead of 24. Most
+//!   lookups of absent keys end at the 16-bit filter of the bucket and look at no node.
 //! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. A
 //!   lock on the side would be a line of its own.
 //! - *Load 3/4*, see `raw`.

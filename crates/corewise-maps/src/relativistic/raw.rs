@@ -221,12 +221,30 @@ impl<A: Arena> RawTable<A> {
         hash: u64,
         is_it: impl FnMut(NonNull<Link>) -> bool,
     ) -> Option<NonNull<Link>> {
+        // SAFETY: the caller's.
+        unsafe { self.find_by(&self.arena, section, hash, is_it) }
+    }
+
+    /// As [`RawTable::find`], with another view of the arena, which may know more at compile time.
+    ///
+    /// # Safety
+    ///
+    /// 1. As there.
+    /// 2. `view` gives the same addresses as the table's arena.
+    #[inline(always)]
+    pub unsafe fn find_by<V: Arena>(
+        &self,
+        view: &V,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let hash = fold(hash);
         // SAFETY: as above.
-        unsafe { search(&self.arena, table.word(hash), hash, is_it) }
+        unsafe { search(view, table.word(hash), hash, is_it) }
     }
 
     /// Asks for the cache lines that a `find` of this hash will read first.

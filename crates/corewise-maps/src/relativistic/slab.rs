@@ -27,6 +27,7 @@
 //! save the directory, but need that range: 32 GiB of it for every map, or 32 GiB for all together.
 
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
 
@@ -57,7 +58,8 @@ const FIRST_DIRECTORY: usize = 8;
 
 /// The slabs of one map.
 pub(super) struct Slabs {
-    /// The newest directory's slots: the address of each slab.
+    /// The newest directory's slots: for each slab, where the slot of the name 0 would be if all
+    /// names were in a row.
     directory: AtomicPtr<AtomicPtr<u8>>,
     slot_bytes: usize,
     /// Bits of a name that are the slot's number in its slab.
@@ -115,6 +117,40 @@ unsafe impl Arena for Slabs {
     }
 }
 
+/// The slabs of nodes of a type, for those who only look names up.
+pub(super) struct View<'s, T>(&'s Slabs, PhantomData<fn() -> T>);
+
+impl<'s, T> View<'s, T> {
+    /// # Safety
+    ///
+    /// 1. The slabs were made for the layout of `T`.
+    #[inline(always)]
+    pub(super) unsafe fn new(slabs: &'s Slabs) -> Self {
+        debug_assert_eq!(slabs.slot_bytes, Self::BYTES);
+        Self(slabs, PhantomData)
+    }
+
+    const BYTES: usize = Layout::new::<T>().pad_to_align().size();
+}
+
+// SAFETY: as for the slabs.
+unsafe impl<T> Arena for View<'_, T> {
+    #[inline(always)]
+    unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
+        let (bytes, bits) = (Self::BYTES, const { slot_bits(Self::BYTES) });
+        // SAFETY: the caller answers for the name, and `new` for the rest.
+        unsafe { self.0.address_in(id, bytes, bits) }.cast()
+    }
+}
+
+/// Bits of a name that are the slot's number in its slab.
+const fn slot_bits(slot_bytes: usize) -> u32 {
+    match LARGEST / slot_bytes {
+        0 => 0,
+        slots => slots.ilog2(),
+    }
+}
+
 impl Magazine {
     pub(super) const fn new() -> Self {
         Self {
@@ -135,7 +171,7 @@ impl Slabs {
         Self {
             directory: AtomicPtr::new(ptr::null_mut()),
             slot_bytes: slot.size(),
-            slot_bits: (LARGEST / slot.size()).max(1).ilog2(),
+            slot_bits: slot_bits(slot.size()),
             kept: (KEPT_BYTES / slot.size()).min(1 << 13),
             bytes: AtomicUsize::new(0),
             align: slot.align(),
@@ -150,17 +186,28 @@ impl Slabs {
     /// 1. `id` came from `alloc` of these slabs and was not given to `free` since.
     #[inline(always)]
     unsafe fn address(&self, id: NodeId) -> NonNull<u8> {
+        // SAFETY: 1.
+        unsafe { self.address_in(id, self.slot_bytes, self.slot_bits) }
+    }
+
+    /// As [`Slabs::address`], for a caller who knows the slot's bytes and bits.
+    ///
+    /// # Safety
+    ///
+    /// 1. As there; and both are those of these slabs.
+    #[inline(always)]
+    unsafe fn address_in(&self, id: NodeId, bytes: usize, bits: u32) -> NonNull<u8> {
         let id = id.0.get();
-        let (slab, slot) = (id >> self.slot_bits, id & ((1 << self.slot_bits) - 1));
         // Relaxed, both: whoever has a name has it from `take_fresh`, which wrote the slab's address
         // first, or by way of a lock or of a link that was stored with Release and read with
         // Acquire after that.
         let directory = self.directory.load(Relaxed);
         // SAFETY: a directory seen by someone who has a name has a place for its slab; directories are
         // kept as long as the slabs.
-        let slab = unsafe { &*directory.add(slab as usize) }.load(Relaxed);
-        // SAFETY: slot `slot` of the slab, by 1.
-        unsafe { NonNull::new_unchecked(slab.add(slot as usize * self.slot_bytes)) }
+        let origin = unsafe { &*directory.add((id >> bits) as usize) }.load(Relaxed);
+        let slot = origin.wrapping_add((id as usize).wrapping_mul(bytes));
+        // SAFETY: within the slab, by 1: see `origin`.
+        unsafe { NonNull::new_unchecked(slot) }
     }
 
     /// A slot, not initialised; `None` when there is no memory, or no name.
@@ -248,8 +295,11 @@ impl Slabs {
         // Relaxed, both: see `address`.
         let directory = self.directory.load(Relaxed);
         // SAFETY: `number` has seen to it that the directory has the place.
-        unsafe { &*directory.add(number as usize) }.store(memory.as_ptr(), Relaxed);
+        let place = unsafe { &*directory.add(number as usize) };
         magazine.fresh = number << self.slot_bits;
+        // The origin: where the slot of the name 0 would be.
+        let before = (magazine.fresh as usize).wrapping_mul(self.slot_bytes);
+        place.store(memory.as_ptr().wrapping_sub(before), Relaxed);
         magazine.fresh_slots = slots as u32;
         self.bytes.fetch_add(slots * self.slot_bytes, Relaxed);
         true

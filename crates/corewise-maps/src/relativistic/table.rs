@@ -19,7 +19,7 @@ use corewise_atomic::Slots;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
-use super::word::{BUSY, HASH_BITS, INIT, Word};
+use super::word::{BUSY, HASH_BITS, INIT, Word, pure};
 
 pub(super) struct Table {
     /// The number of buckets less one if that is a power of two, otherwise [`NO_MASK`].
@@ -68,7 +68,7 @@ impl Table {
 
     #[cold]
     fn remainder(&self, hash: u32) -> usize {
-        hash as usize % self.words.len()
+        pure(hash) as usize % self.words.len()
     }
 
     #[inline(always)]

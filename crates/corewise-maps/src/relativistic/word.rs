@@ -1,14 +1,17 @@
 //! The words of the table: a bucket's, and the one in each node.
 //!
 //! ```text
-//!  63            48 47      36  35   34   33   32  31                              0
-//! ┌────────────────┬──────────┬────┬────┬────┬────┬─────────────────────────────────┐
-//! │ filter, 16 bit │    0     │HOLD│INIT│BUSY│LOCK│ id of the chain's first node    │  bucket
-//! └────────────────┴──────────┴────┴────┴────┴────┴─────────────────────────────────┘
-//! ┌──────────────────────────────────────────┬────┬─────────────────────────────────┐
-//! │ hash, 31 bit                             │GONE│ id of the next node, 0 if none  │  node
-//! └──────────────────────────────────────────┴────┴─────────────────────────────────┘
+//!  63                              32 31      20  19   18   17   16  15             0
+//! ┌─────────────────────────────────┬──────────┬────┬────┬────┬────┬────────────────┐
+//! │ id of the chain's first node    │    0     │HOLD│INIT│BUSY│LOCK│ filter, 16 bit │  bucket
+//! └─────────────────────────────────┴──────────┴────┴────┴────┴────┴────────────────┘
+//! ┌─────────────────────────────────┬────┬──────────────────────────────────────────┐
+//! │ id of the next node, 0 if none  │GONE│ hash, 31 bit                             │  node
+//! └─────────────────────────────────┴────┴──────────────────────────────────────────┘
 //! ```
+//!
+//! The parts are where a lookup needs the fewest instructions to have them: how many lookups wait for
+//! memory at the same time is limited by how many instructions each is.
 //!
 //! *Filter.* A Bloom filter with one hash function (the upper four bits of the hash) over the nodes
 //! of the bucket. It may say too much, never too little: removals leave it as it is. That of an empty
@@ -19,15 +22,15 @@
 
 use std::num::NonZeroU32;
 
-pub(super) const LOCK: u64 = 1 << 32;
-pub(super) const BUSY: u64 = 1 << 33;
-pub(super) const INIT: u64 = 1 << 34;
-pub(super) const HOLD: u64 = 1 << 35;
+pub(super) const LOCK: u64 = 1 << 16;
+pub(super) const BUSY: u64 = 1 << 17;
+pub(super) const INIT: u64 = 1 << 18;
+pub(super) const HOLD: u64 = 1 << 19;
 
 const FLAGS: u64 = LOCK | BUSY | INIT | HOLD;
-const ID: u64 = u32::MAX as u64;
-const FILTER: u64 = u64::MAX << 48;
-const GONE: u64 = 1 << 32;
+const FILTER: u64 = 0xffff;
+const ID: u64 = u64::MAX << 32;
+const GONE: u64 = 1 << 31;
 
 /// Bits of a hash that nodes keep.
 pub(super) const HASH_BITS: u32 = 31;
@@ -36,20 +39,26 @@ pub(super) const HASH_BITS: u32 = 31;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeId(pub NonZeroU32);
 
-/// The bits of a hash that the table uses.
+/// What the table uses of a hash: the lower [`HASH_BITS`]. The bit above them means nothing.
 #[inline(always)]
 pub(super) fn fold(hash: u64) -> u32 {
-    (hash ^ hash >> 32) as u32 & (u32::MAX >> (u32::BITS - HASH_BITS))
+    (hash ^ hash >> 32) as u32
+}
+
+/// Without the bit that means nothing.
+#[inline(always)]
+pub(super) fn pure(hash: u32) -> u32 {
+    hash & (u32::MAX >> (u32::BITS - HASH_BITS))
 }
 
 #[inline(always)]
 fn id(word: u64) -> Option<NodeId> {
-    NonZeroU32::new(word as u32).map(NodeId)
+    NonZeroU32::new((word >> 32) as u32).map(NodeId)
 }
 
 #[inline(always)]
 fn bits(id: Option<NodeId>) -> u64 {
-    id.map_or(0, |id| u64::from(id.0.get()))
+    id.map_or(0, |id| u64::from(id.0.get()) << 32)
 }
 
 /// A value of a bucket's word.
@@ -63,7 +72,7 @@ pub(super) struct Probe(u64);
 impl Probe {
     #[inline(always)]
     pub(super) fn new(hash: u32) -> Self {
-        Self(1 << (48 + (hash >> (HASH_BITS - 4))))
+        Self(1 << (hash << 1 >> 28))
     }
 }
 
@@ -74,6 +83,17 @@ impl Word {
     #[inline(always)]
     pub(super) fn first(self) -> Option<NodeId> {
         id(self.0)
+    }
+
+    /// The first node of a bucket that may hold what the probe is for.
+    #[inline(always)]
+    pub(super) fn first_for(self, probe: Probe) -> Option<NodeId> {
+        if !self.may_hold(probe) {
+            return None;
+        }
+        // SAFETY: every function that makes a word leaves the filter of an empty bucket empty.
+        unsafe { std::hint::assert_unchecked(self.first().is_some()) };
+        self.first()
     }
 
     /// Whether the bucket may hold what the probe is for; if so, it is not empty.
@@ -142,12 +162,18 @@ pub(super) struct Header(pub(super) u64);
 impl Header {
     #[inline(always)]
     pub(super) fn new(hash: u32) -> Self {
-        Self(u64::from(hash) << 33)
+        Self(u64::from(pure(hash)))
     }
 
     #[inline(always)]
     pub(super) fn hash(self) -> u32 {
-        (self.0 >> 33) as u32
+        pure(self.0 as u32)
+    }
+
+    /// Whether this is the hash of the node.
+    #[inline(always)]
+    pub(super) fn has_hash(self, hash: u32) -> bool {
+        (self.0 as u32) << 1 == hash << 1
     }
 
     #[inline(always)]
@@ -217,7 +243,8 @@ mod tests {
         assert_eq!((header.hash(), header.next()), (HIGHEST, Some(node(5))));
         assert!(!header.is_gone());
         let gone = header.gone().with_next(None);
-        assert!(gone.is_gone());
+        assert!(gone.is_gone() && gone.has_hash(HIGHEST) && gone.has_hash(u32::MAX));
+        assert!(!gone.has_hash(HIGHEST - 1));
         assert_eq!((gone.hash(), gone.next()), (HIGHEST, None));
     }
 }
