@@ -52,6 +52,20 @@ pub fn light() {
     crate::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
+/// As [`light`], for a thread that has seen [`prepare`] return true: nothing but a compiler fence.
+///
+/// # Safety
+///
+/// 1. [`prepare`] returned true to the calling thread, or to one that it has synchronised with since.
+#[inline(always)]
+pub unsafe fn light_prepared() {
+    // SeqCst: as in `light`, which would find help available: that state is never left again.
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(any(corewise_loom, corewise_shuttle))]
+    light();
+}
+
 /// The costly half of the pair; see the module's guarantee 1.
 pub fn heavy() {
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]

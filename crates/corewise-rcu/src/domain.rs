@@ -132,12 +132,11 @@ pub struct Guard<'d> {
 /// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
 #[inline(always)]
 pub fn pin() -> Guard<'static> {
-    let reader = local::global();
-    if reader.is_null() {
-        return pin_global_first();
+    match local::global() {
+        // SAFETY: at hand; records of the global domain live for ever.
+        Some(reader) => unsafe { Guard::enter_at_hand(reader.as_ref()) },
+        None => pin_global_first(),
     }
-    // SAFETY: records of the global domain live for ever; this one is this thread's.
-    Guard::enter(unsafe { &*reader })
 }
 
 #[cold]
@@ -153,9 +152,22 @@ fn global_domain() -> &'static Domain {
 }
 
 impl<'d> Guard<'d> {
-    #[inline(always)]
+    #[inline]
     fn enter(reader: &'d Reader) -> Self {
         reader.enter();
+        Self {
+            reader,
+            _not_send: PhantomData,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// 1. The calling thread has the record at hand.
+    #[inline(always)]
+    unsafe fn enter_at_hand(reader: &'d Reader) -> Self {
+        // SAFETY: 1.
+        unsafe { reader.enter_at_hand() };
         Self {
             reader,
             _not_send: PhantomData,
@@ -325,12 +337,17 @@ impl Domain {
     /// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
-        let at_hand = local::at_hand(&self.shared);
-        let reader = if at_hand.is_null() {
-            local::join(&self.shared)
-        } else {
-            at_hand
-        };
+        match local::at_hand(&self.shared) {
+            // SAFETY: at hand; a record of this domain, which outlives the guard.
+            Some(reader) => unsafe { Guard::enter_at_hand(reader.as_ref()) },
+            None => self.pin_elsewhere(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pin_elsewhere(&self) -> Guard<'_> {
+        let reader = local::join(&self.shared);
         // SAFETY: a record of this domain, which outlives the guard; it is this thread's.
         Guard::enter(unsafe { &*reader })
     }
@@ -548,11 +565,9 @@ impl Shared {
 
     /// The record that the calling thread has already.
     fn own_reader(&self) -> Option<&Reader> {
-        let at_hand = local::at_hand(self);
-        let reader = if at_hand.is_null() {
-            local::find(self)?
-        } else {
-            at_hand
+        let reader = match local::at_hand(self) {
+            Some(reader) => reader.as_ptr(),
+            None => local::find(self)?,
         };
         // SAFETY: a record of this domain.
         Some(unsafe { &*reader })

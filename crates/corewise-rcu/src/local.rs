@@ -1,13 +1,19 @@
 //! Which record of which domain the calling thread has.
 //!
-//! The record in the global domain is one load of a thread-local without a destructor away; that
-//! of the domain used last, two. Everything else, and the giving back at thread exit, is in
-//! `MEMBERSHIPS`, whose destructor runs in no particular order with those of others: after it the
-//! pointers are null, and every guard claims a record for itself.
+//! Two records are *at hand*, in thread-locals without a destructor: that of the domain used last
+//! (of the global one, as long as no other is used), and that of the global domain. Everything else,
+//! and the giving back at thread exit, is in `MEMBERSHIPS`, whose destructor runs in no particular
+//! order with those of others: after it nothing is at hand, and every guard claims a record for
+//! itself.
+//!
+//! A record is put at hand only by a thread that has seen that the light half of the barrier pair is
+//! free, so that entering a section there need not ask again. Where the system gives no help, nothing
+//! is ever at hand.
 
 use std::cell::{Cell, RefCell};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
+use corewise_atomic::barrier;
 use corewise_atomic::sync::Arc;
 
 use crate::domain::Shared;
@@ -15,6 +21,7 @@ use crate::reader::{Owner, Reader};
 
 corewise_atomic::thread_local! {
     static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
+    /// The domain's number, which is never 0, and the record.
     static RECENT: Cell<(u64, *const Reader)> = const { Cell::new((0, ptr::null())) };
     static MEMBERSHIPS: Memberships = const { Memberships(RefCell::new(Vec::new())) };
 }
@@ -33,28 +40,26 @@ impl Membership {
     }
 }
 
-/// The calling thread's record in the global domain, null if it has none (yet, or any more).
+/// The calling thread's record in the global domain, if it is at hand.
 #[inline(always)]
-pub(crate) fn global() -> *const Reader {
-    GLOBAL.try_with(Cell::get).unwrap_or(ptr::null())
+pub(crate) fn global() -> Option<NonNull<Reader>> {
+    GLOBAL
+        .try_with(|global| NonNull::new(global.get().cast_mut()))
+        .unwrap_or(None)
 }
 
-/// The calling thread's record in a domain, null if it is not at hand.
+/// The calling thread's record in a domain, if it is at hand.
 #[inline(always)]
-pub(crate) fn at_hand(shared: &Shared) -> *const Reader {
+pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
+    let (id, recent) = RECENT.try_with(Cell::get).unwrap_or((0, ptr::null()));
+    if id == shared.id {
+        // SAFETY: numbers of domains are not 0, so a record was put there.
+        return Some(unsafe { NonNull::new_unchecked(recent.cast_mut()) });
+    }
     if shared.is_global {
-        global()
-    } else {
-        recent(shared.id)
+        return global();
     }
-}
-
-#[inline(always)]
-fn recent(id: u64) -> *const Reader {
-    match RECENT.try_with(Cell::get) {
-        Ok((recent, reader)) if recent == id => reader,
-        _ => ptr::null(),
-    }
+    None
 }
 
 /// The calling thread's record in a domain, claimed now if need be.
@@ -75,11 +80,9 @@ pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
 /// are gone.
 #[inline]
 pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
-    let at_hand = at_hand(shared);
-    if at_hand.is_null() {
-        join_for_good(shared)
-    } else {
-        Some(at_hand)
+    match at_hand(shared) {
+        Some(reader) => Some(reader.as_ptr()),
+        None => join_for_good(shared),
     }
 }
 
@@ -105,12 +108,14 @@ pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
 }
 
 fn remember(shared: &Shared, reader: *const Reader) {
+    if !barrier::prepare() {
+        return;
+    }
     // The checkers may have dropped these already; then there is nothing to remember.
     if shared.is_global {
         let _ = GLOBAL.try_with(|global| global.set(reader));
-    } else {
-        let _ = RECENT.try_with(|recent| recent.set((shared.id, reader)));
     }
+    let _ = RECENT.try_with(|recent| recent.set((shared.id, reader)));
 }
 
 fn claim(shared: &Arc<Shared>) -> *const Reader {

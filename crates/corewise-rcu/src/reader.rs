@@ -93,17 +93,42 @@ impl Reader {
     }
 
     /// Enters a section.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn enter(&self) {
+        if self.count_in() {
+            light();
+        }
+    }
+
+    /// Enters a section, where the barrier is known to be free.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread has the record at hand, see [`local`](crate::local).
+    #[inline(always)]
+    pub(crate) unsafe fn enter_at_hand(&self) {
+        if self.count_in() {
+            // SAFETY: 1: whoever put the record there had seen that the barrier is prepared.
+            #[cfg(not(corewise_mutant = "no_light"))]
+            unsafe {
+                barrier::light_prepared();
+            }
+        }
+    }
+
+    /// Stores that the thread is in one section more; true if it was in none.
+    #[inline(always)]
+    fn count_in(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
-        if word & NEST == 0 {
+        let outermost = word & NEST == 0;
+        if outermost {
             // Release: pairs with the Acquire in `section`, see 2 above.
             self.word.store(word.wrapping_add(SECTION + 1), ENTER);
-            light();
         } else {
             self.enter_nested(word);
         }
+        outermost
     }
 
     #[inline]

@@ -13,9 +13,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 /// What a probe may call.
-const COLD: [&str; 7] = [
+const COLD: [&str; 8] = [
     // The first section of a thread; of a domain that is not the one used last.
     "pin_global_first",
+    "pin_elsewhere",
     "local4join",
     // The last section of a thread that ends.
     "left_one_shot",
