@@ -335,7 +335,7 @@ impl Domain {
     /// # Panics
     ///
     /// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
-    #[inline]
+    #[inline(always)]
     pub fn pin(&self) -> Guard<'_> {
         match local::at_hand(&self.shared) {
             // SAFETY: at hand; a record of this domain, which outlives the guard.

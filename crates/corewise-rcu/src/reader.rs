@@ -133,11 +133,12 @@ impl Reader {
 
     #[inline]
     fn enter_nested(&self, word: u64) {
-        if word & NEST == NEST {
+        let deeper = word + 1;
+        if deeper & NEST == 0 {
             too_deep();
         }
         // Release: as in `enter`.
-        self.word.store(word + 1, Release);
+        self.word.store(deeper, Release);
     }
 
     /// Leaves a section.

@@ -260,7 +260,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     ///
     /// While it lives, nothing that is removed from any map of the domain is freed: keep it for an
     /// operation or a few.
-    #[inline]
+    #[inline(always)]
     pub fn pin(&self) -> MapRef<'_, K, V, S> {
         MapRef {
             section: ManuallyDrop::new(self.raw.domain().pin()),
@@ -589,7 +589,7 @@ pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
 }
 
 impl<K, V, S, G: Section> Drop for MapRef<'_, K, V, S, G> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.section) };

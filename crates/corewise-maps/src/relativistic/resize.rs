@@ -33,7 +33,7 @@ use std::ptr::NonNull;
 
 use corewise_atomic::hint;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Cookie, Pinned};
 
@@ -42,8 +42,8 @@ use super::raw::{MAX_LEVELS, Policy, RawTable};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
 
-/// How many buckets more a step takes in a sweep that is not the first: most are forwarded.
-const LATER_SWEEPS: usize = 4;
+/// By how much a step's budget grows in a sweep that finds few buckets left to cut, at most.
+const MOST_SPARSE: usize = 64;
 /// Words of a dead table that are given back in one step: 256 KiB of them.
 const DISCARD: usize = 1 << 15;
 /// The factor by which an automatic shrink goes at most.
@@ -62,8 +62,9 @@ pub(super) struct Resizer {
     /// The sweep over the oldest table, or when the next one may begin.
     sweep: Option<Pass>,
     after: Cookie,
-    /// Sweeps over the oldest table that were begun.
-    sweeps: usize,
+    /// Buckets that the next sweep over the oldest table passes for each that it finds something in,
+    /// going by the last one.
+    sparse: usize,
     garbage: VecDeque<Garbage>,
     /// Resizes completed: expansions, when unzipped, and shrinks.
     completed: u64,
@@ -100,8 +101,8 @@ enum Kind {
 pub(super) struct Left {
     build: AtomicUsize,
     sweep: AtomicUsize,
-    /// The sweep came by a bucket in which something is left to cut.
-    unfinished: AtomicBool,
+    /// Buckets in which the sweep has left something to cut.
+    unfinished: AtomicUsize,
 }
 
 /// A table that readers may still be in.
@@ -325,7 +326,7 @@ impl Left {
         Self {
             build: AtomicUsize::new(0),
             sweep: AtomicUsize::new(0),
-            unfinished: AtomicBool::new(false),
+            unfinished: AtomicUsize::new(0),
         }
     }
 
@@ -371,18 +372,20 @@ impl Pass {
         if self.kind == Kind::Zip {
             prefetch_chains(raw.arena(), from, self.next..self.end);
         }
-        let mut unfinished = false;
+        let mut unfinished = 0;
         for bucket in self.next..self.end {
             match self.kind {
                 Kind::Zip => zip(raw, from, to, bucket),
                 Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
                 Kind::Open => open(to, bucket),
-                Kind::Unzip => unfinished |= !unzip_bucket(raw.arena(), from, to, bucket),
+                Kind::Unzip => {
+                    unfinished += usize::from(!unzip_bucket(raw.arena(), from, to, bucket));
+                }
             }
         }
-        if unfinished {
+        if unfinished > 0 {
             // Relaxed: ordered by the Release below.
-            raw.left.unfinished.store(true, Relaxed);
+            raw.left.unfinished.fetch_add(unfinished, Relaxed);
         }
         // Release: pairs with the Acquire in `is_done`.
         raw.left
@@ -401,7 +404,7 @@ impl Resizer {
             levels: 1,
             sweep: None,
             after: Cookie::DONE,
-            sweeps: 0,
+            sparse: 1,
             garbage: VecDeque::new(),
             completed: 0,
             shares: 0,
@@ -471,10 +474,7 @@ impl Resizer {
     /// Of the two passes that may be under way, each in turn.
     fn share(&mut self, budget: usize) -> Option<Pass> {
         self.shares += 1;
-        let sweep_budget = match self.sweeps {
-            ..=1 => budget,
-            _ => budget.saturating_mul(LATER_SWEEPS),
-        };
+        let sweep_budget = budget.saturating_mul(self.sparse);
         let build = |build: &mut Pass| {
             let fan = build.source().len().max(build.target().len()) / build.end;
             build.share(budget / fan.max(2) * 2)
@@ -655,8 +655,7 @@ impl Resizer {
         let old = unsafe { raw.oldest() };
         let new = old.follow();
         // Relaxed: as in `start`.
-        raw.left.unfinished.store(false, Relaxed);
-        self.sweeps += 1;
+        raw.left.unfinished.store(0, Relaxed);
         let (from, to) = (NonNull::from(old), NonNull::from(new));
         self.sweep = Some(self.start(raw, Kind::Unzip, from, to, old.len()));
     }
@@ -664,9 +663,11 @@ impl Resizer {
     /// A sweep is done; if it has left nothing, so is its level.
     fn swept(&mut self, raw: &RawTable<impl Arena>, pass: Pass) {
         // Relaxed: ordered by the Acquire in `is_done`.
-        if !raw.left.unfinished.load(Relaxed) {
+        let unfinished = raw.left.unfinished.load(Relaxed);
+        self.sparse = (pass.end / unfinished.max(1)).clamp(1, MOST_SPARSE);
+        if unfinished == 0 {
             self.levels -= 1;
-            self.sweeps = 0;
+            self.sparse = 1;
             self.retire(raw, pass.from, pass.to);
         }
         self.wait_for_sweep(raw);

@@ -13,6 +13,7 @@
 //! Words only ever go plain → `BUSY` + `INIT` → forwarded, or `BUSY` → plain; a table whose words
 //! are all forwarded is garbage.
 
+use std::num::NonZero;
 use std::ptr::NonNull;
 
 use corewise_atomic::Slots;
@@ -68,7 +69,9 @@ impl Table {
 
     #[cold]
     fn remainder(&self, hash: u32) -> usize {
-        pure(hash) as usize % self.words.len()
+        // A division that cannot panic: the code that would clean up after it costs every lookup.
+        let len = NonZero::new(self.words.len()).unwrap_or(NonZero::<usize>::MIN);
+        pure(hash) as usize % len
     }
 
     #[inline(always)]
