@@ -1,6 +1,8 @@
 //! Arrays of façade values.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
@@ -17,7 +19,20 @@ use crate::sync::atomic::{
 /// assert_eq!(counts.iter().map(|c| c.load(Ordering::Relaxed)).sum::<u64>(), 12);
 /// # });
 /// ```
-pub struct Slots<T>(Box<[T]>);
+pub struct Slots<T> {
+    slots: NonNull<[T]>,
+    /// Straight from the system, not from the global allocator.
+    mapped: bool,
+    _owned: PhantomData<T>,
+}
+
+/// Bytes from which on zeroed slots come straight from the system.
+const MAPPED_FROM: usize = 1 << 20;
+
+// SAFETY: it owns its slots.
+unsafe impl<T: Send> Send for Slots<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
     /// `len` slots; slot `i` holds `make(i)`.
@@ -26,7 +41,7 @@ impl<T> Slots<T> {
     ///
     /// Aborts when there is no memory, as `Vec` does.
     pub fn from_fn(len: usize, make: impl FnMut(usize) -> T) -> Self {
-        Self((0..len).map(make).collect())
+        (0..len).map(make).collect()
     }
 
     /// `len` slots of the default value.
@@ -39,8 +54,8 @@ impl<T> Slots<T> {
 
     /// `len` slots of zero, false or null.
     ///
-    /// In the normal build a large array costs no memory until it is used: its pages come zeroed
-    /// from the kernel.
+    /// In the normal build a large array (1 MiB or more) costs no memory and no time until it is used:
+    /// its pages come zeroed from the system one by one.
     ///
     /// # Panics
     ///
@@ -57,7 +72,7 @@ impl<T> Slots<T> {
     where
         T: ZeroInit,
     {
-        T::zeroed_box(len, sealed::Token).map(Self)
+        T::zeroed_slots(len, sealed::Token)
     }
 
     /// Gives the pages that lie wholly within these slots back to the system, as far as it takes
@@ -70,7 +85,7 @@ impl<T> Slots<T> {
     where
         T: ZeroInit,
     {
-        let slots = &mut self.0[range];
+        let slots = &mut self[range];
         // The checkers' atomics are not plain memory.
         if !cfg!(any(corewise_loom, corewise_shuttle)) {
             let bytes = size_of_val(slots);
@@ -80,35 +95,61 @@ impl<T> Slots<T> {
     }
 }
 
+impl<T> From<Box<[T]>> for Slots<T> {
+    fn from(slots: Box<[T]>) -> Self {
+        Self {
+            slots: NonNull::from(Box::leak(slots)),
+            mapped: false,
+            _owned: PhantomData,
+        }
+    }
+}
+
+impl<T> Drop for Slots<T> {
+    fn drop(&mut self) {
+        if self.mapped {
+            let bytes = size_of::<T>() * self.len();
+            // SAFETY: mapped by `zeroed_slots` with as many bytes; its types need no drop.
+            unsafe { crate::alloc::unmap(self.slots.cast(), bytes) };
+        } else {
+            // SAFETY: from a box, see `From`.
+            drop(unsafe { Box::from_raw(self.slots.as_ptr()) });
+        }
+    }
+}
+
 impl<T> Deref for Slots<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        &self.0
+        // SAFETY: slots that we own, borrowed as we are; so in `deref_mut`.
+        unsafe { self.slots.as_ref() }
     }
 }
 
 impl<T> DerefMut for Slots<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.0
+        // SAFETY: as above.
+        unsafe { self.slots.as_mut() }
     }
 }
 
 impl<T> FromIterator<T> for Slots<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        Self(values.into_iter().collect())
+        let slots: Box<[T]> = values.into_iter().collect();
+        slots.into()
     }
 }
 
 impl<T: std::fmt::Debug> std::fmt::Debug for Slots<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        (**self).fmt(f)
     }
 }
 
 mod sealed {
-    /// Only this crate can name it, so only this crate can call or implement `zeroed_box`.
+    /// Only this crate can name it, so only this crate can call or implement `zeroed_slots`.
     #[derive(Debug)]
     pub struct Token;
 }
@@ -116,28 +157,34 @@ mod sealed {
 /// The atomics for which all zero bits mean zero, false or null in the normal build. Sealed.
 pub trait ZeroInit: Sized {
     #[doc(hidden)]
-    fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>>;
+    fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>>;
 }
 
 macro_rules! zero_init {
     ($($type:ty: $zero:expr $(, <$param:ident>)?;)*) => {$(
         impl $(<$param>)? ZeroInit for $type {
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-            fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>> {
+            fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>> {
                 let layout = std::alloc::Layout::array::<Self>(len).ok()?;
                 if layout.size() == 0 {
-                    return Some(Box::new([]));
+                    return Some(Slots::from_fn(0, |_| unreachable!("there are none")));
                 }
-                let memory = crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local)?;
-                let slots = std::ptr::slice_from_raw_parts_mut(memory.as_ptr().cast(), len);
-                // SAFETY: in this build the type is std's, which has the layout of the integer,
-                // boolean or pointer it holds, and all zero bits are a value of that; the memory
-                // is the global allocator's, of the layout that the box frees it with.
-                Some(unsafe { Box::from_raw(slots) })
+                let large = layout.size() >= MAPPED_FROM;
+                let mapped = large.then(|| crate::alloc::map_zeroed(layout.size())).flatten();
+                let allocated = || crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local);
+                let memory = mapped.or_else(allocated)?;
+                // In this build the type is std's, which has the layout of the integer, boolean or
+                // pointer it holds, and all zero bits are a value of that. The memory is as aligned
+                // as the layout asks, and given back as it was taken.
+                Some(Slots {
+                    slots: NonNull::slice_from_raw_parts(memory.cast(), len),
+                    mapped: mapped.is_some(),
+                    _owned: PhantomData,
+                })
             }
 
             #[cfg(any(corewise_loom, corewise_shuttle))]
-            fn zeroed_box(len: usize, _: sealed::Token) -> Option<Box<[Self]>> {
+            fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>> {
                 Some((0..len).map(|_| <$type>::new($zero)).collect())
             }
         }

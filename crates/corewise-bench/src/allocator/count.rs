@@ -18,7 +18,8 @@ pub const DRIFT_BYTES: i64 = 64 * 1024;
 /// Threads beyond this many share shards.
 const SHARDS: usize = 64;
 
-/// Bytes allocated through the program's allocator since counting began.
+/// Bytes allocated through the program's allocator since counting began, and bucket arrays that come
+/// straight from the system.
 ///
 /// Exact while no thread allocates, with two provisos: `live_bytes` is negative if more was freed
 /// of what had been allocated before counting than allocated since, so take differences; and
@@ -38,13 +39,16 @@ struct Counter {
     shards: [CachePadded<AtomicI64>; SHARDS],
     bytes: CachePadded<AtomicI64>,
     peak: AtomicI64,
+    /// Bytes that came straight from the system.
+    mapped: fn() -> usize,
 }
 
-static COUNTER: Counter = Counter::new();
+static COUNTER: Counter = Counter::new(corewise_atomic::alloc::mapped_bytes);
 
 impl Counter {
-    const fn new() -> Self {
+    const fn new(mapped: fn() -> usize) -> Self {
         Self {
+            mapped,
             shards: [const { CachePadded::new(AtomicI64::new(0)) }; SHARDS],
             bytes: CachePadded::new(AtomicI64::new(0)),
             peak: AtomicI64::new(0),
@@ -64,12 +68,16 @@ impl Counter {
     fn publish(&self, pending: &AtomicI64) {
         let moved = pending.swap(0, Relaxed);
         let bytes = self.bytes.fetch_add(moved, Relaxed) + moved;
-        self.peak.fetch_max(bytes, Relaxed);
+        self.peak.fetch_max(bytes + self.mapped(), Relaxed);
+    }
+
+    fn mapped(&self) -> i64 {
+        (self.mapped)() as i64
     }
 
     fn live(&self) -> i64 {
         let pending: i64 = self.shards.iter().map(|shard| shard.load(Relaxed)).sum();
-        self.bytes.load(Relaxed) + pending
+        self.bytes.load(Relaxed) + pending + self.mapped()
     }
 
     fn read(&self) -> Counted {
@@ -121,7 +129,7 @@ mod tests {
 
     #[test]
     fn sums_are_exact_and_the_peak_is_within_its_bound() {
-        let counter = Counter::new();
+        let counter = Counter::new(|| 0);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let counter = &counter;
@@ -142,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_was_there_before_counts_negative() {
-        let counter = Counter::new();
+        let counter = Counter::new(|| 0);
         counter.add(0, -1_000_000);
         assert_eq!(counter.read().live_bytes, -1_000_000);
         counter.reset_peak();
@@ -159,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_never_below_what_is_live() {
-        let counter = Counter::new();
+        let counter = Counter::new(|| 0);
         counter.add(3, 10);
         assert_eq!(
             counter.read(),

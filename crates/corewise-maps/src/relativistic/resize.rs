@@ -31,6 +31,7 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::hint;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
@@ -44,8 +45,8 @@ use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
 
 /// By how much a step's budget grows in a sweep that finds few buckets left to cut, at most.
 const MOST_SPARSE: usize = 64;
-/// Words of a dead table that are given back in one step: 256 KiB of them.
-const DISCARD: usize = 1 << 15;
+/// Words of a dead table that are given back in one step: a huge page of them, or 512 small ones.
+const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
 /// The factor by which an automatic shrink goes at most.
 const MAX_SHRINK: usize = 16;
 
@@ -369,7 +370,7 @@ impl Pass {
     /// Does all buckets of a share.
     fn work(&self, raw: &RawTable<impl Arena>) {
         let (from, to) = (self.source(), self.target());
-        if self.kind == Kind::Zip {
+        if matches!(self.kind, Kind::Zip | Kind::Unzip) {
             prefetch_chains(raw.arena(), from, self.next..self.end);
         }
         let mut unfinished = 0;

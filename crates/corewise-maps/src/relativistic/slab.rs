@@ -19,8 +19,9 @@
 //! 3. *Given back.* A slab all of whose slots are in the depot goes back to the allocator, but for
 //!    one spare. Magazines keep [`KEPT_BYTES`] of slots each, and nothing when the map has become
 //!    small ([`Slabs::is_wasteful`]).
-//! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`LARGEST`].
-//! 5. Slots of more than half the largest slab have slabs of their own, and no spare.
+//! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`USUAL`]; those of
+//!    large maps are up to [`LARGEST`], a huge page, and a thirtieth of what there is.
+//! 5. Slots of more than [`LARGEST`] have slabs of their own, and no spare.
 //!
 //! Rejected: addresses as names. Nodes of two words of contents then have 32 bytes instead of 24 (45
 //! bytes an entry with the buckets instead of 37). Names that are offsets in one range of addresses
@@ -32,7 +33,7 @@ use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::Slots;
-use corewise_atomic::alloc::{Layout, Node, alloc, dealloc};
+use corewise_atomic::alloc::{HUGE_PAGE, Layout, Node, alloc, dealloc, map_zeroed, unmap};
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
@@ -43,8 +44,10 @@ use super::word::NodeId;
 
 /// Bytes of the first slab.
 const SMALLEST: usize = 512;
-/// Bytes of a slab of a large map, at most.
-const LARGEST: usize = 256 << 10;
+/// Bytes of a slab that is not small.
+const USUAL: usize = 256 << 10;
+/// Bytes of a slab of a large map.
+const LARGEST: usize = HUGE_PAGE;
 /// How many allocations ahead a slot's cache line is asked for.
 const AHEAD: usize = 3;
 /// Slots that come from the depot at a time.
@@ -100,6 +103,8 @@ type Directory = Slots<AtomicPtr<u8>>;
 struct Slab {
     /// `None` if no slab has this number.
     memory: Option<NonNull<u8>>,
+    /// A huge page, straight from the system.
+    mapped: bool,
     slots: usize,
     /// Free slots that the depot has.
     free: Vec<NodeId>,
@@ -147,7 +152,7 @@ unsafe impl<T> Arena for View<'_, T> {
 const fn slot_bits(slot_bytes: usize) -> u32 {
     match LARGEST / slot_bytes {
         0 => 0,
-        slots => slots.ilog2(),
+        slots => slots.next_power_of_two().ilog2(),
     }
 }
 
@@ -278,17 +283,22 @@ impl Slabs {
 
     /// Gives the magazine a new slab.
     fn take_fresh(&self, depot: &mut Depot, magazine: &mut Magazine) -> bool {
-        let bytes = self.bytes().clamp(SMALLEST, LARGEST);
-        let slots = (bytes / self.slot_bytes).clamp(1, 1 << self.slot_bits);
+        let all = self.bytes();
+        let bytes = all.clamp(SMALLEST, USUAL).max(all / 30).min(LARGEST);
+        let slots = (bytes / self.slot_bytes).max(1);
         let Some(number) = self.number(depot) else {
             return false;
         };
-        let Some(memory) = alloc(self.slab_layout(slots), Node::Local) else {
+        let is_huge = slots > 1 && slots == LARGEST / self.slot_bytes;
+        let mapped = is_huge.then(|| map_zeroed(LARGEST)).flatten();
+        let allocated = || alloc(self.slab_layout(slots), Node::Local);
+        let Some(memory) = mapped.or_else(allocated) else {
             depot.unused.push(number);
             return false;
         };
         depot.slabs[number as usize] = Slab {
             memory: Some(memory),
+            mapped: mapped.is_some(),
             slots,
             free: Vec::new(),
         };
@@ -360,9 +370,12 @@ impl Slabs {
     ///
     /// 1. Nobody uses the slab's slots any more.
     unsafe fn free_slab(&self, slab: &Slab) {
-        if let Some(memory) = slab.memory {
+        match slab.memory {
+            // SAFETY: mapped by `take_fresh`; 1.
+            Some(memory) if slab.mapped => unsafe { unmap(memory, LARGEST) },
             // SAFETY: allocated by `take_fresh` with this layout; 1.
-            unsafe { dealloc(memory, self.slab_layout(slab.slots)) };
+            Some(memory) => unsafe { dealloc(memory, self.slab_layout(slab.slots)) },
+            None => {}
         }
     }
 }
