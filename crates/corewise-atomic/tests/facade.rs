@@ -41,6 +41,32 @@ fn zeroed_slots_are_zero_and_writable() {
     assert!(Slots::<AtomicU64>::zeroed(0).is_empty());
 }
 
+/// One test, because the count of mapped bytes is the process's.
+#[test]
+#[cfg(target_os = "linux")]
+fn large_slots_come_from_the_system_and_go_back() {
+    let before = alloc::mapped_bytes();
+    for len in [1 << 17, (1 << 17) + 1, 1 << 18, (1 << 20) + 3] {
+        let mut numbers = Slots::<AtomicU64>::zeroed(len);
+        assert_eq!(alloc::mapped_bytes() - before, 8 * len);
+        if len >= 1 << 18 {
+            assert_eq!(numbers.as_ptr() as usize % alloc::HUGE_PAGE, 0);
+        }
+        for (n, number) in numbers.iter().enumerate() {
+            assert_eq!(number.swap(n as u64, Relaxed), 0);
+        }
+        numbers.discard(0..len);
+        assert_eq!(numbers[len / 2].load(Relaxed), 0);
+        drop(numbers);
+        assert_eq!(alloc::mapped_bytes(), before);
+    }
+    assert!(alloc::map_zeroed(0).is_none());
+    assert!(alloc::map_zeroed(usize::MAX).is_none());
+    assert!(alloc::map_zeroed(1 << 60).is_none());
+    assert!(Slots::<AtomicU64>::try_zeroed(1 << 57).is_none());
+    assert_eq!(alloc::mapped_bytes(), before);
+}
+
 #[test]
 fn memory_is_given_zeroed_and_taken_back() {
     let layout = Layout::from_size_align(256, 64).unwrap();
