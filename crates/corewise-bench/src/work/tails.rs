@@ -18,7 +18,7 @@ use crate::work::seat::Seat;
 use crate::work::{Part, Start, Tally, is_given_up};
 
 /// Operations that take longer than one of these are counted; in microseconds.
-pub const SLOW_US: [u64; 2] = [50, 100];
+pub const SLOW_US: [u64; 3] = [3, 50, 100];
 
 /// What writer and reader share.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub struct TailsReport {
     /// Whether it was done in time.
     pub finished: bool,
     /// Operations that took longer than each of [`SLOW_US`].
-    pub slow: [u64; 2],
+    pub slow: [u64; SLOW_US.len()],
     /// Latencies of all operations.
     pub latencies: Latencies,
 }
@@ -99,8 +99,8 @@ impl Drop for Done<'_> {
 struct Watch {
     begin: u64,
     last: u64,
-    limits: [u64; 2],
-    slow: [u64; 2],
+    limits: [u64; SLOW_US.len()],
+    slow: [u64; SLOW_US.len()],
     latencies: Latencies,
 }
 
@@ -110,7 +110,7 @@ impl Watch {
             begin: 0,
             last: 0,
             limits: SLOW_US.map(|us| clock::ticks(us * 1_000)),
-            slow: [0; 2],
+            slow: [0; SLOW_US.len()],
             latencies: Latencies::new(),
         }
     }

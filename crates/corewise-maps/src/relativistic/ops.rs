@@ -146,6 +146,13 @@ where
     #[inline]
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
         let hash = self.map().hash(&key);
+        // A node made for nothing would cost more than to look twice at what is in the cache then.
+        if let Some(found) = self.find(hash, &key) {
+            return Err(OccupiedError {
+                current: &found.value,
+                not_inserted: value,
+            });
+        }
         match self.link(self.make(hash, key, value)) {
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {
