@@ -276,3 +276,23 @@ fn keys_may_look_into_other_maps_when_they_are_compared() {
     assert_eq!((map.len(), meanings.len()), (500, 1_000));
     assert!(looked.get() >= 1_000);
 }
+
+#[test]
+fn a_clone_is_set_up_as_its_original() {
+    let domain = corewise_rcu::Domain::new();
+    let map = RelativisticMap::builder()
+        .domain(domain.clone())
+        .buckets(24)
+        .automatic_resize(false)
+        .build();
+    (0..100).for_each(|n| {
+        map.pin().insert(n, n);
+    });
+    let copy = map.clone();
+    assert_eq!(copy, map);
+    assert_eq!(copy.domain().id(), domain.id());
+    copy.pin().insert(100, 100);
+    copy.settle().unwrap();
+    assert_eq!(copy.resize_state().buckets, 24);
+    assert_eq!((copy.len(), map.len()), (101, 100));
+}

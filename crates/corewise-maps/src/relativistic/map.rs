@@ -250,6 +250,24 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         &self.hasher
     }
 
+    /// An empty map that is set up as this one, with room for as many entries.
+    pub(super) fn empty_copy(&self) -> Self
+    where
+        S: Clone,
+    {
+        let builder = RelativisticMap::<K, V>::builder()
+            .hasher(self.hasher.clone())
+            .domain(self.domain().clone())
+            .backlog_limits(self.backlog.limits());
+        match self.raw.is_automatic() {
+            true => builder.capacity(self.len()).build(),
+            false => {
+                let buckets = self.resize_state().buckets;
+                builder.automatic_resize(false).buckets(buckets).build()
+            }
+        }
+    }
+
     /// The domain whose guards protect readers.
     pub fn domain(&self) -> &Domain {
         self.raw.domain()

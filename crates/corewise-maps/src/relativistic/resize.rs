@@ -232,6 +232,11 @@ impl<A: Arena> RawTable<A> {
         self.set_thresholds(resizer.policy, resizer.newest(self).len());
     }
 
+    /// Whether the table grows and shrinks by itself.
+    pub fn is_automatic(&self) -> bool {
+        self.resizer.lock().policy.automatic
+    }
+
     /// Makes room for `entries`: at least as many buckets are in use when it returns, and are kept
     /// until [`RawTable::shrink_to_fit`]. Does not wait for readers.
     ///

@@ -25,7 +25,8 @@ impl<K: fmt::Debug, V: fmt::Debug, S, G: Section> fmt::Debug for MapRef<'_, K, V
     }
 }
 
-/// Every entry that is there from the beginning to the end of cloning is cloned.
+/// Every entry that is there from the beginning to the end of cloning is cloned. The copy is set up as
+/// the original: hasher, domain, limits, and whether it resizes itself (if not, its buckets).
 impl<K, V, S> Clone for RelativisticMap<K, V, S>
 where
     K: Clone + Eq + Hash,
@@ -33,7 +34,7 @@ where
     S: BuildHasher + Clone,
 {
     fn clone(&self) -> Self {
-        let copy = Self::with_capacity_and_hasher(self.len(), self.hasher().clone());
+        let copy = self.empty_copy();
         let entries = self.pin();
         copy.fill(
             entries
