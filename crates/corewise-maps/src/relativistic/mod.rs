@@ -49,11 +49,12 @@
 //!
 //! | what | bound | beyond |
 //! |---|---|---|
-//! | entries | memory; 2^32 less one slab in a map | allocation fails as in `std` |
+//! | entries | memory; some number from 2^31 to 2^32 | allocation fails as in `std` |
 //! | buckets | 2^31 | chains get longer |
 //! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; if there is no memory for that, chains get longer |
 //! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB a thread | see [`MapRef::try_upsert`] |
 //! | free memory kept for a thread | 256 KiB | it goes to the map's other threads, then to the allocator |
+//! | free slabs kept | one, and a thread's fresh one: 2 MiB each at most | they are given back |
 //! | stacked expansions | 46 | chains get longer |
 //!
 //! # Choices, and what was rejected
@@ -61,6 +62,8 @@
 //! - *Links are names of 32 bits*, so that a link and 31 bits of the hash are one word of 8 bytes, and
 //!   read together. With addresses for links a node of two words had 32 bytes instead of 24. Most
 //!   lookups of absent keys end at the 16-bit filter of the bucket and look at no node.
+//! - *Huge pages* are asked for where memory is 2 MiB or more, see ARCHITECTURE.md for what else was
+//!   measured.
 //! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. A
 //!   lock on the side would be a line of its own.
 //! - *Load 3/4*, see `raw`.
