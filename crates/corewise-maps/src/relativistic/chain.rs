@@ -80,8 +80,9 @@ impl Link {
     /// Marks the node as removed. Under the lock that covers it.
     #[cfg_attr(corewise_mutant = "no_mark", expect(dead_code))]
     pub(super) fn remove(&self) {
-        // Relaxed: who has the lock next looks at it.
-        self.0.store(self.header().gone().0, Relaxed);
+        // Release: as in `lead_to`. Who stands on the node and reads this still follows it to the next
+        // one, which somebody else may have put there.
+        self.0.store(self.header().gone().0, PUBLISH);
     }
 }
 
