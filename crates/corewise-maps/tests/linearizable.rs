@@ -105,9 +105,12 @@ fn record<M: Perform + Send + Sync + 'static>(
     mut meanwhile: impl FnMut(&M) + Send,
 ) -> History<u64, Op, Outcome> {
     let recording = Recording::new();
-    let (start, stop) = (Barrier::new(THREADS as usize), AtomicBool::new(false));
+    let (start, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // Once in any case.
+            meanwhile(map);
+            start.wait();
             while !stop.load(Relaxed) {
                 meanwhile(map);
             }

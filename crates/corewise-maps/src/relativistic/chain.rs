@@ -82,7 +82,10 @@ impl Link {
     pub(super) fn remove(&self) {
         // Release: as in `lead_to`. Who stands on the node and reads this still follows it to the next
         // one, which somebody else may have put there.
+        #[cfg(not(corewise_mutant = "relaxed_mark"))]
         self.0.store(self.header().gone().0, PUBLISH);
+        #[cfg(corewise_mutant = "relaxed_mark")]
+        self.0.store(self.header().gone().0, Relaxed);
     }
 }
 

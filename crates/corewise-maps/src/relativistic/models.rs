@@ -296,6 +296,23 @@ fn a_replaced_key_is_never_missing() {
     }
 }
 
+/// Someone who stands on a removed node goes on to one that a third thread has put there. (One
+/// preemption, that of the reader, is all it takes.)
+#[test]
+fn the_way_on_from_a_removed_node_is_seen_whole() {
+    corewise_atomic::model_bounded(1, || {
+        let set = Arc::new(Set::new(1, [1, 2]));
+        let (its, one, other) = (set.clone(), set.clone(), set.clone());
+        let reader = thread::spawn(move || assert!(its.has(2)));
+        let replaced = thread::spawn(move || one.replace(2).unwrap());
+        let removed = thread::spawn(move || other.remove(1).unwrap());
+        reader.join().unwrap();
+        set.raw.arena().bury(replaced.join().unwrap());
+        set.raw.arena().bury(removed.join().unwrap());
+        assert_eq!(set.keys(), [2]);
+    });
+}
+
 #[test]
 fn lookups_do_not_notice_an_expansion() {
     corewise_atomic::model_bounded(3, || {

@@ -148,6 +148,8 @@ where
         let hash = self.map().hash(&key);
         // A node made for nothing would cost more than to look twice at what is in the cache then.
         if let Some(found) = self.find(hash, &key) {
+            // Before the value is where it is returned: it would be forgotten if this panicked.
+            drop(key);
             return Err(OccupiedError {
                 current: &found.value,
                 not_inserted: value,
