@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier};
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_history::{History, Recorder, Recording};
 use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::Operation;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -44,6 +45,18 @@ impl Perform for Map {
                 let old = new.and(seen.get());
                 EntryOutcome::Updated { old, new }
             }
+            EntryOp::CompareExchange { expected, new } => {
+                let seen = Cell::new(None);
+                map.compute(key, |entry| {
+                    seen.set(entry.map(|(_, value)| *value));
+                    match new {
+                        _ if seen.get() != expected => Operation::Abort(()),
+                        Some(new) => Operation::Insert(new),
+                        None => Operation::Remove,
+                    }
+                });
+                EntryOutcome::Held(seen.get())
+            }
             _ => EntryOutcome::Held(map.get(&key).copied()),
         }
     }
@@ -67,9 +80,14 @@ impl Perform for TwoSteps {
     }
 }
 
-fn draw(rng: &mut SmallRng, fresh: u64) -> Op {
-    match rng.random_range(0..10) {
+/// `held` is what the entry held a moment ago.
+fn draw(rng: &mut SmallRng, fresh: u64, held: impl FnOnce() -> Option<u64>) -> Op {
+    match rng.random_range(0..12) {
         0 | 1 => EntryOp::Insert(fresh),
+        10 | 11 => EntryOp::CompareExchange {
+            expected: held(),
+            new: rng.random_bool(0.7).then_some(fresh),
+        },
         2 => EntryOp::TryInsert(fresh),
         3 | 4 => EntryOp::Remove,
         5 | 6 => EntryOp::Update,
@@ -84,10 +102,21 @@ fn run_thread(
     mut recorder: Recorder<u64, Op, Outcome>,
 ) {
     let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+    // Held over some of the calls, so that grace periods end late, and in the middle of a resize.
+    let mut guard = None;
     for call in 0..CALLS as u64 {
         let key = rng.random_range(0..KEYS);
         // No two writes are of the same value, give or take increments.
-        let op = draw(&mut rng, (call * THREADS + thread) << 16);
+        let held = || match map.perform(key, &EntryOp::Get) {
+            EntryOutcome::Held(held) => held,
+            _ => None,
+        };
+        let op = draw(&mut rng, (call * THREADS + thread) << 16, held);
+        match rng.random_range(0..100) {
+            0 => guard = Some(corewise_rcu::pin()),
+            1..10 => guard = None,
+            _ => {}
+        }
         let late = rng.random_range(0..20) == 0;
         recorder.record(key, op.clone(), || {
             if late {
@@ -96,6 +125,7 @@ fn run_thread(
             map.perform(key, &op)
         });
     }
+    drop(guard);
 }
 
 /// Records what threads do to a map while another one does `meanwhile` to it, again and again.

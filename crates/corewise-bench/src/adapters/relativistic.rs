@@ -84,7 +84,9 @@ pub(super) fn entry() -> Entry {
                        resize of the bucket; removals lock a bucket"
             .into();
     card.adapter =
-        "one handle per operation, as pin() makes; an insert owns its key before it looks".into();
+        "one handle per operation, as pin() makes; an insert owns its key before it looks; \
+         asks for huge pages for arrays and slabs of 2 MiB or more, but with --pages small"
+            .into();
     Entry::new(card)
         .u64::<Relativistic<U64, Common>>()
         .bytes::<Relativistic<Bytes, Common>>()
