@@ -169,16 +169,18 @@ macro_rules! zero_init {
                 if layout.size() == 0 {
                     return Some(Slots::from_fn(0, |_| unreachable!("there are none")));
                 }
-                let large = layout.size() >= MAPPED_FROM;
-                let mapped = large.then(|| crate::alloc::map_zeroed(layout.size())).flatten();
-                let allocated = || crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local);
-                let memory = mapped.or_else(allocated)?;
+                let mapped = cfg!(target_os = "linux") && layout.size() >= MAPPED_FROM;
+                let memory = if mapped {
+                    crate::alloc::map_zeroed(layout.size())?
+                } else {
+                    crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local)?
+                };
                 // In this build the type is std's, which has the layout of the integer, boolean or
                 // pointer it holds, and all zero bits are a value of that. The memory is as aligned
                 // as the layout asks, and given back as it was taken.
                 Some(Slots {
                     slots: NonNull::slice_from_raw_parts(memory.cast(), len),
-                    mapped: mapped.is_some(),
+                    mapped,
                     _owned: PhantomData,
                 })
             }
