@@ -36,7 +36,7 @@ use corewise_atomic::Slots;
 use corewise_atomic::alloc::{HUGE_PAGE, Layout, Node, alloc, dealloc, map_zeroed, unmap};
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::chain::{Arena, Link};
@@ -203,10 +203,11 @@ impl Slabs {
     #[inline(always)]
     unsafe fn address_in(&self, id: NodeId, bytes: usize, bits: u32) -> NonNull<u8> {
         let id = id.0.get();
-        // Relaxed, both: whoever has a name has it from `take_fresh`, which wrote the slab's address
-        // first, or by way of a lock or of a link that was stored with Release and read with
-        // Acquire after that.
-        let directory = self.directory.load(Relaxed);
+        // Acquire: pairs with the Release in `number`, so that the directory's slots are seen, also one
+        // that is newer than the name. Relaxed, below: whoever has a name has it from `take_fresh`,
+        // which wrote the slab's address first, or by way of a lock or of a link that was stored with
+        // Release and read with Acquire after that.
+        let directory = self.directory.load(Acquire);
         // SAFETY: a directory seen by someone who has a name has a place for its slab; directories are
         // kept as long as the slabs.
         let origin = unsafe { &*directory.add((id >> bits) as usize) }.load(Relaxed);
@@ -302,7 +303,7 @@ impl Slabs {
             slots,
             free: Vec::new(),
         };
-        // Relaxed, both: see `address`.
+        // Relaxed, both: written under the lock that we have; see `address_in`.
         let directory = self.directory.load(Relaxed);
         // SAFETY: `number` has seen to it that the directory has the place.
         let place = unsafe { &*directory.add(number as usize) };
@@ -337,8 +338,8 @@ impl Slabs {
                 AtomicPtr::new(copy(place))
             });
             let new = Box::leak(Box::new(new));
-            // Relaxed: see `address`.
-            self.directory.store(new.as_ptr().cast_mut(), Relaxed);
+            // Release: pairs with the Acquire in `address_in`.
+            self.directory.store(new.as_ptr().cast_mut(), Release);
             depot.directories.push(NonNull::from(new));
         }
         depot.slabs.resize_with(number + 1, Slab::default);
