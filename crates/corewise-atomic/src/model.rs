@@ -42,6 +42,8 @@ pub fn model_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static
 fn loom_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
+    // Of one schedule; loom's own 1,000 is too few for a table that is made, resized and dropped.
+    builder.max_branches = builder.max_branches.max(20_000);
     builder.check(with_reset_clock(body));
 }
 

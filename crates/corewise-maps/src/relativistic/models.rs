@@ -441,7 +441,7 @@ fn lookups_do_not_notice_removals_during_an_expansion() {
 /// Expansions while a reader keeps every grace period from ending.
 #[test]
 fn expansions_are_stacked_and_updated() {
-    corewise_atomic::model_bounded(3, || {
+    corewise_atomic::model_bounded(2, || {
         let set = Arc::new(Set::new(1, [1, 2, 3, 4]));
         let guard = set.domain.pin();
         for buckets in [2, 4] {
