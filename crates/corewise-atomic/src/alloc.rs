@@ -95,7 +95,7 @@ fn whole_pages(memory: *mut u8, bytes: usize) -> Option<(*mut libc::c_void, usiz
 /// when there is none, and on systems other than Linux.
 ///
 /// For large memory that is filled little by little, and not all at random: an allocator that has
-/// kept such memory must write zeros over all of it at once (mimalloc 3.3: half a second for 128 MiB).
+/// kept such memory must write zeros over all of it at once, and somebody waits for that.
 /// From [`HUGE_PAGE`] on it begins at a multiple of that, and huge pages are asked for (`madvise`),
 /// which the system may give or not: fewer faults, and fewer misses of the address caches.
 ///

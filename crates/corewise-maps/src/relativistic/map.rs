@@ -22,8 +22,8 @@ use super::slab::{Magazine, Slabs, View};
 use super::word::NodeId;
 
 /// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
-/// as long as the hash makes it. (The fast one has seeds with which 10^7 consecutive numbers give chains
-/// of 22 instead of 9.)
+/// as long as the hash makes it. (With some seeds of the fast one, chains of consecutive numbers are
+/// more than twice as long.)
 #[cfg(feature = "foldhash")]
 pub type DefaultHasher = foldhash::quality::RandomState;
 /// The default hasher: that of `std`, since the feature `foldhash` is off.

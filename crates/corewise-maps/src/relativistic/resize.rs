@@ -828,7 +828,7 @@ fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> 
     }
     match cut(arena, word.first(), new) {
         Some(trunk) => {
-            store(slot, Word::to_any(Some(trunk)).with_flags(INIT | BUSY));
+            store(slot, Word::to_any(trunk).with_flags(INIT | BUSY));
             false
         }
         None => {

@@ -141,8 +141,8 @@ impl Word {
 
     /// A word that leads to a chain of which nothing is known.
     #[inline]
-    pub(super) fn to_any(first: Option<NodeId>) -> Word {
-        Word(bits(first) | first.map_or(0, |_| FILTER))
+    pub(super) fn to_any(first: NodeId) -> Word {
+        Word(bits(Some(first)) | FILTER)
     }
 
     /// This word, its filter widened by that of `other`. (That of an empty chain stays empty.)
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_empty_bucket_holds_nothing() {
-        let full = Word::to_any(Some(node(1))).and_flags(FLAGS);
+        let full = Word::to_any(node(1)).and_flags(FLAGS);
         for bits in 0..16 {
             assert!(full.may_hold(Probe::new(bits << 27)));
             assert!(!full.with_first(None).may_hold(Probe::new(bits << 27)));
