@@ -23,8 +23,9 @@
 //!    large maps are up to [`LARGEST`], a huge page, and a thirtieth of what there is.
 //! 5. Slots of more than [`LARGEST`] have slabs of their own, and no spare.
 //!
-//! Rejected: addresses as names. Nodes of two words of contents then have 32 bytes instead of 24. Names that are offsets in one range of addresses
-//! save the directory, but need that range: 32 GiB of it for every map, or 32 GiB for all together.
+//! Rejected: addresses as names. Nodes of two words of contents then have 32 bytes instead of 24. Names
+//! that are offsets in one range of addresses save the directory, but need that range: 32 GiB of it
+//! for every map, or 32 GiB for all together.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
