@@ -71,7 +71,8 @@ pub unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
 ///
 /// # Safety
 ///
-/// 1. The memory came from [`alloc`], [`alloc_zeroed`] or [`map_zeroed`] (private anonymous memory).
+/// 1. The memory came from [`alloc`], [`alloc_zeroed`], [`map_zeroed`] or [`reserve`] (private anonymous
+///    memory).
 /// 2. Nobody else uses it, and its owner can do with zeros or with what was there.
 pub unsafe fn discard(memory: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
@@ -102,20 +103,72 @@ fn whole_pages(memory: *mut u8, bytes: usize) -> Option<(*mut libc::c_void, usiz
 /// Complexity: some system calls. Give it back with [`unmap`].
 pub fn map_zeroed(bytes: usize) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
-    let memory = map(bytes)?;
+    let memory = map(bytes, 0)?;
+    #[cfg(target_os = "linux")]
+    if bytes >= HUGE_PAGE {
+        advise_huge(memory, bytes);
+    }
     #[cfg(not(target_os = "linux"))]
     let memory: NonNull<u8> = None?;
     MAPPED.fetch_add(bytes, Relaxed);
     Some(memory)
 }
 
+/// A range of addresses for far more memory than will be used: nothing is set aside for it, and every
+/// page reads as zero until it is touched. `None` when the system has no such range, or lets nobody
+/// ask for more than there is, and on systems other than Linux.
+///
+/// Begins at a multiple of [`HUGE_PAGE`]. `huge`: ask for huge pages (`madvise`), which the system may
+/// give or not. What is touched is the caller's to count; [`discard`] gives pages back, [`release`] all.
+///
+/// Complexity: some system calls.
+pub fn reserve(bytes: usize, huge: bool) -> Option<NonNull<u8>> {
+    #[cfg(target_os = "linux")]
+    {
+        let memory = map(bytes.max(HUGE_PAGE), libc::MAP_NORESERVE)?;
+        if huge {
+            advise_huge(memory, bytes);
+        }
+        Some(memory)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (bytes, huge);
+        None
+    }
+}
+
+/// Gives a range of addresses back, with what is in it.
+///
+/// # Safety
+///
+/// 1. `memory` came from [`reserve`] with the same number of bytes and was not given back before.
+/// 2. Nobody uses it any more.
+pub unsafe fn release(memory: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the caller answers for 1 and 2.
+    unsafe {
+        let bytes = bytes.max(HUGE_PAGE).next_multiple_of(PAGE);
+        libc::munmap(memory.as_ptr().cast(), bytes);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (memory, bytes);
+}
+
 #[cfg(target_os = "linux")]
-fn map(bytes: usize) -> Option<NonNull<u8>> {
+fn advise_huge(memory: NonNull<u8>, bytes: usize) {
+    // A refusal leaves small pages.
+    // SAFETY: advice on a mapping of the caller's.
+    unsafe { libc::madvise(memory.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+}
+
+#[cfg(target_os = "linux")]
+fn map(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
     let align = if bytes < HUGE_PAGE { PAGE } else { HUGE_PAGE };
     let bytes = bytes.checked_next_multiple_of(PAGE)?;
     let room = bytes.checked_add(align - PAGE)?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: a new mapping wherever there is room touches nothing that exists.
     let first = unsafe { libc::mmap(std::ptr::null_mut(), room, access, kind, -1, 0) };
     if first == libc::MAP_FAILED {
@@ -131,11 +184,6 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     };
     unmap(first, before);
     unmap(memory.wrapping_byte_add(bytes), room - before - bytes);
-    if align == HUGE_PAGE {
-        // A refusal leaves small pages.
-        // SAFETY: advice on the rest of the mapping.
-        unsafe { libc::madvise(memory, bytes, libc::MADV_HUGEPAGE) };
-    }
     NonNull::new(memory.cast())
 }
 

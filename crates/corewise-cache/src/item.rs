@@ -40,6 +40,9 @@ pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
 /// The longest key an item can hold.
 pub const MAX_KEY_BYTES: usize = u8::MAX as usize;
 
+/// An access time is at most so many seconds older than the last access where readers exclude nobody.
+pub const ACCESS_STEP_S: u32 = 8;
+
 const EXPIRY_MASK: u64 = (1 << 48) - 1;
 const STATE_SHIFT: u32 = 48;
 const KEY_LEN_SHIFT: u32 = 56;
@@ -55,6 +58,13 @@ pub mod state {
     pub const STALE: u8 = 2;
     /// Somebody was told to refresh it.
     pub const WIN_SENT: u8 = 4;
+    /// How often it was read since the eviction policy looked at it last, up to three times: two bits.
+    /// For engines whose policy asks.
+    pub const HITS: u8 = 3 << HITS_SHIFT;
+    /// Where [`HITS`] are.
+    pub const HITS_SHIFT: u32 = 3;
+    /// The eviction policy has found it worth keeping. For engines whose policy asks.
+    pub const KEPT: u8 = 32;
 }
 
 #[repr(C)]
@@ -101,7 +111,13 @@ impl Contents<'_> {
         self.value[0].len() + self.value[1].len()
     }
 
-    /// Bytes that [`create`] will ask the allocator for.
+    /// Whether key and value are no longer than a header can say.
+    #[must_use]
+    pub fn fits_header(&self) -> bool {
+        self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
+    }
+
+    /// Bytes that the item will take, before anything is rounded.
     #[must_use]
     pub fn bytes<L>(&self) -> usize {
         let flags = if self.client_flags == 0 {
@@ -122,12 +138,28 @@ pub fn create<L, A: ItemAllocator>(
     contents: &Contents<'_>,
     now: Now,
 ) -> Option<(NonNull<Node<L>>, usize)> {
-    const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
-    if contents.key.len() > MAX_KEY_BYTES || contents.value_len() > MAX_VALUE_BYTES {
+    if !contents.fits_header() {
         return None;
     }
     let (memory, footprint) = allocator.alloc(contents.bytes::<L>())?;
-    let node = memory.cast::<Node<L>>();
+    // SAFETY: the memory is that of ItemAllocator 1, and the lengths fit.
+    let node = unsafe { write(memory, links, contents, now) };
+    Some((node, footprint))
+}
+
+/// Writes an item with cas value zero.
+///
+/// # Safety
+///
+/// 1. `memory` is valid for writes of `contents.bytes::<L>()` bytes, aligned to [`ITEM_ALIGN`], and
+///    nobody else's.
+/// 2. The contents [fit the header](Contents::fits_header).
+pub unsafe fn write<L>(
+    memory: NonNull<u8>,
+    links: L,
+    contents: &Contents<'_>,
+    now: Now,
+) -> NonNull<Node<L>> {
     let has_flags = if contents.client_flags == 0 {
         0
     } else {
@@ -143,23 +175,63 @@ pub fn create<L, A: ItemAllocator>(
         shape: contents.value_len() as u32 | has_flags,
         access_s: AtomicU32::new(now.seconds()),
     };
-    // SAFETY: `memory` is valid for `bytes::<L>()` bytes and aligned for
-    // `Node<L>` (ItemAllocator 1, const assertion above); the trailing parts
-    // written one behind the other are exactly the rest of those bytes.
+    let flags = contents.client_flags.to_ne_bytes();
+    let flags = if has_flags == 0 { &[][..] } else { &flags };
+    // SAFETY: the caller's 1 and 2.
     unsafe {
-        node.write(Node { links, header });
+        let parts = [flags, contents.key, contents.value[0], contents.value[1]];
+        lay_out(memory, Node { links, header }, parts)
+    }
+}
+
+/// Writes an item that is the same as `from` in everything but its links, with `state` for its state
+/// bits.
+///
+/// # Safety
+///
+/// 1. `memory` is valid for writes of `from.bytes()` bytes, aligned to [`ITEM_ALIGN`], and nobody
+///    else's.
+pub unsafe fn copy<L>(
+    memory: NonNull<u8>,
+    links: L,
+    from: Item<'_, L>,
+    state: u8,
+) -> NonNull<Node<L>> {
+    let old = from.header();
+    let life = from.life() & !(u64::from(u8::MAX) << STATE_SHIFT) | u64::from(state) << STATE_SHIFT;
+    let header = Header {
+        cas: AtomicU64::new(from.cas()),
+        life: AtomicU64::new(life),
+        shape: old.shape,
+        // Relaxed: a statistic.
+        access_s: AtomicU32::new(old.access_s.load(Ordering::Relaxed)),
+    };
+    let rest = from.tail(0, from.bytes() - size_of::<Node<L>>());
+    // SAFETY: the caller's 1.
+    unsafe { lay_out(memory, Node { links, header }, [rest, &[], &[], &[]]) }
+}
+
+/// # Safety
+///
+/// 1. `memory` is valid for writes of the node and the parts, one behind the other, aligned to
+///    [`ITEM_ALIGN`], and nobody else's.
+unsafe fn lay_out<L>(
+    memory: NonNull<u8>,
+    head: Node<L>,
+    parts: [&[u8]; 4],
+) -> NonNull<Node<L>> {
+    const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
+    let node = memory.cast::<Node<L>>();
+    // SAFETY: the caller's 1, and the assertion above.
+    unsafe {
+        node.write(head);
         let mut to = node.as_ptr().add(1).cast::<u8>();
-        if contents.client_flags != 0 {
-            to.cast::<[u8; CLIENT_FLAGS_BYTES]>()
-                .write(contents.client_flags.to_ne_bytes());
-            to = to.add(CLIENT_FLAGS_BYTES);
-        }
-        for part in [contents.key, contents.value[0], contents.value[1]] {
+        for part in parts {
             to.copy_from_nonoverlapping(part.as_ptr(), part.len());
             to = to.add(part.len());
         }
     }
-    Some((node, footprint))
+    node
 }
 
 /// Frees an item.
@@ -324,6 +396,60 @@ impl<'a, L> Item<'a, L> {
             | (self.key_len() as u64) << KEY_LEN_SHIFT;
         // Relaxed: see `life`.
         self.header().life.store(life, Ordering::Relaxed);
+    }
+
+    /// Replaces the deadline, if one is given, and adds state bits, while readers may
+    /// [record hits](Self::record_shared_hit); writers of one key exclude each other.
+    #[inline]
+    pub fn update_life(self, deadline: Option<Deadline>, add: u8) {
+        let life = |old: u64| {
+            let expiry = deadline.map_or(old & EXPIRY_MASK, Deadline::to_bits);
+            old & !EXPIRY_MASK | expiry | u64::from(add) << STATE_SHIFT
+        };
+        // Relaxed, both: see `life`.
+        let _ = self
+            .header()
+            .life
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(life(old)));
+    }
+
+    /// Replaces the state bits of a mask, while readers may record hits.
+    #[inline]
+    pub fn set_state(self, mask: u8, bits: u8) {
+        let mask = u64::from(mask) << STATE_SHIFT;
+        let bits = u64::from(bits) << STATE_SHIFT & mask;
+        // Relaxed, both: see `life`.
+        let _ = self
+            .header()
+            .life
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |life| {
+                Some(life & !mask | bits)
+            });
+    }
+
+    /// Records a read by somebody who excludes nobody: the fetched bit, if it is clear, one hit more, if
+    /// there are not three, and then the access time; that also if it is [`ACCESS_STEP_S`] old. Of hits
+    /// at the same moment one may not count.
+    #[inline]
+    pub fn record_shared_hit(self, now: Now) {
+        const HIT: u64 = 1 << (STATE_SHIFT + state::HITS_SHIFT);
+        const ALL: u64 = (state::HITS as u64) << STATE_SHIFT;
+        const FETCHED: u64 = (state::FETCHED as u64) << STATE_SHIFT;
+        let header = self.header();
+        let life = self.life();
+        let more = if life & ALL == ALL { life } else { life + HIT };
+        // Relaxed, all: statistics and eviction hints.
+        if life != more | FETCHED {
+            let _ = header.life.compare_exchange(
+                life,
+                more | FETCHED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            header.access_s.store(now.seconds(), Ordering::Relaxed);
+        } else if self.idle_s(now) >= ACCESS_STEP_S {
+            header.access_s.store(now.seconds(), Ordering::Relaxed);
+        }
     }
 
     /// Seconds since the last recorded access.

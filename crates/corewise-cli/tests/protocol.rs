@@ -8,7 +8,7 @@ use common::conversation::{converse, converse_with};
 use common::{Kind, TestServer, concerns_the_server_under_test};
 
 /// Everything that `--engine` takes.
-const ENGINES: [&str; 1] = ["locked"];
+const ENGINES: [&str; 2] = ["relativistic", "locked"];
 
 /// A key of the given length.
 fn key(length: usize) -> String {

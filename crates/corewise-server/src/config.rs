@@ -10,17 +10,25 @@ use std::time::Duration;
 /// Which engine keeps the items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// A lock, a hash table and an LRU list per shard.
+    /// Lookups without a lock, items in segments.
     #[default]
+    Relativistic,
+    /// A lock, a hash table and an LRU list per shard.
     Locked,
 }
 
 /// What happens when the memory budget is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// The least recently used items go.
+    /// What the engine does best: `s3-fifo`, but `lru` in `locked`.
     #[default]
+    Default,
+    /// What was not read since it came goes first; scans take nothing else with them.
+    S3Fifo,
+    /// The least recently used items go; `relativistic` approximates that.
     Lru,
+    /// Anything goes.
+    Random,
     /// New items are refused.
     None,
 }
@@ -44,8 +52,21 @@ macro_rules! named {
     };
 }
 
-named!(EngineKind, "an engine", "locked" => Locked);
-named!(Eviction, "an eviction policy", "lru" => Lru, "none" => None);
+named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked);
+named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
+
+impl Eviction {
+    /// The policy itself, or what it stands for; `None` if the engine does not have it.
+    pub(crate) fn of(self, engine: EngineKind) -> Option<Self> {
+        match (engine, self) {
+            (EngineKind::Relativistic, Self::Default) => Some(Self::S3Fifo),
+            (EngineKind::Relativistic, _) => Some(self),
+            (EngineKind::Locked, Self::Default | Self::Lru) => Some(Self::Lru),
+            (EngineKind::Locked, Self::None) => Some(Self::None),
+            (EngineKind::Locked, Self::S3Fifo | Self::Random) => None,
+        }
+    }
+}
 
 /// Everything a server can be told.
 #[derive(Clone, Debug)]
@@ -73,6 +94,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// What happens at the memory budget.
     pub eviction: Eviction,
+    /// Whether huge pages are asked for, for items. The engine `locked` leaves pages to its allocator.
+    pub huge_pages: bool,
     /// Which CPUs the event loops are pinned to.
     pub pin: PinPolicy,
     /// A file of `user:password` lines; clients must then authenticate.
@@ -110,8 +133,9 @@ impl Default for Config {
             max_connections: 1_024,
             idle_timeout: None,
             slow_reader_timeout: Duration::from_secs(60),
-            engine: EngineKind::Locked,
-            eviction: Eviction::Lru,
+            engine: EngineKind::default(),
+            eviction: Eviction::Default,
+            huge_pages: false,
             pin: PinPolicy::None,
             auth_file: None,
             backlog: 1_024,
@@ -137,6 +161,24 @@ pub enum StartError {
         place: String,
         /// What the system said.
         error: std::io::Error,
+    },
+    /// The engine has no such eviction policy.
+    #[error("the engine `{engine}` has no eviction policy `{eviction}`")]
+    Eviction {
+        /// The engine.
+        engine: EngineKind,
+        /// The policy.
+        eviction: Eviction,
+    },
+    /// The engine cannot have so much memory.
+    #[error("the engine `{engine}` takes {least} to {most} MiB of memory")]
+    Memory {
+        /// The engine.
+        engine: EngineKind,
+        /// Of memory, in MiB.
+        least: u64,
+        /// The same.
+        most: u64,
     },
     /// Nothing to listen on.
     #[error("no address to listen on")]
@@ -168,6 +210,9 @@ impl StartError {
 /// Why a running server stopped other than by being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// The system has no addresses for the memory of the items.
+    #[error("the system has no range of addresses for the memory that was asked for")]
+    Memory,
     /// The accepting thread lost its poller.
     #[error("waiting for connections failed: {0}")]
     Accept(std::io::Error),

@@ -12,7 +12,7 @@ use crate::shared::{ConnCard, LoopCard, Shared};
 use crate::stream::Stream;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use corewise_cache::engines::locked;
+use corewise_cache::engines::{locked, relativistic};
 use corewise_cache::{Clock, SystemClock};
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{Limits, reply};
@@ -90,6 +90,7 @@ impl Server {
     /// An address in use or not ours, an unreadable authentication file, or the
     /// system out of descriptors.
     pub fn bind(mut config: Config) -> Result<Self, StartError> {
+        check_engine(&mut config)?;
         let users = config.auth_file.as_deref().map(Users::read).transpose()?;
         let poll = Poll::new().map_err(StartError::system("a poller"))?;
         let waker = Waker::new(poll.registry(), WAKE).map_err(StartError::system("a waker"))?;
@@ -169,14 +170,29 @@ impl Server {
     /// See [`RunError`].
     pub fn run(self) -> Result<(), RunError> {
         match self.config.engine {
+            EngineKind::Relativistic => {
+                let engine = relativistic::Relativistic::try_new(relativistic::Config {
+                    memory: self.config.memory,
+                    max_item_bytes: self.config.max_item_size,
+                    eviction: match self.config.eviction {
+                        Eviction::None => relativistic::Eviction::Refuse,
+                        Eviction::Lru => relativistic::Eviction::Lru,
+                        Eviction::Random => relativistic::Eviction::Random,
+                        Eviction::Default | Eviction::S3Fifo => relativistic::Eviction::S3Fifo,
+                    },
+                    threads: self.config.threads,
+                    huge_pages: self.config.huge_pages,
+                });
+                self.run_with(Arc::new(engine.map_err(|_| RunError::Memory)?))
+            }
             EngineKind::Locked => {
                 let engine = locked::Locked::with_allocator(
                     locked::Config {
                         memory: self.config.memory,
                         max_item_bytes: self.config.max_item_size,
                         eviction: match self.config.eviction {
-                            Eviction::Lru => locked::Eviction::Lru,
                             Eviction::None => locked::Eviction::Refuse,
+                            _ => locked::Eviction::Lru,
                         },
                         threads: self.config.threads,
                     },
@@ -227,6 +243,27 @@ impl Server {
             Ok(())
         }
     }
+}
+
+/// Settles what the engine evicts by, and looks whether it can have the memory.
+fn check_engine(config: &mut Config) -> Result<(), StartError> {
+    let (engine, eviction) = (config.engine, config.eviction);
+    config.eviction = eviction
+        .of(engine)
+        .ok_or(StartError::Eviction { engine, eviction })?;
+    let most = match engine {
+        EngineKind::Relativistic => relativistic::MAX_MEMORY,
+        EngineKind::Locked => u64::MAX,
+    };
+    if config.memory > most {
+        let (least, most) = (relativistic::MIN_MEMORY >> 20, most >> 20);
+        return Err(StartError::Memory {
+            engine,
+            least,
+            most,
+        });
+    }
+    Ok(())
 }
 
 fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {

@@ -1,3 +1,5 @@
 //! One module per engine.
 
 pub mod locked;
+pub mod relativistic;
+mod verbs;

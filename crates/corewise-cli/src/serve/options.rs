@@ -75,11 +75,13 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME")]
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
 
-    /// How the table is built.
+    /// relativistic: lookups without locks, items in segments; locked: a lock for each shard, the
+    /// baseline. [default: relativistic]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<Parsed<EngineKind>>,
 
-    /// What to do when memory is full: lru evicts, none answers with an error. [default: lru]
+    /// What goes when memory is full: s3-fifo, lru, random, or none: an error is answered.
+    /// [default: s3-fifo; lru with the engine locked, which has no other but none]
     #[arg(long, value_name = "POLICY")]
     pub(crate) eviction: Option<Parsed<Eviction>>,
 
@@ -181,8 +183,9 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'R', long, value_name = "N", help_heading = OTHERS)]
     pub(crate) max_reqs_per_event: Option<Parsed<Positive>>,
 
-    /// No effect: the kernel decides about large pages.
-    #[arg(short = 'L', long, help_heading = OTHERS)]
+    /// Ask for huge pages for items.
+    #[arg(short = 'L', long, visible_alias = "huge-pages")]
+    #[serde(alias = "huge-pages")]
     pub(crate) enable_largepages: Option<bool>,
 
     /// No effect: there are no watch commands.

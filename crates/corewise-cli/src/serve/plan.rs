@@ -135,10 +135,6 @@ fn notes_on_idle_options(options: &ServeOptions) -> Vec<String> {
             "-R: the server bounds its batches itself",
         ),
         (
-            options.enable_largepages == Some(true),
-            "-L: the kernel decides about large pages",
-        ),
-        (
             options.napi_ids.is_some(),
             "-N: connections are not spread by network queue",
         ),
@@ -172,6 +168,7 @@ fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
         verbosity: options.verbose,
+        huge_pages: options.enable_largepages == Some(true),
         ..Config::default()
     };
     if config.listen.is_empty() && config.unix.is_none() {

@@ -86,10 +86,13 @@ pub(super) fn raise_locked_memory() {
     );
 }
 
-/// Locks all memory, now and later; a refusal is only a warning, as in memcached.
+/// Locks all memory, now and later, when it is first touched: far more addresses are reserved than
+/// memory will be used. A refusal is only a warning, as in memcached.
 pub(super) fn lock_memory() {
     use rustix::mm::{MlockAllFlags, mlockall};
-    if let Err(error) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+    if let Err(error) = mlockall(
+        MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT,
+    ) {
         complain(&format!("warning: cannot lock memory (-k): {error}"));
     }
 }

@@ -204,7 +204,6 @@ fn options_that_change_nothing_are_noted() {
     assert!(note("-f 1.25").starts_with("-f changes nothing here"));
     assert!(note("-n 48").starts_with("-n "));
     assert!(note("-R 20").starts_with("-R "));
-    assert!(note("-L").starts_with("-L "));
     assert!(note("-N 2").starts_with("-N "));
     assert_eq!(
         note("-o hashpower=20,slab_reassign")

@@ -6,7 +6,7 @@ use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::table::{PUBLISH, Table, load, store};
-use super::word::{Header, NodeId, Probe, Word, fold};
+use super::word::{Header, NodeId, Probe, Word, fold, pure};
 
 /// Where the nodes of a table are. Words hold 32-bit names of nodes, not addresses: so a node's place
 /// in its chain and its hash are one word, and 2^32 - 1 nodes can be told apart.
@@ -46,6 +46,18 @@ impl Link {
         Header(self.0.load(Acquire))
     }
 
+    /// The hash as [`Link::new`] got it, as far as the table uses it: [`reduce`](Link::reduce) of it.
+    #[inline(always)]
+    pub fn reduced_hash(&self) -> u64 {
+        u64::from(self.hash())
+    }
+
+    /// What a table uses of a hash: 31 bits. It takes the result for the hash itself.
+    #[inline(always)]
+    pub fn reduce(hash: u64) -> u64 {
+        u64::from(pure(fold(hash)))
+    }
+
     /// The bits of the hash that the table uses.
     #[inline(always)]
     pub(super) fn hash(&self) -> u32 {
@@ -58,8 +70,15 @@ impl Link {
         self.header().next()
     }
 
-    pub(super) fn is_removed(&self) -> bool {
+    /// Whether the node was removed from its table or replaced there.
+    pub fn is_removed(&self) -> bool {
         self.header().is_gone()
+    }
+
+    /// Marks a node that was never in a table as removed, for an owner who tells nodes by that.
+    pub fn abandon(&mut self) {
+        let header = self.header().gone();
+        *self = Self(AtomicU64::new(header.0));
     }
 
     /// Lets a node that nobody has yet lead to the next one.

@@ -99,6 +99,11 @@ pub struct RawTable<A> {
     pub(super) grow_above: AtomicUsize,
     pub(super) shrink_below: AtomicUsize,
     pub(super) report_after: AtomicUsize,
+    /// It does not grow beyond so many buckets by itself, and how many it wanted when it came there.
+    pub(super) most_buckets: AtomicUsize,
+    pub(super) wanted_buckets: AtomicUsize,
+    /// Bytes of all bucket arrays, of those too that wait for readers.
+    pub(super) array_bytes: AtomicUsize,
     pub(super) resizer: Mutex<Resizer>,
     pub(super) left: Left,
     domain: Domain,
@@ -147,6 +152,9 @@ impl<A: Arena> RawTable<A> {
             grow_above: AtomicUsize::new(usize::MAX),
             shrink_below: AtomicUsize::new(0),
             report_after: AtomicUsize::new(1),
+            most_buckets: AtomicUsize::new(usize::MAX),
+            wanted_buckets: AtomicUsize::new(0),
+            array_bytes: AtomicUsize::new(buckets * size_of::<u64>()),
             resizer: Mutex::new(Resizer::new(policy)),
             left: Left::new(),
             domain,
@@ -257,6 +265,25 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         hint::prefetch(unsafe { self.current() }.slot(fold(hash)));
+    }
+
+    /// Asks for the cache lines of the node that a `find` of this hash will look at first: `lines` of 64
+    /// bytes. Reads the bucket, so let [`RawTable::prefetch`] go before.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of this table's domain.
+    #[inline]
+    pub unsafe fn prefetch_first(&self, section: &impl Section, hash: u64, lines: usize) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        let hash = fold(hash);
+        // SAFETY: the caller is in a section, by 1.
+        let word = unsafe { self.current() }.word(hash);
+        if let Some(first) = word.first_for(Probe::new(hash)) {
+            // SAFETY: as above: the node is kept.
+            let node = unsafe { self.arena.link(first) }.as_ptr().cast::<u8>();
+            (0..lines).for_each(|line| hint::prefetch(node.wrapping_add(64 * line)));
+        }
     }
 
     /// Inserts `node` unless there is one for which `is_it` says so, which is then returned.
@@ -430,6 +457,34 @@ impl<A: Arena> RawTable<A> {
             .cast_signed()
             .max(0)
             .cast_unsigned()
+    }
+
+    /// Bytes of all bucket arrays: of the one in use, of those under construction, and of those that
+    /// readers may still be in.
+    #[inline]
+    pub fn array_bytes(&self) -> usize {
+        // Relaxed: a number that publishes nothing, here and where it changes.
+        self.array_bytes.load(Relaxed)
+    }
+
+    /// From now on the table does not grow beyond `buckets` by itself: for an owner with a budget of
+    /// memory, who raises this when there is room for what [`RawTable::wanted_buckets`] says.
+    /// Chains get longer meanwhile.
+    pub fn set_most_buckets(&self, buckets: usize) {
+        let mut resizer = self.resizer.lock();
+        // Relaxed, both: read and written under the lock, or hints.
+        self.most_buckets.store(buckets, Relaxed);
+        self.wanted_buckets.store(0, Relaxed);
+        resizer.reconsider(self);
+        self.adjust(0);
+    }
+
+    /// The number of buckets that the table should have by the number of its entries and may not; 0 if
+    /// it has them. A new array of so many words of 8 bytes is needed then, beside the present one.
+    #[inline]
+    pub fn wanted_buckets(&self) -> usize {
+        // Relaxed: a hint.
+        self.wanted_buckets.load(Relaxed)
     }
 
     /// Whether [`RawTable::step`] has something to do.

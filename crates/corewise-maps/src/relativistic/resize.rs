@@ -520,10 +520,28 @@ impl Resizer {
         let count = raw.count();
         if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
             let factor = Policy::buckets_for(count).div_ceil(buckets);
-            return buckets.checked_mul(factor.next_power_of_two().max(2));
+            let wanted = buckets.checked_mul(factor.next_power_of_two().max(2));
+            return wanted.and_then(|wanted| self.within_bound(raw, wanted));
         }
         let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
         (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
+    }
+
+    /// So many buckets if the owner allows them. If not, the owner is told, and nothing is due any more
+    /// until [`RawTable::set_most_buckets`].
+    fn within_bound(&self, raw: &RawTable<impl Arena>, wanted: usize) -> Option<usize> {
+        // Relaxed, all: written under our lock, or hints.
+        if wanted <= raw.most_buckets.load(Relaxed) {
+            return Some(wanted);
+        }
+        raw.wanted_buckets.store(wanted, Relaxed);
+        raw.grow_above.store(usize::MAX, Relaxed);
+        None
+    }
+
+    /// Sets the counts at which to grow and to shrink anew.
+    pub(super) fn reconsider(&mut self, raw: &RawTable<impl Arena>) {
+        raw.set_thresholds(self.policy, self.newest(raw).len());
     }
 
     /// The next number on the way by whole factors, `None` if there, or not before unzipping.
@@ -576,6 +594,9 @@ impl Resizer {
             return false;
         };
         let to = NonNull::from(Box::leak(new));
+        // Relaxed: see `RawTable::array_bytes`.
+        raw.array_bytes
+            .fetch_add(buckets * size_of::<u64>(), Relaxed);
         from.set_next(to.as_ptr());
         #[cfg(corewise_mutant = "early_publish")]
         raw.publish(to.as_ptr());
@@ -715,6 +736,9 @@ impl Resizer {
         if len > DISCARD {
             garbage.table.discard(garbage.discarded, end);
         }
+        // Relaxed: see `RawTable::array_bytes`.
+        let freed = (end - garbage.discarded) * size_of::<u64>();
+        raw.array_bytes.fetch_sub(freed, Relaxed);
         garbage.discarded = end;
         if end == len {
             self.garbage.pop_front();

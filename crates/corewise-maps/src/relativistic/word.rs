@@ -190,7 +190,6 @@ impl Header {
         self.0 & GONE != 0
     }
 
-    #[cfg_attr(corewise_mutant = "no_mark", expect(dead_code))]
     pub(super) fn gone(self) -> Self {
         Self(self.0 | GONE)
     }

@@ -1,0 +1,691 @@
+//! The engine `relativistic`: lookups that take no lock, items in segments whose pages are the budget.
+//!
+//! Papers: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via Relativistic
+//! Programming*, USENIX ATC 2011, §5 to §7 (memcached on such a table); Segcache, NSDI 2021 (segments);
+//! S3-FIFO, SOSP 2023 (eviction).
+//!
+//! ```text
+//!  hash of the key ─┬─▶ RawTable: bucket ─▶ item ─▶ item        lookups: a read-side section, no lock
+//!                   │              8 bytes    │      the table's link is the item's first 8 bytes
+//!                   ├─▶ stripe: lock, cas counter                writers of one key exclude each other
+//!                   │                         ▼
+//!                   │              ┌──────────────────────┐
+//!                   │              │ segment: item│item│… │     one session appends to it
+//!                   │              └──────────────────────┘
+//!                   └─▶ ghost: was it evicted lately?            which queue a new item enters
+//! ```
+//!
+//! [`heap`] has the memory, [`evict`] and [`policy`] what goes and when, [`exec`] the operations.
+//!
+//! # A batch
+//!
+//! Operations are taken in windows of [`WINDOW`]: hash every key and ask for its bucket; ask for each
+//! bucket's first item; execute. Misses of the cache overlap.
+//!
+//! # Guarantees
+//!
+//! 1. *Operations on one key are linearizable*, with eviction, growth and flushes going on: a read takes
+//!    effect when it finds the item; a write holds its key's stripe, and takes effect when it links,
+//!    replaces or unlinks the item.
+//! 2. *Reads* (`get` without touch, vivify, or a token to win) are wait-free but for the sink: no lock, no
+//!    atomic read-modify-write; a hit on an item that was hit before writes nothing. A value is handed
+//!    to the sink inside the section, from the item itself.
+//! 3. *Writes* to different stripes meet in two places only: where a session has filled its segment, and
+//!    in the number of bytes dead in a segment.
+//! 4. *Memory.* Segments, bucket arrays, ghost, and what the owner says it uses itself
+//!    ([`Engine::set_overhead`]) are at most the budget; what waits for readers is a part of the
+//!    segments. The table asks before it grows, and room is made for the new array first.
+//! 5. *Eviction runs ahead*: while less than a [reserve](Relativistic::reserve) is left, each store looks
+//!    through a few times as many bytes of old segments as it stores; so no store waits for more, unless
+//!    it is large. Nobody evicts, or waits for readers, while it holds a stripe or is in a section.
+//! 6. *Expired items* are taken back by [`Session::maintain`], in steps, within seconds and a sixteenth of
+//!    a segment; flushed ones in the same way.
+//! 7. *Progress*: reads wait for nobody. A writer waits for those of its stripe, and, when there is no
+//!    memory, for readers; if one of them stays in a section for a second it is told that there is none.
+//!
+//! A session is in a section only while it is inside `submit` or `maintain`. So one that is idle holds up
+//! nobody, and going offline is free. (Handles that announce quiescent states instead were considered:
+//! entering a section costs 1.3 ns a window, and a handle that its owner forgets stops reclamation.)
+
+mod core;
+mod evict;
+mod exec;
+mod heap;
+mod policy;
+mod queues;
+mod tally;
+
+use crate::engine::{ClassStats, Engine, EngineStats, Session};
+use crate::engines::verbs::NoItem;
+use crate::item::{Contents, Item};
+use core::Core;
+use corewise_atomic::CachePadded;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use corewise_maps::relativistic::{self as maps, Link, RawTable};
+use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Now, Op, ReplySink};
+use corewise_rcu::Guard;
+use exec::Exec;
+use heap::{Heap, ItemArena, Ptr};
+pub use heap::{MAX_MEMORY, MIN_MEMORY};
+use policy::Policy;
+pub use policy::Eviction;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use tally::Tally;
+
+/// Operations whose cache misses are overlapped with one another.
+pub const WINDOW: usize = 32;
+/// Locks that exclude writers of a key from one another.
+const STRIPES: usize = 4096;
+/// Buckets of an empty table.
+const BUCKETS: usize = 1024;
+/// Buckets visited by one step of a resize.
+const STEP: usize = 64;
+/// Bytes of segments looked through by one [`Session::maintain`].
+const MAINTENANCE_BYTES: usize = 16 << 10;
+/// Items looked at for each that is to be shown.
+const LOOKS: usize = 64;
+
+/// How to build the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The memory budget in bytes, [`MIN_MEMORY`] to [`MAX_MEMORY`]; what is beyond is cut off.
+    pub memory: u64,
+    /// The largest item in bytes, header, key and value together.
+    pub max_item_bytes: usize,
+    /// What to do at the budget.
+    pub eviction: Eviction,
+    /// Sessions that will use the engine at a time, about.
+    pub threads: usize,
+    /// Ask for huge pages for items.
+    pub huge_pages: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory: 1 << 30,
+            max_item_bytes: 1 << 20,
+            eviction: Eviction::default(),
+            threads: 4,
+            huge_pages: false,
+        }
+    }
+}
+
+/// The system has no addresses for the memory that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAddresses;
+
+impl std::fmt::Display for NoAddresses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the system has no range of addresses for so much memory")
+    }
+}
+
+impl std::error::Error for NoAddresses {}
+
+/// The engine. See the [module](self).
+pub struct Relativistic {
+    table: RawTable<ItemArena>,
+    heap: Heap,
+    policy: Policy,
+    hasher: foldhash::quality::RandomState,
+    stripes: Box<[Mutex<Stripe>]>,
+    max_item_bytes: usize,
+    memory: AtomicU64,
+    /// What the owner uses itself.
+    overhead: AtomicU64,
+    /// Twice the number of flushes, and one if there may be items from before the last.
+    flushes: CachePadded<AtomicU64>,
+    /// When the next delayed flush comes, `u64::MAX` for never.
+    flush_at_ms: AtomicU64,
+    /// The second whose search for expired items has begun.
+    searched_s: AtomicU32,
+    /// Walks that evict or compact, under way.
+    evictors: AtomicU32,
+    sessions: AtomicU32,
+    tallies: Mutex<Tallies>,
+}
+
+/// What excludes the writers of a key: the source of their items' cas values, which grow.
+pub(super) struct Stripe {
+    cas: u64,
+}
+
+struct Tallies {
+    running: Vec<Arc<Tally>>,
+    ended: Tally,
+    /// What events were when they were reset.
+    baseline: EngineStats,
+    evictions: Vec<u64>,
+}
+
+/// Which flush was the last.
+#[derive(Clone, Copy)]
+pub(super) struct Generation {
+    number: u32,
+    /// There may be items from before it.
+    has_older: bool,
+}
+
+impl Stripe {
+    /// A cas value greater than all that this stripe gave out before; no other stripe has it.
+    fn next_cas(&mut self) -> u64 {
+        self.cas += STRIPES as u64;
+        self.cas
+    }
+}
+
+impl Relativistic {
+    /// An engine.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no addresses or no memory for it; see [`Relativistic::try_new`].
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self::try_new(config).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// An engine.
+    ///
+    /// # Errors
+    ///
+    /// [`NoAddresses`].
+    pub fn try_new(config: Config) -> Result<Self, NoAddresses> {
+        let memory = config.memory.clamp(MIN_MEMORY, MAX_MEMORY);
+        let heap = Heap::new(memory, config.huge_pages).ok_or(NoAddresses)?;
+        let domain = corewise_rcu::Builder::default().build("cache");
+        let policy = maps::Policy {
+            min_buckets: BUCKETS,
+            automatic: true,
+        };
+        let table = RawTable::new(BUCKETS, policy, domain, heap.arena());
+        table.set_most_buckets(BUCKETS);
+        let stripes = (0..STRIPES as u64).map(|cas| Mutex::new(Stripe { cas }));
+        let engine = Self {
+            table,
+            heap,
+            policy: Policy::new(config.eviction, memory),
+            hasher: foldhash::quality::RandomState::default(),
+            stripes: stripes.collect(),
+            max_item_bytes: config.max_item_bytes,
+            memory: AtomicU64::new(memory),
+            overhead: AtomicU64::new(0),
+            flushes: CachePadded::new(AtomicU64::new(0)),
+            flush_at_ms: AtomicU64::new(u64::MAX),
+            searched_s: AtomicU32::new(0),
+            evictors: AtomicU32::new(0),
+            sessions: AtomicU32::new(0),
+            tallies: Mutex::new(Tallies {
+                running: Vec::new(),
+                ended: Tally::new(),
+                baseline: EngineStats::default(),
+                evictions: Vec::new(),
+            }),
+        };
+        engine.budget();
+        Ok(engine)
+    }
+
+    /// The hash of a key, as far as the table uses it.
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        Link::reduce(self.hasher.hash_one(key))
+    }
+
+    #[inline]
+    fn stripe(&self, hash: u64) -> &Mutex<Stripe> {
+        // Not the low bits alone: those are the bucket.
+        let index = (hash ^ hash >> 12) as usize % STRIPES;
+        &self.stripes[index]
+    }
+
+    // ---- lookups
+
+    /// The item of a key, dead or alive.
+    #[inline]
+    fn find_any(&self, guard: &Guard<'_>, hash: u64, key: &[u8]) -> Option<Ptr> {
+        // SAFETY: the guard is of the table's domain, and keeps what is found.
+        unsafe {
+            let found = self.table.find(guard, hash, |link| {
+                Item::<Link>::from_raw(link.cast()).key() == key
+            });
+            found.map(|link| link.cast())
+        }
+    }
+
+    /// The live item of a key.
+    #[inline]
+    fn find(
+        &self,
+        guard: &Guard<'_>,
+        hash: u64,
+        key: &[u8],
+        now: Now,
+    ) -> Result<Ptr, Absence> {
+        let flushes = self.generation();
+        let node = self.find_any(guard, hash, key).ok_or(Absence::Unknown)?;
+        if flushes.has_older && self.heap.generation(self.heap.segment_of(node)) < flushes.number {
+            return Err(Absence::Flushed);
+        }
+        // SAFETY: the guard keeps it.
+        let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
+        if found.deadline().is_past(now) {
+            return Err(Absence::Expired);
+        }
+        Ok(node)
+    }
+
+    // ---- flushes
+
+    #[inline]
+    fn generation(&self) -> Generation {
+        // Acquire: pairs with the Release in `flush_now`: what happened before the flush is seen.
+        let flushes = self.flushes.load(Ordering::Acquire);
+        Generation {
+            number: (flushes >> 1) as u32,
+            has_older: flushes & 1 != 0,
+        }
+    }
+
+    fn is_flushed(&self, node: Ptr) -> bool {
+        self.heap.generation(self.heap.segment_of(node)) < self.generation().number
+    }
+
+    fn flush_now(&self) {
+        let next = |flushes: u64| Some(((flushes >> 1) + 1) << 1 | 1);
+        // Release: pairs with the Acquire in `generation`. Relaxed: the value alone is needed.
+        let _ = self
+            .flushes
+            .fetch_update(Ordering::Release, Ordering::Relaxed, next);
+    }
+
+    /// Performs a delayed flush whose time has come. Called once per batch.
+    #[inline]
+    fn flush_if_due(&self, now: Now) {
+        // Relaxed: only whether to look closer; the exchange below decides.
+        let at = self.flush_at_ms.load(Ordering::Relaxed);
+        if at <= now.ms {
+            self.flush_once(at);
+        }
+    }
+
+    #[cold]
+    fn flush_once(&self, at: u64) {
+        // Relaxed: elects who flushes.
+        let elected =
+            self.flush_at_ms
+                .compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        if elected.is_ok() {
+            self.flush_now();
+        }
+    }
+
+    /// Notes that nothing is left from before the last flush, if that is so.
+    fn forget_flush(&self) {
+        let generation = self.generation();
+        if !generation.has_older || self.heap.has_older(generation.number) {
+            return;
+        }
+        let flushed = u64::from(generation.number) << 1;
+        // Relaxed, both: if there was another flush meanwhile, it is not ours to forget.
+        let _ = self.flushes.compare_exchange(
+            flushed | 1,
+            flushed,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    // ---- memory
+
+    /// What an item will take, rounded.
+    #[inline]
+    fn size(&self, contents: &Contents<'_>) -> Result<usize, NoItem> {
+        let bytes = contents.bytes::<Link>();
+        if bytes > self.max_item_bytes || !contents.fits_header() {
+            return Err(NoItem::TooLarge);
+        }
+        Ok(self.heap.rounded(bytes))
+    }
+
+    fn may_evict(&self) -> bool {
+        self.policy.eviction() != Eviction::Refuse
+    }
+
+    /// Memory that stores leave for eviction to copy into: a segment for each session, and one more.
+    #[inline]
+    fn spare(&self) -> u64 {
+        // Relaxed: a setting, more or less.
+        let sessions = u64::from(self.sessions.load(Ordering::Relaxed));
+        (sessions + 1).min(MOST_SPARE) * self.heap.segment_bytes()
+    }
+
+    /// Eviction runs while less than this is left.
+    #[inline]
+    fn reserve(&self) -> u64 {
+        2 * self.spare()
+    }
+
+    /// Works out what is left for segments, lets the table grow if there is room, and makes room if not.
+    fn budget(&self) {
+        // Relaxed, both: settings.
+        let memory = self.memory.load(Ordering::Relaxed);
+        let overhead = self.overhead.load(Ordering::Relaxed);
+        let least = LEAST_SEGMENTS * self.heap.segment_bytes();
+        let fixed = overhead + self.policy.bytes() + (STRIPES * size_of::<Mutex<Stripe>>()) as u64;
+        let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
+        let arrays = self.table.array_bytes() as u64;
+        let wanted = self.table.wanted_buckets();
+        let larger = left(arrays + (wanted * size_of::<u64>()) as u64);
+        let has_room = self.heap.held() <= larger;
+        if wanted == 0 || !(has_room || self.may_evict()) {
+            return self.heap.allow(left(arrays));
+        }
+        self.heap.allow(larger);
+        if has_room {
+            self.heap.trim();
+            self.table.set_most_buckets(wanted);
+        }
+    }
+
+    /// When to look for an item with this deadline, in seconds.
+    fn due_s(&self, deadline: Deadline) -> u32 {
+        u32::try_from(deadline.to_bits() / 1000 + 1).unwrap_or(u32::MAX - 1)
+    }
+
+    /// Sees to it that an item is looked at when it has expired.
+    #[inline]
+    fn note_deadline(&self, node: Ptr, deadline: Deadline) {
+        if deadline != Deadline::NEVER {
+            let segment = self.heap.segment_of(node);
+            self.heap.due_by(segment, self.due_s(deadline));
+        }
+    }
+
+    /// Whether the caller is to begin a search for expired items: the first to ask in a second is.
+    fn begins_search(&self, now: Now) -> bool {
+        let now_s = now.seconds();
+        // Relaxed, all: elects one.
+        let before = self.searched_s.load(Ordering::Relaxed);
+        now_s > before
+            && self
+                .searched_s
+                .compare_exchange(before, now_s, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The mean size of items, with what the heap rounds.
+    fn mean_bytes(&self) -> usize {
+        let (mut items, mut bytes) = (0u64, 0u64);
+        self.sum(|tally| {
+            items = items.wrapping_add(tally.items.get());
+            bytes = bytes.wrapping_add(tally.bytes.get());
+        });
+        // Read while others count: a nonsense now and then does no harm.
+        (bytes / items.max(1)) as usize
+    }
+
+    fn begin_eviction(&self) {
+        // Relaxed: a hint whether to wait for others.
+        self.evictors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end_eviction(&self) {
+        // Relaxed: as above.
+        self.evictors.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn evictors(&self) -> u32 {
+        // Relaxed: as above.
+        self.evictors.load(Ordering::Relaxed)
+    }
+
+    fn sum(&self, mut add: impl FnMut(&Tally)) {
+        let tallies = self.tallies.lock();
+        add(&tallies.ended);
+        tallies.running.iter().for_each(|tally| add(tally));
+    }
+}
+
+/// Segments that the engine has at least, whatever the budget says.
+const LEAST_SEGMENTS: u64 = 16;
+/// Segments that stores leave for eviction, at most.
+const MOST_SPARE: u64 = 32;
+
+impl Engine for Relativistic {
+    type Session = RelativisticSession;
+
+    fn name(&self) -> &'static str {
+        "relativistic"
+    }
+
+    fn session(self: &Arc<Self>) -> RelativisticSession {
+        let tally = Arc::new(Tally::new());
+        self.tallies.lock().running.push(Arc::clone(&tally));
+        // Relaxed: see `spare`.
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        RelativisticSession {
+            engine: Arc::clone(self),
+            core: Core::new(tally),
+            hashes: Vec::with_capacity(WINDOW),
+        }
+    }
+
+    fn flush_all(&self, at: Deadline, now: Now) {
+        if at.is_past(now) {
+            self.flush_now();
+        } else {
+            let at_ms = if at == Deadline::NEVER {
+                u64::MAX
+            } else {
+                at.to_bits()
+            };
+            // Relaxed: see `flush_once`.
+            self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+        }
+    }
+
+    fn memory_limit(&self) -> u64 {
+        // Relaxed: a setting.
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    fn set_memory_limit(&self, bytes: u64) {
+        let bytes = bytes.clamp(MIN_MEMORY, MAX_MEMORY);
+        // Relaxed: a setting.
+        self.memory.store(bytes, Ordering::Relaxed);
+        self.budget();
+    }
+
+    fn stats(&self) -> EngineStats {
+        let arrays = self.table.array_bytes() as u64;
+        let state = self.table.resize_state();
+        let mut sum = EngineStats {
+            table_bytes: arrays,
+            buckets: state.buckets as u64,
+            shards: 1,
+            ..EngineStats::default()
+        };
+        self.sum(|tally| tally.add_to(&mut sum));
+        sum.dead_bytes = self.heap.held().saturating_sub(sum.bytes);
+        sum.bytes += arrays;
+        self.tallies.lock().since_reset(&mut sum);
+        sum
+    }
+
+    fn size_classes(&self) -> Vec<ClassStats> {
+        let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
+        self.sum(|tally| tally.add_classes(&mut classes));
+        let tallies = self.tallies.lock();
+        for (class, before) in classes.iter_mut().zip(&tallies.evictions) {
+            class.evictions = class.evictions.saturating_sub(*before);
+        }
+        classes.retain(|class| class.items != 0 || class.evictions != 0);
+        classes
+    }
+
+    fn reset_stats(&self) {
+        let mut events = EngineStats::default();
+        let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
+        self.sum(|tally| {
+            tally.add_to(&mut events);
+            tally.add_classes(&mut classes);
+        });
+        let mut tallies = self.tallies.lock();
+        tallies.baseline = events;
+        tallies.evictions = classes.iter().map(|class| class.evictions).collect();
+    }
+
+    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>)) {
+        let guard = self.table.domain().pin();
+        let generation = self.generation().number;
+        let mut left = limit;
+        // SAFETY: the guard outlives the iterator and what it yields.
+        let nodes = unsafe { self.table.iter(&guard) };
+        for link in nodes.take(limit.saturating_mul(LOOKS)) {
+            let node: Ptr = link.cast();
+            // SAFETY: as above.
+            let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
+            let bytes = self.heap.footprint(found);
+            let is_live = self.heap.generation(self.heap.segment_of(node)) >= generation
+                && !found.deadline().is_past(now);
+            if left > 0 && is_live && crate::size_class::of(bytes) == size_class {
+                show(&found.view(found.before(now), ItemFlags::NONE, bytes));
+                left -= 1;
+            }
+        }
+    }
+}
+
+impl Tallies {
+    /// Takes what events were at the last reset off.
+    fn since_reset(&self, sum: &mut EngineStats) {
+        let before = &self.baseline;
+        let less = |count: &mut u64, before: u64| *count = count.wrapping_sub(before);
+        less(&mut sum.total_items, before.total_items);
+        less(&mut sum.evictions, before.evictions);
+        less(&mut sum.evicted_unfetched, before.evicted_unfetched);
+        less(&mut sum.reclaimed, before.reclaimed);
+        less(&mut sum.expired_unfetched, before.expired_unfetched);
+        less(&mut sum.out_of_memory, before.out_of_memory);
+    }
+}
+
+/// One thread's handle to a [`Relativistic`] engine.
+pub struct RelativisticSession {
+    engine: Arc<Relativistic>,
+    core: Core,
+    /// Scratch: the hashes of the current window.
+    hashes: Vec<u64>,
+}
+
+impl RelativisticSession {
+    /// Hashes a window's keys, and asks for their buckets and first items.
+    fn prepare(&mut self, window: &[Op<'_>]) {
+        let engine = &*self.engine;
+        self.hashes.clear();
+        self.hashes
+            .extend(window.iter().map(|op| engine.hash(op.key)));
+        if window.len() < 2 {
+            return; // nothing to overlap with
+        }
+        let guard = engine.table.domain().pin();
+        // SAFETY: the guard is of the table's domain.
+        unsafe {
+            for &hash in &self.hashes {
+                engine.table.prefetch(&guard, hash);
+            }
+            for &hash in &self.hashes {
+                engine.table.prefetch_first(&guard, hash, ITEM_LINES);
+            }
+        }
+    }
+
+    /// What is due after changes: the table's count and its resizing.
+    #[inline]
+    fn after_changes(&mut self) {
+        let table = &self.engine.table;
+        if self.core.unreported.unsigned_abs() >= table.report_after() {
+            table.adjust(std::mem::take(&mut self.core.unreported));
+        }
+        if table.has_work() {
+            table.step(STEP);
+        }
+        if table.wanted_buckets() != 0 {
+            self.engine.budget();
+        }
+    }
+}
+
+/// Cache lines of an item that are asked for: header, key, and the beginning of the value.
+const ITEM_LINES: usize = 2;
+
+impl Session for RelativisticSession {
+    fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
+        self.engine.flush_if_due(now);
+        let mut done = 0;
+        for window in ops.chunks(WINDOW) {
+            self.prepare(window);
+            for (index, op) in window.iter().enumerate() {
+                let exec = Exec {
+                    engine: &self.engine,
+                    core: &mut self.core,
+                    hash: self.hashes[index],
+                    now,
+                };
+                done += 1;
+                let flow = exec.run(op, sink);
+                self.after_changes();
+                if flow == Flow::Pause {
+                    return done;
+                }
+            }
+        }
+        done
+    }
+
+    fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {
+        0 // everything completes in `submit`
+    }
+
+    fn maintain(&mut self, now: Now) -> bool {
+        let engine = &*self.engine;
+        engine.flush_if_due(now);
+        engine.budget();
+        engine.heap.collect(engine.table.domain());
+        let generation = engine.generation();
+        if generation.has_older {
+            self.core.seal_older(engine, generation.number);
+        }
+        let tally = &self.core.tally;
+        let is_short = engine.heap.headroom() < engine.reserve() as i64;
+        let mut more = false;
+        if is_short || generation.has_older {
+            let evictor = &mut self.core.evictor;
+            more = evictor.step(engine, tally, now, MAINTENANCE_BYTES);
+        }
+        if generation.has_older && !more {
+            engine.forget_flush();
+        }
+        more |= self.core.evictor.search(engine, tally, now, MAINTENANCE_BYTES);
+        self.after_changes();
+        more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
+    }
+}
+
+impl Drop for RelativisticSession {
+    fn drop(&mut self) {
+        let engine = &*self.engine;
+        self.core.end(engine);
+        // Relaxed: see `spare`.
+        engine.sessions.fetch_sub(1, Ordering::Relaxed);
+        let mut tallies = engine.tallies.lock();
+        let tally = &self.core.tally;
+        tallies.running.retain(|other| !Arc::ptr_eq(other, tally));
+        tallies.ended.absorb(tally);
+    }
+}

@@ -1,0 +1,156 @@
+//! The order of the segments: queues as doubly linked lists of indices.
+//!
+//! Everything is constant time and under the pool's lock. A segment stays in its queue while it is
+//! claimed; it leaves when it is retired.
+
+use super::heap::Segment;
+
+/// No segment.
+const NONE: Segment = Segment::MAX;
+
+/// Queues that segments are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// What came in lately, if the policy tells that apart.
+    Small,
+    /// Everything else.
+    Main,
+}
+
+const COUNT: usize = 2;
+
+/// Where a segment goes when it is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the newest.
+    Newest(Queue),
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    oldest: Segment,
+    newest: Segment,
+    len: u32,
+}
+
+pub(super) struct Queues {
+    newer: Vec<Segment>,
+    older: Vec<Segment>,
+    /// Which queue, plus one; 0 for none.
+    of: Vec<u8>,
+    ends: [Ends; COUNT],
+    /// The highest segment that was ever in a queue.
+    highest: Segment,
+}
+
+impl Queues {
+    pub(super) fn new(segments: usize) -> Self {
+        let none = Ends {
+            oldest: NONE,
+            newest: NONE,
+            len: 0,
+        };
+        // Of zeros, whose pages come when they are touched: most segments are never used.
+        Self {
+            newer: vec![0; segments],
+            older: vec![0; segments],
+            of: vec![0; segments],
+            ends: [none; COUNT],
+            highest: 0,
+        }
+    }
+
+    /// No segment above this one was ever in a queue.
+    pub(super) fn highest(&self) -> Segment {
+        self.highest
+    }
+
+    pub(super) fn len(&self, queue: Queue) -> u32 {
+        self.ends[queue as usize].len
+    }
+
+    pub(super) fn oldest(&self, queue: Queue) -> Option<Segment> {
+        some(self.ends[queue as usize].oldest)
+    }
+
+    pub(super) fn newer(&self, segment: Segment) -> Option<Segment> {
+        some(self.newer[segment as usize])
+    }
+
+    pub(super) fn insert(&mut self, segment: Segment, place: Place) {
+        let Place::Newest(queue) = place;
+        debug_assert_eq!(self.of[segment as usize], 0);
+        let ends = &mut self.ends[queue as usize];
+        let before = std::mem::replace(&mut ends.newest, segment);
+        match some(before) {
+            Some(before) => self.newer[before as usize] = segment,
+            None => ends.oldest = segment,
+        }
+        ends.len += 1;
+        self.highest = self.highest.max(segment);
+        self.older[segment as usize] = before;
+        self.newer[segment as usize] = NONE;
+        self.of[segment as usize] = queue as u8 + 1;
+    }
+
+    /// Takes a segment out of its queue, if it is in one.
+    pub(super) fn remove(&mut self, segment: Segment) {
+        let index = segment as usize;
+        let Some(queue) = std::mem::take(&mut self.of[index]).checked_sub(1) else {
+            return;
+        };
+        let (older, newer) = (self.older[index], self.newer[index]);
+        let ends = &mut self.ends[queue as usize];
+        match some(older) {
+            Some(older) => self.newer[older as usize] = newer,
+            None => ends.oldest = newer,
+        }
+        match some(newer) {
+            Some(newer) => self.older[newer as usize] = older,
+            None => ends.newest = older,
+        }
+        ends.len -= 1;
+    }
+}
+
+fn some(segment: Segment) -> Option<Segment> {
+    (segment != NONE).then_some(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(queues: &Queues, queue: Queue) -> Vec<Segment> {
+        std::iter::successors(queues.oldest(queue), |at| queues.newer(*at)).collect()
+    }
+
+    #[test]
+    fn segments_keep_their_order_wherever_one_leaves() {
+        let place = Place::Newest(Queue::Main);
+        for gone in 0..4 {
+            let mut queues = Queues::new(4);
+            (0..4).for_each(|segment| queues.insert(segment, place));
+            queues.remove(gone);
+            queues.remove(gone);
+            let rest: Vec<_> = (0..4).filter(|segment| *segment != gone).collect();
+            assert_eq!(order(&queues, Queue::Main), rest);
+            queues.insert(gone, place);
+            assert_eq!(order(&queues, Queue::Main), [rest, vec![gone]].concat());
+            assert_eq!(queues.len(Queue::Main), 4);
+        }
+    }
+
+    #[test]
+    fn queues_are_apart() {
+        let mut queues = Queues::new(4);
+        queues.insert(1, Place::Newest(Queue::Small));
+        queues.insert(2, Place::Newest(Queue::Main));
+        queues.insert(3, Place::Newest(Queue::Small));
+        assert_eq!(order(&queues, Queue::Small), [1, 3]);
+        queues.remove(1);
+        assert_eq!(order(&queues, Queue::Small), [3]);
+        assert_eq!(order(&queues, Queue::Main), [2]);
+        assert_eq!((queues.len(Queue::Small), queues.len(Queue::Main)), (1, 1));
+    }
+}

@@ -1,0 +1,157 @@
+//! What a session counts: written by it alone, read by whoever asks for statistics.
+
+use crate::engine::{ClassStats, EngineStats};
+use crate::size_class;
+use corewise_atomic::Slots;
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident),+) => {
+        /// Events and gauges of one session; sums over all sessions mean something.
+        pub(super) struct Tally {
+            $($(#[$doc])* pub(super) $name: Count,)+
+            classes: Slots<AtomicU64>,
+        }
+
+        impl Tally {
+            pub(super) fn new() -> Self {
+                Self {
+                    $($name: Count(AtomicU64::new(0)),)+
+                    classes: Slots::from_fn(COLUMNS * size_class::COUNT, |_| AtomicU64::new(0)),
+                }
+            }
+
+            /// Adds another's numbers to these, which nobody writes at the moment.
+            pub(super) fn absorb(&self, other: &Self) {
+                $(self.$name.add(other.$name.get());)+
+                for (sum, part) in self.classes.iter().zip(other.classes.iter()) {
+                    add(sum, get(part));
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// Items linked less items unlinked.
+    items,
+    /// Bytes of them, as the heap rounds.
+    bytes,
+    /// Items ever stored.
+    total_items,
+    evictions,
+    evicted_unfetched,
+    /// Expired items whose memory was taken back.
+    reclaimed,
+    expired_unfetched,
+    out_of_memory,
+    /// Seconds since the last use of what was evicted last.
+    evicted_idle_s,
+    /// Bytes that eviction and compaction have copied.
+    copied_bytes
+}
+
+/// A number of one writer; wraps, so that gauges may fall below zero in one session.
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(super) fn add(&self, by: u64) {
+        add(&self.0, by);
+    }
+
+    #[inline]
+    pub(super) fn sub(&self, by: u64) {
+        add(&self.0, by.wrapping_neg());
+    }
+
+    pub(super) fn set(&self, to: u64) {
+        // Relaxed: as in `add`.
+        self.0.store(to, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        get(&self.0)
+    }
+}
+
+#[inline]
+fn add(count: &AtomicU64, by: u64) {
+    // Relaxed, both: a statistic with one writer.
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(by), Ordering::Relaxed);
+}
+
+fn get(count: &AtomicU64) -> u64 {
+    // Relaxed: a statistic.
+    count.load(Ordering::Relaxed)
+}
+
+/// What is counted for each size class.
+const COLUMNS: usize = 3;
+const ITEMS: usize = 0;
+const BYTES: usize = 1;
+const EVICTIONS: usize = 2;
+
+impl Tally {
+    fn column(&self, footprint: usize, column: usize) -> &AtomicU64 {
+        &self.classes[(size_class::of(footprint) as usize - 1) * COLUMNS + column]
+    }
+
+    /// An item was linked.
+    #[inline]
+    pub(super) fn linked(&self, footprint: usize) {
+        self.items.add(1);
+        self.bytes.add(footprint as u64);
+        add(self.column(footprint, ITEMS), 1);
+        add(self.column(footprint, BYTES), footprint as u64);
+    }
+
+    /// An item was unlinked.
+    #[inline]
+    pub(super) fn unlinked(&self, footprint: usize) {
+        self.items.sub(1);
+        self.bytes.sub(footprint as u64);
+        add(self.column(footprint, ITEMS), u64::MAX);
+        let less = (footprint as u64).wrapping_neg();
+        add(self.column(footprint, BYTES), less);
+    }
+
+    /// An unlinked item was live, and had to go.
+    pub(super) fn evicted(&self, footprint: usize, idle_s: u32, unfetched: bool) {
+        self.evictions.add(1);
+        self.evicted_unfetched.add(u64::from(unfetched));
+        self.evicted_idle_s.set(u64::from(idle_s));
+        add(self.column(footprint, EVICTIONS), 1);
+    }
+
+    /// An unlinked item had expired.
+    pub(super) fn expired(&self, unfetched: bool) {
+        self.reclaimed.add(1);
+        self.expired_unfetched.add(u64::from(unfetched));
+    }
+
+    pub(super) fn add_to(&self, sum: &mut EngineStats) {
+        let more = |to: &mut u64, count: &Count| *to = to.wrapping_add(count.get());
+        more(&mut sum.items, &self.items);
+        more(&mut sum.bytes, &self.bytes);
+        more(&mut sum.total_items, &self.total_items);
+        more(&mut sum.evictions, &self.evictions);
+        more(&mut sum.evicted_unfetched, &self.evicted_unfetched);
+        more(&mut sum.reclaimed, &self.reclaimed);
+        more(&mut sum.expired_unfetched, &self.expired_unfetched);
+        more(&mut sum.out_of_memory, &self.out_of_memory);
+        sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s.get() as u32);
+    }
+
+    pub(super) fn add_classes(&self, sums: &mut [ClassStats]) {
+        for (index, sum) in sums.iter_mut().enumerate() {
+            let of = |column| get(&self.classes[index * COLUMNS + column]);
+            sum.class = index as u32 + 1;
+            sum.max_bytes = size_class::max_bytes(sum.class);
+            sum.items = sum.items.wrapping_add(of(ITEMS));
+            sum.bytes = sum.bytes.wrapping_add(of(BYTES));
+            sum.evictions = sum.evictions.wrapping_add(of(EVICTIONS));
+        }
+    }
+}
