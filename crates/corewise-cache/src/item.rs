@@ -215,11 +215,7 @@ pub unsafe fn copy<L>(
 ///
 /// 1. `memory` is valid for writes of the node and the parts, one behind the other, aligned to
 ///    [`ITEM_ALIGN`], and nobody else's.
-unsafe fn lay_out<L>(
-    memory: NonNull<u8>,
-    head: Node<L>,
-    parts: [&[u8]; 4],
-) -> NonNull<Node<L>> {
+unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 4]) -> NonNull<Node<L>> {
     const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
     let node = memory.cast::<Node<L>>();
     // SAFETY: the caller's 1, and the assertion above.
@@ -432,20 +428,23 @@ impl<'a, L> Item<'a, L> {
     /// at the same moment one may not count.
     #[inline]
     pub fn record_shared_hit(self, now: Now) {
+        self.record_use(now, state::FETCHED);
+    }
+
+    /// The same for a use that does not fetch the item.
+    #[inline]
+    pub fn record_use(self, now: Now, add: u8) {
         const HIT: u64 = 1 << (STATE_SHIFT + state::HITS_SHIFT);
         const ALL: u64 = (state::HITS as u64) << STATE_SHIFT;
-        const FETCHED: u64 = (state::FETCHED as u64) << STATE_SHIFT;
+        let add = u64::from(add) << STATE_SHIFT;
         let header = self.header();
         let life = self.life();
-        let more = if life & ALL == ALL { life } else { life + HIT };
+        let more = add | if life & ALL == ALL { life } else { life + HIT };
         // Relaxed, all: statistics and eviction hints.
-        if life != more | FETCHED {
-            let _ = header.life.compare_exchange(
-                life,
-                more | FETCHED,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+        if life != more {
+            let _ = header
+                .life
+                .compare_exchange(life, more, Ordering::Relaxed, Ordering::Relaxed);
             header.access_s.store(now.seconds(), Ordering::Relaxed);
         } else if self.idle_s(now) >= ACCESS_STEP_S {
             header.access_s.store(now.seconds(), Ordering::Relaxed);

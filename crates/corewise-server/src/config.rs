@@ -135,7 +135,7 @@ impl Default for Config {
             slow_reader_timeout: Duration::from_secs(60),
             engine: EngineKind::default(),
             eviction: Eviction::Default,
-            huge_pages: false,
+            huge_pages: true,
             pin: PinPolicy::None,
             auth_file: None,
             backlog: 1_024,

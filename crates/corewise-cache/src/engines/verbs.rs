@@ -261,11 +261,7 @@ fn refuse<K: Keeper>(
 }
 
 /// Append and prepend.
-pub(crate) fn extend<K: Keeper>(
-    keeper: &mut K,
-    store: &Store<'_>,
-    report: Report<'_>,
-) -> Attempt {
+pub(crate) fn extend<K: Keeper>(keeper: &mut K, store: &Store<'_>, report: Report<'_>) -> Attempt {
     let old = keeper.find().ok();
     if let Some(refusal) = condition(keeper, store, old) {
         return Ok(report(refusal));
@@ -327,11 +323,7 @@ fn rewrite<K: Keeper>(
 }
 
 /// `delete`, `md`.
-pub(crate) fn delete<K: Keeper>(
-    keeper: &mut K,
-    delete: Delete,
-    report: Report<'_>,
-) -> Attempt {
+pub(crate) fn delete<K: Keeper>(keeper: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
     let node = match keeper.find() {
         Ok(node) => node,
         Err(absence) => return Ok(report(Outcome::Missing(absence))),

@@ -183,7 +183,7 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'R', long, value_name = "N", help_heading = OTHERS)]
     pub(crate) max_reqs_per_event: Option<Parsed<Positive>>,
 
-    /// Ask for huge pages for items.
+    /// Ask for huge pages for items; --huge-pages=false does not. [default: true]
     #[arg(short = 'L', long, visible_alias = "huge-pages")]
     #[serde(alias = "huge-pages")]
     pub(crate) enable_largepages: Option<bool>,

@@ -168,7 +168,7 @@ fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
         verbosity: options.verbose,
-        huge_pages: options.enable_largepages == Some(true),
+        huge_pages: options.enable_largepages != Some(false),
         ..Config::default()
     };
     if config.listen.is_empty() && config.unix.is_none() {

@@ -90,9 +90,9 @@ pub(super) fn raise_locked_memory() {
 /// memory will be used. A refusal is only a warning, as in memcached.
 pub(super) fn lock_memory() {
     use rustix::mm::{MlockAllFlags, mlockall};
-    if let Err(error) = mlockall(
-        MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT,
-    ) {
+    if let Err(error) =
+        mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
+    {
         complain(&format!("warning: cannot lock memory (-k): {error}"));
     }
 }

@@ -281,8 +281,33 @@ impl<A: Arena> RawTable<A> {
         let word = unsafe { self.current() }.word(hash);
         if let Some(first) = word.first_for(Probe::new(hash)) {
             // SAFETY: as above: the node is kept.
-            let node = unsafe { self.arena.link(first) }.as_ptr().cast::<u8>();
-            (0..lines).for_each(|line| hint::prefetch(node.wrapping_add(64 * line)));
+            prefetch_lines(unsafe { self.arena.link(first) }, lines);
+        }
+    }
+
+    /// Asks for the node behind the one that [`RawTable::prefetch_first`] asks for, if that one has another
+    /// hash. Reads the first node, so let that go before.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of this table's domain.
+    #[inline]
+    pub unsafe fn prefetch_second(&self, section: &impl Section, hash: u64, lines: usize) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        let hash = fold(hash);
+        // SAFETY: the caller is in a section, by 1.
+        let word = unsafe { self.current() }.word(hash);
+        let Some(first) = word.first_for(Probe::new(hash)) else {
+            return;
+        };
+        // SAFETY: as above: the node is kept.
+        let header = unsafe { self.arena.link(first).as_ref() }.header();
+        if let Some(second) = header.next()
+            && !header.has_hash(hash)
+        {
+            // SAFETY: as above.
+            let node = unsafe { self.arena.link(second) };
+            prefetch_lines(node, lines);
         }
     }
 
@@ -554,6 +579,12 @@ impl<A> Drop for RawTable<A> {
             at = table.next().map_or(ptr::null_mut(), NonNull::as_ptr);
         }
     }
+}
+
+#[inline]
+fn prefetch_lines(node: NonNull<Link>, lines: usize) {
+    let node = node.as_ptr().cast::<u8>();
+    (0..lines).for_each(|line| hint::prefetch(node.wrapping_add(64 * line)));
 }
 
 fn wait_for_lock(spins: &mut u32) {

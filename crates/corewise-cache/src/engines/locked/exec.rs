@@ -51,9 +51,9 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
         let attempt = match op.verb {
             Verb::Get(get) => self.inside(op.key, |inside| verbs::get(inside, get, report)),
             Verb::Store(store) => self.store(op.key, &store, &mut report),
-            Verb::Delete(delete) => self.inside(op.key, |inside| {
-                verbs::delete(inside, delete, &mut report)
-            }),
+            Verb::Delete(delete) => {
+                self.inside(op.key, |inside| verbs::delete(inside, delete, &mut report))
+            }
             Verb::Arith(arith) => {
                 self.inside(op.key, |inside| verbs::arith(inside, arith, &mut report))
             }

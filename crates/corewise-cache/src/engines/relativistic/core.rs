@@ -84,9 +84,8 @@ impl Core {
         }
         let generation = engine.generation().number;
         let open = self.opens[self.queue as usize].as_ref();
-        let fits = open.is_some_and(|open| {
-            open.generation == generation && heap.has_room(open, bytes)
-        });
+        let fits =
+            open.is_some_and(|open| open.generation == generation && heap.has_room(open, bytes));
         fits || self.open_next(engine, now)
     }
 

@@ -187,9 +187,9 @@ impl Evictor {
     }
 
     fn begin_policy(&mut self, engine: &Relativistic) -> Option<Walk> {
-        let claim = engine.heap.claim(|queues, is_sealed| {
-            engine.policy.choose(queues, is_sealed)
-        })?;
+        let claim = engine
+            .heap
+            .claim(|queues, is_sealed| engine.policy.choose(queues, is_sealed))?;
         Some(Walk::new(claim, Purpose::Evict, engine.mean_bytes()))
     }
 

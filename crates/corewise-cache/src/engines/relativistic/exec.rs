@@ -15,9 +15,7 @@ use crate::engines::verbs::{self, Attempt, Keeper, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use corewise_atomic::lock::MutexGuard;
 use corewise_maps::relativistic::Link;
-use corewise_ops::{
-    Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb,
-};
+use corewise_ops::{Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
 use corewise_rcu::Guard;
 
 /// How often a verb is tried again because what it needs has grown meanwhile, before it is told that
@@ -140,10 +138,7 @@ impl<'e> Exec<'e> {
         let mut attempts = 0;
         self.core.refused = false;
         if makes_items(&op.verb) {
-            let entrance = self
-                .engine
-                .policy
-                .entrance(self.hash, self.peek(op.key));
+            let entrance = self.engine.policy.entrance(self.hash, self.peek(op.key));
             self.core.enter_at(entrance);
         }
         loop {
@@ -159,8 +154,7 @@ impl<'e> Exec<'e> {
                 Ok(flow) => return flow,
                 Err(NeedsRoom(bytes)) => {
                     attempts += 1;
-                    let has_room =
-                        attempts < ATTEMPTS && self.ensure(bytes, self.peek(op.key));
+                    let has_room = attempts < ATTEMPTS && self.ensure(bytes, self.peek(op.key));
                     self.core.refused = !has_room;
                 }
             }
@@ -335,7 +329,7 @@ impl Keeper for Inside<'_> {
     }
 
     fn met(&mut self, node: Ptr) {
-        self.item(node).record_shared_hit(self.now);
+        self.item(node).record_use(self.now, 0);
     }
 
     fn item(&self, node: Ptr) -> Item<'_, Link> {

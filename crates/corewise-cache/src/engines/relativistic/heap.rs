@@ -57,11 +57,15 @@ use std::ptr::NonNull;
 
 /// The most memory that an engine can be given: names of 32 bits and granules of 32 bytes, half of the
 /// range for large items.
-pub const MAX_MEMORY: u64 = 32 << 30;
+pub const MAX_MEMORY: u64 = 64 << 30;
 /// The least, below which it would hold nothing but open segments.
 pub const MIN_MEMORY: u64 = 1 << 20;
 
 const SMALLEST_GRANULE_LOG2: u32 = 3;
+/// How many times the memory is reserved, if names reach so far: for the limit to be raised, and so that
+/// there are runs for large items. (More would cost the numbers of segments that are never used.)
+const ROOM: u64 = 16;
+const LEAST_RESERVED: u64 = 4 << 30;
 const PAGE: u64 = 4096;
 /// Of segments.
 const SMALLEST_LOG2: u32 = 14;
@@ -174,8 +178,11 @@ impl Heap {
         }
         let wanted = memory.ilog2().saturating_sub(SEGMENTS_LOG2);
         let segment_log2 = wanted.clamp(SMALLEST_LOG2, LARGEST_LOG2);
-        let most = 1usize << (32 + granule_log2);
-        let (base, reserved, is_reservation) = addresses(most, memory as usize * 2, huge_pages)?;
+        let wanted = (ROOM * memory)
+            .max(LEAST_RESERVED)
+            .min(1 << (32 + granule_log2));
+        let (base, reserved, is_reservation) =
+            addresses(wanted as usize, memory as usize * 2, huge_pages)?;
         let segments = reserved >> segment_log2;
         Some(Self {
             arena: ItemArena { base, granule_log2 },
@@ -250,6 +257,11 @@ impl Heap {
     }
 
     // ---- budget
+
+    /// The most bytes that can be allowed: half of the reservation, the other is for large items.
+    pub(super) fn most_allowed(&self) -> u64 {
+        self.reserved as u64 / 2
+    }
 
     /// Sets how many bytes may be resident.
     pub(super) fn allow(&self, bytes: u64) {
@@ -454,8 +466,7 @@ impl Heap {
     ) -> Option<Claim> {
         let mut pool = self.pool.lock();
         let Pool { queues, state, .. } = &mut *pool;
-        let is_sealed =
-            |segment: Segment| state[segment as usize] == State::Sealed as u8;
+        let is_sealed = |segment: Segment| state[segment as usize] == State::Sealed as u8;
         let segment = choose(queues, &is_sealed)?;
         pool.set(segment, State::Claimed);
         Some(Claim {
@@ -525,9 +536,16 @@ impl Heap {
         self.unclaim(domain, claim);
     }
 
-    /// Frees what readers have left.
+    /// Frees what readers have left, after a look at where they are.
     pub(super) fn collect(&self, domain: &Domain) {
-        if self.waiting_bytes() > 0
+        if self.waiting_bytes() == 0 {
+            return;
+        }
+        let Some(oldest) = self.pool.try_lock().and_then(|pool| pool.oldest()) else {
+            return;
+        };
+        // Without the lock: it may interrupt the other processors.
+        if domain.poll(oldest)
             && let Some(mut pool) = self.pool.try_lock()
         {
             pool.collect(self, domain);
@@ -685,11 +703,15 @@ impl Pool {
         large.map_or(heap.segment_bytes(), |(_, bytes)| *bytes)
     }
 
-    /// Frees what readers have left.
+    /// When the segment that has waited longest is free.
+    fn oldest(&self) -> Option<Cookie> {
+        self.waiting.front().map(|oldest| oldest.after)
+    }
+
+    /// Frees what is known to have been left by readers.
     fn collect(&mut self, heap: &Heap, domain: &Domain) {
         while let Some(oldest) = self.waiting.front() {
-            // Quietly: whoever is told of a stall may ask for the lock that we hold.
-            if !domain.poll_quietly(oldest.after) {
+            if !domain.is_complete(oldest.after) {
                 return;
             }
             let segment = oldest.segment;
@@ -741,7 +763,10 @@ impl Large {
                 first + free - count
             }
             None => {
-                let first = self.from.checked_sub(count).filter(|first| *first >= fresh)?;
+                let first = self
+                    .from
+                    .checked_sub(count)
+                    .filter(|first| *first >= fresh)?;
                 self.from = first;
                 first
             }
@@ -769,5 +794,202 @@ impl Large {
             self.free.insert(first, count);
         }
         Some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::{self, Contents};
+    use corewise_ops::Now;
+    use corewise_rcu::Builder;
+
+    const MEMORY: u64 = 1 << 20;
+    const NEWEST: Place = Place::Newest(super::super::queues::Queue::Main);
+
+    fn heap() -> (Heap, Domain) {
+        let heap = Heap::new(MEMORY, false).expect("addresses");
+        (heap, Builder::default().build("test"))
+    }
+
+    fn write(memory: NonNull<u8>, value: &[u8]) -> Ptr {
+        let contents = Contents {
+            key: b"key",
+            value: [value, b""],
+            client_flags: 0,
+            deadline: corewise_ops::Deadline::NEVER,
+            state: 0,
+        };
+        let now = Now {
+            ms: 5_000,
+            unix_s: 0,
+        };
+        // SAFETY: the tests append as many bytes as the item takes.
+        unsafe { item::write(memory, Link::new(7), &contents, now) }
+    }
+
+    fn bytes_of(heap: &Heap, value: usize) -> usize {
+        heap.rounded(size_of::<Node<Link>>() + 3 + value)
+    }
+
+    fn append(heap: &Heap, open: &mut Open, value: &[u8]) -> Option<Ptr> {
+        let memory = heap.append(open, bytes_of(heap, value.len()))?;
+        Some(write(memory, value))
+    }
+
+    #[test]
+    fn items_of_a_sealed_segment_are_walked_in_order() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 3, 0).unwrap();
+        let values: Vec<Vec<u8>> = (0..50).map(|len| vec![len; usize::from(len)]).collect();
+        let nodes: Vec<Ptr> = values
+            .iter()
+            .map(|value| append(&heap, &mut open, value).unwrap())
+            .collect();
+        assert_eq!(heap.generation(heap.segment_of(nodes[9])), 3);
+        heap.seal(&domain, open, NEWEST);
+        let claim = heap.claim(|queues, _| queues.oldest(super::super::queues::Queue::Main));
+        let claim = claim.unwrap();
+        let (mut at, mut seen) = (0, Vec::new());
+        while let Some((node, next)) = heap.item_at(&claim, at) {
+            // SAFETY: written above, and not freed.
+            seen.push(unsafe { Item::from_raw(node) }.value().to_vec());
+            at = next;
+        }
+        assert_eq!(seen, values);
+        heap.unclaim(&domain, claim);
+    }
+
+    #[test]
+    fn a_segment_comes_back_a_grace_period_after_its_last_item_died() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 0, 0).unwrap();
+        let bytes = bytes_of(&heap, 10);
+        let nodes = [0; 2].map(|_| append(&heap, &mut open, &[1; 10]).unwrap());
+        heap.bury(&domain, nodes[0], bytes);
+        heap.seal(&domain, open, NEWEST);
+        assert_eq!(heap.waiting_bytes(), 0);
+        let guard = domain.pin();
+        heap.bury(&domain, nodes[1], bytes);
+        assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
+        heap.collect(&domain);
+        assert_eq!(heap.held(), heap.segment_bytes(), "a reader may be in it");
+        drop(guard);
+        heap.collect(&domain);
+        assert_eq!((heap.held(), heap.waiting_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_dies_before_the_seal_counts() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 0, 0).unwrap();
+        let node = append(&heap, &mut open, &[1; 10]).unwrap();
+        heap.bury(&domain, node, bytes_of(&heap, 10));
+        heap.seal(&domain, open, NEWEST);
+        assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
+    }
+
+    #[test]
+    fn a_claimed_segment_is_retired_by_the_claimant() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 0, 0).unwrap();
+        let node = append(&heap, &mut open, &[1; 10]).unwrap();
+        heap.seal(&domain, open, NEWEST);
+        let claim = heap.claim_where(&mut 1, &mut 8, |_| true).unwrap();
+        assert!(heap.claim_where(&mut 1, &mut 8, |_| true).is_none());
+        heap.bury(&domain, node, bytes_of(&heap, 10));
+        assert_eq!(heap.waiting_bytes(), 0);
+        heap.unclaim(&domain, claim);
+        assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
+    }
+
+    #[test]
+    fn no_more_is_given_out_than_is_allowed() {
+        let (heap, domain) = heap();
+        let spare = 4 * heap.segment_bytes();
+        let opened: Vec<Open> = std::iter::from_fn(|| heap.open(&domain, 0, spare)).collect();
+        assert_eq!(heap.held() + spare, MEMORY);
+        assert!(heap.open_large(&domain, 0, 5_000, spare).is_none());
+        let large = heap.open_large(&domain, 0, 5_000, 0).unwrap();
+        assert_eq!(heap.held() + spare, MEMORY + 8_192);
+        heap.abandon(large);
+        opened.into_iter().for_each(|open| heap.abandon(open));
+        assert_eq!(heap.held(), 0);
+        assert_eq!(heap.headroom(), MEMORY as i64);
+    }
+
+    #[test]
+    fn free_segments_are_given_back_when_less_is_allowed() {
+        let (heap, domain) = heap();
+        let opened: Vec<Open> = std::iter::from_fn(|| heap.open(&domain, 0, 0)).collect();
+        let count = opened.len();
+        for mut open in opened {
+            append(&heap, &mut open, &[9; 100]).unwrap();
+            heap.abandon(open);
+        }
+        heap.allow(MEMORY / 2);
+        heap.trim();
+        {
+            let pool = heap.pool.lock();
+            assert_eq!((pool.dirty.len(), pool.clean.len()), (count / 2, count / 2));
+        }
+        heap.allow(MEMORY);
+        let again: Vec<Open> = std::iter::from_fn(|| heap.open(&domain, 0, 0)).collect();
+        assert_eq!(again.len(), count, "those given back can be had again");
+    }
+
+    #[test]
+    fn what_was_appended_last_can_be_taken_back() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 0, 0).unwrap();
+        let bytes = bytes_of(&heap, 8);
+        let first = append(&heap, &mut open, &[1; 8]).unwrap();
+        let second = append(&heap, &mut open, &[2; 8]).unwrap();
+        assert!(!heap.take_back(&mut open, first, bytes));
+        assert!(heap.take_back(&mut open, second, bytes));
+        assert_eq!(append(&heap, &mut open, &[3; 8]), Some(second));
+        heap.abandon(open);
+    }
+
+    #[test]
+    fn runs_for_large_items_are_joined_again() {
+        let mut large = Large {
+            from: 100,
+            free: BTreeMap::new(),
+            used: BTreeMap::new(),
+        };
+        let runs: Vec<Segment> = (0..10).map(|_| large.take(5, 1, 1).unwrap()).collect();
+        assert_eq!((runs[0], runs[9], large.from), (95, 50, 50));
+        assert_eq!(
+            large.take(60, 1, 1),
+            None,
+            "no room above the fresh segments"
+        );
+        for run in [3, 5, 4, 8] {
+            assert_eq!(large.give_back(runs[run]), Some(1));
+        }
+        assert_eq!(large.give_back(runs[3]), None, "it is not in use");
+        assert_eq!(large.free, BTreeMap::from([(55, 5), (70, 15)]));
+        assert_eq!(
+            large.take(6, 1, 1),
+            Some(79),
+            "the end of the first that fits"
+        );
+        for run in [0, 1, 2, 6, 7, 9] {
+            large.give_back(runs[run]);
+        }
+        large.give_back(79);
+        assert_eq!((large.from, large.free.len()), (100, 0));
+    }
+
+    #[test]
+    fn names_lead_back_to_items() {
+        let (heap, domain) = heap();
+        let mut open = heap.open(&domain, 0, 0).unwrap();
+        let node = append(&heap, &mut open, &[1; 10]).unwrap();
+        let name = heap.name(node);
+        // SAFETY: the name of an item that lives.
+        assert_eq!(unsafe { heap.arena().link(name) }.cast(), node);
+        heap.abandon(open);
     }
 }

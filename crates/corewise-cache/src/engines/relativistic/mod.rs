@@ -20,7 +20,8 @@
 //! # A batch
 //!
 //! Operations are taken in windows of [`WINDOW`]: hash every key and ask for its bucket; ask for each
-//! bucket's first item; execute. Misses of the cache overlap.
+//! bucket's first item; for the next one where that has another hash; execute. Misses of the cache
+//! overlap.
 //!
 //! # Guarantees
 //!
@@ -68,8 +69,8 @@ use corewise_rcu::Guard;
 use exec::Exec;
 use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
-use policy::Policy;
 pub use policy::Eviction;
+use policy::Policy;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use tally::Tally;
@@ -109,7 +110,7 @@ impl Default for Config {
             max_item_bytes: 1 << 20,
             eviction: Eviction::default(),
             threads: 4,
-            huge_pages: false,
+            huge_pages: true,
         }
     }
 }
@@ -259,13 +260,7 @@ impl Relativistic {
 
     /// The live item of a key.
     #[inline]
-    fn find(
-        &self,
-        guard: &Guard<'_>,
-        hash: u64,
-        key: &[u8],
-        now: Now,
-    ) -> Result<Ptr, Absence> {
+    fn find(&self, guard: &Guard<'_>, hash: u64, key: &[u8], now: Now) -> Result<Ptr, Absence> {
         let flushes = self.generation();
         let node = self.find_any(guard, hash, key).ok_or(Absence::Unknown)?;
         if flushes.has_older && self.heap.generation(self.heap.segment_of(node)) < flushes.number {
@@ -495,7 +490,7 @@ impl Engine for Relativistic {
     }
 
     fn set_memory_limit(&self, bytes: u64) {
-        let bytes = bytes.clamp(MIN_MEMORY, MAX_MEMORY);
+        let bytes = bytes.clamp(MIN_MEMORY, self.heap.most_allowed());
         // Relaxed: a setting.
         self.memory.store(bytes, Ordering::Relaxed);
         self.budget();
@@ -602,6 +597,9 @@ impl RelativisticSession {
             for &hash in &self.hashes {
                 engine.table.prefetch_first(&guard, hash, ITEM_LINES);
             }
+            for &hash in &self.hashes {
+                engine.table.prefetch_second(&guard, hash, ITEM_LINES);
+            }
         }
     }
 
@@ -671,7 +669,10 @@ impl Session for RelativisticSession {
         if generation.has_older && !more {
             engine.forget_flush();
         }
-        more |= self.core.evictor.search(engine, tally, now, MAINTENANCE_BYTES);
+        more |= self
+            .core
+            .evictor
+            .search(engine, tally, now, MAINTENANCE_BYTES);
         self.after_changes();
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
     }

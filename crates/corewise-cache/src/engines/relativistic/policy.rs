@@ -89,7 +89,9 @@ impl Policy {
         let ghost = eviction == Eviction::S3Fifo;
         Self {
             eviction,
-            ghost: ghost.then(|| Ghost::new(memory / BYTES_PER_GHOST)).flatten(),
+            ghost: ghost
+                .then(|| Ghost::new(memory / BYTES_PER_GHOST))
+                .flatten(),
             draws: AtomicU64::new(0),
         }
     }
@@ -144,7 +146,8 @@ impl Policy {
         };
         first.into_iter().find_map(|queue| {
             let all = std::iter::successors(queues.oldest(queue), |at| queues.newer(*at));
-            all.take(CLAIMED_AT_MOST).find(|segment| is_sealed(*segment))
+            all.take(CLAIMED_AT_MOST)
+                .find(|segment| is_sealed(*segment))
         })
     }
 
@@ -155,7 +158,9 @@ impl Policy {
         let mixed = mix(draw + 1);
         let end = queues.highest() + 1;
         let from = ((mixed >> 32) * u64::from(end) >> 32) as Segment;
-        (from..end).chain(0..from).find(|segment| is_sealed(*segment))
+        (from..end)
+            .chain(0..from)
+            .find(|segment| is_sealed(*segment))
     }
 
     /// What becomes of a live item of so many bytes, where the mean is `mean`.
@@ -168,7 +173,14 @@ impl Policy {
                 let surcharge = bytes / (MEANS_PER_HIT * mean.max(1));
                 let surcharge = u8::try_from(surcharge).unwrap_or(u8::MAX);
                 let is_new = self.queue(state) == Queue::Small;
-                (surcharge, if is_new { 0 } else { hits.saturating_sub(surcharge.saturating_add(1)) })
+                (
+                    surcharge,
+                    if is_new {
+                        0
+                    } else {
+                        hits.saturating_sub(surcharge.saturating_add(1))
+                    },
+                )
             }
             _ => (0, 0),
         };
