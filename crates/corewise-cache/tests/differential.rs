@@ -1,12 +1,16 @@
-//! Random operations against the engine and against a plain model of it.
+//! Random operations against every engine and against a plain model of it.
 
+#[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seen, later, store};
-use corewise_cache::Engine;
+use common::{Cache, NOW, Seen, TestEngine, later, store};
 use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb};
 use proptest::prelude::*;
 use std::collections::HashMap;
+
+for_every_engine! {
+    an_engine_does_what_a_plain_map_would
+}
 
 /// A step of a history. Keys are few, so that steps meet.
 #[derive(Clone, Debug)]
@@ -116,7 +120,7 @@ fn deadline(model: &Model, ttl: Option<u16>) -> (Deadline, Option<u64>) {
     }
 }
 
-fn check_get(cache: &mut Cache, model: &mut Model, key: u8, touch: Option<u16>) {
+fn check_get<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, touch: Option<u16>) {
     let (to, at) = deadline(model, touch);
     let get = Get {
         touch: touch.map(|_| to),
@@ -138,7 +142,13 @@ fn check_get(cache: &mut Cache, model: &mut Model, key: u8, touch: Option<u16>) 
     }
 }
 
-fn check_store(cache: &mut Cache, model: &mut Model, key: u8, request: Store<'_>, at: Option<u64>) {
+fn check_store<E: TestEngine>(
+    cache: &mut Cache<E>,
+    model: &mut Model,
+    key: u8,
+    request: Store<'_>,
+    at: Option<u64>,
+) {
     let seen = cache.store(&[key], request);
     let (mode, cas) = (request.mode, request.compare_cas);
     let old = model.live(key).cloned();
@@ -180,7 +190,7 @@ fn check_store(cache: &mut Cache, model: &mut Model, key: u8, request: Store<'_>
     );
 }
 
-fn check_arith(cache: &mut Cache, model: &mut Model, key: u8, arith: Arith) {
+fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, arith: Arith) {
     let seen = cache.arith(&[key], arith);
     let Some(entry) = model.live(key) else {
         let Some((value, _)) = arith.vivify else {
@@ -232,7 +242,7 @@ fn check_arith(cache: &mut Cache, model: &mut Model, key: u8, arith: Arith) {
     entry.cas = cache.get(&[key]).cas();
 }
 
-fn check(cache: &mut Cache, model: &mut Model, step: Step) {
+fn check<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, step: Step) {
     match step {
         Step::Get { key, touch } => check_get(cache, model, key, touch),
         Step::Store {
@@ -299,16 +309,18 @@ fn check(cache: &mut Cache, model: &mut Model, step: Step) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_engine_does_what_a_plain_map_would(steps in steps()) {
-        let (mut cache, mut model) = (Cache::small(), Model::default());
+fn an_engine_does_what_a_plain_map_would<E: TestEngine>() {
+    let config = ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(steps in steps())| {
+        let (mut cache, mut model) = (Cache::<E>::roomy(), Model::default());
         for step in steps {
             check(&mut cache, &mut model, step);
         }
         model.live(0);
         prop_assert!(cache.engine.stats().items >= model.entries.len() as u64);
-    }
+    });
 }

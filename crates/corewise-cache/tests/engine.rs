@@ -1,21 +1,42 @@
-//! What each operation does, on one thread.
+//! What each operation does, on one thread, in every engine.
 
+#[macro_use]
 mod common;
 
-use common::{Cache, Collect, NOW, Seen, incr, later, store};
-use corewise_cache::engines::locked::{Config, Eviction, Locked, WINDOW};
-use corewise_cache::{Engine, Session};
+use common::{Cache, Collect, NOW, Seen, Setup, TestEngine, incr, later, stamped, store};
+use corewise_cache::Session;
 use corewise_ops::{
     Absence, Arith, Deadline, Delete, Get, ItemFlags, Op, Store, StoreMode, Verb, Vivify,
 };
-use std::sync::Arc;
+use std::collections::HashSet;
 
-const ABSENT: Seen = Seen::Missing(Absence::Unknown);
+for_every_engine! {
+    a_value_comes_back_as_it_was_stored
+    keys_and_values_of_every_length_come_back_whole
+    add_stores_only_what_is_absent_and_replace_only_what_is_present
+    append_and_prepend_keep_flags_and_deadline
+    compare_and_swap_stores_only_over_the_value_that_was_read
+    a_key_is_never_given_the_same_cas_value_again
+    an_older_cas_with_stale_if_older_stores_a_stale_item
+    an_item_dies_at_its_deadline_and_not_before
+    a_touch_replaces_the_deadline
+    a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are
+    exactly_one_reader_wins_a_missing_stale_or_expiring_item
+    a_delete_may_require_a_cas_value_and_may_keep_the_item
+    counters_wrap_stop_pad_and_refuse_text
+    a_counter_keeps_what_is_not_its_value
+    a_flush_hides_everything_stored_before_it_and_nothing_after
+    a_delayed_flush_comes_with_the_first_operation_after_its_time
+    a_later_flush_replaces_one_that_has_not_come
+    an_item_over_the_limit_is_refused
+    a_long_batch_completes_in_order
+    operations_on_one_key_see_those_before_them_in_their_batch
+    a_paused_batch_tells_how_far_it_came
+}
 
-#[test]
-fn a_value_comes_back_as_it_was_stored() {
-    let mut cache = Cache::small();
-    assert_eq!(cache.get(b"k"), ABSENT);
+fn a_value_comes_back_as_it_was_stored<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    assert!(cache.get(b"k").is_absent());
     let stored = cache.store(
         b"k",
         Store {
@@ -38,9 +59,48 @@ fn a_value_comes_back_as_it_was_stored() {
     assert!(cache.get(b"k").flags().contains(ItemFlags::FETCHED));
 }
 
-#[test]
-fn add_stores_only_what_is_absent_and_replace_only_what_is_present() {
-    let mut cache = Cache::small();
+/// A key and a value of these lengths that no other lengths share, but for the shortest.
+fn pair(key_length: usize, value_length: usize) -> (Vec<u8>, Vec<u8>) {
+    let stamp = (key_length << 32 | value_length) as u64;
+    let bytes = |from: u64, length| stamped(stamp ^ from, length)[..length].to_vec();
+    (bytes(u64::MAX, key_length), bytes(0, value_length))
+}
+
+/// Also where an item's size, of which the engine knows more than the test, passes a power of two.
+fn keys_and_values_of_every_length_come_back_whole<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let near = |power: usize| (1 << power) - 100..=(1 << power) + 10;
+    let values = (0..=2_000).chain((11..=15).flat_map(near));
+    let values = values.chain((16..20).map(|power| 1 << power));
+    let lengths: Vec<_> = values.map(|length| (8 + length % 243, length)).collect();
+    for &(key_length, value_length) in &lengths {
+        let (key, value) = pair(key_length, value_length);
+        let request = Store {
+            client_flags: value_length as u32 % 3,
+            ..store(StoreMode::Set, &value)
+        };
+        assert_eq!(cache.store(&key, request).value(), Some(&value[..]));
+    }
+    for &(key_length, value_length) in &lengths {
+        let (key, expected) = pair(key_length, value_length);
+        match cache.get(&key) {
+            Seen::Found {
+                value,
+                client_flags,
+                ..
+            } => assert_eq!((value, client_flags), (expected, value_length as u32 % 3)),
+            other => panic!("{other:?} for a value of {value_length} bytes"),
+        }
+    }
+    for length in 1..=8 {
+        let (key, value) = pair(length, length);
+        cache.set(&key, &value);
+        assert_eq!(cache.get(&key).value(), Some(&value[..]));
+    }
+}
+
+fn add_stores_only_what_is_absent_and_replace_only_what_is_present<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     assert_eq!(
         cache.store(b"k", store(StoreMode::Replace, b"1")),
         Seen::NotStored
@@ -59,9 +119,8 @@ fn add_stores_only_what_is_absent_and_replace_only_what_is_present() {
     );
 }
 
-#[test]
-fn append_and_prepend_keep_flags_and_deadline() {
-    let mut cache = Cache::small();
+fn append_and_prepend_keep_flags_and_deadline<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     assert_eq!(
         cache.store(b"k", store(StoreMode::Append, b"x")),
         Seen::NotStored
@@ -100,14 +159,13 @@ fn append_and_prepend_keep_flags_and_deadline() {
     assert_eq!(cache.store(b"absent", vivified).value(), Some(&b"new"[..]));
 }
 
-#[test]
-fn compare_and_swap_stores_only_over_the_value_that_was_read() {
-    let mut cache = Cache::small();
+fn compare_and_swap_stores_only_over_the_value_that_was_read<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     let with = |cas| Store {
         compare_cas: Some(cas),
         ..store(StoreMode::Set, b"w")
     };
-    assert_eq!(cache.store(b"k", with(1)), ABSENT);
+    assert!(cache.store(b"k", with(1)).is_absent());
     let first = cache.set(b"k", b"v").cas();
     assert_eq!(cache.store(b"k", with(first + 1)), Seen::Exists);
     let second = cache.store(b"k", with(first)).cas();
@@ -120,9 +178,39 @@ fn compare_and_swap_stores_only_over_the_value_that_was_read() {
     assert_eq!(cache.store(b"k", given).cas(), 77);
 }
 
-#[test]
-fn an_older_cas_with_stale_if_older_stores_a_stale_item() {
-    let mut cache = Cache::small();
+/// Else a client could overwrite an item that it has never seen.
+fn a_key_is_never_given_the_same_cas_value_again<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let mut given = HashSet::new();
+    for round in 0..200u64 {
+        let mut new = |cas| assert!(given.insert(cas), "{cas} again, in round {round}");
+        new(cache.set(b"k", b"1").cas());
+        new(cache.store(b"k", store(StoreMode::Append, b"2")).cas());
+        cache.arith(b"k", incr(1));
+        new(cache.get(b"k").cas());
+        let stale = Delete {
+            mark_stale: true,
+            ..Delete::default()
+        };
+        new(cache.delete(b"k", stale).cas());
+        match round % 3 {
+            0 => assert_eq!(cache.delete(b"k", Delete::default()), Seen::Deleted),
+            1 => cache.engine.flush_all(Deadline::PAST, cache.now),
+            _ => {
+                let touch = Some(Deadline::after_ms(cache.now, 1));
+                let get = Get {
+                    touch,
+                    ..Get::default()
+                };
+                cache.run(b"k", Verb::Get(get));
+                cache.now = later(round);
+            }
+        }
+    }
+}
+
+fn an_older_cas_with_stale_if_older_stores_a_stale_item<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     let old = cache.set(b"k", b"1").cas();
     cache.set(b"k", b"2");
     let stale = Store {
@@ -134,28 +222,30 @@ fn an_older_cas_with_stale_if_older_stores_a_stale_item() {
     assert!(cache.get(b"k").flags().contains(ItemFlags::STALE));
 }
 
-#[test]
-fn an_item_dies_at_its_deadline_and_not_before() {
-    let mut cache = Cache::small();
+fn an_item_dies_at_its_deadline_and_not_before<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     let deadline = Deadline::after_ms(NOW, 1_000);
-    cache.store(
-        b"k",
-        Store {
-            deadline,
-            ..store(StoreMode::Set, b"v")
-        },
-    );
+    let request = Store {
+        deadline,
+        ..store(StoreMode::Set, b"v")
+    };
+    cache.store(b"k", request);
     cache.now = later(999);
     assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
+    assert_eq!(cache.get(b"k").deadline(), deadline);
     cache.now = later(1_000);
     assert_eq!(cache.get(b"k"), Seen::Missing(Absence::Expired));
-    assert_eq!(cache.get(b"k"), ABSENT);
-    assert_eq!(cache.engine.stats().items, 0);
+    assert!(cache.delete(b"k", Delete::default()).is_absent());
+    for mode in [StoreMode::Replace, StoreMode::Append, StoreMode::Prepend] {
+        assert_eq!(cache.store(b"k", store(mode, b"w")), Seen::NotStored);
+    }
+    assert!(cache.store(b"k", store(StoreMode::Add, b"w")).is_stored());
+    assert_eq!(cache.get(b"k").value(), Some(&b"w"[..]));
+    assert_eq!(cache.engine.stats().items, 1);
 }
 
-#[test]
-fn a_touch_replaces_the_deadline() {
-    let mut cache = Cache::small();
+fn a_touch_replaces_the_deadline<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     cache.set(b"k", b"v");
     let touch = Some(Deadline::after_ms(NOW, 500));
     cache.run(
@@ -169,9 +259,39 @@ fn a_touch_replaces_the_deadline() {
     assert_eq!(cache.get(b"k"), Seen::Missing(Absence::Expired));
 }
 
-#[test]
-fn exactly_one_reader_wins_a_missing_stale_or_expiring_item() {
-    let mut cache = Cache::small();
+fn a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let request = Store {
+        client_flags: 7,
+        deadline: Deadline::after_ms(NOW, 100),
+        ..store(StoreMode::Set, b"value")
+    };
+    let stored = cache.store(b"k", request);
+    let later = Deadline::after_ms(NOW, 100_000);
+    for (touch, recache_below_ms) in [(None, Some(1_000)), (Some(later), None)] {
+        let get = Get {
+            touch,
+            recache_below_ms,
+            ..Get::default()
+        };
+        cache.run(b"k", Verb::Get(get));
+        let Seen::Found {
+            value,
+            client_flags,
+            cas,
+            ..
+        } = cache.get(b"k")
+        else {
+            panic!("not found")
+        };
+        assert_eq!(value, b"value");
+        assert_eq!((client_flags, cas), (7, stored.cas()));
+    }
+    assert_eq!(cache.get(b"k").deadline(), later);
+}
+
+fn exactly_one_reader_wins_a_missing_stale_or_expiring_item<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     let vivify = Some(Vivify {
         deadline: Deadline::after_ms(NOW, 30_000),
         new_cas: None,
@@ -221,10 +341,9 @@ fn exactly_one_reader_wins_a_missing_stale_or_expiring_item() {
     assert!(cache.run(b"e", late).flags().contains(ItemFlags::WIN_SENT));
 }
 
-#[test]
-fn a_delete_may_require_a_cas_value_and_may_keep_the_item() {
-    let mut cache = Cache::small();
-    assert_eq!(cache.delete(b"k", Delete::default()), ABSENT);
+fn a_delete_may_require_a_cas_value_and_may_keep_the_item<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    assert!(cache.delete(b"k", Delete::default()).is_absent());
     let cas = cache
         .store(
             b"k",
@@ -248,17 +367,16 @@ fn a_delete_may_require_a_cas_value_and_may_keep_the_item() {
     );
     assert_eq!(emptied.value(), Some(&b""[..]));
     assert_eq!(cache.delete(b"k", Delete::default()), Seen::Deleted);
-    assert_eq!(cache.get(b"k"), ABSENT);
+    assert!(cache.get(b"k").is_absent());
 }
 
-#[test]
-fn counters_wrap_stop_pad_and_refuse_text() {
-    let mut cache = Cache::small();
+fn counters_wrap_stop_pad_and_refuse_text<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     let decr = |delta| Arith {
         decrement: true,
         ..incr(delta)
     };
-    assert_eq!(cache.arith(b"n", incr(1)), ABSENT);
+    assert!(cache.arith(b"n", incr(1)).is_absent());
     let vivify = Some((10, Deadline::NEVER));
     assert_eq!(
         cache.arith(b"n", Arith { vivify, ..incr(1) }),
@@ -290,138 +408,173 @@ fn counters_wrap_stop_pad_and_refuse_text() {
     assert_eq!(cache.arith(b"n", incr(1)), Seen::NonNumeric);
 }
 
-#[test]
-fn a_flush_hides_everything_stored_before_it_and_nothing_after() {
-    let mut cache = Cache::small();
-    for i in 0u32..5_000 {
-        cache.set(&i.to_le_bytes(), b"v");
+fn a_counter_keeps_what_is_not_its_value<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let (soon, late) = (NOW.ms + 1_000, NOW.ms + 90_000);
+    let request = Store {
+        client_flags: 5,
+        deadline: Deadline::at_ms(soon),
+        ..store(StoreMode::Set, b"8")
+    };
+    let mut cas = cache.store(b"n", request).cas();
+    // The third needs a digit more.
+    let touches = [None, Some(Deadline::at_ms(late)), None, None];
+    for (step, touch) in (9u64..).zip(touches) {
+        let wrong = Some(cas + 1);
+        let with = |compare_cas| Arith {
+            compare_cas,
+            touch,
+            ..incr(1)
+        };
+        assert_eq!(cache.arith(b"n", with(wrong)), Seen::Exists);
+        let seen = cache.arith(b"n", with(Some(cas)));
+        assert!(
+            matches!(seen, Seen::Counter { value, .. } if value == step),
+            "{seen:?}"
+        );
+        let Seen::Found {
+            value,
+            client_flags,
+            cas: next,
+            deadline,
+            ..
+        } = cache.get(b"n")
+        else {
+            panic!("not found")
+        };
+        assert_eq!((value, client_flags), (step.to_string().into_bytes(), 5));
+        assert_eq!(
+            deadline,
+            Deadline::at_ms(if step == 9 { soon } else { late })
+        );
+        assert!(next > cas, "a counter's cas value grows");
+        cas = next;
     }
-    cache.engine.flush_all(Deadline::PAST, NOW);
-    assert_eq!(cache.get(&7u32.to_le_bytes()), ABSENT);
-    cache.set(b"new", b"v");
-    let before = cache.engine.stats();
-    assert_eq!(before.items, 1);
-    assert!(before.dead_bytes > 0);
-    let mut steps = 0;
-    while cache.session.maintain(cache.now) {
-        steps += 1;
-        assert!(steps < 1_000, "maintenance ends");
-    }
-    assert!(steps > 5, "maintenance is done in steps");
-    assert_eq!(cache.engine.stats().dead_bytes, 0);
-    assert_eq!(cache.get(b"new").value(), Some(&b"v"[..]));
 }
 
-#[test]
-fn a_delayed_flush_comes_with_the_first_operation_after_its_time() {
-    let mut cache = Cache::small();
+fn a_flush_hides_everything_stored_before_it_and_nothing_after<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let keys = || (0u32..5_000).map(u32::to_le_bytes);
+    for key in keys() {
+        cache.set(&key, b"v");
+    }
+    cache.engine.flush_all(Deadline::PAST, NOW);
+    cache.set(b"new", b"v");
+    assert!(keys().all(|key| cache.get(&key).is_absent()));
+    assert_eq!(cache.engine.stats().items, 1);
+    for mode in [StoreMode::Replace, StoreMode::Append] {
+        let request = store(mode, b"w");
+        assert_eq!(cache.store(&7u32.to_le_bytes(), request), Seen::NotStored);
+    }
+    assert!(cache.arith(&7u32.to_le_bytes(), incr(1)).is_absent());
+    cache.maintain();
+    assert_eq!(cache.engine.stats().dead_bytes, 0);
+    assert_eq!(cache.get(b"new").value(), Some(&b"v"[..]));
+    assert_eq!(cache.engine.stats().items, 1);
+}
+
+fn a_delayed_flush_comes_with_the_first_operation_after_its_time<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
     cache.set(b"k", b"v");
     cache.engine.flush_all(Deadline::after_ms(NOW, 1_000), NOW);
     assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
     cache.now = later(1_000);
-    assert_eq!(cache.get(b"k"), ABSENT);
+    assert!(cache.get(b"k").is_absent());
     cache.set(b"k", b"w");
+    cache.now = later(2_000);
     assert_eq!(cache.get(b"k").value(), Some(&b"w"[..]), "it comes once");
 }
 
-#[test]
-fn the_least_recently_used_items_are_evicted_and_the_budget_holds() {
-    let budget = 256 << 10;
-    let mut cache = Cache::tiny(budget, Eviction::Lru);
-    assert_eq!(cache.engine.stats().shards, 1);
-    for i in 0u64..20_000 {
-        let size = (i * 37 % 900) as usize;
-        cache.set(&i.to_le_bytes(), &vec![b'x'; size]);
+fn a_later_flush_replaces_one_that_has_not_come<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    cache.set(b"k", b"v");
+    for ms in [1_000, 5_000] {
+        let at = Deadline::after_ms(NOW, ms);
+        cache.engine.flush_all(at, NOW);
     }
-    let stats = cache.engine.stats();
-    assert!(stats.evictions > 10_000);
-    assert!(stats.bytes <= budget + stats.table_bytes, "{stats:?}");
-    assert_eq!(cache.get(&0u64.to_le_bytes()), ABSENT);
-    assert!(cache.get(&19_999u64.to_le_bytes()).value().is_some());
+    cache.now = later(4_999);
+    assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
+    cache.now = later(5_000);
+    assert!(cache.get(b"k").is_absent());
 }
 
-#[test]
-fn a_read_item_outlives_its_unread_contemporaries() {
-    let mut cache = Cache::tiny(256 << 10, Eviction::Lru);
-    cache.set(b"kept", b"v");
-    for i in 0u64..20_000 {
-        cache.set(&i.to_le_bytes(), &[b'x'; 100]);
-        // Time passes, so that a read is later than the move before it.
-        cache.now = later(i);
-        assert!(cache.get(b"kept").value().is_some(), "evicted at {i}");
-    }
-    assert!(cache.engine.stats().evictions > 10_000);
-}
-
-#[test]
-fn without_eviction_stores_are_refused_and_set_removes_what_it_could_not_overwrite() {
-    let mut cache = Cache::tiny(64 << 10, Eviction::Refuse);
-    let mut refused = 0;
-    for i in 0u64..2_000 {
-        refused += u32::from(cache.set(&i.to_le_bytes(), &[b'x'; 100]) == Seen::OutOfMemory);
-    }
-    assert!(refused > 1_000);
-    let stats = cache.engine.stats();
-    assert_eq!(stats.evictions, 0);
-    assert_eq!(stats.out_of_memory, u64::from(refused));
-    let first = 0u64.to_le_bytes();
-    assert!(cache.get(&first).value().is_some());
-    assert_eq!(cache.set(&first, &[b'y'; 3_000]), Seen::OutOfMemory);
-    assert_eq!(cache.get(&first), ABSENT);
-}
-
-#[test]
-fn an_item_over_the_limit_is_refused() {
-    let mut cache = Cache::new(Config {
+fn an_item_over_the_limit_is_refused<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup {
         max_item_bytes: 1_000,
-        ..Config::default()
+        ..Setup::roomy()
     });
     cache.set(b"k", b"v");
     assert_eq!(cache.set(b"k", &[0; 1_000]), Seen::TooLarge);
-    assert_eq!(cache.get(b"k"), ABSENT);
-    cache.set(b"k", &[0; 900]);
-    assert_eq!(
-        cache.store(b"k", store(StoreMode::Append, &[1; 500])),
-        Seen::TooLarge
+    assert!(
+        cache.get(b"k").is_absent(),
+        "what was to be overwritten goes"
     );
-    assert_eq!(
-        cache.get(b"k").value(),
-        Some(&[0; 900][..]),
-        "an append leaves the item"
-    );
+    let cas = cache.set(b"k", &[0; 900]).cas();
+    let large = [1; 1_000];
+    let compared = Store {
+        compare_cas: Some(cas),
+        ..store(StoreMode::Set, &large)
+    };
+    for request in [
+        store(StoreMode::Append, &large[..500]),
+        store(StoreMode::Prepend, &large[..500]),
+        store(StoreMode::Replace, &large),
+        compared,
+    ] {
+        let mode = request.mode;
+        assert_eq!(cache.store(b"k", request), Seen::TooLarge, "{mode:?}");
+        assert_eq!(cache.get(b"k").value(), Some(&[0; 900][..]), "{mode:?}");
+    }
 }
 
-#[test]
-fn a_batch_longer_than_the_window_completes_in_order() {
-    let engine = Arc::new(Locked::new(Config::default()));
-    let mut session = engine.session();
-    let keys: Vec<[u8; 4]> = (0..5 * WINDOW as u32).map(u32::to_le_bytes).collect();
+fn a_long_batch_completes_in_order<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let keys: Vec<[u8; 4]> = (0..400u32).map(u32::to_le_bytes).collect();
     let mut ops = Vec::new();
     for key in &keys {
-        let verb = Verb::Store(store(StoreMode::Set, key));
-        ops.push(Op {
-            token: ops.len() as u32,
-            key,
-            verb,
-        });
-        ops.push(Op {
-            token: ops.len() as u32,
-            key,
-            verb: Verb::Get(Get::default()),
-        });
+        for verb in [
+            Verb::Store(store(StoreMode::Set, key)),
+            Verb::Get(Get::default()),
+        ] {
+            let token = ops.len() as u32;
+            ops.push(Op { token, key, verb });
+        }
     }
     let mut sink = Collect::new();
-    assert_eq!(session.submit(NOW, &ops, &mut sink), ops.len());
+    assert_eq!(cache.session.submit(NOW, &ops, &mut sink), ops.len());
     for (index, (token, seen)) in sink.seen.iter().enumerate() {
         assert_eq!(*token as usize, index);
         assert_eq!(seen.value(), Some(&keys[index / 2][..]));
     }
 }
 
-#[test]
-fn a_paused_batch_tells_how_far_it_came() {
-    let engine = Arc::new(Locked::new(Config::default()));
-    let mut session = engine.session();
+fn operations_on_one_key_see_those_before_them_in_their_batch<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let changes = [
+        Verb::Store(store(StoreMode::Set, b"1")),
+        Verb::Store(store(StoreMode::Append, b"2")),
+        Verb::Arith(incr(3)),
+        Verb::Delete(Delete::default()),
+        Verb::Store(store(StoreMode::Replace, b"4")),
+        Verb::Store(store(StoreMode::Add, b"5")),
+    ];
+    let held: [&[u8]; 6] = [b"1", b"12", b"15", b"", b"", b"5"];
+    let verbs = changes.map(|change| [change, Verb::Get(Get::default())]);
+    let op = |(token, &verb)| Op {
+        token,
+        key: b"k",
+        verb,
+    };
+    let ops: Vec<Op<'_>> = (0..).zip(verbs.as_flattened()).map(op).collect();
+    let mut sink = Collect::new();
+    assert_eq!(cache.session.submit(NOW, &ops, &mut sink), ops.len());
+    for (step, expected) in held.into_iter().enumerate() {
+        let seen = &sink.seen[2 * step + 1].1;
+        assert_eq!(seen.value().unwrap_or_default(), expected, "step {step}");
+    }
+}
+
+fn a_paused_batch_tells_how_far_it_came<E: TestEngine>() {
     let op = |token| Op {
         token,
         key: b"n",
@@ -431,34 +584,17 @@ fn a_paused_batch_tells_how_far_it_came() {
         }),
     };
     let ops: Vec<Op<'_>> = (0..100).map(op).collect();
-    let mut sink = Collect {
-        pause_after: 40,
-        ..Collect::new()
-    };
-    assert_eq!(session.submit(NOW, &ops, &mut sink), 40);
-    sink.pause_after = usize::MAX;
-    assert_eq!(session.submit(NOW, &ops[40..], &mut sink), 60);
-    let last = &sink.seen[99].1;
-    assert!(matches!(last, Seen::Counter { value: 99, .. }), "{last:?}");
-}
-
-#[test]
-fn statistics_add_up() {
-    let mut cache = Cache::small();
-    for i in 0u64..1_000 {
-        cache.set(&i.to_le_bytes(), &vec![b'x'; (i % 500) as usize]);
+    for first in [1, 31, 32, 33, 40, 64, 99] {
+        let mut cache = Cache::<E>::roomy();
+        let mut sink = Collect {
+            pause_after: first,
+            ..Collect::new()
+        };
+        assert_eq!(cache.session.submit(NOW, &ops, &mut sink), first);
+        sink.pause_after = usize::MAX;
+        let rest = cache.session.submit(NOW, &ops[first..], &mut sink);
+        assert_eq!(rest, ops.len() - first);
+        let last = &sink.seen[99].1;
+        assert!(matches!(last, Seen::Counter { value: 99, .. }), "{last:?}");
     }
-    let (stats, classes) = (cache.engine.stats(), cache.engine.size_classes());
-    assert_eq!(stats.items, 1_000);
-    assert_eq!(classes.iter().map(|class| class.items).sum::<u64>(), 1_000);
-    let bytes: u64 = classes.iter().map(|class| class.bytes).sum();
-    assert_eq!(bytes, stats.bytes - stats.table_bytes);
-    let mut shown = 0;
-    for class in &classes {
-        cache.engine.sample(class.class, 100_000, NOW, &mut |item| {
-            assert!(item.footprint as u64 <= class.max_bytes);
-            shown += 1;
-        });
-    }
-    assert!(shown > 500, "{shown}");
 }

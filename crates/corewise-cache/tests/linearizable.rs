@@ -4,17 +4,21 @@
 //! calls overlap on any machine. A cache that increments by reading and writing back must be found
 //! out.
 
+#[macro_use]
 mod common;
 
-use common::{Collect, NOW, Seen, incr, store};
-use corewise_cache::engines::locked::{Config, Locked, LockedSession};
-use corewise_cache::{Engine, Session};
+use common::{Cache, NOW, Seen, Setup, TestEngine, incr, number, store};
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_history::{History, Operation, Recorder, Recording};
-use corewise_ops::{Deadline, Delete, Get, Op, StoreMode, Verb};
+use corewise_ops::{Deadline, Delete, StoreMode};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::{Arc, Barrier};
+
+for_every_engine! {
+    every_recorded_history_is_linearizable
+    a_cache_that_increments_in_two_steps_is_found_out
+}
 
 const THREADS: usize = 3;
 /// Enough that threads which start a few microseconds apart meet.
@@ -66,52 +70,34 @@ trait Perform {
     fn perform(&mut self, call: Call) -> Return;
 }
 
-struct Real {
-    engine: Arc<Locked>,
-    session: LockedSession,
-}
+struct Real<E: TestEngine>(Cache<E>);
 
-impl Real {
-    fn run(&mut self, verb: Verb<'_>) -> Seen {
-        let mut sink = Collect::new();
-        let ops = [Op {
-            token: 0,
-            key: b"key",
-            verb,
-        }];
-        assert_eq!(self.session.submit(NOW, &ops, &mut sink), 1);
-        sink.seen.remove(0).1
-    }
-
+impl<E: TestEngine> Real<E> {
     fn write(&mut self, mode: StoreMode, value: u64) -> Return {
-        let stored = self.run(Verb::Store(store(mode, value.to_string().as_bytes())));
+        let text = value.to_string();
+        let stored = self.0.store(b"key", store(mode, text.as_bytes()));
         let returned = number(&stored);
         assert!(returned.is_none_or(|stored| stored == value), "{stored:?}");
         returned
     }
 }
 
-fn number(seen: &Seen) -> Return {
-    let text = std::str::from_utf8(seen.value()?).unwrap();
-    Some(text.trim_end().parse().unwrap())
-}
-
-impl Perform for Real {
+impl<E: TestEngine> Perform for Real<E> {
     fn perform(&mut self, call: Call) -> Return {
         match call {
-            Call::Get => number(&self.run(Verb::Get(Get::default()))),
+            Call::Get => number(&self.0.get(b"key")),
             Call::Set(value) => self.write(StoreMode::Set, value),
             Call::Add(value) => self.write(StoreMode::Add, value),
-            Call::Incr => match self.run(Verb::Arith(incr(1))) {
+            Call::Incr => match self.0.arith(b"key", incr(1)) {
                 Seen::Counter { value, .. } => Some(value),
                 _ => None,
             },
             Call::Delete => {
-                let seen = self.run(Verb::Delete(Delete::default()));
+                let seen = self.0.delete(b"key", Delete::default());
                 (seen == Seen::Deleted).then_some(0)
             }
             Call::Flush => {
-                self.engine.flush_all(Deadline::PAST, NOW);
+                self.0.engine.flush_all(Deadline::PAST, NOW);
                 None
             }
         }
@@ -119,9 +105,9 @@ impl Perform for Real {
 }
 
 /// A cache whose increment is a read and a write, with another thread's turn in between.
-struct Mutant(Real);
+struct Mutant<P>(P);
 
-impl Perform for Mutant {
+impl<P: Perform> Perform for Mutant<P> {
     fn perform(&mut self, call: Call) -> Return {
         let Call::Incr = call else {
             return self.0.perform(call);
@@ -177,30 +163,24 @@ fn record<P: Perform + Send>(
     recording.finish().unwrap()
 }
 
-fn performers() -> Vec<Real> {
-    let engine = Arc::new(Locked::new(Config::default()));
-    let real = |_| Real {
-        engine: Arc::clone(&engine),
-        session: engine.session(),
-    };
-    (0..THREADS).map(real).collect()
+fn performers<E: TestEngine>() -> Vec<Real<E>> {
+    let engine = Arc::new(E::make(Setup::roomy()));
+    (0..THREADS).map(|_| Real(Cache::over(&engine))).collect()
 }
 
-#[test]
-fn every_recorded_history_is_linearizable() {
+fn every_recorded_history_is_linearizable<E: TestEngine>() {
     let mut concurrent = 0;
     for seed in 0..ROUNDS {
-        let verdict = record(seed, performers()).check(&MapEntry::new());
+        let verdict = record(seed, performers::<E>()).check(&MapEntry::new());
         println!("seed {seed}: {verdict}");
         concurrent += verdict.assert_linearizable().concurrent;
     }
     assert!(concurrent > 0, "no operation overlapped another");
 }
 
-#[test]
-fn a_cache_that_increments_in_two_steps_is_found_out() {
+fn a_cache_that_increments_in_two_steps_is_found_out<E: TestEngine>() {
     let caught = (0..20 * ROUNDS).any(|seed| {
-        let mutants = performers().into_iter().map(Mutant).collect();
+        let mutants = performers::<E>().into_iter().map(Mutant).collect();
         let verdict = record(seed, mutants).check(&MapEntry::new());
         verdict.violation().is_some()
     });

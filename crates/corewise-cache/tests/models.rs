@@ -1,18 +1,23 @@
-//! Two threads on one key, under the model checkers.
+//! Two threads on one key, in every engine, under the model checkers.
 //!
 //! The mutant `split_section` reads the counter in one critical section and writes it in another,
 //! as a server would that had no read-modify-write operations.
 
+#[macro_use]
 mod common;
 
-use common::{Collect, NOW, Seen, store};
+use common::{Collect, NOW, Seen, Setup, TestEngine, store};
 use corewise_atomic::thread;
-use corewise_cache::engines::locked::{Config, Eviction, Locked};
-use corewise_cache::{Engine, Session};
+use corewise_cache::Session;
 use corewise_ops::{Get, Op, StoreMode, Verb};
 use std::sync::Arc;
 
-fn run(engine: &Arc<Locked>, verb: Verb<'_>) -> Seen {
+for_every_engine! {
+    no_increment_is_lost
+    of_two_swaps_from_the_same_value_one_succeeds
+}
+
+fn run<E: TestEngine>(engine: &Arc<E>, verb: Verb<'_>) -> Seen {
     let mut sink = Collect::new();
     let ops = [Op {
         token: 0,
@@ -23,23 +28,17 @@ fn run(engine: &Arc<Locked>, verb: Verb<'_>) -> Seen {
     sink.seen.remove(0).1
 }
 
-fn one_shard() -> Arc<Locked> {
-    let config = Config {
-        memory: 1 << 20,
-        max_item_bytes: 1 << 16,
-        eviction: Eviction::Lru,
-        threads: 1,
-    };
-    Arc::new(Locked::new(config))
+fn small<E: TestEngine>() -> Arc<E> {
+    Arc::new(E::make(Setup::tight::<E>(2)))
 }
 
 #[cfg(not(corewise_mutant = "split_section"))]
-fn increment(engine: &Arc<Locked>) {
+fn increment<E: TestEngine>(engine: &Arc<E>) {
     run(engine, Verb::Arith(common::incr(1)));
 }
 
 #[cfg(corewise_mutant = "split_section")]
-fn increment(engine: &Arc<Locked>) {
+fn increment<E: TestEngine>(engine: &Arc<E>) {
     let seen = run(engine, Verb::Get(Get::default()));
     let text = std::str::from_utf8(seen.value().unwrap())
         .unwrap()
@@ -49,10 +48,9 @@ fn increment(engine: &Arc<Locked>) {
     run(engine, Verb::Store(store(StoreMode::Set, next.as_bytes())));
 }
 
-#[test]
-fn no_increment_is_lost() {
+fn no_increment_is_lost<E: TestEngine>() {
     corewise_atomic::model(|| {
-        let engine = one_shard();
+        let engine = small::<E>();
         run(&engine, Verb::Store(store(StoreMode::Set, b"0")));
         let other = Arc::clone(&engine);
         let handle = thread::spawn(move || increment(&other));
@@ -63,17 +61,16 @@ fn no_increment_is_lost() {
     });
 }
 
-#[test]
-fn of_two_swaps_from_the_same_value_one_succeeds() {
+fn of_two_swaps_from_the_same_value_one_succeeds<E: TestEngine>() {
     corewise_atomic::model(|| {
-        let engine = one_shard();
+        let engine = small::<E>();
         let cas = run(&engine, Verb::Store(store(StoreMode::Set, b"0"))).cas();
         let compare_cas = if cfg!(corewise_mutant = "no_compare") {
             None
         } else {
             Some(cas)
         };
-        let swap = move |engine: &Arc<Locked>| {
+        let swap = move |engine: &Arc<E>| {
             let request = corewise_ops::Store {
                 compare_cas,
                 ..store(StoreMode::Set, b"1")

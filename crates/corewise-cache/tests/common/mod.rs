@@ -1,7 +1,12 @@
-//! A session that executes one operation at a time and hands back what a sink saw.
-#![allow(dead_code, unreachable_pub)] // each test program uses its own part of this
+//! Every engine as the tests make one, and a session that executes one operation at a time and hands
+//! back what a sink saw.
+#![allow(dead_code, unused_macros, unreachable_pub)] // each test program uses its own part of this
 
-use corewise_cache::engines::locked::{Config, Eviction, Locked, LockedSession};
+#[macro_use]
+mod engines;
+
+pub use engines::{Setup, TestEngine};
+
 use corewise_cache::{Engine, Session};
 use corewise_ops::{
     Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store,
@@ -91,6 +96,22 @@ impl Seen {
         }
     }
 
+    pub fn deadline(&self) -> Deadline {
+        match self {
+            Self::Found { deadline, .. } => *deadline,
+            other => panic!("{other:?} has no deadline"),
+        }
+    }
+
+    /// Whether a read or a conditional write found nothing. Why is the engine's own affair.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Missing(_))
+    }
+
+    pub fn is_stored(&self) -> bool {
+        matches!(self, Self::Stored { .. })
+    }
+
     pub fn flags(&self) -> ItemFlags {
         match self {
             Self::Found { flags, .. } => *flags,
@@ -125,37 +146,29 @@ impl ReplySink for Collect {
     }
 }
 
-pub struct Cache {
-    pub engine: Arc<Locked>,
-    pub session: LockedSession,
+pub struct Cache<E: Engine> {
+    pub engine: Arc<E>,
+    pub session: E::Session,
     pub now: Now,
 }
 
-impl Cache {
-    pub fn new(config: Config) -> Self {
-        let engine = Arc::new(Locked::new(config));
+impl<E: TestEngine> Cache<E> {
+    pub fn new(setup: Setup) -> Self {
+        Self::over(&Arc::new(E::make(setup)))
+    }
+
+    /// More memory than the test uses.
+    pub fn roomy() -> Self {
+        Self::new(Setup::roomy())
+    }
+
+    /// A further session of an engine.
+    pub fn over(engine: &Arc<E>) -> Self {
         Self {
             session: engine.session(),
-            engine,
+            engine: Arc::clone(engine),
             now: NOW,
         }
-    }
-
-    pub fn small() -> Self {
-        Self::new(Config {
-            memory: 64 << 20,
-            ..Config::default()
-        })
-    }
-
-    /// One shard of `memory` bytes.
-    pub fn tiny(memory: u64, eviction: Eviction) -> Self {
-        Self::new(Config {
-            memory,
-            max_item_bytes: memory as usize / 16,
-            eviction,
-            threads: 1,
-        })
     }
 
     pub fn run(&mut self, key: &[u8], verb: Verb<'_>) -> Seen {
@@ -191,6 +204,22 @@ impl Cache {
     pub fn arith(&mut self, key: &[u8], arith: Arith) -> Seen {
         self.run(key, Verb::Arith(arith))
     }
+
+    /// Housekeeping until there is none; how many steps that took.
+    pub fn maintain(&mut self) -> usize {
+        let mut steps = 0;
+        while self.session.maintain(self.now) {
+            steps += 1;
+            assert!(steps < 1_000_000, "maintenance ends");
+        }
+        steps
+    }
+
+    /// Fails unless what is charged lies within the budget.
+    pub fn assert_within_budget(&self) {
+        let (stats, limit) = (self.engine.stats(), self.engine.memory_limit());
+        assert!(stats.bytes <= limit, "a budget of {limit}: {stats:?}");
+    }
 }
 
 pub fn store(mode: StoreMode, value: &[u8]) -> Store<'_> {
@@ -215,4 +244,43 @@ pub fn incr(delta: u64) -> Arith {
         touch: None,
         vivify: None,
     }
+}
+
+/// Less work where everything is slow, as in a sanitizer.
+pub fn fewer(count: u64) -> u64 {
+    match std::env::var_os("COREWISE_FEWER") {
+        Some(_) => count.div_ceil(8),
+        None => count,
+    }
+}
+
+/// At least eight bytes from which [`stamp_of`] gets `stamp` back, each of which depends on it.
+pub fn stamped(stamp: u64, length: usize) -> Vec<u8> {
+    let mut value = stamp.to_le_bytes().to_vec();
+    value.extend((8..length.max(8)).map(|at| filler(stamp, at)));
+    value
+}
+
+fn filler(stamp: u64, at: usize) -> u8 {
+    (stamp
+        .wrapping_add(at as u64)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        >> 56) as u8
+}
+
+/// The stamp of a value, which must be whole.
+pub fn stamp_of(value: &[u8]) -> u64 {
+    let (stamp, rest) = value.split_first_chunk().expect("eight bytes");
+    let stamp = u64::from_le_bytes(*stamp);
+    let torn = (8..)
+        .zip(rest)
+        .find(|&(at, byte)| *byte != filler(stamp, at));
+    assert_eq!(torn, None, "stamp {stamp}, {} bytes", value.len());
+    stamp
+}
+
+/// The number that a value is the decimal form of.
+pub fn number(seen: &Seen) -> Option<u64> {
+    let text = std::str::from_utf8(seen.value()?).unwrap();
+    Some(text.trim_end().parse().unwrap())
 }
