@@ -44,6 +44,9 @@ const REFRESH_AT_MOST_S: u32 = 60;
 /// last moved.
 const SECOND_CHANCES: usize = 8;
 
+/// Bytes that a table takes which had none before, at most.
+const SMALLEST_TABLE: usize = 128;
+
 /// The item behind a pointer of this shard.
 ///
 /// Every pointer in a shard's table or lists is alive until it is unlinked
@@ -388,12 +391,26 @@ impl Shard {
         self.item_bytes + self.table.allocation_size()
     }
 
-    /// Makes room for `need` bytes within `budget`: frees flushed items first,
-    /// then evicts from the old end (expired items count as reclaimed). `keep`
-    /// is passed over, and its bytes count as free: it is about to be replaced.
+    /// The most bytes by which one more element makes the table grow: hashbrown
+    /// doubles a table that has no free slot, unless elements that were removed
+    /// take more than half of the slots.
+    #[inline]
+    fn growth(&self) -> usize {
+        let slots = self.table.num_buckets() / 8 * 7;
+        if self.table.capacity() > self.table.len() || self.table.len() < slots / 2 {
+            return 0;
+        }
+        self.table.allocation_size().max(SMALLEST_TABLE)
+    }
+
+    /// Makes room for `need` bytes within `budget`, and for a slot of the table
+    /// unless an item is replaced: frees flushed items first, then evicts from
+    /// the old end (expired items count as reclaimed). `keep` is passed over,
+    /// and its bytes count as free: it is about to be replaced.
     pub(super) fn make_room(&mut self, room: &Room<'_>, garbage: &mut Vec<Ptr>) -> bool {
         let returned = room.keep.map_or(0, footprint);
-        while self.bytes() - returned + room.need > room.budget {
+        let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
+        while self.bytes() - returned + room.need + growth(self) > room.budget {
             if self.reap(1, garbage) == 1 {
                 continue;
             }
