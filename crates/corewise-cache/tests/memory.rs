@@ -22,6 +22,7 @@ for_every_engine! {
     what_is_deleted_makes_room
     room_for_small_items_becomes_room_for_large_ones_and_back
     what_has_expired_makes_room
+    what_has_expired_makes_room_behind_what_has_not
     what_was_flushed_makes_room
     sessions_that_end_keep_no_memory
     every_item_is_counted_once
@@ -422,6 +423,22 @@ fn what_has_expired_makes_room<E: TestEngine>() {
         from = end + 1;
     }
     assert_eq!(cache.engine.stats().evictions, 0);
+}
+
+fn what_has_expired_makes_room_behind_what_has_not<E: TestEngine>() {
+    let (mut cache, count) = refusing::<E>();
+    for i in 0..10 {
+        cache.set(&[i], &stamped(u64::from(i), LENGTH));
+    }
+    let deadline = Deadline::after_ms(NOW, 1_000);
+    let end = fill_until(&mut cache, 0, LENGTH, deadline);
+    cache.now = later(1_000);
+    let again = fill(&mut cache, end + 1, LENGTH) - end - 1;
+    assert!(again > count * 3 / 4, "{again} after {count}");
+    for i in 0..10 {
+        let seen = cache.get(&[i]);
+        assert_eq!(seen.value().map(stamp_of), Some(u64::from(i)));
+    }
 }
 
 fn what_was_flushed_makes_room<E: TestEngine>() {

@@ -44,6 +44,10 @@ const REFRESH_AT_MOST_S: u32 = 60;
 /// last moved.
 const SECOND_CHANCES: usize = 8;
 
+/// Live items passed over by one store that may not evict, in search of one
+/// that has expired.
+const PASSED_OVER: usize = 64;
+
 /// Bytes that a table takes which had none before, at most.
 const SMALLEST_TABLE: usize = 128;
 
@@ -425,9 +429,14 @@ impl Shard {
 
     /// The item to remove next. One that was read in a later second than it
     /// was last moved is moved to the front instead, up to
-    /// [`SECOND_CHANCES`] in a row.
+    /// [`SECOND_CHANCES`] in a row; and so is every live one where none may be
+    /// evicted, up to [`PASSED_OVER`], so that each store looks further.
     fn victim(&mut self, room: &Room<'_>) -> Option<Ptr> {
-        let mut chances = SECOND_CHANCES;
+        let mut chances = if room.may_evict {
+            SECOND_CHANCES
+        } else {
+            PASSED_OVER
+        };
         loop {
             let oldest = self.lru.oldest?;
             let victim = if Some(oldest) == room.keep {
@@ -438,12 +447,10 @@ impl Shard {
             if item(victim).deadline().is_past(room.now) {
                 return Some(victim);
             }
-            if !room.may_evict {
-                return None;
-            }
             let read_s = room.now.seconds() - item(victim).idle_s(room.now);
-            if chances == 0 || read_s <= links(victim).moved_s {
-                return Some(victim);
+            let unread = read_s <= links(victim).moved_s;
+            if chances == 0 || (room.may_evict && unread) {
+                return room.may_evict.then_some(victim);
             }
             chances -= 1;
             self.move_to_front(victim, room.now);
