@@ -107,7 +107,9 @@ fn an_idle_session_holds_nobody_up<E: TestEngine>() {
         churn(&mut busy, 4);
         engine.flush_all(Deadline::PAST, NOW);
         busy.maintain();
-        assert_eq!(engine.stats().dead_bytes, 0);
+        // An idle session may keep what it stored last, until it looks.
+        let dead = engine.stats().dead_bytes;
+        assert!(dead < 2 * 400, "{dead}");
         churn(&mut busy, 4);
         offline.session.online();
         for cache in [&mut online, &mut offline] {

@@ -2,7 +2,7 @@
 //! [`for_every_engine`].
 
 use corewise_cache::Engine;
-use corewise_cache::engines::locked;
+use corewise_cache::engines::{locked, relativistic};
 
 /// What every engine can be told.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +78,32 @@ impl TestEngine for locked::Locked {
     }
 }
 
+impl TestEngine for relativistic::Relativistic {
+    fn make(setup: Setup) -> Self {
+        Self::new(relativistic::Config {
+            memory: setup.memory,
+            max_item_bytes: setup.max_item_bytes,
+            eviction: if setup.evicts {
+                relativistic::Eviction::S3Fifo
+            } else {
+                relativistic::Eviction::Refuse
+            },
+            threads: setup.threads,
+            huge_pages: false,
+        })
+    }
+
+    /// A session may have some segments open, of 16 KiB each here.
+    fn smallest(sessions: usize) -> u64 {
+        (1 << 20) + ((sessions as u64) << 18)
+    }
+}
+
 /// Makes a test `engine::name` of each `fn name<E: TestEngine>()` for every engine.
 macro_rules! for_every_engine {
     ($($test:ident)+) => {
         for_engine!(locked, corewise_cache::engines::locked::Locked, $($test)+);
+        for_engine!(relativistic, corewise_cache::engines::relativistic::Relativistic, $($test)+);
     };
 }
 

@@ -227,6 +227,9 @@ pub(super) fn forget(engine: &Relativistic, tally: &Tally, node: Ptr) {
     // SAFETY: the caller's section keeps the item.
     let bytes = engine.heap.footprint(unsafe { Item::from_raw(node) });
     tally.unlinked(bytes);
+    if engine.generation().has_older && engine.is_flushed(node) {
+        engine.flushed.unlinked(bytes);
+    }
     engine.heap.bury(engine.table.domain(), node, bytes);
 }
 

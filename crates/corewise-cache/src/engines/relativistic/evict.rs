@@ -30,10 +30,11 @@ const AHEAD: usize = 8;
 const SAMPLE: u32 = 256;
 /// Segments looked at for one that is due, under the pool's lock.
 const SEARCHED_AT_ONCE: u32 = 256;
-/// Live parts of a segment, of 32, below which it is compacted rather than another evicted: 84 %.
-const SPARSE_32NDS: u64 = 27;
+/// Dead parts of a segment, of 32, from which on it is compacted rather than another evicted: 16 %. (What
+/// is left at a segment's end, less than an eighth, does not count: compaction would leave as much.)
+const DEAD_32NDS: u64 = 5;
 /// The same if nothing may be evicted.
-const SPARSE_32NDS_REFUSING: u64 = 31;
+const DEAD_32NDS_REFUSING: u64 = 1;
 
 /// A session's part of eviction.
 pub(super) struct Evictor {
@@ -46,6 +47,7 @@ pub(super) struct Evictor {
     search_from: Segment,
     /// Segments that the present round of the search has not come to.
     search_left: u32,
+    searched_all_ms: u64,
     /// Deadlines and bytes of what is left of the segment that is being searched.
     deadlines: Vec<(u32, u32)>,
 }
@@ -85,6 +87,7 @@ impl Evictor {
             flushed_from: 1,
             search_from: 1,
             search_left: 0,
+            searched_all_ms: 0,
             deadlines: Vec::new(),
         }
     }
@@ -135,7 +138,12 @@ impl Evictor {
         let found = self
             .begin_flushed(engine)
             .or_else(|| self.begin_sparse(engine))
-            .or_else(|| self.begin_policy(engine));
+            .or_else(|| self.begin_policy(engine))
+            .or_else(|| {
+                // Nothing may be evicted: what has expired is all there is.
+                let found = !engine.may_evict() && self.search_all(site);
+                found.then(|| self.begin_sparse(engine)).flatten()
+            });
         if found.is_none() {
             engine.end_eviction();
         }
@@ -159,21 +167,23 @@ impl Evictor {
         let heap = &engine.heap;
         let refusing = engine.policy.eviction() == Eviction::Refuse;
         let (mut looks, bound) = if refusing {
-            (heap.used_segments(), SPARSE_32NDS_REFUSING)
+            (heap.used_segments(), DEAD_32NDS_REFUSING)
         } else {
-            (SAMPLE, SPARSE_32NDS)
+            (SAMPLE, DEAD_32NDS)
         };
         let bytes = heap.segment_bytes();
-        let live = |segment| {
+        let is_sparse = |segment| {
             let (used, dead) = heap.tally(segment);
-            u64::from(used - dead.min(used))
+            let unused = bytes.saturating_sub(u64::from(used));
+            let is_small = u64::from(used) <= bytes;
+            is_small && (u64::from(dead) * 32 >= bytes * bound || unused * 6 >= bytes)
         };
-        let is_sparse = |segment| live(segment) * 32 < bytes * bound && heap.tally(segment).1 > 0;
-        // The sparsest of the sample, of which the claim looks at each again.
-        let mut best: Option<(u64, Segment)> = None;
+        // The sparsest of the sample; the claim looks at it again.
+        let mut best: Option<(u32, Segment)> = None;
         let mut from = self.sparse_from;
         let none = heap.claim_where(&mut from, &mut looks, |segment| {
-            let candidate = (live(segment), segment);
+            let (used, dead) = heap.tally(segment);
+            let candidate = (used - dead.min(used), segment);
             if is_sparse(segment) && best.is_none_or(|best| candidate < best) {
                 best = Some(candidate);
             }
@@ -368,6 +378,32 @@ impl Evictor {
         true
     }
 
+    /// Looks through everything that is due, at once, but not twice in a millisecond. True if something
+    /// had expired.
+    fn search_all(&mut self, site: &Site<'_>) -> bool {
+        if self.searched_all_ms == site.now.ms {
+            return false;
+        }
+        self.searched_all_ms = site.now.ms;
+        let before = site.tally.reclaimed.get();
+        let heap = &site.engine.heap;
+        let (mut from, mut looks) = (1, heap.used_segments());
+        let now_s = site.now.seconds();
+        if let Some(walk) = self.search.take() {
+            self.end_search(site.engine, walk);
+        }
+        while let Some(claim) = heap.claim_where(&mut from, &mut looks, |segment| {
+            heap.due_s(segment) <= now_s
+        }) {
+            let mut walk = self.searched(site, claim);
+            while heap.item_at(&walk.claim, walk.at).is_some() {
+                self.search_some(site, &mut walk);
+            }
+            self.end_search(site.engine, walk);
+        }
+        site.tally.reclaimed.get() != before
+    }
+
     fn begin_search(&mut self, site: &Site<'_>) -> Option<Walk> {
         let heap = &site.engine.heap;
         if self.search_left == 0 {
@@ -383,10 +419,13 @@ impl Evictor {
             heap.due_s(segment) <= now_s
         });
         self.search_left += looks;
-        let walk = Walk::new(claim?, Purpose::Expire, 0);
-        heap.set_due_s(walk.claim.segment, u32::MAX);
+        Some(self.searched(site, claim?))
+    }
+
+    fn searched(&mut self, site: &Site<'_>, claim: Claim) -> Walk {
+        site.engine.heap.set_due_s(claim.segment, u32::MAX);
         self.deadlines.clear();
-        Some(walk)
+        Walk::new(claim, Purpose::Expire, 0)
     }
 
     /// Some items of a search; the bytes walked. At the end the claim is given up.
@@ -423,10 +462,15 @@ impl Evictor {
         self.deadlines.sort_unstable();
         let sixteenth = (heap.segment_bytes() / 16) as u32;
         let mut sum = 0;
+        // A walk that is given up half-way comes again at once.
+        let is_whole = heap.item_at(&walk.claim, walk.at).is_none();
         let enough = self.deadlines.iter().find(|(_, bytes)| {
             sum += bytes;
             sum >= sixteenth
         });
+        if !is_whole {
+            heap.due_by(walk.claim.segment, 0);
+        }
         if let Some((due_s, _)) = enough.or(self.deadlines.last()) {
             heap.due_by(walk.claim.segment, *due_s);
         }

@@ -140,6 +140,8 @@ pub struct Relativistic {
     overhead: AtomicU64,
     /// Twice the number of flushes, and one if there may be items from before the last.
     flushes: CachePadded<AtomicU64>,
+    /// What is left from before the last flush.
+    flushed: Flushed,
     /// When the next delayed flush comes, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
     /// The second whose search for expired items has begun.
@@ -216,6 +218,7 @@ impl Relativistic {
             memory: AtomicU64::new(memory),
             overhead: AtomicU64::new(0),
             flushes: CachePadded::new(AtomicU64::new(0)),
+            flushed: Flushed::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
             searched_s: AtomicU32::new(0),
             evictors: AtomicU32::new(0),
@@ -296,6 +299,8 @@ impl Relativistic {
         let _ = self
             .flushes
             .fetch_update(Ordering::Release, Ordering::Relaxed, next);
+        let (items, bytes) = self.items_and_bytes();
+        self.flushed.set(items, bytes);
     }
 
     /// Performs a delayed flush whose time has come. Called once per batch.
@@ -325,6 +330,7 @@ impl Relativistic {
         if !generation.has_older || self.heap.has_older(generation.number) {
             return;
         }
+        self.flushed.set(0, 0);
         let flushed = u64::from(generation.number) << 1;
         // Relaxed, both: if there was another flush meanwhile, it is not ours to forget.
         let _ = self.flushes.compare_exchange(
@@ -389,7 +395,8 @@ impl Relativistic {
 
     /// When to look for an item with this deadline, in seconds.
     fn due_s(&self, deadline: Deadline) -> u32 {
-        u32::try_from(deadline.to_bits() / 1000 + 1).unwrap_or(u32::MAX - 1)
+        // Rounded down: a segment may be looked at a second early, and once more.
+        u32::try_from(deadline.to_bits() / 1000).unwrap_or(u32::MAX - 1)
     }
 
     /// Sees to it that an item is looked at when it has expired.
@@ -413,14 +420,20 @@ impl Relativistic {
                 .is_ok()
     }
 
-    /// The mean size of items, with what the heap rounds.
-    fn mean_bytes(&self) -> usize {
+    /// How many items are linked, and their bytes; read while others count.
+    fn items_and_bytes(&self) -> (u64, u64) {
         let (mut items, mut bytes) = (0u64, 0u64);
         self.sum(|tally| {
             items = items.wrapping_add(tally.items.get());
             bytes = bytes.wrapping_add(tally.bytes.get());
         });
-        // Read while others count: a nonsense now and then does no harm.
+        (items, bytes)
+    }
+
+    /// The mean size of items, with what the heap rounds.
+    fn mean_bytes(&self) -> usize {
+        let (items, bytes) = self.items_and_bytes();
+        // A nonsense now and then does no harm.
         (bytes / items.max(1)) as usize
     }
 
@@ -506,7 +519,11 @@ impl Engine for Relativistic {
             ..EngineStats::default()
         };
         self.sum(|tally| tally.add_to(&mut sum));
-        sum.dead_bytes = self.heap.held().saturating_sub(sum.bytes);
+        if self.generation().has_older {
+            let (items, bytes) = self.flushed.get();
+            sum.items = sum.items.saturating_sub(items);
+            sum.dead_bytes = bytes.min(sum.bytes);
+        }
         sum.bytes += arrays;
         self.tallies.lock().since_reset(&mut sum);
         sum
@@ -553,6 +570,37 @@ impl Engine for Relativistic {
                 left -= 1;
             }
         }
+    }
+}
+
+/// Items that were flushed and not unlinked yet, and their bytes: statistics, which are right when
+/// nobody stores or deletes while a flush is made.
+#[derive(Default)]
+struct Flushed {
+    items: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flushed {
+    // Relaxed, all: statistics.
+
+    fn set(&self, items: u64, bytes: u64) {
+        self.items.store(items, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn unlinked(&self, bytes: usize) {
+        let less = |count: &AtomicU64, by: u64| {
+            let less = |count: u64| Some(count.saturating_sub(by));
+            let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        };
+        less(&self.items, 1);
+        less(&self.bytes, bytes as u64);
+    }
+
+    fn get(&self) -> (u64, u64) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (get(&self.items), get(&self.bytes))
     }
 }
 
