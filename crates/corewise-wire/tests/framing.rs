@@ -250,6 +250,61 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
     ));
 }
 
+/// The first step is refused for lack of memory; then come the rest of the
+/// data and one more request. Returns what is answered, and whether `a` is
+/// still there.
+fn refused(start: &str, rest: &str) -> (String, bool) {
+    let mut session = Session::new(false, Limits::default());
+    session.feed(b"set a 0 0 3\r\nold\r\n");
+    session.out.clear();
+    session.no_room = true;
+    session.feed(start.as_bytes());
+    session.no_room = false;
+    session.feed(rest.as_bytes());
+    session.feed(b"mn\r\n");
+    let there = session.model.items.contains_key(&b"a"[..]);
+    (transcript(&session), there)
+}
+
+#[test]
+fn a_store_without_memory_to_read_it_is_answered_and_swallowed() {
+    const ERROR: &str = "SERVER_ERROR out of memory reading request\r\n";
+    let error = format!("{ERROR}MN\r\n");
+    // What its owner meant to overwrite goes; what was to be joined, compared or added to stays.
+    assert_eq!(
+        refused("set a 0 0 9\r\nab", "cdefghi\r\n"),
+        (error.clone(), false)
+    );
+    assert_eq!(
+        refused(" set  a 0 0 9\nab", "cdefghi\r\n"),
+        (error.clone(), false)
+    );
+    assert_eq!(
+        refused("ms a 9 q\r\n", "abcdefghi\r\n"),
+        (error.clone(), false)
+    );
+    for line in ["add a 0 0 9", "append a 0 0 9", "cas a 0 0 9 1"] {
+        let start = format!("{line}\r\nabcdefghi\r");
+        assert_eq!(refused(&start, "\n"), (error.clone(), true), "{line}");
+    }
+    let silent = ("MN\r\n".to_owned(), false);
+    assert_eq!(refused("set a 0 0 9 noreply\r\n", "abcdefghi\r\n"), silent);
+    // An unfinished line may be anything.
+    let closed = (format!("{ERROR}<closed>"), true);
+    assert_eq!(refused("get a b c", " d\r\n"), closed);
+}
+
+#[test]
+fn what_is_complete_is_not_refused() {
+    let (line, swallowed) = ("set a 0 0 1\r\nx\r\nset b 0 0 2000\r\nx", "y".repeat(1_999));
+    let (text, there) = refused(line, &format!("{swallowed}\r\n"));
+    assert_eq!(
+        text,
+        "STORED\r\nSERVER_ERROR out of memory reading request\r\nMN\r\n"
+    );
+    assert!(there);
+}
+
 #[test]
 fn a_line_without_end_hangs_up_after_2048_bytes() {
     assert_eq!(need(&[b'x'; 2048]), 2049);

@@ -43,6 +43,33 @@ pub(super) fn data_length(token: &[u8]) -> Option<usize> {
         .map(|len| len as usize)
 }
 
+/// Why the data of a store is not wanted.
+#[derive(Clone, Copy)]
+pub(super) enum Refused {
+    /// The item would be over the limit.
+    TooLarge,
+    /// There is no memory to wait for it.
+    NoRoom,
+}
+
+impl Refused {
+    /// What a command that leaves the old item alone answers.
+    fn reply(self) -> &'static [u8] {
+        match self {
+            Self::TooLarge => reply::TOO_LARGE,
+            Self::NoRoom => reply::OUT_OF_MEMORY_READING,
+        }
+    }
+
+    /// What a command that removes it has become.
+    pub(super) fn command(self) -> Command {
+        match self {
+            Self::TooLarge => Command::StoreRefused,
+            Self::NoRoom => Command::StoreUnread,
+        }
+    }
+}
+
 /// The data block behind a line.
 pub(super) enum Data<'i> {
     /// Not all there: this many bytes of input are needed.
@@ -75,10 +102,13 @@ impl Codec {
         cx: Context<'_, 'i>,
     ) -> Step<'i> {
         if is_too_large(s.key.len(), s.client_flags, s.length, cx.limits) {
-            return self.refuse(line_len, s);
+            return self.refuse_store(line_len, s, Refused::TooLarge);
         }
         let consumed = line_len + s.length + 2;
         let value = match data(input, line_len, s.length) {
+            Data::Partial(_) if cx.no_room => {
+                return self.refuse_store(line_len, s, Refused::NoRoom);
+            }
             Data::Partial(need) => return Step::Incomplete { need },
             Data::Bad => return Step::answer(consumed, reply::BAD_DATA_CHUNK, s.noreply),
             Data::Value(value) => value,
@@ -102,19 +132,19 @@ impl Codec {
         }
     }
 
-    /// A store that is too large: its data will be swallowed, and a `set`
+    /// A store whose data is not wanted: it will be swallowed, and a `set`
     /// removes the old item.
     #[cold]
-    fn refuse<'i>(&mut self, line_len: usize, s: Storage<'i>) -> Step<'i> {
+    fn refuse_store<'i>(&mut self, line_len: usize, s: Storage<'i>, why: Refused) -> Step<'i> {
         self.swallow(s.length as u64 + 2);
         if s.command != Command::Set {
-            return Step::answer(line_len, reply::TOO_LARGE, s.noreply);
+            return Step::answer(line_len, why.reply(), s.noreply);
         }
         Step::Op {
             consumed: line_len,
             key: s.key,
             verb: Verb::Delete(Delete::default()),
-            form: Form::classic(Command::StoreRefused, s.key, s.noreply),
+            form: Form::classic(why.command(), s.key, s.noreply),
         }
     }
 }

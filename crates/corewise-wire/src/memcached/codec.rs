@@ -189,6 +189,8 @@ pub(super) struct Context<'c, 'i> {
     pub(super) limits: &'c Limits,
     pub(super) now: Now,
     pub(super) scratch: &'i Bump,
+    /// There is no memory to wait for data that is not there yet.
+    pub(super) no_room: bool,
 }
 
 impl Codec {
@@ -234,6 +236,7 @@ impl Codec {
             limits,
             now,
             scratch,
+            no_room: false,
         };
         // A line seen before is searched on from where the search stopped.
         let plain = self.mode == Mode::Line && self.scanned == 0 && self.authenticated;
@@ -241,6 +244,36 @@ impl Codec {
             return step;
         }
         self.general(input, cx)
+    }
+
+    /// Gives up the unfinished request at the start of `input`: to be called
+    /// in the place of [`next`](Self::next) after a [`Step::Incomplete`], when
+    /// there is no memory to hold the rest.
+    ///
+    /// A store is answered [`reply::OUT_OF_MEMORY_READING`], its data is
+    /// swallowed as it comes, and a `set` or `ms` removes the old item, all as
+    /// if it were over the size limit. An unfinished line is answered the same
+    /// and hung up on: there is no telling what follows it.
+    #[cold]
+    pub fn refuse<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        let cx = Context {
+            limits,
+            now,
+            scratch,
+            no_room: true,
+        };
+        match self.general(input, cx) {
+            Step::Incomplete { .. } => Step::Close {
+                reply: reply::OUT_OF_MEMORY_READING,
+            },
+            step => step,
+        }
     }
 
     /// The two commands that make up most traffic, in their plainest spelling.
@@ -554,7 +587,7 @@ mod tests {
             let input = format!("{request}{behind}");
             let (limits, scratch) = (Limits::default(), Bump::new());
             let (mut quick, mut slow) = (Codec::new(false), Codec::new(false));
-            let cx = Context { limits: &limits, now: NOW, scratch: &scratch };
+            let cx = Context { limits: &limits, now: NOW, scratch: &scratch, no_room: false };
             let fast = quick.next(input.as_bytes(), &limits, NOW, &scratch);
             let general = slow.general(input.as_bytes(), cx);
             prop_assert_eq!(format!("{fast:?}"), format!("{general:?}"));

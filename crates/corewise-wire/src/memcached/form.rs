@@ -51,6 +51,9 @@ pub enum Command {
     /// A `set` or `ms` over the size limit: the old item is removed, and the
     /// answer is an error whether there was one or not.
     StoreRefused,
+    /// A `set` or `ms` that there was no memory to read: the same, with another
+    /// error.
+    StoreUnread,
 }
 
 /// Properties of a reply.
@@ -249,6 +252,7 @@ impl<'i> Form<'i> {
         }
         out.extend_from_slice(match self.command {
             Command::StoreRefused => reply::TOO_LARGE,
+            Command::StoreUnread => reply::OUT_OF_MEMORY_READING,
             Command::Delete => delete_line(outcome),
             Command::Touch => touch_line(outcome),
             Command::Incr | Command::Decr => arith_line(outcome),

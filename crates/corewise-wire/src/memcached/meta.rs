@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bumpalo::Bump;
 use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb, Vivify};
 
-use super::classic::{Data, data, data_length, is_too_large, legal_key};
+use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
 use super::codec::{Codec, Context, Line, Step};
 use super::form::{Bits, Command, Form};
 use super::reply;
@@ -324,9 +324,12 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
         }
     };
     if is_too_large(request.key.len(), request.client_flags, length, cx.limits) {
-        return refuse(codec, line.len, length, &request);
+        return refuse(codec, line.len, length, &request, Refused::TooLarge);
     }
     match data(line.input, line.len, length) {
+        Data::Partial(_) if cx.no_room => {
+            refuse(codec, line.len, length, &request, Refused::NoRoom)
+        }
         Data::Partial(need) => Step::Incomplete { need },
         Data::Bad => Step::Reply {
             consumed: line.len + length + 2,
@@ -348,16 +351,17 @@ fn store_mode(request: &Request<'_>) -> Result<StoreMode, Refusal> {
     })
 }
 
-/// A meta set that is too large: its data will be swallowed, the old item goes.
+/// A meta set whose data is not wanted: it will be swallowed, the old item goes.
 #[cold]
 fn refuse<'i>(
     codec: &mut Codec,
     consumed: usize,
     length: usize,
     request: &Request<'i>,
+    why: Refused,
 ) -> Step<'i> {
     codec.swallow(length as u64 + 2);
-    let form = Form::classic(Command::StoreRefused, request.sent_key, false);
+    let form = Form::classic(why.command(), request.sent_key, false);
     Step::Op {
         consumed,
         key: request.key,

@@ -38,7 +38,8 @@ pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 /// There is no room for the longer counter or the tombstone.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
-/// The request does not fit the input buffer; sent before hanging up.
+/// There is no memory to read the request into; what was a line is hung up on,
+/// the data of a store is swallowed.
 pub const OUT_OF_MEMORY_READING: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 /// An outcome that the command cannot have (an engine's mistake).
 pub const UNHANDLED: &[u8] = b"SERVER_ERROR Unhandled storage type.\r\n";

@@ -265,6 +265,8 @@ pub(crate) struct Session {
     pub(crate) unread: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) closed: bool,
+    /// Whether unfinished requests are refused.
+    pub(crate) no_room: bool,
     /// The least length of input that makes another step worth a try.
     need: usize,
 }
@@ -278,6 +280,7 @@ impl Session {
             unread: Vec::new(),
             out: Vec::new(),
             closed: false,
+            no_room: false,
             need: 1,
         }
     }
@@ -294,10 +297,15 @@ impl Session {
         let scratch = Bump::new();
         let mut at = 0;
         self.need = loop {
-            let step = self
+            let mut step = self
                 .codec
                 .next(&self.unread[at..], &self.limits, NOW, &scratch);
             let rest = self.unread.len() - at;
+            if self.no_room && rest > 0 && matches!(step, Step::Incomplete { .. }) {
+                step = self
+                    .codec
+                    .refuse(&self.unread[at..], &self.limits, NOW, &scratch);
+            }
             at += match step {
                 Step::Incomplete { need } => {
                     assert!(need > rest, "asked for {need} bytes with {rest} there");
