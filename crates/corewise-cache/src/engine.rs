@@ -57,6 +57,13 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// writes come.
     fn set_memory_limit(&self, bytes: u64);
 
+    /// Says how much memory the engine's owner uses beside it that counts
+    /// against the same budget, in bytes. More of it is made up for by evicting
+    /// as later writes come. May be called from any thread, and is cheap.
+    fn set_overhead(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// Counters, summed over the engine. Not a snapshot of one instant.
     fn stats(&self) -> EngineStats;
 

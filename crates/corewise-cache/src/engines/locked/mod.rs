@@ -33,7 +33,7 @@
 //!    items are evicted (see `shard.rs`); the budget is split evenly over
 //!    shards.
 //! 4. Memory charged is what the allocator gave for items plus what the tables
-//!    take. It is at most the budget, except that a table that has to grow
+//!    take. It is at most the budget (less what the owner uses of it), except that a table that has to grow
 //!    takes its memory first and evicts for it at the next store.
 //! 5. A critical section executes one operation. It evicts as many items as
 //!    that operation's item needs room for, which only a large item makes many.
@@ -124,6 +124,8 @@ pub struct Locked<A: ItemAllocator = GlobalHeap> {
     max_item_bytes: usize,
     eviction: Eviction,
     memory: AtomicU64,
+    /// What the owner uses of it.
+    overhead: AtomicU64,
     /// When the next delayed flush comes, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
     /// Completed flushes. A session whose count lags has items to free.
@@ -159,6 +161,7 @@ impl<A: ItemAllocator> Locked<A> {
             max_item_bytes: config.max_item_bytes,
             eviction: config.eviction,
             memory: AtomicU64::new(config.memory),
+            overhead: AtomicU64::new(0),
             flush_at_ms: AtomicU64::new(u64::MAX),
             flushes: AtomicUsize::new(0),
         }
@@ -176,10 +179,15 @@ impl<A: ItemAllocator> Locked<A> {
         &self.slots[index]
     }
 
+    /// A shard's share of what the owner leaves of the memory. Half of the
+    /// memory is the engine's whatever the owner does, so that a flood of
+    /// requests cannot empty the cache.
     fn budget_per_shard(&self) -> usize {
-        // Relaxed: a setting; any recent value will do.
+        // Relaxed: settings; any recent values will do.
         let memory = self.memory.load(Ordering::Relaxed);
-        usize::try_from(memory / self.slots.len() as u64).unwrap_or(usize::MAX)
+        let overhead = self.overhead.load(Ordering::Relaxed);
+        let left = memory.saturating_sub(overhead).max(memory / 2);
+        usize::try_from(left / self.slots.len() as u64).unwrap_or(usize::MAX)
     }
 
     /// Performs a delayed flush whose time has come. Called once per batch.
@@ -302,6 +310,11 @@ impl<A: ItemAllocator> Engine for Locked<A> {
     fn set_memory_limit(&self, bytes: u64) {
         // Relaxed: a setting.
         self.memory.store(bytes, Ordering::Relaxed);
+    }
+
+    fn set_overhead(&self, bytes: u64) {
+        // Relaxed: a setting.
+        self.overhead.store(bytes, Ordering::Relaxed);
     }
 
     fn stats(&self) -> EngineStats {
