@@ -15,6 +15,7 @@ for_every_engine! {
     what_was_evicted_stays_away
     chains_of_changes_go_on_or_break_off_while_others_are_evicted
     a_smaller_budget_is_reached_and_a_larger_one_used
+    what_the_owner_uses_is_taken_from_the_items_but_never_more_than_half
     a_refused_store_takes_nothing_away_but_what_a_set_would_have_overwritten
     refused_changes_leave_the_item
     a_few_keys_can_be_overwritten_for_ever
@@ -280,6 +281,31 @@ fn a_smaller_budget_is_reached_and_a_larger_one_used<E: TestEngine>() {
         let bytes = cache.engine.stats().bytes;
         assert!(bytes > budget / 2, "{bytes} of {budget}");
     }
+}
+
+fn what_the_owner_uses_is_taken_from_the_items_but_never_more_than_half<E: TestEngine>() {
+    let setup = Setup::tight::<E>(1);
+    let mut cache = Cache::<E>::new(setup);
+    let mut next = 0;
+    let mut fill = |overhead: u64| {
+        cache.engine.set_overhead(overhead);
+        let end = next + 4 * setup.memory / 200;
+        for i in next..end {
+            assert!(cache.set(&key(i), &stamped(i, 200)).is_stored());
+        }
+        next = end;
+        cache.engine.stats().bytes
+    };
+    let memory = setup.memory;
+    let all = fill(0);
+    let less = fill(memory / 4);
+    assert!(less <= memory * 3 / 4 && less < all, "{less} after {all}");
+    let least = fill(memory);
+    assert!(least <= memory / 2 && least < less, "{least} after {less}");
+    assert!(least > memory / 4, "{least} of {memory}");
+    let again = fill(0);
+    assert!(again > all - all / 16, "{again} after {all}");
+    assert_eq!(cache.engine.memory_limit(), memory);
 }
 
 fn a_refused_store_takes_nothing_away_but_what_a_set_would_have_overwritten<E: TestEngine>() {

@@ -648,3 +648,184 @@ fn memory_comes_back_when_the_clients_are_gone() {
     );
     server.assert_well();
 }
+
+/// A field of the general statistics.
+fn stat(client: &mut Client, name: &str) -> u64 {
+    client.send(b"stats\r\n");
+    let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("STAT {name} ")))
+        .unwrap_or_else(|| panic!("no {name} in {text}"));
+    line.parse().unwrap()
+}
+
+const NO_MEMORY: &str = "SERVER_ERROR out of memory reading request";
+
+/// Bytes of input that a connection may have in any case.
+const FREE: u64 = 32 * 1024;
+
+#[test]
+fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = TestServer::with(&["--connection-memory", "8m"]);
+    let mut client = server.connect();
+    for n in 0..100 {
+        client.ask(set(&format!("small{n}"), &n.to_string()), "STORED\r\n");
+    }
+    let value = "x".repeat(LARGE);
+    let (half, rest) = value.split_at(LARGE * 3 / 4);
+    let mut others: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    for (n, other) in others.iter_mut().enumerate() {
+        other.send(format!("set k{n} 0 0 {LARGE}\r\n{half}").as_bytes());
+    }
+    wait_until("all has arrived", || {
+        stat(&mut client, "bytes_read") > (20 * half.len()) as u64
+    });
+    let (held, limit) = (
+        stat(&mut client, "connection_buffer_bytes"),
+        stat(&mut client, "connection_buffer_limit"),
+    );
+    assert_eq!(limit, 8 << 20);
+    assert!(held <= limit + 21 * FREE, "{held} bytes of {limit}");
+    // A small request has room in any case.
+    client.ask(set("small", &"y".repeat(10_000)), "STORED\r\n");
+    let (mut stored, mut refused) = (0, Vec::new());
+    for (n, other) in others.iter_mut().enumerate() {
+        other.send(format!("{rest}\r\nget small7\r\n").as_bytes());
+        match other.line().as_str() {
+            "STORED" => stored += 1,
+            NO_MEMORY => refused.push(n),
+            line => panic!("{line}"),
+        }
+        other.expect(value_reply("small7", "7"));
+    }
+    assert!(stored >= 2, "{stored} of 20 were stored");
+    assert!(refused.len() >= 10, "{} of 20 were refused", refused.len());
+    assert_eq!(stat(&mut client, "read_buf_oom"), refused.len() as u64);
+    // There is room again.
+    for n in refused {
+        client.ask(format!("get k{n}\r\n"), "END\r\n");
+        others[n].ask(set(&format!("k{n}"), &value), "STORED\r\n");
+        client.ask(
+            format!("get k{n}\r\n"),
+            value_reply(&format!("k{n}"), &value),
+        );
+    }
+    for n in 0..100 {
+        client.ask(
+            format!("get small{n}\r\n"),
+            value_reply(&format!("small{n}"), &n.to_string()),
+        );
+    }
+    drop(others);
+    wait_until("the memory is given back", || {
+        stat(&mut client, "connection_buffer_bytes") < 5 << 20
+    });
+    server.assert_well();
+}
+
+/// As large as they may be, but for the end, which is [`rest`].
+fn most() -> String {
+    "x".repeat(LARGE - 100_000)
+}
+
+fn rest() -> String {
+    "x".repeat(100_000)
+}
+
+/// Clients in the middle of a large store, as many as there is memory for.
+fn fill_connections(server: &TestServer, client: &mut Client) -> Vec<Client> {
+    let refused = stat(client, "read_buf_oom");
+    let mut holders = Vec::new();
+    // The one that is refused has to forget what it has sent.
+    while stat(client, "read_buf_oom") == refused {
+        let mut holder = server.connect();
+        let seen = stat(client, "bytes_read") as usize;
+        holder.send(format!("set held 0 0 {LARGE}\r\n{}", most()).as_bytes());
+        wait_until("it has arrived", || {
+            stat(client, "bytes_read") as usize > seen + most().len()
+        });
+        holders.push(holder);
+        assert!(holders.len() < 100, "all were taken");
+    }
+    holders
+}
+
+#[test]
+fn what_is_refused_for_lack_of_memory_is_not_served_stale() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = TestServer::with(&["--connection-memory", "5200k"]);
+    let mut client = server.connect();
+    let (most, rest) = (most(), rest());
+    let mut holders = fill_connections(&server, &mut client);
+    for (line, kept) in [
+        ("set a 0 0", false),
+        ("ms a", false),
+        ("add a 0 0", true),
+        ("append a 0 0", true),
+    ] {
+        client.ask(set("a", "old"), "STORED\r\n");
+        client.send(format!("{line} {LARGE}\r\n{most}").as_bytes());
+        client.expect(format!("{NO_MEMORY}\r\n"));
+        client.send(format!("{rest}\r\n").as_bytes());
+        let reply = if kept {
+            value_reply("a", "old")
+        } else {
+            "END\r\n".into()
+        };
+        client.ask("get a\r\n", reply);
+    }
+    // A line may be long, too; nobody knows where it would have ended.
+    let keys = " nothing".repeat(100_000);
+    let mut lister = server.connect();
+    send_all(&mut lister, format!("mn\r\nget{keys}").as_bytes());
+    lister.expect(format!("MN\r\n{NO_MEMORY}\r\n"));
+    lister.expect_end();
+    let held = stat(&mut client, "connection_buffer_bytes");
+    holders[0].ask(format!("{rest}\r\n"), "STORED\r\n");
+    wait_until("its memory is free", || {
+        stat(&mut client, "connection_buffer_bytes") < held - 900_000
+    });
+    client.ask(set("a", &most), "STORED\r\n");
+    server.assert_well();
+}
+
+#[test]
+fn half_sent_stores_do_not_keep_the_memory_from_others_for_good() {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    raise_open_files();
+    let mut server = TestServer::with(&["-c", "500"]);
+    let mut client = server.connect();
+    let half = vec![b'x'; LARGE / 2];
+    let stuck: Vec<Client> = (0..300)
+        .map(|n| {
+            let mut other = server.connect();
+            other.send(format!("set k{n} 0 0 {LARGE}\r\n").as_bytes());
+            other.send(&half);
+            other
+        })
+        .collect();
+    let limit = stat(&mut client, "connection_buffer_limit");
+    let held = stat(&mut client, "connection_buffer_bytes");
+    assert!(held <= limit + 301 * FREE, "{held} bytes of {limit}");
+    // They are silent and hold what others ask for.
+    let holders = fill_connections(&server, &mut client);
+    let value = "x".repeat(LARGE);
+    wait_until("a large value is stored", || {
+        client.ask(set("small", "y"), "STORED\r\n");
+        client.send(set("large", &value).as_bytes());
+        std::thread::sleep(Duration::from_millis(100));
+        client.line() == "STORED"
+    });
+    client.ask("get large\r\n", value_reply("large", &value));
+    assert!(stat(&mut client, "slow_reader_kicks") > 0);
+    drop((stuck, holders));
+    server.assert_well();
+}

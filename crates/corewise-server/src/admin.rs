@@ -325,6 +325,9 @@ fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters)
         shared.rejected_connections.load(Ordering::Relaxed),
     );
     w.stat("connection_structures", open);
+    w.stat("connection_buffer_bytes", shared.buffer_bytes());
+    w.stat("connection_buffer_limit", shared.buffer_limit);
+    w.stat("read_buf_oom", counts.read_buf_oom);
     w.stat(
         "accepting_conns",
         u8::from(open < shared.config.max_connections),

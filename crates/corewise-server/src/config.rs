@@ -79,10 +79,14 @@ pub struct Config {
     pub unix_mode: u32,
     /// Event loops, one thread each.
     pub threads: usize,
-    /// Bytes for items and tables.
+    /// Bytes for items and tables, and for the memory of connections.
     pub memory: u64,
     /// Bytes of the largest item, key and header included.
     pub max_item_size: usize,
+    /// Bytes that connections may take, all together: half requests, replies
+    /// that wait, and 2 MiB for each event loop. `None` is the
+    /// [default](Self::connection_limit).
+    pub connection_memory: Option<u64>,
     /// Connections served at once.
     pub max_connections: usize,
     /// After how long without a request a connection is closed.
@@ -130,6 +134,7 @@ impl Default for Config {
             threads: 4,
             memory: 1 << 30,
             max_item_size: 1 << 20,
+            connection_memory: None,
             max_connections: 1_024,
             idle_timeout: None,
             slow_reader_timeout: Duration::from_secs(60),
@@ -148,6 +153,34 @@ impl Default for Config {
             maxconns_fast: true,
             verbosity: 0,
         }
+    }
+}
+
+impl Config {
+    /// What each event loop has for all its connections, about.
+    const LOOP_BYTES: u64 = 2 << 20;
+
+    /// The bound on the memory of connections in bytes.
+    ///
+    /// Unless it is chosen: for each event loop 2 MiB, and an eighth of
+    /// `memory`, at least 16 MiB and two of the largest items. It is taken from
+    /// the items only while it is used, so it may be generous: with 64 MiB and
+    /// items of 1 MiB sixteen clients can be in the middle of such an item at
+    /// once. Two of the largest, because one must find room besides some replies
+    /// that wait.
+    #[must_use]
+    pub fn connection_limit(&self) -> u64 {
+        let items = 2 * self.max_item_size as u64;
+        let requests = (self.memory / 8).max(16 << 20).max(items);
+        self.connection_memory
+            .unwrap_or(requests + self.threads as u64 * Self::LOOP_BYTES)
+    }
+
+    /// The least that `connection_memory` may be: 2 MiB for each event loop, and
+    /// one of the largest items with its line.
+    #[must_use]
+    pub fn least_connection_memory(&self) -> u64 {
+        self.threads as u64 * Self::LOOP_BYTES + self.max_item_size as u64 + (64 << 10)
     }
 }
 

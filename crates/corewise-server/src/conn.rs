@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line |
 //! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item and the fixed replies of one batch |
+//!
+//! What all connections hold together is bounded in `ledger`.
 
 use crate::shared::ConnCard;
 use crate::stream::Stream;
@@ -30,6 +32,8 @@ pub(crate) struct Conn {
     /// Replies the socket has not taken, from `sent` on.
     pub(crate) output: Vec<u8>,
     sent: usize,
+    /// Bytes of both buffers as the loop's ledger has them.
+    pub(crate) noted: usize,
     /// The socket may hold more to read.
     pub(crate) readable: bool,
     /// In the loop's list of connections to look at next.
@@ -58,6 +62,7 @@ impl Conn {
             need: 1,
             output: Vec::new(),
             sent: 0,
+            noted: 0,
             readable: true,
             queued: false,
             awaits_writable: false,
@@ -73,6 +78,12 @@ impl Conn {
     /// Whether replies wait for the socket; nothing is read or executed then.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.output.is_empty()
+    }
+
+    /// Bytes of memory that its buffers take.
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.input.capacity() + self.output.capacity()
     }
 
     /// Whether its own buffer holds enough to be looked at.
@@ -126,9 +137,12 @@ impl Conn {
     /// Takes back what was not understood of this turn's input.
     pub(crate) fn keep_input(&mut self, mut own: Vec<u8>, rest_from: usize, arena: &[u8]) {
         if arena.is_empty() {
-            own.drain(..rest_from);
-            if own.is_empty() && own.capacity() > KEEP_CAPACITY {
-                own = Vec::new();
+            let rest = own.len() - rest_from;
+            if own.capacity() > KEEP_CAPACITY && rest <= own.capacity() / 4 {
+                // A large request is done with: its memory is not for what follows.
+                own = own[rest_from..].to_vec();
+            } else {
+                own.drain(..rest_from);
             }
             self.input = own;
         } else {

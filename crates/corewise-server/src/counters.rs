@@ -46,7 +46,7 @@ counters! {
     get_hits, get_misses, get_expired, get_flushed,
     delete_hits, delete_misses, incr_hits, incr_misses, decr_hits, decr_misses,
     cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
-    store_too_large, store_no_memory, auth_cmds, auth_errors,
+    store_too_large, store_no_memory, read_buf_oom, auth_cmds, auth_errors,
     bytes_read, bytes_written, idle_kicks, slow_kicks, conn_yields,
     turns, batches, operations,
 }
@@ -66,6 +66,7 @@ impl Counters {
             Verb::Get(get) => self.count_get(command, get.touch.is_some(), outcome),
             Verb::Store(store) => self.count_store(store.compare_cas.is_some(), outcome),
             Verb::Delete(_) if command == Command::StoreRefused => self.store_too_large += 1,
+            Verb::Delete(_) if command == Command::StoreUnread => self.store_no_memory += 1,
             Verb::Delete(_) => match outcome {
                 Outcome::Missing(_) => self.delete_misses += 1,
                 Outcome::Deleted | Outcome::Stored(_) => self.delete_hits += 1,

@@ -19,6 +19,7 @@
 
 use crate::conn::Conn;
 use crate::counters::Counters;
+use crate::ledger::{FREE, Ledger, STALLED_MS};
 use crate::shared::{ConnCard, Shared};
 use crate::stream::Stream;
 use crate::turn::{Spare, Turn, Work};
@@ -43,6 +44,8 @@ const ARENA: usize = 512 << 10;
 const OWN_SLICE: usize = 256 << 10;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
+/// A connection and its card, about.
+const CONN_BYTES: usize = size_of::<Conn>() + 256;
 /// Timeouts are looked at this often.
 const SWEEP_EVERY_MS: u64 = 500;
 /// How long a stopping loop waits for its clients to take their replies.
@@ -94,6 +97,9 @@ pub(crate) struct EventLoop<E: Engine> {
     scratch: Bump,
     spare: Spare,
     counters: Counters,
+    ledger: Ledger,
+    /// Requests refused for lack of memory, by all loops, until the last sweep.
+    refusals_seen: u64,
     next_sweep_ms: u64,
     /// When a stopping loop gives up on its clients.
     drain_until_ms: Option<u64>,
@@ -127,6 +133,8 @@ impl<E: Engine> EventLoop<E> {
             scratch: Bump::new(),
             spare: Spare::default(),
             counters: Counters::default(),
+            ledger: Ledger::new(index),
+            refusals_seen: 0,
             next_sweep_ms: 0,
             drain_until_ms: None,
         };
@@ -272,7 +280,20 @@ impl<E: Engine> EventLoop<E> {
         if self.out.capacity() > KEEP_OUTPUT {
             self.out = Vec::new();
         }
+        self.publish();
+    }
+
+    /// Makes visible what was counted.
+    fn publish(&mut self) {
         self.shared.loops[self.index].counts.publish(&self.counters);
+        let common = ARENA
+            + self.out.capacity()
+            + self.scratch.allocated_bytes()
+            + self.spare.held()
+            + self.works.capacity() * size_of::<Work>()
+            + self.ready.capacity() * size_of::<usize>()
+            + self.conns.capacity() * CONN_BYTES;
+        self.ledger.close(&self.shared, &*self.engine, common);
     }
 
     /// Sends what waits, then reads what came, then adds a work if there is
@@ -292,31 +313,30 @@ impl<E: Engine> EventLoop<E> {
                 return;
             }
         }
-        let (work, received) = if conn.input.is_empty() {
+        let mut work = Work {
+            conn: key,
+            own: Vec::new(),
+            arena: 0..0,
+            done: 0,
+            refused: false,
+        };
+        let received = if conn.input.is_empty() {
             let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
             let n = receive(conn, slice);
-            let range = *arena_used..*arena_used + n;
+            work.arena = *arena_used..*arena_used + n;
             *arena_used += n;
-            (
-                Work {
-                    conn: key,
-                    own: Vec::new(),
-                    arena: range,
-                    done: 0,
-                },
-                n,
-            )
+            n
         } else {
-            let n = receive_own(conn);
-            (
-                Work {
-                    conn: key,
-                    own: std::mem::take(&mut conn.input),
-                    arena: 0..0,
-                    done: 0,
-                },
-                n,
-            )
+            // What waits to be executed comes before what is to be read.
+            let reads = conn.readable && !conn.has_work();
+            work.refused = reads && !make_room(&mut self.ledger, &self.shared, conn);
+            let n = if reads && !work.refused {
+                receive_own(conn)
+            } else {
+                0
+            };
+            work.own = std::mem::take(&mut conn.input);
+            n
         };
         if received > 0 {
             conn.active_ms = now.ms;
@@ -324,7 +344,8 @@ impl<E: Engine> EventLoop<E> {
             conn.card.active_ms.store(now.ms, Ordering::Relaxed);
             self.counters.bytes_read += received as u64;
         }
-        if work.own.len() >= conn.need.max(1) || !work.arena.is_empty() {
+        let ready = work.refused || work.own.len() >= conn.need.max(1);
+        if ready || !work.arena.is_empty() {
             works.push(work);
         } else {
             conn.input = work.own;
@@ -351,6 +372,7 @@ impl<E: Engine> EventLoop<E> {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        self.ledger.note(conn);
         let blocked = conn.is_blocked();
         let exhausted = conn.ended && !conn.has_work();
         if conn.failed || (!blocked && (conn.closing || exhausted)) {
@@ -380,6 +402,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn close(&mut self, key: usize) {
         let mut conn = self.conns.remove(key);
+        self.ledger.forget(&conn);
         // The socket is closed below, which also takes it out of the poller.
         let _ = self.poll.registry().deregister(&mut conn.stream);
         conn.stream.close_writing();
@@ -406,10 +429,16 @@ impl<E: Engine> EventLoop<E> {
             .idle_timeout
             .map_or(u64::MAX, |t| t.as_millis() as u64);
         let slow = self.shared.config.slow_reader_timeout.as_millis() as u64;
+        let stalled = if self.memory_is_short() {
+            STALLED_MS
+        } else {
+            u64::MAX
+        };
         let mut expired = Vec::new();
         for (key, conn) in &self.conns {
             let silent = now.ms.saturating_sub(conn.active_ms);
-            if conn.is_blocked() && silent >= slow {
+            let kept = conn.is_blocked() && silent >= slow;
+            if kept || (conn.noted > FREE && silent >= stalled) {
                 self.counters.slow_kicks += 1;
                 expired.push(key);
             } else if silent >= idle {
@@ -423,7 +452,16 @@ impl<E: Engine> EventLoop<E> {
             }
             self.close(key);
         }
-        self.shared.loops[self.index].counts.publish(&self.counters);
+        self.publish();
+    }
+
+    /// Whether a request was refused for lack of memory since the last sweep, or
+    /// would be now.
+    fn memory_is_short(&mut self) -> bool {
+        let refusals = self.shared.counters().read_buf_oom;
+        let refused = refusals != self.refusals_seen;
+        self.refusals_seen = refusals;
+        refused || self.shared.buffer_bytes() > self.shared.buffer_limit
     }
 
     /// Whether a stopping loop has answered everybody, or waited long enough.
@@ -465,12 +503,31 @@ fn receive(conn: &mut Conn, slice: &mut [u8]) -> usize {
     }
 }
 
-/// Reads behind what is in the connection's own buffer, towards `need`.
+/// Makes room for a read behind what is in the connection's own buffer: for the
+/// rest of the request, or a good piece of it. False: there is no memory.
+fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> bool {
+    let (len, capacity) = (conn.input.len(), conn.input.capacity());
+    let enough = conn.need.saturating_sub(len).clamp(1, SLICE);
+    if capacity - len >= enough {
+        return true;
+    }
+    // Twice as much each time, so that little is copied; of a request whose length
+    // is known no more than that.
+    let wanted = conn.need.saturating_sub(len).clamp(SLICE, OWN_SLICE);
+    let most = if wanted > SLICE {
+        conn.need
+    } else {
+        usize::MAX
+    };
+    let target = (len + wanted).max(2 * capacity).min(most);
+    ledger.grow(shared, conn, target, conn.need)
+}
+
+/// Reads behind what is in the connection's own buffer, as far as there is room.
 fn receive_own(conn: &mut Conn) -> usize {
     let before = conn.input.len();
-    let wanted = conn.need.saturating_sub(before).clamp(SLICE, OWN_SLICE);
     let mut input = std::mem::take(&mut conn.input);
-    input.resize(before + wanted, 0);
+    input.resize(input.capacity().min(before + OWN_SLICE), 0);
     let n = receive(conn, &mut input[before..]);
     input.truncate(before + n);
     conn.input = input;

@@ -18,7 +18,7 @@
 //! 2. Everything received before SIGTERM or SIGINT is executed, and answered if
 //!    the client reads within five seconds; then `run` returns.
 //! 3. No request makes a loop wait for a client: sockets never block, and every
-//!    buffer has a bound (`conn`, `event_loop`).
+//!    buffer has a bound (`conn`, `event_loop`), all together another (`ledger`).
 //! 4. A client that does not read is paused and closed after
 //!    [`Config::slow_reader_timeout`].
 //!
@@ -30,6 +30,7 @@ mod config;
 mod conn;
 mod counters;
 mod event_loop;
+mod ledger;
 mod memory;
 mod process;
 mod server;

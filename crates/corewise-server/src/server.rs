@@ -282,6 +282,8 @@ fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
         users,
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),
+        buffer_limit: config.connection_limit(),
+        telling: Mutex::new(()),
         total_connections: AtomicU64::new(0),
         rejected_connections: AtomicU64::new(0),
         listen_disabled: AtomicU64::new(0),

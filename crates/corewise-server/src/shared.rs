@@ -29,6 +29,8 @@ pub(crate) mod stop {
 pub(crate) struct LoopCard {
     /// Connections handed to it and not yet closed.
     pub(crate) connections: AtomicUsize,
+    /// Memory of its connections, and what it has for all of them.
+    pub(crate) buffer_bytes: AtomicU64,
     /// Its counts.
     pub(crate) counts: Published,
 }
@@ -53,6 +55,10 @@ pub(crate) struct Shared {
     pub(crate) users: Option<Users>,
     pub(crate) loops: Vec<CachePadded<LoopCard>>,
     pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnCard>>>,
+    /// How much memory connections may take, in bytes.
+    pub(crate) buffer_limit: u64,
+    /// Held while the engine is told how much they take.
+    pub(crate) telling: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
@@ -83,6 +89,15 @@ impl Shared {
         self.loops
             .iter()
             .map(|card| card.connections.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Memory that connections take now, in bytes.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        // Relaxed: gauges.
+        self.loops
+            .iter()
+            .map(|card| card.buffer_bytes.load(Ordering::Relaxed))
             .sum()
     }
 

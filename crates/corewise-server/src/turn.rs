@@ -46,6 +46,8 @@ pub(crate) struct Work {
     pub(crate) arena: Range<usize>,
     /// How much of the input is done with.
     pub(crate) done: usize,
+    /// There is no memory for the rest of its unfinished request.
+    pub(crate) refused: bool,
 }
 
 impl Work {
@@ -195,6 +197,16 @@ pub(crate) struct Spare {
     progress: Vec<(usize, bool)>,
 }
 
+impl Spare {
+    /// Bytes of memory that they take.
+    pub(crate) fn held(&self) -> usize {
+        self.ops.capacity() * size_of::<Op<'static>>()
+            + self.marks.capacity() * size_of::<Mark<'static>>()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.progress.capacity() * size_of::<(usize, bool)>()
+    }
+}
+
 /// Empties a vector and gives its memory another lifetime.
 fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
     vec.clear();
@@ -255,7 +267,7 @@ impl<E: Engine> Turn<'_, E> {
                 codec: before,
                 kind,
             };
-            match codec.next(&input[at..], &self.shared.limits, self.now, scratch) {
+            match self.step(&mut codec, &input[at..], scratch, works[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -298,6 +310,25 @@ impl<E: Engine> Turn<'_, E> {
         }
         self.conns[conn].codec = codec;
         batch.progress[index].0 = at;
+    }
+
+    /// What the codec says to do next; it gives up an unfinished request that is
+    /// `refused` more memory.
+    #[inline]
+    fn step<'i>(
+        &mut self,
+        codec: &mut Codec,
+        input: &'i [u8],
+        scratch: &'i Bump,
+        refused: bool,
+    ) -> Step<'i> {
+        let limits = &self.shared.limits;
+        let mut step = codec.next(input, limits, self.now, scratch);
+        if refused && matches!(step, Step::Incomplete { .. }) {
+            self.counters.read_buf_oom += 1;
+            step = codec.refuse(input, limits, self.now, scratch);
+        }
+        step
     }
 
     /// Executes everything gathered, with connection `index` standing at `at`.

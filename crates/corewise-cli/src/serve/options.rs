@@ -46,17 +46,22 @@ pub(crate) struct ServeOptions {
     #[arg(short = 't', long, value_name = "N")]
     pub(crate) threads: Option<Parsed<Positive>>,
 
-    /// Memory for items, such as 512m or 1g. [default: 64m]
+    /// Memory for items and connections, such as 512m or 1g. [default: 64m]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Parsed<Bytes>>,
 
-    /// Memory for items in megabytes.
+    /// The same in megabytes.
     #[arg(short = 'm', long, value_name = "MB", conflicts_with = "memory")]
     pub(crate) memory_limit: Option<Parsed<Positive>>,
 
     /// Largest item, 1k to 128m. [default: 1m]
     #[arg(short = 'I', long, value_name = "SIZE")]
     pub(crate) max_item_size: Option<Parsed<Bytes>>,
+
+    /// Memory that connections may take of it, all together; over it large stores are refused. [default:
+    /// an eighth, at least 16m and two of the largest items; and 2m for each thread]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) connection_memory: Option<Parsed<Bytes>>,
 
     /// Most connections at a time. [default: 1024]
     #[arg(short = 'c', long, visible_alias = "conn-limit", value_name = "N")]
@@ -238,7 +243,8 @@ impl ServeOptions {
     /// These options, and those of `under` where these are silent.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
-            listen port unix unix_mode threads memory memory_limit max_item_size max_connections
+            listen port unix unix_mode threads memory memory_limit max_item_size connection_memory
+            max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping
             prefix_delimiter daemon user pidfile lock_memory enable_coredumps extended protocol

@@ -175,7 +175,7 @@ fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
     }
     set_sizes(&mut config, &options)?;
-    set_connections(&mut config, &options);
+    set_connections(&mut config, &options)?;
     set_commands(&mut config, &options);
     set_kinds(&mut config, options);
     Ok(config)
@@ -211,7 +211,19 @@ fn set_sizes(config: &mut Config, options: &ServeOptions) -> Result<(), String> 
     Ok(())
 }
 
-fn set_connections(config: &mut Config, options: &ServeOptions) {
+fn set_connections(config: &mut Config, options: &ServeOptions) -> Result<(), String> {
+    if let Some(Parsed(Bytes(memory))) = options.connection_memory {
+        let least = config.least_connection_memory();
+        if memory < least {
+            return Err(format!(
+                "connection-memory must be at least {}: 2m for each of {} threads and one of the \
+                 largest items",
+                Bytes(least),
+                config.threads
+            ));
+        }
+        config.connection_memory = Some(memory);
+    }
     if let Some(Parsed(Positive(count))) = options.max_connections {
         config.max_connections = count as usize;
     }
@@ -230,6 +242,7 @@ fn set_connections(config: &mut Config, options: &ServeOptions) {
     if let Some(Parsed(Mode(mode))) = options.unix_mode {
         config.unix_mode = mode;
     }
+    Ok(())
 }
 
 fn set_commands(config: &mut Config, options: &ServeOptions) {

@@ -65,6 +65,13 @@ fn each_option_reaches_the_server() {
         ("--memory-limit=64", |c| c.memory == 64 << 20),
         ("--memory 1g", |c| c.memory == 1 << 30),
         ("-m 512 -I 128m", |c| c.max_item_size == 128 << 20),
+        ("-t 2 --connection-memory 20m", |c| {
+            c.connection_limit() == 20 << 20
+        }),
+        // Unless chosen: 2m for each thread, and the most of 16m, an eighth and two items.
+        ("-t 2 -m 64", |c| c.connection_limit() == 20 << 20),
+        ("-t 4 -m 1024", |c| c.connection_limit() == 136 << 20),
+        ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 258 << 20),
         ("-I 1k", |c| c.max_item_size == 1 << 10),
         ("-I 2M", |c| c.max_item_size == 2 << 20),
         ("-I 1048577", |c| c.max_item_size == 1_048_577),

@@ -136,7 +136,7 @@ pub struct Relativistic {
     stripes: Box<[Mutex<Stripe>]>,
     max_item_bytes: usize,
     memory: AtomicU64,
-    /// What the owner uses itself.
+    /// What the owner uses itself. It takes half of the memory at most.
     overhead: AtomicU64,
     /// Twice the number of flushes, and one if there may be items from before the last.
     flushes: CachePadded<AtomicU64>,
@@ -375,7 +375,7 @@ impl Relativistic {
     fn budget(&self) {
         // Relaxed, both: settings.
         let memory = self.memory.load(Ordering::Relaxed);
-        let overhead = self.overhead.load(Ordering::Relaxed);
+        let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + (STRIPES * size_of::<Mutex<Stripe>>()) as u64;
         let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
@@ -506,6 +506,12 @@ impl Engine for Relativistic {
         let bytes = bytes.clamp(MIN_MEMORY, self.heap.most_allowed());
         // Relaxed: a setting.
         self.memory.store(bytes, Ordering::Relaxed);
+        self.budget();
+    }
+
+    fn set_overhead(&self, bytes: u64) {
+        // Relaxed: a setting.
+        self.overhead.store(bytes, Ordering::Relaxed);
         self.budget();
     }
 

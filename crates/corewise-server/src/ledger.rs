@@ -1,0 +1,143 @@
+//! The memory that the server itself uses for its connections: counted by each
+//! loop, bounded for all of them together, and told to the engine, which has so
+//! much less for items.
+//!
+//! | what | counted |
+//! |---|---|
+//! | a connection's input and its waiting replies | as they grow and shrink |
+//! | a loop's arena, output buffer, batch and lists | once a turn |
+//!
+//! # Guarantees
+//!
+//! 1. [`FREE`] bytes of input are every connection's right, so an ordinary
+//!    request is never refused.
+//! 2. Beyond that an input grows only if the limit has room for all that the
+//!    request still wants. If it has not, the request is refused: answered with
+//!    an error, and its data swallowed. Nobody waits for memory, so nobody waits
+//!    in vain. What has not come yet is not held: a client that announces much
+//!    and sends nothing keeps nothing from the others.
+//! 3. Waiting replies are counted and not refused; they are bounded for each
+//!    connection (see `conn`), and crowd out large requests.
+//! 4. While memory is short (a request was refused of late, or the limit is
+//!    exceeded), a connection with more than [`FREE`] bytes that has neither sent
+//!    nor taken a byte for [`STALLED_MS`] is closed.
+//! 5. So the limit is exceeded by what 1 and 3 allow, and by what loops take in
+//!    the same instant: one step of growth for each.
+//!
+//! Counting costs a turn a few additions and plain stores to memory that no
+//! other thread writes, and a request nothing.
+
+use crate::conn::Conn;
+use crate::shared::Shared;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::Engine;
+
+/// Bytes of input that no connection is refused.
+pub(crate) const FREE: usize = 32 << 10;
+/// How long a connection may hold more while memory is short, without a byte
+/// coming or going.
+pub(crate) const STALLED_MS: u64 = 5_000;
+/// The engine is told when a loop's sum has changed by so much.
+const TELL: u64 = 64 << 10;
+
+/// One loop's part of the count.
+pub(crate) struct Ledger {
+    /// Which loop.
+    index: usize,
+    /// The own buffers of its connections.
+    buffers: u64,
+    /// What the loop has for all of them.
+    common: u64,
+    /// The loop's sum when the engine was told last.
+    told: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(index: usize) -> Self {
+        Self {
+            index,
+            buffers: 0,
+            common: 0,
+            told: 0,
+        }
+    }
+
+    /// Takes note of what a connection holds now.
+    #[inline]
+    pub(crate) fn note(&mut self, conn: &mut Conn) {
+        let held = conn.held();
+        if held != conn.noted {
+            self.buffers = self.buffers + held as u64 - conn.noted as u64;
+            conn.noted = held;
+        }
+    }
+
+    /// Takes note that a connection is gone.
+    pub(crate) fn forget(&mut self, conn: &Conn) {
+        self.buffers -= conn.noted as u64;
+    }
+
+    /// Gives `conn` room for `target` bytes of input, of a request that wants
+    /// `whole` in the end. False, and nothing changed: the limit does not allow
+    /// it, or there is no memory.
+    pub(crate) fn grow(
+        &mut self,
+        shared: &Shared,
+        conn: &mut Conn,
+        target: usize,
+        whole: usize,
+    ) -> bool {
+        let wanted = (whole.max(target) - conn.input.capacity()) as u64;
+        if target > FREE && wanted > self.room(shared) {
+            return false;
+        }
+        let more = target - conn.input.len();
+        if conn.input.try_reserve_exact(more).is_err() {
+            return false;
+        }
+        self.note(conn);
+        self.publish(shared);
+        true
+    }
+
+    /// What the limit leaves.
+    fn room(&self, shared: &Shared) -> u64 {
+        // Relaxed: the others' sums, as they were a moment ago (guarantee 5).
+        let others = shared.loops.iter().enumerate();
+        let others: u64 = others
+            .filter(|(index, _)| *index != self.index)
+            .map(|(_, card)| card.buffer_bytes.load(Ordering::Relaxed))
+            .sum();
+        shared.buffer_limit.saturating_sub(others + self.sum())
+    }
+
+    fn sum(&self) -> u64 {
+        self.buffers + self.common
+    }
+
+    fn publish(&self, shared: &Shared) {
+        // Relaxed: a gauge.
+        shared.loops[self.index]
+            .buffer_bytes
+            .store(self.sum(), Ordering::Relaxed);
+    }
+
+    /// Closes a turn: publishes the sum with `common` bytes for what the loop
+    /// has for all its connections, and tells the engine if it has changed much.
+    #[inline]
+    pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E, common: usize) {
+        self.common = common as u64;
+        self.publish(shared);
+        if self.sum().abs_diff(self.told) >= TELL {
+            self.tell(shared, engine);
+        }
+    }
+
+    #[cold]
+    fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
+        self.told = self.sum();
+        // Under the lock, so that the sum told last was taken last.
+        let _telling = shared.telling.lock();
+        engine.set_overhead(shared.buffer_bytes());
+    }
+}
