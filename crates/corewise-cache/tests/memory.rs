@@ -291,7 +291,7 @@ fn what_the_owner_uses_is_taken_from_the_items_but_never_more_than_half<E: TestE
         cache.engine.set_overhead(overhead);
         let end = next + 4 * setup.memory / 200;
         for i in next..end {
-            assert!(cache.set(&key(i), &stamped(i, 200)).is_stored());
+            assert!(cache.set(&i.to_le_bytes(), &stamped(i, 200)).is_stored());
         }
         next = end;
         cache.engine.stats().bytes
