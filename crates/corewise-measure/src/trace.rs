@@ -1,0 +1,514 @@
+//! Generated cache traces: a seed in, requests with a key, the size of its value, its time to live
+//! and a virtual time out. The same configuration gives the same requests on every machine.
+//!
+//! A trace is meant to be replayed *cache-aside*: a [`Kind::Fetch`] asks for the key and, on a miss,
+//! stores the value; a [`Kind::Overwrite`] stores without asking.
+//!
+//! | law | what it is hard for |
+//! |---|---|
+//! | `zipf[:A]` | nothing: popularity never changes |
+//! | `zipf-scan[:A]` | recency: in every second stretch each other request scans keys that come once |
+//! | `short-ttl[:A]` | memory held by what has expired: four keys of five live 1 to 30 s |
+//! | `size-shift[:A]` | memory bound to a size: sizes, and with them all keys, change twice |
+//! | `correlated[:small\|large]` | policies that ignore size: popular keys are small (or large) |
+//! | `drift[:A]` | frequency: each rank passes to a new key now and then |
+//!
+//! Key `k` has rank `k % keys`: 0 is the most popular. Size and time to live are functions of the
+//! law and the key alone. Sizes follow the generalised Pareto law that was fitted to a large
+//! memcached pool (Atikoglu et al., "Workload analysis of a large-scale key-value store", 2012,
+//! pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::distr::Distribution as _;
+use rand::{RngExt, SeedableRng};
+use rand_distr::Zipf;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::draw::mix;
+
+/// The longest value of any trace.
+pub const MAX_VALUE_BYTES: u32 = 32 << 10;
+/// The most keys a population may have; keys of all phases then fit in 32 bits.
+pub const MAX_KEYS: u64 = 1 << 26;
+/// The longest trace.
+pub const MAX_REQUESTS: u64 = 1 << 36;
+/// Times to live of `short-ttl`, in seconds.
+pub const SHORT_TTL_S: std::ops::RangeInclusive<u32> = 1..=30;
+
+const EXPONENT: f64 = 1.0;
+const PARETO_SCALE: f64 = 214.476;
+const PARETO_SHAPE: f64 = 0.348_468;
+/// How many times `keys` requests a rank of `drift` keeps its key.
+const DRIFT_LIFE: u64 = 5;
+/// By what the sizes of `size-shift` are multiplied in its phases.
+const SHIFTS: [f64; 3] = [1.0, 4.0, 0.5];
+
+/// What a trace is like; see the table of this module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Law {
+    /// Zipf's law with this exponent.
+    Zipf(f64),
+    /// The same, with scans of keys that are never asked for again.
+    ZipfScan(f64),
+    /// The same, most keys with a short time to live.
+    ShortTtl(f64),
+    /// The same; keys and their sizes change after each third.
+    SizeShift(f64),
+    /// Zipf's law with exponent 1; a key's size goes with its rank.
+    Correlated {
+        /// Popular keys have small values; otherwise large ones.
+        popular_small: bool,
+    },
+    /// Zipf's law with this exponent, each rank passing to new keys.
+    Drift(f64),
+}
+
+/// Why a law cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLaw(String);
+
+impl fmt::Display for BadLaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadLaw {}
+
+impl FromStr for Law {
+    type Err = BadLaw;
+
+    /// `NAME` or `NAME:PARAM`. An exponent lies between 0.1 and 3.
+    fn from_str(text: &str) -> Result<Self, BadLaw> {
+        let (name, param) = match text.split_once(':') {
+            Some((name, param)) => (name, Some(param)),
+            None => (text, None),
+        };
+        Ok(match name {
+            "zipf" => Self::Zipf(exponent(param)?),
+            "zipf-scan" => Self::ZipfScan(exponent(param)?),
+            "short-ttl" => Self::ShortTtl(exponent(param)?),
+            "size-shift" => Self::SizeShift(exponent(param)?),
+            "drift" => Self::Drift(exponent(param)?),
+            "correlated" => match param {
+                None | Some("small") => Self::Correlated {
+                    popular_small: true,
+                },
+                Some("large") => Self::Correlated {
+                    popular_small: false,
+                },
+                Some(other) => return Err(BadLaw(format!("'{other}' is neither small nor large"))),
+            },
+            _ => {
+                return Err(BadLaw(format!(
+                    "no trace '{name}': zipf, zipf-scan, short-ttl, size-shift, correlated or drift"
+                )));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zipf(a) => write!(f, "zipf:{a}"),
+            Self::ZipfScan(a) => write!(f, "zipf-scan:{a}"),
+            Self::ShortTtl(a) => write!(f, "short-ttl:{a}"),
+            Self::SizeShift(a) => write!(f, "size-shift:{a}"),
+            Self::Drift(a) => write!(f, "drift:{a}"),
+            Self::Correlated {
+                popular_small: true,
+            } => f.write_str("correlated:small"),
+            Self::Correlated {
+                popular_small: false,
+            } => f.write_str("correlated:large"),
+        }
+    }
+}
+
+fn exponent(param: Option<&str>) -> Result<f64, BadLaw> {
+    let Some(text) = param else {
+        return Ok(EXPONENT);
+    };
+    match text.parse::<f64>() {
+        Ok(a) if (0.1..=3.0).contains(&a) => Ok(a),
+        _ => Err(BadLaw(format!("'{text}' is no exponent between 0.1 and 3"))),
+    }
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Asks for the key and stores the value if it is not there.
+    Fetch,
+    /// Stores the value.
+    Overwrite,
+}
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which key; below [`TraceConfig::key_bound`].
+    pub key: u64,
+    /// Length of its value, 1 to [`MAX_VALUE_BYTES`].
+    pub value_bytes: u32,
+    /// Time to live from being stored, whole seconds; 0 is for ever.
+    pub ttl_ms: u32,
+    /// Virtual time since the start.
+    pub at_ms: u64,
+    /// What to do.
+    pub kind: Kind,
+}
+
+/// Which trace.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceConfig {
+    /// Its law.
+    pub law: Law,
+    /// Keys of the population, 1 to [`MAX_KEYS`].
+    pub keys: u64,
+    /// Its length, up to [`MAX_REQUESTS`].
+    pub requests: u64,
+    /// Requests in a second of virtual time, at least 1.
+    pub rate_per_s: u64,
+    /// The share of overwrites, 0 to 1.
+    pub overwrites: f64,
+    /// Another seed, other draws; sizes and times to live stay.
+    pub seed: u64,
+}
+
+impl Default for TraceConfig {
+    /// A million keys, ten million requests, 50 000 a second; one in thirty overwrites, as in the
+    /// pool that the sizes come from.
+    fn default() -> Self {
+        Self {
+            law: Law::Zipf(EXPONENT),
+            keys: 1_000_000,
+            requests: 10_000_000,
+            rate_per_s: 50_000,
+            overwrites: 1.0 / 30.0,
+            seed: 1,
+        }
+    }
+}
+
+impl TraceConfig {
+    /// All keys are below this.
+    pub fn key_bound(&self) -> u64 {
+        let generations = match self.law {
+            Law::SizeShift(_) => SHIFTS.len() as u64,
+            Law::Drift(_) => self.requests / (DRIFT_LIFE * self.keys) + 2,
+            Law::ZipfScan(_) => return self.keys + self.requests / 2 + 1,
+            _ => 1,
+        };
+        self.keys * generations
+    }
+
+    /// Length of the value of `key`.
+    pub fn value_bytes(&self, key: u64) -> u32 {
+        let noise = unit(mix(key ^ 0x5126 << 40));
+        let (quantile, scale) = match self.law {
+            Law::SizeShift(_) => (noise, SHIFTS[(key / self.keys) as usize % SHIFTS.len()]),
+            Law::Correlated { popular_small } => {
+                let rank = (key % self.keys) as f64 / self.keys as f64;
+                let rank = if popular_small { rank } else { 1.0 - rank };
+                (0.8 * rank + 0.2 * noise, 1.0)
+            }
+            _ => (noise, 1.0),
+        };
+        let tail = (1.0 - quantile).max(f64::EPSILON);
+        let bytes = scale * PARETO_SCALE / PARETO_SHAPE * (tail.powf(-PARETO_SHAPE) - 1.0);
+        (bytes as u32).clamp(1, MAX_VALUE_BYTES)
+    }
+
+    /// Time to live of the value of `key`; 0 is for ever.
+    pub fn ttl_ms(&self, key: u64) -> u32 {
+        let draw = mix(key ^ 0x771 << 40);
+        match self.law {
+            Law::ShortTtl(_) if !draw.is_multiple_of(5) => {
+                let span = SHORT_TTL_S.end() - SHORT_TTL_S.start() + 1;
+                1000 * (SHORT_TTL_S.start() + (draw >> 32) as u32 % span)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// A number in `[0, 1)` of 53 random bits.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// The requests of a trace. A draw costs about 100 ns.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    config: TraceConfig,
+    zipf: Zipf<f64>,
+    rng: Xoshiro256PlusPlus,
+    next: u64,
+    scanned: u64,
+}
+
+impl Trace {
+    /// From the start; `config` is brought within its bounds.
+    pub fn new(mut config: TraceConfig) -> Self {
+        config.keys = config.keys.clamp(1, MAX_KEYS);
+        config.requests = config.requests.min(MAX_REQUESTS);
+        config.rate_per_s = config.rate_per_s.max(1);
+        let a = match config.law {
+            Law::Zipf(a) | Law::ZipfScan(a) | Law::ShortTtl(a) => a,
+            Law::SizeShift(a) | Law::Drift(a) => a,
+            Law::Correlated { .. } => EXPONENT,
+        };
+        Self {
+            config,
+            zipf: Zipf::new(config.keys as f64, a).expect("positive exponent, at least one key"),
+            rng: Xoshiro256PlusPlus::seed_from_u64(mix(config.seed)),
+            next: 0,
+            scanned: 0,
+        }
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &TraceConfig {
+        &self.config
+    }
+
+    fn rank(&mut self) -> u64 {
+        let draw = self.zipf.sample(&mut self.rng) as u64;
+        draw.clamp(1, self.config.keys) - 1
+    }
+
+    /// A scan comes every fourth `keys` requests, is as long as the population, and takes every
+    /// other request while it lasts.
+    fn scans(&self) -> bool {
+        let keys = self.config.keys;
+        (self.next / (2 * keys)) % 2 == 1 && self.next % 2 == 1
+    }
+
+    fn key(&mut self) -> u64 {
+        let (keys, at) = (self.config.keys, self.next);
+        match self.config.law {
+            Law::ZipfScan(_) if self.scans() => {
+                self.scanned += 1;
+                keys + self.scanned - 1
+            }
+            Law::SizeShift(_) => {
+                let phases = SHIFTS.len() as u64;
+                let phase = at * phases / self.config.requests.max(1);
+                phase * keys + self.rank()
+            }
+            Law::Drift(_) => {
+                let (rank, life) = (self.rank(), DRIFT_LIFE * keys);
+                let generation = (at + mix(rank ^ 0xd81f << 40) % life) / life;
+                generation * keys + rank
+            }
+            _ => self.rank(),
+        }
+    }
+}
+
+impl Iterator for Trace {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if self.next == self.config.requests {
+            return None;
+        }
+        let key = self.key();
+        let overwrite = unit(self.rng.random::<u64>()) < self.config.overwrites;
+        let request = Request {
+            key,
+            value_bytes: self.config.value_bytes(key),
+            ttl_ms: self.config.ttl_ms(key),
+            at_ms: self.next * 1000 / self.config.rate_per_s,
+            kind: if overwrite {
+                Kind::Overwrite
+            } else {
+                Kind::Fetch
+            },
+        };
+        self.next += 1;
+        Some(request)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.config.requests - self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Trace {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const LAWS: [&str; 7] = [
+        "zipf:0.8",
+        "zipf-scan:1.2",
+        "short-ttl:1",
+        "size-shift:0.9",
+        "correlated:small",
+        "correlated:large",
+        "drift:1",
+    ];
+
+    fn config(law: &str) -> TraceConfig {
+        TraceConfig {
+            law: law.parse().expect("a law"),
+            keys: 1000,
+            requests: 60_000,
+            ..TraceConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_one_trace_and_another_seed_another() {
+        for law in LAWS {
+            let config = config(law);
+            assert_eq!(config.law.to_string(), law);
+            let first: Vec<_> = Trace::new(config).collect();
+            assert_eq!(first.len(), 60_000);
+            assert!(first.iter().copied().eq(Trace::new(config)), "{law}");
+            let other = Trace::new(TraceConfig { seed: 2, ..config });
+            assert!(!first.iter().copied().eq(other), "{law}");
+        }
+    }
+
+    #[test]
+    fn keys_sizes_and_times_to_live_stay_in_bounds_and_belong_to_the_key() {
+        for law in LAWS {
+            let config = config(law);
+            let mut last = 0;
+            for request in Trace::new(config) {
+                assert!(request.key < config.key_bound(), "{law}: {}", request.key);
+                assert!((1..=MAX_VALUE_BYTES).contains(&request.value_bytes));
+                assert_eq!(request.value_bytes, config.value_bytes(request.key));
+                assert_eq!(request.ttl_ms, config.ttl_ms(request.key));
+                assert!(request.ttl_ms.is_multiple_of(1000) && request.ttl_ms <= 30_000);
+                assert!(request.at_ms >= last);
+                last = request.at_ms;
+            }
+            assert_eq!(last, 59_999 * 1000 / config.rate_per_s);
+        }
+    }
+
+    #[test]
+    fn popularity_follows_the_law() {
+        let mut counts = [0u64; 1000];
+        for request in Trace::new(config("zipf:0.8")) {
+            counts[request.key as usize] += 1;
+        }
+        let sum: f64 = (1..=1000).map(|r| f64::from(r).powf(-0.8)).sum();
+        for rank in [1u32, 2, 3, 10, 100, 1000] {
+            let expected = 60_000.0 * f64::from(rank).powf(-0.8) / sum;
+            let seen = counts[rank as usize - 1] as f64;
+            let tolerance = 5.0 * expected.sqrt();
+            assert!(
+                (seen - expected).abs() < tolerance,
+                "rank {rank}: {seen} for {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_have_the_mean_of_the_pool() {
+        let config = config("zipf");
+        let sum: u64 = (0..100_000)
+            .map(|key| u64::from(config.value_bytes(key)))
+            .sum();
+        assert!((310..350).contains(&(sum / 100_000)), "{}", sum / 100_000);
+    }
+
+    #[test]
+    fn a_scanned_key_comes_once_and_a_scan_is_as_long_as_the_population() {
+        let config = config("zipf-scan");
+        let scanned: Vec<_> = Trace::new(config)
+            .map(|r| r.key)
+            .filter(|&k| k >= 1000)
+            .collect();
+        let distinct: HashSet<_> = scanned.iter().collect();
+        assert_eq!(distinct.len(), scanned.len());
+        assert_eq!(scanned.len(), 15_000);
+        assert!(scanned.is_sorted());
+    }
+
+    #[test]
+    fn four_keys_of_five_expire_within_half_a_minute() {
+        let config = config("short-ttl");
+        let short = (0..10_000).filter(|&key| config.ttl_ms(key) != 0).count();
+        assert!((7_800..8_200).contains(&short), "{short}");
+        let mean = (0..10_000)
+            .map(|key| u64::from(config.ttl_ms(key)))
+            .sum::<u64>()
+            / short as u64;
+        assert!((15_000..16_000).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn sizes_and_keys_change_twice() {
+        let mut bytes = [0u64; 3];
+        for (at, request) in Trace::new(config("size-shift")).enumerate() {
+            assert_eq!(request.key / 1000, at as u64 / 20_000);
+            bytes[at / 20_000] += u64::from(request.value_bytes);
+        }
+        assert!(bytes[1] > 2 * bytes[0] && bytes[0] > bytes[2], "{bytes:?}");
+    }
+
+    #[test]
+    fn size_goes_with_popularity_in_both_directions() {
+        for (law, grows) in [("correlated", true), ("correlated:large", false)] {
+            let config = config(law);
+            let sum = |from: u64| -> u64 {
+                (from..from + 100)
+                    .map(|key| u64::from(config.value_bytes(key)))
+                    .sum()
+            };
+            assert_eq!(sum(900) > 4 * sum(0), grows, "{law}");
+            assert_eq!(sum(0) > 4 * sum(900), !grows, "{law}");
+        }
+    }
+
+    #[test]
+    fn ranks_pass_to_new_keys_one_after_the_other() {
+        let config = config("drift");
+        let keys: HashSet<_> = Trace::new(config).map(|r| r.key).collect();
+        let owners = (0..1000).map(|rank| keys.iter().filter(|&k| k % 1000 == rank).count());
+        assert!(
+            owners.take(10).all(|n| n >= 12),
+            "12 lives of 5000 requests"
+        );
+    }
+
+    #[test]
+    fn overwrites_have_their_share() {
+        let writes = Trace::new(TraceConfig {
+            overwrites: 0.25,
+            ..config("zipf")
+        })
+        .filter(|r| r.kind == Kind::Overwrite)
+        .count();
+        assert!((14_400..15_600).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn bad_laws_are_one_clear_line() {
+        for bad in [
+            "",
+            "zip",
+            "zipf:",
+            "zipf:0",
+            "zipf:x",
+            "zipf:4",
+            "correlated:1.0",
+            "zipf:nan",
+        ] {
+            let error = bad.parse::<Law>().expect_err(bad).to_string();
+            assert!(!error.is_empty() && !error.contains('\n'), "{bad}: {error}");
+        }
+    }
+}
