@@ -8,23 +8,24 @@
 //!
 //! A design is a name and options, joined by `+`:
 //!
-//! * `seg-fifo seg-random seg-merge seg-clock seg-sieve seg-s3`: a log of segments. Options: `size`
-//!   (KiB of a segment, 256), `ttl` (1: segments apart by time to live), `sweep` (seconds between two
-//!   looks at a segment for expired items, 1; 0: they are found by chance only), `clean` (percent of live bytes below which a segment is compacted
-//!   rather than evicted from), `threads` (each with open segments, 1), `small` (percent, 10), `thr`
-//!   (hits for promotion, 2), `max` (largest count, 3), `ghost` (percent of the main queue's items,
-//!   100), `unit` (S3: another hit is
-//!   asked for each so many mean sizes, 0: none), `patience` (segments a store reclaims before it evicts whole ones, 64).
+//! * `seg-fifo seg-random seg-merge seg-clock seg-sieve seg-s3`: a log of segments. Options:
+//!   `size` (KiB of a segment, 256), `ttl` (1: segments apart by time to live), `sweep` (seconds
+//!   between two looks at a segment for expired items, 1; 0: they are found by chance only), `clean`
+//!   (percent of live bytes below which a segment is compacted rather than evicted from), `threads`
+//!   (each with open segments, 1), `small` (percent, 10), `thr` (hits for promotion, 2), `max`
+//!   (largest count, 3), `ghost` (percent of the main queue's items, 100), `unit` (another hit is
+//!   asked for each so many mean sizes; 0: none), `patience` (segments a store reclaims before it
+//!   evicts whole ones, 64).
 //! * `class-fifo class-random class-lru class-clock class-sieve class-s3`: size classes. Options:
 //!   `growth` (percent, 125), `page` (KiB, 64), `small`, `thr`, `header` (bytes, 40).
-//! * `memcached`: size classes with LRU, pages of 1 MiB and headers of 59 bytes, for orientation. Like
-//!   the original it goes beyond the limit so that each class has a page.
+//! * `memcached`: size classes with LRU, pages of 1 MiB and headers of 59 bytes, for orientation.
+//!   Like the original it goes beyond the limit so that each class has a page.
 //!
 //! Printed for each trace and share: the miss ratio after the first fifth of the trace (mean and
 //! range over the seeds), live key and value bytes as a share of the limit, bytes copied for each
-//! byte stored, the most segments one store reclaimed, items swept for each
-//! store, and the most bytes of segments or pages as a share of the limit. A limit
-//! covers items and 16 bytes of table for each, and 4 for each ghost entry.
+//! byte stored, the most segments one store reclaimed, items swept for each store, and the most
+//! bytes of segments or pages as a share of the limit. A limit covers items and 16 bytes of table
+//! for each, and 4 for each ghost entry.
 
 mod classes;
 mod ghost;
