@@ -34,7 +34,7 @@ enum Command {
     /// Put load on a memcached or Redis server and report what it took.
     ///
     /// Closed loop by default, open loop with --rate; compares two servers in interleaved slices
-    /// with --vs. Every reply is verified.
+    /// with --vs; replays cache traces with --trace. Every reply is verified.
     Load(Box<corewise_load::LoadArgs>),
     /// Measure concurrent hash tables.
     #[cfg(feature = "bench")]

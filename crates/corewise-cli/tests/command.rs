@@ -100,6 +100,8 @@ fn a_bad_option_is_one_line_and_status_2() {
         "serve -p",
         "load --pipeline 0 127.0.0.1:1",
         "load --distribution bell 127.0.0.1:1",
+        "load --trace bell 127.0.0.1:1",
+        "load --trace zipf --prefill 127.0.0.1:1",
     ] {
         let output = run(words);
         let line = text(&output.stderr);

@@ -9,7 +9,9 @@ use crate::config::{
     Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, Target, ValueSize,
 };
 use crate::error::LoadError;
+use crate::replay::{ReplayConfig, replay};
 use crate::slices::run;
+use corewise_measure::trace::{Law, TraceConfig};
 
 /// How the report is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +29,12 @@ pub enum Format {
 #[command(after_help = "Examples:\n  \
     corewise load 127.0.0.1:11211 --prefill --pipeline 32\n  \
     corewise load 127.0.0.1:11211 --rate 50000 --seconds 30 --distribution zipf:0.99\n  \
-    corewise load :11211 --server-pid 123 --vs :11311 --vs-pid 456 --floor --prefill --pin 1\n\n\
+    corewise load :11211 --server-pid 123 --vs :11311 --vs-pid 456 --floor --prefill --pin 1\n  \
+    corewise load --trace zipf-scan:0.9 --requests 10000000 --pipeline 16 --connections 8\n  \
+    corewise load --trace short-ttl --rate 50000 --seconds 120 --pipeline 16\n\n\
+    Traces, replayed cache-aside (a get that misses is followed by a set): zipf[:EXPONENT],\n\
+    zipf-scan[:EXPONENT], short-ttl[:EXPONENT], size-shift[:EXPONENT], drift[:EXPONENT],\n\
+    correlated[:small|large], turnover (stores new keys only).\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 the server answered wrongly.")]
 pub struct LoadArgs {
     /// Server A: HOST:PORT or unix:/path
@@ -95,7 +102,7 @@ pub struct LoadArgs {
     /// Client threads
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub threads: u32,
-    /// Open loop: requests per second over all connections
+    /// Open loop or trace: requests per second over all connections
     #[arg(long, value_name = "PER_SECOND")]
     pub rate: Option<f64>,
     /// Open loop: how requests are spaced
@@ -104,6 +111,25 @@ pub struct LoadArgs {
     /// Open loop: requests a connection may have outstanding; more are dropped and reported
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "rate")]
     pub max_outstanding: u32,
+    /// Replay a generated cache trace: NAME or NAME:PARAM, see below
+    #[arg(
+        long,
+        value_name = "LAW",
+        conflicts_with_all = [
+            "vs", "floor", "multiget", "distribution", "value_size", "set_ratio", "mix", "warmup",
+            "threads", "arrivals", "max_outstanding", "prefill", "slice_ms", "slice_warm_ms",
+        ]
+    )]
+    pub trace: Option<String>,
+    /// Trace: its length [default: with --rate what falls into --seconds, else ten for each key]
+    #[arg(long, value_name = "N", requires = "trace")]
+    pub requests: Option<u64>,
+    /// Trace: share of requests that store without asking, 0 to 1 [default: 1/30]
+    #[arg(long, value_name = "SHARE", requires = "trace")]
+    pub overwrites: Option<f64>,
+    /// Trace: ask for every stored key at the end and sum what is still there
+    #[arg(long, requires = "trace")]
+    pub read_back: bool,
     /// Store every key on every server first
     #[arg(long)]
     pub prefill: bool,
@@ -251,29 +277,78 @@ impl TryFrom<LoadArgs> for LoadConfig {
     }
 }
 
+impl TryFrom<LoadArgs> for ReplayConfig {
+    type Error = LoadError;
+
+    fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
+        let law = args.trace.as_deref().unwrap_or_default();
+        let law = law
+            .parse::<Law>()
+            .map_err(|e| LoadError::config(e.to_string()))?;
+        let defaults = TraceConfig::default();
+        let requests = match (args.requests, args.rate) {
+            (Some(requests), _) => requests,
+            (None, Some(rate)) => (rate * args.seconds) as u64,
+            (None, None) => args.keys.saturating_mul(10),
+        };
+        let config = Self {
+            target: target(&args.target, args.protocol, args.server_pid)?,
+            trace: TraceConfig {
+                law,
+                keys: args.keys,
+                requests,
+                rate_per_s: args.rate.map_or(defaults.rate_per_s, |rate| rate as u64),
+                overwrites: args.overwrites.unwrap_or(defaults.overwrites),
+                seed: args.seed,
+            },
+            paced: args.rate.is_some(),
+            connections: args.connections,
+            pipeline: args.pipeline,
+            read_back: args.read_back,
+            key_prefix: args.key_prefix,
+            key_size: args.key_size,
+            pin: cpu_list(args.pin.as_deref())?,
+            reply_timeout_ms: args.reply_timeout_ms,
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
 /// The whole subcommand: runs, prints the report on standard output and
 /// progress and errors on standard error. The caller's `main` must have called
 /// [`maybe_run_from_env`](crate::floor::maybe_run_from_env) first.
 pub fn main(args: LoadArgs) -> ExitCode {
-    let format = args.format;
-    let outcome =
-        LoadConfig::try_from(args).and_then(|config| run(&config, &mut |line| eprintln!("{line}")));
-    let report = match outcome {
-        Ok(report) => report,
+    let text = match printed(args) {
+        Ok(text) => text,
         Err(e) => {
             eprintln!("corewise: {e}");
             return ExitCode::from(e.exit_code());
         }
     };
-    let text = match format {
-        Format::Text => report.to_string(),
-        Format::Json => report.to_json() + "\n",
-        Format::Flat => report.to_flat(),
-    };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Runs and returns what is to be printed.
+fn printed(args: LoadArgs) -> Result<String, LoadError> {
+    let (format, mut progress) = (args.format, |line: &str| eprintln!("{line}"));
+    if args.trace.is_some() {
+        let report = replay(&ReplayConfig::try_from(args)?, &mut progress)?;
+        return Ok(match format {
+            Format::Text => report.to_string(),
+            Format::Json => report.to_json() + "\n",
+            Format::Flat => report.to_flat(),
+        });
+    }
+    let report = run(&LoadConfig::try_from(args)?, &mut progress)?;
+    Ok(match format {
+        Format::Text => report.to_string(),
+        Format::Json => report.to_json() + "\n",
+        Format::Flat => report.to_flat(),
+    })
 }
 
 #[cfg(test)]
@@ -320,6 +395,63 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    fn replayed(line: &str) -> Result<ReplayConfig, LoadError> {
+        let words = std::iter::once("load").chain(line.split_whitespace());
+        ReplayConfig::try_from(Cli::try_parse_from(words).expect("syntax").args)
+    }
+
+    #[test]
+    fn options_of_a_trace_reach_the_configuration() {
+        let config = replayed("--trace zipf").expect("valid");
+        assert_eq!(config, ReplayConfig::default());
+        let config = replayed(
+            ":1234 --trace short-ttl:0.9 --keys 500 --rate 2000 --seconds 3 --overwrites 0 \
+             --seed 7 --pipeline 4 --connections 2 --read-back --protocol meta",
+        )
+        .expect("valid");
+        let expected = TraceConfig {
+            law: Law::ShortTtl(0.9),
+            keys: 500,
+            requests: 6000,
+            rate_per_s: 2000,
+            overwrites: 0.0,
+            seed: 7,
+        };
+        assert_eq!(config.trace, expected);
+        assert!(config.paced && config.read_back);
+        assert_eq!((config.connections, config.pipeline), (2, 4));
+        assert_eq!(config.target.protocol, Protocol::Meta);
+        let config = replayed("--trace turnover --requests 99").expect("valid");
+        assert_eq!((config.trace.requests, config.paced), (99, false));
+    }
+
+    #[test]
+    fn bad_options_of_a_trace_are_one_clear_line() {
+        for (line, word) in [
+            ("--trace bell", "bell"),
+            ("--trace zipf:9", "exponent"),
+            ("--trace short-ttl", "rate"),
+            ("--trace zipf --requests 0", "requests"),
+            ("--trace turnover --requests 200000000", "key size"),
+        ] {
+            let error = replayed(line).expect_err(line);
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains('\n'), "{text}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        for conflict in [
+            "--vs :1",
+            "--prefill",
+            "--mix 1:1",
+            "--floor",
+            "--multiget 2",
+        ] {
+            let words = format!("load --trace zipf {conflict}");
+            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{conflict}");
+        }
+        assert!(Cli::try_parse_from(["load", "--requests", "5"]).is_err());
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl Default for LoadConfig {
 }
 
 /// `Err` with the message unless the condition holds.
-fn require(holds: bool, message: impl FnOnce() -> String) -> Result<(), LoadError> {
+pub(crate) fn require(holds: bool, message: impl FnOnce() -> String) -> Result<(), LoadError> {
     if holds {
         Ok(())
     } else {
@@ -317,7 +317,7 @@ fn require(holds: bool, message: impl FnOnce() -> String) -> Result<(), LoadErro
 }
 
 /// `Err` unless `low <= value <= high`.
-fn within<T: PartialOrd + fmt::Display>(
+pub(crate) fn within<T: PartialOrd + fmt::Display>(
     name: &str,
     value: T,
     low: T,
@@ -325,6 +325,22 @@ fn within<T: PartialOrd + fmt::Display>(
 ) -> Result<(), LoadError> {
     require(value >= low && value <= high, || {
         format!("{name} must be between {low} and {high}, not {value}")
+    })
+}
+
+/// Whether `keys` keys have room behind the prefix.
+pub(crate) fn validate_keys(prefix: &str, size: usize, keys: u64) -> Result<(), LoadError> {
+    within("key size", size, 1, MAX_KEY_BYTES)?;
+    let clean = prefix.bytes().all(|b| b.is_ascii_graphic());
+    require(clean, || {
+        "the key prefix may hold only printable ASCII without spaces".into()
+    })?;
+    let digits = size.saturating_sub(prefix.len());
+    let room = u32::try_from(digits)
+        .ok()
+        .and_then(|d| 10u64.checked_pow(d));
+    require(digits > 0 && room.is_none_or(|room| room >= keys), || {
+        format!("{keys} keys do not fit a key size of {size} with the prefix '{prefix}'")
     })
 }
 
@@ -352,32 +368,11 @@ impl LoadConfig {
         require(self.threads <= self.connections, || {
             format!("{} threads need as many connections", self.threads)
         })?;
-        self.validate_keys()?;
+        validate_keys(&self.key_prefix, self.key_size, self.keys)?;
         self.validate_slices()?;
         self.validate_mode()?;
         self.validate_memory()?;
         self.validate_floor()
-    }
-
-    fn validate_keys(&self) -> Result<(), LoadError> {
-        within("key size", self.key_size, 1, MAX_KEY_BYTES)?;
-        let clean = self.key_prefix.bytes().all(|b| b.is_ascii_graphic());
-        require(clean, || {
-            "the key prefix may hold only printable ASCII without spaces".into()
-        })?;
-        let digits = self.key_size.saturating_sub(self.key_prefix.len());
-        let room = u32::try_from(digits)
-            .ok()
-            .and_then(|d| 10u64.checked_pow(d));
-        require(
-            digits > 0 && room.is_none_or(|room| room >= self.keys),
-            || {
-                format!(
-                    "{} keys do not fit a key size of {} with the prefix '{}'",
-                    self.keys, self.key_size, self.key_prefix
-                )
-            },
-        )
     }
 
     fn validate_slices(&self) -> Result<(), LoadError> {

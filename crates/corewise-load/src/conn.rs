@@ -67,6 +67,13 @@ impl Conn {
         codec.get(keys, &mut self.outbox.bytes);
     }
 
+    /// Prepares a get of `key` alone, counted from `at`.
+    pub(crate) fn push_get(&mut self, codec: &Codec, key: u32, at: u64) {
+        self.pending.push_get(at, 1);
+        self.pending.keys.push_back(key);
+        codec.get(std::iter::once(key), &mut self.outbox.bytes);
+    }
+
     /// Prepares a set of `key`, counted from `at`.
     pub(crate) fn push_set(&mut self, codec: &Codec, key: u32, at: u64) {
         self.pending.push_set(at);

@@ -198,8 +198,12 @@ fn serve(
                 stream.renew();
                 Ok(Tally::new())
             }
-            Some((target, work)) => timed(|| drivers[target].run(&work, &mut stream))
-                .map_err(|fault| name(fault, &endpoints[target], config.reply_timeout_ms)),
+            Some((target, work)) => {
+                timed(|| drivers[target].run(&work, &mut stream)).map_err(|fault| {
+                    let address = endpoints[target].address.to_string();
+                    name(fault, &address, config.reply_timeout_ms)
+                })
+            }
         };
         if outbox.send(result).is_err() {
             return;
@@ -250,8 +254,9 @@ fn thread_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn name(fault: Fault, endpoint: &Endpoint, waited_ms: u64) -> LoadError {
-    let target = endpoint.address.to_string();
+/// The error of a target at `address`.
+pub(crate) fn name(fault: Fault, address: &str, waited_ms: u64) -> LoadError {
+    let target = address.to_owned();
     match fault {
         Fault::Io(what, source) => LoadError::io(format!("{target}: {what}"), source),
         Fault::Protocol(detail) => LoadError::Protocol { target, detail },

@@ -16,6 +16,7 @@ use crate::conn::{Conn, Fault};
 use corewise_measure::draw::Scramble;
 
 use crate::keys::KeyStream;
+use crate::replay::Player;
 use crate::schedule::{Schedule, Stagger, Timer};
 use crate::tally::Tally;
 
@@ -164,9 +165,7 @@ impl Driver {
                 self.open(schedule, start + ns, max_outstanding, stream)?;
             }
         }
-        self.net.tally.flush();
-        self.net.tally.elapsed_ns = self.net.last_reply.saturating_sub(start).max(1);
-        Ok(std::mem::replace(&mut self.net.tally, Tally::new()))
+        Ok(self.net.finish(start))
     }
 
     /// Each connection sends its next batch when its own last batch is answered.
@@ -200,6 +199,43 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Plays a stretch of a trace: an idle connection takes what comes next, if it is due.
+    pub(crate) fn replay(&mut self, player: &mut Player) -> Result<Tally, Fault> {
+        self.net.tally = Tally::new();
+        let start = self.net.now();
+        self.net.last_reply = start;
+        let mut idle: Vec<usize> = (0..self.net.conns.len()).collect();
+        loop {
+            while let Some(conn) = idle.pop() {
+                if !self.net.load(conn, player, &self.poll)? {
+                    idle.push(conn);
+                    break;
+                }
+            }
+            let next = player.next_at(self.net.now());
+            if next.is_none() && self.net.busy == 0 {
+                break;
+            }
+            self.sleep_until(next.filter(|_| !idle.is_empty()))?;
+            for event in &self.events {
+                let Token(conn) = event.token();
+                if conn >= self.net.conns.len() {
+                    continue;
+                }
+                if event.is_writable() {
+                    self.net.conns[conn].flush(self.poll.registry())?;
+                }
+                if self.net.receive(conn)?.is_some()
+                    && self.net.conns[conn].is_idle()
+                    && !self.net.load(conn, player, &self.poll)?
+                {
+                    idle.push(conn);
+                }
+            }
+        }
+        Ok(self.net.finish(start))
     }
 
     /// Requests leave when they are due, whatever has been answered.
@@ -307,6 +343,29 @@ impl Net {
         }
         self.busy += 1;
         conn.flush(poll.registry())
+    }
+
+    /// Sends the next batch of a trace, if anything is due.
+    fn load(&mut self, conn: usize, player: &mut Player, poll: &Poll) -> Result<bool, Fault> {
+        let now = self.now();
+        let conn = &mut self.conns[conn];
+        if !player.load(conn, &self.codec, now, &mut self.tally) {
+            return Ok(false);
+        }
+        if self.busy == 0 {
+            // Nothing was awaited until now.
+            self.last_reply = now;
+        }
+        self.busy += 1;
+        conn.flush(poll.registry())?;
+        Ok(true)
+    }
+
+    /// What was counted since `start`.
+    fn finish(&mut self, start: u64) -> Tally {
+        self.tally.flush();
+        self.tally.elapsed_ns = self.last_reply.saturating_sub(start).max(1);
+        std::mem::replace(&mut self.tally, Tally::new())
     }
 
     /// Prepares a request of the open loop; says whether it may be sent.

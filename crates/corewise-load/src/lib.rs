@@ -28,6 +28,9 @@
 //!   round. Two targets that differ in protocol or socket family get a responder
 //!   each.
 //!
+//! * **Replay**: a generated cache trace, get and on a miss set, against one server: what is
+//!   measured is the hit ratio. See [`replay()`].
+//!
 //! # Guarantees
 //!
 //! 1. Every reply is read to its end and every byte of every value is compared
@@ -83,6 +86,7 @@ mod error;
 pub mod floor;
 mod keys;
 mod probe;
+mod replay;
 pub mod report;
 mod schedule;
 mod slices;
@@ -98,5 +102,6 @@ pub use corewise_measure::stats::Spread;
 pub use cpu::CpuSource;
 pub use error::LoadError;
 pub use probe::Identity;
+pub use replay::{LiveBytes, ReplayConfig, ReplayReport, replay};
 pub use report::Report;
 pub use slices::{Role, run};

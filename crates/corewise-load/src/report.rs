@@ -34,7 +34,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile);
         Self {
             p50_ns: at(0.5),
@@ -271,12 +271,12 @@ impl Report {
     }
 }
 
-fn to_value(value: &impl Serialize) -> Value {
+pub(crate) fn to_value(value: &impl Serialize) -> Value {
     // Cannot fail: maps have string keys and no type fails to serialise.
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
-fn flatten(path: &str, value: &Value, out: &mut String) {
+pub(crate) fn flatten(path: &str, value: &Value, out: &mut String) {
     match value {
         Value::Null => {}
         Value::Object(map) => {

@@ -117,6 +117,10 @@ impl Lane {
         })
     }
 
+    fn address(&self) -> String {
+        self.target.address.to_string()
+    }
+
     fn is_floor(&self) -> bool {
         self._floor.is_some()
     }
@@ -264,7 +268,7 @@ fn warm_up(
     }
     progress(&format!("warming up for {} s each", config.warmup_seconds));
     for (at, lane) in lanes.iter().enumerate() {
-        check(lane, &crew.run(at, &work(config, ns))?)?;
+        check(&lane.address(), &crew.run(at, &work(config, ns))?)?;
     }
     Ok(())
 }
@@ -302,14 +306,14 @@ fn slice(
 ) -> Result<SliceReport, LoadError> {
     let warm_ns = config.slice_warm_ms * 1_000_000;
     if warm_ns > 0 {
-        check(lane, &crew.run(at, &work(config, warm_ns))?)?;
+        check(&lane.address(), &crew.run(at, &work(config, warm_ns))?)?;
     }
     std::thread::sleep(SETTLE);
     let before = lane.cpu_ns()?;
     let tally = crew.run(at, &work(config, config.slice_ms * 1_000_000 - warm_ns))?;
     std::thread::sleep(SETTLE);
     let after = lane.cpu_ns()?;
-    check(lane, &tally)?;
+    check(&lane.address(), &tally)?;
     let cpu_ns = before
         .zip(after)
         .map(|(before, after)| after.saturating_sub(before));
@@ -319,11 +323,11 @@ fn slice(
 }
 
 /// Fails if any reply of the slice was wrong.
-fn check(lane: &Lane, tally: &Tally) -> Result<(), LoadError> {
+pub(crate) fn check(address: &str, tally: &Tally) -> Result<(), LoadError> {
     match &tally.first_mismatch {
         None => Ok(()),
         Some(first) => Err(LoadError::Mismatch {
-            target: lane.target.address.to_string(),
+            target: address.to_owned(),
             count: tally.mismatches,
             first: first.clone(),
         }),

@@ -19,7 +19,11 @@ pub(crate) fn histogram() -> Histogram<u64> {
 pub(crate) struct Tally {
     pub(crate) requests: u64,
     pub(crate) sets: u64,
+    /// Sets for which the server had no memory.
+    pub(crate) refused: u64,
     pub(crate) hits: u64,
+    /// Bytes of the values of hits.
+    pub(crate) hit_bytes: u64,
     pub(crate) misses: u64,
     pub(crate) mismatches: u64,
     pub(crate) first_mismatch: Option<String>,
@@ -43,7 +47,9 @@ impl Tally {
         Self {
             requests: 0,
             sets: 0,
+            refused: 0,
             hits: 0,
+            hit_bytes: 0,
             misses: 0,
             mismatches: 0,
             first_mismatch: None,
@@ -83,8 +89,9 @@ impl Tally {
 
     /// A hit was read to its end.
     #[inline]
-    pub(crate) fn hit(&mut self, good: bool, describe: impl FnOnce() -> String) {
+    pub(crate) fn hit(&mut self, good: bool, bytes: u32, describe: impl FnOnce() -> String) {
         self.hits += 1;
+        self.hit_bytes += u64::from(bytes);
         if !good {
             self.mismatches += 1;
             self.first_mismatch.get_or_insert_with(describe);
@@ -105,7 +112,9 @@ impl Tally {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.sets += other.sets;
+        self.refused += other.refused;
         self.hits += other.hits;
+        self.hit_bytes += other.hit_bytes;
         self.misses += other.misses;
         self.mismatches += other.mismatches;
         if self.first_mismatch.is_none() {

@@ -12,6 +12,7 @@
 
 use crate::config::ValueSize;
 use corewise_measure::draw::mix;
+use corewise_measure::trace::TraceConfig;
 
 const TAG: usize = 8;
 const FILLER_BYTES: usize = 4096;
@@ -30,23 +31,49 @@ const fn filler() -> [u8; FILLER_BYTES] {
 /// Lengths and contents of all values of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Values {
-    size: ValueSize,
+    lengths: Lengths,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lengths {
+    Drawn(ValueSize),
+    Traced(TraceConfig),
 }
 
 impl Values {
     pub(crate) fn new(size: ValueSize) -> Self {
-        Self { size }
+        let lengths = Lengths::Drawn(size);
+        Self { lengths }
+    }
+
+    /// The values of a trace.
+    pub(crate) fn of_trace(trace: TraceConfig) -> Self {
+        let lengths = Lengths::Traced(trace);
+        Self { lengths }
     }
 
     /// Length of the value of `key` in bytes.
     #[inline]
     pub(crate) fn len(&self, key: u32) -> u32 {
-        let span = self.size.max - self.size.min;
+        let size = match &self.lengths {
+            Lengths::Drawn(size) => size,
+            Lengths::Traced(trace) => return trace.value_bytes(u64::from(key)),
+        };
+        let span = size.max - size.min;
         if span == 0 {
-            return self.size.min;
+            return size.min;
         }
         let draw = mix(u64::from(key) ^ 0x5a5a << 40) >> 32;
-        self.size.min + ((draw * (u64::from(span) + 1)) >> 32) as u32
+        size.min + ((draw * (u64::from(span) + 1)) >> 32) as u32
+    }
+
+    /// Time to live of `key` in seconds; 0 is for ever.
+    #[inline]
+    pub(crate) fn ttl_s(&self, key: u32) -> u32 {
+        match &self.lengths {
+            Lengths::Drawn(_) => 0,
+            Lengths::Traced(trace) => trace.ttl_ms(u64::from(key)).div_ceil(1000),
+        }
     }
 
     /// Appends the first `len` bytes of the value of `key`.

@@ -12,8 +12,9 @@
 //! | `size-shift[:A]` | memory bound to a size: sizes, and with them all keys, change twice |
 //! | `correlated[:small\|large]` | policies that ignore size: popular keys are small (or large) |
 //! | `drift[:A]` | frequency: each rank passes to a new key now and then |
+//! | `turnover` | the memory itself: each request stores a new key, sizes change twice |
 //!
-//! Key `k` has rank `k % keys`: 0 is the most popular. Size and time to live are functions of the
+//! But for `turnover`, key `k` has rank `k % keys`: 0 is the most popular. Size and time to live are functions of the
 //! law and the key alone. Sizes follow the generalised Pareto law that was fitted to a large
 //! memcached pool (Atikoglu et al., "Workload analysis of a large-scale key-value store", 2012,
 //! pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`].
@@ -63,6 +64,8 @@ pub enum Law {
     },
     /// Zipf's law with this exponent, each rank passing to new keys.
     Drift(f64),
+    /// Every request stores a key that never was before; sizes change after each third.
+    Turnover,
 }
 
 /// Why a law cannot be read.
@@ -92,6 +95,7 @@ impl FromStr for Law {
             "short-ttl" => Self::ShortTtl(exponent(param)?),
             "size-shift" => Self::SizeShift(exponent(param)?),
             "drift" => Self::Drift(exponent(param)?),
+            "turnover" if param.is_none() => Self::Turnover,
             "correlated" => match param {
                 None | Some("small") => Self::Correlated {
                     popular_small: true,
@@ -103,7 +107,7 @@ impl FromStr for Law {
             },
             _ => {
                 return Err(BadLaw(format!(
-                    "no trace '{name}': zipf, zipf-scan, short-ttl, size-shift, correlated or drift"
+                    "no trace '{name}': zipf, zipf-scan, short-ttl, size-shift, correlated, drift or turnover"
                 )));
             }
         })
@@ -118,6 +122,7 @@ impl fmt::Display for Law {
             Self::ShortTtl(a) => write!(f, "short-ttl:{a}"),
             Self::SizeShift(a) => write!(f, "size-shift:{a}"),
             Self::Drift(a) => write!(f, "drift:{a}"),
+            Self::Turnover => f.write_str("turnover"),
             Self::Correlated {
                 popular_small: true,
             } => f.write_str("correlated:small"),
@@ -163,7 +168,7 @@ pub struct Request {
 }
 
 /// Which trace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceConfig {
     /// Its law.
     pub law: Law,
@@ -201,6 +206,7 @@ impl TraceConfig {
             Law::SizeShift(_) => SHIFTS.len() as u64,
             Law::Drift(_) => self.requests / (DRIFT_LIFE * self.keys) + 2,
             Law::ZipfScan(_) => return self.keys + self.requests / 2 + 1,
+            Law::Turnover => return self.requests,
             _ => 1,
         };
         self.keys * generations
@@ -211,6 +217,7 @@ impl TraceConfig {
         let noise = unit(mix(key ^ 0x5126 << 40));
         let (quantile, scale) = match self.law {
             Law::SizeShift(_) => (noise, SHIFTS[(key / self.keys) as usize % SHIFTS.len()]),
+            Law::Turnover => (noise, SHIFTS[self.phase(key) as usize % SHIFTS.len()]),
             Law::Correlated { popular_small } => {
                 let rank = (key % self.keys) as f64 / self.keys as f64;
                 let rank = if popular_small { rank } else { 1.0 - rank };
@@ -221,6 +228,11 @@ impl TraceConfig {
         let tail = (1.0 - quantile).max(f64::EPSILON);
         let bytes = scale * PARETO_SCALE / PARETO_SHAPE * (tail.powf(-PARETO_SHAPE) - 1.0);
         (bytes as u32).clamp(1, MAX_VALUE_BYTES)
+    }
+
+    /// In which third of the trace its request number `at` is.
+    fn phase(&self, at: u64) -> u64 {
+        at * SHIFTS.len() as u64 / self.requests.max(1)
     }
 
     /// Time to live of the value of `key`; 0 is for ever.
@@ -260,7 +272,7 @@ impl Trace {
         let a = match config.law {
             Law::Zipf(a) | Law::ZipfScan(a) | Law::ShortTtl(a) => a,
             Law::SizeShift(a) | Law::Drift(a) => a,
-            Law::Correlated { .. } => EXPONENT,
+            Law::Correlated { .. } | Law::Turnover => EXPONENT,
         };
         Self {
             config,
@@ -295,11 +307,8 @@ impl Trace {
                 self.scanned += 1;
                 keys + self.scanned - 1
             }
-            Law::SizeShift(_) => {
-                let phases = SHIFTS.len() as u64;
-                let phase = at * phases / self.config.requests.max(1);
-                phase * keys + self.rank()
-            }
+            Law::SizeShift(_) => self.config.phase(at) * keys + self.rank(),
+            Law::Turnover => at,
             Law::Drift(_) => {
                 let (rank, life) = (self.rank(), DRIFT_LIFE * keys);
                 let generation = (at + mix(rank ^ 0xd81f << 40) % life) / life;
@@ -318,7 +327,8 @@ impl Iterator for Trace {
             return None;
         }
         let key = self.key();
-        let overwrite = unit(self.rng.random::<u64>()) < self.config.overwrites;
+        let overwrite = self.config.law == Law::Turnover
+            || unit(self.rng.random::<u64>()) < self.config.overwrites;
         let request = Request {
             key,
             value_bytes: self.config.value_bytes(key),
@@ -347,7 +357,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const LAWS: [&str; 7] = [
+    const LAWS: [&str; 8] = [
         "zipf:0.8",
         "zipf-scan:1.2",
         "short-ttl:1",
@@ -355,6 +365,7 @@ mod tests {
         "correlated:small",
         "correlated:large",
         "drift:1",
+        "turnover",
     ];
 
     fn config(law: &str) -> TraceConfig {
@@ -375,7 +386,9 @@ mod tests {
             assert_eq!(first.len(), 60_000);
             assert!(first.iter().copied().eq(Trace::new(config)), "{law}");
             let other = Trace::new(TraceConfig { seed: 2, ..config });
-            assert!(!first.iter().copied().eq(other), "{law}");
+            // Nothing is drawn where every key is new.
+            let same = config.law == Law::Turnover;
+            assert_eq!(first.iter().copied().eq(other), same, "{law}");
         }
     }
 
@@ -454,6 +467,16 @@ mod tests {
         let mut bytes = [0u64; 3];
         for (at, request) in Trace::new(config("size-shift")).enumerate() {
             assert_eq!(request.key / 1000, at as u64 / 20_000);
+            bytes[at / 20_000] += u64::from(request.value_bytes);
+        }
+        assert!(bytes[1] > 2 * bytes[0] && bytes[0] > bytes[2], "{bytes:?}");
+    }
+
+    #[test]
+    fn turnover_stores_new_keys_only_and_their_sizes_change_twice() {
+        let mut bytes = [0u64; 3];
+        for (at, request) in Trace::new(config("turnover")).enumerate() {
+            assert_eq!((request.key, request.kind), (at as u64, Kind::Overwrite));
             bytes[at / 20_000] += u64::from(request.value_bytes);
         }
         assert!(bytes[1] > 2 * bytes[0] && bytes[0] > bytes[2], "{bytes:?}");

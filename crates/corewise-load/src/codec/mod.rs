@@ -10,6 +10,7 @@ pub(crate) mod scan;
 
 use crate::config::{LoadConfig, Protocol};
 use crate::keys::KeyFormat;
+use crate::replay::ReplayConfig;
 use crate::value::Values;
 
 /// The constant bytes around keys and values in requests of one protocol.
@@ -61,6 +62,8 @@ pub(crate) struct Codec {
     /// Whether keys and values of replies are checked; not so for the empty
     /// responder, whose replies are canned.
     pub(crate) verify: bool,
+    /// Whether missed keys are noted for the caller to store, and a server may refuse to store.
+    pub(crate) fills: bool,
     keys: KeyFormat,
     values: Values,
     wire: Wire,
@@ -72,10 +75,30 @@ impl Codec {
             protocol,
             multiget: config.multiget,
             verify,
+            fills: false,
             keys: KeyFormat::new(&config.key_prefix, config.key_size),
             values: Values::new(config.value_size),
             wire: Wire::new(protocol, config.key_size, config.multiget),
         }
+    }
+
+    /// For the replay of a trace.
+    pub(crate) fn for_trace(config: &ReplayConfig) -> Self {
+        let protocol = config.target.protocol;
+        Self {
+            protocol,
+            multiget: 1,
+            verify: true,
+            fills: true,
+            keys: KeyFormat::new(&config.key_prefix, config.key_size),
+            values: Values::of_trace(config.trace),
+            wire: Wire::new(protocol, config.key_size, 1),
+        }
+    }
+
+    /// Bytes of `key` and its value.
+    pub(crate) fn bytes(&self, key: u32) -> u64 {
+        self.keys.len() as u64 + u64::from(self.values.len(key))
     }
 
     /// Appends one get of as many keys as `keys` yields: `multiget` of them.
@@ -93,6 +116,10 @@ impl Codec {
     /// Appends one set of `key`.
     pub(crate) fn set(&self, key: u32, out: &mut Vec<u8>) {
         let len = self.values.len(key);
+        let ttl_s = self.values.ttl_s(key);
+        if ttl_s != 0 {
+            return self.set_expiring(key, len, ttl_s, out);
+        }
         out.extend_from_slice(&self.wire.set_head);
         self.keys.render(key, out);
         out.extend_from_slice(&self.wire.set_mid);
@@ -100,6 +127,31 @@ impl Codec {
         out.extend_from_slice(b"\r\n");
         self.values.render(key, len, out);
         out.extend_from_slice(b"\r\n");
+    }
+
+    fn set_expiring(&self, key: u32, len: u32, ttl_s: u32, out: &mut Vec<u8>) {
+        let ttl = ttl_s.to_string();
+        let (middle, end) = match self.protocol {
+            Protocol::Memcached => (format!(" 0 {ttl} {len}"), String::new()),
+            Protocol::Meta => (format!(" {len} T{ttl}"), String::new()),
+            Protocol::Resp => (
+                format!("\r\n${len}"),
+                format!("$2\r\nEX\r\n${}\r\n{ttl}\r\n", ttl.len()),
+            ),
+        };
+        match self.protocol {
+            Protocol::Resp => {
+                let head = format!("*5\r\n$3\r\nSET\r\n${}\r\n", self.keys.len());
+                out.extend_from_slice(head.as_bytes());
+            }
+            _ => out.extend_from_slice(&self.wire.set_head),
+        }
+        self.keys.render(key, out);
+        out.extend_from_slice(middle.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        self.values.render(key, len, out);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(end.as_bytes());
     }
 
     /// Whether a reply to a get ends with a line of its own, rather than with
@@ -205,5 +257,31 @@ pub(crate) mod tests {
         let (line, value) = set(Protocol::Resp);
         let head = "*3\r\n$3\r\nSET\r\n$12\r\nkey:00000007\r\n$4\r\n";
         assert_eq!(line, format!("{head}{value}\r\n"));
+    }
+
+    #[test]
+    fn times_to_live_are_written_as_each_protocol_demands() {
+        let short = |protocol| {
+            let mut config = ReplayConfig::default();
+            config.target.protocol = protocol;
+            config.trace.law = "short-ttl".parse().expect("a law");
+            let codec = Codec::for_trace(&config);
+            let key = (0..)
+                .find(|&key| codec.values.ttl_s(key) > 9)
+                .expect("one that expires");
+            let (mut out, mut value) = (Vec::new(), Vec::new());
+            codec.set(key, &mut out);
+            let (len, ttl) = (codec.values.len(key), codec.values.ttl_s(key));
+            codec.values.render(key, len, &mut value);
+            (format!("key:{key:08}"), len, ttl, text(value), text(out))
+        };
+        let (key, len, ttl, value, out) = short(Protocol::Memcached);
+        assert_eq!(out, format!("set {key} 0 {ttl} {len}\r\n{value}\r\n"));
+        let (key, len, ttl, value, out) = short(Protocol::Meta);
+        assert_eq!(out, format!("ms {key} {len} T{ttl}\r\n{value}\r\n"));
+        let (key, len, ttl, value, out) = short(Protocol::Resp);
+        let head = format!("*5\r\n$3\r\nSET\r\n$12\r\n{key}\r\n${len}\r\n");
+        let tail = format!("$2\r\nEX\r\n$2\r\n{ttl}\r\n");
+        assert_eq!(out, format!("{head}{value}\r\n{tail}"));
     }
 }

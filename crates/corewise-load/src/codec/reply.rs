@@ -16,6 +16,8 @@ pub(super) enum Line {
     End,
     /// The set was done.
     Stored,
+    /// There is no memory for the set.
+    Refused,
 }
 
 /// A decimal number without sign, at most [`MAX_VALUE_BYTES`].
@@ -58,7 +60,7 @@ impl Codec {
         match line {
             b"END" => Some(Line::End),
             b"STORED" => Some(Line::Stored),
-            _ => None,
+            _ => refused(line),
         }
     }
 
@@ -83,7 +85,7 @@ impl Codec {
             b"EN" => Some(Line::Miss),
             b"MN" => Some(Line::End),
             b"HD" => Some(Line::Stored),
-            _ => None,
+            _ => refused(line),
         }
     }
 
@@ -108,8 +110,15 @@ fn classify_resp(line: &[u8]) -> Option<Line> {
             len: number(len)?,
         }),
         [b'*', n @ ..] => Some(Line::Array(number(n)?)),
+        _ if line.starts_with(b"-OOM ") => Some(Line::Refused),
         _ => None,
     }
+}
+
+/// What servers of memcached's protocols say when nothing can be evicted for an item.
+fn refused(line: &[u8]) -> Option<Line> {
+    line.starts_with(b"SERVER_ERROR out of memory storing")
+        .then_some(Line::Refused)
 }
 
 #[cfg(test)]
@@ -130,6 +139,8 @@ mod tests {
         );
         assert_eq!(codec.classify(b"END"), Some(Line::End));
         assert_eq!(codec.classify(b"STORED"), Some(Line::Stored));
+        let full = b"SERVER_ERROR out of memory storing object";
+        assert_eq!(codec.classify(full), Some(Line::Refused));
         for bad in [
             &b"VALUE key:00000007 1 4"[..],
             b"VALUE key:00000007 0 4 9",
@@ -137,7 +148,7 @@ mod tests {
             b"VALUE other 0 4",
             b"VALUE key:00000007 0 4294967296",
             b"NOT_STORED",
-            b"SERVER_ERROR out of memory storing object",
+            b"SERVER_ERROR out of memory",
             b"",
         ] {
             assert_eq!(codec.classify(bad), None, "{}", bad.escape_ascii());

@@ -32,6 +32,8 @@ pub(crate) struct Pending {
     pub(crate) requests: VecDeque<Request>,
     /// The unanswered keys of all pending gets.
     pub(crate) keys: VecDeque<u32>,
+    /// Keys that were not found, if the codec notes them; the caller takes them out.
+    pub(crate) missed: Vec<u32>,
 }
 
 impl Pending {
@@ -92,7 +94,7 @@ impl Scanner {
                 }
                 let body = *body;
                 self.body = None;
-                tally.hit(body.good, || wrong_value(codec, body));
+                tally.hit(body.good, body.len, || wrong_value(codec, body));
                 finish_key(codec, pending, tally);
                 continue;
             }
@@ -128,10 +130,11 @@ impl Scanner {
         };
         let kind = codec.classify(text);
         if request.is_set {
-            if kind != Some(Line::Stored) {
-                return bad("the reply to a set");
+            match kind {
+                Some(Line::Stored) => tally.sets += 1,
+                Some(Line::Refused) if codec.fills => tally.refused += 1,
+                _ => return bad("the reply to a set"),
             }
-            tally.sets += 1;
             complete(pending, tally);
             return Ok(());
         }
@@ -142,14 +145,15 @@ impl Scanner {
                 return self.value(codec, key, len, pending, tally);
             }
             Some(Line::Miss) if !awaits_array && request.keys_left > 0 => {
-                take_key(pending);
-                tally.misses += 1;
+                let key = take_key(pending);
+                miss(codec, key, pending, tally);
                 finish_key(codec, pending, tally);
             }
             Some(Line::End) if codec.has_end_line() => {
-                tally.misses += u64::from(request.keys_left);
-                let left = request.keys_left as usize;
-                pending.keys.drain(..left);
+                for _ in 0..request.keys_left {
+                    let key = take_key(pending);
+                    miss(codec, key, pending, tally);
+                }
                 complete(pending, tally);
             }
             _ => return bad("the reply to a get"),
@@ -178,7 +182,7 @@ impl Scanner {
             if named.is_none_or(|named| named == key) {
                 break key;
             }
-            tally.misses += 1;
+            miss(codec, key, pending, tally);
         };
         let good = !codec.verify || len == codec.values.len(key);
         self.body = Some(Body {
@@ -229,6 +233,15 @@ fn take_key(pending: &mut Pending) -> u32 {
         request.keys_left -= 1;
     }
     pending.keys.pop_front().unwrap_or_default()
+}
+
+/// `key` was not found.
+#[inline]
+fn miss(codec: &Codec, key: u32, pending: &mut Pending, tally: &mut Tally) {
+    tally.misses += 1;
+    if codec.fills {
+        pending.missed.push(key);
+    }
 }
 
 /// A key of the front request is answered; the request may be complete.

@@ -20,6 +20,8 @@ pub(crate) enum Lie {
     ExtraReply,
     Refuse,
     HangUp,
+    /// Refuses every tenth set, from the start.
+    NoMemory,
 }
 
 /// The get that is answered wrongly.
@@ -28,6 +30,7 @@ const AT: u64 = 500;
 struct Shared {
     store: Mutex<HashMap<String, Vec<u8>>>,
     gets: AtomicU64,
+    sets: AtomicU64,
     lie: Lie,
 }
 
@@ -38,6 +41,7 @@ pub(crate) fn start(protocol: Protocol, lie: Lie) -> Target {
     let shared = Arc::new(Shared {
         store: Mutex::default(),
         gets: AtomicU64::new(0),
+        sets: AtomicU64::new(0),
         lie,
     });
     std::thread::spawn(move || {
@@ -98,6 +102,17 @@ fn fetch(shared: &Shared, key: &str) -> (Option<Vec<u8>>, bool) {
     (value, now)
 }
 
+/// Stores a value; says whether there was memory for it.
+fn store(shared: &Shared, key: &str, value: Vec<u8>) -> bool {
+    let turn = shared.sets.fetch_add(1, Ordering::Relaxed);
+    if shared.lie == Lie::NoMemory && turn.is_multiple_of(10) {
+        return false;
+    }
+    let mut map = shared.store.lock().expect("no panic");
+    map.insert(key.into(), value);
+    true
+}
+
 /// One command of the text or the meta protocol.
 fn lines(
     input: &mut BufReader<TcpStream>,
@@ -113,15 +128,12 @@ fn lines(
         "mn" => reply.extend_from_slice(b"MN\r\n"),
         "set" | "ms" => {
             let value = data(input, words[if words[0] == "set" { 4 } else { 2 }])?;
-            shared
-                .store
-                .lock()
-                .expect("no panic")
-                .insert(words[1].into(), value);
-            let done: &[u8] = if words[0] == "set" {
-                b"STORED\r\n"
-            } else {
-                b"HD\r\n"
+            let done: &[u8] = match words[0] {
+                _ if !store(shared, words[1], value) => {
+                    b"SERVER_ERROR out of memory storing object\r\n"
+                }
+                "set" => b"STORED\r\n",
+                _ => b"HD\r\n",
             };
             reply.extend_from_slice(done);
         }
@@ -183,13 +195,11 @@ fn resp(input: &mut BufReader<TcpStream>, shared: &Shared, reply: &mut Vec<u8>) 
         words.push(String::from_utf8(data(input, &len[1..])?).expect("printable"));
     }
     if words[0] == "SET" {
-        let value = words[2].clone().into_bytes();
-        shared
-            .store
-            .lock()
-            .expect("no panic")
-            .insert(words[1].clone(), value);
-        reply.extend_from_slice(b"+OK\r\n");
+        let done: &[u8] = match store(shared, &words[1], words[2].clone().into_bytes()) {
+            true => b"+OK\r\n",
+            false => b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+        };
+        reply.extend_from_slice(done);
         return Ok(());
     }
     match words[0].as_str() {
