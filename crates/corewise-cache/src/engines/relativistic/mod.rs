@@ -79,8 +79,10 @@ use tally::Tally;
 pub const WINDOW: usize = 32;
 /// Locks that exclude writers of a key from one another.
 const STRIPES: usize = 4096;
-/// Buckets of an empty table.
-const BUCKETS: usize = 1024;
+/// An empty table has a bucket for so many bytes of memory, and [`BUCKETS`] of them: 1/512 of the memory,
+/// untouched at first, instead of the first doublings.
+const BYTES_PER_BUCKET: u64 = 4096;
+const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 /// Buckets visited by one step of a resize.
 const STEP: usize = 64;
 /// Bytes of segments looked through by one [`Session::maintain`].
@@ -201,12 +203,14 @@ impl Relativistic {
         let memory = config.memory.clamp(MIN_MEMORY, MAX_MEMORY);
         let heap = Heap::new(memory, config.huge_pages).ok_or(NoAddresses)?;
         let domain = corewise_rcu::Builder::default().build("cache");
+        let buckets = (memory / BYTES_PER_BUCKET).clamp(*BUCKETS.start(), *BUCKETS.end());
+        let buckets = 1 << buckets.ilog2();
         let policy = maps::Policy {
-            min_buckets: BUCKETS,
+            min_buckets: buckets,
             automatic: true,
         };
-        let table = RawTable::new(BUCKETS, policy, domain, heap.arena());
-        table.set_most_buckets(BUCKETS);
+        let table = RawTable::new(buckets, policy, domain, heap.arena());
+        table.set_most_buckets(buckets);
         let stripes = (0..STRIPES as u64).map(|cas| Mutex::new(Stripe { cas }));
         let engine = Self {
             table,

@@ -217,9 +217,7 @@ impl Ghost {
     /// `None` if there is no memory: nothing is remembered then.
     fn new(entries: u64) -> Option<Self> {
         let entries = entries.next_power_of_two().max(64) as usize;
-        Some(Self {
-            entries: Slots::from_fn(entries, |_| AtomicU16::new(0)),
-        })
+        Slots::try_zeroed(entries).map(|entries| Self { entries })
     }
 
     #[inline]
