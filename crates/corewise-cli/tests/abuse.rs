@@ -2,6 +2,7 @@
 //!
 //! `COREWISE_ABUSE_SECONDS` says how long to send random bytes; five by default.
 
+#[macro_use]
 mod common;
 
 use std::fmt::Write as _;
@@ -11,12 +12,30 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use common::{
-    Client, Kind, PATIENCE, TestServer, concerns_the_server_under_test, raise_open_files,
+    Client, Engine, Kind, PATIENCE, TestServer, concerns_the_server_under_test, raise_open_files,
     wait_until,
 };
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+
+for_every_engine! {
+    every_prefix_of_a_request_may_be_the_last_thing_heard
+    random_bytes_do_no_harm
+    a_thousand_connections_are_served_at_once
+    a_client_that_dies_in_the_middle_of_a_set_stores_nothing
+    a_client_that_never_reads_is_bounded_and_holds_nobody_up
+    requests_behind_a_large_one_are_answered_once_a_slow_reader_reads
+    absurd_lengths_are_refused
+    a_multiget_of_ten_thousand_keys_is_answered
+    large_values_may_arrive_in_small_pieces
+    a_hundred_thousand_pipelined_requests_are_answered_in_order
+    a_server_told_to_stop_first_answers_what_it_received
+    a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies
+    several_addresses_lead_to_one_cache
+    an_item_of_a_hundred_megabytes_is_kept_whole
+    memory_comes_back_when_the_clients_are_gone
+}
 
 /// One of each kind.
 const REQUESTS: [&str; 28] = [
@@ -81,9 +100,8 @@ fn send_all(client: &mut Client, bytes: &[u8]) -> bool {
     }
 }
 
-#[test]
-fn every_prefix_of_a_request_may_be_the_last_thing_heard() {
-    let mut server = TestServer::start();
+fn every_prefix_of_a_request_may_be_the_last_thing_heard(engine: Engine) {
+    let mut server = engine.start();
     for request in REQUESTS.map(str::as_bytes) {
         for length in 0..=request.len() {
             let mut polite = server.connect();
@@ -97,9 +115,8 @@ fn every_prefix_of_a_request_may_be_the_last_thing_heard() {
     server.assert_well();
 }
 
-#[test]
-fn random_bytes_do_no_harm() {
-    let mut server = TestServer::start();
+fn random_bytes_do_no_harm(engine: Engine) {
+    let mut server = engine.start();
     let address = server.address();
     let until = Instant::now() + seconds_of_abuse();
     std::thread::scope(|scope| {
@@ -134,15 +151,14 @@ fn babble(client: &mut Client, random: &mut Xoshiro256PlusPlus) {
     }
 }
 
-#[test]
-fn a_thousand_connections_are_served_at_once() {
+fn a_thousand_connections_are_served_at_once(engine: Engine) {
     const COUNT: usize = 1_000;
     let files = raise_open_files();
     assert!(
         files > COUNT as u64 + 100,
         "only {files} open files are allowed"
     );
-    let mut server = TestServer::with(&["-c", "2000"]);
+    let mut server = engine.with(&["-c", "2000"]);
     let mut clients: Vec<Client> = (0..COUNT).map(|_| server.connect()).collect();
     for round in 0..3 {
         for (n, client) in clients.iter_mut().enumerate() {
@@ -160,9 +176,8 @@ fn a_thousand_connections_are_served_at_once() {
     server.assert_well();
 }
 
-#[test]
-fn a_client_that_dies_in_the_middle_of_a_set_stores_nothing() {
-    let mut server = TestServer::start();
+fn a_client_that_dies_in_the_middle_of_a_set_stores_nothing(engine: Engine) {
+    let mut server = engine.start();
     for cut in [1, 50, 99, 100, 101] {
         let data = "x".repeat(cut);
         let mut client = server.connect();
@@ -175,11 +190,10 @@ fn a_client_that_dies_in_the_middle_of_a_set_stores_nothing() {
     server.assert_well();
 }
 
-#[test]
-fn a_client_that_never_reads_is_bounded_and_holds_nobody_up() {
+fn a_client_that_never_reads_is_bounded_and_holds_nobody_up(engine: Engine) {
     let timeout = ["--slow-reader-timeout", "2s"];
     let corewise = Kind::under_test() == Kind::Corewise;
-    let mut server = TestServer::with(if corewise { &timeout } else { &[] });
+    let mut server = engine.with(if corewise { &timeout } else { &[] });
     let mut other = server.connect();
     other.ask(set("large", &"x".repeat(LARGE)), "STORED\r\n");
     let before = server.rss_kib();
@@ -209,9 +223,8 @@ fn a_client_that_never_reads_is_bounded_and_holds_nobody_up() {
 
 /// The server rewinds what it could not answer; the length of the large request must not be what
 /// it then waits for.
-#[test]
-fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads() {
-    let mut server = TestServer::start();
+fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads(engine: Engine) {
+    let mut server = engine.start();
     let mut client = server.connect();
     let store = set("large", &"x".repeat(LARGE));
     let (half, rest) = store.split_at(store.len() - 100);
@@ -239,9 +252,8 @@ fn assert_hung_up(socket: &mut TcpStream) {
     });
 }
 
-#[test]
-fn absurd_lengths_are_refused() {
-    let mut server = TestServer::start();
+fn absurd_lengths_are_refused(engine: Engine) {
+    let mut server = engine.start();
     let before = server.peak_rss_kib();
     let mut lengths = vec![
         "-1",
@@ -302,10 +314,9 @@ fn a_line_without_an_end_is_not_kept() {
     server.assert_well();
 }
 
-#[test]
-fn a_multiget_of_ten_thousand_keys_is_answered() {
+fn a_multiget_of_ten_thousand_keys_is_answered(engine: Engine) {
     const KEYS: usize = 10_000;
-    let mut server = TestServer::start();
+    let mut server = engine.start();
     let mut client = server.connect();
     let (mut stores, mut request, mut reply) = (String::new(), String::from("get"), String::new());
     for n in 0..KEYS {
@@ -345,9 +356,8 @@ fn requests_may_arrive_one_byte_at_a_time() {
     server.assert_well();
 }
 
-#[test]
-fn large_values_may_arrive_in_small_pieces() {
-    let mut server = TestServer::start();
+fn large_values_may_arrive_in_small_pieces(engine: Engine) {
+    let mut server = engine.start();
     let value: String = ('a'..='z').cycle().take(LARGE).collect();
     let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     let requests: Vec<String> = (0..4).map(|n| set(&format!("k{n}"), &value)).collect();
@@ -368,10 +378,9 @@ fn large_values_may_arrive_in_small_pieces() {
     server.assert_well();
 }
 
-#[test]
-fn a_hundred_thousand_pipelined_requests_are_answered_in_order() {
+fn a_hundred_thousand_pipelined_requests_are_answered_in_order(engine: Engine) {
     const COUNT: usize = 100_000;
-    let mut server = TestServer::start();
+    let mut server = engine.start();
     let mut client = server.connect();
     let (mut requests, mut replies) = (String::new(), String::new());
     for n in 0..COUNT {
@@ -451,12 +460,11 @@ fn silent_connections_are_closed_after_the_idle_timeout() {
     server.assert_well();
 }
 
-#[test]
-fn a_server_told_to_stop_first_answers_what_it_received() {
+fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;
     }
-    let mut server = TestServer::start();
+    let mut server = engine.start();
     let value = "x".repeat(100_000);
     let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
     clients[0].ask(set("a", &value), "STORED\r\n");
@@ -475,12 +483,11 @@ fn a_server_told_to_stop_first_answers_what_it_received() {
     server.assert_no_panic();
 }
 
-#[test]
-fn a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies() {
+fn a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;
     }
-    let mut server = TestServer::start();
+    let mut server = engine.start();
     let address = server.address();
     let busy = |n: usize| {
         move || {
@@ -550,12 +557,11 @@ fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
     }
 }
 
-#[test]
-fn several_addresses_lead_to_one_cache() {
+fn several_addresses_lead_to_one_cache(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;
     }
-    let mut server = TestServer::with(&["-l", "127.0.0.1:0,127.0.0.2:0"]);
+    let mut server = engine.with(&["-l", "127.0.0.1:0,127.0.0.2:0"]);
     let addresses = server.addresses();
     assert_eq!(addresses.len(), 3, "{}", server.said());
     let mut first = Client::connect(addresses[0]);
@@ -598,9 +604,8 @@ fn nothing_is_served_before_authentication() {
     server.assert_no_panic();
 }
 
-#[test]
-fn an_item_of_a_hundred_megabytes_is_kept_whole() {
-    let mut server = TestServer::with(&["-m", "512", "-I", "128m"]);
+fn an_item_of_a_hundred_megabytes_is_kept_whole(engine: Engine) {
+    let mut server = engine.with(&["-m", "512", "-I", "128m"]);
     let value: String = ('a'..='z').cycle().take(100 * 1024 * 1024).collect();
     let mut client = server.connect();
     client.ask(set("large", &value), "STORED\r\n");
@@ -611,10 +616,9 @@ fn an_item_of_a_hundred_megabytes_is_kept_whole() {
     server.assert_well();
 }
 
-#[test]
-fn memory_comes_back_when_the_clients_are_gone() {
+fn memory_comes_back_when_the_clients_are_gone(engine: Engine) {
     raise_open_files();
-    let mut server = TestServer::with(&["-c", "2000"]);
+    let mut server = engine.with(&["-c", "2000"]);
     let mut client = server.connect();
     let value = "x".repeat(LARGE);
     // What items need is used once before measuring.

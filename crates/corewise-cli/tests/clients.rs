@@ -3,12 +3,20 @@
 //! `.ci/install` brings them. `COREWISE_TEST_PYTHON` names another Python interpreter that has
 //! them, `COREWISE_TEST_NODE_MODULES` another folder of node's.
 
+#[macro_use]
 mod common;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use common::{TestServer, skip};
+use common::{Engine, skip};
+
+for_every_engine! {
+    pymemcache_works
+    pylibmc_works
+    node_memcached_works
+    memccapable_is_content
+}
 
 /// Where `.ci/install` puts things.
 fn installed(name: &str) -> PathBuf {
@@ -46,8 +54,8 @@ fn works(command: &mut Command) -> bool {
 
 /// Runs a client against a new server. It says on its output what it checks, and fails if that
 /// does not hold.
-fn run(client: &mut Command) {
-    let mut server = TestServer::start();
+fn run(engine: Engine, client: &mut Command) {
+    let mut server = engine.start();
     let port = server.address().port().to_string();
     let output = client.arg(port).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -56,37 +64,36 @@ fn run(client: &mut Command) {
     server.assert_well();
 }
 
-fn run_python(module: &str, name: &str) {
+fn run_python(engine: Engine, module: &str, name: &str) {
     if !works(python().args(["-c", &format!("import {module}")])) {
         return skip(&format!("{module} is not installed for Python"));
     }
-    run(python().arg(script(name)));
+    run(engine, python().arg(script(name)));
 }
 
-#[test]
-fn pymemcache_works() {
-    run_python("pymemcache", "with_pymemcache.py");
+fn pymemcache_works(engine: Engine) {
+    run_python(engine, "pymemcache", "with_pymemcache.py");
 }
 
-#[test]
-fn pylibmc_works() {
-    run_python("pylibmc", "with_pylibmc.py");
+fn pylibmc_works(engine: Engine) {
+    run_python(engine, "pylibmc", "with_pylibmc.py");
 }
 
-#[test]
-fn node_memcached_works() {
+fn node_memcached_works(engine: Engine) {
     if !works(node().args(["-e", "require('memcached')"])) {
         return skip("the memcached package is not installed for node");
     }
-    run(node().arg(script("with_node_memcached.js")));
+    run(engine, node().arg(script("with_node_memcached.js")));
 }
 
 /// libmemcached's own test of servers.
-#[test]
-fn memccapable_is_content() {
+fn memccapable_is_content(engine: Engine) {
     // It has no option that does nothing, and complains about `-?`.
     if Command::new("memccapable").arg("-?").output().is_err() {
         return skip("memccapable is not installed");
     }
-    run(Command::new("memccapable").args(["-a", "-h", "127.0.0.1", "-t", "20", "-p"]));
+    run(
+        engine,
+        Command::new("memccapable").args(["-a", "-h", "127.0.0.1", "-t", "20", "-p"]),
+    );
 }

@@ -1,23 +1,77 @@
 //! What is answered to what: memcached's text protocol, byte for byte.
 
+#[macro_use]
 mod common;
 #[path = "protocol/differential.rs"]
 mod differential;
 
-use common::conversation::{converse, converse_with};
-use common::{Kind, TestServer, concerns_the_server_under_test};
+use common::conversation::converse_with;
+use common::{Engine, Kind};
 
-/// Everything that `--engine` takes.
-const ENGINES: [&str; 2] = ["relativistic", "locked"];
+for_every_engine! {
+    set_stores_what_get_returns
+    values_may_hold_any_bytes
+    a_multiget_returns_the_hits_in_the_order_asked_for
+    add_and_replace_have_opposite_conditions
+    append_and_prepend_keep_flags_and_expiry
+    cas_stores_only_over_the_value_that_was_seen
+    delete_says_whether_there_was_an_item
+    incr_wraps_and_decr_stops_at_zero
+    a_counter_that_loses_a_digit_is_padded_with_blanks
+    only_numbers_can_be_counted
+    touch_and_gat_set_the_time_to_live
+    a_negative_expiry_time_is_over_at_once
+    an_expiry_time_of_more_than_thirty_days_is_a_date
+    an_item_is_gone_after_its_time
+    flush_all_forgets_what_was_stored_before
+    flush_all_can_be_refused
+    noreply_silences_every_classic_command
+    administrative_commands_answer
+    stats_answers_end_with_end
+    stats_count_what_was_done
+    keys_can_be_listed
+    listing_keys_can_be_refused
+    shutdown_obeys_where_it_is_enabled
+    a_line_that_makes_no_sense_is_an_error
+    blanks_and_bare_line_feeds_are_forgiven
+    data_of_another_length_than_announced_is_an_error
+    keys_have_at_most_250_bytes
+    an_item_larger_than_the_limit_is_refused_and_the_old_one_goes
+    the_largest_item_just_below_the_limit_is_stored
+    without_eviction_a_full_server_says_so
+    with_eviction_a_full_server_forgets_something_old
+    http_is_hung_up_on
+    mg_returns_what_its_flags_ask_for_in_their_order
+    mg_tells_whether_an_item_was_read_before
+    mg_touches_with_t
+    mg_vivifies_and_one_caller_wins
+    md_invalidates_and_one_caller_wins
+    ms_has_modes
+    ms_compares_and_reports_cas_values
+    ms_is_quiet_about_success_only
+    ms_swallows_the_data_of_a_line_with_bad_flags
+    md_deletes
+    md_can_keep_the_item_and_drop_its_value
+    ma_counts
+    me_describes_an_item
+    base64_keys_may_hold_any_bytes
+    meta_flags_are_checked
+    a_batch_of_quiet_meta_commands_ends_with_mn
+    keys_of_control_and_high_bytes_are_taken_as_they_are
+}
+
+#[test]
+fn every_engine_there_is_is_tested() {
+    assert_eq!(Engine::all_there_are(), Engine::TESTED);
+}
 
 /// A key of the given length.
 fn key(length: usize) -> String {
     "k".repeat(length)
 }
 
-#[test]
-fn set_stores_what_get_returns() {
-    converse(
+fn set_stores_what_get_returns(engine: Engine) {
+    engine.converse(
         r"
         > set a 5 0 3
         > abc
@@ -43,9 +97,8 @@ fn set_stores_what_get_returns() {
     );
 }
 
-#[test]
-fn values_may_hold_any_bytes() {
-    converse(
+fn values_may_hold_any_bytes(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 9
         > \r\nEND\r\n\0\xff
@@ -67,9 +120,8 @@ fn values_may_hold_any_bytes() {
     );
 }
 
-#[test]
-fn a_multiget_returns_the_hits_in_the_order_asked_for() {
-    converse(
+fn a_multiget_returns_the_hits_in_the_order_asked_for(engine: Engine) {
+    engine.converse(
         r"
         > set a 1 0 1
         > A
@@ -97,9 +149,8 @@ fn a_multiget_returns_the_hits_in_the_order_asked_for() {
     );
 }
 
-#[test]
-fn add_and_replace_have_opposite_conditions() {
-    converse(
+fn add_and_replace_have_opposite_conditions(engine: Engine) {
+    engine.converse(
         r"
         > replace a 1 0 1
         > x
@@ -125,9 +176,8 @@ fn add_and_replace_have_opposite_conditions() {
     );
 }
 
-#[test]
-fn append_and_prepend_keep_flags_and_expiry() {
-    converse(
+fn append_and_prepend_keep_flags_and_expiry(engine: Engine) {
+    engine.converse(
         r"
         > append a 0 0 1
         > x
@@ -157,9 +207,8 @@ fn append_and_prepend_keep_flags_and_expiry() {
     );
 }
 
-#[test]
-fn cas_stores_only_over_the_value_that_was_seen() {
-    converse(
+fn cas_stores_only_over_the_value_that_was_seen(engine: Engine) {
+    engine.converse(
         r"
         > cas a 0 0 1 1
         > x
@@ -201,9 +250,8 @@ fn cas_stores_only_over_the_value_that_was_seen() {
     );
 }
 
-#[test]
-fn delete_says_whether_there_was_an_item() {
-    converse(
+fn delete_says_whether_there_was_an_item(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -232,9 +280,8 @@ fn delete_says_whether_there_was_an_item() {
     );
 }
 
-#[test]
-fn incr_wraps_and_decr_stops_at_zero() {
-    converse(
+fn incr_wraps_and_decr_stops_at_zero(engine: Engine) {
+    engine.converse(
         r"
         > set n 0 0 20
         > 18446744073709551615
@@ -261,9 +308,8 @@ fn incr_wraps_and_decr_stops_at_zero() {
     );
 }
 
-#[test]
-fn a_counter_that_loses_a_digit_is_padded_with_blanks() {
-    converse(
+fn a_counter_that_loses_a_digit_is_padded_with_blanks(engine: Engine) {
+    engine.converse(
         r"
         > set n 0 0 3
         > 100
@@ -291,9 +337,8 @@ fn a_counter_that_loses_a_digit_is_padded_with_blanks() {
     );
 }
 
-#[test]
-fn only_numbers_can_be_counted() {
-    converse(
+fn only_numbers_can_be_counted(engine: Engine) {
+    engine.converse(
         r"
         > set n 0 0 1
         > x
@@ -334,9 +379,8 @@ fn only_numbers_can_be_counted() {
     );
 }
 
-#[test]
-fn touch_and_gat_set_the_time_to_live() {
-    converse(
+fn touch_and_gat_set_the_time_to_live(engine: Engine) {
+    engine.converse(
         r"
         > touch a 10
         < NOT_FOUND
@@ -383,9 +427,8 @@ fn touch_and_gat_set_the_time_to_live() {
     );
 }
 
-#[test]
-fn a_negative_expiry_time_is_over_at_once() {
-    converse(
+fn a_negative_expiry_time_is_over_at_once(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 -1 1
         > x
@@ -410,13 +453,12 @@ fn a_negative_expiry_time_is_over_at_once() {
     );
 }
 
-#[test]
-fn an_expiry_time_of_more_than_thirty_days_is_a_date() {
+fn an_expiry_time_of_more_than_thirty_days_is_a_date(engine: Engine) {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_secs();
-    converse(&format!(
+    engine.converse(&format!(
         "
         > set past 0 2592001 1
         > x
@@ -442,9 +484,8 @@ fn an_expiry_time_of_more_than_thirty_days_is_a_date() {
     ));
 }
 
-#[test]
-fn an_item_is_gone_after_its_time() {
-    let server = TestServer::start();
+fn an_item_is_gone_after_its_time(engine: Engine) {
+    let server = engine.start();
     converse_with(
         &server,
         r"
@@ -479,9 +520,8 @@ fn an_item_is_gone_after_its_time() {
     );
 }
 
-#[test]
-fn flush_all_forgets_what_was_stored_before() {
-    converse(
+fn flush_all_forgets_what_was_stored_before(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -516,10 +556,9 @@ fn flush_all_forgets_what_was_stored_before() {
     );
 }
 
-#[test]
-fn flush_all_can_be_refused() {
+fn flush_all_can_be_refused(engine: Engine) {
     converse_with(
-        &TestServer::with(&["-F"]),
+        &engine.with(&["-F"]),
         r"
         > set a 0 0 1
         > x
@@ -534,9 +573,8 @@ fn flush_all_can_be_refused() {
     );
 }
 
-#[test]
-fn noreply_silences_every_classic_command() {
-    converse(
+fn noreply_silences_every_classic_command(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1 noreply
         > 1
@@ -569,9 +607,8 @@ fn noreply_silences_every_classic_command() {
     );
 }
 
-#[test]
-fn administrative_commands_answer() {
-    converse(
+fn administrative_commands_answer(engine: Engine) {
+    engine.converse(
         r"
         > mn
         < MN
@@ -610,9 +647,8 @@ fn administrative_commands_answer() {
     );
 }
 
-#[test]
-fn stats_answers_end_with_end() {
-    converse(
+fn stats_answers_end_with_end(engine: Engine) {
+    engine.converse(
         r"
         > stats reset
         < RESET
@@ -647,9 +683,8 @@ fn stats_answers_end_with_end() {
     );
 }
 
-#[test]
-fn stats_count_what_was_done() {
-    let server = TestServer::start();
+fn stats_count_what_was_done(engine: Engine) {
+    let server = engine.start();
     let mut client = server.connect();
     client.ask("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     client.ask("get a b\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
@@ -709,10 +744,9 @@ fn stats_count_what_was_done() {
     }
 }
 
-#[test]
-fn keys_can_be_listed() {
+fn keys_can_be_listed(engine: Engine) {
     // memcached lists one of its queues only, and its maintainer moves items between them.
-    let server = TestServer::with(&["-o", "no_lru_maintainer"]);
+    let server = engine.with(&["-o", "no_lru_maintainer"]);
     converse_with(
         &server,
         r"
@@ -734,9 +768,8 @@ fn keys_can_be_listed() {
     assert_eq!(keys.lines().count(), 2, "{keys}");
 }
 
-#[test]
-fn listing_keys_can_be_refused() {
-    let server = TestServer::with(&["-X"]);
+fn listing_keys_can_be_refused(engine: Engine) {
+    let server = engine.with(&["-X"]);
     for (request, reply) in [
         (
             "stats cachedump 1 0",
@@ -757,10 +790,9 @@ fn listing_keys_can_be_refused() {
     );
 }
 
-#[test]
-fn shutdown_obeys_where_it_is_enabled() {
+fn shutdown_obeys_where_it_is_enabled(engine: Engine) {
     for (request, code) in [("shutdown\r\n", 0), ("shutdown graceful\r\n", 0)] {
-        let mut server = TestServer::with(&["-A"]);
+        let mut server = engine.with(&["-A"]);
         let mut client = server.connect();
         client.ask(
             "shutdown nonsense\r\n",
@@ -775,9 +807,8 @@ fn shutdown_obeys_where_it_is_enabled() {
     }
 }
 
-#[test]
-fn a_line_that_makes_no_sense_is_an_error() {
-    converse(
+fn a_line_that_makes_no_sense_is_an_error(engine: Engine) {
+    engine.converse(
         r"
         > nonsense
         >
@@ -820,9 +851,8 @@ fn a_line_that_makes_no_sense_is_an_error() {
     );
 }
 
-#[test]
-fn blanks_and_bare_line_feeds_are_forgiven() {
-    converse(
+fn blanks_and_bare_line_feeds_are_forgiven(engine: Engine) {
+    engine.converse(
         r"
         > set  a  1  0  1\x20
         > x
@@ -843,9 +873,8 @@ fn blanks_and_bare_line_feeds_are_forgiven() {
     );
 }
 
-#[test]
-fn data_of_another_length_than_announced_is_an_error() {
-    converse(
+fn data_of_another_length_than_announced_is_an_error(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 3
         > old
@@ -865,10 +894,9 @@ fn data_of_another_length_than_announced_is_an_error() {
     );
 }
 
-#[test]
-fn keys_have_at_most_250_bytes() {
+fn keys_have_at_most_250_bytes(engine: Engine) {
     let (longest, longer) = (key(250), key(251));
-    converse(&format!(
+    engine.converse(&format!(
         "
         > set {longest} 0 0 1
         > x
@@ -920,9 +948,8 @@ fn keys_have_at_most_250_bytes() {
     ));
 }
 
-#[test]
-fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes() {
-    let server = TestServer::start();
+fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes(engine: Engine) {
+    let server = engine.start();
     let large = "x".repeat(1024 * 1024);
     for (command, gone) in [("set", "END\r\n"), ("ms", "END\r\n")] {
         let mut client = server.connect();
@@ -939,9 +966,8 @@ fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes() {
     }
 }
 
-#[test]
-fn the_largest_item_just_below_the_limit_is_stored() {
-    let server = TestServer::start();
+fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
+    let server = engine.start();
     let mut client = server.connect();
     let large = "x".repeat(1024 * 1024 - 512);
     let length = large.len();
@@ -952,9 +978,8 @@ fn the_largest_item_just_below_the_limit_is_stored() {
     );
 }
 
-#[test]
-fn without_eviction_a_full_server_says_so() {
-    let server = TestServer::with(&["-M", "-m", "8"]);
+fn without_eviction_a_full_server_says_so(engine: Engine) {
+    let server = engine.with(&["-M", "-m", "8"]);
     let mut client = server.connect();
     let value = "x".repeat(100_000);
     let mut stored = 0;
@@ -974,9 +999,8 @@ fn without_eviction_a_full_server_says_so() {
     );
 }
 
-#[test]
-fn with_eviction_a_full_server_forgets_something_old() {
-    let server = TestServer::with(&["-m", "8"]);
+fn with_eviction_a_full_server_forgets_something_old(engine: Engine) {
+    let server = engine.with(&["-m", "8"]);
     let mut client = server.connect();
     let value = "x".repeat(50_000);
     for n in 0..1_000 {
@@ -998,9 +1022,8 @@ fn with_eviction_a_full_server_forgets_something_old() {
     assert!((40..=170).contains(&hits), "{hits} items of 50 kB in 8 MB");
 }
 
-#[test]
-fn http_is_hung_up_on() {
-    converse(
+fn http_is_hung_up_on(engine: Engine) {
+    engine.converse(
         r"
         > GET / HTTP/1.1
         > Host: x
@@ -1014,9 +1037,8 @@ fn http_is_hung_up_on() {
     );
 }
 
-#[test]
-fn mg_returns_what_its_flags_ask_for_in_their_order() {
-    converse(
+fn mg_returns_what_its_flags_ask_for_in_their_order(engine: Engine) {
+    engine.converse(
         r"
         > set a 5 100 3
         > abc
@@ -1055,9 +1077,8 @@ fn mg_returns_what_its_flags_ask_for_in_their_order() {
     );
 }
 
-#[test]
-fn mg_tells_whether_an_item_was_read_before() {
-    converse(
+fn mg_tells_whether_an_item_was_read_before(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -1077,9 +1098,8 @@ fn mg_tells_whether_an_item_was_read_before() {
     );
 }
 
-#[test]
-fn mg_touches_with_t() {
-    converse(
+fn mg_touches_with_t(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -1099,9 +1119,8 @@ fn mg_touches_with_t() {
     );
 }
 
-#[test]
-fn mg_vivifies_and_one_caller_wins() {
-    converse(
+fn mg_vivifies_and_one_caller_wins(engine: Engine) {
+    engine.converse(
         r"
         > mg a N30 v t
         < VA 0 t30 W
@@ -1128,9 +1147,8 @@ fn mg_vivifies_and_one_caller_wins() {
     );
 }
 
-#[test]
-fn md_invalidates_and_one_caller_wins() {
-    converse(
+fn md_invalidates_and_one_caller_wins(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -1168,9 +1186,8 @@ fn md_invalidates_and_one_caller_wins() {
     );
 }
 
-#[test]
-fn ms_has_modes() {
-    converse(
+fn ms_has_modes(engine: Engine) {
+    engine.converse(
         r"
         > ms a 1 MR
         > x
@@ -1228,9 +1245,8 @@ fn ms_has_modes() {
     );
 }
 
-#[test]
-fn ms_compares_and_reports_cas_values() {
-    converse(
+fn ms_compares_and_reports_cas_values(engine: Engine) {
+    engine.converse(
         r"
         > ms a 1 C5
         > x
@@ -1267,9 +1283,8 @@ fn ms_compares_and_reports_cas_values() {
     );
 }
 
-#[test]
-fn ms_is_quiet_about_success_only() {
-    converse(
+fn ms_is_quiet_about_success_only(engine: Engine) {
+    engine.converse(
         r"
         > ms a 1 q
         > x
@@ -1289,9 +1304,8 @@ fn ms_is_quiet_about_success_only() {
     );
 }
 
-#[test]
-fn ms_swallows_the_data_of_a_line_with_bad_flags() {
-    converse(
+fn ms_swallows_the_data_of_a_line_with_bad_flags(engine: Engine) {
+    engine.converse(
         r"
         > ms a 1 Tx
         > x
@@ -1329,9 +1343,8 @@ fn ms_swallows_the_data_of_a_line_with_bad_flags() {
     );
 }
 
-#[test]
-fn md_deletes() {
-    converse(
+fn md_deletes(engine: Engine) {
+    engine.converse(
         r"
         > set a 0 0 1
         > x
@@ -1359,9 +1372,8 @@ fn md_deletes() {
     );
 }
 
-#[test]
-fn md_can_keep_the_item_and_drop_its_value() {
-    converse(
+fn md_can_keep_the_item_and_drop_its_value(engine: Engine) {
+    engine.converse(
         r"
         newer
         > set a 5 0 3
@@ -1383,9 +1395,8 @@ fn md_can_keep_the_item_and_drop_its_value() {
     );
 }
 
-#[test]
-fn ma_counts() {
-    converse(
+fn ma_counts(engine: Engine) {
+    engine.converse(
         r"
         > ma n
         < NF
@@ -1464,9 +1475,8 @@ fn ma_counts() {
     );
 }
 
-#[test]
-fn me_describes_an_item() {
-    converse(
+fn me_describes_an_item(engine: Engine) {
+    engine.converse(
         r"
         > me a
         < EN
@@ -1496,9 +1506,8 @@ fn me_describes_an_item() {
     );
 }
 
-#[test]
-fn base64_keys_may_hold_any_bytes() {
-    converse(
+fn base64_keys_may_hold_any_bytes(engine: Engine) {
+    engine.converse(
         r"
         > ms YWJjZA== 1 b k
         > x
@@ -1542,9 +1551,8 @@ fn base64_keys_may_hold_any_bytes() {
     );
 }
 
-#[test]
-fn meta_flags_are_checked() {
-    converse(
+fn meta_flags_are_checked(engine: Engine) {
+    engine.converse(
         r"
         > mg a $
         < CLIENT_ERROR invalid flag
@@ -1583,9 +1591,8 @@ fn meta_flags_are_checked() {
     );
 }
 
-#[test]
-fn a_batch_of_quiet_meta_commands_ends_with_mn() {
-    converse(
+fn a_batch_of_quiet_meta_commands_ends_with_mn(engine: Engine) {
+    engine.converse(
         r"
         > ms a 1 q
         > x
@@ -1603,9 +1610,8 @@ fn a_batch_of_quiet_meta_commands_ends_with_mn() {
     );
 }
 
-#[test]
-fn keys_of_control_and_high_bytes_are_taken_as_they_are() {
-    converse(
+fn keys_of_control_and_high_bytes_are_taken_as_they_are(engine: Engine) {
+    engine.converse(
         r"
         > set \x01\x7f 0 0 1
         > x
@@ -1624,44 +1630,4 @@ fn keys_of_control_and_high_bytes_are_taken_as_they_are() {
         < END
         ",
     );
-}
-
-#[test]
-fn every_engine_holds_the_same_conversation() {
-    if !concerns_the_server_under_test() {
-        return;
-    }
-    for engine in ENGINES {
-        converse_with(
-            &TestServer::with(&["--engine", engine]),
-            r"
-            > set a 1 0 1
-            > x
-            > add a 1 0 1
-            > y
-            > append a 0 0 1
-            > z
-            > gets a
-            < STORED
-            < NOT_STORED
-            < STORED
-            < VALUE a 1 2 {cas}
-            < xz
-            < END
-
-            > cas a 0 0 1 {cas}
-            > 5
-            > incr a 7
-            > mg a v t T9
-            > md a
-            > get a
-            < STORED
-            < 12
-            < VA 2 t9
-            < 12
-            < HD
-            < END
-            ",
-        );
-    }
 }

@@ -25,11 +25,6 @@ use super::{Client, Kind, TestServer, show};
 const MARK_REQUEST: &[u8] = b"md no-such-key Omark\r\n";
 const MARK_REPLY: &[u8] = b"NF Omark\r\n";
 
-/// Holds a conversation with a new server of the kind under test.
-pub(crate) fn converse(text: &str) {
-    converse_with(&TestServer::start(), text);
-}
-
 /// Holds a conversation over a new connection.
 pub(crate) fn converse_with(server: &TestServer, text: &str) {
     let old = Kind::under_test() == Kind::Memcached && is_old(server);

@@ -3,13 +3,21 @@
 //! `COREWISE_TEST_SERVER=memcached` runs the same tests against memcached: a test that
 //! holds for both states what memcached does, and not what we wish.
 
-#![allow(dead_code, reason = "each test program uses its part of this")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test program uses its part of this"
+)]
 
 mod client;
 pub(crate) mod conversation;
+#[macro_use]
+mod engine;
 mod server;
 
 pub(crate) use client::Client;
+pub(crate) use engine::Engine;
 pub(crate) use server::{Kind, TestServer};
 
 use std::time::{Duration, Instant};

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{Client, PATIENCE, wait_until};
 
-const COREWISE: &str = env!("CARGO_BIN_EXE_corewise");
+pub(super) const COREWISE: &str = env!("CARGO_BIN_EXE_corewise");
 
 /// Which server is meant. They take the same short options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::common::{Kind, TestServer, show, skip};
+use crate::common::{Engine, Kind, TestServer, show, skip};
 
 const SEED: u64 = 0x5eed;
 const SCRIPTS: u64 = 400;
@@ -46,17 +46,17 @@ const SCRIPT: &str = "@script";
 type Random = Xoshiro256PlusPlus;
 type Phase = Vec<String>;
 
-#[test]
-fn random_conversations_are_answered_as_by_memcached() {
+for_every_engine! {
+    random_conversations_are_answered_as_by_memcached
+}
+
+fn random_conversations_are_answered_as_by_memcached(engine: Engine) {
     if !Kind::memcached_is_installed() {
         return skip("memcached is not installed");
     }
     let seed = from_environment("COREWISE_DIFFERENTIAL_SEED", SEED);
     let scripts = from_environment("COREWISE_DIFFERENTIAL_SCRIPTS", SCRIPTS);
-    let servers = [
-        TestServer::of(Kind::Memcached, &CALM),
-        TestServer::with(&CALM),
-    ];
+    let servers = [TestServer::of(Kind::Memcached, &CALM), engine.with(&CALM)];
     let mut random = Random::seed_from_u64(seed);
     for number in 0..scripts {
         let script = random_script(&mut random);
