@@ -2,8 +2,13 @@
 //!
 //! | model | object | operations |
 //! |---|---|---|
-//! | [`MapEntry`] | one key of a map, a cache or a set | look-up, insertion, removal, compare-exchange, update |
+//! | [`MapEntry`] | one key of a map or a set | look-up, insertion, removal, compare-exchange, update |
+//! | [`EvictingEntry`] | one key of a cache, which may forget | the same |
 //! | [`Register`] | a variable | read, write |
+
+mod evicting;
+
+pub use evicting::{EvictingEntry, Kept};
 
 use crate::Model;
 use std::fmt::Debug;

@@ -176,6 +176,47 @@ impl<K, O, R> Recorder<K, O, R> {
         let response = Response { outcome, returned };
         &self.operations[place].response.insert(response).outcome
     }
+
+    /// Calls `call`, which does `op` on each of `keys`, and notes its outcome for all of them
+    /// between the same two time stamps: a flush, say, is a removal of every key. If `call` panics,
+    /// the operations stay pending.
+    ///
+    /// Keys are checked one by one, so a history does not show whether the call took effect on all
+    /// of them at the same moment.
+    ///
+    /// ```
+    /// # use corewise_history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// let recording = Recording::new();
+    /// let mut recorder = recording.recorder(3);
+    /// recorder.record("a", EntryOp::Insert(1), || EntryOutcome::Silent);
+    /// recorder.record_on_each(["a", "b"], EntryOp::Remove, || EntryOutcome::Silent);
+    /// # drop(recorder);
+    /// let history = recording.finish().unwrap();
+    /// let summary = history.check(&MapEntry::new()).assert_linearizable();
+    /// assert_eq!((summary.operations, summary.keys), (3, 2));
+    /// ```
+    pub fn record_on_each(
+        &mut self,
+        keys: impl IntoIterator<Item = K>,
+        op: O,
+        call: impl FnOnce() -> R,
+    ) where
+        O: Clone,
+        R: Clone,
+    {
+        let first = self.operations.len();
+        let invoked = |key| Operation::new(self.thread, key, op.clone(), 0);
+        self.operations.extend(keys.into_iter().map(invoked));
+        let operations = &mut self.operations[first..];
+        let stamp = self.shared.stamp();
+        operations.iter_mut().for_each(|o| o.invoked = stamp);
+        let outcome = call();
+        let returned = self.shared.stamp();
+        for operation in operations {
+            let outcome = outcome.clone();
+            operation.response = Some(Response { outcome, returned });
+        }
+    }
 }
 
 impl<K, O, R> Drop for Recorder<K, O, R> {

@@ -1,6 +1,6 @@
 //! The checker against one that tries every order, on small random histories.
 
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_history::models::{Content, EntryOp, EntryOutcome, EvictingEntry, MapEntry};
 use corewise_history::{History, Model, Operation};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -14,16 +14,17 @@ type Entry = Operation<(), Op, Outcome>;
 const HISTORIES: u64 = 20_000;
 const VALUES: u8 = 2;
 
-/// Whether some order of `left`, all of them but pending ones, starts in `state`.
-fn some_order<M: Model<Op = Op, Outcome = Outcome>>(
-    model: &M,
-    state: &M::State,
-    left: &[Entry],
-) -> bool {
+/// Whether some order of `left`, all of them but pending ones, starts in `state`. Between two
+/// operations the value may be evicted, if that is so.
+fn some_order(model: &MapEntry<u8>, state: &Content<u8>, left: &[Entry], evicts: bool) -> bool {
     let first_return = left
         .iter()
         .filter_map(|o| Some(o.response.as_ref()?.returned));
     let first_return = first_return.min().unwrap_or(u64::MAX);
+    let empty = Content::Holds(None);
+    if evicts && *state != empty && some_order(model, &empty, left, evicts) {
+        return true;
+    }
     left.iter().all(|o| o.response.is_none())
         || (0..left.len()).any(|i| {
             let mut rest = left.to_vec();
@@ -36,7 +37,9 @@ fn some_order<M: Model<Op = Op, Outcome = Outcome>>(
                 None => model.pending(state, &next.op),
             };
             next.invoked <= first_return
-                && after.iter().any(|state| some_order(model, state, &rest))
+                && after
+                    .iter()
+                    .any(|state| some_order(model, state, &rest, evicts))
         })
 }
 
@@ -76,7 +79,7 @@ fn random_outcome(random: &mut SmallRng, op: &Op) -> Outcome {
 
 /// Random intervals of up to seven operations, some pending. Half of the histories take their
 /// outcomes from an order that exists, but for at most one.
-fn random_history(random: &mut SmallRng) -> Vec<Entry> {
+fn random_history(random: &mut SmallRng, evicts: bool) -> Vec<Entry> {
     let count = random.random_range(1..=7);
     let spread = random.random_range(1..=12);
     let mut operations: Vec<Entry> = (0..count)
@@ -92,15 +95,15 @@ fn random_history(random: &mut SmallRng) -> Vec<Entry> {
         })
         .collect();
     if random.random() {
-        explain(random, &mut operations);
+        explain(random, &mut operations, evicts);
     }
     operations.shuffle(random);
     operations
 }
 
 /// Gives each operation, in the order of their returns or invocations, an outcome that fits; then
-/// perhaps spoils one.
-fn explain(random: &mut SmallRng, operations: &mut [Entry]) {
+/// perhaps spoils one. The value is evicted now and then, if that may be.
+fn explain(random: &mut SmallRng, operations: &mut [Entry], evicts: bool) {
     let model = MapEntry::new();
     let mut state = model.initial();
     let by_invocation: bool = random.random();
@@ -112,6 +115,9 @@ fn explain(random: &mut SmallRng, operations: &mut [Entry]) {
         let Some(response) = &mut operation.response else {
             continue;
         };
+        if evicts && random.random_bool(0.3) {
+            state = Content::Holds(None);
+        }
         state = loop {
             response.outcome = random_outcome(random, &operation.op);
             if let Some(after) = model.step(&state, &operation.op, &response.outcome) {
@@ -130,14 +136,14 @@ fn explain(random: &mut SmallRng, operations: &mut [Entry]) {
     }
 }
 
-#[test]
-fn the_checker_agrees_with_one_that_tries_every_order() {
+/// Compares the checker's verdicts by `checked` with those of a search through all orders.
+fn compare<M: Model<Op = Op, Outcome = Outcome>>(checked: &M, evicts: bool) {
     let model = MapEntry::new();
     let mut linearizable = 0;
     for seed in 0..HISTORIES {
-        let operations = random_history(&mut SmallRng::seed_from_u64(seed));
-        let expected = some_order(&model, &model.initial(), &operations);
-        let verdict = History::new(operations.clone()).check(&model);
+        let operations = random_history(&mut SmallRng::seed_from_u64(seed), evicts);
+        let expected = some_order(&model, &model.initial(), &operations, evicts);
+        let verdict = History::new(operations.clone()).check(checked);
         let found = verdict.violation().is_none();
         assert_eq!(found, expected, "seed {seed}: {operations:?}");
         linearizable += u64::from(expected);
@@ -148,6 +154,16 @@ fn the_checker_agrees_with_one_that_tries_every_order() {
         both.contains(&linearizable),
         "{linearizable} of {HISTORIES}"
     );
+}
+
+#[test]
+fn the_checker_agrees_with_one_that_tries_every_order() {
+    compare(&MapEntry::new(), false);
+}
+
+#[test]
+fn the_checker_agrees_with_one_that_tries_every_order_and_every_eviction() {
+    compare(&EvictingEntry::new(), true);
 }
 
 /// A first-in, first-out queue, which has more states than values.

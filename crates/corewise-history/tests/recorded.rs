@@ -167,3 +167,40 @@ fn stamps_of_one_thread_never_overlap() {
         assert!(pair[0].thread != pair[1].thread || returned < pair[1].invoked);
     }
 }
+
+#[test]
+fn a_call_on_several_keys_is_an_operation_on_each() {
+    let (map, recording) = (Map::default(), Recording::new());
+    let mut recorder = recording.recorder(10);
+    for key in 0..3 {
+        recorder.record(key, Insert(key), || perform(&map, key, &Insert(key)));
+    }
+    recorder.record_on_each(0..3, Remove, || {
+        map.lock().unwrap().clear();
+        EntryOutcome::Silent
+    });
+    for key in 0..3 {
+        recorder.record(key, Get, || perform(&map, key, &Get));
+    }
+    drop(recorder);
+    let history = recording.finish().unwrap();
+    let summary = history.check(&MapEntry::new()).assert_linearizable();
+    assert_eq!((summary.operations, summary.keys), (9, 3));
+    let removals = history.operations()[3..6].iter();
+    let times: Vec<u64> = removals.map(|removal| removal.invoked).collect();
+    assert_eq!(times, [times[0]; 3]);
+}
+
+#[test]
+fn a_call_on_several_keys_that_panics_is_pending_on_each() {
+    let recording: Recording<u64, Op, Outcome> = Recording::new();
+    let mut recorder = recording.recorder(2);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        recorder.record_on_each(0..2, Remove, || panic!("halfway"));
+    }));
+    assert!(result.is_err());
+    drop(recorder);
+    let history = recording.finish().unwrap();
+    assert!(history.operations().iter().all(|o| o.response.is_none()));
+    assert_eq!(history.operations().len(), 2);
+}

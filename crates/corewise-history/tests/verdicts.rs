@@ -3,10 +3,11 @@
 use corewise_history::models::EntryOp::{CompareExchange, Get, Insert, Remove, TryInsert, Update};
 use corewise_history::models::EntryOutcome::{Done, Held, Present, Silent, Updated};
 use corewise_history::models::{
-    EntryOp, EntryOutcome, MapEntry, Register, RegisterOp, RegisterOutcome,
+    EntryOp, EntryOutcome, EvictingEntry, MapEntry, Register, RegisterOp, RegisterOutcome,
 };
 use corewise_history::{History, MAX_OPEN, Operation, Reason, Verdict, Violation};
 use std::ops::Range;
+use std::slice;
 
 type Entry = Operation<u8, EntryOp<u64>, EntryOutcome<u64>>;
 
@@ -153,6 +154,93 @@ fn a_pending_update_may_have_stored_anything_once() {
     let lost = pending(0, 0, Update);
     accepted(&[lost.clone(), get(1..2, None), get(3..4, Some(9))]);
     refused(&[lost, get(1..2, Some(8)), get(3..4, Some(9))]);
+}
+
+fn check_evicting(operations: &[Entry]) -> Verdict {
+    History::new(operations.to_vec()).check(&EvictingEntry::new())
+}
+
+#[track_caller]
+fn accepted_if_evicted(operations: &[Entry]) {
+    refused(operations);
+    check_evicting(operations).assert_linearizable();
+}
+
+#[track_caller]
+fn refused_even_if_evicted(operations: &[Entry]) {
+    assert!(check_evicting(operations).violation().is_some());
+}
+
+#[test]
+fn a_value_may_vanish_from_a_cache_at_any_time() {
+    let insert = done(0, 0..1, Insert(1), Done(true));
+    let start = slice::from_ref(&insert);
+    for missed in [
+        done(0, 4..5, Get, Held(None)),
+        done(0, 4..5, TryInsert(2), Done(true)),
+        done(0, 4..5, Remove, Done(false)),
+        done(0, 4..5, Insert(2), Held(None)),
+    ] {
+        accepted_if_evicted(&[start, slice::from_ref(&missed)].concat());
+        let seen = done(1, 2..3, Get, Held(Some(1)));
+        accepted_if_evicted(&[start, &[seen, missed]].concat());
+    }
+}
+
+#[test]
+fn what_has_vanished_from_a_cache_does_not_come_back() {
+    let insert = |value, at| done(0, at..at + 1, Insert(value), Done(true));
+    let get = |held, at| done(1, at..at + 1, Get, Held(held));
+    let missed = [insert(1, 0), get(None, 2), get(Some(1), 4)];
+    refused_even_if_evicted(&missed);
+    let overwritten = [insert(1, 0), insert(2, 2), get(Some(1), 4)];
+    refused_even_if_evicted(&overwritten);
+    let evicted_first = [insert(1, 0), insert(2, 2), get(None, 4), get(Some(1), 6)];
+    refused_even_if_evicted(&evicted_first);
+    let removed = done(0, 2..3, Remove, Silent);
+    refused_even_if_evicted(&[insert(1, 0), removed, get(Some(1), 4)]);
+    let added = done(0, 2..3, TryInsert(2), Done(true));
+    refused_even_if_evicted(&[insert(1, 0), added, get(Some(1), 4)]);
+    check_evicting(&[insert(1, 0), get(None, 2), insert(1, 4), get(Some(1), 6)])
+        .assert_linearizable();
+}
+
+#[test]
+fn a_cache_that_loses_an_update_is_refused_even_if_it_evicts() {
+    let updated = |old, new| Updated {
+        old: Some(old),
+        new: Some(new),
+    };
+    refused_even_if_evicted(&[
+        done(0, 0..1, Insert(7), Silent),
+        done(1, 2..5, Update, updated(7, 8)),
+        done(2, 3..6, Update, updated(7, 8)),
+    ]);
+    let nothing = Updated {
+        old: None,
+        new: None,
+    };
+    check_evicting(&[
+        done(0, 0..1, Insert(7), Silent),
+        done(1, 2..5, Update, updated(7, 8)),
+        done(2, 3..6, Update, nothing),
+    ])
+    .assert_linearizable();
+}
+
+#[test]
+fn an_addition_to_a_cache_that_told_nothing_may_have_found_it_empty() {
+    let start = [
+        done(0, 0..1, Insert(1), Done(true)),
+        done(0, 2..3, TryInsert(2), Silent),
+    ];
+    for (held, then) in [(1, Some(2)), (2, Some(1))] {
+        let first = done(1, 4..5, Get, Held(Some(held)));
+        let history = [&start[..], &[first]].concat();
+        check_evicting(&history).assert_linearizable();
+        let other = done(1, 6..7, Get, Held(then));
+        refused_even_if_evicted(&[&history[..], &[other]].concat());
+    }
 }
 
 #[test]
