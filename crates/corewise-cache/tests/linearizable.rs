@@ -1,203 +1,445 @@
-//! Recorded histories of several threads, checked for linearizability by `corewise-history`.
+//! Recorded histories of several threads in every engine, checked for linearizability by
+//! `corewise-history`.
 //!
-//! Each round works on one key of a fresh engine. Some calls yield before they do anything, so that
-//! calls overlap on any machine. A cache that increments by reading and writing back must be found
-//! out.
+//! Each round works on a few keys of a fresh engine: undisturbed, while the table grows, and while
+//! items are evicted, when a value may vanish at any time, but nothing may come back. Some calls
+//! yield before they do anything, so that calls overlap on any machine. Caches with a flaw must be
+//! found out: one that increments by reading and writing back, and one that brings evicted items
+//! back.
 
 #[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seen, Setup, TestEngine, incr, number, store};
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, number, store};
+use corewise_cache::Session;
+use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry, MapEntry};
 use corewise_history::{History, Operation, Recorder, Recording};
-use corewise_ops::{Deadline, Delete, StoreMode};
+use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 for_every_engine! {
     every_recorded_history_is_linearizable
+    histories_are_linearizable_while_the_table_grows
+    histories_are_linearizable_while_items_are_evicted
     a_cache_that_increments_in_two_steps_is_found_out
+    a_cache_that_brings_evicted_items_back_is_found_out
 }
 
 const THREADS: usize = 3;
-/// Enough that threads which start a few microseconds apart meet.
-const PER_THREAD: usize = 250;
-const ROUNDS: u64 = 100;
+const KEYS: u8 = 3;
+/// Values written under a key differ by multiples of this, which nobody counts up to: so a value
+/// tells who wrote it.
+const APART: u64 = 100_000;
+
+type Outcome = EntryOutcome<u64>;
+type Calls = Recorder<u8, EntryOp<u64>, Outcome>;
+type Recorded = History<u8, EntryOp<u64>, Outcome>;
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Get,
+    /// A read that sets the deadline.
+    Touch,
+    /// A read that lets the item expire.
+    Expire,
     Set(u64),
     Add(u64),
+    /// A store over the version that the thread has seen last, if that is still there.
+    Swap {
+        seen: Version,
+        new: u64,
+    },
     Incr,
     Delete,
-    Flush,
 }
 
-/// What a call returned, as far as the checker cares: a value, or none.
-type Return = Option<u64>;
+/// A value and the cas value it came with.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    value: u64,
+    cas: u64,
+}
 
 impl Call {
     /// The call as an operation on one entry of a map.
     fn op(self) -> EntryOp<u64> {
         match self {
-            Self::Get => EntryOp::Get,
+            Self::Get | Self::Touch => EntryOp::Get,
             Self::Set(value) => EntryOp::Insert(value),
             Self::Add(value) => EntryOp::TryInsert(value),
-            Self::Incr => EntryOp::Update,
-            Self::Delete | Self::Flush => EntryOp::Remove,
-        }
-    }
-
-    /// What the operation answered if the call returned this. A flush does not say whether there
-    /// was an item, and an increment saw one less than it returned.
-    fn outcome(self, returned: Return) -> EntryOutcome<u64> {
-        match self {
-            Self::Get => EntryOutcome::Held(returned),
-            Self::Set(_) | Self::Add(_) | Self::Delete => EntryOutcome::Done(returned.is_some()),
-            Self::Incr => EntryOutcome::Updated {
-                old: returned.map(|new| new.wrapping_sub(1)),
-                new: returned,
+            Self::Swap { seen, new } => EntryOp::CompareExchange {
+                expected: Some(seen.value),
+                new: Some(new),
             },
-            Self::Flush => EntryOutcome::Silent,
+            Self::Incr => EntryOp::Update,
+            Self::Delete | Self::Expire => EntryOp::Remove,
         }
     }
 }
 
 /// How a thread performs calls.
 trait Perform {
-    fn perform(&mut self, call: Call) -> Return;
+    fn perform(&mut self, key: u8, call: Call) -> Outcome;
+    fn flush(&mut self);
+    fn maintain(&mut self);
+    /// What this thread has seen last under a key, if anything.
+    fn seen(&self, key: u8) -> Option<Version>;
 }
 
-struct Real<E: TestEngine>(Cache<E>);
+struct Real<E: TestEngine> {
+    cache: Cache<E>,
+    seen: [Option<Version>; KEYS as usize],
+}
 
 impl<E: TestEngine> Real<E> {
-    fn write(&mut self, mode: StoreMode, value: u64) -> Return {
+    fn over(engine: &Arc<E>) -> Self {
+        Self {
+            cache: Cache::over(engine),
+            seen: [None; KEYS as usize],
+        }
+    }
+
+    fn get(&mut self, key: u8, touch: Option<Deadline>) -> Outcome {
+        let get = Get {
+            touch,
+            ..Get::default()
+        };
+        let seen = self.cache.run(&[key], Verb::Get(get));
+        let value = number(&seen);
+        self.seen[key as usize] = value.map(|value| Version {
+            value,
+            cas: seen.cas(),
+        });
+        EntryOutcome::Held(value)
+    }
+
+    fn store(&mut self, key: u8, mode: StoreMode, value: u64, compare_cas: Option<u64>) -> Outcome {
         let text = value.to_string();
-        let stored = self.0.store(b"key", store(mode, text.as_bytes()));
-        let returned = number(&stored);
-        assert!(returned.is_none_or(|stored| stored == value), "{stored:?}");
-        returned
+        let request = Store {
+            compare_cas,
+            ..store(mode, text.as_bytes())
+        };
+        let seen = self.cache.store(&[key], request);
+        match seen {
+            Seen::Stored { cas, .. } => {
+                assert_eq!(number(&seen), Some(value));
+                self.seen[key as usize] = Some(Version { value, cas });
+                EntryOutcome::Done(true)
+            }
+            Seen::NotStored | Seen::Exists => EntryOutcome::Done(false),
+            Seen::Missing(_) => EntryOutcome::Held(None),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
 impl<E: TestEngine> Perform for Real<E> {
-    fn perform(&mut self, call: Call) -> Return {
+    fn perform(&mut self, key: u8, call: Call) -> Outcome {
         match call {
-            Call::Get => number(&self.0.get(b"key")),
-            Call::Set(value) => self.write(StoreMode::Set, value),
-            Call::Add(value) => self.write(StoreMode::Add, value),
-            Call::Incr => match self.0.arith(b"key", incr(1)) {
-                Seen::Counter { value, .. } => Some(value),
-                _ => None,
-            },
-            Call::Delete => {
-                let seen = self.0.delete(b"key", Delete::default());
-                (seen == Seen::Deleted).then_some(0)
+            Call::Get => self.get(key, None),
+            Call::Touch => self.get(key, Some(Deadline::after_ms(NOW, 1_000))),
+            Call::Expire => self.get(key, Some(Deadline::PAST)),
+            Call::Set(value) => self.store(key, StoreMode::Set, value, None),
+            Call::Add(value) => self.store(key, StoreMode::Add, value, None),
+            Call::Swap { seen, new } => self.store(key, StoreMode::Set, new, Some(seen.cas)),
+            Call::Incr => {
+                let new = match self.cache.arith(&[key], incr(1)) {
+                    Seen::Counter { value, .. } => Some(value),
+                    Seen::Missing(_) => None,
+                    other => panic!("{other:?}"),
+                };
+                let old = new.map(|new| new - 1);
+                EntryOutcome::Updated { old, new }
             }
-            Call::Flush => {
-                self.0.engine.flush_all(Deadline::PAST, NOW);
-                None
+            Call::Delete => {
+                let seen = self.cache.delete(&[key], Delete::default());
+                EntryOutcome::Done(seen == Seen::Deleted)
             }
         }
+    }
+
+    fn flush(&mut self) {
+        self.cache.engine.flush_all(Deadline::PAST, NOW);
+    }
+
+    fn maintain(&mut self) {
+        self.cache.session.maintain(NOW);
+    }
+
+    fn seen(&self, key: u8) -> Option<Version> {
+        self.seen[key as usize]
     }
 }
 
 /// A cache whose increment is a read and a write, with another thread's turn in between.
-struct Mutant<P>(P);
+struct TwoSteps<P>(P);
 
-impl<P: Perform> Perform for Mutant<P> {
-    fn perform(&mut self, call: Call) -> Return {
+impl<P: Perform> Perform for TwoSteps<P> {
+    fn perform(&mut self, key: u8, call: Call) -> Outcome {
         let Call::Incr = call else {
-            return self.0.perform(call);
+            return self.0.perform(key, call);
         };
-        let value = self.0.perform(Call::Get)?;
+        let EntryOutcome::Held(old) = self.0.perform(key, Call::Get) else {
+            unreachable!("a read tells what was held")
+        };
         std::thread::yield_now();
-        self.0.perform(Call::Set(value + 1))
+        let new = old.map(|old| old + 1);
+        if let Some(new) = new {
+            self.0.perform(key, Call::Set(new));
+        }
+        EntryOutcome::Updated { old, new }
+    }
+
+    fn flush(&mut self) {
+        self.0.flush();
+    }
+
+    fn maintain(&mut self) {
+        self.0.maintain();
+    }
+
+    fn seen(&self, key: u8) -> Option<Version> {
+        self.0.seen(key)
     }
 }
 
-fn random_call(random: &mut SmallRng, unique: u64) -> Call {
-    match random.random_range(0..16) {
-        0..4 => Call::Get,
-        4..7 => Call::Set(unique),
-        7 => Call::Add(unique),
-        8..14 => Call::Incr,
-        14 => Call::Delete,
-        _ => Call::Flush,
-    }
-}
+/// A cache in which a read that finds nothing brings back what the thread has seen last.
+struct Remembers<P>(P);
 
-type Calls = Recorder<(), EntryOp<u64>, EntryOutcome<u64>>;
-
-fn perform_all(seed: u64, thread: usize, mut performer: impl Perform, mut recorder: Calls) {
-    let mut random = SmallRng::seed_from_u64(seed * 64 + thread as u64);
-    for i in 0..PER_THREAD {
-        let call = random_call(&mut random, (thread * PER_THREAD + i) as u64 * 1_000);
-        let yields = random.random_bool(0.05);
-        recorder.record((), call.op(), || {
-            if yields {
-                std::thread::yield_now();
+impl<P: Perform> Perform for Remembers<P> {
+    fn perform(&mut self, key: u8, call: Call) -> Outcome {
+        let remembered = self.0.seen(key);
+        let outcome = self.0.perform(key, call);
+        match (call, remembered) {
+            (Call::Get, Some(version)) if outcome == EntryOutcome::Held(None) => {
+                self.0.perform(key, Call::Add(version.value));
+                self.0.perform(key, Call::Get)
             }
-            call.outcome(performer.perform(call))
-        });
+            _ => outcome,
+        }
+    }
+
+    fn flush(&mut self) {
+        self.0.flush();
+    }
+
+    fn maintain(&mut self) {
+        self.0.maintain();
+    }
+
+    fn seen(&self, key: u8) -> Option<Version> {
+        self.0.seen(key)
     }
 }
 
-fn record<P: Perform + Send>(
+fn random_call(random: &mut SmallRng, unique: u64, seen: Option<Version>) -> Call {
+    match random.random_range(0..20) {
+        0..4 => Call::Get,
+        4 => Call::Touch,
+        5 => Call::Expire,
+        6..9 => Call::Set(unique),
+        9 => Call::Add(unique),
+        10..13 => seen.map_or(Call::Get, |seen| Call::Swap { seen, new: unique }),
+        13..19 => Call::Incr,
+        _ => Call::Delete,
+    }
+}
+
+/// What each thread of a round does.
+#[derive(Clone, Copy)]
+struct Round {
     seed: u64,
+    calls: u64,
+    /// Whether one call in a hundred is a flush.
+    flushes: bool,
+}
+
+impl Round {
+    fn perform(self, thread: u64, mut performer: impl Perform, mut recorder: Calls) {
+        let mut random = SmallRng::seed_from_u64(self.seed * 64 + thread);
+        for i in 0..self.calls {
+            let yields = random.random_bool(0.05);
+            let turn = || {
+                if yields {
+                    std::thread::yield_now();
+                }
+            };
+            match random.random_range(0..100) {
+                0 => performer.maintain(),
+                1 if self.flushes => recorder.record_on_each(0..KEYS, EntryOp::Remove, || {
+                    turn();
+                    performer.flush();
+                    EntryOutcome::Silent
+                }),
+                _ => {
+                    let key = random.random_range(0..KEYS);
+                    let unique = (thread * self.calls + i + 1) * APART;
+                    let call = random_call(&mut random, unique, performer.seen(key));
+                    recorder.record(key, call.op(), || {
+                        turn();
+                        performer.perform(key, call)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Lets each performer do its part, beside something else that is told how many of them are at it
+/// still.
+fn record<P: Perform + Send>(
+    round: Round,
     performers: Vec<P>,
-) -> History<(), EntryOp<u64>, EntryOutcome<u64>> {
+    beside: impl FnOnce(&AtomicU64) + Send,
+) -> Recorded {
     let recording = Recording::new();
-    let start = Barrier::new(performers.len());
+    let start = Barrier::new(performers.len() + 1);
+    let running = AtomicU64::new(performers.len() as u64);
     std::thread::scope(|scope| {
-        for (thread, performer) in performers.into_iter().enumerate() {
-            let (recorder, start) = (recording.recorder(PER_THREAD), &start);
+        let (start, running) = (&start, &running);
+        for (thread, performer) in (0..).zip(performers) {
+            let recorder = recording.recorder(2 * round.calls as usize);
             scope.spawn(move || {
                 start.wait();
-                perform_all(seed, thread, performer, recorder);
+                round.perform(thread, performer, recorder);
+                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
+        start.wait();
+        beside(running);
     });
     recording.finish().unwrap()
 }
 
-fn performers<E: TestEngine>() -> Vec<Real<E>> {
-    let engine = Arc::new(E::make(Setup::roomy()));
-    (0..THREADS).map(|_| Real(Cache::over(&engine))).collect()
+fn nothing(_: &AtomicU64) {}
+
+/// A round without anything beside it.
+fn quiet(seed: u64) -> Round {
+    Round {
+        seed,
+        calls: 500,
+        flushes: true,
+    }
+}
+
+fn performers<E: TestEngine>(engine: &Arc<E>) -> Vec<Real<E>> {
+    (0..THREADS).map(|_| Real::over(engine)).collect()
+}
+
+fn roomy<E: TestEngine>() -> Arc<E> {
+    Arc::new(E::make(Setup::roomy()))
 }
 
 fn every_recorded_history_is_linearizable<E: TestEngine>() {
     let mut concurrent = 0;
-    for seed in 0..ROUNDS {
-        let verdict = record(seed, performers::<E>()).check(&MapEntry::new());
+    for seed in 0..fewer(100) {
+        let history = record(quiet(seed), performers(&roomy::<E>()), nothing);
+        let verdict = history.check(&MapEntry::new());
         println!("seed {seed}: {verdict}");
         concurrent += verdict.assert_linearizable().concurrent;
     }
     assert!(concurrent > 0, "no operation overlapped another");
 }
 
-fn a_cache_that_increments_in_two_steps_is_found_out<E: TestEngine>() {
-    let caught = (0..20 * ROUNDS).any(|seed| {
-        let mutants = performers::<E>().into_iter().map(Mutant).collect();
-        let verdict = record(seed, mutants).check(&MapEntry::new());
-        verdict.violation().is_some()
+/// From nothing on, by another thread's items. A flush would make it start again.
+fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
+    let mut concurrent = 0;
+    for seed in 0..fewer(20) {
+        let engine = roomy::<E>();
+        let round = Round {
+            seed,
+            calls: 2_000,
+            flushes: false,
+        };
+        let mut grower = Cache::over(&engine);
+        let history = record(round, performers(&engine), |running| {
+            for i in 0..100_000u64 {
+                if running.load(Ordering::Relaxed) == 0 {
+                    return;
+                }
+                grower.set(&i.to_le_bytes(), b"x");
+            }
+        });
+        let verdict = history.check(&MapEntry::new());
+        println!("seed {seed}: {verdict}, {} items", engine.stats().items);
+        concurrent += verdict.assert_linearizable().concurrent;
+    }
+    assert!(concurrent > 0, "no operation overlapped another");
+}
+
+/// Records histories in the least memory while another thread fills it again and again.
+fn record_with_evictions<E: TestEngine, P: Perform + Send>(
+    seed: u64,
+    with: impl Fn(Real<E>) -> P,
+) -> Recorded {
+    let setup = Setup::tight::<E>(THREADS + 1);
+    let engine = Arc::new(E::make(setup));
+    let mut filler = Cache::over(&engine);
+    let value = vec![b'x'; setup.memory as usize / 32 - 512];
+    let performers = performers(&engine).into_iter().map(with).collect();
+    let round = Round {
+        seed,
+        calls: 600,
+        flushes: true,
+    };
+    let history = record(round, performers, |running| {
+        for i in 0u64.. {
+            if running.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            let seen = filler.set(&(i % 1_000).to_le_bytes(), &value);
+            assert!(seen.is_stored(), "{seen:?}");
+        }
     });
-    assert!(caught, "no lost increment in {} histories", 20 * ROUNDS);
+    filler.assert_within_budget();
+    history
+}
+
+fn histories_are_linearizable_while_items_are_evicted<E: TestEngine>() {
+    let (mut concurrent, mut forgetful) = (0, 0);
+    for seed in 0..fewer(40) {
+        let history = record_with_evictions::<E, _>(seed, |real| real);
+        let verdict = history.check(&EvictingEntry::new());
+        println!("seed {seed}: {verdict}");
+        concurrent += verdict.assert_linearizable().concurrent;
+        forgetful += u64::from(history.check(&MapEntry::new()).violation().is_some());
+    }
+    assert!(concurrent > 0, "no operation overlapped another");
+    assert!(forgetful > 0, "no call met an eviction");
+}
+
+fn a_cache_that_increments_in_two_steps_is_found_out<E: TestEngine>() {
+    let caught = (0..2_000).any(|seed| {
+        let mutants = performers(&roomy::<E>()).into_iter().map(TwoSteps);
+        let history = record(quiet(seed), mutants.collect(), nothing);
+        history.check(&MapEntry::new()).violation().is_some()
+    });
+    assert!(caught, "no lost increment in 2,000 histories");
+}
+
+fn a_cache_that_brings_evicted_items_back_is_found_out<E: TestEngine>() {
+    let caught = (0..500).any(|seed| {
+        let history = record_with_evictions::<E, _>(seed, Remembers);
+        history.check(&EvictingEntry::new()).violation().is_some()
+    });
+    assert!(caught, "nothing that came back in 500 histories");
 }
 
 #[test]
 fn a_stale_read_is_no_linearizable_history() {
-    let call = |call: Call, returned, invoked, done| {
-        Operation::new(0, (), call.op(), invoked).returning(call.outcome(returned), done)
+    let call = |call: Call, outcome, invoked, done| {
+        Operation::new(0, 0, call.op(), invoked).returning(outcome, done)
     };
     let check = |read| {
-        let set = |value, at| call(Call::Set(value), Some(value), at, at + 1);
+        let set = |value, at| call(Call::Set(value), EntryOutcome::Done(true), at, at + 1);
         History::new(vec![set(1, 0), set(2, 2), read]).check(&MapEntry::new())
     };
-    let stale = check(call(Call::Get, Some(1), 4, 5));
+    let one = || EntryOutcome::Held(Some(1));
+    let stale = check(call(Call::Get, one(), 4, 5));
     assert!(stale.violation().is_some());
-    let overlapping = check(call(Call::Get, Some(1), 2, 5));
+    let overlapping = check(call(Call::Get, one(), 2, 5));
     overlapping.assert_linearizable();
 }
