@@ -386,7 +386,8 @@ pub enum Flow {
 /// Where outcomes go.
 ///
 /// `complete` runs inside the engine's critical section: it must neither block
-/// nor call back into the engine, and should do no more than copy bytes.
+/// nor call back into the engine, and should do no more than copy bytes, be it
+/// into a buffer or, where the value is large, to a socket that does not block.
 pub trait ReplySink {
     /// Reports the outcome of the operation submitted under `token`.
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow;

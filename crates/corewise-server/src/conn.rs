@@ -15,7 +15,7 @@
 use crate::shared::ConnCard;
 use crate::stream::Stream;
 use corewise_wire::memcached::Codec;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 /// A buffer larger than this is given back once it is empty.
@@ -106,6 +106,30 @@ impl Conn {
         taken
     }
 
+    /// Sends `parts` in one piece, keeping what the socket does not take.
+    /// Returns how many bytes it took.
+    pub(crate) fn send_parts(&mut self, mut parts: [&[u8]; 3]) -> usize {
+        let mut taken = 0;
+        while !self.is_blocked() && !self.failed && parts.iter().any(|part| !part.is_empty()) {
+            match self.stream.write_vectored(&parts.map(IoSlice::new)) {
+                Ok(n) if n > 0 => {
+                    taken += n;
+                    skip(&mut parts, n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => self.failed = true,
+            }
+        }
+        if !self.failed {
+            self.output
+                .reserve_exact(parts.iter().map(|part| part.len()).sum());
+            parts
+                .iter()
+                .for_each(|part| self.output.extend_from_slice(part));
+        }
+        taken
+    }
+
     /// Sends what waits. Returns how many bytes the socket took.
     pub(crate) fn send_waiting(&mut self) -> usize {
         let mut waiting = std::mem::take(&mut self.output);
@@ -147,6 +171,29 @@ impl Conn {
             self.input = own;
         } else {
             self.input.extend_from_slice(&arena[rest_from..]);
+        }
+    }
+}
+
+/// Takes `n` bytes off the front of `parts`.
+fn skip(parts: &mut [&[u8]; 3], mut n: usize) {
+    for part in parts {
+        let gone = n.min(part.len());
+        *part = &part[gone..];
+        n -= gone;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_skipped_as_if_they_were_one() {
+        for n in 0..=6 {
+            let mut parts = [&b"ab"[..], b"cdef", b""];
+            skip(&mut parts, n);
+            assert_eq!(parts.concat(), b"abcdef"[n..]);
         }
     }
 }

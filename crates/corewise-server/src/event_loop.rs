@@ -286,14 +286,18 @@ impl<E: Engine> EventLoop<E> {
     /// Makes visible what was counted.
     fn publish(&mut self) {
         self.shared.loops[self.index].counts.publish(&self.counters);
-        let common = ARENA
+        self.ledger.close(&self.shared, &*self.engine);
+    }
+
+    /// Memory that the loop has for all its connections.
+    fn common_bytes(&self) -> usize {
+        ARENA
             + self.out.capacity()
             + self.scratch.allocated_bytes()
             + self.spare.held()
             + self.works.capacity() * size_of::<Work>()
             + self.ready.capacity() * size_of::<usize>()
-            + self.conns.capacity() * CONN_BYTES;
-        self.ledger.close(&self.shared, &*self.engine, common);
+            + self.conns.capacity() * CONN_BYTES
     }
 
     /// Sends what waits, then reads what came, then adds a work if there is
@@ -452,6 +456,7 @@ impl<E: Engine> EventLoop<E> {
             }
             self.close(key);
         }
+        self.ledger.set_common(self.common_bytes());
         self.publish();
     }
 

@@ -5,7 +5,7 @@
 //! | what | counted |
 //! |---|---|
 //! | a connection's input and its waiting replies | as they grow and shrink |
-//! | a loop's arena, output buffer, batch and lists | once a turn |
+//! | a loop's arena, output buffer, batch and lists | at every sweep |
 //!
 //! # Guarantees
 //!
@@ -122,11 +122,15 @@ impl Ledger {
             .store(self.sum(), Ordering::Relaxed);
     }
 
-    /// Closes a turn: publishes the sum with `common` bytes for what the loop
-    /// has for all its connections, and tells the engine if it has changed much.
+    /// Takes note of what the loop has for all its connections.
+    pub(crate) fn set_common(&mut self, bytes: usize) {
+        self.common = bytes as u64;
+    }
+
+    /// Closes a turn: publishes the sum, and tells the engine if it has changed
+    /// much.
     #[inline]
-    pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E, common: usize) {
-        self.common = common as u64;
+    pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E) {
         self.publish(shared);
         if self.sum().abs_diff(self.told) >= TELL {
             self.tell(shared, engine);

@@ -3,7 +3,7 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// A client's socket.
@@ -32,6 +32,10 @@ impl Stream {
 
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         retry(|| each!(self, s => s.write(from)))
+    }
+
+    pub(crate) fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        retry(|| each!(self, s => s.write_vectored(from)))
     }
 
     pub(crate) fn close_writing(&self) {

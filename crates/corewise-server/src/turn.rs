@@ -16,12 +16,17 @@
 //!    ([`OUTPUT_PAUSE`]) the batch pauses, replies are written, and what follows
 //!    from a connection whose socket is full is *rewound*: its requests stay in
 //!    the input, unexecuted, until the socket takes bytes again.
-//! 3. No allocation per request: all vectors here are reused.
+//! 3. A value of [`LARGE`] bytes or more is not copied by us but for what the
+//!    socket does not take: inside the engine's critical section the replies of
+//!    its connection so far, its head, the value as it lies in the item, and its
+//!    tail leave in one vectored write, which never blocks. If the socket is
+//!    full then, the batch pauses as in 2.
+//! 4. No allocation per request: all vectors here are reused.
 
 use crate::admin;
 use crate::conn::Conn;
 use crate::counters::Counters;
-use crate::shared::Shared;
+use crate::shared::{LoopCard, Shared};
 use bumpalo::Bump;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, Session};
@@ -35,6 +40,11 @@ use std::sync::Arc;
 pub(crate) const BATCH: usize = 256;
 /// A batch pauses when this many bytes of replies wait to be written.
 pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
+
+/// A value of this many bytes is sent from where it lies, not copied first. Where
+/// several are asked for at a time, each costs a system call that a shared buffer
+/// would not: with eight, that is as much as the copy of some 40 KiB.
+pub(crate) const LARGE: usize = 48 << 10;
 
 /// A connection's part in this turn.
 pub(crate) struct Work {
@@ -90,9 +100,14 @@ struct Segment {
 
 /// Prints outcomes; handed to the engine.
 struct Printer<'t, 'i> {
+    works: &'t [Work],
+    conns: &'t mut Slab<Conn>,
+    card: &'t LoopCard,
     marks: &'t [Mark<'i>],
     /// The first mark not answered.
     next: usize,
+    /// The connection of the mark answered last has a full socket.
+    blocked: bool,
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
     counters: &'t mut Counters,
@@ -129,6 +144,25 @@ impl Printer<'_, '_> {
         }
     }
 
+    /// Sends a large value straight from the item, behind the replies that its
+    /// connection has not been sent yet. What the socket does not take is copied
+    /// to the connection's waiting output; the engine then pauses, so that the
+    /// connection's further requests can be rewound.
+    #[cold]
+    fn complete_large(&mut self, mark: &Mark<'_>, form: &Form<'_>, outcome: &Outcome<'_>) {
+        let Some((value, tail)) = form.encode_parts(outcome, self.now, self.out) else {
+            return;
+        };
+        // Before the reply leaves: whoever has it finds it counted.
+        self.card.counts.publish(self.counters);
+        let start = self.segments.last().map_or(0, |segment| segment.start);
+        let conn = &mut self.conns[self.works[mark.work].conn];
+        let taken = conn.send_parts([&self.out[start..], value, tail]);
+        self.counters.bytes_written += taken as u64;
+        self.blocked = conn.is_blocked();
+        self.out.truncate(start);
+    }
+
     #[cold]
     fn count_prefix(&self, shared: &Shared, form: &Form<'_>, verb: &Verb<'_>, hit: bool) {
         let column = match verb {
@@ -150,13 +184,18 @@ impl ReplySink for Printer<'_, '_> {
         let mark = &self.marks[index];
         if let Kind::Op(form, verb) = &mark.kind {
             self.begin(mark.work);
-            form.encode(&outcome, self.now, self.out);
             self.counters.count(form.command(), verb, &outcome);
+            match &outcome {
+                Outcome::Found(view) if view.value.len() >= LARGE => {
+                    self.complete_large(mark, form, &outcome);
+                }
+                _ => form.encode(&outcome, self.now, self.out),
+            }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        if self.out.len() < OUTPUT_PAUSE {
+        if self.out.len() < OUTPUT_PAUSE && !self.blocked {
             Flow::Continue
         } else {
             Flow::Pause
@@ -360,8 +399,12 @@ impl<E: Engine> Turn<'_, E> {
             // Relaxed: a switch; a stale value counts a few operations more or less.
             let detail = self.shared.detail.load(Ordering::Relaxed);
             let mut printer = Printer {
+                works,
+                conns: &mut *self.conns,
+                card: &self.shared.loops[self.loop_index],
                 marks: &batch.marks,
                 next,
+                blocked: false,
                 out: &mut *self.out,
                 segments: &mut batch.segments,
                 counters: &mut *self.counters,
@@ -377,10 +420,14 @@ impl<E: Engine> Turn<'_, E> {
                 printer.fixed_until(batch.marks.len());
                 break;
             }
+            let blocked = printer.blocked;
             next = printer.next;
             corewise_atomic::hint::spin_loop();
-            if self.out.len() >= OUTPUT_PAUSE {
+            let full = self.out.len() >= OUTPUT_PAUSE;
+            if full {
                 self.write_out(works, &mut batch.segments);
+            }
+            if full || blocked {
                 first = self.rewind_blocked(works, batch, first);
             }
         }

@@ -19,15 +19,21 @@ fn with_form<T>(request: &str, limits: Limits, look: impl FnOnce(Form<'_>) -> T)
 
 #[track_caller]
 fn prints(request: &str, outcome: Outcome<'_>, expected: &str) {
-    let mut out = Vec::new();
+    let (mut out, mut parts) = (Vec::new(), Vec::new());
     with_form(request, Limits::default(), |form| {
-        form.encode(&outcome, NOW, &mut out)
+        form.encode(&outcome, NOW, &mut out);
+        if let Some((value, tail)) = form.encode_parts(&outcome, NOW, &mut parts) {
+            parts.extend_from_slice(value);
+            parts.extend_from_slice(tail);
+        }
     });
-    assert_eq!(
-        String::from_utf8(out).unwrap(),
-        expected,
-        "{outcome:?} of {request:?}"
-    );
+    for bytes in [out, parts] {
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            expected,
+            "{outcome:?} of {request:?}"
+        );
+    }
 }
 
 fn item(value: &[u8]) -> ItemView<'_> {
@@ -63,6 +69,36 @@ fn the_longest_numbers_are_printed_whole() {
         Outcome::Found(item(b"v")),
         "ME k exp=2 la=123 cas=18446744073709551615 fetch=yes cls=42 size=100\r\n",
     );
+}
+
+#[test]
+fn only_replies_with_a_value_of_an_item_come_in_parts() {
+    let found = || Outcome::Found(item(b"v"));
+    let counter = Outcome::Counter {
+        value: 7,
+        view: item(b"7"),
+    };
+    for (request, outcome, shows) in [
+        ("get k\r\n", found(), true),
+        ("get k b\r\n", found(), true),
+        ("gets k\r\n", found(), true),
+        ("gat 9 k\r\n", found(), true),
+        ("mg k v q k\r\n", found(), true),
+        ("get k\r\n", MISSING, false),
+        ("mg k v\r\n", MISSING, false),
+        ("mg k s\r\n", found(), false),
+        ("me k\r\n", found(), false),
+        ("touch k 9\r\n", found(), false),
+        ("ma k v\r\n", counter, false),
+        ("ms k 1 k\r\nv\r\n", Outcome::Stored(item(b"v")), false),
+    ] {
+        let parts = with_form(request, Limits::default(), |form| {
+            form.encode_parts(&outcome, NOW, &mut Vec::new()).is_some()
+        });
+        assert_eq!(parts, shows, "{request:?}");
+    }
+    prints("gat 9 k b\r\n", found(), "VALUE k 4294967295 1\r\nv\r\n");
+    prints("mg k v k\r\n", found(), "VA 1 kk\r\nv\r\n");
 }
 
 #[test]

@@ -210,6 +210,52 @@ impl<'i> Form<'i> {
         }
     }
 
+    /// Like [`encode`](Self::encode), but leaves out the value of an item that
+    /// was found, and what stands behind it, and returns both: a large value
+    /// need not be copied to be sent. `None` if the reply shows no value; it is
+    /// then whole.
+    ///
+    /// ```
+    /// # use bumpalo::Bump;
+    /// # use corewise_ops::{Deadline, ItemFlags, ItemView, Now, Outcome};
+    /// # use corewise_wire::memcached::{Codec, Limits, Step};
+    /// # let now = Now { ms: 1, unix_s: 1 };
+    /// # let (limits, scratch) = (Limits::default(), Bump::new());
+    /// # let view = ItemView { key: b"k", value: b"hello", client_flags: 7, cas: 1,
+    /// #     deadline: Deadline::NEVER, idle_s: 0, flags: ItemFlags::NONE, footprint: 64,
+    /// #     size_class: 1 };
+    /// let Step::Op { form, .. } =
+    ///     Codec::new(false).next(b"get k\r\n", &limits, now, &scratch)
+    /// else { panic!() };
+    /// let mut out = Vec::new();
+    /// let (value, tail) = form.encode_parts(&Outcome::Found(view), now, &mut out).unwrap();
+    /// assert_eq!(out, b"VALUE k 7 5\r\n");
+    /// assert_eq!((value, tail), (&b"hello"[..], &b"\r\nEND\r\n"[..]));
+    /// ```
+    pub fn encode_parts<'v>(
+        &self,
+        outcome: &Outcome<'v>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Option<(&'v [u8], &'static [u8])> {
+        match (self.command, outcome) {
+            (Command::Get | Command::Gets | Command::Gat | Command::Gats, Outcome::Found(view)) => {
+                out.reserve(VALUE_ROOM + self.key.len());
+                self.encode_value_head(view, out);
+                Some((view.value, self.value_tail()))
+            }
+            (Command::MetaGet, Outcome::Found(view)) if self.bits.has(Bits::VALUE) => {
+                self.reserve(0, out);
+                self.encode_hit_head(view, view.value.len(), now, out);
+                Some((view.value, reply::LINE_BREAK))
+            }
+            _ => {
+                self.encode(outcome, now, out);
+                None
+            }
+        }
+    }
+
     /// One key of a multiget.
     #[inline]
     fn encode_get(&self, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
@@ -224,6 +270,14 @@ impl<'i> Form<'i> {
     #[inline]
     fn encode_value(&self, view: &ItemView<'_>, out: &mut Vec<u8>) {
         out.reserve(VALUE_ROOM + self.key.len() + view.value.len());
+        self.encode_value_head(view, out);
+        out.extend_from_slice(view.value);
+        out.extend_from_slice(self.value_tail());
+    }
+
+    /// What stands before a value.
+    #[inline]
+    fn encode_value_head(&self, view: &ItemView<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"VALUE ");
         out.extend_from_slice(self.key);
         number(b' ', u64::from(view.client_flags), out);
@@ -231,13 +285,17 @@ impl<'i> Form<'i> {
         if matches!(self.command, Command::Gets | Command::Gats) {
             number(b' ', view.cas, out);
         }
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(view.value);
-        out.extend_from_slice(if self.bits.has(Bits::LAST) {
+        out.extend_from_slice(reply::LINE_BREAK);
+    }
+
+    /// What stands behind a value.
+    #[inline]
+    fn value_tail(&self) -> &'static [u8] {
+        if self.bits.has(Bits::LAST) {
             b"\r\nEND\r\n"
         } else {
-            b"\r\n"
-        });
+            reply::LINE_BREAK
+        }
     }
 
     /// The classic commands that answer with one line.
@@ -310,9 +368,18 @@ impl<'i> Form<'i> {
     fn encode_hit(&self, view: &ItemView<'_>, value: &[u8], now: Now, out: &mut Vec<u8>) {
         let with_value = self.bits.has(Bits::VALUE);
         self.reserve(if with_value { value.len() } else { 0 }, out);
+        self.encode_hit_head(view, value.len(), now, out);
         if with_value {
+            out.extend_from_slice(value);
+            out.extend_from_slice(reply::LINE_BREAK);
+        }
+    }
+
+    /// `HD` or `VA` up to the value, which has `len` bytes.
+    fn encode_hit_head(&self, view: &ItemView<'_>, len: usize, now: Now, out: &mut Vec<u8>) {
+        if self.bits.has(Bits::VALUE) {
             out.extend_from_slice(b"VA");
-            number(b' ', value.len() as u64, out);
+            number(b' ', len as u64, out);
         } else {
             out.extend_from_slice(b"HD");
         }
@@ -322,11 +389,7 @@ impl<'i> Form<'i> {
         if self.command == Command::MetaGet {
             encode_item_flags(view.flags, out);
         }
-        out.extend_from_slice(b"\r\n");
-        if with_value {
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
-        }
+        out.extend_from_slice(reply::LINE_BREAK);
     }
 
     /// The answer to one flag of a hit.

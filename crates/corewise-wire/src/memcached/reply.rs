@@ -4,6 +4,8 @@
 //! decisions only it can take (connection limits, authentication, admin
 //! commands).
 
+/// What ends every line, and stands behind every value.
+pub const LINE_BREAK: &[u8] = b"\r\n";
 /// An admin command was carried out.
 pub const OK: &[u8] = b"OK\r\n";
 /// `stats reset` was carried out.
