@@ -274,3 +274,97 @@ fn set(design: &mut Design, option: &str, value: f64) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESIGNS: [&str; 15] = [
+        "seg-fifo",
+        "seg-random",
+        "seg-merge",
+        "seg-clock",
+        "seg-sieve+clean=85",
+        "seg-s3",
+        "seg-s3+thr=1+unit=2+clean=85+threads=3",
+        "seg-s3+ttl=1+clean=85",
+        "class-fifo",
+        "class-random",
+        "class-lru",
+        "class-clock",
+        "class-sieve",
+        "class-s3",
+        "memcached",
+    ];
+
+    fn tape(law: &str) -> Tape {
+        Tape::record(TraceConfig {
+            law: law.parse().expect("a law"),
+            keys: 20_000,
+            requests: 200_000,
+            ..TraceConfig::default()
+        })
+    }
+
+    fn measure(name: &str, limit: u64, tape: &Tape) -> Measured {
+        tape.replay(&mut *build(&design(name).expect(name), limit, tape))
+    }
+
+    #[test]
+    fn with_room_for_everything_each_key_misses_once() {
+        let tape = tape("zipf:0.9");
+        let mut seen = std::collections::HashSet::new();
+        let (mut fetches, mut misses) = (0, 0);
+        for (at, request) in tape.requests.iter().enumerate() {
+            let new = seen.insert(request.key);
+            if at >= tape.requests.len() / 5 && !request.overwrite {
+                fetches += 1;
+                misses += i32::from(new);
+            }
+        }
+        for name in DESIGNS {
+            let miss_ratio = measure(name, 1 << 30, &tape).miss_ratio;
+            assert_eq!(miss_ratio, f64::from(misses) / f64::from(fetches), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_a_larger_one_misses_less() {
+        for law in ["zipf:1", "short-ttl:1", "size-shift:1"] {
+            let tape = tape(law);
+            for name in DESIGNS.iter().filter(|name| **name != "memcached") {
+                let small = measure(name, 2 << 20, &tape);
+                let large = measure(name, 4 << 20, &tape);
+                assert!(small.miss_ratio > large.miss_ratio, "{law} {name}");
+                assert!(large.live_bytes < f64::from(4 << 20), "{law} {name}");
+                // One segment more for each class of times to live while they are merged.
+                let most = (4 << 20) + 8 * (256 << 10);
+                assert!(large.work.peak_bytes <= most, "{law} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn policies_that_watch_hits_beat_chance() {
+        let tape = tape("zipf:1");
+        for (chance, better) in [("seg-random", "seg-s3"), ("class-random", "class-sieve")] {
+            let chance = measure(chance, 2 << 20, &tape).miss_ratio;
+            let better = measure(better, 2 << 20, &tape).miss_ratio;
+            assert!(better < 0.9 * chance, "{better} for {chance}");
+        }
+    }
+
+    #[test]
+    fn bad_designs_are_refused() {
+        for bad in [
+            "",
+            "seg",
+            "seg-mru",
+            "class-lru+thr",
+            "class-lru+clean=1",
+            "seg-s3+thr=x",
+        ] {
+            assert!(design(bad).is_err(), "{bad}");
+        }
+    }
+}
