@@ -565,7 +565,10 @@ impl Site<'_> {
         let _stripe = self.engine.stripe(link.reduced_hash()).lock();
         let is_flushed = self.engine.is_flushed(node);
         let is_past = found.deadline().is_past(self.now);
-        if (is_flushed || is_past) && self.unlink(guard, node) && !is_flushed {
+        if !(is_flushed || is_past) {
+            return;
+        }
+        if self.unlink(guard, node) && !is_flushed {
             self.tally.expired(found.state() & state::FETCHED == 0);
         }
     }

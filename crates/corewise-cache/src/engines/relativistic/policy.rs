@@ -157,7 +157,7 @@ impl Policy {
         let draw = self.draws.fetch_add(1, Ordering::Relaxed);
         let mixed = mix(draw + 1);
         let end = queues.highest() + 1;
-        let from = ((mixed >> 32) * u64::from(end) >> 32) as Segment;
+        let from = (((mixed >> 32) * u64::from(end)) >> 32) as Segment;
         (from..end)
             .chain(0..from)
             .find(|segment| is_sealed(*segment))
