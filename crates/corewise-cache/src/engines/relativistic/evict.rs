@@ -259,6 +259,7 @@ impl Evictor {
         let bytes = heap.footprint(found);
         let hash = link.reduced_hash();
         // Its deadline and tokens change under the stripe only, so the copy has the last of them.
+        #[cfg(not(corewise_mutant = "moves_without_stripe"))]
         let _stripe = engine.stripe(hash).lock();
         if link.is_removed() {
             return;
@@ -317,6 +318,15 @@ impl Evictor {
                 .heap
                 .seal(engine.table.domain(), open, Place::Newest(queue));
         }
+    }
+
+    /// Compacts a segment.
+    #[cfg(test)]
+    pub(super) fn compact(&mut self, engine: &Relativistic, tally: &Tally, now: Now, claim: Claim) {
+        let site = Site { engine, tally, now };
+        let mut walk = Walk::new(claim, Purpose::Compact, 0);
+        while let Stop::Tired(_) = self.walk_some(&site, &mut walk) {}
+        engine.heap.unclaim(engine.table.domain(), walk.claim);
     }
 
     /// A segment of one large item: it is kept where it is.

@@ -80,11 +80,24 @@ impl<'e> Exec<'e> {
     }
 
     /// Set, add, replace, cas: the item is made before the stripe is locked.
+    #[inline]
     fn store(
         &mut self,
         key: &[u8],
         store: &Store<'_>,
         report: &mut dyn FnMut(Outcome<'_>) -> Flow,
+    ) -> Flow {
+        self.store_after(key, store, report, || {})
+    }
+
+    /// The same, with something to be done when the item has been made.
+    #[inline]
+    pub(super) fn store_after(
+        &mut self,
+        key: &[u8],
+        store: &Store<'_>,
+        report: &mut dyn FnMut(Outcome<'_>) -> Flow,
+        mut when_made: impl FnMut(),
     ) -> Flow {
         let contents = Contents {
             key,
@@ -96,6 +109,7 @@ impl<'e> Exec<'e> {
         let mut attempts = 0;
         loop {
             let fresh = self.make(&contents, attempts, self.peek(key));
+            when_made();
             let attempt = self.inside(key, |inside| verbs::put(inside, store, fresh, report));
             match attempt {
                 Ok(flow) => return flow,
@@ -282,6 +296,7 @@ impl Keeper for Inside<'_> {
         // SAFETY: nobody else has the item yet.
         let item: Item<'_, Link> = unsafe { Item::from_raw(fresh) };
         let bytes = engine.heap.footprint(item);
+        #[cfg(not(corewise_mutant = "publishes_in_any_generation"))]
         if self.generation_of(fresh) != self.generation {
             // A flush came in between: the item would be gone with what it is stored on top of.
             self.discard(fresh);

@@ -52,6 +52,8 @@ mod core;
 mod evict;
 mod exec;
 mod heap;
+#[cfg(test)]
+mod models;
 mod policy;
 mod queues;
 mod tally;
@@ -78,7 +80,9 @@ use tally::Tally;
 /// Operations whose cache misses are overlapped with one another.
 pub const WINDOW: usize = 32;
 /// Locks that exclude writers of a key from one another.
-const STRIPES: usize = 4096;
+const STRIPES: usize = if MODELLED { 4 } else { 4096 };
+/// The checkers' atomics are dear.
+const MODELLED: bool = cfg!(any(corewise_loom, corewise_shuttle));
 /// An empty table has a bucket for so many bytes of memory, and [`BUCKETS`] of them: 1/512 of the memory,
 /// untouched at first, instead of the first doublings.
 const BYTES_PER_BUCKET: u64 = 4096;

@@ -1,0 +1,199 @@
+//! Small cases under shuttle, with mutants: what the stripes, the generations and the grace periods of
+//! the engine are there for. (What the table promises has models of its own, in `corewise-maps`.)
+
+use super::heap::{Claim, Segment};
+use super::*;
+use corewise_atomic::thread;
+use corewise_ops::{Delete, Get, Outcome, Store, StoreMode, Verb};
+
+const NOW: Now = Now {
+    ms: 5_000,
+    unix_s: 0,
+};
+
+/// What a get has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    value: Vec<u8>,
+    deadline: Deadline,
+}
+
+/// Takes its time over a value, as one who copies it does.
+#[derive(Default)]
+struct Slow(Option<Seen>);
+
+impl ReplySink for Slow {
+    fn complete(&mut self, _: u32, outcome: Outcome<'_>) -> Flow {
+        if let Outcome::Found(view) = outcome {
+            thread::yield_now();
+            self.0 = Some(Seen {
+                value: view.value.to_vec(),
+                deadline: view.deadline,
+            });
+        }
+        Flow::Continue
+    }
+}
+
+fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<Seen> {
+    let mut sink = Slow::default();
+    let ops = [Op {
+        token: 0,
+        key,
+        verb,
+    }];
+    assert_eq!(session.submit(NOW, &ops, &mut sink), 1);
+    sink.0
+}
+
+fn store(mode: StoreMode, value: &[u8]) -> Verb<'_> {
+    Verb::Store(Store {
+        mode,
+        value,
+        client_flags: 0,
+        deadline: Deadline::NEVER,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    })
+}
+
+fn get(touch: Option<Deadline>) -> Verb<'static> {
+    Verb::Get(Get {
+        touch,
+        ..Get::default()
+    })
+}
+
+fn engine() -> Arc<Relativistic> {
+    Arc::new(Relativistic::new(Config {
+        memory: MIN_MEMORY,
+        max_item_bytes: 1 << 12,
+        threads: 2,
+        huge_pages: false,
+        ..Config::default()
+    }))
+}
+
+impl RelativisticSession {
+    /// Seals what it appends to.
+    fn seal(&mut self) {
+        self.core.seal_older(&self.engine, u32::MAX);
+    }
+
+    /// Compacts every sealed segment.
+    fn compact_all(&mut self) {
+        let engine = &*self.engine;
+        let (mut from, mut looks): (Segment, u32) = (1, engine.heap.used_segments());
+        let mut claims: Vec<Claim> = Vec::new();
+        while let Some(claim) = engine.heap.claim_where(&mut from, &mut looks, |_| true) {
+            claims.push(claim);
+        }
+        for claim in claims {
+            let evictor = &mut self.core.evictor;
+            evictor.compact(engine, &self.core.tally, NOW, claim);
+        }
+    }
+}
+
+/// Mutant `moves_without_stripe`: an item is copied while others may change it.
+#[test]
+fn a_touch_is_not_lost_when_its_item_is_moved() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let mut mine = engine.session();
+        run(&mut mine, b"k", store(StoreMode::Set, b"v"));
+        mine.seal();
+        let mut other = engine.session();
+        let deadline = Deadline::after_ms(NOW, 60_000);
+        let toucher = thread::spawn(move || run(&mut other, b"k", get(Some(deadline))));
+        mine.compact_all();
+        assert!(
+            toucher.join().unwrap().is_some(),
+            "it was there all the time"
+        );
+        let seen = run(&mut mine, b"k", get(None)).expect("it is there");
+        assert_eq!(
+            (seen.value.as_slice(), seen.deadline),
+            (&b"v"[..], deadline)
+        );
+    });
+}
+
+/// Mutant `publishes_in_any_generation`: an item made before a flush takes the place of one stored after
+/// it, and both are gone. Step by step: schedulers seldom stop one thread for so long.
+#[test]
+fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let [mut mine, mut other] = [(); 2].map(|()| engine.session());
+        run(&mut mine, b"k", store(StoreMode::Set, b"old"));
+        let Verb::Store(replace) = store(StoreMode::Replace, b"replaced") else {
+            unreachable!("a store is one")
+        };
+        let mut flush = || {
+            engine.flush_all(Deadline::PAST, NOW);
+            run(&mut mine, b"k", store(StoreMode::Set, b"new"));
+        };
+        let mut exec = Exec {
+            engine: &engine,
+            core: &mut other.core,
+            hash: engine.hash(b"k"),
+            now: NOW,
+        };
+        let mut flushed = false;
+        let _ = exec.store_after(b"k", &replace, &mut |_| Flow::Continue, || {
+            if !std::mem::replace(&mut flushed, true) {
+                flush();
+            }
+        });
+        let seen = run(&mut mine, b"k", get(None)).expect("it was stored after the flush");
+        assert_eq!(seen.value, b"replaced");
+    });
+}
+
+/// Changes things while it is handed a value.
+struct Meanwhile<F>(F);
+
+impl<F: FnMut(&[u8])> ReplySink for Meanwhile<F> {
+    fn complete(&mut self, _: u32, outcome: Outcome<'_>) -> Flow {
+        if let Outcome::Found(view) = outcome {
+            (self.0)(view.value);
+        }
+        Flow::Continue
+    }
+}
+
+/// Mutant `no_grace_period`: a segment is used again at once.
+#[test]
+fn a_value_stays_whole_while_it_is_read() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let mut mine = engine.session();
+        run(&mut mine, b"k", store(StoreMode::Set, &[1; 100]));
+        mine.seal();
+        let mut reads = 0;
+        let mut sink = Meanwhile(|value: &[u8]| {
+            reads += 1;
+            run(&mut mine, b"k", Verb::Delete(Delete::default()));
+            assert!(engine.heap.waiting_bytes() > 0, "its segment is given up");
+            for key in [b"a", b"b"] {
+                run(&mut mine, key, store(StoreMode::Set, &[2; 100]));
+            }
+            engine.heap.collect(engine.table.domain());
+            mine.seal();
+            for key in [b"a", b"b"] {
+                run(&mut mine, key, store(StoreMode::Set, &[3; 100]));
+            }
+            assert_eq!(value, [1; 100]);
+        });
+        let ops = [Op {
+            token: 0,
+            key: b"k",
+            verb: get(None),
+        }];
+        engine.session().submit(NOW, &ops, &mut sink);
+        assert_eq!(reads, 1);
+    });
+}
