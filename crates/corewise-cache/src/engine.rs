@@ -134,6 +134,26 @@ pub struct EngineStats {
     pub evicted_idle_s: u32,
     /// Independent locks or partitions.
     pub shards: u64,
+    /// Expired items whose memory the engine took back by itself, before anyone
+    /// asked for them or for their room.
+    pub expired_reclaimed: u64,
+    /// Bytes of removed items and old tables that wait for readers (also in
+    /// `bytes` or not, as the engine keeps them).
+    pub backlog_bytes: u64,
+    /// Grace periods that have ended.
+    pub grace_periods: u64,
+    /// The most items found in one chain.
+    pub longest_chain: u64,
+    /// One while a table is being resized, else zero.
+    pub table_resizing: u64,
+    /// Expansions under way whose chains are not taken apart yet.
+    pub zipped_tables: u64,
+    /// Segments of memory that there are.
+    pub segments: u64,
+    /// Of those, unused.
+    pub segments_free: u64,
+    /// Bytes of one segment.
+    pub segment_bytes: u64,
 }
 
 /// What an engine counts per size class.

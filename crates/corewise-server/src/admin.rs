@@ -1,12 +1,13 @@
 //! What the engine does not do: statistics, flushing, limits, authentication.
 
-use crate::config::Eviction;
+use crate::config::{Config, Eviction};
 use crate::counters::Counters;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, EngineStats, ORIGIN_MS, size_class};
 use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{Admin, DumpFormat, StatsRequest, StatsWriter, credentials, reply};
+use std::path::PathBuf;
 
 /// Items of one size class that a dump shows at most.
 const MAX_DUMP: usize = 10_000;
@@ -169,64 +170,27 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn settings(&mut self) {
-        let c = &self.shared.config;
+        let (shared, c) = (self.shared, &self.shared.config);
         let limit = self.engine.memory_limit();
         let name = self.engine.name();
-        let yes_no = |on: bool| if on { "yes" } else { "no" };
         let mut w = StatsWriter::new(self.out);
         w.stat("maxbytes", limit);
-        w.stat("maxconns", c.max_connections);
-        w.stat(
-            "tcpport",
-            c.listen.first().map_or(0, |address| address.port()),
-        );
-        w.stat("udpport", 0);
-        let inter: Vec<String> = c.listen.iter().map(|a| a.ip().to_string()).collect();
-        w.stat("inter", inter.join(","));
-        w.stat("verbosity", c.verbosity);
-        w.stat("oldest", 0);
-        w.stat(
-            "evictions",
-            if c.eviction == Eviction::None {
-                "off"
-            } else {
-                "on"
-            },
-        );
-        let socket = c
-            .unix
-            .as_ref()
-            .map_or("NULL".into(), |path| path.display().to_string());
-        w.stat("domain_socket", socket);
-        w.stat("umask", format_args!("{:o}", c.unix_mode));
+        listening_settings(&mut w, c);
         w.stat("growth_factor", "1.12");
         w.stat("chunk_size", 48);
         w.stat("num_threads", c.threads);
         w.stat("stat_key_prefix", char::from(c.prefix_delimiter));
         // Relaxed: a switch.
-        w.stat(
-            "detail_enabled",
-            yes_no(self.shared.detail.load(Ordering::Relaxed)),
-        );
+        let detail = shared.detail.load(Ordering::Relaxed);
+        w.stat("detail_enabled", yes_no(detail));
         w.stat("reqs_per_event", crate::turn::BATCH);
-        w.stat("cas_enabled", yes_no(c.enable_cas));
-        w.stat("tcp_backlog", c.backlog);
-        w.stat("binding_protocol", "ascii");
-        w.stat("auth_enabled_sasl", "no");
-        w.stat(
-            "auth_enabled_ascii",
-            c.auth_file
-                .as_ref()
-                .map_or("no".into(), |p| p.display().to_string()),
-        );
         w.stat("item_size_max", c.max_item_size);
-        w.stat("maxconns_fast", yes_no(c.maxconns_fast));
+        w.stat("read_buf_mem_limit", shared.buffer_limit);
         w.stat("idle_timeout", c.idle_timeout.map_or(0, |t| t.as_secs()));
         w.stat("slow_reader_timeout", c.slow_reader_timeout.as_secs());
-        w.stat("flush_enabled", yes_no(c.enable_flush));
-        w.stat("dump_enabled", yes_no(c.enable_dump));
-        w.stat("shutdown_command", yes_no(c.enable_shutdown));
+        w.stat("evictions", on_off(c.eviction != Eviction::None));
         w.stat("hash_algorithm", "foldhash");
+        switches(&mut w, c);
         w.stat("engine", name);
         w.stat("eviction_policy", c.eviction);
         w.stat("pinning", &c.pin);
@@ -256,6 +220,10 @@ impl<E: Engine> Context<'_, E> {
             w.stat(name("total_chunks"), class.items);
             w.stat(name("free_chunks"), 0);
             w.stat(name("mem_requested"), class.bytes);
+            // Not counted for each class; exporters give up on a class without.
+            for counter in ["cmd_set", "cas_hits", "cas_badval"] {
+                w.stat(name(counter), 0);
+            }
         }
         w.stat(
             "active_slabs",
@@ -297,6 +265,56 @@ impl<E: Engine> Context<'_, E> {
     }
 }
 
+fn yes_no(on: bool) -> &'static str {
+    if on { "yes" } else { "no" }
+}
+
+fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// Where and how clients are let in.
+fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
+    w.stat("maxconns", c.max_connections);
+    let port = c.listen.first().map_or(0, |address| address.port());
+    w.stat("tcpport", port);
+    w.stat("udpport", 0);
+    let inter: Vec<String> = c.listen.iter().map(|a| a.ip().to_string()).collect();
+    w.stat("inter", inter.join(","));
+    w.stat("verbosity", c.verbosity);
+    w.stat("oldest", 0);
+    let shown = |path: &PathBuf| path.display().to_string();
+    let socket = c.unix.as_ref().map_or("NULL".into(), shown);
+    w.stat("domain_socket", socket);
+    w.stat("umask", format_args!("{:o}", c.unix_mode));
+    w.stat("tcp_backlog", c.backlog);
+    w.stat("binding_protocol", "ascii");
+    w.stat("auth_enabled_sasl", "no");
+    let users = c.auth_file.as_ref().map_or("no".into(), shown);
+    w.stat("auth_enabled_ascii", users);
+    w.stat("maxconns_fast", yes_no(c.maxconns_fast));
+}
+
+/// What is on and what is off; what there is not is off.
+fn switches(w: &mut StatsWriter<'_>, c: &Config) {
+    w.stat("cas_enabled", yes_no(c.enable_cas));
+    w.stat("flush_enabled", yes_no(c.enable_flush));
+    w.stat("dump_enabled", yes_no(c.enable_dump));
+    w.stat("shutdown_command", yes_no(c.enable_shutdown));
+    w.stat("track_sizes", "yes");
+    let absent = [
+        "slab_reassign",
+        "lru_crawler",
+        "lru_maintainer_thread",
+        "lru_segmented",
+        "temp_lru",
+        "ssl_enabled",
+    ];
+    for name in absent {
+        w.stat(name, "no");
+    }
+}
+
 fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
     w.stat("pid", std::process::id());
     w.stat("uptime", (now.ms - ORIGIN_MS) / 1_000);
@@ -327,7 +345,9 @@ fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters)
     w.stat("connection_structures", open);
     w.stat("connection_buffer_bytes", shared.buffer_bytes());
     w.stat("connection_buffer_limit", shared.buffer_limit);
+    w.stat("read_buf_bytes", shared.sum(|card| &card.input_bytes));
     w.stat("read_buf_oom", counts.read_buf_oom);
+    w.stat("response_obj_bytes", shared.sum(|card| &card.output_bytes));
     w.stat(
         "accepting_conns",
         u8::from(open < shared.config.max_connections),
@@ -382,7 +402,15 @@ fn command_stats(w: &mut StatsWriter<'_>, c: &Counters) {
 fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
     w.stat("hash_bytes", e.table_bytes);
     w.stat("hash_buckets", e.buckets);
-    w.stat("hash_is_expanding", 0);
+    w.stat("hash_power_level", e.buckets.max(1).ilog2());
+    w.stat("hash_is_expanding", e.table_resizing);
+    w.stat("hash_zipped", e.zipped_tables);
+    w.stat("hash_longest_chain", e.longest_chain);
+    w.stat("rcu_backlog_bytes", e.backlog_bytes);
+    w.stat("rcu_grace_periods", e.grace_periods);
+    w.stat("segments_total", e.segments);
+    w.stat("segments_free", e.segments_free);
+    w.stat("segments_size", e.segment_bytes);
     w.stat("engine_shards", e.shards);
     w.stat("bytes", e.bytes - e.table_bytes);
     w.stat("bytes_flushed_waiting", e.dead_bytes);
@@ -393,5 +421,6 @@ fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
     w.stat("evicted_time", e.evicted_idle_s);
     w.stat("evictions", e.evictions);
     w.stat("reclaimed", e.reclaimed);
+    w.stat("crawler_reclaimed", e.expired_reclaimed);
     w.stat("outofmemory", e.out_of_memory);
 }

@@ -12,6 +12,7 @@
 //!
 //! What all connections hold together is bounded in `ledger`.
 
+use crate::ledger::Held;
 use crate::shared::ConnCard;
 use crate::stream::Stream;
 use corewise_wire::memcached::Codec;
@@ -33,7 +34,7 @@ pub(crate) struct Conn {
     pub(crate) output: Vec<u8>,
     sent: usize,
     /// Bytes of both buffers as the loop's ledger has them.
-    pub(crate) noted: usize,
+    pub(crate) noted: Held,
     /// The socket may hold more to read.
     pub(crate) readable: bool,
     /// In the loop's list of connections to look at next.
@@ -62,7 +63,7 @@ impl Conn {
             need: 1,
             output: Vec::new(),
             sent: 0,
-            noted: 0,
+            noted: Held::default(),
             readable: true,
             queued: false,
             awaits_writable: false,
@@ -80,10 +81,13 @@ impl Conn {
         !self.output.is_empty()
     }
 
-    /// Bytes of memory that its buffers take.
+    /// Memory that its buffers take.
     #[inline]
-    pub(crate) fn held(&self) -> usize {
-        self.input.capacity() + self.output.capacity()
+    pub(crate) fn held(&self) -> Held {
+        Held {
+            input: self.input.capacity(),
+            output: self.output.capacity(),
+        }
     }
 
     /// Whether its own buffer holds enough to be looked at.

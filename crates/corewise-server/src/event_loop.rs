@@ -442,7 +442,7 @@ impl<E: Engine> EventLoop<E> {
         for (key, conn) in &self.conns {
             let silent = now.ms.saturating_sub(conn.active_ms);
             let kept = conn.is_blocked() && silent >= slow;
-            if kept || (conn.noted > FREE && silent >= stalled) {
+            if kept || (conn.noted.sum() > FREE && silent >= stalled) {
                 self.counters.slow_kicks += 1;
                 expired.push(key);
             } else if silent >= idle {

@@ -40,12 +40,27 @@ pub(crate) const STALLED_MS: u64 = 5_000;
 /// The engine is told when a loop's sum has changed by so much.
 const TELL: u64 = 64 << 10;
 
+/// Memory of buffers in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Requests that are not whole yet.
+    pub(crate) input: usize,
+    /// Replies that wait.
+    pub(crate) output: usize,
+}
+
+impl Held {
+    pub(crate) fn sum(self) -> usize {
+        self.input + self.output
+    }
+}
+
 /// One loop's part of the count.
 pub(crate) struct Ledger {
     /// Which loop.
     index: usize,
     /// The own buffers of its connections.
-    buffers: u64,
+    held: Held,
     /// What the loop has for all of them.
     common: u64,
     /// The loop's sum when the engine was told last.
@@ -56,7 +71,7 @@ impl Ledger {
     pub(crate) fn new(index: usize) -> Self {
         Self {
             index,
-            buffers: 0,
+            held: Held::default(),
             common: 0,
             told: 0,
         }
@@ -67,14 +82,17 @@ impl Ledger {
     pub(crate) fn note(&mut self, conn: &mut Conn) {
         let held = conn.held();
         if held != conn.noted {
-            self.buffers = self.buffers + held as u64 - conn.noted as u64;
+            self.forget(conn);
+            self.held.input += held.input;
+            self.held.output += held.output;
             conn.noted = held;
         }
     }
 
     /// Takes note that a connection is gone.
     pub(crate) fn forget(&mut self, conn: &Conn) {
-        self.buffers -= conn.noted as u64;
+        self.held.input -= conn.noted.input;
+        self.held.output -= conn.noted.output;
     }
 
     /// Gives `conn` room for `target` bytes of input, of a request that wants
@@ -112,14 +130,17 @@ impl Ledger {
     }
 
     fn sum(&self) -> u64 {
-        self.buffers + self.common
+        self.held.sum() as u64 + self.common
     }
 
     fn publish(&self, shared: &Shared) {
-        // Relaxed: a gauge.
-        shared.loops[self.index]
-            .buffer_bytes
-            .store(self.sum(), Ordering::Relaxed);
+        let card = &shared.loops[self.index];
+        // Relaxed: gauges.
+        card.buffer_bytes.store(self.sum(), Ordering::Relaxed);
+        card.input_bytes
+            .store(self.held.input as u64, Ordering::Relaxed);
+        card.output_bytes
+            .store(self.held.output as u64, Ordering::Relaxed);
     }
 
     /// Takes note of what the loop has for all its connections.

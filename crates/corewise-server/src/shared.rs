@@ -31,6 +31,10 @@ pub(crate) struct LoopCard {
     pub(crate) connections: AtomicUsize,
     /// Memory of its connections, and what it has for all of them.
     pub(crate) buffer_bytes: AtomicU64,
+    /// Of that, the connections' own input.
+    pub(crate) input_bytes: AtomicU64,
+    /// And their own output.
+    pub(crate) output_bytes: AtomicU64,
     /// Its counts.
     pub(crate) counts: Published,
 }
@@ -94,10 +98,15 @@ impl Shared {
 
     /// Memory that connections take now, in bytes.
     pub(crate) fn buffer_bytes(&self) -> u64 {
+        self.sum(|card| &card.buffer_bytes)
+    }
+
+    /// A gauge of all loops.
+    pub(crate) fn sum(&self, gauge: impl Fn(&LoopCard) -> &AtomicU64) -> u64 {
         // Relaxed: gauges.
         self.loops
             .iter()
-            .map(|card| card.buffer_bytes.load(Ordering::Relaxed))
+            .map(|card| gauge(card).load(Ordering::Relaxed))
             .sum()
     }
 

@@ -1,0 +1,225 @@
+//! Statistics as those read them who draw graphs of memcached.
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Client, Engine, Kind};
+
+for_every_engine! {
+    exporters_find_what_they_insist_on_and_it_is_true
+    what_engines_have_beside_is_a_number
+}
+
+type Fields = BTreeMap<String, String>;
+
+/// What the exporter for Prometheus makes of `stats`, `stats slabs` and `stats items`.
+#[derive(Default)]
+struct Scraped {
+    general: Fields,
+    slabs: BTreeMap<u32, Fields>,
+    items: BTreeMap<u32, Fields>,
+}
+
+/// As its client library reads: lines of three words, names of one to three parts.
+fn scrape(client: &mut Client) -> Scraped {
+    let mut scraped = Scraped::default();
+    for request in ["stats", "stats slabs", "stats items"] {
+        for (name, value) in ask(client, request) {
+            let parts: Vec<&str> = name.split(':').collect();
+            let number = |part: &str| part.parse().expect("a class is a number");
+            let (fields, name) = match parts[..] {
+                [name] => (&mut scraped.general, name),
+                [class, name] => (scraped.slabs.entry(number(class)).or_default(), name),
+                [_, class, name] => (scraped.items.entry(number(class)).or_default(), name),
+                _ => panic!("{name}"),
+            };
+            assert_eq!(fields.insert(name.into(), value), None, "{name} twice");
+        }
+    }
+    scraped
+}
+
+fn ask(client: &mut Client, request: &str) -> Vec<(String, String)> {
+    client.send(format!("{request}\r\n").as_bytes());
+    let mut lines = Vec::new();
+    loop {
+        let line = client.line();
+        if line == "END" {
+            return lines;
+        }
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["STAT", name, value] => lines.push((name.into(), value.into())),
+            _ => panic!("not three words: {line}"),
+        }
+    }
+}
+
+/// A number, which the exporter wants as a float.
+#[track_caller]
+fn number(fields: &Fields, name: &str) -> f64 {
+    let value = fields.get(name);
+    let value = value.unwrap_or_else(|| panic!("no {name} in {fields:?}"));
+    let parsed = value.parse();
+    parsed.unwrap_or_else(|_| panic!("{name} is {value}"))
+}
+
+fn set(key: &str, length: usize) -> String {
+    format!("set {key} 0 0 {length}\r\n{}\r\n", "x".repeat(length))
+}
+
+/// Some of everything that is counted.
+fn work(client: &mut Client) {
+    for n in 0..10 {
+        client.ask(set(&format!("a{n}"), 20), "STORED\r\n");
+        client.ask(set(&format!("b{n}"), 5_000), "STORED\r\n");
+    }
+    client.ask("delete a9\r\n", "DELETED\r\n");
+    client.ask("delete a9\r\n", "NOT_FOUND\r\n");
+    client.ask("set n 0 0 1\r\n1\r\n", "STORED\r\n");
+    client.ask("incr n 1\r\n", "2\r\n");
+    client.ask("incr x 1\r\n", "NOT_FOUND\r\n");
+    client.ask("decr n 1\r\n", "1\r\n");
+    client.ask("touch n 0\r\n", "TOUCHED\r\n");
+    client.ask("touch x 0\r\n", "NOT_FOUND\r\n");
+    client.ask("cas x 0 0 1 1\r\nx\r\n", "NOT_FOUND\r\n");
+    client.ask("get x y n\r\n", "VALUE n 0 1\r\n1\r\nEND\r\n");
+    client.send(b"gets n\r\n");
+    let cas = client.line().rsplit(' ').next().unwrap().to_owned();
+    client.expect("1\r\nEND\r\n");
+    client.ask(format!("cas n 0 0 1 {cas}\r\n2\r\n"), "STORED\r\n");
+    client.ask(format!("cas n 0 0 1 {cas}\r\n3\r\n"), "EXISTS\r\n");
+}
+
+fn exporters_find_what_they_insist_on_and_it_is_true(engine: Engine) {
+    let server = engine.start();
+    let mut client = server.connect();
+    work(&mut client);
+    let Scraped {
+        general,
+        slabs,
+        items,
+    } = scrape(&mut client);
+    let counted = [
+        ("cmd_set", 24.0),
+        ("cmd_flush", 0.0),
+        ("get_hits", 2.0),
+        ("get_misses", 2.0),
+        ("delete_hits", 1.0),
+        ("delete_misses", 1.0),
+        ("incr_hits", 1.0),
+        ("incr_misses", 1.0),
+        ("decr_hits", 1.0),
+        ("decr_misses", 0.0),
+        ("touch_hits", 1.0),
+        ("touch_misses", 1.0),
+        ("cas_hits", 1.0),
+        ("cas_misses", 1.0),
+        ("cas_badval", 1.0),
+        ("curr_items", 20.0),
+        ("evictions", 0.0),
+        ("reclaimed", 0.0),
+        ("store_too_large", 0.0),
+        ("store_no_memory", 0.0),
+        ("rejected_connections", 0.0),
+        ("listen_disabled_num", 0.0),
+        ("accepting_conns", 1.0),
+        ("limit_maxbytes", 67_108_864.0),
+        ("threads", 2.0),
+    ];
+    for (name, value) in counted {
+        assert_eq!(number(&general, name), value, "{name}");
+    }
+    let at_least = [
+        ("time", 1_000_000_000.0),
+        ("uptime", 0.0),
+        ("bytes", 50_000.0),
+        ("bytes_read", 50_000.0),
+        ("bytes_written", 100.0),
+        ("total_items", 21.0),
+        ("total_malloced", 50_000.0),
+        ("curr_connections", 1.0),
+        ("total_connections", 1.0),
+        ("conn_yields", 0.0),
+        ("hash_bytes", 8.0),
+        ("hash_is_expanding", 0.0),
+        ("hash_power_level", 0.0),
+        ("read_buf_bytes", 0.0),
+        ("read_buf_oom", 0.0),
+        ("response_obj_bytes", 0.0),
+        ("crawler_reclaimed", 0.0),
+    ];
+    for (name, value) in at_least {
+        assert!(number(&general, name) >= value, "{name}: {general:?}");
+    }
+    assert!(general.contains_key("version"));
+    for name in ["rusage_user", "rusage_system"] {
+        let (seconds, micros) = general[name].split_once('.').expect("seconds.microseconds");
+        assert!(seconds.parse::<u32>().is_ok() && micros.len() == 6);
+        assert!(micros.parse::<u32>().is_ok(), "{}", general[name]);
+    }
+    classes_are_true(&slabs, &items);
+    settings_are_read(&mut client);
+}
+
+fn classes_are_true(slabs: &BTreeMap<u32, Fields>, items: &BTreeMap<u32, Fields>) {
+    let sum = |name| items.values().map(|class| number(class, name)).sum::<f64>();
+    assert_eq!(sum("number"), 20.0);
+    assert!(sum("mem_requested") >= 50_000.0);
+    assert_eq!(sum("evicted"), 0.0);
+    // memcached counts some of its own.
+    let used = |class: &Fields| number(class, "used_chunks");
+    assert!(slabs.values().map(used).sum::<f64>() >= 20.0);
+    for class in slabs.values() {
+        // Without these the server counts as down, if classes are asked for at all.
+        for name in ["cmd_set", "cas_hits", "cas_badval"] {
+            number(class, name);
+        }
+        assert!(number(class, "chunk_size") > 0.0);
+        let chunks = number(class, "used_chunks") + number(class, "free_chunks");
+        assert!(number(class, "total_chunks") >= chunks);
+    }
+}
+
+fn settings_are_read(client: &mut Client) {
+    let settings: Fields = ask(client, "stats settings").into_iter().collect();
+    assert_eq!(number(&settings, "maxconns"), 1024.0);
+    assert_eq!(number(&settings, "maxbytes"), 67_108_864.0);
+    assert_eq!(number(&settings, "num_threads"), 2.0);
+    // If it is on, seven more must be there.
+    let crawls = settings["lru_crawler"] == "yes";
+    let more = ["lru_crawler_sleep", "hot_lru_pct", "warm_max_factor"];
+    for name in more.iter().filter(|_| crawls) {
+        number(&settings, name);
+    }
+    for name in ["cas_enabled", "flush_enabled", "lru_maintainer_thread"] {
+        assert!(["yes", "no"].contains(&&*settings[name]), "{name}");
+    }
+}
+
+fn what_engines_have_beside_is_a_number(engine: Engine) {
+    if Kind::under_test() == Kind::Memcached {
+        return;
+    }
+    let server = engine.start();
+    let mut client = server.connect();
+    work(&mut client);
+    let general = scrape(&mut client).general;
+    for name in [
+        "connection_buffer_limit",
+        "hash_buckets",
+        "hash_longest_chain",
+        "hash_zipped",
+        "rcu_backlog_bytes",
+        "rcu_grace_periods",
+        "segments_total",
+        "segments_free",
+        "segments_size",
+    ] {
+        number(&general, name);
+    }
+    // The client is connected to a loop, and that has an arena.
+    let bytes = number(&general, "connection_buffer_bytes");
+    assert!(bytes > 500_000.0 && bytes < number(&general, "connection_buffer_limit"));
+}
