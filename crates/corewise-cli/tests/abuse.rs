@@ -31,6 +31,7 @@ for_every_engine! {
     large_values_may_arrive_in_small_pieces
     a_hundred_thousand_pipelined_requests_are_answered_in_order
     a_server_told_to_stop_first_answers_what_it_received
+    a_server_told_to_stop_lets_each_client_go_once_it_is_answered
     a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies
     several_addresses_lead_to_one_cache
     an_item_of_a_hundred_megabytes_is_kept_whole
@@ -479,6 +480,28 @@ fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
         (1..100).for_each(|_| client.expect(&reply));
     }
     clients.iter_mut().for_each(Client::expect_end);
+    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    server.assert_no_panic();
+}
+
+fn a_server_told_to_stop_lets_each_client_go_once_it_is_answered(engine: Engine) {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = engine.start();
+    let value = "x".repeat(LARGE);
+    let (mut idle, mut half, mut slow) = (server.connect(), server.connect(), server.connect());
+    idle.ask(set("a", &value), "STORED\r\n");
+    half.ask("mn\r\nset b 0 0 10\r\nabc", "MN\r\n");
+    let reply = value_reply("a", &value);
+    slow.send("get a\r\n".repeat(20).as_bytes());
+    slow.expect(&reply);
+    server.terminate();
+    // Before the slow one has read what it is owed.
+    idle.expect_end();
+    half.expect_end();
+    (1..20).for_each(|_| slow.expect(&reply));
+    slow.expect_end();
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
     server.assert_no_panic();
 }

@@ -4,8 +4,10 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use common::{Client, Engine, Kind};
+use common::{Client, Engine, Kind, TestServer, wait_until};
 
 for_every_engine! {
     exporters_find_what_they_insist_on_and_it_is_true
@@ -222,4 +224,56 @@ fn what_engines_have_beside_is_a_number(engine: Engine) {
     // The client is connected to a loop, and that has an arena.
     let bytes = number(&general, "connection_buffer_bytes");
     assert!(bytes > 500_000.0 && bytes < number(&general, "connection_buffer_limit"));
+}
+
+/// What `stats conns` says of the connection from this address.
+fn state(client: &mut Client, peer: SocketAddr) -> String {
+    let fields: Fields = ask(client, "stats conns").into_iter().collect();
+    let there = format!("tcp:{peer}");
+    let line = fields
+        .iter()
+        .find(|(name, value)| name.ends_with(":addr") && **value == there);
+    let (name, _) = line.unwrap_or_else(|| panic!("no {there} in {fields:?}"));
+    fields[&name.replace(":addr", ":state")].clone()
+}
+
+#[test]
+fn connections_are_in_the_state_that_they_are_in() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.ask(set("large", 1_000_000), "STORED\r\n");
+    let mut expect = |other: &Client, wanted: &str| {
+        let peer = other.socket().local_addr().unwrap();
+        let mut seen = String::new();
+        wait_until(&format!("a connection is in {wanted}"), || {
+            seen = state(&mut client, peer);
+            seen == wanted
+        });
+    };
+    let mut other = server.connect();
+    expect(&other, "conn_new_cmd");
+    other.ask("mn\r\n", "MN\r\n");
+    expect(&other, "conn_read");
+    other.send(b"get la");
+    std::thread::sleep(Duration::from_millis(20));
+    expect(&other, "conn_read");
+    other.ask("st\r\n", "END\r\n");
+    other.send(b"set a 0 0 100\r\nabc");
+    expect(&other, "conn_nread");
+    other.send(&[b'x'; 97]);
+    other.ask("\r\n", "STORED\r\n");
+    other.send(b"add a 0 0 9000000\r\nabc");
+    expect(&other, "conn_swallow");
+    // Replies that nobody reads.
+    let mut other = server.connect();
+    other.send("get large\r\n".repeat(20).as_bytes());
+    expect(&other, "conn_mwrite");
+    for _ in 0..20 {
+        other.read_until(b"END\r\n");
+    }
+    expect(&other, "conn_read");
+    let peer = client.socket().local_addr().unwrap();
+    assert_eq!(state(&mut client, peer), "conn_parse_cmd");
+    let listener = server.address();
+    assert_eq!(state(&mut client, listener), "conn_listening");
 }

@@ -7,6 +7,7 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, EngineStats, ORIGIN_MS, size_class};
 use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{Admin, DumpFormat, StatsRequest, StatsWriter, credentials, reply};
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 /// Items of one size class that a dump shows at most.
@@ -29,6 +30,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) engine: &'c E,
     pub(crate) counters: &'c mut Counters,
     pub(crate) now: Now,
+    /// Of the connection that asks.
+    pub(crate) fd: RawFd,
     pub(crate) out: &'c mut Vec<u8>,
 }
 
@@ -256,8 +259,12 @@ impl<E: Engine> Context<'_, E> {
             // Relaxed: a statistic.
             let active_ms = card.active_ms.load(Ordering::Relaxed);
             w.stat(format_args!("{}:addr", card.fd), &card.peer);
-            w.stat(format_args!("{}:listen_addr", card.fd), &card.listener);
-            w.stat(format_args!("{}:state", card.fd), "conn_read");
+            if let Some(listener) = &card.listener {
+                w.stat(format_args!("{}:listen_addr", card.fd), listener);
+            }
+            let asks = card.fd == self.fd;
+            let state = if asks { "conn_parse_cmd" } else { card.state() };
+            w.stat(format_args!("{}:state", card.fd), state);
             let idle_s = self.now.ms.saturating_sub(active_ms) / 1_000;
             w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
         }

@@ -13,8 +13,9 @@
 //! What all connections hold together is bounded in `ledger`.
 
 use crate::ledger::Held;
-use crate::shared::ConnCard;
+use crate::shared::{ConnCard, ConnState};
 use crate::stream::Stream;
+use corewise_atomic::sync::atomic::Ordering;
 use corewise_wire::memcached::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) struct Conn {
     /// Last time a request came or a reply went.
     pub(crate) active_ms: u64,
     pub(crate) card: Arc<ConnCard>,
+    /// As the card has it.
+    state: ConnState,
 }
 
 impl Conn {
@@ -73,6 +76,7 @@ impl Conn {
             failed: false,
             active_ms: now_ms,
             card,
+            state: ConnState::New,
         }
     }
 
@@ -93,6 +97,46 @@ impl Conn {
     /// Whether its own buffer holds enough to be looked at.
     pub(crate) fn has_work(&self) -> bool {
         !self.input.is_empty() && self.input.len() >= self.need
+    }
+
+    /// Whether all that came from the socket was read and executed; a part of a
+    /// request may be left.
+    pub(crate) fn is_answered(&self) -> bool {
+        !self.readable && !self.has_work() && !self.is_blocked()
+    }
+
+    /// Takes note that bytes came.
+    #[inline]
+    pub(crate) fn note_activity(&mut self, now_ms: u64) {
+        self.active_ms = now_ms;
+        // Relaxed: a statistic.
+        self.card.active_ms.store(now_ms, Ordering::Relaxed);
+        if self.state == ConnState::New {
+            self.set_state(ConnState::Line);
+        }
+    }
+
+    /// Makes visible what it waits for.
+    #[inline]
+    pub(crate) fn note_state(&mut self) {
+        let state = if self.is_blocked() {
+            ConnState::Output
+        } else if self.codec.is_swallowing() {
+            ConnState::Swallow
+        } else if self.need > self.input.len() + 1 {
+            ConnState::Data
+        } else {
+            ConnState::Line
+        };
+        if state != self.state && self.state != ConnState::New {
+            self.set_state(state);
+        }
+    }
+
+    #[cold]
+    fn set_state(&mut self, state: ConnState) {
+        self.state = state;
+        self.card.set_state(state);
     }
 
     /// Sends `bytes`, keeping what the socket does not take. Returns how many

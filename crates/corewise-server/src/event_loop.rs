@@ -343,9 +343,7 @@ impl<E: Engine> EventLoop<E> {
             n
         };
         if received > 0 {
-            conn.active_ms = now.ms;
-            // Relaxed: a statistic.
-            conn.card.active_ms.store(now.ms, Ordering::Relaxed);
+            conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
         }
         let ready = work.refused || work.own.len() >= conn.need.max(1);
@@ -377,9 +375,11 @@ impl<E: Engine> EventLoop<E> {
             return;
         };
         self.ledger.note(conn);
+        conn.note_state();
         let blocked = conn.is_blocked();
         let exhausted = conn.ended && !conn.has_work();
-        if conn.failed || (!blocked && (conn.closing || exhausted)) {
+        let stopping = self.drain_until_ms.is_some() && conn.is_answered();
+        if conn.failed || stopping || (!blocked && (conn.closing || exhausted)) {
             return self.close(key);
         }
         if blocked != conn.awaits_writable {
@@ -471,10 +471,8 @@ impl<E: Engine> EventLoop<E> {
 
     /// Whether a stopping loop has answered everybody, or waited long enough.
     fn is_drained(&self, now: Now) -> bool {
-        self.drain_until_ms.is_some_and(|until| {
-            now.ms >= until
-                || (self.ready.is_empty() && self.conns.iter().all(|(_, conn)| !conn.is_blocked()))
-        })
+        self.drain_until_ms
+            .is_some_and(|until| now.ms >= until || self.conns.is_empty())
     }
 
     fn close_all(mut self) {

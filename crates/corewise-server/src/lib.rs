@@ -16,7 +16,8 @@
 //!
 //! 1. Replies of a connection are in the order of its requests.
 //! 2. Everything received before SIGTERM or SIGINT is executed, and answered if
-//!    the client reads within five seconds; then `run` returns.
+//!    the client reads within five seconds. Each connection is closed once it is
+//!    answered, and `run` returns when all are.
 //! 3. No request makes a loop wait for a client: sockets never block, and every
 //!    buffer has a bound (`conn`, `event_loop`), all together another (`ledger`).
 //! 4. A client that does not read is paused and closed after

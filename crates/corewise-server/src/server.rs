@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,13 @@ impl Listener {
         match self {
             Self::Tcp(_, address) => format!("tcp:{address}"),
             Self::Unix(_, path) => format!("unix:{path}"),
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener, _) => listener.as_raw_fd(),
+            Self::Unix(listener, _) => listener.as_raw_fd(),
         }
     }
 
@@ -215,6 +223,11 @@ impl Server {
         let unix = config.unix.clone();
         let shared = Arc::new(share(config, users, waker));
         let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
+        for listener in &listeners {
+            let now_ms = shared.clock.now().ms;
+            let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
+            shared.connections.lock().insert(card.fd, Arc::new(card));
+        }
         let mut front = Front {
             shared: &shared,
             inboxes: &inboxes,
@@ -401,13 +414,8 @@ impl Front<'_> {
 
     fn hand_over(&self, stream: Stream, peer: String, listener: String) {
         let fd = stream.fd();
-        let active_ms = AtomicU64::new(self.shared.clock.now().ms);
-        let card = Arc::new(ConnCard {
-            fd,
-            peer,
-            listener,
-            active_ms,
-        });
+        let now_ms = self.shared.clock.now().ms;
+        let card = Arc::new(ConnCard::new(fd, peer, Some(listener), now_ms));
         self.shared.connections.lock().insert(fd, Arc::clone(&card));
         // Relaxed: see `Shared::open_connections`.
         self.shared

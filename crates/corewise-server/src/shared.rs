@@ -39,13 +39,72 @@ pub(crate) struct LoopCard {
     pub(crate) counts: Published,
 }
 
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnState {
+    /// Its first byte.
+    New,
+    /// A request, or the rest of a line.
+    Line,
+    /// The rest of a data block.
+    Data,
+    /// The rest of a data block that is not wanted.
+    Swallow,
+    /// That its client takes replies.
+    Output,
+    /// Not a connection: a socket that accepts them.
+    Listening,
+}
+
+impl ConnState {
+    /// As memcached words it, in the order above.
+    const NAMES: [&str; 6] = [
+        "conn_new_cmd",
+        "conn_read",
+        "conn_nread",
+        "conn_swallow",
+        "conn_mwrite",
+        "conn_listening",
+    ];
+}
+
 /// One connection as `stats conns` shows it.
 pub(crate) struct ConnCard {
     pub(crate) fd: RawFd,
     pub(crate) peer: String,
-    pub(crate) listener: String,
+    /// Where it came in, unless it is a listening socket itself.
+    pub(crate) listener: Option<String>,
     /// Time of the last request, on the clock's time line.
     pub(crate) active_ms: AtomicU64,
+    /// A [`ConnState`].
+    state: AtomicU8,
+}
+
+impl ConnCard {
+    pub(crate) fn new(fd: RawFd, peer: String, listener: Option<String>, now_ms: u64) -> Self {
+        let state = match listener {
+            Some(_) => ConnState::New,
+            None => ConnState::Listening,
+        };
+        Self {
+            fd,
+            peer,
+            listener,
+            active_ms: AtomicU64::new(now_ms),
+            state: AtomicU8::new(state as u8),
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: ConnState) {
+        // Relaxed: a statistic.
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// The name of its state.
+    pub(crate) fn state(&self) -> &'static str {
+        // Relaxed: a statistic.
+        ConnState::NAMES[usize::from(self.state.load(Ordering::Relaxed))]
+    }
 }
 
 /// Counts per key prefix: get, hit, set, delete.

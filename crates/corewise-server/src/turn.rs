@@ -513,6 +513,7 @@ impl<E: Engine> Turn<'_, E> {
             engine: &**self.engine,
             counters: self.counters,
             now: self.now,
+            fd: self.conns[conn].card.fd,
             out: self.out,
         };
         match context.answer(admin) {

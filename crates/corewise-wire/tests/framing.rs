@@ -232,6 +232,7 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
         }
     ));
     let mut left = 2_000_002;
+    assert!(codec.is_swallowing());
     assert!(matches!(
         codec.next(b"", &limits, NOW, &scratch),
         Step::Incomplete { need: 1 }
@@ -244,6 +245,7 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
         assert_eq!(consumed, left.min(chunk.len()));
         left -= consumed;
     }
+    assert!(!codec.is_swallowing());
     assert!(matches!(
         codec.next(b"mn\r\n", &limits, NOW, &scratch),
         Step::Reply { .. }

@@ -218,6 +218,13 @@ impl Codec {
         self.authenticated
     }
 
+    /// Whether data that nobody wants is still to come.
+    #[inline]
+    #[must_use]
+    pub fn is_swallowing(&self) -> bool {
+        self.mode == Mode::Swallow
+    }
+
     /// Looks at the unread `input` and says what to do with its first bytes.
     ///
     /// Pure but for the state in `self`: no I/O, and no allocation but base64
