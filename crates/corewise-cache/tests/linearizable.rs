@@ -10,15 +10,15 @@
 #[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, number, store};
+use common::{Cache, NOW, Seat, Seen, Setup, TestEngine, at_once, fewer, incr, number, store};
 use corewise_cache::Session;
 use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry, MapEntry};
 use corewise_history::{History, Operation, Recorder, Recording};
 use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 
 for_every_engine! {
     every_recorded_history_is_linearizable
@@ -255,12 +255,57 @@ struct Round {
     calls: u64,
     /// Whether one call in a hundred is a flush.
     flushes: bool,
+    /// How often the memory is filled anew between every [`BURST`] calls and the next.
+    refills: u64,
+}
+
+/// Calls without a pause in which items get old.
+const BURST: u64 = 20;
+
+/// What the threads of a round tell each other.
+struct Progress {
+    /// Threads that make calls still.
+    running: AtomicU64,
+    /// How often the memory has been filled anew.
+    refills: AtomicU64,
+}
+
+impl Progress {
+    fn is_over(&self, seat: &Seat<'_>) -> bool {
+        // Relaxed: a hint; the threads are joined.
+        self.running.load(Ordering::Relaxed) == 0 || seat.is_over()
+    }
+
+    /// Waits until the memory has been filled so often from now on.
+    fn await_refills(&self, count: u64, seat: &Seat<'_>) {
+        // Relaxed: only how long to wait.
+        let until = self.refills.load(Ordering::Relaxed) + count;
+        while self.refills.load(Ordering::Relaxed) < until && !seat.is_over() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What one thread of a round does.
+enum Job<P, B> {
+    Record(P, Calls),
+    Beside(B),
 }
 
 impl Round {
-    fn perform(self, thread: u64, mut performer: impl Perform, mut recorder: Calls) {
+    fn perform(
+        self,
+        seat: &Seat<'_>,
+        progress: &Progress,
+        mut performer: impl Perform,
+        mut recorder: Calls,
+    ) {
+        let thread = seat.thread;
         let mut random = SmallRng::seed_from_u64(self.seed * 64 + thread);
         for i in 0..self.calls {
+            if i % BURST == 0 {
+                progress.await_refills(self.refills, seat);
+            }
             let yields = random.random_bool(0.05);
             let turn = || {
                 if yields {
@@ -288,33 +333,31 @@ impl Round {
     }
 }
 
-/// Lets each performer do its part, beside something else that is told how many of them are at it
-/// still.
+/// Lets each performer do its part, beside something else.
 fn record<P: Perform + Send>(
     round: Round,
     performers: Vec<P>,
-    beside: impl FnOnce(&AtomicU64) + Send,
+    beside: impl FnOnce(&Progress, &Seat<'_>) + Send,
 ) -> Recorded {
     let recording = Recording::new();
-    let start = Barrier::new(performers.len() + 1);
-    let running = AtomicU64::new(performers.len() as u64);
-    std::thread::scope(|scope| {
-        let (start, running) = (&start, &running);
-        for (thread, performer) in (0..).zip(performers) {
-            let recorder = recording.recorder(2 * round.calls as usize);
-            scope.spawn(move || {
-                start.wait();
-                round.perform(thread, performer, recorder);
-                running.fetch_sub(1, Ordering::Relaxed);
-            });
+    let progress = Progress {
+        running: AtomicU64::new(performers.len() as u64),
+        refills: AtomicU64::new(0),
+    };
+    let records = |performer| Job::Record(performer, recording.recorder(2 * round.calls as usize));
+    let jobs = performers.into_iter().map(records);
+    at_once(jobs.chain([Job::Beside(beside)]), |job, seat| match job {
+        Job::Beside(beside) => beside(&progress, &seat),
+        Job::Record(performer, recorder) => {
+            round.perform(&seat, &progress, performer, recorder);
+            // Relaxed: see `is_over`.
+            progress.running.fetch_sub(1, Ordering::Relaxed);
         }
-        start.wait();
-        beside(running);
     });
     recording.finish().unwrap()
 }
 
-fn nothing(_: &AtomicU64) {}
+fn nothing(_: &Progress, _: &Seat<'_>) {}
 
 /// A round without anything beside it.
 fn quiet(seed: u64) -> Round {
@@ -322,6 +365,7 @@ fn quiet(seed: u64) -> Round {
         seed,
         calls: 500,
         flushes: true,
+        refills: 0,
     }
 }
 
@@ -353,11 +397,12 @@ fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
             seed,
             calls: 2_000,
             flushes: false,
+            refills: 0,
         };
         let mut grower = Cache::over(&engine);
-        let history = record(round, performers(&engine), |running| {
+        let history = record(round, performers(&engine), |progress, seat| {
             for i in 0..100_000u64 {
-                if running.load(Ordering::Relaxed) == 0 {
+                if progress.is_over(seat) {
                     return;
                 }
                 grower.set(&i.to_le_bytes(), b"x");
@@ -370,28 +415,35 @@ fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
     assert!(concurrent > 0, "no operation overlapped another");
 }
 
-/// Records histories in the least memory while another thread fills it again and again.
+/// Records histories in the least memory while another thread fills it again and again, and so
+/// often between bursts of calls that what is not in use leaves, even if it was used several times.
 fn record_with_evictions<E: TestEngine, P: Perform + Send>(
     seed: u64,
     with: impl Fn(Real<E>) -> P,
 ) -> Recorded {
+    const PARTS: usize = 32;
     let setup = Setup::tight::<E>(THREADS + 1);
     let engine = Arc::new(E::make(setup));
     let mut filler = Cache::over(&engine);
-    let value = vec![b'x'; setup.memory as usize / 32 - 512];
+    let value = vec![b'x'; setup.memory as usize / PARTS - 512];
     let performers = performers(&engine).into_iter().map(with).collect();
     let round = Round {
         seed,
-        calls: 600,
+        calls: 500,
         flushes: true,
+        refills: 5,
     };
-    let history = record(round, performers, |running| {
-        for i in 0u64.. {
-            if running.load(Ordering::Relaxed) == 0 {
+    let history = record(round, performers, |progress, seat| {
+        for i in 1u64.. {
+            if progress.is_over(seat) {
                 return;
             }
             let seen = filler.set(&(i % 1_000).to_le_bytes(), &value);
             assert!(seen.is_stored(), "{seen:?}");
+            if i % PARTS as u64 == 0 {
+                // Relaxed: see `await_refills`.
+                progress.refills.fetch_add(1, Ordering::Relaxed);
+            }
         }
     });
     filler.assert_within_budget();
@@ -400,7 +452,7 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
 
 fn histories_are_linearizable_while_items_are_evicted<E: TestEngine>() {
     let (mut concurrent, mut forgetful) = (0, 0);
-    for seed in 0..fewer(40) {
+    for seed in 0..fewer(16) {
         let history = record_with_evictions::<E, _>(seed, |real| real);
         let verdict = history.check(&EvictingEntry::new());
         println!("seed {seed}: {verdict}");

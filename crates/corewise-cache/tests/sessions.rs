@@ -3,15 +3,17 @@
 #[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
+use common::{
+    Cache, NOW, Seat, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store,
+};
 use corewise_cache::Session;
 use corewise_ops::{
     Arith, Deadline, Delete, Flow, Get, ItemFlags, Op, Outcome, ReplySink, Store, StoreMode, Token,
     Verb, Vivify,
 };
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 for_every_engine! {
     one_thread_may_use_several_sessions_in_turn
@@ -40,28 +42,14 @@ fn roomy<E: TestEngine>() -> Arc<E> {
     Arc::new(E::make(Setup::roomy()))
 }
 
-/// A session in each of so many threads; they start together.
+/// A session in each of so many threads, which start together.
 fn at_once<E: TestEngine, R: Send>(
     engine: &Arc<E>,
     threads: u64,
-    work: impl Fn(&mut Cache<E>, u64) -> R + Sync,
+    work: impl Fn(&mut Cache<E>, &Seat<'_>) -> R + Sync,
 ) -> Vec<R> {
-    let start = Barrier::new(threads as usize);
-    std::thread::scope(|scope| {
-        let one = |thread| {
-            let mut cache = Cache::over(engine);
-            let (start, work) = (&start, &work);
-            move || {
-                start.wait();
-                work(&mut cache, thread)
-            }
-        };
-        let running: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(one(thread)))
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, R>| thread.join().unwrap();
-        running.into_iter().map(join).collect()
-    })
+    let sessions = (0..threads).map(|_| Cache::over(engine));
+    common::at_once(sessions, |mut cache, seat| work(&mut cache, &seat))
 }
 
 fn key(i: u64) -> [u8; 8] {
@@ -120,16 +108,14 @@ fn an_idle_session_holds_nobody_up<E: TestEngine>() {
 }
 
 fn a_session_may_move_to_another_thread<E: TestEngine>() {
-    let engine = Arc::new(E::make(Setup::tight::<E>(2)));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let mut other = Cache::over(&engine);
-        let stop = &stop;
-        scope.spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                churn(&mut other, 1);
+    let engine = Arc::new(E::make(Setup::tight::<E>(3)));
+    at_once(&engine, 2, |other, seat| {
+        if seat.thread == 0 {
+            while !seat.is_over() {
+                churn(other, 1);
             }
-        });
+            return;
+        }
         let mut cache = Cache::over(&engine);
         for i in 0..fewer(200) {
             let moved = std::thread::spawn(move || {
@@ -137,17 +123,17 @@ fn a_session_may_move_to_another_thread<E: TestEngine>() {
                 assert!(seen.is_stored(), "{seen:?}");
                 cache
             });
-            cache = moved.join().unwrap();
+            cache = moved.join().expect("no panic");
             let seen = stamp(&mut cache, i);
             assert!(seen.is_none_or(|stamp| stamp == i));
         }
-        stop.store(true, Ordering::Relaxed);
+        seat.finish();
     });
 }
 
 fn sessions_may_come_and_go_while_others_work<E: TestEngine>() {
     let engine = Arc::new(E::make(Setup::tight::<E>(2 * THREADS as usize)));
-    at_once(&engine, THREADS, |cache, thread| {
+    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
         for i in 0..fewer(2_000) {
             let mut short = Cache::over(&engine);
             let one = key(i % 100);
@@ -185,21 +171,21 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
     const KEYS: u64 = 40;
     let setup = Setup::tight::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
-    let (found, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let found = AtomicU64::new(0);
     // Threads may take turns of some milliseconds, in which much is written.
     let enough = |written| found.load(Ordering::Relaxed) > fewer(2_000) || written > 1 << 32;
-    at_once(&engine, THREADS, |cache, thread| {
-        let random = |i: u64| (i << 8 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-        if thread == 0 {
+    at_once(&engine, THREADS, |cache, seat| {
+        let random = |i: u64| (i << 8 | seat.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        if seat.thread == 0 {
             let mut written = 0;
-            for one in (0..).map(random) {
+            for one in (0..).map(random).take_while(|_| !seat.is_over()) {
                 written += overwrite(cache, &setup, one, KEYS);
                 if written > fewer(20) * setup.memory && enough(written) {
-                    return done.store(true, Ordering::Relaxed);
+                    seat.finish();
                 }
             }
         }
-        for one in (0..).map(random) {
+        for one in (0..).map(random).take_while(|_| !seat.is_over()) {
             let mut sink = Linger { stamp: None };
             let ops = [Op {
                 token: 0,
@@ -210,9 +196,6 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
             if let Some(stamp) = sink.stamp {
                 assert_eq!(stamp % KEYS, one % KEYS, "another key's value");
                 found.fetch_add(1, Ordering::Relaxed);
-            }
-            if done.load(Ordering::Relaxed) {
-                return;
             }
         }
     });
@@ -249,9 +232,8 @@ fn what_is_there_is_found_while_others_come_and_go<E: TestEngine>() {
     for i in 0..STABLE {
         cache.set(&key(i), &stamped(i, 50));
     }
-    let done = AtomicBool::new(false);
-    at_once(&engine, 3, |cache, thread| {
-        if thread == 0 {
+    at_once(&engine, 3, |cache, seat| {
+        if seat.thread == 0 {
             let others = || (STABLE..STABLE + fewer(100_000)).map(key);
             for other in others() {
                 cache.set(&other, b"another");
@@ -259,13 +241,10 @@ fn what_is_there_is_found_while_others_come_and_go<E: TestEngine>() {
             for other in others() {
                 assert_eq!(cache.delete(&other, Delete::default()), Seen::Deleted);
             }
-            return done.store(true, Ordering::Relaxed);
+            return seat.finish();
         }
-        for i in (0..STABLE).cycle() {
+        for i in (0..STABLE).cycle().take_while(|_| !seat.is_over()) {
             assert_eq!(stamp(cache, i), Some(i));
-            if done.load(Ordering::Relaxed) {
-                return;
-            }
         }
     });
     assert_eq!(engine.stats().items, STABLE);
@@ -275,7 +254,7 @@ fn several_sessions_keep_to_the_budget<E: TestEngine>() {
     let setup = Setup::tight::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
     for _ in 0..4 {
-        at_once(&engine, THREADS, |cache, thread| {
+        at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
             for i in 0..fewer(4) * setup.memory / 600 {
                 let one = i * THREADS + thread;
                 let length = (one.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 1_200;
@@ -293,7 +272,7 @@ fn what_several_sessions_stored_before_one_was_refused_is_there<E: TestEngine>()
     let setup = Setup::refusing::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
     for round in 0..3 {
-        let stored = at_once(&engine, THREADS, |cache, thread| {
+        let stored = at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
             let first = thread << 32 | round << 24;
             let refused = |i: &u64| !cache.set(&key(*i), &stamped(*i, 400)).is_stored();
             let end = (first..first + (1 << 24)).find(refused).unwrap();
@@ -324,28 +303,24 @@ fn own_key(thread: u64, i: u64) -> [u8; 8] {
 /// What writers say of themselves: the number of the last value that each has certainly stored.
 struct Writers {
     stored: Vec<AtomicU64>,
-    done: AtomicBool,
 }
 
 impl Writers {
     fn new() -> Self {
         Self {
             stored: (0..THREADS).map(|_| AtomicU64::new(0)).collect(),
-            done: AtomicBool::new(false),
         }
     }
 
-    /// Stores numbers under the thread's own keys until told to stop.
-    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, thread: u64, now_ms: &AtomicU64) {
-        for i in 1.. {
+    /// Stores numbers under the thread's own keys until it is over.
+    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, seat: &Seat<'_>, now_ms: &AtomicU64) {
+        let thread = seat.thread;
+        for i in (1..).take_while(|_| !seat.is_over()) {
             cache.now.ms = now_ms.load(Ordering::Acquire);
             let seen = cache.set(&own_key(thread, i), &stamped(i, 30 + i as usize % 100));
             assert!(seen.is_stored(), "{seen:?}");
             // Release: pairs with the Acquire in `stored`; whoever reads the number may rely on it.
             self.stored[thread as usize].store(i, Ordering::Release);
-            if self.done.load(Ordering::Relaxed) {
-                return;
-            }
         }
     }
 
@@ -370,9 +345,9 @@ fn assert_hidden<E: TestEngine>(cache: &mut Cache<E>, stored_before: &[u64]) {
 fn a_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
     let (engine, writers) = (roomy::<E>(), Writers::new());
     let now = AtomicU64::new(NOW.ms);
-    at_once(&engine, THREADS + 1, |cache, thread| {
-        if thread < THREADS {
-            return writers.write(cache, thread, &now);
+    at_once(&engine, THREADS + 1, |cache, seat| {
+        if seat.thread < THREADS {
+            return writers.write(cache, seat, &now);
         }
         for round in 0..fewer(3_000) {
             let before = writers.stored();
@@ -381,7 +356,7 @@ fn a_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
             cache.set(b"mine", &key(round));
             assert_eq!(cache.get(b"mine").value(), Some(&key(round)[..]));
         }
-        writers.done.store(true, Ordering::Relaxed);
+        seat.finish();
     });
     assert_quiet_flush_hides_everything(&engine);
 }
@@ -399,9 +374,9 @@ fn assert_quiet_flush_hides_everything<E: TestEngine>(engine: &Arc<E>) {
 fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
     let (engine, writers) = (roomy::<E>(), Writers::new());
     let now = AtomicU64::new(NOW.ms);
-    at_once(&engine, THREADS + 1, |cache, thread| {
-        if thread < THREADS {
-            return writers.write(cache, thread, &now);
+    at_once(&engine, THREADS + 1, |cache, seat| {
+        if seat.thread < THREADS {
+            return writers.write(cache, seat, &now);
         }
         for round in 1..=fewer(2_000) {
             let at = NOW.ms + 10 * round;
@@ -416,14 +391,14 @@ fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngi
             cache.set(b"mine", &key(round));
             assert_eq!(cache.get(b"mine").value(), Some(&key(round)[..]));
         }
-        writers.done.store(true, Ordering::Relaxed);
+        seat.finish();
     });
     assert_quiet_flush_hides_everything(&engine);
 }
 
 fn flushed_items_are_given_back_by_whoever_has_time<E: TestEngine>() {
     let engine = roomy::<E>();
-    at_once(&engine, THREADS, |cache, thread| {
+    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
         for round in 0..fewer(20) {
             for i in 0..1_000 {
                 cache.set(&key(thread << 32 | i), &stamped(i, 100));
@@ -449,15 +424,14 @@ fn rounds<E: TestEngine>(
     act: impl Fn(&mut Cache<E>, u64) -> Seen + Sync,
     check: impl Fn(u64, &[Seen]),
 ) {
-    let barrier = Barrier::new(THREADS as usize);
-    let mut seen = at_once(engine, THREADS, |cache, thread| {
+    let mut seen = at_once(engine, THREADS, |cache, seat| {
         let one = |round| {
-            if thread == 0 {
+            if seat.thread == 0 {
                 prepare(cache, round);
             }
-            barrier.wait();
+            seat.meet();
             let seen = act(cache, round);
-            barrier.wait();
+            seat.meet();
             seen
         };
         (0..rounds).map(one).collect::<Vec<_>>().into_iter()
@@ -515,7 +489,7 @@ fn no_append_and_no_increment_is_lost<E: TestEngine>() {
     cache.set(b"count", b"0");
     cache.set(b"text", b"");
     let each = fewer(2_000);
-    at_once(&engine, THREADS, |cache, thread| {
+    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
         for i in 0..each {
             cache.arith(b"count", incr(1));
             let mode = if thread == 0 {
@@ -547,7 +521,7 @@ fn no_append_and_no_increment_is_lost<E: TestEngine>() {
 fn cas_values_tell_the_order_of_stores<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", &stamped(0, 8));
-    let stores_and_reads = at_once(&engine, THREADS + 1, |cache, thread| {
+    let stores_and_reads = at_once(&engine, THREADS + 1, |cache, &Seat { thread, .. }| {
         let one = |i: u64| {
             if thread == THREADS {
                 let seen = cache.get(b"k");
@@ -614,20 +588,20 @@ fn one_reader_wins_what_is_missing_stale_or_expiring<E: TestEngine>() {
 fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", b"v");
-    let (wins, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let wins = AtomicU64::new(0);
     // Threads may take turns of some milliseconds, in which much is stored.
     let go_on = |round| {
         let few = wins.load(Ordering::Relaxed) < fewer(200);
         round < fewer(5_000) || few && round < 1_000_000
     };
-    let won = at_once(&engine, THREADS, |cache, thread| {
+    let won = at_once(&engine, THREADS, |cache, seat| {
         let mut won = Vec::new();
-        if thread == 0 {
+        if seat.thread == 0 {
             let rounds = (0..).take_while(|round| go_on(*round));
             rounds.for_each(|round| store_or_mark(cache, round));
-            done.store(true, Ordering::Relaxed);
+            seat.finish();
         }
-        while !done.load(Ordering::Relaxed) {
+        while !seat.is_over() {
             let seen = cache.run(b"k", Verb::Get(ask(false)));
             if seen.flags().contains(ItemFlags::WON) {
                 won.push(seen.cas());
@@ -665,15 +639,14 @@ fn store_or_mark<E: TestEngine>(cache: &mut Cache<E>, round: u64) {
 fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", b"v");
-    let done = AtomicBool::new(false);
-    at_once(&engine, THREADS, |cache, thread| {
-        if thread > 0 {
+    at_once(&engine, THREADS, |cache, seat| {
+        if seat.thread > 0 {
             let stale = Delete {
                 mark_stale: true,
                 ..Delete::default()
             };
-            while !done.load(Ordering::Relaxed) {
-                match thread {
+            while !seat.is_over() {
+                match seat.thread {
                     1 => drop(cache.run(b"k", Verb::Get(ask(false)))),
                     _ => drop(cache.delete(b"k", stale)),
                 }
@@ -689,7 +662,7 @@ fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
             assert_eq!(cache.run(b"k", Verb::Get(touch)).deadline(), deadline);
             assert_eq!(cache.get(b"k").deadline(), deadline, "touch {i} was lost");
         }
-        done.store(true, Ordering::Relaxed);
+        seat.finish();
     });
 }
 
@@ -697,16 +670,16 @@ fn a_sample_beside_writers_shows_whole_items<E: TestEngine>() {
     const KEYS: u64 = 500;
     let engine = Arc::new(E::make(Setup::tight::<E>(THREADS as usize)));
     let writers = AtomicU64::new(THREADS - 1);
-    let shown = at_once(&engine, THREADS, |cache, thread| {
+    let shown = at_once(&engine, THREADS, |cache, seat| {
         let mut shown = 0u64;
-        if thread == 0 {
-            while shown == 0 || writers.load(Ordering::Relaxed) > 0 {
+        if seat.thread == 0 {
+            while !seat.is_over() && (shown == 0 || writers.load(Ordering::Relaxed) > 0) {
                 shown += sample(cache, KEYS);
             }
             return shown;
         }
         for i in 0..fewer(40_000) {
-            let one = (i << 8 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let one = (i << 8 | seat.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
             let length = 8 + one as usize % 600;
             match i % 16 {
                 0 => drop(cache.delete(&key(one % KEYS), Delete::default())),

@@ -1,10 +1,12 @@
 //! Every engine as the tests make one, and a session that executes one operation at a time and hands
 //! back what a sink saw.
-#![allow(dead_code, unused_macros, unreachable_pub)] // each test program uses its own part of this
+#![allow(dead_code, unused_imports, unused_macros, unreachable_pub)] // each test program uses its part
 
+mod crew;
 #[macro_use]
 mod engines;
 
+pub use crew::{Seat, at_once};
 pub use engines::{Setup, TestEngine};
 
 use corewise_cache::{Engine, Session};
