@@ -1,0 +1,395 @@
+//! What several connections of one server were answered, checked for linearizability by
+//! `corewise-history`: undisturbed, with flushes, while another connection makes the table grow, and
+//! while another one makes items leave, when a value may vanish at any time, but nothing may come
+//! back. Half of the requests are in the classic protocol, half in the meta protocol. A client that
+//! increments by reading and writing back must be found out.
+
+#[macro_use]
+mod common;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Client, Engine, Kind};
+use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry, MapEntry};
+use corewise_history::{History, Recorder, Recording};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+for_every_engine! {
+    histories_are_linearizable
+    histories_are_linearizable_while_the_table_grows
+    histories_are_linearizable_while_items_are_evicted
+    a_client_that_increments_in_two_steps_is_found_out
+}
+
+const CONNECTIONS: u64 = 3;
+/// Values written under a key differ by multiples of this, which nobody counts up to: so a value
+/// tells who wrote it.
+const APART: u64 = 1_000_000;
+
+type Random = Xoshiro256PlusPlus;
+type Outcome = EntryOutcome<u64>;
+type Recorded = History<u64, EntryOp<u64>, Outcome>;
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Get,
+    /// A read that sets the time to live.
+    Touch,
+    /// A read that ends it.
+    Expire,
+    Set(u64),
+    Add(u64),
+    /// A store over the version that the connection has seen last, if that is still there.
+    Swap {
+        seen: Version,
+        new: u64,
+    },
+    Incr,
+    Delete,
+}
+
+/// A value and the cas value it came with.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    value: u64,
+    cas: u64,
+}
+
+impl Call {
+    fn random(random: &mut Random, unique: u64, seen: Option<Version>) -> Self {
+        match random.random_range(0..20) {
+            0..4 => Self::Get,
+            4 => Self::Touch,
+            5 => Self::Expire,
+            6..9 => Self::Set(unique),
+            9 => Self::Add(unique),
+            10..13 => seen.map_or(Self::Get, |seen| Self::Swap { seen, new: unique }),
+            13..19 => Self::Incr,
+            _ => Self::Delete,
+        }
+    }
+
+    /// The call as an operation on one entry of a map.
+    fn op(self) -> EntryOp<u64> {
+        match self {
+            Self::Get | Self::Touch => EntryOp::Get,
+            Self::Set(value) => EntryOp::Insert(value),
+            Self::Add(value) => EntryOp::TryInsert(value),
+            Self::Swap { seen, new } => EntryOp::CompareExchange {
+                expected: Some(seen.value),
+                new: Some(new),
+            },
+            Self::Incr => EntryOp::Update,
+            Self::Delete | Self::Expire => EntryOp::Remove,
+        }
+    }
+
+    fn classic(self, key: &str) -> String {
+        let store = |command, value: u64, cas: &str| {
+            let value = value.to_string();
+            format!("{command} {key} 0 0 {}{cas}\r\n{value}\r\n", value.len())
+        };
+        match self {
+            Self::Get => format!("gets {key}\r\n"),
+            Self::Touch => format!("gats 1000 {key}\r\n"),
+            Self::Expire => format!("gats -1 {key}\r\n"),
+            Self::Set(value) => store("set", value, ""),
+            Self::Add(value) => store("add", value, ""),
+            Self::Swap { seen, new } => store("cas", new, &format!(" {}", seen.cas)),
+            Self::Incr => format!("incr {key} 1\r\n"),
+            Self::Delete => format!("delete {key}\r\n"),
+        }
+    }
+
+    fn meta(self, key: &str) -> String {
+        let store = |value: u64, flags: &str| {
+            let value = value.to_string();
+            format!("ms {key} {}{flags}\r\n{value}\r\n", value.len())
+        };
+        match self {
+            Self::Get => format!("mg {key} c v\r\n"),
+            Self::Touch => format!("mg {key} c T1000 v\r\n"),
+            Self::Expire => format!("mg {key} c T-1 v\r\n"),
+            Self::Set(value) => store(value, ""),
+            Self::Add(value) => store(value, " ME"),
+            Self::Swap { seen, new } => store(new, &format!(" C{}", seen.cas)),
+            Self::Incr => format!("ma {key} v\r\n"),
+            Self::Delete => format!("md {key}\r\n"),
+        }
+    }
+}
+
+/// One connection and what it knows.
+struct Connection {
+    client: Client,
+    /// Keys of this history.
+    prefix: String,
+    /// What it has seen last, by key.
+    seen: Vec<Option<Version>>,
+    random: Random,
+    /// Whether it increments by reading and writing back.
+    in_two_steps: bool,
+}
+
+impl Connection {
+    fn perform(&mut self, key: u64, call: Call) -> Outcome {
+        if self.in_two_steps && matches!(call, Call::Incr) {
+            return self.increment_in_two_steps(key);
+        }
+        let name = format!("{}{key}", self.prefix);
+        let request = if self.random.random() {
+            call.classic(&name)
+        } else {
+            call.meta(&name)
+        };
+        self.client.send(request.as_bytes());
+        match call {
+            Call::Get | Call::Touch | Call::Expire => {
+                let version = self.version();
+                self.seen[key as usize] = version;
+                EntryOutcome::Held(version.map(|version| version.value))
+            }
+            Call::Incr => {
+                let new = self.counter();
+                let old = new.map(|new| new - 1);
+                EntryOutcome::Updated { old, new }
+            }
+            _ => match self.client.line().as_str() {
+                "STORED" | "DELETED" | "HD" => EntryOutcome::Done(true),
+                "NOT_STORED" | "EXISTS" | "NS" | "EX" => EntryOutcome::Done(false),
+                "NOT_FOUND" | "NF" => EntryOutcome::Held(None),
+                other => panic!("{other} for {request}"),
+            },
+        }
+    }
+
+    fn increment_in_two_steps(&mut self, key: u64) -> Outcome {
+        self.perform(key, Call::Get);
+        let old = self.seen[key as usize].map(|version| version.value);
+        let new = old.map(|old| old + 1);
+        if let Some(new) = new {
+            self.perform(key, Call::Set(new));
+        }
+        EntryOutcome::Updated { old, new }
+    }
+
+    /// The reply to a read.
+    fn version(&mut self) -> Option<Version> {
+        let line = self.client.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let (cas, classic) = match words[..] {
+            ["END" | "EN"] => return None,
+            ["VALUE", _, _, _, cas] => (cas, true),
+            ["VA", _, cas] => (cas.strip_prefix('c').expect("a cas value"), false),
+            _ => panic!("{line} for a value"),
+        };
+        let cas = cas.parse().unwrap();
+        let value = self.client.line().parse().unwrap();
+        if classic {
+            self.client.expect("END\r\n");
+        }
+        Some(Version { value, cas })
+    }
+
+    /// The reply to an increment.
+    fn counter(&mut self) -> Option<u64> {
+        match self.client.line().as_str() {
+            "NOT_FOUND" | "NF" => None,
+            line if line.starts_with("VA ") => Some(self.client.line().parse().unwrap()),
+            line => Some(line.parse().unwrap()),
+        }
+    }
+
+    fn flush(&mut self) -> Outcome {
+        self.client.ask("flush_all\r\n", "OK\r\n");
+        EntryOutcome::Silent
+    }
+}
+
+/// What the connections of a history do.
+#[derive(Clone, Copy)]
+struct Round {
+    seed: u64,
+    /// Requests of each connection, at least.
+    requests: u64,
+    keys: u64,
+    /// How many of a thousand requests are flushes.
+    flushes: u64,
+    in_two_steps: bool,
+}
+
+impl Round {
+    fn perform(
+        self,
+        connection: &mut Connection,
+        mut recorder: Recorder<u64, EntryOp<u64>, Outcome>,
+        number: u64,
+        goes_on: &AtomicBool,
+    ) {
+        let mut random = Random::seed_from_u64(self.seed << 8 | number);
+        for i in 1.. {
+            if random.random_range(0..1_000) < self.flushes {
+                recorder.record_on_each(0..self.keys, EntryOp::Remove, || connection.flush());
+            }
+            let key = random.random_range(0..self.keys);
+            let unique = (i * CONNECTIONS + number) * APART;
+            let call = Call::random(&mut random, unique, connection.seen[key as usize]);
+            recorder.record(key, call.op(), || connection.perform(key, call));
+            if i >= self.requests && !goes_on.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    /// Records a history, beside something else; the connections go on until that returns.
+    fn record(self, address: SocketAddr, beside: impl FnOnce()) -> Recorded {
+        let recording = Recording::new();
+        let goes_on = AtomicBool::new(true);
+        let start = Barrier::new(CONNECTIONS as usize + 1);
+        std::thread::scope(|scope| {
+            for number in 0..CONNECTIONS {
+                let mut connection = Connection {
+                    client: Client::connect(address),
+                    prefix: format!("history{}-", self.seed),
+                    seen: vec![None; self.keys as usize],
+                    random: Random::seed_from_u64(!self.seed << 8 | number),
+                    in_two_steps: self.in_two_steps,
+                };
+                let recorder = recording.recorder(self.requests as usize);
+                let (start, goes_on) = (&start, &goes_on);
+                scope.spawn(move || {
+                    start.wait();
+                    self.perform(&mut connection, recorder, number, goes_on);
+                });
+            }
+            let _ending = Ending(&goes_on);
+            start.wait();
+            beside();
+        });
+        recording.finish().unwrap()
+    }
+}
+
+/// Ends a round, also when what is beside it panics.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A history of a few keys with flushes and nothing beside it.
+fn quiet(seed: u64) -> Round {
+    Round {
+        seed,
+        requests: 1_000,
+        keys: 3,
+        flushes: 10,
+        in_two_steps: false,
+    }
+}
+
+fn histories_are_linearizable(engine: Engine) {
+    let mut server = engine.start();
+    let mut concurrent = 0;
+    for seed in 0..5 {
+        // In the last ones a flush comes every few requests.
+        let round = Round {
+            flushes: if seed < 3 { 10 } else { 200 },
+            ..quiet(seed)
+        };
+        let history = round.record(server.address(), || ());
+        let verdict = history.check(&MapEntry::new());
+        println!("seed {seed}: {verdict}");
+        concurrent += verdict.assert_linearizable().concurrent;
+    }
+    assert!(concurrent > 0, "no request overlapped another");
+    server.assert_well();
+}
+
+fn histories_are_linearizable_while_the_table_grows(engine: Engine) {
+    const ITEMS: u64 = 200_000;
+    let mut server = engine.start();
+    let mut other = server.connect();
+    // A flush would make the table start again.
+    let round = Round {
+        flushes: 0,
+        ..quiet(0)
+    };
+    let history = round.record(server.address(), || {
+        for first in (0..ITEMS).step_by(1_000) {
+            let mut stores = String::new();
+            for i in first..first + 1_000 {
+                let _ = write!(stores, "set other{i} 0 0 1 noreply\r\nx\r\n");
+            }
+            other.ask(stores + "mn\r\n", "MN\r\n");
+        }
+    });
+    let verdict = history.check(&MapEntry::new());
+    println!("{verdict}");
+    let summary = verdict.assert_linearizable();
+    assert!(summary.concurrent > 0, "no request overlapped another");
+    let items = statistic(&mut other, "curr_items");
+    assert!((ITEMS..=ITEMS + round.keys).contains(&items), "{items}");
+    server.assert_well();
+}
+
+fn statistic(client: &mut Client, name: &str) -> u64 {
+    client.send(b"stats\r\n");
+    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    let line = stats.lines().find_map(|line| {
+        let line = line.strip_prefix("STAT ")?.strip_prefix(name)?;
+        line.strip_prefix(' ')
+    });
+    line.expect(name).parse().unwrap()
+}
+
+fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
+    let mut server = engine.with(&["-m", "16"]);
+    let mut other = server.connect();
+    let value = "x".repeat(500_000);
+    let mut forgetful = 0;
+    for seed in 0..3 {
+        // So many that some are not in use when it is their turn to leave.
+        let round = Round {
+            keys: 400,
+            flushes: 0,
+            ..quiet(seed)
+        };
+        let history = round.record(server.address(), || {
+            for i in 0..500 {
+                let store = format!("set other{} 0 0 {}\r\n{value}\r\n", i % 100, value.len());
+                other.ask(store, "STORED\r\n");
+            }
+        });
+        let verdict = history.check(&EvictingEntry::new());
+        println!("seed {seed}: {verdict}");
+        verdict.assert_linearizable();
+        forgetful += u64::from(history.check(&MapEntry::new()).violation().is_some());
+    }
+    // memcached evicts small items for small ones only.
+    assert!(
+        forgetful > 0 || Kind::under_test() == Kind::Memcached,
+        "no request met an eviction"
+    );
+    assert!(statistic(&mut other, "evictions") > 0);
+    server.assert_well();
+}
+
+fn a_client_that_increments_in_two_steps_is_found_out(engine: Engine) {
+    let server = engine.start();
+    let caught = (0..50).any(|seed| {
+        let round = Round {
+            in_two_steps: true,
+            ..quiet(seed)
+        };
+        let history = round.record(server.address(), || ());
+        history.check(&MapEntry::new()).violation().is_some()
+    });
+    assert!(caught, "no lost increment in 50 histories");
+}
