@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -36,6 +37,10 @@ for_every_engine! {
     several_addresses_lead_to_one_cache
     an_item_of_a_hundred_megabytes_is_kept_whole
     memory_comes_back_when_the_clients_are_gone
+    replies_that_nobody_reads_keep_no_memory_of_items
+    large_values_are_whole_for_slow_readers_while_others_change_them
+    readers_may_leave_in_the_middle_of_large_values
+    many_clients_may_be_halfway_through_a_large_value
 }
 
 /// One of each kind.
@@ -935,12 +940,12 @@ fn a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent() {
         .map(|(length, letter)| letter.to_string().repeat(*length))
         .collect();
     server.connect().ask(set("k", &versions[0]), "STORED\r\n");
-    let reading = std::sync::atomic::AtomicUsize::new(3);
+    let reading = AtomicUsize::new(3);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = Client::connect(address);
             // SeqCst: only tells the writer when to stop.
-            while reading.load(std::sync::atomic::Ordering::SeqCst) > 0 {
+            while reading.load(Ordering::SeqCst) > 0 {
                 for version in &versions {
                     writer.ask(set("k", version), "STORED\r\n");
                 }
@@ -961,9 +966,165 @@ fn a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent() {
                     }
                 }
                 // SeqCst: as above.
-                reading.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                reading.fetch_sub(1, Ordering::SeqCst);
             });
         }
     });
+    server.assert_well();
+}
+
+/// Large, and made of one letter: both tell which version it is.
+fn version(number: usize) -> String {
+    let letter = char::from(b'a' + (number % 26) as u8);
+    letter.to_string().repeat(LARGE - number % 26 * 1_000)
+}
+
+/// Reads one reply to `get`, slowly, and fails unless it is one version, whole. Whether there was
+/// one.
+fn read_version(client: &mut Client, pause: Duration) -> bool {
+    let line = client.line();
+    if line == "END" {
+        return false;
+    }
+    let length = line.rsplit(' ').next().unwrap().parse().unwrap();
+    let value = client.bytes_slowly(length, pause);
+    let number = usize::from(value[0] - b'a');
+    assert_eq!(length, version(number).len(), "{line}");
+    let other = value.iter().position(|byte| *byte != value[0]);
+    assert_eq!(other, None, "{line}, of {}", char::from(value[0]));
+    client.expect("\r\nEND\r\n");
+    true
+}
+
+/// The cache is small and may not evict, so there would soon be no room.
+fn replies_that_nobody_reads_keep_no_memory_of_items(engine: Engine) {
+    let mut server = engine.with(&["-M", "-m", "16"]);
+    let mut other = server.connect();
+    other.ask(set("large", &version(0)), "STORED\r\n");
+    let before = server.rss_kib();
+    let mut stuck: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut stuck {
+        client.send(&b"get large\r\n".repeat(1_000));
+    }
+    for number in 1..200 {
+        other.ask(set("large", &version(number)), "STORED\r\n");
+        if number % 10 == 0 {
+            other.ask("delete large\r\n", "DELETED\r\n");
+        }
+    }
+    let grown = server.rss_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB for four that never read");
+    for mut client in stuck {
+        // Those that are read after all are whole, too.
+        for _ in 0..5 {
+            read_version(&mut client, Duration::ZERO);
+        }
+    }
+    server.assert_well();
+}
+
+/// Overwritten, deleted and evicted.
+fn large_values_are_whole_for_slow_readers_while_others_change_them(engine: Engine) {
+    const READERS: usize = 4;
+    const REPLIES: usize = 12;
+    let mut server = engine.with(&["-m", "16"]);
+    let address = server.address();
+    let mut writer = server.connect();
+    writer.ask(set("large", &version(0)), "STORED\r\n");
+    let reading = AtomicUsize::new(READERS);
+    std::thread::scope(|scope| {
+        let reading = &reading;
+        let reader = |number| {
+            move || {
+                let _done = Done(reading);
+                let mut client = Client::connect(address);
+                client.send("get large\r\n".repeat(REPLIES).as_bytes());
+                let pause = Duration::from_millis(number);
+                let found = (0..REPLIES).filter(|_| read_version(&mut client, pause));
+                found.count()
+            }
+        };
+        let readers: Vec<_> = (0..READERS as u64)
+            .map(|n| scope.spawn(reader(n)))
+            .collect();
+        let mut number = 1;
+        while reading.load(Ordering::Relaxed) > 0 {
+            writer.ask(set("large", &version(number)), "STORED\r\n");
+            match number % 16 {
+                3 | 8 => writer.ask("delete large\r\n", "DELETED\r\n"),
+                13 => {
+                    for n in 0..16 {
+                        writer.ask(set(&format!("k{n}"), &version(n)), "STORED\r\n");
+                    }
+                }
+                _ => {}
+            }
+            number += 1;
+        }
+        let found: Vec<usize> = readers.into_iter().map(|r| r.join().unwrap()).collect();
+        println!("{number} versions, replies with one: {found:?}");
+        assert!(found.iter().sum::<usize>() > 0);
+    });
+    server.assert_well();
+}
+
+/// One fewer, also after a panic.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn readers_may_leave_in_the_middle_of_large_values(engine: Engine) {
+    let mut server = engine.with(&["-M", "-m", "16"]);
+    let mut writer = server.connect();
+    writer.ask(set("large", &version(0)), "STORED\r\n");
+    let before = server.rss_kib();
+    for number in 0..100 {
+        let mut leaver = server.connect();
+        leaver.send("get large\r\n".repeat(8).as_bytes());
+        leaver.bytes_slowly(1_000, Duration::ZERO);
+        writer.ask(set("large", &version(number)), "STORED\r\n");
+    }
+    writer.send(b"get large\r\n");
+    assert!(read_version(&mut writer, Duration::ZERO));
+    let grown = server.rss_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB for readers that have left");
+    server.assert_well();
+}
+
+fn many_clients_may_be_halfway_through_a_large_value(engine: Engine) {
+    const COUNT: usize = 60;
+    let mut server = engine.with(&["-m", "128"]);
+    let mut other = server.connect();
+    let before = server.rss_kib();
+    let mut senders: Vec<(usize, Client)> = (0..COUNT).map(|n| (n, server.connect())).collect();
+    let request = |n: usize| set(&format!("k{n}"), &version(n));
+    for (n, sender) in &mut senders {
+        sender.send(&request(*n).as_bytes()[..LARGE / 2]);
+    }
+    for n in 0..200 {
+        other.ask(set("small", &n.to_string()), "STORED\r\n");
+        other.ask("get small\r\n", value_reply("small", &n.to_string()));
+    }
+    // A buffer of the announced length for each, and not more.
+    let grown = server.rss_kib().saturating_sub(before);
+    let most = 2 * COUNT * LARGE / 1024;
+    assert!(grown < most as u64, "{grown} KiB for {COUNT} halves");
+    // Every other one goes away.
+    senders.retain(|(n, _)| n % 2 == 0);
+    for (n, sender) in &mut senders {
+        sender.send(&request(*n).as_bytes()[LARGE / 2..]);
+    }
+    for (_, sender) in &mut senders {
+        sender.expect("STORED\r\n");
+    }
+    for n in 0..COUNT {
+        other.send(format!("get k{n}\r\n").as_bytes());
+        let found = read_version(&mut other, Duration::ZERO);
+        assert_eq!(found, n % 2 == 0, "k{n}");
+    }
     server.assert_well();
 }

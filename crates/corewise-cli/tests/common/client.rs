@@ -102,6 +102,16 @@ impl Client {
         String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
     }
 
+    /// The next bytes, so many of them, with a pause after each piece that the system hands over.
+    pub(crate) fn bytes_slowly(&mut self, count: usize, pause: Duration) -> Vec<u8> {
+        while self.ahead.len() < count {
+            let more = self.receive();
+            assert!(more > 0, "the end after {} of {count}", self.ahead.len());
+            std::thread::sleep(pause);
+        }
+        self.ahead.drain(..count).collect()
+    }
+
     /// The next line, unless the server hangs up before its end.
     pub(crate) fn try_line(&mut self) -> Option<String> {
         while !self.ahead.contains(&b'\n') {
