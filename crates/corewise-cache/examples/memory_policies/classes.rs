@@ -7,12 +7,12 @@ use crate::ghost::Ghost;
 use crate::replay::{Cache, KEY_BYTES, Now, Request, Work, expired};
 
 const NONE: u32 = u32::MAX;
-/// A page moves when the starved class evicts items younger than this share of the other's oldest.
+/// A page moves to a class that is less cold than this share of the coldest.
 const MOVE_BELOW: f64 = 0.8;
 const TABLE_BYTES: u64 = 16;
 const GHOST_BYTES: u64 = 4;
-/// Items looked at to tell how old a class of random eviction is.
-const SAMPLE: usize = 8;
+/// Evictions over which ages are smoothed.
+const SMOOTHING: f64 = 64.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
@@ -35,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) first_page_free: bool,
     pub(crate) small_share: f64,
     pub(crate) promote_at: u8,
+    /// Pages go where they bring the most hits rather than the oldest items.
+    pub(crate) dense: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -69,7 +71,9 @@ struct Class {
     /// For random eviction: all items; an item's place is in `prev`.
     members: Vec<u32>,
     since_move: u64,
-    evicted_age: u32,
+    /// Smoothed: how long ago the items that went had been wanted.
+    evicted_age: f64,
+    evicted_at: u32,
 }
 
 impl Class {
@@ -114,7 +118,8 @@ impl Classes {
                 hand: NONE,
                 members: Vec::new(),
                 since_move: 0,
-                evicted_age: 0,
+                evicted_age: 0.0,
+                evicted_at: 0,
             });
             chunk *= options.growth;
         }
@@ -285,46 +290,42 @@ impl Classes {
         if id == NONE {
             return false;
         }
-        self.classes[class].evicted_age = now.request - self.items[id as usize].last_hit;
+        let age = f64::from(now.request - self.items[id as usize].last_hit);
+        let c = &mut self.classes[class];
+        c.evicted_age += (age - c.evicted_age) / SMOOTHING;
+        c.evicted_at = now.request;
         self.remove(id);
         true
     }
 
     // ----- pages
 
-    /// How long ago the coldest items of a class were wanted; free pages are infinitely cold.
-    fn age(&mut self, class: usize, now: Now) -> u32 {
+    /// How long the items that go have not been wanted, times their size if that counts; free pages
+    /// are infinitely cold. A class that has not evicted for long is as cold as that is long ago.
+    fn coldness(&self, class: usize, now: Now) -> f64 {
         let c = &self.classes[class];
         if c.items() + c.per_page <= c.pages * c.per_page {
-            return u32::MAX;
+            return f64::INFINITY;
         }
-        if self.options.policy == Policy::Random {
-            let ages = (0..SAMPLE).map(|_| {
-                let id = self.random_member(class);
-                now.request - self.items[id as usize].last_hit
-            });
-            return ages.max().unwrap_or(0);
+        let tail = c.lists[0].tail;
+        let age = match self.options.policy {
+            Policy::Lru if tail != NONE => {
+                f64::from(now.request - self.items[tail as usize].last_hit)
+            }
+            _ => c.evicted_age.max(f64::from(now.request - c.evicted_at)),
+        };
+        match self.options.dense {
+            true => age * f64::from(c.chunk_bytes),
+            false => age,
         }
-        let list = c.lists[usize::from(c.lists[1].items > 0)];
-        let tail = match c.hand {
-            NONE => list.tail,
-            hand => hand,
-        };
-        let standing = match tail {
-            NONE => 0,
-            tail => now.request - self.items[tail as usize].last_hit,
-        };
-        standing.max(c.evicted_age.min(c.since_move as u32))
     }
 
-    /// The class that misses a page least, and its age.
-    fn coldest(&mut self, but: usize, at_least: u64, now: Now) -> Option<(usize, u32)> {
+    /// The class that misses a page least, and how cold it is.
+    fn coldest(&self, but: usize, at_least: u64, now: Now) -> Option<(usize, f64)> {
         (0..self.classes.len())
             .filter(|&c| c != but && self.classes[c].pages >= at_least)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|c| (c, self.age(c, now)))
-            .max_by_key(|&(_, age)| age)
+            .map(|c| (c, self.coldness(c, now)))
+            .max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 
     fn take_page(&mut self, from: usize, now: Now) {
@@ -360,10 +361,10 @@ impl Classes {
             let empty = self.classes[class].pages == 0;
             if empty || self.classes[class].since_move >= per_page {
                 self.classes[class].since_move = 0;
-                let mine = f64::from(self.classes[class].evicted_age);
+                let mine = self.coldness(class, now);
                 let least = if empty { 1 } else { 2 };
-                if let Some((from, age)) = self.coldest(class, least, now)
-                    && (empty || mine < MOVE_BELOW * f64::from(age))
+                if let Some((from, theirs)) = self.coldest(class, least, now)
+                    && (empty || mine < MOVE_BELOW * theirs)
                 {
                     self.take_page(from, now);
                     self.pages += 1;

@@ -14,10 +14,12 @@
 //!   (percent of live bytes below which a segment is compacted rather than evicted from), `threads`
 //!   (each with open segments, 1), `small` (percent, 10), `thr` (hits for promotion, 2), `max`
 //!   (largest count, 3), `ghost` (percent of the main queue's items, 100), `unit` (another hit is
-//!   asked for each so many mean sizes; 0: none), `patience` (segments a store reclaims before it
-//!   evicts whole ones, 64).
+//!   asked for each so many mean sizes; 0: none), `groups` (percent by which groups of item sizes
+//!   grow, each with queues of its own, of which the coldest per byte gives up segments; 0: one
+//!   group), `patience` (segments a store reclaims before it evicts whole ones, 64).
 //! * `class-fifo class-random class-lru class-clock class-sieve class-s3`: size classes. Options:
-//!   `growth` (percent, 125), `page` (KiB, 64), `small`, `thr`, `header` (bytes, 40).
+//!   `growth` (percent, 125), `page` (KiB, 64), `small`, `thr`, `header` (bytes, 40), `dense` (1:
+//!   pages go by age times chunk size, so to where they bring more hits).
 //! * `memcached`: size classes with LRU, pages of 1 MiB and headers of 59 bytes, for orientation.
 //!   Like the original it goes beyond the limit so that each class has a page.
 //!
@@ -147,8 +149,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
     };
     let mut designs =
         "seg-fifo,seg-random,seg-merge,seg-clock,seg-sieve,seg-sieve+clean=85,seg-s3,\
-        seg-s3+thr=1,seg-s3+thr=1+clean=85,seg-s3+thr=1+unit=2+clean=85,class-random,class-lru,\
-        class-sieve,class-s3+thr=1,memcached"
+        seg-s3+thr=1,seg-s3+thr=1+clean=85,seg-s3+thr=1+unit=2+clean=85,\
+        seg-s3+thr=1+groups=800+clean=85,class-random,class-lru,class-lru+dense=1,class-sieve,\
+        class-sieve+dense=1,class-s3+thr=1,class-s3+thr=1+dense=1,memcached"
             .to_owned();
     while let Some(name) = args.next() {
         let value = args.next().ok_or(format!("{name} needs a value"))?;
@@ -236,6 +239,7 @@ fn segment_defaults(policy: segments::Policy) -> segments::Options {
         max_count: 3,
         ghost_share: 1.0,
         size_unit: 0.0,
+        group_growth: 0.0,
         patience: 64,
     }
 }
@@ -249,6 +253,7 @@ fn class_defaults(policy: classes::Policy) -> classes::Options {
         first_page_free: false,
         small_share: 0.1,
         promote_at: 2,
+        dense: false,
     }
 }
 
@@ -263,12 +268,14 @@ fn set(design: &mut Design, option: &str, value: f64) -> Result<(), String> {
         (Design::Segments(o), "thr") => o.promote_at = value as u8,
         (Design::Segments(o), "max") => o.max_count = value as u8,
         (Design::Segments(o), "ghost") => o.ghost_share = value / 100.0,
+        (Design::Segments(o), "groups") => o.group_growth = value / 100.0,
         (Design::Segments(o), "unit") => o.size_unit = value,
         (Design::Segments(o), "patience") => o.patience = value as u32,
         (Design::Classes(o), "growth") => o.growth = (value / 100.0).max(1.05),
         (Design::Classes(o), "page") => o.page_bytes = (value as u32).clamp(64, 1024) << 10,
         (Design::Classes(o), "small") => o.small_share = value / 100.0,
         (Design::Classes(o), "thr") => o.promote_at = value as u8,
+        (Design::Classes(o), "dense") => o.dense = value > 0.0,
         (Design::Classes(o), "header") => o.header_bytes = value as u32,
         _ => return Err(format!("the design has no option '{option}'")),
     }
@@ -279,7 +286,7 @@ fn set(design: &mut Design, option: &str, value: f64) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const DESIGNS: [&str; 15] = [
+    const DESIGNS: [&str; 17] = [
         "seg-fifo",
         "seg-random",
         "seg-merge",
@@ -287,6 +294,7 @@ mod tests {
         "seg-sieve+clean=85",
         "seg-s3",
         "seg-s3+thr=1+unit=2+clean=85+threads=3",
+        "seg-s3+thr=1+groups=400+clean=85",
         "seg-s3+ttl=1+clean=85",
         "class-fifo",
         "class-random",
@@ -294,6 +302,7 @@ mod tests {
         "class-clock",
         "class-sieve",
         "class-s3",
+        "class-s3+dense=1",
         "memcached",
     ];
 

@@ -53,6 +53,9 @@ pub(crate) struct Options {
     pub(crate) ghost_share: f64,
     /// S3: an item needs a hit more for each so many mean sizes, and loses as many; 0 for never.
     pub(crate) size_unit: f64,
+    /// Segments apart by item size: each group goes up to so many times the last one's; 0 for one
+    /// group. The group whose items go coldest, per byte, gives up a segment.
+    pub(crate) group_growth: f64,
     /// A store that reclaimed this many segments evicts whole ones from there on.
     pub(crate) patience: u32,
 }
@@ -62,6 +65,8 @@ struct Item {
     key: u32,
     value_bytes: u32,
     deadline: u32,
+    /// Number of the request that wanted it last.
+    last_hit: u32,
     count: u8,
     /// No longer in the table.
     dead: bool,
@@ -92,6 +97,23 @@ struct Segment {
     newer: u32,
 }
 
+/// Items of the first group, and the most of the last but one.
+const SMALLEST_GROUP: f64 = 128.0;
+const LARGEST_GROUP: u32 = 8192;
+/// Evicted items over which coldness is smoothed.
+const SMOOTHING: f64 = 1024.0;
+
+impl Group {
+    fn up_to(most_bytes: u32) -> Self {
+        Self {
+            most_bytes,
+            coldness: 0.0,
+            evicted_at: 0,
+            mean_bytes: 0.0,
+        }
+    }
+}
+
 /// Sealed segments from oldest to newest, and merge targets among them.
 struct Queue {
     oldest: u32,
@@ -105,7 +127,18 @@ struct Queue {
     items: u64,
 }
 
+/// Items of similar size: a small (or only) and a main queue.
+struct Group {
+    /// Largest item.
+    most_bytes: u32,
+    /// Smoothed: how long ago the items that went had been wanted, times their bytes.
+    coldness: f64,
+    evicted_at: u32,
+    mean_bytes: f64,
+}
+
 pub(crate) struct Segments {
+    groups: Vec<Group>,
     options: Options,
     limit: u64,
     segments: Vec<Segment>,
@@ -133,12 +166,20 @@ impl Segments {
             segments: 0,
             items: 0,
         };
-        let ghosts = if options.policy == Policy::S3 {
-            key_bound
-        } else {
-            0
+        let ghosts = match options.policy {
+            Policy::S3 => key_bound,
+            _ => 0,
         };
+        let mut groups = Vec::new();
+        let (growth, mut most) = (options.group_growth, SMALLEST_GROUP);
+        while growth > 1.0 && most < f64::from(options.segment_bytes.min(LARGEST_GROUP)) {
+            groups.push(Group::up_to(most as u32));
+            most *= growth;
+        }
+        groups.push(Group::up_to(u32::MAX));
+        let queues = (0..2 * groups.len()).map(|_| queue()).collect();
         Self {
+            groups,
             options,
             limit,
             segments: Vec::new(),
@@ -146,7 +187,7 @@ impl Segments {
             in_use: 0,
             items: 0,
             index: vec![(NONE, 0); key_bound],
-            queues: vec![queue(), queue()],
+            queues,
             ghost: Ghost::new(ghosts),
             rng: 1,
             live_bytes: 0,
@@ -156,15 +197,51 @@ impl Segments {
 
     fn allowed(&self) -> u64 {
         let mut tables = self.items * TABLE_BYTES;
-        if self.options.policy == Policy::S3 {
+        if self.has_ghost() {
             tables += self.ghost_room() * GHOST_BYTES;
         }
         // One is kept free so that there is room to copy to.
         (self.limit.saturating_sub(tables) / u64::from(self.options.segment_bytes)).max(4) - 1
     }
 
+    fn has_ghost(&self) -> bool {
+        self.options.policy == Policy::S3
+    }
+
     fn ghost_room(&self) -> u64 {
-        (self.queues[1].items as f64 * self.options.ghost_share) as u64
+        let main: u64 = self.queues.iter().skip(1).step_by(2).map(|q| q.items).sum();
+        (main as f64 * self.options.ghost_share) as u64
+    }
+
+    fn group(&self, bytes: u32) -> usize {
+        self.groups.partition_point(|g| g.most_bytes < bytes)
+    }
+
+    /// The group to take a segment from: whose items go coldest per byte.
+    fn coldest_group(&self, now: Now) -> usize {
+        let full = |&g: &usize| {
+            let queues = &self.queues[2 * g..2 * g + 2];
+            queues.iter().any(|q| q.oldest != NONE)
+        };
+        let coldness = |g: usize| {
+            let group = &self.groups[g];
+            let idle = f64::from(now.request - group.evicted_at);
+            group.coldness.max(idle * group.mean_bytes)
+        };
+        (0..self.groups.len())
+            .filter(full)
+            .max_by(|&a, &b| coldness(a).total_cmp(&coldness(b)))
+            .unwrap_or(0)
+    }
+
+    /// An item goes for good.
+    fn note_evicted(&mut self, queue: usize, item: &Item, now: Now) {
+        let group = &mut self.groups[queue / 2];
+        let bytes = f64::from(item.bytes());
+        let cold = f64::from(now.request - item.last_hit) * bytes;
+        group.coldness += (cold - group.coldness) / SMOOTHING;
+        group.mean_bytes += (bytes - group.mean_bytes) / SMOOTHING;
+        group.evicted_at = now.request;
     }
 
     fn class(&self, ttl_s: u16) -> usize {
@@ -394,16 +471,20 @@ impl Segments {
 
     /// Frees one segment; may use another for what is kept.
     fn evict(&mut self, now: Now, hasty: bool) -> bool {
+        let queue = match self.groups.len() {
+            1 => 0,
+            _ => 2 * self.coldest_group(now),
+        };
         match self.options.policy {
-            Policy::Fifo => self.evict_whole(self.queues[0].oldest, now),
+            Policy::Fifo => self.evict_whole(self.queues[queue].oldest, now),
             Policy::Random => {
                 let id = self.random_sealed();
                 self.evict_whole(id, now)
             }
-            Policy::Sieve => self.evict_sieve(now, hasty),
-            Policy::Merge => self.evict_merge(now),
-            Policy::Clock => self.evict_main(0, now, hasty),
-            Policy::S3 => self.evict_s3(now, hasty),
+            Policy::Sieve => self.evict_sieve(queue, now, hasty),
+            Policy::Merge => self.evict_merge(queue, now),
+            Policy::Clock => self.evict_main(queue, now, hasty),
+            Policy::S3 => self.evict_s3(queue, now, hasty),
         }
     }
 
@@ -411,7 +492,10 @@ impl Segments {
         if id == NONE {
             return false;
         }
-        self.drain(id, now);
+        let queue = self.segments[id as usize].queue;
+        for item in self.drain(id, now) {
+            self.note_evicted(queue, &item, now);
+        }
         self.release(id);
         true
     }
@@ -427,8 +511,8 @@ impl Segments {
         self.queues[0].oldest
     }
 
-    fn evict_sieve(&mut self, now: Now, hasty: bool) -> bool {
-        let queue = &mut self.queues[0];
+    fn evict_sieve(&mut self, at: usize, now: Now, hasty: bool) -> bool {
+        let queue = &mut self.queues[at];
         let victim = match queue.hand {
             NONE => queue.oldest,
             hand => hand,
@@ -441,15 +525,17 @@ impl Segments {
             if item.count > 0 && !hasty {
                 item.count = 0;
                 self.keep_in_place(item, victim);
+            } else {
+                self.note_evicted(at, &item, now);
             }
         }
         self.release(victim);
         true
     }
 
-    fn evict_merge(&mut self, now: Now) -> bool {
-        let mut at = match self.queues[0].hand {
-            NONE => self.queues[0].oldest,
+    fn evict_merge(&mut self, queue: usize, now: Now) -> bool {
+        let mut at = match self.queues[queue].hand {
+            NONE => self.queues[queue].oldest,
             hand => hand,
         };
         if at == NONE {
@@ -462,7 +548,7 @@ impl Segments {
             }
             at = self.segments[at as usize].newer;
         }
-        self.queues[0].hand = at;
+        self.queues[queue].hand = at;
         let mut items: Vec<Item> = Vec::new();
         for &victim in &victims {
             items.extend(self.drain(victim, now).into_iter().filter(|i| i.count > 0));
@@ -474,10 +560,12 @@ impl Segments {
             1 => 0,
             _ => self.options.segment_bytes,
         };
-        self.queues[0].target[class] = NONE;
+        self.queues[queue].target[class] = NONE;
         for mut item in items {
             if item.bytes() > left {
-                break;
+                left = 0;
+                self.note_evicted(queue, &item, now);
+                continue;
             }
             left -= item.bytes();
             item.count /= 2;
@@ -487,14 +575,17 @@ impl Segments {
         true
     }
 
-    fn evict_s3(&mut self, now: Now, hasty: bool) -> bool {
-        let small = (self.allowed() as f64 * self.options.small_share).max(1.0) as u64;
-        if self.queues[0].segments > small && self.queues[0].oldest != NONE
-            || self.queues[1].oldest == NONE
-        {
-            return self.evict_small(now, hasty);
+    fn evict_s3(&mut self, queue: usize, now: Now, hasty: bool) -> bool {
+        let all = match self.groups.len() {
+            1 => self.allowed(),
+            _ => self.queues[queue].segments + self.queues[queue + 1].segments,
+        };
+        let small = (all as f64 * self.options.small_share).max(1.0) as u64;
+        let [s, m] = [&self.queues[queue], &self.queues[queue + 1]];
+        if s.segments > small && s.oldest != NONE || m.oldest == NONE {
+            return self.evict_small(queue, now, hasty);
         }
-        self.evict_main(1, now, hasty)
+        self.evict_main(queue + 1, now, hasty)
     }
 
     /// What an item of this size costs in hits beyond the first.
@@ -509,22 +600,33 @@ impl Segments {
         (self.live_bytes / self.items.max(1)).max(1)
     }
 
-    fn evict_small(&mut self, now: Now, hasty: bool) -> bool {
+    /// Whether an item of the small queue comes to the main queue.
+    fn promotes(&self, item: &Item, mean: u64) -> bool {
+        let surcharge = self.surcharge(item.bytes(), mean);
+        item.count >= self.options.promote_at.saturating_add(surcharge)
+    }
+
+    /// Whether an item of the main queue stays in it; it pays for that.
+    fn stays(&self, item: &mut Item, mean: u64) -> bool {
+        let surcharge = self.surcharge(item.bytes(), mean);
+        let stays = item.count > surcharge;
+        item.count -= item.count.min(surcharge.saturating_add(1));
+        stays
+    }
+
+    fn evict_small(&mut self, queue: usize, now: Now, hasty: bool) -> bool {
         let mean = self.mean_bytes();
-        let victim = self.queues[0].oldest;
+        let victim = self.queues[queue].oldest;
         if victim == NONE {
             return false;
         }
         let class = self.segments[victim as usize].class;
         for mut item in self.drain(victim, now) {
-            let needed = self
-                .options
-                .promote_at
-                .saturating_add(self.surcharge(item.bytes(), mean));
-            if item.count >= needed && !hasty {
+            if !hasty && self.promotes(&item, mean) {
                 item.count = 0;
-                self.keep_at_new_end(item, 1, class);
+                self.keep_at_new_end(item, queue + 1, class);
             } else {
+                self.note_evicted(queue, &item, now);
                 self.ghost.insert(item.key);
             }
         }
@@ -540,10 +642,10 @@ impl Segments {
         }
         let class = self.segments[victim as usize].class;
         for mut item in self.drain(victim, now) {
-            let surcharge = self.surcharge(item.bytes(), mean);
-            if item.count > surcharge && !hasty {
-                item.count -= 1 + surcharge;
+            if !hasty && self.stays(&mut item, mean) {
                 self.keep_at_new_end(item, queue, class);
+            } else {
+                self.note_evicted(queue, &item, now);
             }
         }
         self.release(victim);
@@ -568,6 +670,7 @@ impl Cache for Segments {
             _ => 1,
         };
         item.count = item.count.saturating_add(1).min(most);
+        item.last_hit = now.request;
         true
     }
 
@@ -577,19 +680,18 @@ impl Cache for Segments {
             key: request.key,
             value_bytes: request.value_bytes,
             deadline: now.deadline(request.ttl_s),
+            last_hit: now.request,
             count: 0,
             dead: false,
         };
-        let mut queue = 0;
+        let mut queue = 2 * self.group(item.bytes());
         if old.0 != NONE {
             // What replaces an item inherits its standing.
-            queue = self.segments[old.0 as usize].queue;
+            queue |= self.segments[old.0 as usize].queue & 1;
             item.count = self.segments[old.0 as usize].items[old.1 as usize].count;
             self.unlink(old);
-        } else if self.options.policy == Policy::S3
-            && self.ghost.remove(request.key, self.ghost_room())
-        {
-            queue = 1;
+        } else if self.has_ghost() && self.ghost.remove(request.key, self.ghost_room()) {
+            queue |= 1;
         }
         let class = self.class(request.ttl_s);
         let thread = (now.request % self.options.threads) as usize;
