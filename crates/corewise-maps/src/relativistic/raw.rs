@@ -550,6 +550,37 @@ impl<A: Arena> RawTable<A> {
         RawIter::new(&self.arena, table, 0..table.len())
     }
 
+    /// The longest chain among `count` buckets from `from` on, imprecise members included, and the bucket
+    /// to go on at: 0 if they were the last ones.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of this table's domain.
+    pub unsafe fn longest_chain_of(
+        &self,
+        section: &impl Section,
+        from: usize,
+        count: usize,
+    ) -> (usize, usize) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section, by 1.
+        let table = unsafe { self.current() };
+        let end = table.len().min(from.saturating_add(count));
+        // SAFETY: as above.
+        let length = |bucket| unsafe { self.chain_length(table, bucket) };
+        let longest = (from.min(end)..end).map(length).max().unwrap_or(0);
+        (longest, if end == table.len() { 0 } else { end })
+    }
+
+    /// # Safety
+    ///
+    /// 1. The caller is in a section that began before the table was found.
+    unsafe fn chain_length(&self, table: &Table, bucket: usize) -> usize {
+        let first = load(table.slot_at(bucket)).first();
+        // SAFETY: 1.
+        unsafe { nodes(&self.arena, first) }.count()
+    }
+
     /// The number of nodes of the longest chain, imprecise members included. Linear time.
     ///
     /// # Safety
@@ -559,11 +590,8 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        let length = |bucket| {
-            let first = load(table.slot_at(bucket)).first();
-            // SAFETY: as above.
-            unsafe { nodes(&self.arena, first) }.count()
-        };
+        // SAFETY: as above.
+        let length = |bucket| unsafe { self.chain_length(table, bucket) };
         (0..table.len()).map(length).max().unwrap_or(0)
     }
 }

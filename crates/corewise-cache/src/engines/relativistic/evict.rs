@@ -238,7 +238,7 @@ impl Evictor {
             site.engine.policy.judge(found.state(), bytes, walk.mean)
         };
         match verdict {
-            _ if site.is_over(walk, found) => site.remove(guard, node),
+            _ if site.is_over(walk, found) => site.remove(guard, walk, node),
             Verdict::Keep(queue, bits) => match self.target(site, walk, queue, node) {
                 Target::Ready => self.keep(site, guard, node, queue, bits),
                 Target::Full => return false,
@@ -345,7 +345,7 @@ impl Evictor {
             return heap.unclaim(domain, walk.claim);
         }
         if site.is_over(&walk, found) {
-            site.remove(&guard, node);
+            site.remove(&guard, &walk, node);
             return heap.unclaim(domain, walk.claim);
         }
         let bytes = heap.footprint(found);
@@ -395,7 +395,7 @@ impl Evictor {
             return false;
         }
         self.searched_all_ms = site.now.ms;
-        let before = site.tally.reclaimed.get();
+        let before = site.tally.found_expired.get();
         let heap = &site.engine.heap;
         let (mut from, mut looks) = (1, heap.used_segments());
         let now_s = site.now.seconds();
@@ -411,7 +411,7 @@ impl Evictor {
             }
             self.end_search(site.engine, walk);
         }
-        site.tally.reclaimed.get() != before
+        site.tally.found_expired.get() != before
     }
 
     fn begin_search(&mut self, site: &Site<'_>) -> Option<Walk> {
@@ -457,7 +457,7 @@ impl Evictor {
                 continue;
             }
             if site.is_over(walk, found) {
-                site.remove(&guard, node);
+                site.remove(&guard, walk, node);
             } else {
                 let bytes = heap.footprint(found) as u32;
                 self.deadlines.push((engine.due_s(deadline), bytes));
@@ -567,7 +567,7 @@ impl Site<'_> {
     }
 
     /// Removes an item that is over.
-    fn remove(&self, guard: &Guard<'_>, node: Ptr) {
+    fn remove(&self, guard: &Guard<'_>, walk: &Walk, node: Ptr) {
         // SAFETY: the claim keeps the item.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
@@ -579,7 +579,9 @@ impl Site<'_> {
             return;
         }
         if self.unlink(guard, node) && !is_flushed {
-            self.tally.expired(found.state() & state::FETCHED == 0);
+            let unfetched = found.state() & state::FETCHED == 0;
+            self.tally
+                .expired(unfetched, walk.purpose == Purpose::Expire);
         }
     }
 

@@ -91,6 +91,9 @@ const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 const STEP: usize = 64;
 /// Bytes of segments looked through by one [`Session::maintain`].
 const MAINTENANCE_BYTES: usize = 16 << 10;
+/// Buckets whose chains are measured in a second, and at once.
+const SURVEYED: usize = 1 << 14;
+const SURVEYED_AT_ONCE: usize = 1 << 8;
 /// Items looked at for each that is to be shown.
 const LOOKS: usize = 64;
 
@@ -152,6 +155,7 @@ pub struct Relativistic {
     flush_at_ms: AtomicU64,
     /// The second whose search for expired items has begun.
     searched_s: AtomicU32,
+    survey: Mutex<Survey>,
     /// Walks that evict or compact, under way.
     evictors: AtomicU32,
     sessions: AtomicU32,
@@ -161,6 +165,17 @@ pub struct Relativistic {
 /// What excludes the writers of a key: the source of their items' cas values, which grow.
 pub(super) struct Stripe {
     cas: u64,
+}
+
+/// A walk round the table, for the length of its chains.
+#[derive(Default)]
+struct Survey {
+    /// The next bucket, and how many are left to look at in this second.
+    at: usize,
+    left: usize,
+    /// The longest chain of this round, and of this and the last one.
+    round: usize,
+    longest: usize,
 }
 
 struct Tallies {
@@ -229,6 +244,7 @@ impl Relativistic {
             flushed: Flushed::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
             searched_s: AtomicU32::new(0),
+            survey: Mutex::new(Survey::default()),
             evictors: AtomicU32::new(0),
             sessions: AtomicU32::new(0),
             tallies: Mutex::new(Tallies {
@@ -421,11 +437,15 @@ impl Relativistic {
         let now_s = now.seconds();
         // Relaxed, all: elects one.
         let before = self.searched_s.load(Ordering::Relaxed);
-        now_s > before
+        let begins = now_s > before
             && self
                 .searched_s
                 .compare_exchange(before, now_s, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+                .is_ok();
+        if begins {
+            self.survey.lock().left = SURVEYED;
+        }
+        begins
     }
 
     /// How many items are linked, and their bytes; read while others count.
@@ -443,6 +463,27 @@ impl Relativistic {
         let (items, bytes) = self.items_and_bytes();
         // A nonsense now and then does no harm.
         (bytes / items.max(1)) as usize
+    }
+
+    /// Looks at the chains of some buckets, if nobody else does.
+    fn look_at_chains(&self) {
+        let Some(mut survey) = self.survey.try_lock() else {
+            return;
+        };
+        if survey.left == 0 {
+            return;
+        }
+        let count = survey.left.min(SURVEYED_AT_ONCE);
+        survey.left -= count;
+        let guard = self.table.domain().pin();
+        // SAFETY: the guard is of the table's domain.
+        let (longest, next) = unsafe { self.table.longest_chain_of(&guard, survey.at, count) };
+        survey.round = survey.round.max(longest);
+        survey.longest = survey.longest.max(survey.round);
+        survey.at = next;
+        if next == 0 {
+            survey.longest = std::mem::take(&mut survey.round);
+        }
     }
 
     fn begin_eviction(&self) {
@@ -526,10 +567,20 @@ impl Engine for Relativistic {
     fn stats(&self) -> EngineStats {
         let arrays = self.table.array_bytes() as u64;
         let state = self.table.resize_state();
+        let segment = self.heap.segment_bytes();
+        let resizes = state.building.is_some() || state.zipped > 0;
         let mut sum = EngineStats {
             table_bytes: arrays,
             buckets: state.buckets as u64,
             shards: 1,
+            backlog_bytes: self.heap.waiting_bytes(),
+            grace_periods: self.table.domain().grace_periods(),
+            longest_chain: self.survey.lock().longest as u64,
+            table_resizing: u64::from(resizes),
+            zipped_tables: state.zipped as u64,
+            segments: self.heap.allowed() / segment,
+            segments_free: self.heap.allowed().saturating_sub(self.heap.held()) / segment,
+            segment_bytes: segment,
             ..EngineStats::default()
         };
         self.sum(|tally| tally.add_to(&mut sum));
@@ -627,6 +678,7 @@ impl Tallies {
         less(&mut sum.evictions, before.evictions);
         less(&mut sum.evicted_unfetched, before.evicted_unfetched);
         less(&mut sum.reclaimed, before.reclaimed);
+        less(&mut sum.expired_reclaimed, before.expired_reclaimed);
         less(&mut sum.expired_unfetched, before.expired_unfetched);
         less(&mut sum.out_of_memory, before.out_of_memory);
     }
@@ -735,6 +787,7 @@ impl Session for RelativisticSession {
             .core
             .evictor
             .search(engine, tally, now, MAINTENANCE_BYTES);
+        engine.look_at_chains();
         self.after_changes();
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
     }

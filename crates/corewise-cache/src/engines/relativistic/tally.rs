@@ -41,8 +41,10 @@ events! {
     total_items,
     evictions,
     evicted_unfetched,
-    /// Expired items whose memory was taken back.
+    /// Expired items met by eviction or compaction.
     reclaimed,
+    /// Expired items that were looked for.
+    found_expired,
     expired_unfetched,
     out_of_memory,
     /// Seconds since the last use of what was evicted last.
@@ -125,9 +127,14 @@ impl Tally {
         add(self.column(footprint, EVICTIONS), 1);
     }
 
-    /// An unlinked item had expired.
-    pub(super) fn expired(&self, unfetched: bool) {
-        self.reclaimed.add(1);
+    /// An unlinked item had expired; `looked_for`, or was met on the way.
+    pub(super) fn expired(&self, unfetched: bool, looked_for: bool) {
+        let count = if looked_for {
+            &self.found_expired
+        } else {
+            &self.reclaimed
+        };
+        count.add(1);
         self.expired_unfetched.add(u64::from(unfetched));
     }
 
@@ -139,6 +146,7 @@ impl Tally {
         more(&mut sum.evictions, &self.evictions);
         more(&mut sum.evicted_unfetched, &self.evicted_unfetched);
         more(&mut sum.reclaimed, &self.reclaimed);
+        more(&mut sum.expired_reclaimed, &self.found_expired);
         more(&mut sum.expired_unfetched, &self.expired_unfetched);
         more(&mut sum.out_of_memory, &self.out_of_memory);
         sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s.get() as u32);
