@@ -85,6 +85,9 @@ trait Perform {
     fn perform(&mut self, key: u8, call: Call) -> Outcome;
     fn flush(&mut self);
     fn maintain(&mut self);
+    /// Stores some other items, as those do who are not looked at: what a session stored last may have a
+    /// place of its own.
+    fn pad(&mut self);
     /// What this thread has seen last under a key, if anything.
     fn seen(&self, key: u8) -> Option<Version>;
 }
@@ -169,6 +172,13 @@ impl<E: TestEngine> Perform for Real<E> {
         self.cache.session.maintain(NOW);
     }
 
+    fn pad(&mut self) {
+        for i in 0..100u64 {
+            let seen = self.cache.set(&(1_000_000 + i).to_le_bytes(), &[b'p'; 400]);
+            assert!(seen.is_stored(), "{seen:?}");
+        }
+    }
+
     fn seen(&self, key: u8) -> Option<Version> {
         self.seen[key as usize]
     }
@@ -201,6 +211,10 @@ impl<P: Perform> Perform for TwoSteps<P> {
         self.0.maintain();
     }
 
+    fn pad(&mut self) {
+        self.0.pad();
+    }
+
     fn seen(&self, key: u8) -> Option<Version> {
         self.0.seen(key)
     }
@@ -228,6 +242,10 @@ impl<P: Perform> Perform for Remembers<P> {
 
     fn maintain(&mut self) {
         self.0.maintain();
+    }
+
+    fn pad(&mut self) {
+        self.0.pad();
     }
 
     fn seen(&self, key: u8) -> Option<Version> {
@@ -303,7 +321,8 @@ impl Round {
         let thread = seat.thread;
         let mut random = SmallRng::seed_from_u64(self.seed * 64 + thread);
         for i in 0..self.calls {
-            if i % BURST == 0 {
+            if i % BURST == 0 && self.refills > 0 {
+                performer.pad();
                 progress.await_refills(self.refills, seat);
             }
             let yields = random.random_bool(0.05);

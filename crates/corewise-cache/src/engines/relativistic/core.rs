@@ -122,6 +122,7 @@ impl Core {
         let heap = &engine.heap;
         engine.budget();
         let mut patience = PATIENCE;
+        let mut fruitless = if engine.may_evict() { 100 } else { 3 };
         loop {
             heap.collect(engine.table.domain());
             if heap.held() + bytes + engine.spare() <= heap.allowed() {
@@ -129,14 +130,19 @@ impl Core {
             }
             let worked = heap.headroom() < (bytes + engine.spare()) as i64
                 && self.evictor.step(engine, &self.tally, now, 1 << 16);
-            if !worked {
-                let others = heap.waiting_bytes() > 0 || engine.evictors() > 0;
-                if patience == 0 || !others {
-                    return false;
-                }
-                patience -= 1;
-                wait(patience);
+            if worked {
+                continue;
             }
+            let others = heap.waiting_bytes() > 0 || engine.evictors() > 0;
+            if !others {
+                // They may have finished since we looked for something to do.
+                fruitless -= 1;
+            }
+            if patience == 0 || fruitless == 0 {
+                return false;
+            }
+            patience -= 1;
+            wait(patience);
         }
     }
 

@@ -102,8 +102,10 @@ impl Evictor {
     ) -> bool {
         let site = Site { engine, tally, now };
         let mut left = bytes as i64;
+        let mut compacts = true;
         while left > 0 {
-            let Some(mut walk) = self.walk.take().or_else(|| self.begin(&site)) else {
+            let next = self.walk.take();
+            let Some(mut walk) = next.or_else(|| self.begin(&site, compacts)) else {
                 return left < bytes as i64;
             };
             if walk.claim.is_large {
@@ -124,20 +126,24 @@ impl Evictor {
                 Stop::NoRoom => {
                     engine.end_eviction();
                     engine.heap.unclaim(engine.table.domain(), walk.claim);
-                    return false;
+                    if !(compacts && engine.may_evict()) {
+                        return false;
+                    }
+                    // Not even for a copy: something has to go.
+                    compacts = false;
                 }
             }
         }
         true
     }
 
-    /// Claims what should be walked next.
-    fn begin(&mut self, site: &Site<'_>) -> Option<Walk> {
+    /// Claims what should be walked next; what must be compacted only if there may be room for copies.
+    fn begin(&mut self, site: &Site<'_>, compacts: bool) -> Option<Walk> {
         let engine = site.engine;
         engine.begin_eviction();
         let found = self
             .begin_flushed(engine)
-            .or_else(|| self.begin_sparse(engine))
+            .or_else(|| compacts.then(|| self.begin_sparse(engine)).flatten())
             .or_else(|| self.begin_policy(engine))
             .or_else(|| {
                 // Nothing may be evicted: what has expired is all there is.

@@ -134,16 +134,17 @@ impl<'e> Exec<'e> {
         old: Option<u8>,
     ) -> Result<Ptr, NoItem> {
         let bytes = self.engine.size(contents)?;
-        let has_room = attempts < ATTEMPTS && self.ensure(bytes, old);
-        let made = if has_room {
-            self.core.create(self.engine, contents, bytes, self.now)
-        } else {
-            None
-        };
-        made.ok_or_else(|| {
-            self.core.tally.out_of_memory.add(1);
-            NoItem::OutOfMemory
-        })
+        for _ in attempts..ATTEMPTS {
+            if !self.ensure(bytes, old) {
+                break;
+            }
+            if let Some(made) = self.core.create(self.engine, contents, bytes, self.now) {
+                return Ok(made);
+            }
+            // Another session has taken the room for a large item.
+        }
+        self.core.tally.out_of_memory.add(1);
+        Err(NoItem::OutOfMemory)
     }
 
     /// All that needs the stripe from the start.
