@@ -118,24 +118,31 @@ pub fn map_zeroed(bytes: usize) -> Option<NonNull<u8>> {
 /// page reads as zero until it is touched. `None` when the system has no such range, or lets nobody
 /// ask for more than there is, and on systems other than Linux.
 ///
-/// Begins at a multiple of [`HUGE_PAGE`]. `huge`: ask for huge pages (`madvise`), which the system may
-/// give or not. What is touched is the caller's to count; [`discard`] gives pages back, [`release`] all.
+/// Begins at a multiple of [`HUGE_PAGE`]. What is touched is the caller's to count; [`discard`] gives pages
+/// back, [`release`] all.
 ///
 /// Complexity: some system calls.
-pub fn reserve(bytes: usize, huge: bool) -> Option<NonNull<u8>> {
+pub fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
-    {
-        let memory = map(bytes.max(HUGE_PAGE), libc::MAP_NORESERVE)?;
-        if huge {
-            advise_huge(memory, bytes);
-        }
-        Some(memory)
-    }
+    return map(bytes.max(HUGE_PAGE), libc::MAP_NORESERVE);
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (bytes, huge);
+        let _ = bytes;
         None
     }
+}
+
+/// Asks for huge pages (`madvise`) for the first `bytes` of what [`reserve`] gave, which the system may give
+/// or not. Touching a byte then makes 2 MiB resident: so only where all of it will be used.
+///
+/// # Safety
+///
+/// 1. `memory` came from [`reserve`], with no fewer bytes, and was not given back.
+pub unsafe fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    advise_huge(memory, bytes.next_multiple_of(PAGE));
+    #[cfg(not(target_os = "linux"))]
+    let _ = (memory, bytes);
 }
 
 /// Gives a range of addresses back, with what is in it.

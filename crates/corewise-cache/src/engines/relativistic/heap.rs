@@ -95,6 +95,7 @@ pub(super) struct Heap {
     /// Bytes of the reservation, and whether it is one or the allocator's memory.
     reserved: usize,
     is_reservation: bool,
+    huge_pages: bool,
     /// By segment: used and dead bytes.
     tally: Slots<AtomicU64>,
     generation: Slots<AtomicU32>,
@@ -182,9 +183,9 @@ impl Heap {
             .max(LEAST_RESERVED)
             .min(1 << (32 + granule_log2));
         let (base, reserved, is_reservation) =
-            addresses(wanted as usize, memory as usize * 2, huge_pages)?;
+            addresses(wanted as usize, memory as usize * 2)?;
         let segments = reserved >> segment_log2;
-        Some(Self {
+        let heap = Self {
             arena: ItemArena { base, granule_log2 },
             segment_log2,
             reserved,
@@ -196,7 +197,19 @@ impl Heap {
             held: AtomicU64::new(0),
             retired: AtomicU64::new(0),
             pool: Mutex::new(Pool::new(segments)),
-        })
+            huge_pages,
+        };
+        heap.prefer_huge(memory);
+        Some(heap)
+    }
+
+    /// Asks for huge pages where segments will be, if that was wished: as many as so much memory has. (Not
+    /// for large items, which leave holes between them.)
+    pub(super) fn prefer_huge(&self, memory: u64) {
+        if self.huge_pages && self.is_reservation {
+            // SAFETY: the reservation is larger.
+            unsafe { alloc::prefer_huge(self.arena.base, memory as usize) };
+        }
     }
 
     #[inline(always)]
@@ -621,10 +634,10 @@ impl Drop for Heap {
 
 /// A reservation of `most` bytes; or, where the system gives none, less, and at last `least` bytes of the
 /// allocator's memory.
-fn addresses(most: usize, least: usize, huge: bool) -> Option<(NonNull<u8>, usize, bool)> {
+fn addresses(most: usize, least: usize) -> Option<(NonNull<u8>, usize, bool)> {
     let mut bytes = most;
     while bytes >= least {
-        if let Some(base) = alloc::reserve(bytes, huge) {
+        if let Some(base) = alloc::reserve(bytes) {
             return Some((base, bytes, true));
         }
         bytes /= 2;

@@ -15,7 +15,7 @@
 //!                   └─▶ ghost: was it evicted lately?            which queue a new item enters
 //! ```
 //!
-//! [`heap`] has the memory, [`evict`] and [`policy`] what goes and when, [`exec`] the operations.
+//! `heap` has the memory, `evict` and `policy` what goes and when, `exec` the operations.
 //!
 //! # A batch
 //!
@@ -36,7 +36,7 @@
 //! 4. *Memory.* Segments, bucket arrays, ghost, and what the owner says it uses itself
 //!    ([`Engine::set_overhead`]) are at most the budget; what waits for readers is a part of the
 //!    segments. The table asks before it grows, and room is made for the new array first.
-//! 5. *Eviction runs ahead*: while less than a [reserve](Relativistic::reserve) is left, each store looks
+//! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
 //!    through a few times as many bytes of old segments as it stores; so no store waits for more, unless
 //!    it is large. Nobody evicts, or waits for readers, while it holds a stripe or is in a section.
 //! 6. *Expired items* are taken back by [`Session::maintain`], in steps, within seconds and a sixteenth of
@@ -554,7 +554,10 @@ impl Engine for Relativistic {
     fn set_memory_limit(&self, bytes: u64) {
         let bytes = bytes.clamp(MIN_MEMORY, self.heap.most_allowed());
         // Relaxed: a setting.
-        self.memory.store(bytes, Ordering::Relaxed);
+        let before = self.memory.swap(bytes, Ordering::Relaxed);
+        if bytes > before {
+            self.heap.prefer_huge(bytes);
+        }
         self.budget();
     }
 
