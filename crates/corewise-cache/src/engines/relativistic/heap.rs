@@ -182,8 +182,7 @@ impl Heap {
         let wanted = (ROOM * memory)
             .max(LEAST_RESERVED)
             .min(1 << (32 + granule_log2));
-        let (base, reserved, is_reservation) =
-            addresses(wanted as usize, memory as usize * 2)?;
+        let (base, reserved, is_reservation) = addresses(wanted as usize, memory as usize * 2)?;
         let segments = reserved >> segment_log2;
         let heap = Self {
             arena: ItemArena { base, granule_log2 },
