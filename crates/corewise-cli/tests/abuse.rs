@@ -41,6 +41,10 @@ for_every_engine! {
     large_values_are_whole_for_slow_readers_while_others_change_them
     readers_may_leave_in_the_middle_of_large_values
     many_clients_may_be_halfway_through_a_large_value
+    large_stores_over_the_memory_of_connections_are_refused_and_swallowed
+    what_is_refused_for_lack_of_memory_is_not_served_stale
+    large_and_small_replies_keep_their_order_for_a_slow_reader
+    a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent
 }
 
 /// One of each kind.
@@ -697,12 +701,11 @@ const NO_MEMORY: &str = "SERVER_ERROR out of memory reading request";
 /// Bytes of input that a connection may have in any case.
 const FREE: u64 = 32 * 1024;
 
-#[test]
-fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed() {
+fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;
     }
-    let mut server = TestServer::with(&["--connection-memory", "8m"]);
+    let mut server = engine.with(&["--connection-memory", "8m"]);
     let mut client = server.connect();
     for n in 0..100 {
         client.ask(set(&format!("small{n}"), &n.to_string()), "STORED\r\n");
@@ -786,12 +789,11 @@ fn fill_connections(server: &TestServer, client: &mut Client) -> Vec<Client> {
     holders
 }
 
-#[test]
-fn what_is_refused_for_lack_of_memory_is_not_served_stale() {
+fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;
     }
-    let mut server = TestServer::with(&["--connection-memory", "5200k"]);
+    let mut server = engine.with(&["--connection-memory", "5200k"]);
     let mut client = server.connect();
     let (most, rest) = (most(), rest());
     let mut holders = fill_connections(&server, &mut client);
@@ -881,9 +883,8 @@ fn sip(client: &mut Client, requests: String, replies: &str) {
     sender.join().unwrap();
 }
 
-#[test]
-fn large_and_small_replies_keep_their_order_for_a_slow_reader() {
-    let mut server = TestServer::start();
+fn large_and_small_replies_keep_their_order_for_a_slow_reader(engine: Engine) {
+    let mut server = engine.start();
     let mut client = server.connect();
     // Around the size from which values are not copied any more, and the largest.
     let sizes = [0, 100, 32_767, 32_768, 40_000, 100_000, 600_000, LARGE];
@@ -930,9 +931,8 @@ fn large_and_small_replies_keep_their_order_for_a_slow_reader() {
     server.assert_well();
 }
 
-#[test]
-fn a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent() {
-    let mut server = TestServer::start();
+fn a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent(engine: Engine) {
+    let mut server = engine.start();
     let address = server.address();
     let versions: Vec<String> = [40_000, 333_333, 900_000, 64 << 10]
         .iter()
@@ -1097,7 +1097,10 @@ fn readers_may_leave_in_the_middle_of_large_values(engine: Engine) {
 
 fn many_clients_may_be_halfway_through_a_large_value(engine: Engine) {
     const COUNT: usize = 60;
-    let mut server = engine.with(&["-m", "128"]);
+    let corewise = Kind::under_test() == Kind::Corewise;
+    // Else a part of them would be refused.
+    let room = ["-m", "128", "--connection-memory", "80m"];
+    let mut server = engine.with(if corewise { &room } else { &room[..2] });
     let mut other = server.connect();
     let before = server.rss_kib();
     let mut senders: Vec<(usize, Client)> = (0..COUNT).map(|n| (n, server.connect())).collect();
