@@ -247,8 +247,25 @@ impl Codec {
         };
         // A line seen before is searched on from where the search stopped.
         let plain = self.mode == Mode::Line && self.scanned == 0 && self.authenticated;
-        if plain && let Some(step) = self.fast(input, cx) {
-            return step;
+        // The two commands that make up most traffic, in their plainest spelling.
+        // What they come to is made here and not handed around: it is large.
+        match input.first_chunk::<4>() {
+            Some(b"get ") if plain => {
+                if let Some(key) = fast_get(input) {
+                    return Step::Op {
+                        consumed: 4 + key.len() + 2,
+                        key,
+                        verb: Verb::Get(Get::default()),
+                        form: Form::get(Command::Get, key, true),
+                    };
+                }
+            }
+            Some(b"set ") if plain => {
+                if let Some((storage, line_len)) = fast_set(input) {
+                    return self.storage(input, line_len, storage, cx);
+                }
+            }
+            _ => {}
         }
         self.general(input, cx)
     }
@@ -281,50 +298,6 @@ impl Codec {
             },
             step => step,
         }
-    }
-
-    /// The two commands that make up most traffic, in their plainest spelling.
-    #[inline]
-    fn fast<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Option<Step<'i>> {
-        match input.first_chunk::<4>()? {
-            b"get " => fast_get(input),
-            b"set " => self.fast_set(input, cx),
-            _ => None,
-        }
-    }
-
-    /// `set KEY DIGITS DIGITS DIGITS[ noreply]\r\n`.
-    #[inline]
-    fn fast_set<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Option<Step<'i>> {
-        let key = fast_key(input)?;
-        let mut at = 4 + key.len();
-        let mut numbers = [0; 3];
-        for number in &mut numbers {
-            if input.get(at) != Some(&b' ') {
-                return None;
-            }
-            let (value, digits) = short_digits(&input[at + 1..])?;
-            *number = value;
-            at += 1 + digits;
-        }
-        let (line_len, noreply) = match &input[at..] {
-            [b'\r', b'\n', ..] => (at + 2, false),
-            tail if tail.starts_with(b" noreply\r\n") => (at + 10, true),
-            _ => return None,
-        };
-        if numbers[2] > classic::MAX_LENGTH {
-            return None;
-        }
-        let storage = Storage {
-            command: Command::Set,
-            key,
-            client_flags: u32::try_from(numbers[0]).ok()?,
-            exptime_s: numbers[1] as i64,
-            length: numbers[2] as usize,
-            compare_cas: None,
-            noreply,
-        };
-        Some(self.storage(input, line_len, storage, cx))
     }
 
     /// Any state, any command.
@@ -514,20 +487,45 @@ impl Codec {
     }
 }
 
-/// `get KEY\r\n`.
+/// The key of `get KEY\r\n`.
 #[inline]
-fn fast_get(input: &[u8]) -> Option<Step<'_>> {
+fn fast_get(input: &[u8]) -> Option<&[u8]> {
     let key = fast_key(input)?;
-    let end = 4 + key.len();
-    match &input[end..] {
-        [b'\r', b'\n', ..] => Some(Step::Op {
-            consumed: end + 2,
-            key,
-            verb: Verb::Get(Get::default()),
-            form: Form::get(Command::Get, key, true),
-        }),
-        _ => None,
+    input[4 + key.len()..].starts_with(b"\r\n").then_some(key)
+}
+
+/// `set KEY DIGITS DIGITS DIGITS[ noreply]\r\n`, and the length of the line.
+#[inline]
+fn fast_set(input: &[u8]) -> Option<(Storage<'_>, usize)> {
+    let key = fast_key(input)?;
+    let mut at = 4 + key.len();
+    let mut numbers = [0; 3];
+    for number in &mut numbers {
+        if input.get(at) != Some(&b' ') {
+            return None;
+        }
+        let (value, digits) = short_digits(&input[at + 1..])?;
+        *number = value;
+        at += 1 + digits;
     }
+    let (line_len, noreply) = match &input[at..] {
+        [b'\r', b'\n', ..] => (at + 2, false),
+        tail if tail.starts_with(b" noreply\r\n") => (at + 10, true),
+        _ => return None,
+    };
+    if numbers[2] > classic::MAX_LENGTH {
+        return None;
+    }
+    let storage = Storage {
+        command: Command::Set,
+        key,
+        client_flags: u32::try_from(numbers[0]).ok()?,
+        exptime_s: numbers[1] as i64,
+        length: numbers[2] as usize,
+        compare_cas: None,
+        noreply,
+    };
+    Some((storage, line_len))
 }
 
 /// The key behind a command word of three letters, if it is of legal length.
