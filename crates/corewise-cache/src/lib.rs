@@ -7,11 +7,12 @@
 //!
 //! | engine | table | reads | eviction | for |
 //! |---|---|---|---|---|
+//! | [`relativistic`](engines::relativistic) | the relativistic table, items as its nodes | in a read-side section, no lock | S3-FIFO, on segments | the server's default |
 //! | [`locked`](engines::locked) | hashbrown, one per shard | under the shard's lock | LRU per shard | the baseline of every figure |
 //!
 //! ```
 //! use corewise_cache::{Clock, Engine, ManualClock, Session};
-//! use corewise_cache::engines::locked::{Config, Locked};
+//! use corewise_cache::engines::relativistic::{Config, Relativistic};
 //! use corewise_ops::*;
 //! use std::sync::Arc;
 //!
@@ -28,7 +29,7 @@
 //! }
 //!
 //! let clock = ManualClock::new(1_700_000_000);
-//! let cache = Arc::new(Locked::new(Config::default()));
+//! let cache = Arc::new(Relativistic::new(Config::default()));
 //! let mut session = cache.session();
 //! let mut sink = Values::default();
 //! let set = Verb::Store(Store {

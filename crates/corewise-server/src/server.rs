@@ -189,7 +189,6 @@ impl Server {
                         Eviction::Random => relativistic::Eviction::Random,
                         Eviction::Default | Eviction::S3Fifo => relativistic::Eviction::S3Fifo,
                     },
-                    threads: self.config.threads,
                     huge_pages: self.config.huge_pages,
                 });
                 self.run_with(Arc::new(engine.map_err(|_| RunError::Memory)?))

@@ -88,7 +88,6 @@ impl TestEngine for relativistic::Relativistic {
             } else {
                 relativistic::Eviction::Refuse
             },
-            threads: setup.threads,
             huge_pages: false,
         })
     }

@@ -106,8 +106,6 @@ pub struct Config {
     pub max_item_bytes: usize,
     /// What to do at the budget.
     pub eviction: Eviction,
-    /// Sessions that will use the engine at a time, about.
-    pub threads: usize,
     /// Ask for huge pages for items.
     pub huge_pages: bool,
 }
@@ -118,7 +116,6 @@ impl Default for Config {
             memory: 1 << 30,
             max_item_bytes: 1 << 20,
             eviction: Eviction::default(),
-            threads: 4,
             huge_pages: true,
         }
     }

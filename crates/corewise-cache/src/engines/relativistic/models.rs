@@ -70,7 +70,6 @@ fn engine() -> Arc<Relativistic> {
     Arc::new(Relativistic::new(Config {
         memory: MIN_MEMORY,
         max_item_bytes: 1 << 12,
-        threads: 2,
         huge_pages: false,
         ..Config::default()
     }))
