@@ -18,11 +18,14 @@ for_every_engine! {
     compare_and_swap_stores_only_over_the_value_that_was_read
     a_key_is_never_given_the_same_cas_value_again
     an_older_cas_with_stale_if_older_stores_a_stale_item
+    callers_may_bring_their_own_cas_values
     an_item_dies_at_its_deadline_and_not_before
     a_touch_replaces_the_deadline
     a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are
     exactly_one_reader_wins_a_missing_stale_or_expiring_item
     a_delete_may_require_a_cas_value_and_may_keep_the_item
+    a_delete_that_keeps_the_item_says_what_of_it_stays
+    a_quiet_read_leaves_no_trace
     counters_wrap_stop_pad_and_refuse_text
     a_counter_keeps_what_is_not_its_value
     a_flush_hides_everything_stored_before_it_and_nothing_after
@@ -211,15 +214,82 @@ fn a_key_is_never_given_the_same_cas_value_again<E: TestEngine>() {
 
 fn an_older_cas_with_stale_if_older_stores_a_stale_item<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
-    let old = cache.set(b"k", b"1").cas();
-    cache.set(b"k", b"2");
-    let stale = Store {
-        compare_cas: Some(old),
+    let deadline = Deadline::after_ms(NOW, 60_000);
+    let with = |deadline, compare_cas, value| Store {
+        deadline,
+        compare_cas,
         stale_if_older: true,
-        ..store(StoreMode::Set, b"3")
+        ..store(StoreMode::Set, value)
     };
-    assert_eq!(cache.store(b"k", stale).value(), Some(&b"3"[..]));
-    assert!(cache.get(b"k").flags().contains(ItemFlags::STALE));
+    let old = cache.set(b"k", b"1").cas();
+    cache.store(b"k", with(deadline, None, b"2"));
+    let claim = Verb::Get(Get {
+        claim_stale: true,
+        ..Get::default()
+    });
+    for (value, flag) in [(b"3", ItemFlags::WON), (b"4", ItemFlags::WIN_SENT)] {
+        let stale = with(Deadline::NEVER, Some(old), value);
+        assert_eq!(cache.store(b"k", stale).value(), Some(&value[..]));
+        let seen = cache.run(b"k", claim);
+        // Who was sent to refresh the item still is, and the item lives no longer than it did.
+        assert!(seen.flags().contains(ItemFlags::STALE.with(flag)));
+        assert_eq!(seen.deadline(), deadline);
+    }
+    let newer = cache.get(b"k").cas() + 1;
+    let refused = with(deadline, Some(newer), b"5");
+    assert_eq!(cache.store(b"k", refused), Seen::Exists);
+    cache.set(b"k", b"6");
+    assert_eq!(cache.get(b"k").flags(), ItemFlags::NONE);
+}
+
+fn callers_may_bring_their_own_cas_values<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let new_cas = Some(1_000_000);
+    let vivify = Vivify {
+        deadline: Deadline::NEVER,
+        new_cas,
+    };
+    let stored = |mode| Store {
+        new_cas,
+        ..store(mode, b"1")
+    };
+    let deleted = |mark_stale, drop_value| Delete {
+        mark_stale,
+        drop_value,
+        new_cas,
+        ..Delete::default()
+    };
+    let counted = Arith { new_cas, ..incr(1) };
+    let first = Arith {
+        vivify: Some((5, Deadline::NEVER)),
+        ..counted
+    };
+    let absent = [
+        Verb::Get(Get {
+            vivify: Some(vivify),
+            ..Get::default()
+        }),
+        Verb::Store(stored(StoreMode::Set)),
+        Verb::Store(stored(StoreMode::Add)),
+        Verb::Arith(first),
+    ];
+    let present = [
+        Verb::Store(stored(StoreMode::Replace)),
+        Verb::Store(stored(StoreMode::Append)),
+        Verb::Delete(deleted(true, false)),
+        Verb::Delete(deleted(false, true)),
+        Verb::Arith(counted),
+    ];
+    for (before, verbs) in [(false, &absent[..]), (true, &present[..])] {
+        for &verb in verbs {
+            cache.delete(b"k", Delete::default());
+            if before {
+                cache.set(b"k", b"7");
+            }
+            cache.run(b"k", verb);
+            assert_eq!(Some(cache.get(b"k").cas()), new_cas, "{verb:?}");
+        }
+    }
 }
 
 fn an_item_dies_at_its_deadline_and_not_before<E: TestEngine>() {
@@ -305,20 +375,20 @@ fn exactly_one_reader_wins_a_missing_stale_or_expiring_item<E: TestEngine>() {
     assert!(cache.run(b"k", get).flags().contains(ItemFlags::WIN_SENT));
 
     cache.set(b"k", b"v");
-    cache.delete(
-        b"k",
-        Delete {
-            mark_stale: true,
-            ..Delete::default()
-        },
-    );
-    assert!(
-        !cache.get(b"k").flags().contains(ItemFlags::WON),
-        "a plain read claims nothing"
-    );
-    let won = cache.run(b"k", get).flags();
-    assert!(won.contains(ItemFlags::WON.with(ItemFlags::STALE)));
-    assert!(cache.run(b"k", get).flags().contains(ItemFlags::WIN_SENT));
+    let stale = Delete {
+        mark_stale: true,
+        ..Delete::default()
+    };
+    for _ in 0..2 {
+        cache.delete(b"k", stale);
+        assert!(
+            !cache.get(b"k").flags().contains(ItemFlags::WON),
+            "a plain read claims nothing"
+        );
+        let won = cache.run(b"k", get).flags();
+        assert!(won.contains(ItemFlags::WON.with(ItemFlags::STALE)));
+        assert!(cache.run(b"k", get).flags().contains(ItemFlags::WIN_SENT));
+    }
 
     let deadline = Deadline::after_ms(NOW, 5_000);
     cache.store(
@@ -368,6 +438,61 @@ fn a_delete_may_require_a_cas_value_and_may_keep_the_item<E: TestEngine>() {
     assert_eq!(emptied.value(), Some(&b""[..]));
     assert_eq!(cache.delete(b"k", Delete::default()), Seen::Deleted);
     assert!(cache.get(b"k").is_absent());
+}
+
+fn a_delete_that_keeps_the_item_says_what_of_it_stays<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let (old, new) = [30_000, 90_000]
+        .map(|ms| Deadline::after_ms(NOW, ms))
+        .into();
+    for (mark_stale, drop_value) in [(true, false), (false, true), (true, true)] {
+        let request = Store {
+            client_flags: 8,
+            deadline: old,
+            ..store(StoreMode::Set, b"value")
+        };
+        let before = cache.store(b"k", request).cas();
+        let delete = Delete {
+            mark_stale,
+            drop_value,
+            touch: Some(new),
+            ..Delete::default()
+        };
+        cache.delete(b"k", delete);
+        let Seen::Found {
+            value,
+            client_flags,
+            cas,
+            deadline,
+            flags,
+        } = cache.get(b"k")
+        else {
+            panic!("not kept")
+        };
+        let (kept, kept_flags) = if drop_value {
+            (&b""[..], 0)
+        } else {
+            (&b"value"[..], 8)
+        };
+        assert_eq!((&value[..], client_flags), (kept, kept_flags));
+        assert_eq!(deadline, if mark_stale { new } else { old });
+        assert_eq!(flags.contains(ItemFlags::STALE), mark_stale);
+        assert!(cas > before);
+    }
+}
+
+fn a_quiet_read_leaves_no_trace<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    cache.set(b"k", b"v");
+    let quiet = Verb::Get(Get {
+        quiet: true,
+        ..Get::default()
+    });
+    for _ in 0..2 {
+        assert_eq!(cache.run(b"k", quiet).flags(), ItemFlags::NONE);
+    }
+    cache.get(b"k");
+    assert_eq!(cache.run(b"k", quiet).flags(), ItemFlags::FETCHED);
 }
 
 fn counters_wrap_stop_pad_and_refuse_text<E: TestEngine>() {

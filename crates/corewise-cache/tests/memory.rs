@@ -13,6 +13,7 @@ for_every_engine! {
     many_items_without_a_value_stay_within_the_budget
     what_has_just_been_stored_is_there
     what_was_evicted_stays_away
+    an_item_may_be_changed_when_it_is_next_to_leave
     chains_of_changes_go_on_or_break_off_while_others_are_evicted
     a_smaller_budget_is_reached_and_a_larger_one_used
     what_the_owner_uses_is_taken_from_the_items_but_never_more_than_half
@@ -209,6 +210,51 @@ fn what_was_evicted_stays_away<E: TestEngine>() {
             cache.set(&i.to_le_bytes(), &stamped(i, 70));
         }
     }
+}
+
+/// In a full cache every change needs room, which must not be that of the item itself.
+fn an_item_may_be_changed_when_it_is_next_to_leave<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::tight::<E>(1));
+    let count = cache.engine.memory_limit() / 100;
+    let mut changed = [0; 4];
+    for (round, change) in (0..).zip(&mut changed) {
+        let numbers = round * count..(round + 1) * count;
+        for i in numbers.clone() {
+            cache.set(&i.to_le_bytes(), i.to_string().as_bytes());
+        }
+        for i in numbers {
+            let (key, text) = (i.to_le_bytes(), i.to_string());
+            let long = "1".repeat(1_000);
+            let (seen, expected) = match round {
+                0 => (
+                    cache.store(&key, store(StoreMode::Append, long.as_bytes())),
+                    text + &long,
+                ),
+                1 => (
+                    cache.store(&key, store(StoreMode::Prepend, long.as_bytes())),
+                    long + &text,
+                ),
+                2 => (
+                    cache.store(&key, store(StoreMode::Replace, long.as_bytes())),
+                    long,
+                ),
+                _ => (
+                    cache.arith(&key, incr(1 << 50)),
+                    (i + (1 << 50)).to_string(),
+                ),
+            };
+            match seen {
+                Seen::Stored { value, .. } => assert_eq!(value, expected.as_bytes()),
+                Seen::Counter { text, .. } => assert_eq!(text, expected.as_bytes()),
+                Seen::NotStored | Seen::Missing(_) => continue,
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(cache.get(&key).value(), Some(expected.as_bytes()));
+            *change += 1;
+        }
+        cache.assert_within_budget();
+    }
+    assert!(changed.iter().all(|count| *count > 0), "{changed:?}");
 }
 
 /// A value that is appended to, one that is prepended to, a counter: each is what it was and one
