@@ -53,7 +53,7 @@ pub(super) struct Evictor {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     Evict,
     Compact,
     Expire,
@@ -326,11 +326,18 @@ impl Evictor {
         }
     }
 
-    /// Compacts a segment.
+    /// Compacts a segment, or evicts what is in it.
     #[cfg(test)]
-    pub(super) fn compact(&mut self, engine: &Relativistic, tally: &Tally, now: Now, claim: Claim) {
+    pub(super) fn walk_all(
+        &mut self,
+        engine: &Relativistic,
+        tally: &Tally,
+        now: Now,
+        claim: Claim,
+        purpose: Purpose,
+    ) {
         let site = Site { engine, tally, now };
-        let mut walk = Walk::new(claim, Purpose::Compact, 0);
+        let mut walk = Walk::new(claim, purpose, 0);
         while let Stop::Tired(_) = self.walk_some(&site, &mut walk) {}
         engine.heap.unclaim(engine.table.domain(), walk.claim);
     }

@@ -181,8 +181,13 @@ impl<'e> Exec<'e> {
         self.core.ensure(self.engine, self.now, entrance, bytes)
     }
 
+    /// Runs something with the key's stripe locked.
     #[inline]
-    fn inside(&mut self, key: &[u8], run: impl FnOnce(&mut Inside<'_>) -> Attempt) -> Attempt {
+    pub(super) fn inside(
+        &mut self,
+        key: &[u8],
+        run: impl FnOnce(&mut Inside<'_>) -> Attempt,
+    ) -> Attempt {
         let engine = self.engine;
         let stripe = engine.stripe(self.hash).lock();
         let mut inside = Inside {
@@ -224,7 +229,7 @@ fn may_win(get: &Get, found: Item<'_, Link>, state: u8, now: Now) -> bool {
 }
 
 /// An operation that holds its key's stripe.
-struct Inside<'x> {
+pub(super) struct Inside<'x> {
     engine: &'x Relativistic,
     core: &'x mut Core,
     guard: Guard<'x>,
@@ -306,15 +311,21 @@ impl Keeper for Inside<'_> {
         item.set_cas(cas.unwrap_or_else(|| self.stripe.next_cas()));
         engine.note_deadline(fresh, item.deadline());
         let name = engine.heap.name(fresh);
-        let replaced = old.and_then(|old| {
-            // SAFETY: the guard is of the table's domain; `old` was found under it; `fresh` is an item of
-            // the arena's in no table, of the same key.
-            unsafe { engine.table.replace(&self.guard, old.cast(), name) }.map(|_| old)
-        });
-        match replaced {
-            Some(old) => self.core.forget(engine, old),
+        match old {
+            Some(old) => {
+                // SAFETY: the guard is of the table's domain; `old` was found under it; `fresh` is an item
+                // of the arena's in no table, of the same key.
+                let replaced = unsafe { engine.table.replace(&self.guard, old.cast(), name) };
+                #[cfg(not(corewise_mutant = "forgets_the_eviction"))]
+                if replaced.is_none() {
+                    // It has been evicted since it was found, and readers may have missed it: what was
+                    // made of it, or stored because it was there, would come back.
+                    self.discard(fresh);
+                    return Err(NoItem::NotYet(bytes));
+                }
+                self.core.forget(engine, old);
+            }
             None => {
-                // What was there has been evicted, if anything was.
                 // SAFETY: as above; the key's other writers are excluded, so it is not there.
                 let inserted = unsafe { engine.table.insert(&self.guard, name, |_| false) };
                 debug_assert!(inserted.is_ok());

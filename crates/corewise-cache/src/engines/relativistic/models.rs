@@ -1,10 +1,13 @@
 //! Small cases under shuttle, with mutants: what the stripes, the generations and the grace periods of
 //! the engine are there for. (What the table promises has models of its own, in `corewise-maps`.)
 
+use super::evict::Purpose;
 use super::heap::{Claim, Segment};
+use super::queues::Queue;
 use super::*;
+use crate::engines::verbs::Keeper;
 use corewise_atomic::thread;
-use corewise_ops::{Delete, Get, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Verb};
 
 const NOW: Now = Now {
     ms: 5_000,
@@ -81,8 +84,8 @@ impl RelativisticSession {
         self.core.seal_older(&self.engine, u32::MAX);
     }
 
-    /// Compacts every sealed segment.
-    fn compact_all(&mut self) {
+    /// Walks every sealed segment.
+    fn walk_all(&mut self, purpose: Purpose) {
         let engine = &*self.engine;
         let (mut from, mut looks): (Segment, u32) = (1, engine.heap.used_segments());
         let mut claims: Vec<Claim> = Vec::new();
@@ -91,7 +94,7 @@ impl RelativisticSession {
         }
         for claim in claims {
             let evictor = &mut self.core.evictor;
-            evictor.compact(engine, &self.core.tally, NOW, claim);
+            evictor.walk_all(engine, &self.core.tally, NOW, claim, purpose);
         }
     }
 }
@@ -107,7 +110,7 @@ fn a_touch_is_not_lost_when_its_item_is_moved() {
         let mut other = engine.session();
         let deadline = Deadline::after_ms(NOW, 60_000);
         let toucher = thread::spawn(move || run(&mut other, b"k", get(Some(deadline))));
-        mine.compact_all();
+        mine.walk_all(Purpose::Compact);
         assert!(
             toucher.join().unwrap().is_some(),
             "it was there all the time"
@@ -149,6 +152,54 @@ fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
         });
         let seen = run(&mut mine, b"k", get(None)).expect("it was stored after the flush");
         assert_eq!(seen.value, b"replaced");
+    });
+}
+
+/// Mutant `forgets_the_eviction`: what was seen to be gone comes back, with a change. The operation is to
+/// begin again. Step by step, as above.
+#[test]
+fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let [mut mine, mut other] = [(); 2].map(|()| engine.session());
+        run(&mut mine, b"k", store(StoreMode::Set, b"1"));
+        mine.seal();
+        let mut exec = Exec {
+            engine: &engine,
+            core: &mut other.core,
+            hash: engine.hash(b"k"),
+            now: NOW,
+        };
+        let contents = Contents {
+            key: b"k",
+            value: [b"2", b""],
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+            state: 0,
+        };
+        let bytes = engine.size(&contents).unwrap();
+        assert!(exec.core.ensure(&engine, NOW, (Queue::Main, 0), bytes));
+        let _ = exec.inside(b"k", |inside| {
+            let old = inside.find().expect("it was stored");
+            mine.walk_all(Purpose::Evict);
+            assert_eq!(run(&mut mine, b"k", get(None)), None, "it is evicted");
+            let fresh = inside.create(&contents).unwrap();
+            let published = inside.publish(fresh, Some(old), None);
+            assert_eq!(published, Err(NoItem::NotYet(bytes)));
+            Ok(Flow::Continue)
+        });
+        assert_eq!(run(&mut mine, b"k", get(None)), None, "it came back");
+        // Now there is nothing to count.
+        let incr = Verb::Arith(Arith {
+            delta: 1,
+            decrement: false,
+            compare_cas: None,
+            new_cas: None,
+            touch: None,
+            vivify: None,
+        });
+        run(&mut other, b"k", incr);
+        assert_eq!(run(&mut mine, b"k", get(None)), None);
     });
 }
 
