@@ -353,11 +353,13 @@ impl Relativistic {
         }
         self.flushed.set(0, 0);
         let flushed = u64::from(generation.number) << 1;
-        // Relaxed, both: if there was another flush meanwhile, it is not ours to forget.
+        // Release: pairs with the Acquire in `generation`. Whoever sees that nothing is left looks at no
+        // generation any more, so it must see all the removals; we have seen them by the pool's lock.
+        // Relaxed: if there was another flush meanwhile, it is not ours to forget.
         let _ = self.flushes.compare_exchange(
             flushed | 1,
             flushed,
-            Ordering::Relaxed,
+            Ordering::Release,
             Ordering::Relaxed,
         );
     }
