@@ -301,9 +301,12 @@ impl Heap {
     }
 
     /// Bytes that can still be had, now or when readers have moved on; negative if too much is held.
+    ///
+    /// Three numbers that others change meanwhile, so an estimate: what waits may just have been
+    /// let go of.
     #[inline]
     pub(super) fn headroom(&self) -> i64 {
-        self.allowed() as i64 - (self.held() - self.waiting_bytes().min(self.held())) as i64
+        self.allowed() as i64 - self.held() as i64 + self.waiting_bytes() as i64
     }
 
     fn hold(&self, bytes: u64) {

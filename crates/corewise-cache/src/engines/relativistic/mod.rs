@@ -454,13 +454,12 @@ impl Relativistic {
             items = items.wrapping_add(tally.items.get());
             bytes = bytes.wrapping_add(tally.bytes.get());
         });
-        (items, bytes)
+        (tally::gauge(items), tally::gauge(bytes))
     }
 
     /// The mean size of items, with what the heap rounds.
     fn mean_bytes(&self) -> usize {
         let (items, bytes) = self.items_and_bytes();
-        // A nonsense now and then does no harm.
         (bytes / items.max(1)) as usize
     }
 
@@ -586,6 +585,8 @@ impl Engine for Relativistic {
             ..EngineStats::default()
         };
         self.sum(|tally| tally.add_to(&mut sum));
+        sum.items = tally::gauge(sum.items);
+        sum.bytes = tally::gauge(sum.bytes);
         if self.generation().has_older {
             let (items, bytes) = self.flushed.get();
             sum.items = sum.items.saturating_sub(items);
@@ -599,6 +600,10 @@ impl Engine for Relativistic {
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
         self.sum(|tally| tally.add_classes(&mut classes));
+        for class in &mut classes {
+            class.items = tally::gauge(class.items);
+            class.bytes = tally::gauge(class.bytes);
+        }
         let tallies = self.tallies.lock();
         for (class, before) in classes.iter_mut().zip(&tallies.evictions) {
             class.evictions = class.evictions.saturating_sub(*before);

@@ -84,6 +84,12 @@ fn add(count: &AtomicU64, by: u64) {
     count.store(before.wrapping_add(by), Ordering::Relaxed);
 }
 
+/// A sum of gauges over sessions that go on counting: where one took away what another had added and
+/// only the first was read, the sum is below zero for a moment.
+pub(super) fn gauge(sum: u64) -> u64 {
+    (sum as i64).max(0) as u64
+}
+
 fn get(count: &AtomicU64) -> u64 {
     // Relaxed: a statistic.
     count.load(Ordering::Relaxed)
