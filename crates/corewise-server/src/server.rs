@@ -179,7 +179,6 @@ impl Server {
     pub fn run(self) -> Result<(), RunError> {
         match self.config.engine {
             EngineKind::Relativistic => {
-                crate::memory::prefer_small_pages();
                 let engine = relativistic::Relativistic::try_new(relativistic::Config {
                     memory: self.config.memory,
                     max_item_bytes: self.config.max_item_size,

@@ -3,6 +3,7 @@
 mod address;
 mod extended;
 mod options;
+mod pages;
 mod plan;
 mod process;
 #[cfg(test)]
@@ -10,7 +11,7 @@ mod tests;
 
 use std::process::ExitCode;
 
-use corewise_server::{Config, Server};
+use corewise_server::{Config, EngineKind, Server};
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use options::{ServeOptions, switches};
@@ -48,6 +49,9 @@ pub(crate) fn run(options: ServeOptions, manner: Manner) -> Result<ExitCode, Fai
         process,
         notes,
     } = plan::make(options, manner)?;
+    if config.engine == EngineKind::Relativistic {
+        pages::keep_small();
+    }
     let identity = identity(&process, manner)?;
     notes
         .iter()
