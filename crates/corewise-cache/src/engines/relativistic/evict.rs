@@ -31,7 +31,7 @@ const SAMPLE: u32 = 256;
 /// Segments looked at for one that is due, under the pool's lock.
 const SEARCHED_AT_ONCE: u32 = 256;
 /// Dead parts of a segment, of 32, from which on it is compacted rather than another evicted: 16 %. (What
-/// is left at a segment's end, less than an eighth, does not count: compaction would leave as much.)
+/// is left at a segment's end, less than a quarter, does not count: compaction would leave as much.)
 const DEAD_32NDS: u64 = 5;
 /// The same if nothing may be evicted.
 const DEAD_32NDS_REFUSING: u64 = 1;

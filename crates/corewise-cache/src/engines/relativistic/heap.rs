@@ -40,8 +40,8 @@
 //!
 //! # Limits
 //!
-//! Segments are 1/1,024 of the memory, 16 to 256 KiB. An item larger than an eighth of a segment gets
-//! pages of its own. See [`MAX_MEMORY`].
+//! Segments are 1/1,024 of the memory, rounded up to a power of two, 16 to 256 KiB. An item larger than a
+//! quarter of a segment gets pages of its own. See [`MAX_MEMORY`].
 
 use super::queues::{Place, Queues};
 use crate::item::{Item, Node};
@@ -67,11 +67,16 @@ const SMALLEST_GRANULE_LOG2: u32 = 3;
 const ROOM: u64 = if super::MODELLED { 2 } else { 16 };
 const LEAST_RESERVED: u64 = if super::MODELLED { 0 } else { 4 << 30 };
 const PAGE: u64 = 4096;
+/// Of huge pages: the usual ones; elsewhere some small pages more or less.
+const HUGE_LOG2: u32 = 21;
 /// Of segments.
 const SMALLEST_LOG2: u32 = 14;
 const LARGEST_LOG2: u32 = 18;
-/// Segments that the memory is cut into, about.
+/// Segments that the memory is cut into, at most.
 const SEGMENTS_LOG2: u32 = 10;
+/// The largest item that lies in a segment with others is as large as a segment by this. (Halves of that
+/// double what large items lose by whole pages; twice of it what is lost at the ends of segments.)
+const SMALL_LOG2: u32 = 2;
 
 /// An item of this engine, and its links.
 pub(super) type Ptr = NonNull<Node<Link>>;
@@ -177,7 +182,7 @@ impl Heap {
         while (1 << (32 + granule_log2)) < 4 * memory && granule_log2 < 5 {
             granule_log2 += 1;
         }
-        let wanted = memory.ilog2().saturating_sub(SEGMENTS_LOG2);
+        let wanted = memory.next_power_of_two().ilog2() - SEGMENTS_LOG2;
         let segment_log2 = wanted.clamp(SMALLEST_LOG2, LARGEST_LOG2);
         let wanted = (ROOM * memory)
             .max(LEAST_RESERVED)
@@ -202,12 +207,14 @@ impl Heap {
         Some(heap)
     }
 
-    /// Asks for huge pages where segments will be, if that was wished: as many as so much memory has. (Not
-    /// for large items, which leave holes between them.)
+    /// Asks for huge pages where segments will be, if that was wished. Not for large items, which leave
+    /// holes between them; and not for the last sixteenth of so much memory, which the bucket arrays have
+    /// in the end: the last huge page would be resident whole for a few segments.
     pub(super) fn prefer_huge(&self, memory: u64) {
         if self.huge_pages && self.is_reservation {
+            let whole = (memory - memory / 16) >> HUGE_LOG2 << HUGE_LOG2;
             // SAFETY: the reservation is larger.
-            unsafe { alloc::prefer_huge(self.arena.base, memory as usize) };
+            unsafe { alloc::prefer_huge(self.arena.base, whole as usize) };
         }
     }
 
@@ -225,7 +232,7 @@ impl Heap {
     /// The largest item that lies in a segment with others.
     #[inline(always)]
     pub(super) fn small_bytes(&self) -> usize {
-        1 << (self.segment_log2 - 3)
+        1 << (self.segment_log2 - SMALL_LOG2)
     }
 
     /// What an item of so many bytes takes.
