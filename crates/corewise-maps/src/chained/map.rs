@@ -1,0 +1,306 @@
+//! The façade: nodes, hashing, reclamation.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::{CachePadded, Slots};
+use corewise_rcu::{Domain, Guard, Pressure, Section};
+
+use super::algorithm::Link;
+use super::{Resized, Table};
+use crate::relativistic::{DefaultHasher, ResizeError};
+
+/// A node: drawn from the global allocator.
+#[repr(C)]
+struct Node<K, V> {
+    link: Link,
+    key: K,
+    value: V,
+}
+
+impl<K, V> Node<K, V> {
+    /// # Safety
+    ///
+    /// 1. `link` is that of a `Node<K, V>`, which lives for `'a`.
+    #[inline(always)]
+    unsafe fn of<'a>(link: NonNull<Link>) -> &'a Self {
+        // SAFETY: the link is the first field; the caller answers for the rest.
+        unsafe { link.cast().as_ref() }
+    }
+}
+
+/// Where entries are counted, each thread in one of so many places.
+const COUNTS: usize = 16;
+
+/// A concurrent hash map over one of the [tables](super#the-tables).
+///
+/// ```
+/// use corewise_maps::chained::{ChainedMap, SortedByReversedHash};
+///
+/// let map: ChainedMap<u64, &str, SortedByReversedHash> = ChainedMap::with_buckets(64);
+/// assert!(map.pin().insert(1, "one"));
+/// assert!(!map.pin().insert(1, "two"), "it is there");
+/// map.resize_to(1024).unwrap();
+/// assert_eq!(map.pin().get(&1), Some(&"one"));
+/// assert_eq!(map.pin().remove(&1), Some(&"one"));
+/// ```
+pub struct ChainedMap<K, V, A: Table, S = DefaultHasher> {
+    table: A,
+    domain: Domain,
+    hasher: S,
+    counts: Slots<CachePadded<AtomicUsize>>,
+    resizing: Mutex<()>,
+    _nodes: std::marker::PhantomData<Node<K, V>>,
+}
+
+// SAFETY: it owns its keys and values, and lends them to other threads; the table shares links alone.
+unsafe impl<K: Send + Sync, V: Send + Sync, A: Table, S: Send> Send for ChainedMap<K, V, A, S> {}
+// SAFETY: as above; a reference is enough to insert and to drop, so both must be `Send`, too.
+unsafe impl<K: Send + Sync, V: Send + Sync, A: Table, S: Sync> Sync for ChainedMap<K, V, A, S> {}
+
+impl<K, V, A: Table, S: Default> ChainedMap<K, V, A, S> {
+    /// An empty map of so many buckets (or the power of two above), in the process's domain.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for them.
+    pub fn with_buckets(buckets: usize) -> Self {
+        Self::in_domain(buckets, S::default(), Domain::global().clone())
+    }
+}
+
+impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
+    /// An empty map of so many buckets, with a hasher, whose readers are sections of this domain.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for them.
+    pub fn in_domain(buckets: usize, hasher: S, domain: Domain) -> Self {
+        let table = A::try_new(buckets.max(1), &domain);
+        Self {
+            table: table.unwrap_or_else(|| panic!("no memory for {buckets} buckets")),
+            domain,
+            hasher,
+            counts: Slots::from_fn(COUNTS, |_| CachePadded::from(AtomicUsize::new(0))),
+            resizing: Mutex::new(()),
+            _nodes: std::marker::PhantomData,
+        }
+    }
+
+    /// A handle, for one operation or a few. What it lends lives as long as it does. Wait-free.
+    #[inline]
+    pub fn pin(&self) -> ChainedRef<'_, K, V, A, S> {
+        ChainedRef {
+            map: self,
+            guard: ManuallyDrop::new(self.domain.pin()),
+        }
+    }
+
+    /// The name of the table, as reports have it.
+    pub fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    /// The number of entries, give or take updates that are under way.
+    pub fn len(&self) -> usize {
+        // Relaxed: a number that publishes nothing.
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        // One place may be below zero, and all of them, while others count.
+        let sum = counts.fold(0, usize::wrapping_add);
+        sum.cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Whether there are none, as [`ChainedMap::len`] counts them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many buckets readers use.
+    pub fn buckets(&self) -> usize {
+        self.table.buckets()
+    }
+
+    /// Takes so many buckets, or the power of two above, and waits until that is done: for one who resizes
+    /// at the same time, for updates, and for readers.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`]. After [`ResizeError::NoMemory`] the map has as many buckets as before, or some number
+    /// on the way.
+    pub fn resize_to(&self, buckets: usize) -> Result<Resized, ResizeError> {
+        if buckets == 0 {
+            return Err(ResizeError::NoBuckets);
+        }
+        if self.domain.is_pinned() {
+            return Err(ResizeError::Pinned);
+        }
+        let _alone = self.resizing.lock();
+        self.table.resize(buckets)
+    }
+
+    /// Calls `each` with every entry, in no order.
+    pub fn for_each(&mut self, mut each: impl FnMut(&K, &V)) {
+        let mut links = Vec::new();
+        self.table.take_all(|link| links.push(link));
+        let section = self.domain.pin();
+        for link in links {
+            // SAFETY: the nodes are ours until the map is dropped; each was just taken out and goes back
+            // in; a section of the map's domain; no two are equal.
+            unsafe {
+                let node = Node::<K, V>::of(link);
+                each(&node.key, &node.value);
+                let _ = self.table.insert(&section, link, |_| false);
+            }
+        }
+    }
+}
+
+impl<K, V, A: Table, S> Drop for ChainedMap<K, V, A, S> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the map any more, and each link was made from a box by `insert`.
+        self.table
+            .take_all(|link| drop(unsafe { Box::from_raw(link.cast::<Node<K, V>>().as_ptr()) }));
+    }
+}
+
+impl<K, V, A: Table, S> fmt::Debug for ChainedMap<K, V, A, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(A::NAME)
+            .field("len", &self.len())
+            .field("buckets", &self.buckets())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle of a [`ChainedMap`], and a read-side critical section.
+pub struct ChainedRef<'m, K, V, A: Table, S = DefaultHasher> {
+    map: &'m ChainedMap<K, V, A, S>,
+    guard: ManuallyDrop<Guard<'m>>,
+}
+
+impl<K, V, A, S> ChainedRef<'_, K, V, A, S>
+where
+    K: Eq + Hash + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    A: Table,
+    S: BuildHasher,
+{
+    /// The value of a key.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.map.hasher.hash_one(key);
+        // SAFETY: our guard, as long as what is lent.
+        let found = unsafe { self.map.table.find(&*self.guard, hash, self.is(key)) };
+        // SAFETY: as above; links in the table are those of our nodes.
+        found.map(|link| unsafe { &Node::<K, V>::of(link).value })
+    }
+
+    /// Whether the key is there.
+    #[inline]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.get(key).is_some()
+    }
+
+    /// Inserts unless the key is there; whether it did.
+    pub fn insert(&self, key: K, value: V) -> bool {
+        self.try_insert(key, value).is_ok()
+    }
+
+    /// Inserts unless the key is there.
+    ///
+    /// # Errors
+    ///
+    /// The value that is there.
+    pub fn try_insert(&self, key: K, value: V) -> Result<(), &V> {
+        let hash = self.map.hasher.hash_one(&key);
+        let link = Link::new(hash);
+        let node = Box::new(Node { link, key, value });
+        let new = NonNull::from(Box::leak(node)).cast();
+        // Freed if it does not get in, also by a panic.
+        let unused = Unused::<K, V>(new, std::marker::PhantomData);
+        // SAFETY: as above: the node lives as long as it is not in the table.
+        let key = unsafe { &Node::<K, V>::of(new).key };
+        // SAFETY: our guard; the node is new, and is freed as `remove` and `drop` say.
+        let inserted = unsafe { self.map.table.insert(&*self.guard, new, self.is(key)) };
+        match inserted {
+            Ok(()) => {
+                std::mem::forget(unused);
+                self.count(1);
+                Ok(())
+            }
+            // SAFETY: as in `get`.
+            Err(found) => Err(unsafe { &Node::<K, V>::of(found).value }),
+        }
+    }
+
+    /// Removes a key; its value, for as long as the handle lives.
+    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.map.hasher.hash_one(key);
+        // SAFETY: our guard.
+        let removed = unsafe { self.map.table.remove(&*self.guard, hash, self.is(key)) }?;
+        self.count(-1);
+        let node = removed.cast::<Node<K, V>>();
+        // SAFETY: made from a box; it is in no table any more, and dropped after a grace period.
+        self.map
+            .domain
+            .defer_drop(unsafe { Box::from_raw(node.as_ptr()) });
+        // SAFETY: dropped after our section at the earliest.
+        Some(unsafe { &Node::<K, V>::of(removed).value })
+    }
+
+    #[inline(always)]
+    fn is<'q, Q>(&self, key: &'q Q) -> impl FnMut(NonNull<Link>) -> bool + 'q
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        // SAFETY: the table asks about links in it, which are those of our nodes, in our section.
+        move |link| unsafe { Node::<K, V>::of(link) }.key.borrow() == key
+    }
+
+    fn count(&self, by: isize) {
+        let place = self.guard.reader_index() % COUNTS;
+        // Relaxed: see `len`.
+        self.map.counts[place].fetch_add(by.cast_unsigned(), Relaxed);
+    }
+}
+
+impl<K, V, A: Table, S> Drop for ChainedRef<'_, K, V, A, S> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: not used again.
+        unsafe { ManuallyDrop::drop(&mut self.guard) };
+        let domain = &self.map.domain;
+        if domain.pressure() != Pressure::Fine && !domain.is_pinned() {
+            domain.barrier();
+        }
+    }
+}
+
+/// A node that is not in the table.
+struct Unused<K, V>(NonNull<Link>, std::marker::PhantomData<Node<K, V>>);
+
+impl<K, V> Drop for Unused<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: made from a box by `try_insert`, and nobody else has it.
+        drop(unsafe { Box::from_raw(self.0.cast::<Node<K, V>>().as_ptr()) });
+    }
+}

@@ -1,0 +1,57 @@
+//! Chained tables for comparison: the resize variations of the relativistic hash table, and the tables
+//! that its paper compares it with.
+//!
+//! Paper: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via Relativistic
+//! Programming*, USENIX ATC 2011, §4 to §5.
+//!
+//! [`RelativisticMap`](crate::RelativisticMap) is the table to use. These are what it was chosen from:
+//! one façade, [`ChainedMap`], over tables that differ in how they are resized and in nothing else. A node
+//! is a box of a link (the next node, the hash), the key and the value; removed nodes are freed a grace
+//! period later; the number of buckets is a power of two and changes when [`ChainedMap::resize_to`] says
+//! so.
+//!
+//! # The tables
+//!
+//! | algorithm | the larger table | the smaller table | waits for readers |
+//! |---|---|---|---|
+//! | [`OutOfPlace`] | copied, unzipped (§4) | copied, cross-linked (§4) | a run of each chain a wait, and one; a shrink one |
+//! | [`Atc11`] | copied, unzipped | in place (§4.2): what §6.1 measured | the same |
+//! | [`InPlace`] | in place, unzipped (§4.2) | in place | the same |
+//! | [`NoAuxiliary`] | copied, unzipped without the old table's help (§4) | copied | the same |
+//! | [`SortedByReversedHash`] | copied; chains sorted by the reversed hash (§4.3), one cut | copied | 2; a shrink one |
+//! | [`SortedByHighBits`] | the same; buckets by the high bits of the hash (§4.3) | copied | 2; a shrink one |
+//!
+//! # Guarantees
+//!
+//! 1. *Lookups* of these are wait-free, whatever else goes on, and find what is in the table.
+//! 2. *Updates* are linearizable. They lock one of up to 1,024 stripes of buckets, in which keys are
+//!    compared (`K::eq` must not use the map). While a table is being made by a resize all updates wait:
+//!    for one walk over it (§4.1: *during the initial period … our resizers block all updates*). After
+//!    that each bucket is locked for its own moments only. Nobody waits for readers with a lock in hand.
+//! 3. *A resize* is done by its caller, who waits for readers. Others that ask wait for the first.
+//! 4. *Panics* in `Hash` and `Eq` leave the map as it was.
+//!
+//! # Limits
+//!
+//! Buckets: memory; 2^26 for tables that are resized in place, whose addresses are reserved at once.
+//! Removed entries that wait for readers: the domain's limits; a handle that is dropped outside of other
+//! sections helps when they are exceeded.
+
+mod algorithm;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod explorer;
+mod map;
+#[cfg(test)]
+mod models;
+mod order;
+mod paper;
+mod space;
+
+pub use algorithm::Resized;
+pub use map::{ChainedMap, ChainedRef};
+pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
+
+/// The tables that [`ChainedMap`] may be over. Sealed: an implementation needs more than safe code.
+pub trait Table: algorithm::Algorithm {}
+
+impl<A: algorithm::Algorithm> Table for A {}

@@ -1,0 +1,374 @@
+//! What users of every chained table may rely on.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+
+use corewise_history::Recording;
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_maps::chained::{ChainedMap, Table};
+use corewise_maps::relativistic::ResizeError;
+use corewise_rcu::Domain;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// Makes a module of each table with a test for each function named.
+macro_rules! for_every_table {
+    ($($module:ident: $table:ident,)+ => $tests:tt) => {
+        $(for_every_table!(@ $module: $table, $tests);)+
+    };
+    (@ $module:ident: $table:ident, { $($test:ident)+ }) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<corewise_maps::chained::$table>();
+                }
+            )+
+        }
+    };
+}
+
+for_every_table! {
+    out_of_place: OutOfPlace,
+    atc11: Atc11,
+    in_place: InPlace,
+    no_auxiliary: NoAuxiliary,
+    sorted_by_reversed_hash: SortedByReversedHash,
+    sorted_by_high_bits: SortedByHighBits,
+    => {
+        it_does_what_a_hash_map_does
+        hashes_that_are_all_alike_do_no_harm
+        histories_beside_resizes_are_linearizable
+        what_is_there_is_found_beside_resizes_and_updates
+        updates_under_a_guard_do_not_wait_for_a_resize
+        resizes_that_cannot_be_are_refused
+        keys_and_values_are_dropped_once
+        a_panic_in_eq_leaves_the_map_as_it_was
+        several_threads_may_ask_for_a_resize
+    }
+}
+
+/// Numbers are their own hashes: neighbours are neighbours.
+#[derive(Default)]
+struct Own(u64);
+
+impl Hasher for Own {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// One hash for all.
+#[derive(Default)]
+struct Alike;
+
+impl Hasher for Alike {
+    fn write(&mut self, _: &[u8]) {}
+    fn finish(&self) -> u64 {
+        0x1234_5678_9abc_def0
+    }
+}
+
+type WithOwn<A> = ChainedMap<u64, u64, A, BuildHasherDefault<Own>>;
+
+fn map<A: Table>(buckets: usize) -> Arc<ChainedMap<u64, u64, A>> {
+    Arc::new(ChainedMap::with_buckets(buckets))
+}
+
+/// Random operations and resizes, each answer as `std`'s map gives it.
+fn differential<A: Table, S: BuildHasher + Default>(seed: u64, keys: u64, most_buckets: u32) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut map = ChainedMap::<u64, u64, A, S>::in_domain(1, S::default(), Domain::new());
+    let mut model = HashMap::new();
+    for step in 0..4_000u64 {
+        let key = rng.random_range(0..keys);
+        match rng.random_range(0..100) {
+            0..40 => {
+                let seen = map.pin().try_insert(key, step).err().copied();
+                let told = match model.entry(key) {
+                    Entry::Occupied(there) => Some(*there.get()),
+                    Entry::Vacant(gap) => {
+                        gap.insert(step);
+                        None
+                    }
+                };
+                assert_eq!(seen, told, "insert {key} at {step}");
+            }
+            40..65 => assert_eq!(map.pin().remove(&key).copied(), model.remove(&key)),
+            65..98 => assert_eq!(map.pin().get(&key), model.get(&key), "get {key} at {step}"),
+            _ => {
+                let buckets = 1 << rng.random_range(0..=most_buckets);
+                map.resize_to(buckets).unwrap();
+                assert_eq!(map.buckets(), buckets);
+                for key in 0..keys {
+                    assert_eq!(map.pin().get(&key), model.get(&key), "{key} after a resize");
+                }
+            }
+        }
+        assert_eq!(map.len(), model.len());
+    }
+    let mut seen = HashMap::new();
+    map.for_each(|key, value| assert_eq!(seen.insert(*key, *value), None));
+    assert_eq!(seen, model);
+    assert!(
+        model
+            .iter()
+            .all(|(key, value)| map.pin().get(key) == Some(value))
+    );
+}
+
+fn it_does_what_a_hash_map_does<A: Table>() {
+    for seed in 0..4 {
+        differential::<A, std::hash::RandomState>(seed, 200, 8);
+        differential::<A, BuildHasherDefault<Own>>(seed, 40, 6);
+    }
+}
+
+fn hashes_that_are_all_alike_do_no_harm<A: Table>() {
+    differential::<A, BuildHasherDefault<Alike>>(1, 30, 5);
+}
+
+/// One who resizes between random sizes until told to stop.
+#[derive(Default)]
+struct Resizing {
+    stop: AtomicBool,
+    done: AtomicUsize,
+}
+
+impl Resizing {
+    fn go_on<A: Table, S: Sync>(&self, map: &ChainedMap<u64, u64, A, S>, most: u32) {
+        let mut rng = SmallRng::seed_from_u64(7);
+        while !self.stop.load(Relaxed) {
+            map.resize_to(1 << rng.random_range(0..=most)).unwrap();
+            self.done.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits until one more is done: what comes next is beside another one.
+    fn next(&self) {
+        let seen = self.done.load(Relaxed);
+        while self.done.load(Relaxed) == seen && !self.stop.load(Relaxed) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn histories_beside_resizes_are_linearizable<A: Table>() {
+    const THREADS: u64 = 3;
+    const CALLS: u64 = 900;
+    for seed in 0..2 {
+        let map = WithOwn::<A>::with_buckets(1);
+        let (resizing, start) = (Resizing::default(), Barrier::new(THREADS as usize + 1));
+        let recording = Recording::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                resizing.go_on(&map, 5);
+            });
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let mut recorder = recording.recorder(CALLS as usize);
+                    let (map, start, resizing) = (&map, &start, &resizing);
+                    scope.spawn(move || {
+                        let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+                        start.wait();
+                        for call in 0..CALLS {
+                            if call % 150 == 0 {
+                                resizing.next();
+                            }
+                            // Keys that come to lie in one bucket and in several.
+                            let key = rng.random_range(0..4) * 4;
+                            let op = match rng.random_range(0..3) {
+                                0 => EntryOp::TryInsert(thread << 32 | call),
+                                1 => EntryOp::Remove,
+                                _ => EntryOp::Get,
+                            };
+                            recorder.record(key, op.clone(), || perform(map, key, &op));
+                        }
+                    })
+                })
+                .collect();
+            let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            resizing.stop.store(true, Relaxed);
+            assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+        });
+        let history = recording.finish().expect("all recorders are back");
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+fn perform<A: Table>(map: &WithOwn<A>, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
+    let map = map.pin();
+    EntryOutcome::Held(match *op {
+        EntryOp::TryInsert(value) => map.try_insert(key, value).err().copied(),
+        EntryOp::Remove => map.remove(&key).copied(),
+        _ => map.get(&key).copied(),
+    })
+}
+
+fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
+    const KEPT: u64 = 600;
+    let map = map::<A>(64);
+    for key in 0..KEPT {
+        map.pin().insert(key * 2, key);
+    }
+    let resizing = Resizing::default();
+    let stop = &resizing.stop;
+    std::thread::scope(|scope| {
+        let updaters: Vec<_> = (0..2u64)
+            .map(|thread| {
+                let map = &map;
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(thread);
+                    while !stop.load(Relaxed) {
+                        let key = (rng.random_range(0..KEPT) * 2 + 1) << 1 | thread << 40;
+                        let map = map.pin();
+                        assert!(map.insert(key | 1 << 50, key));
+                        assert_eq!(map.remove(&(key | 1 << 50)), Some(&key));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| resizing.go_on(&map, 9));
+        let mut rng = SmallRng::seed_from_u64(99);
+        for call in 0..60_000 {
+            if call % 10_000 == 0 {
+                resizing.next();
+            }
+            let key = rng.random_range(0..KEPT);
+            assert_eq!(map.pin().get(&(key * 2)), Some(&key));
+        }
+        stop.store(true, Relaxed);
+        updaters
+            .into_iter()
+            .for_each(|updater| updater.join().unwrap());
+    });
+    assert_eq!(map.len() as u64, KEPT);
+}
+
+fn updates_under_a_guard_do_not_wait_for_a_resize<A: Table>() {
+    let map = map::<A>(4);
+    (0..100).for_each(|key| assert!(map.pin().insert(key, key)));
+    let held = map.pin();
+    let begun = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let resizer = scope.spawn(|| {
+            begun.wait();
+            map.resize_to(64).map(|took| took.waits)
+        });
+        begun.wait();
+        // It waits for us, some time from now on, and not we for it.
+        for round in 0..200 {
+            for key in 0..100 {
+                assert_eq!(held.remove(&key), Some(&key), "round {round}");
+                assert!(held.insert(key, key));
+            }
+        }
+        drop(held);
+        assert!(resizer.join().unwrap().unwrap() > 0);
+    });
+    assert_eq!((map.len(), map.buckets()), (100, 64));
+}
+
+fn resizes_that_cannot_be_are_refused<A: Table>() {
+    let map = map::<A>(8);
+    map.pin().insert(1, 1);
+    assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
+    assert_eq!(map.resize_to(usize::MAX), Err(ResizeError::NoMemory));
+    assert_eq!(map.resize_to(1 << 60), Err(ResizeError::NoMemory));
+    let guard = map.pin();
+    assert_eq!(map.resize_to(16), Err(ResizeError::Pinned));
+    drop(guard);
+    assert_eq!((map.buckets(), map.pin().get(&1)), (8, Some(&1)));
+}
+
+/// Counts its drops.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn keys_and_values_are_dropped_once<A: Table>() {
+    let (drops, domain) = (Arc::new(AtomicUsize::new(0)), Domain::new());
+    let hasher = std::hash::RandomState::new();
+    let map = ChainedMap::<u64, Counted, A, _>::in_domain(4, hasher, domain.clone());
+    for key in 0..50 {
+        assert!(map.pin().insert(key, Counted(drops.clone())));
+    }
+    assert!(!map.pin().insert(7, Counted(drops.clone())));
+    assert_eq!(drops.load(Relaxed), 1, "what was not inserted");
+    let handle = map.pin();
+    assert!(handle.remove(&7).is_some() && handle.remove(&7).is_none());
+    assert_eq!(drops.load(Relaxed), 1, "it is lent");
+    drop(handle);
+    map.resize_to(32).unwrap();
+    domain.barrier();
+    assert_eq!(drops.load(Relaxed), 2);
+    drop(map);
+    assert_eq!(drops.load(Relaxed), 51);
+}
+
+/// Panics when it is compared, if told to.
+#[derive(Clone)]
+struct Touchy(u64, Arc<AtomicBool>);
+
+impl PartialEq for Touchy {
+    fn eq(&self, other: &Self) -> bool {
+        assert!(!self.1.load(Relaxed), "a comparison");
+        self.0 == other.0
+    }
+}
+impl Eq for Touchy {}
+impl Hash for Touchy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0 % 4);
+    }
+}
+
+fn a_panic_in_eq_leaves_the_map_as_it_was<A: Table>() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let key = |n| Touchy(n, panics.clone());
+    let map = ChainedMap::<Touchy, u64, A>::with_buckets(2);
+    (0..20).for_each(|n| assert!(map.pin().insert(key(n), n)));
+    panics.store(true, Relaxed);
+    let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+    fails(&|| assert!(map.pin().insert(key(1), 0)));
+    fails(&|| assert!(map.pin().insert(key(21), 0)));
+    fails(&|| assert!(map.pin().remove(&key(2)).is_some()));
+    fails(&|| assert!(map.pin().get(&key(3)).is_some()));
+    panics.store(false, Relaxed);
+    map.resize_to(16).unwrap();
+    assert_eq!(map.len(), 20);
+    assert!((0..20).all(|n| map.pin().get(&key(n)) == Some(&n)));
+    assert!((0..20).all(|n| map.pin().remove(&key(n)) == Some(&n)));
+}
+
+fn several_threads_may_ask_for_a_resize<A: Table>() {
+    let map = map::<A>(1);
+    (0..300).for_each(|key| assert!(map.pin().insert(key, key)));
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let map = &map;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    map.resize_to(1 << ((round + thread) % 8)).unwrap();
+                    assert!((0..300).all(|key| map.pin().contains_key(&key)));
+                }
+            });
+        }
+    });
+    assert_eq!(map.len(), 300);
+}
