@@ -85,7 +85,8 @@ fn bury<A: Algorithm>(set: Arc<Set<A>>) {
         .take_all(|link| drop(unsafe { Box::from_raw(link.cast::<Node>().as_ptr()) }));
 }
 
-/// One thread looks for all keys while another does something to the table.
+/// One thread looks for all keys while another does something to the table. (Both on threads of their own:
+/// what the first thread of a model does after spawning another, loom does not try in all orders.)
 fn beside<A: Algorithm>(
     buckets: usize,
     hashes: &'static [u64],
@@ -94,9 +95,10 @@ fn beside<A: Algorithm>(
 ) {
     corewise_atomic::model_bounded(2, move || {
         let set = Set::<A>::new(buckets, hashes);
-        let other = Arc::clone(&set);
-        let worker = thread::spawn(move || what(&other));
-        look(&set);
+        let (its, others) = (Arc::clone(&set), Arc::clone(&set));
+        let reader = thread::spawn(move || look(&its));
+        let worker = thread::spawn(move || what(&others));
+        reader.join().unwrap();
         worker.join().unwrap();
         look(&set);
         bury(set);
