@@ -63,7 +63,9 @@ struct Times([Histogram<u64>; 2]);
 
 impl Times {
     fn new() -> Self {
-        Self([(); 2].map(|()| Histogram::new(3).expect("three digits")))
+        // Up to ten seconds.
+        let new = || Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("three digits");
+        Self([new(), new()])
     }
 
     fn quantiles(&self) -> [[f64; 3]; 2] {

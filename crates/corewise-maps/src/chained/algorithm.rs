@@ -141,7 +141,8 @@ pub(super) struct AllStripes<'s> {
 
 impl Stripes {
     /// The most locks: for a few hundred threads that update.
-    pub(super) const MOST_LOG2: u32 = if cfg!(any(corewise_loom, corewise_shuttle)) {
+    pub(super) const MOST_LOG2: u32 = if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress))
+    {
         1
     } else {
         10

@@ -1,0 +1,76 @@
+//! What a map gives back: of the memory that it has had, next to nothing is left when it is empty again.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use corewise_maps::RelativisticMap;
+
+/// The system's allocator, and the bytes that it has given.
+struct Counting(AtomicUsize);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting(AtomicUsize::new(0));
+
+// SAFETY: the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        self.0.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Bytes from the allocator, and straight from the system.
+fn bytes() -> usize {
+    ALLOCATOR.0.load(Relaxed) + corewise_atomic::alloc::mapped_bytes()
+}
+
+const ENTRIES: u64 = if cfg!(corewise_stress) {
+    20_000
+} else {
+    1_000_000
+};
+/// ATC 2011 §4.2 has tables shrink to save memory. What may be left: slabs and magazines of two threads.
+const LEFT_OVER: usize = 5 << 20;
+
+fn fill(map: &RelativisticMap<u64, u64>) {
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || {
+                for key in (half..ENTRIES).step_by(2) {
+                    map.pin().insert(key, key);
+                }
+            });
+        }
+    });
+    assert_eq!(map.len() as u64, ENTRIES);
+}
+
+#[test]
+fn an_empty_map_has_next_to_nothing_of_what_it_had() {
+    let before = bytes();
+    let empty = RelativisticMap::<u64, u64>::new();
+    let of_an_empty_one = bytes() - before;
+    let map = RelativisticMap::new();
+    for round in 0..3 {
+        fill(&map);
+        let full = bytes() - before;
+        assert!(full as u64 > ENTRIES * 24, "{full} bytes when full");
+        map.pin().clear();
+        map.shrink_to_fit();
+        map.settle().unwrap();
+        let left = bytes() - before - 2 * of_an_empty_one;
+        assert!(
+            left <= LEFT_OVER,
+            "{left} bytes are left after round {round}"
+        );
+        assert!(map.is_empty());
+    }
+    drop((map, empty));
+}
