@@ -154,6 +154,10 @@ pub struct EngineStats {
     pub segments_free: u64,
     /// Bytes of one segment.
     pub segment_bytes: u64,
+    /// How often a lock of items was held by somebody else when it was wanted.
+    pub lock_waits: u64,
+    /// For how long it was then waited for, in nanoseconds, over all threads.
+    pub lock_wait_ns: u64,
 }
 
 /// What an engine counts per size class.

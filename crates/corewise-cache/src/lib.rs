@@ -9,6 +9,7 @@
 //! |---|---|---|---|---|
 //! | [`relativistic`](engines::relativistic) | the relativistic table, items as its nodes | in a read-side section, no lock | S3-FIFO, on segments | the server's default |
 //! | [`locked`](engines::locked) | hashbrown, one per shard | under the shard's lock | LRU per shard | the baseline of every figure |
+//! | [`global_lock`](engines::global_lock) | the same, one for all | under the one lock, twice | LRU | comparison: the paper's baseline |
 //!
 //! ```
 //! use corewise_cache::{Clock, Engine, ManualClock, Session};
@@ -47,6 +48,7 @@
 
 pub mod alloc;
 mod clock;
+mod contention;
 mod counter;
 mod engine;
 pub mod engines;

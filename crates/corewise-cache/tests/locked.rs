@@ -3,9 +3,11 @@
 mod common;
 
 use common::{Cache, NOW, Seen, Setup, later, store};
-use corewise_cache::Engine;
 use corewise_cache::engines::locked::Locked;
-use corewise_ops::{Absence, Deadline, Store, StoreMode};
+use corewise_cache::{Engine, Session};
+use corewise_ops::{
+    Absence, Deadline, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
+};
 
 /// One shard.
 fn tight() -> Cache<Locked> {
@@ -77,4 +79,47 @@ fn the_bytes_of_the_size_classes_and_the_tables_are_all_that_is_charged() {
     let (stats, classes) = (cache.engine.stats(), cache.engine.size_classes());
     let bytes: u64 = classes.iter().map(|class| class.bytes).sum();
     assert_eq!(bytes, stats.bytes - stats.table_bytes);
+}
+
+/// Tells another thread that the lock is held, and keeps it a while.
+struct Lingers(std::sync::mpsc::SyncSender<()>);
+
+impl ReplySink for Lingers {
+    fn complete(&mut self, _: Token, _: Outcome<'_>) -> Flow {
+        self.0.send(()).expect("the other is there");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        Flow::Continue
+    }
+}
+
+#[test]
+fn the_time_for_which_others_wait_for_the_lock_is_counted() {
+    let mut cache = tight();
+    cache.set(b"k", b"v");
+    assert_eq!(cache.engine.stats().lock_waits, 0);
+    let wait_once = || {
+        let (tell, told) = std::sync::mpsc::sync_channel(0);
+        let mut holder = cache.engine.session();
+        let mut waiter = Cache::over(&cache.engine);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let verb = Verb::Get(Get::default());
+                let ops = [Op {
+                    token: 0,
+                    key: b"k",
+                    verb,
+                }];
+                holder.submit(NOW, &ops, &mut Lingers(tell));
+            });
+            told.recv().expect("the holder replies");
+            waiter.get(b"k");
+        });
+        let stats = cache.engine.stats();
+        (stats.lock_waits > 0).then_some(stats.lock_wait_ns)
+    };
+    // A thread that is late finds the lock free; not each time.
+    let waited = (0..10_000).find_map(|_| wait_once());
+    assert!(waited.is_some_and(|ns| ns > 0), "{waited:?}");
+    cache.engine.reset_stats();
+    assert_eq!(cache.engine.stats().lock_wait_ns, 0);
 }

@@ -1,16 +1,21 @@
 //! Two threads on one key, in every engine, under the model checkers.
 //!
 //! The mutant `split_section` reads the counter in one critical section and writes it in another,
-//! as a server would that had no read-modify-write operations.
+//! as a server would that had no read-modify-write operations. The mutant `frees_what_is_held` is a
+//! `global-lock` that does not look at the references of what it unlinks.
 
 #[macro_use]
 mod common;
 
 use common::{Collect, NOW, Seen, Setup, TestEngine, store};
 use corewise_atomic::thread;
-use corewise_cache::Session;
-use corewise_ops::{Get, Op, StoreMode, Verb};
-use std::sync::Arc;
+use corewise_cache::alloc::{GlobalHeap, ItemAllocator};
+use corewise_cache::engines::global_lock::GlobalLock;
+use corewise_cache::engines::locked::Config;
+use corewise_cache::{Engine, Session};
+use corewise_ops::{Flow, Get, Op, Outcome, ReplySink, StoreMode, Token, Verb};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 for_every_engine! {
     no_increment_is_lost
@@ -82,5 +87,90 @@ fn of_two_swaps_from_the_same_value_one_succeeds<E: TestEngine>() {
         let mine = swap(&engine);
         let theirs = handle.join().unwrap();
         assert!(mine ^ theirs, "{mine} {theirs}");
+    });
+}
+
+/// Memory that is used again by nobody: items that have been given back stay until the end.
+#[derive(Clone, Default)]
+struct Quarantine(Arc<Mutex<Freed>>);
+
+#[derive(Default)]
+struct Freed(Vec<(NonNull<u8>, usize)>);
+
+// SAFETY: nobody but it has the pointers.
+unsafe impl Send for Freed {}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        for (ptr, size) in self.0.drain(..) {
+            // SAFETY: from `alloc(size)` of the same heap, and given back by whoever used it.
+            unsafe { GlobalHeap.dealloc(ptr, size) }
+        }
+    }
+}
+
+// SAFETY: memory is the global heap's, and is given back to it only when the engine is no more.
+unsafe impl ItemAllocator for Quarantine {
+    fn alloc(&self, size: usize) -> Option<(NonNull<u8>, usize)> {
+        GlobalHeap.alloc(size)
+    }
+
+    unsafe fn dealloc(&self, ptr: NonNull<u8>, size: usize) {
+        self.0.lock().unwrap().0.push((ptr, size));
+    }
+
+    fn name(&self) -> &'static str {
+        "quarantine"
+    }
+}
+
+impl Quarantine {
+    fn holds(&self, address: usize) -> bool {
+        let freed = self.0.lock().unwrap();
+        let mut ranges = freed.0.iter().map(|&(ptr, size)| (ptr.addr().get(), size));
+        ranges.any(|(at, size)| (at..at + size).contains(&address))
+    }
+}
+
+/// Looks whether its item is still there when others have had their turn.
+struct Looks<'q>(&'q Quarantine);
+
+impl ReplySink for Looks<'_> {
+    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
+        if let Outcome::Found(view) = outcome {
+            thread::yield_now();
+            let address = view.key.as_ptr().addr();
+            assert!(!self.0.holds(address), "it has been freed");
+        }
+        Flow::Continue
+    }
+}
+
+#[test]
+fn a_held_item_is_not_freed_while_its_reply_is_made() {
+    corewise_atomic::model(|| {
+        let heap = Quarantine::default();
+        let config = Config {
+            memory: 1 << 20,
+            ..Config::default()
+        };
+        let engine = Arc::new(GlobalLock::with_allocator(config, heap.clone()));
+        let submit = |engine: &Arc<GlobalLock<Quarantine>>, verb: Verb<'_>, heap: &Quarantine| {
+            let ops = [Op {
+                token: 0,
+                key: b"n",
+                verb,
+            }];
+            engine.session().submit(NOW, &ops, &mut Looks(heap));
+        };
+        submit(&engine, Verb::Store(store(StoreMode::Set, b"0")), &heap);
+        let (other, seen) = (Arc::clone(&engine), heap.clone());
+        let handle = thread::spawn(move || {
+            submit(&other, Verb::Store(store(StoreMode::Set, b"1")), &seen);
+        });
+        submit(&engine, Verb::Get(Get::default()), &heap);
+        handle.join().unwrap();
+        drop(engine);
+        assert_eq!(heap.0.lock().unwrap().0.len(), 2, "both items in the end");
     });
 }

@@ -210,6 +210,8 @@ fn what_engines_have_beside_is_a_number(engine: Engine) {
     let general = scrape(&mut client).general;
     for name in [
         "connection_buffer_limit",
+        "lock_waits",
+        "lock_wait_us",
         "hash_buckets",
         "hash_longest_chain",
         "hash_zipped",

@@ -419,6 +419,8 @@ fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
     w.stat("segments_free", e.segments_free);
     w.stat("segments_size", e.segment_bytes);
     w.stat("engine_shards", e.shards);
+    w.stat("lock_waits", e.lock_waits);
+    w.stat("lock_wait_us", e.lock_wait_ns / 1_000);
     w.stat("bytes", e.bytes - e.table_bytes);
     w.stat("bytes_flushed_waiting", e.dead_bytes);
     w.stat("curr_items", e.items);

@@ -15,12 +15,15 @@ pub enum EngineKind {
     Relativistic,
     /// A lock, a hash table and an LRU list per shard.
     Locked,
+    /// One lock for everything and references to items: what memcached did in the paper, for
+    /// comparison only.
+    GlobalLock,
 }
 
 /// What happens when the memory budget is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// What the engine does best: `s3-fifo`, but `lru` in `locked`.
+    /// What the engine does best: `s3-fifo`, but `lru` in `locked` and `global-lock`.
     #[default]
     Default,
     /// What was not read since it came goes first; scans take nothing else with them.
@@ -52,7 +55,7 @@ macro_rules! named {
     };
 }
 
-named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked);
+named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked, "global-lock" => GlobalLock);
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
@@ -61,9 +64,11 @@ impl Eviction {
         match (engine, self) {
             (EngineKind::Relativistic, Self::Default) => Some(Self::S3Fifo),
             (EngineKind::Relativistic, _) => Some(self),
-            (EngineKind::Locked, Self::Default | Self::Lru) => Some(Self::Lru),
-            (EngineKind::Locked, Self::None) => Some(Self::None),
-            (EngineKind::Locked, Self::S3Fifo | Self::Random) => None,
+            (EngineKind::Locked | EngineKind::GlobalLock, policy) => match policy {
+                Self::Default | Self::Lru => Some(Self::Lru),
+                Self::None => Some(Self::None),
+                Self::S3Fifo | Self::Random => None,
+            },
         }
     }
 }
@@ -98,7 +103,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// What happens at the memory budget.
     pub eviction: Eviction,
-    /// Whether huge pages are asked for, for items. The engine `locked` leaves pages to its allocator.
+    /// Whether huge pages are asked for, for items. `locked` and `global-lock` leave pages to
+    /// their allocator.
     pub huge_pages: bool,
     /// Which CPUs the event loops are pinned to.
     pub pin: PinPolicy,

@@ -1,4 +1,5 @@
-//! Items' memory in the engine `locked`: mimalloc, asked for the true size of what it gave.
+//! Items' memory in the engines `locked` and `global-lock`: mimalloc, asked for the true size of what
+//! it gave.
 
 use corewise_cache::alloc::{ITEM_ALIGN, ItemAllocator};
 use mimalloc::MiMalloc;

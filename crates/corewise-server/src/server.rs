@@ -193,21 +193,27 @@ impl Server {
                 self.run_with(Arc::new(engine.map_err(|_| RunError::Memory)?))
             }
             EngineKind::Locked => {
-                let engine = locked::Locked::with_allocator(
-                    locked::Config {
-                        memory: self.config.memory,
-                        max_item_bytes: self.config.max_item_size,
-                        eviction: match self.config.eviction {
-                            Eviction::None => locked::Eviction::Refuse,
-                            _ => locked::Eviction::Lru,
-                        },
-                        threads: self.config.threads,
-                    },
-                    ItemHeap,
-                );
-                self.run_with(Arc::new(engine))
+                let engine = self.locking::<locked::NoReferences>();
+                self.run_with(engine)
+            }
+            EngineKind::GlobalLock => {
+                let engine = self.locking::<locked::ReferenceCount>();
+                self.run_with(engine)
             }
         }
+    }
+
+    fn locking<R: locked::References>(&self) -> Arc<locked::Locked<ItemHeap, R>> {
+        let config = locked::Config {
+            memory: self.config.memory,
+            max_item_bytes: self.config.max_item_size,
+            eviction: match self.config.eviction {
+                Eviction::None => locked::Eviction::Refuse,
+                _ => locked::Eviction::Lru,
+            },
+            threads: self.config.threads,
+        };
+        Arc::new(locked::Locked::with_allocator(config, ItemHeap))
     }
 
     fn run_with<E: corewise_cache::Engine>(self, engine: Arc<E>) -> Result<(), RunError> {
@@ -265,7 +271,7 @@ fn check_engine(config: &mut Config) -> Result<(), StartError> {
         .ok_or(StartError::Eviction { engine, eviction })?;
     let most = match engine {
         EngineKind::Relativistic => relativistic::MAX_MEMORY,
-        EngineKind::Locked => u64::MAX,
+        EngineKind::Locked | EngineKind::GlobalLock => u64::MAX,
     };
     if config.memory > most {
         let (least, most) = (relativistic::MIN_MEMORY >> 20, most >> 20);

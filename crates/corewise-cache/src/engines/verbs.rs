@@ -72,6 +72,19 @@ pub(crate) trait Keeper {
     /// The item has been read.
     fn hit(&mut self, node: Ptr<Self::Links>);
 
+    /// Tells of an item that was found. An engine that keeps it alive may do so later, when it excludes
+    /// nobody any more.
+    #[inline]
+    fn show(
+        &mut self,
+        node: Ptr<Self::Links>,
+        before: Before,
+        flags: ItemFlags,
+        report: &mut impl FnMut(Outcome<'_>) -> Flow,
+    ) -> Flow {
+        report(Outcome::Found(self.view(node, before, flags)))
+    }
+
     /// The item has another deadline.
     fn touched(&mut self, _node: Ptr<Self::Links>) {}
 
@@ -122,7 +135,7 @@ pub(crate) fn get<K: Keeper>(
     if !get.quiet {
         keeper.hit(node);
     }
-    Ok(report(Outcome::Found(keeper.view(node, before, flags))))
+    Ok(keeper.show(node, before, flags, &mut report))
 }
 
 /// Touches the item and hands out or reports its win token.

@@ -2,6 +2,7 @@
 //! [`for_every_engine`].
 
 use corewise_cache::Engine;
+use corewise_cache::alloc::GlobalHeap;
 use corewise_cache::engines::{locked, relativistic};
 
 /// What every engine can be told.
@@ -58,7 +59,7 @@ pub trait TestEngine: Engine {
     fn smallest(sessions: usize) -> u64;
 }
 
-impl TestEngine for locked::Locked {
+impl<R: locked::References> TestEngine for locked::Locked<GlobalHeap, R> {
     fn make(setup: Setup) -> Self {
         Self::new(locked::Config {
             memory: setup.memory,
@@ -102,6 +103,7 @@ impl TestEngine for relativistic::Relativistic {
 macro_rules! for_every_engine {
     ($($test:ident)+) => {
         for_engine!(locked, corewise_cache::engines::locked::Locked, $($test)+);
+        for_engine!(global_lock, corewise_cache::engines::global_lock::GlobalLock, $($test)+);
         for_engine!(relativistic, corewise_cache::engines::relativistic::Relativistic, $($test)+);
     };
 }

@@ -81,12 +81,12 @@ pub(crate) struct ServeOptions {
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
 
     /// relativistic: lookups without locks, items in segments; locked: a lock for each shard, the
-    /// baseline. [default: relativistic]
+    /// baseline; global-lock: one lock for all, for comparison only. [default: relativistic]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<Parsed<EngineKind>>,
 
     /// What goes when memory is full: s3-fifo, lru, random, or none: an error is answered.
-    /// [default: s3-fifo; lru with the engine locked, which has no other but none]
+    /// [default: s3-fifo; lru with the engines locked and global-lock, which have no other but none]
     #[arg(long, value_name = "POLICY")]
     pub(crate) eviction: Option<Parsed<Eviction>>,
 

@@ -94,6 +94,9 @@ fn each_option_reaches_the_server() {
         ("--eviction none", |c| c.eviction == Eviction::None),
         ("--eviction lru", |c| c.eviction == Eviction::Lru),
         ("--engine locked", |c| c.engine.to_string() == "locked"),
+        ("--engine global-lock", |c| {
+            c.engine.to_string() == "global-lock"
+        }),
         ("--pin list:0,2-3", |c| {
             c.pin == PinPolicy::List(vec![0, 2, 3])
         }),

@@ -6,16 +6,24 @@ use super::conversation::converse_with;
 use super::server::COREWISE;
 use super::{Kind, TestServer};
 
-/// Hands all engines, and what it is given, to another macro. A new engine is one more word here.
+/// Hands all engines, and what it is given, to another macro. A new engine is one more line here: a
+/// module for its tests, and what `--engine` calls it.
 macro_rules! with_engines {
     ($macro:ident! $($rest:tt)*) => {
-        $macro! { [relativistic locked] $($rest)* }
+        $macro! {
+            [
+                relativistic "relativistic"
+                locked "locked"
+                global_lock "global-lock"
+            ]
+            $($rest)*
+        }
     };
 }
 
 macro_rules! names {
-    ([$($engine:ident)+]) => {
-        &[$(stringify!($engine)),+]
+    ([$($module:ident $engine:literal)+]) => {
+        &[$($engine),+]
     };
 }
 
@@ -81,12 +89,12 @@ macro_rules! for_every_engine {
 
 macro_rules! tests {
     ([] $($test:ident)+) => {};
-    ([$engine:ident $($more:ident)*] $($test:ident)+) => {
-        mod $engine {
+    ([$module:ident $engine:literal $($more:tt)*] $($test:ident)+) => {
+        mod $module {
             $(
                 #[test]
                 fn $test() {
-                    crate::common::Engine::run(stringify!($engine), super::$test);
+                    crate::common::Engine::run($engine, super::$test);
                 }
             )+
         }

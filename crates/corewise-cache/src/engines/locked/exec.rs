@@ -2,38 +2,56 @@
 //!
 //! What a verb means is in [`verbs`]; here is how this engine finds, makes, links and unlinks. New
 //! items are made before the lock is taken where the value is known by then (set, add, replace, cas),
-//! and inside it where it depends on the present item (append, counters).
+//! and inside it where it depends on the present item (append, counters). Where items have references,
+//! the outcome of a hit is reported once the lock is released.
 
 use super::shard::{Links, Ptr, Room, Shard, footprint, item};
-use super::{Eviction, Locked, Slot};
+use super::{Eviction, Locked, References, Slot};
 use crate::alloc::ItemAllocator;
 use crate::engines::verbs::{self, Attempt, Keeper, NoItem};
-use crate::item::{Contents, Item};
-use corewise_ops::{Absence, Flow, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
+use crate::item::{Before, Contents, Item};
+use corewise_ops::{
+    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb,
+};
 
 /// One operation about to be executed.
-pub(super) struct Exec<'e, A: ItemAllocator> {
-    engine: &'e Locked<A>,
-    slot: &'e Slot,
+pub(super) struct Exec<'e, A: ItemAllocator, R: References> {
+    engine: &'e Locked<A, R>,
+    slot: &'e Slot<R>,
     hash: u64,
     now: Now,
-    garbage: &'e mut Vec<Ptr>,
+    garbage: &'e mut Vec<Ptr<R>>,
 }
 
 /// An operation that holds its shard's lock.
-struct Inside<'x, 'e, A: ItemAllocator> {
-    exec: &'x mut Exec<'e, A>,
-    shard: &'x mut Shard,
+struct Inside<'x, 'e, A: ItemAllocator, R: References> {
+    exec: &'x mut Exec<'e, A, R>,
+    shard: &'x mut Shard<R>,
     key: &'x [u8],
+    /// An item that is to be told of outside of the lock, and that a reference keeps.
+    found: Option<(Ptr<R>, ItemView<'e>)>,
 }
 
-impl<'e, A: ItemAllocator> Exec<'e, A> {
+/// A reference to an item. Dropping it takes the lock.
+struct Held<'h, 'e, A: ItemAllocator, R: References> {
+    exec: &'h mut Exec<'e, A, R>,
+    node: Ptr<R>,
+}
+
+impl<A: ItemAllocator, R: References> Drop for Held<'_, '_, A, R> {
+    fn drop(&mut self) {
+        let mut shard = self.exec.slot.lock();
+        shard.release(self.node, self.exec.garbage);
+    }
+}
+
+impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     #[inline]
     pub(super) fn new(
-        engine: &'e Locked<A>,
+        engine: &'e Locked<A, R>,
         hash: u64,
         now: Now,
-        garbage: &'e mut Vec<Ptr>,
+        garbage: &'e mut Vec<Ptr<R>>,
     ) -> Self {
         Self {
             engine,
@@ -49,7 +67,7 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
     pub(super) fn run<S: ReplySink>(mut self, op: &Op<'_>, sink: &mut S) -> Flow {
         let mut report = |outcome: Outcome<'_>| sink.complete(op.token, outcome);
         let attempt = match op.verb {
-            Verb::Get(get) => self.inside(op.key, |inside| verbs::get(inside, get, report)),
+            Verb::Get(get) => self.get(op.key, get, &mut report),
             Verb::Store(store) => self.store(op.key, &store, &mut report),
             Verb::Delete(delete) => {
                 self.inside(op.key, |inside| verbs::delete(inside, delete, &mut report))
@@ -64,20 +82,40 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
         attempt.unwrap_or(Flow::Continue)
     }
 
+    /// Reports with the lock held, or a hit with a reference that keeps its item.
+    #[inline]
+    fn get(
+        &mut self,
+        key: &[u8],
+        get: Get,
+        report: &mut impl FnMut(Outcome<'_>) -> Flow,
+    ) -> Attempt {
+        let (attempt, found) = self.inside(key, |inside| {
+            let attempt = verbs::get(inside, get, &mut *report);
+            (attempt, inside.found.take())
+        });
+        let Some((node, view)) = found else {
+            return attempt;
+        };
+        let _held = Held { exec: self, node };
+        Ok(report(Outcome::Found(view)))
+    }
+
     #[inline(always)]
-    fn inside<R>(&mut self, key: &[u8], run: impl FnOnce(&mut Inside<'_, 'e, A>) -> R) -> R {
+    fn inside<T>(&mut self, key: &[u8], run: impl FnOnce(&mut Inside<'_, 'e, A, R>) -> T) -> T {
         let slot = self.slot;
-        let shard = &mut *slot.shard.lock();
+        let shard = &mut *slot.lock();
         run(&mut Inside {
             exec: self,
             shard,
             key,
+            found: None,
         })
     }
 
     /// Makes an item that is not linked yet.
-    fn create(&self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {
-        if contents.bytes::<Links>() > self.engine.max_item_bytes {
+    fn create(&self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
+        if contents.bytes::<Links<R>>() > self.engine.max_item_bytes {
             return Err(NoItem::TooLarge);
         }
         let made =
@@ -111,8 +149,8 @@ impl<'e, A: ItemAllocator> Exec<'e, A> {
     }
 }
 
-impl<A: ItemAllocator> Keeper for Inside<'_, '_, A> {
-    type Links = Links;
+impl<A: ItemAllocator, R: References> Keeper for Inside<'_, '_, A, R> {
+    type Links = Links<R>;
 
     fn key(&self) -> &[u8] {
         self.key
@@ -124,20 +162,25 @@ impl<A: ItemAllocator> Keeper for Inside<'_, '_, A> {
     }
 
     #[inline]
-    fn find(&mut self) -> Result<Ptr, Absence> {
+    fn find(&mut self) -> Result<Ptr<R>, Absence> {
         self.shard
             .find(self.exec.hash, self.key, self.exec.now, self.exec.garbage)
     }
 
-    fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {
+    fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
         self.exec.create(contents)
     }
 
-    fn discard(&mut self, fresh: Ptr) {
+    fn discard(&mut self, fresh: Ptr<R>) {
         self.exec.garbage.push(fresh);
     }
 
-    fn publish(&mut self, node: Ptr, old: Option<Ptr>, cas: Option<u64>) -> Result<(), NoItem> {
+    fn publish(
+        &mut self,
+        node: Ptr<R>,
+        old: Option<Ptr<R>>,
+        cas: Option<u64>,
+    ) -> Result<(), NoItem> {
         let engine = self.exec.engine;
         let hasher = |key: &[u8]| engine.hash(key);
         let room = Room {
@@ -167,27 +210,44 @@ impl<A: ItemAllocator> Keeper for Inside<'_, '_, A> {
         Ok(())
     }
 
-    fn unlink(&mut self, node: Ptr) {
+    fn unlink(&mut self, node: Ptr<R>) {
         self.shard.unlink(self.exec.hash, node, self.exec.garbage);
     }
 
     #[inline]
-    fn hit(&mut self, node: Ptr) {
+    fn show(
+        &mut self,
+        node: Ptr<R>,
+        before: Before,
+        flags: ItemFlags,
+        report: &mut impl FnMut(Outcome<'_>) -> Flow,
+    ) -> Flow {
+        let view = item(node).view(before, flags, footprint(node));
+        if !R::COUNTED {
+            return report(Outcome::Found(view));
+        }
+        self.shard.acquire(node);
+        self.found = Some((node, view));
+        Flow::Continue // of no account: `Exec::get` reports
+    }
+
+    #[inline]
+    fn hit(&mut self, node: Ptr<R>) {
         item(node).record_hit(self.exec.now);
         self.shard.refresh(node, self.exec.now);
     }
 
-    fn met(&mut self, node: Ptr) {
+    fn met(&mut self, node: Ptr<R>) {
         self.shard.refresh(node, self.exec.now);
     }
 
     #[inline]
-    fn item(&self, node: Ptr) -> Item<'_, Links> {
+    fn item(&self, node: Ptr<R>) -> Item<'_, Links<R>> {
         item(node)
     }
 
     #[inline]
-    fn footprint(&self, node: Ptr) -> usize {
+    fn footprint(&self, node: Ptr<R>) -> usize {
         footprint(node)
     }
 }

@@ -24,6 +24,13 @@
 //! The three passes turn a chain of dependent cache misses per operation into
 //! three rounds of misses that overlap across operations.
 //!
+//! # Disciplines
+//!
+//! [`References`] says how long a hit excludes others: until its reply is made ([`NoReferences`], this
+//! engine), or until it holds a reference to its item ([`ReferenceCount`], the engine
+//! [`global_lock`](super::global_lock), which has one shard and prefetches nothing). What follows is
+//! said of the first.
+//!
 //! # Guarantees
 //!
 //! 1. Operations on one key are atomic and totally ordered (its shard's lock).
@@ -41,16 +48,19 @@
 //!    of that shard.
 
 mod exec;
+mod references;
 mod shard;
 
 use crate::alloc::{GlobalHeap, ItemAllocator};
+use crate::contention;
 use crate::engine::{ClassStats, Engine, EngineStats, Session};
 use crate::item;
 use corewise_atomic::CachePadded;
-use corewise_atomic::lock::Mutex;
+use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink};
 use exec::Exec;
+pub use references::{NoReferences, ReferenceCount, References};
 use shard::{Ptr, Shard, TableHint};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -111,14 +121,26 @@ impl Config {
 }
 
 /// A shard and what may be read of it without its lock.
-struct Slot {
+struct Slot<R: References> {
     hint: TableHint,
-    shard: Mutex<Shard>,
+    shard: Mutex<Shard<R>>,
+}
+
+impl<R: References> Slot<R> {
+    /// Takes the shard's lock; counts the time if it has to wait.
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Shard<R>> {
+        let (mut shard, waited) = contention::lock(&self.shard);
+        if let Some(ns) = waited {
+            shard.waited(ns);
+        }
+        shard
+    }
 }
 
 /// The engine. See the [module](self).
-pub struct Locked<A: ItemAllocator = GlobalHeap> {
-    slots: Box<[CachePadded<Slot>]>,
+pub struct Locked<A: ItemAllocator = GlobalHeap, R: References = NoReferences> {
+    slots: Box<[CachePadded<Slot<R>>]>,
     hasher: foldhash::fast::RandomState,
     allocator: A,
     max_item_bytes: usize,
@@ -132,7 +154,7 @@ pub struct Locked<A: ItemAllocator = GlobalHeap> {
     flushes: AtomicUsize,
 }
 
-impl Locked {
+impl<R: References> Locked<GlobalHeap, R> {
     /// An engine whose items live in the global heap.
     #[must_use]
     pub fn new(config: Config) -> Self {
@@ -140,11 +162,11 @@ impl Locked {
     }
 }
 
-impl<A: ItemAllocator> Locked<A> {
+impl<A: ItemAllocator, R: References> Locked<A, R> {
     /// An engine whose items come from `allocator`.
     #[must_use]
     pub fn with_allocator(config: Config, allocator: A) -> Self {
-        let count = config.shards();
+        let count = if R::COUNTED { 1 } else { config.shards() };
         let slots = (0..count)
             .map(|index| {
                 let shard = Shard::new(index as u64, count as u64);
@@ -173,7 +195,7 @@ impl<A: ItemAllocator> Locked<A> {
     }
 
     #[inline]
-    fn slot(&self, hash: u64) -> &Slot {
+    fn slot(&self, hash: u64) -> &Slot<R> {
         // Neither the low bits (hashbrown's bucket) nor the top seven (its tag).
         let index = (hash >> 40) as usize & (self.slots.len() - 1);
         &self.slots[index]
@@ -213,7 +235,7 @@ impl<A: ItemAllocator> Locked<A> {
 
     fn flush_now(&self) {
         for slot in &self.slots {
-            let table = slot.shard.lock().flush(&slot.hint);
+            let table = slot.lock().flush(&slot.hint);
             drop(table); // outside the lock: it may be large
         }
         // Release: pairs with the Acquire in `maintain`, so a session that sees
@@ -222,26 +244,22 @@ impl<A: ItemAllocator> Locked<A> {
     }
 
     /// Frees items that nothing can reach any more.
-    fn free(&self, garbage: &mut Vec<Ptr>) {
+    fn free(&self, garbage: &mut Vec<Ptr<R>>) {
         for node in garbage.drain(..) {
             // SAFETY: garbage holds items made by `create` with this allocator
             // and unlinked from table and lists under their shard's lock; views
-            // of them ended with the sink's call inside that lock.
+            // of them ended with the sink's call inside that lock, or before the
+            // last reference was dropped under it.
             unsafe { item::destroy(&self.allocator, node) }
         }
     }
 
     /// Frees up to [`MAINTENANCE_STEP`] flushed items, going round the shards
     /// from `*from`. Returns whether any were found.
-    fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr>) -> bool {
+    fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr<R>>) -> bool {
         for _ in 0..self.slots.len() {
             let slot = &self.slots[*from % self.slots.len()];
-            if slot
-                .shard
-                .lock()
-                .reap(MAINTENANCE_STEP - garbage.len(), garbage)
-                == 0
-            {
+            if slot.lock().reap(MAINTENANCE_STEP - garbage.len(), garbage) == 0 {
                 *from = from.wrapping_add(1);
             } else if garbage.len() == MAINTENANCE_STEP {
                 break;
@@ -252,18 +270,18 @@ impl<A: ItemAllocator> Locked<A> {
         found
     }
 
-    fn for_each_shard(&self, mut f: impl FnMut(&mut Shard)) {
+    fn for_each_shard(&self, mut f: impl FnMut(&mut Shard<R>)) {
         for slot in &self.slots {
-            f(&mut slot.shard.lock());
+            f(&mut slot.lock());
         }
     }
 }
 
-impl<A: ItemAllocator> Drop for Locked<A> {
+impl<A: ItemAllocator, R: References> Drop for Locked<A, R> {
     fn drop(&mut self) {
         let mut garbage = Vec::new();
         for slot in &self.slots {
-            let mut shard = slot.shard.lock();
+            let mut shard = slot.lock();
             drop(shard.flush(&slot.hint));
             shard.reap(usize::MAX, &mut garbage);
         }
@@ -271,14 +289,14 @@ impl<A: ItemAllocator> Drop for Locked<A> {
     }
 }
 
-impl<A: ItemAllocator> Engine for Locked<A> {
-    type Session = LockedSession<A>;
+impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
+    type Session = LockedSession<A, R>;
 
     fn name(&self) -> &'static str {
-        "locked"
+        R::ENGINE
     }
 
-    fn session(self: &Arc<Self>) -> LockedSession<A> {
+    fn session(self: &Arc<Self>) -> LockedSession<A, R> {
         LockedSession {
             engine: Arc::clone(self),
             hashes: Vec::with_capacity(WINDOW),
@@ -344,13 +362,13 @@ impl<A: ItemAllocator> Engine for Locked<A> {
 }
 
 /// One thread's handle to a [`Locked`] engine.
-pub struct LockedSession<A: ItemAllocator = GlobalHeap> {
-    engine: Arc<Locked<A>>,
+pub struct LockedSession<A: ItemAllocator = GlobalHeap, R: References = NoReferences> {
+    engine: Arc<Locked<A, R>>,
     /// Scratch: the hashes of the current window.
     hashes: Vec<u64>,
     /// Scratch: unlinked items, freed once the lock is released. Empty between
     /// operations.
-    garbage: Vec<Ptr>,
+    garbage: Vec<Ptr<R>>,
     /// The shard that maintenance looks at next.
     reap_from: usize,
     /// The count of flushes whose items are known to be freed.
@@ -359,9 +377,9 @@ pub struct LockedSession<A: ItemAllocator = GlobalHeap> {
 
 // SAFETY: `garbage` is empty whenever the session is not inside one of its own
 // methods, so moving it to another thread moves no item pointer.
-unsafe impl<A: ItemAllocator> Send for LockedSession<A> {}
+unsafe impl<A: ItemAllocator, R: References> Send for LockedSession<A, R> {}
 
-impl<A: ItemAllocator> LockedSession<A> {
+impl<A: ItemAllocator, R: References> LockedSession<A, R> {
     /// Passes one and two over a window: hash, prefetch the tables, prefetch
     /// the items.
     fn prepare(&mut self, window: &[Op<'_>]) {
@@ -369,14 +387,14 @@ impl<A: ItemAllocator> LockedSession<A> {
         self.hashes.clear();
         self.hashes
             .extend(window.iter().map(|op| engine.hash(op.key)));
-        if window.len() < 2 {
-            return; // nothing to overlap with
+        if window.len() < 2 || R::COUNTED {
+            return; // nothing to overlap with, or no lock to spare for it
         }
         for &hash in &self.hashes {
             engine.slot(hash).hint.prefetch(hash);
         }
         for &hash in &self.hashes {
-            engine.slot(hash).shard.lock().prefetch_item(hash);
+            engine.slot(hash).lock().prefetch_item(hash);
         }
     }
 
@@ -390,7 +408,7 @@ impl<A: ItemAllocator> LockedSession<A> {
     }
 }
 
-impl<A: ItemAllocator> Session for LockedSession<A> {
+impl<A: ItemAllocator, R: References> Session for LockedSession<A, R> {
     fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
         self.engine.flush_if_due(now);
         let mut done = 0;

@@ -12,6 +12,7 @@
 //! in the list. An item that was read since it was last moved is moved when its
 //! turn to be evicted comes, so what is in use survives the first evictions too.
 
+use super::references::{NoReferences, References};
 use crate::engine::{ClassStats, EngineStats};
 use crate::item::{Item, Node, state};
 use crate::size_class;
@@ -23,19 +24,23 @@ use std::ptr::{NonNull, addr_of_mut};
 
 /// What the engine keeps in front of an item's header.
 #[derive(Default)]
-pub(super) struct Links {
+pub(super) struct Links<R: References> {
     /// Towards the most recently used.
-    newer: Option<Ptr>,
+    newer: Option<Ptr<R>>,
     /// Towards the least recently used.
-    older: Option<Ptr>,
+    older: Option<Ptr<R>>,
     /// When it was last moved to the front, in seconds.
     moved_s: u32,
     /// What the allocator gave, in bytes.
     pub(super) footprint: u32,
+    /// Who holds it outside of the lock.
+    references: R,
 }
 
+const _: () = assert!(size_of::<Links<NoReferences>>() == 24 || size_of::<usize>() != 8);
+
 /// An item of this engine.
-pub(super) type Ptr = NonNull<Node<Links>>;
+pub(super) type Ptr<R> = NonNull<Node<Links<R>>>;
 
 /// The longest a hit leaves an item where it is in the eviction order.
 const REFRESH_AT_MOST_S: u32 = 60;
@@ -48,24 +53,28 @@ const SECOND_CHANCES: usize = 8;
 /// that has expired.
 const PASSED_OVER: usize = 64;
 
+/// Bytes of an element of the table: a pointer.
+const ELEMENT_BYTES: usize = size_of::<usize>();
+
 /// Bytes that a table takes which had none before, at most.
 const SMALLEST_TABLE: usize = 128;
 
 /// The item behind a pointer of this shard.
 ///
 /// Every pointer in a shard's table or lists is alive until it is unlinked
-/// under the shard's lock and handed out as garbage; the lifetime chosen by the
-/// caller must end before the lock is released.
+/// under the shard's lock and handed out as garbage, which happens only when
+/// nobody holds a reference; the lifetime chosen by the caller must end before
+/// the lock is released, or the reference dropped.
 #[inline]
-pub(super) fn item<'a>(node: Ptr) -> Item<'a, Links> {
+pub(super) fn item<'a, R: References>(node: Ptr<R>) -> Item<'a, Links<R>> {
     // SAFETY: see above; upheld by every caller in this module and in `exec`,
-    // which hold the lock (or have not published the item yet).
+    // which hold the lock or a reference (or have not published the item yet).
     unsafe { Item::from_raw(node) }
 }
 
 /// The links of an item of this shard.
 #[inline]
-fn links<'a>(node: Ptr) -> &'a mut Links {
+fn links<'a, R: References>(node: Ptr<R>) -> &'a mut Links<R> {
     // SAFETY: the node is alive (see `item`). Links are reached only under the
     // shard's lock and only through this function, whose results are never held
     // across another call of it for the same node.
@@ -74,20 +83,29 @@ fn links<'a>(node: Ptr) -> &'a mut Links {
 
 /// What the allocator gave for an item.
 #[inline]
-pub(super) fn footprint(node: Ptr) -> usize {
+pub(super) fn footprint<R: References>(node: Ptr<R>) -> usize {
     links(node).footprint as usize
 }
 
 /// A doubly linked list through [`Links`].
-#[derive(Default)]
-struct List {
-    newest: Option<Ptr>,
-    oldest: Option<Ptr>,
+struct List<R: References> {
+    newest: Option<Ptr<R>>,
+    oldest: Option<Ptr<R>>,
     len: usize,
 }
 
-impl List {
-    fn push_newest(&mut self, node: Ptr) {
+impl<R: References> Default for List<R> {
+    fn default() -> Self {
+        Self {
+            newest: None,
+            oldest: None,
+            len: 0,
+        }
+    }
+}
+
+impl<R: References> List<R> {
+    fn push_newest(&mut self, node: Ptr<R>) {
         links(node).newer = None;
         links(node).older = self.newest;
         match self.newest {
@@ -98,7 +116,7 @@ impl List {
         self.len += 1;
     }
 
-    fn remove(&mut self, node: Ptr) {
+    fn remove(&mut self, node: Ptr<R>) {
         let (newer, older) = (links(node).newer, links(node).older);
         match newer {
             Some(newer) => links(newer).older = older,
@@ -149,12 +167,10 @@ impl TableHint {
     }
 
     /// Takes the table's place from an element known to lie in `bucket`.
-    fn set(&self, element: *const Ptr, bucket: usize, buckets: usize) {
+    fn set(&self, element: usize, bucket: usize, buckets: usize) {
         // Relaxed: see the type; no data is reached through these words.
-        self.control.store(
-            element as usize + (bucket + 1) * size_of::<Ptr>(),
-            Ordering::Relaxed,
-        );
+        self.control
+            .store(element + (bucket + 1) * ELEMENT_BYTES, Ordering::Relaxed);
         self.mask.store(buckets - 1, Ordering::Relaxed);
     }
 
@@ -175,7 +191,7 @@ impl TableHint {
         let bucket = hash as usize & self.mask.load(Ordering::Relaxed);
         (
             control.wrapping_add(bucket),
-            control.wrapping_sub((bucket + 1) * size_of::<Ptr>()),
+            control.wrapping_sub((bucket + 1) * ELEMENT_BYTES),
         )
     }
 
@@ -198,6 +214,8 @@ struct Events {
     reclaimed: u64,
     expired_unfetched: u64,
     out_of_memory: u64,
+    lock_waits: u64,
+    lock_wait_ns: u64,
 }
 
 /// Gauges and counters of one size class.
@@ -209,11 +227,11 @@ struct Class {
 }
 
 /// One shard.
-pub(super) struct Shard {
-    table: HashTable<Ptr>,
-    lru: List,
+pub(super) struct Shard<R: References> {
+    table: HashTable<Ptr<R>>,
+    lru: List<R>,
     /// Flushed items: out of the table, not yet freed.
-    dead: List,
+    dead: List<R>,
     dead_bytes: usize,
     /// Footprints of everything in `lru` and `dead`.
     item_bytes: usize,
@@ -230,9 +248,9 @@ pub(super) struct Shard {
 }
 
 // SAFETY: the pointers in a shard lead only to items owned by that shard.
-unsafe impl Send for Shard {}
+unsafe impl<R: References> Send for Shard<R> {}
 
-impl Shard {
+impl<R: References> Shard<R> {
     pub(super) fn new(index: u64, shards: u64) -> Self {
         Self {
             table: HashTable::new(),
@@ -258,8 +276,8 @@ impl Shard {
         hash: u64,
         key: &[u8],
         now: Now,
-        garbage: &mut Vec<Ptr>,
-    ) -> Result<Ptr, Absence> {
+        garbage: &mut Vec<Ptr<R>>,
+    ) -> Result<Ptr<R>, Absence> {
         let found = self.table.find(hash, |&node| item(node).key() == key);
         let node = *found.ok_or(Absence::Unknown)?;
         if item(node).deadline().is_past(now) {
@@ -270,7 +288,7 @@ impl Shard {
     }
 
     #[cold]
-    fn expire(&mut self, hash: u64, node: Ptr, garbage: &mut Vec<Ptr>) {
+    fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         if item(node).state() & state::FETCHED == 0 {
             self.events.expired_unfetched += 1;
         }
@@ -290,14 +308,14 @@ impl Shard {
 
     /// Moves an item to the front of the eviction order if it is due.
     #[inline]
-    pub(super) fn refresh(&mut self, node: Ptr, now: Now) {
+    pub(super) fn refresh(&mut self, node: Ptr<R>, now: Now) {
         if now.seconds().saturating_sub(links(node).moved_s) >= self.refresh_after_s {
             self.move_to_front(node, now);
         }
     }
 
     #[cold]
-    fn move_to_front(&mut self, node: Ptr, now: Now) {
+    fn move_to_front(&mut self, node: Ptr<R>, now: Now) {
         links(node).moved_s = now.seconds();
         if self.lru.newest != Some(node) {
             self.lru.remove(node);
@@ -322,12 +340,12 @@ impl Shard {
     }
 
     /// Links an item whose key is not in the table. A slot has been reserved.
-    pub(super) fn link(&mut self, hash: u64, node: Ptr, now: Now, hint: &TableHint) {
+    pub(super) fn link(&mut self, hash: u64, node: Ptr<R>, now: Now, hint: &TableHint) {
         let buckets_before = hint.buckets();
         let entry = self.table.insert_unique(hash, node, |_| {
             unreachable!("a slot was reserved under the same lock")
         });
-        let (element, bucket) = (std::ptr::from_ref(entry.get()), entry.bucket_index());
+        let (element, bucket) = (std::ptr::from_ref(entry.get()).addr(), entry.bucket_index());
         let buckets = self.table.num_buckets();
         if buckets != buckets_before {
             hint.set(element, bucket, buckets);
@@ -342,10 +360,10 @@ impl Shard {
     pub(super) fn replace(
         &mut self,
         hash: u64,
-        old: Ptr,
-        new: Ptr,
+        old: Ptr<R>,
+        new: Ptr<R>,
         now: Now,
-        garbage: &mut Vec<Ptr>,
+        garbage: &mut Vec<Ptr<R>>,
     ) {
         if let Some(slot) = self.table.find_mut(hash, |&node| node == old) {
             *slot = new;
@@ -356,20 +374,43 @@ impl Shard {
         self.lru.push_newest(new);
         self.discharge(old);
         self.events.total_items += 1;
-        garbage.push(old);
+        self.give_up(old, garbage);
     }
 
     /// Takes an item out of table and list.
-    pub(super) fn unlink(&mut self, hash: u64, node: Ptr, garbage: &mut Vec<Ptr>) {
+    pub(super) fn unlink(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == node) {
             entry.remove();
         }
         self.lru.remove(node);
         self.discharge(node);
-        garbage.push(node);
+        self.give_up(node, garbage);
     }
 
-    fn charge(&mut self, node: Ptr) {
+    /// Hands out an item that nothing leads to any more, unless somebody holds it, who will.
+    #[inline]
+    fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        if links(node).references.unlink() {
+            garbage.push(node);
+        }
+    }
+
+    // ---- references
+
+    /// Keeps the item alive until [`release`](Self::release), whatever becomes of its key.
+    #[inline]
+    pub(super) fn acquire(&mut self, node: Ptr<R>) {
+        links(node).references.acquire();
+    }
+
+    /// Drops a reference.
+    pub(super) fn release(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        if links(node).references.release() {
+            garbage.push(node);
+        }
+    }
+
+    fn charge(&mut self, node: Ptr<R>) {
         let bytes = footprint(node);
         self.item_bytes += bytes;
         let class = self.class(bytes);
@@ -377,7 +418,7 @@ impl Shard {
         class.bytes += bytes as u64;
     }
 
-    fn discharge(&mut self, node: Ptr) {
+    fn discharge(&mut self, node: Ptr<R>) {
         let bytes = footprint(node);
         self.item_bytes -= bytes;
         let class = self.class(bytes);
@@ -411,7 +452,7 @@ impl Shard {
     /// unless an item is replaced: frees flushed items first, then evicts from
     /// the old end (expired items count as reclaimed). `keep` is passed over,
     /// and its bytes count as free: it is about to be replaced.
-    pub(super) fn make_room(&mut self, room: &Room<'_>, garbage: &mut Vec<Ptr>) -> bool {
+    pub(super) fn make_room(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
         let returned = room.keep.map_or(0, footprint);
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - returned + room.need + growth(self) > room.budget {
@@ -431,7 +472,7 @@ impl Shard {
     /// was last moved is moved to the front instead, up to
     /// [`SECOND_CHANCES`] in a row; and so is every live one where none may be
     /// evicted, up to [`PASSED_OVER`], so that each store looks further.
-    fn victim(&mut self, room: &Room<'_>) -> Option<Ptr> {
+    fn victim(&mut self, room: &Room<'_, R>) -> Option<Ptr<R>> {
         let mut chances = if room.may_evict {
             SECOND_CHANCES
         } else {
@@ -457,7 +498,7 @@ impl Shard {
         }
     }
 
-    fn evict(&mut self, node: Ptr, room: &Room<'_>, garbage: &mut Vec<Ptr>) {
+    fn evict(&mut self, node: Ptr<R>, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) {
         let victim = item(node);
         let unfetched = victim.state() & state::FETCHED == 0;
         if victim.deadline().is_past(room.now) {
@@ -477,7 +518,7 @@ impl Shard {
     /// Makes everything unreachable. The items go to the dead list; the old
     /// table is handed out to be freed outside the lock. Constant time but for
     /// the class counters.
-    pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr> {
+    pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr<R>> {
         self.dead.append(&mut self.lru);
         self.dead_bytes = self.item_bytes;
         for class in &mut self.classes {
@@ -488,20 +529,27 @@ impl Shard {
     }
 
     /// Moves up to `limit` flushed items to `garbage`; returns how many.
-    pub(super) fn reap(&mut self, limit: usize, garbage: &mut Vec<Ptr>) -> usize {
+    pub(super) fn reap(&mut self, limit: usize, garbage: &mut Vec<Ptr<R>>) -> usize {
         let mut reaped = 0;
         while reaped < limit {
             let Some(node) = self.dead.oldest else { break };
             self.dead.remove(node);
             self.item_bytes -= footprint(node);
             self.dead_bytes -= footprint(node);
-            garbage.push(node);
+            self.give_up(node, garbage);
             reaped += 1;
         }
         reaped
     }
 
     // ---- statistics
+
+    /// Somebody waited so long for this shard's lock.
+    #[cold]
+    pub(super) fn waited(&mut self, ns: u64) {
+        self.events.lock_waits += 1;
+        self.events.lock_wait_ns += ns;
+    }
 
     pub(super) fn add_stats(&self, sum: &mut EngineStats) {
         let e = &self.events;
@@ -516,6 +564,8 @@ impl Shard {
         sum.reclaimed += e.reclaimed;
         sum.expired_unfetched += e.expired_unfetched;
         sum.out_of_memory += e.out_of_memory;
+        sum.lock_waits += e.lock_waits;
+        sum.lock_wait_ns += e.lock_wait_ns;
         sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s);
     }
 
@@ -564,13 +614,13 @@ impl Shard {
 }
 
 /// What [`Shard::make_room`] is asked for.
-pub(super) struct Room<'a> {
+pub(super) struct Room<'a, R: References> {
     /// Bytes to be charged afterwards.
     pub(super) need: usize,
     /// The shard's budget.
     pub(super) budget: usize,
     /// The item about to be replaced.
-    pub(super) keep: Option<Ptr>,
+    pub(super) keep: Option<Ptr<R>>,
     /// Whether live items may go.
     pub(super) may_evict: bool,
     /// The clock.
@@ -581,6 +631,7 @@ pub(super) struct Room<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::references::ReferenceCount;
     use super::*;
     use crate::alloc::GlobalHeap;
     use crate::item::{self, Contents};
@@ -591,7 +642,7 @@ mod tests {
         unix_s: 0,
     };
 
-    fn node(key: &[u8]) -> Ptr {
+    fn node<R: References>(key: &[u8]) -> Ptr<R> {
         let contents = Contents {
             key,
             value: [b"v", b""],
@@ -605,7 +656,7 @@ mod tests {
         node
     }
 
-    fn free(garbage: &mut Vec<Ptr>) {
+    fn free<R: References>(garbage: &mut Vec<Ptr<R>>) {
         for node in garbage.drain(..) {
             // SAFETY: unlinked by the tests and not used again.
             unsafe { item::destroy(&GlobalHeap, node) }
@@ -614,7 +665,7 @@ mod tests {
 
     #[test]
     fn the_prefetch_hint_points_at_the_element_hashbrown_stored() {
-        let (mut shard, hint) = (Shard::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
         let mut exact = 0u32;
         for i in 0u64..500 {
             let hash = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -629,7 +680,7 @@ mod tests {
             let (control, first) = hint.element(hash);
             let at = std::ptr::from_ref(element) as usize;
             // Within the first probe group (16 buckets) unless it wrapped or moved on.
-            exact += u32::from(at <= first && first - at < 16 * size_of::<Ptr>());
+            exact += u32::from(at <= first && first - at < 16 * ELEMENT_BYTES);
             assert!(control > at);
         }
         assert!(
@@ -644,7 +695,7 @@ mod tests {
 
     #[test]
     fn flushing_twice_keeps_every_item_on_the_dead_list_until_reaped() {
-        let (mut shard, hint) = (Shard::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
@@ -657,5 +708,37 @@ mod tests {
         assert_eq!(shard.reap(usize::MAX, &mut garbage), 5);
         assert_eq!((shard.item_bytes, shard.dead_bytes), (0, 0));
         free(&mut garbage);
+    }
+
+    #[test]
+    fn a_held_item_is_garbage_only_when_it_is_released_whoever_unlinks_it() {
+        let (mut shard, hint) = (Shard::<ReferenceCount>::new(0, 1), TableHint::new());
+        let mut garbage = Vec::new();
+        for way in 0u64..3 {
+            let (held, other) = (node(&[1]), node(&[1]));
+            assert!(shard.reserve_slot(|_| 7));
+            shard.link(7, held, NOW, &hint);
+            shard.acquire(held);
+            match way {
+                0 => shard.unlink(7, held, &mut garbage),
+                1 => shard.replace(7, held, other, NOW, &mut garbage),
+                _ => {
+                    drop(shard.flush(&hint));
+                    assert_eq!(shard.reap(usize::MAX, &mut garbage), 1);
+                }
+            }
+            assert_eq!(garbage, [], "it is still held");
+            assert_eq!(item(held).value(), b"v");
+            shard.release(held, &mut garbage);
+            assert_eq!(garbage, [held]);
+            free(&mut garbage);
+            if way == 1 {
+                shard.unlink(7, other, &mut garbage);
+            } else {
+                garbage.push(other);
+            }
+            free(&mut garbage);
+        }
+        assert_eq!(shard.item_bytes, 0);
     }
 }

@@ -11,6 +11,7 @@
 use super::core::Core;
 use super::heap::Ptr;
 use super::{Relativistic, Stripe};
+use crate::contention;
 use crate::engines::verbs::{self, Attempt, Keeper, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use corewise_atomic::lock::MutexGuard;
@@ -189,7 +190,11 @@ impl<'e> Exec<'e> {
         run: impl FnOnce(&mut Inside<'_>) -> Attempt,
     ) -> Attempt {
         let engine = self.engine;
-        let stripe = engine.stripe(self.hash).lock();
+        let (stripe, waited) = contention::lock(engine.stripe(self.hash));
+        if let Some(ns) = waited {
+            self.core.tally.lock_waits.add(1);
+            self.core.tally.lock_wait_ns.add(ns);
+        }
         let mut inside = Inside {
             generation: engine.generation().number,
             engine,

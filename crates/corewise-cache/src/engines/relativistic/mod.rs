@@ -688,6 +688,8 @@ impl Tallies {
         less(&mut sum.expired_reclaimed, before.expired_reclaimed);
         less(&mut sum.expired_unfetched, before.expired_unfetched);
         less(&mut sum.out_of_memory, before.out_of_memory);
+        less(&mut sum.lock_waits, before.lock_waits);
+        less(&mut sum.lock_wait_ns, before.lock_wait_ns);
     }
 }
 

@@ -50,7 +50,10 @@ events! {
     /// Seconds since the last use of what was evicted last.
     evicted_idle_s,
     /// Bytes that eviction and compaction have copied.
-    copied_bytes
+    copied_bytes,
+    /// How often an operation found its stripe locked.
+    lock_waits,
+    lock_wait_ns
 }
 
 /// A number of one writer; wraps, so that gauges may fall below zero in one session.
@@ -155,6 +158,8 @@ impl Tally {
         more(&mut sum.expired_reclaimed, &self.found_expired);
         more(&mut sum.expired_unfetched, &self.expired_unfetched);
         more(&mut sum.out_of_memory, &self.out_of_memory);
+        more(&mut sum.lock_waits, &self.lock_waits);
+        more(&mut sum.lock_wait_ns, &self.lock_wait_ns);
         sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s.get() as u32);
     }
 
