@@ -12,6 +12,7 @@ use crate::plan::KeyMap;
 use crate::record::Row;
 use crate::registry::Registry;
 use crate::runner::Runner;
+use crate::server::{self, ServerArgs};
 use crate::sink::Sink;
 use crate::suite::{Params, SECTIONS, Section, Suite, Threads};
 use crate::{adapters, list, manifest, memory, replay, text};
@@ -43,6 +44,8 @@ enum Command {
     Compare(CompareArgs),
     /// Measure a row of a result file again
     Replay(ReplayArgs),
+    /// Measure servers as papers did
+    Server(Box<ServerArgs>),
     /// Say what makes this machine noisy
     Doctor(ListArgs),
     /// One table at one size, for `run`
@@ -275,6 +278,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
                 Format::Text,
             )
         }
+        Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
         Command::MemoryCell { job } => Ok(print(&memory::child_main(&registry, &job)?)),
     }

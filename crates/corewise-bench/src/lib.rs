@@ -16,6 +16,7 @@
 //! | [`suite`], [`runner`], [`memory`] | what is measured, in which order |
 //! | [`record`], [`sink`], [`results`] | the result file |
 //! | [`report`], [`compare`] | what is made of it |
+//! | [`server`] | whole servers, as papers measured them |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
 //!
 //! ```
@@ -53,6 +54,7 @@ pub mod report;
 mod resize;
 pub mod results;
 pub mod runner;
+pub mod server;
 pub mod sink;
 pub mod stamp;
 pub mod stream;

@@ -4,6 +4,21 @@ use std::io::Write;
 
 use crate::record::{Interval, Manifest, ResizeSummary, Role, Row, Tail};
 
+/// Machine, date, commit and memory of a run, in a line.
+pub(crate) fn heading(manifest: &Manifest) -> String {
+    let machine = &manifest.machine;
+    format!(
+        "{}, {} CPUs, {}; commit {}{}; allocator {}; pages {}",
+        machine.cpu,
+        machine.cpus,
+        manifest.date,
+        manifest.commit,
+        if manifest.dirty { " and changes" } else { "" },
+        manifest.allocator,
+        manifest.pages
+    )
+}
+
 /// A table of rows that is printed as they come.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -15,17 +30,7 @@ impl Table {
     /// Prints the head, if anything is to be shown.
     pub(crate) fn new(manifest: &Manifest, shown: bool) -> Self {
         if shown {
-            let machine = &manifest.machine;
-            say(&format!(
-                "{}, {} CPUs, {}; commit {}{}; allocator {}; pages {}",
-                machine.cpu,
-                machine.cpus,
-                manifest.date,
-                manifest.commit,
-                if manifest.dirty { " and changes" } else { "" },
-                manifest.allocator,
-                manifest.pages
-            ));
+            say(&heading(manifest));
         }
         if shown && let Err(reason) = crate::counters::probe() {
             say(&format!("hardware counters: n/a ({reason})"));

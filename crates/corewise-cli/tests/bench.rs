@@ -43,7 +43,7 @@ fn bad_input_is_one_clear_line_and_status_2() {
     .expect("written");
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["run", "--suite", &bad], "threds"),
         (&["run", "--suite", "slow"], "slow"),
         (&["run", "--suite", "missing.toml"], "missing.toml"),
@@ -79,6 +79,22 @@ fn bad_input_is_one_clear_line_and_status_2() {
                 "--oversubscribe",
             ],
             "a key for each thread",
+        ),
+        (&["server"], "--figure"),
+        (&["server", "--figure", "atc11-9"], "atc11-9"),
+        (
+            &["server", "--figure", "atc11-8", "--engine", "btree"],
+            "btree",
+        ),
+        (
+            &["server", "--figure", "atc11-8", "--clients", "4-2"],
+            "4-2",
+        ),
+        (
+            &[
+                "server", "--figure", "atc11-8", "--engine", "locked", "-o", &taken,
+            ],
+            "exists",
         ),
     ];
     for (arguments, word) in cases {
@@ -425,4 +441,155 @@ fn browser() -> Option<&'static str> {
             .output()
             .is_ok_and(|output| output.status.success())
     })
+}
+
+/// The smallest run of a figure's experiment.
+const TINY: [&str; 10] = [
+    "server", "--figure", "atc11-8", "--quick", "--warmup", "0.2", "--sample", "0.3", "--keys",
+    "1000",
+];
+
+fn tiny(more: &[&str]) -> Vec<&'static str> {
+    let more = more.iter().map(|word| &*(*word).to_owned().leak());
+    TINY.into_iter().chain(more).collect()
+}
+
+#[test]
+fn the_papers_server_experiment_is_measured_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("figure.html").display().to_string();
+    let chosen = ["--operation", "get", "--clients", "1-2", "-o", &page];
+    let engines = ["--engine", "memcached", "--engine", "global-lock"];
+    let said = succeed(&tiny(&[&chosen[..], &engines].concat()));
+    let has_memcached = Command::new("memcached").arg("-V").output().is_ok();
+    for word in [
+        "commit ",
+        "4 connections a client process",
+        "3 samples of 0.3 s",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    for clients in [1, 2] {
+        let point = format!("GET, client processes: {clients}\n");
+        let (_, rows) = said.split_once(&point).expect(&said);
+        let row = |engine: &str| {
+            let line = rows.lines().find(|line| line.trim().starts_with(engine));
+            let line = line.unwrap_or_else(|| panic!("{engine}: {said}"));
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        // Two rates with their units, two times, the share with its sign, hits, memory.
+        let ours = row("global-lock");
+        assert_eq!(ours.len(), 11, "{ours:?}");
+        assert_eq!((&*ours[8], &*ours[9]), ("%", "1.0000"), "{ours:?}");
+        assert!(ours[10].parse::<f64>().is_ok_and(|ratio| ratio > 0.0));
+        if has_memcached {
+            let theirs = row("memcached");
+            assert_eq!((&*theirs[7], &*theirs[8]), ("-", "1.0000"), "{theirs:?}");
+        }
+    }
+    assert!(said.contains(&format!("0 void; drawn in {page}")), "{said}");
+    let html = std::fs::read_to_string(&page).expect("a page");
+    assert!(html.contains("id=\"plot-server-1\"") && html.contains("global-lock"));
+}
+
+#[test]
+fn the_rows_of_the_servers_are_printed_for_programs_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("figure.html").display().to_string();
+    let chosen = ["--clients", "2", "--engine", "relativistic", "-o", &page];
+    let said = succeed(&tiny(&[&chosen[..], &["--format", "json"]].concat()));
+    let lines = said
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line));
+    let lines: Vec<serde_json::Value> = lines.collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert_eq!(lines[0]["type"], "manifest");
+    for (row, operation) in lines[1..].iter().zip(["get", "set"]) {
+        assert_eq!(row["type"], "server");
+        assert_eq!(row["operation"], operation);
+        assert_eq!(
+            (&row["engine"], &row["clients"]),
+            (&"relativistic".into(), &2.into())
+        );
+        let samples = row["samples_per_s"].as_array().expect("samples");
+        assert_eq!(samples.len(), 3);
+        assert!(
+            samples.iter().all(|rate| rate.as_f64() > Some(0.0)),
+            "{row}"
+        );
+        let number = |name: &str| {
+            row[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name}: {row}"))
+        };
+        assert!(number("user_ns_per_request") + number("kernel_ns_per_request") > 0.0);
+        assert!(number("lock_wait_share") >= 0.0 && number("resident_over_limit") > 0.0);
+        assert_eq!(
+            row["hit_ratio"].as_f64(),
+            (operation == "get").then_some(1.0)
+        );
+        assert_eq!(row["problems"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_wrong_reply_voids_the_row_of_a_server() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // Its clients see wrong replies, but not while they store the keys.
+    let program = path("liar");
+    let script = format!(
+        "#!/bin/sh\n\
+         case \"$*\" in\n\
+         serve*|*--prefill*) exec '{PROGRAM}' \"$@\";;\n\
+         *) '{PROGRAM}' \"$@\"; echo 'corewise: somewhere: wrong reply: x' >&2; exit 3;;\n\
+         esac\n"
+    );
+    std::fs::write(&program, script).expect("written");
+    let runs = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, runs).expect("set");
+    let page = path("figure.html");
+    let chosen = ["--operation", "set", "--clients", "1", "-o", &page];
+    let others = ["--engine", "locked", "--program", &program];
+    let output = bench(&tiny(&[&chosen[..], &others].concat()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("! corewise: somewhere: wrong reply: x"),
+        "{said}"
+    );
+    assert!(said.contains("1 rows, 1 void"), "{said}");
+}
+
+#[test]
+fn a_memcached_that_is_missing_is_skipped_unless_nothing_may_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("figure.html");
+    let run = |no_skip: &str| {
+        let engines = [
+            "--engine",
+            "memcached,locked",
+            "--clients",
+            "1",
+            "--operation",
+            "get",
+        ];
+        let output = Command::new(PROGRAM)
+            .arg("bench")
+            .args(tiny(&engines))
+            .arg("-o")
+            .arg(&page)
+            .env("PATH", "")
+            .env("COREWISE_NO_SKIP", no_skip)
+            .output()
+            .expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("SKIPPED: memcached"), "{said}");
+        (output.status.code(), page.exists())
+    };
+    assert_eq!(run("1"), (Some(1), false));
+    assert_eq!(run("0"), (Some(0), true));
 }

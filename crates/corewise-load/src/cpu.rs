@@ -8,6 +8,8 @@
 
 use std::{fmt, fs};
 
+use corewise_measure::machine::CpuTimes;
+
 use crate::error::LoadError;
 
 /// Where CPU time comes from.
@@ -73,12 +75,9 @@ impl CpuMeter {
         };
         match self.source {
             CpuSource::Schedstat => schedstat_sum(self.pid).map_err(fail),
-            CpuSource::Ticks => {
-                let text = fs::read_to_string(format!("/proc/{}/stat", self.pid))
-                    .map_err(|e| fail(e.to_string()))?;
-                let ticks = parse_stat(&text).ok_or_else(|| fail("unreadable stat".into()))?;
-                Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
-            }
+            CpuSource::Ticks => CpuTimes::of(self.pid)
+                .map(|times| times.user_ns + times.kernel_ns)
+                .map_err(fail),
         }
     }
 }
@@ -101,16 +100,6 @@ fn parse_schedstat(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// utime + stime: fields 14 and 15, counted after the name, which may hold
-/// spaces and parentheses.
-fn parse_stat(text: &str) -> Option<u64> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let utime: u64 = fields.next()?.parse().ok()?;
-    let stime: u64 = fields.next()?.parse().ok()?;
-    Some(utime + stime)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,14 +109,6 @@ mod tests {
         assert_eq!(parse_schedstat("115236 70905 2\n"), Some(115_236));
         assert_eq!(parse_schedstat(""), None);
         assert_eq!(parse_schedstat("x 1 2"), None);
-    }
-
-    #[test]
-    fn stat_is_parsed_behind_any_name() {
-        let line = "42 (a) b) c (x) S 1 42 42 0 -1 4194304 100 0 0 0 17 25 0 0 20 0 4 0 1000";
-        assert_eq!(parse_stat(line), Some(42));
-        assert_eq!(parse_stat("42 (short) S 1"), None);
-        assert_eq!(parse_stat("nothing"), None);
     }
 
     #[test]

@@ -69,6 +69,41 @@ impl Memory {
     }
 }
 
+/// CPU time that a process has used, as the kernel accounts it: in ticks of usually 10 ms, of which the
+/// sum is exact to a tick, and the split into user and kernel sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// In user mode, in nanoseconds.
+    pub user_ns: u64,
+    /// In the kernel, in nanoseconds.
+    pub kernel_ns: u64,
+}
+
+impl CpuTimes {
+    /// Of a process, all its threads together.
+    ///
+    /// # Errors
+    ///
+    /// One line: there is no such process, or its statistics cannot be read.
+    pub fn of(pid: u32) -> Result<Self, String> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
+        let (user, kernel) = parse_stat(&text).ok_or("unreadable stat")?;
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        Ok(Self {
+            user_ns: user * tick_ns,
+            kernel_ns: kernel * tick_ns,
+        })
+    }
+}
+
+/// Fields 14 and 15, counted after the name, which may hold spaces and parentheses.
+fn parse_stat(text: &str) -> Option<(u64, u64)> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
 /// Raises the number of files this process may open as far as it is allowed.
 pub fn raise_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -143,6 +178,20 @@ mod tests {
         assert_eq!(field("a : 1", "b"), None);
         assert_eq!(chosen("always [madvise] never"), "madvise");
         assert_eq!(chosen(""), "");
+    }
+
+    #[test]
+    fn stat_is_parsed_behind_any_name() {
+        let line = "42 (a) b) c (x) S 1 42 42 0 -1 4194304 100 0 0 0 17 25 0 0 20 0 4 0 1000";
+        assert_eq!(parse_stat(line), Some((17, 25)));
+        assert_eq!(parse_stat("42 (short) S 1"), None);
+        assert_eq!(parse_stat("nothing"), None);
+    }
+
+    #[test]
+    fn cpu_times_of_a_process_that_is_not_there_are_an_error_of_one_line() {
+        let error = CpuTimes::of(u32::MAX).expect_err("no such process");
+        assert!(!error.is_empty() && !error.contains('\n'), "{error}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod memory;
 mod page;
 mod resize;
 mod scaling;
+mod server;
 mod style;
 mod svg;
 mod sync;
@@ -41,6 +42,7 @@ mod tails;
 mod updates;
 mod workingset;
 
+use crate::record::Manifest;
 use crate::report::chart::Curve;
 use crate::report::style::Looks;
 use crate::results::{Results, RowResults};
@@ -89,6 +91,16 @@ pub fn plots(results: &Results) -> Vec<(String, String)> {
     numbered(&parts)
         .map(|(number, plot)| (plot.id(number), plot.title.clone()))
         .collect()
+}
+
+/// The page of `bench server`.
+pub(crate) fn server_page(
+    facts: &Manifest,
+    plan: &str,
+    notes: &[String],
+    rows: &[crate::server::Row],
+) -> String {
+    server::page(facts, plan, notes, rows)
 }
 
 /// A rate in words, for other reports.

@@ -80,18 +80,42 @@ chip.setAttribute('aria-pressed',String(!off));each(mine,'off',off)});\
 chip.addEventListener('pointerenter',()=>each('.series:not('+mine+')','dim',true));\
 chip.addEventListener('pointerleave',()=>each('.series','dim',false))}";
 
-/// The whole page.
-pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part]) -> String {
-    let title = title(results);
-    let mut out = format!(
+/// Everything before the body's first element.
+fn opening(title: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n\
          <style>{}{CSS}</style>\n</head>\n<body>\n\
          <svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"true\">{DEFS}</svg>\n",
-        escape(&title),
+        escape(title),
         plot_css(":root")
+    )
+}
+
+/// A page of plots and the text that belongs to them.
+pub(super) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) -> String {
+    let mut out = opening(title);
+    let title = escape(title);
+    let _ = write!(out, "<header id=\"summary\"><h1>{title}</h1>\n");
+    for line in lead {
+        let _ = writeln!(out, "<p class=\"sub\">{}</p>", escape(line));
+    }
+    out.push_str("</header>\n<main>\n");
+    for (at, plot) in plots.iter().enumerate() {
+        out.push_str(&figure(at + 1, plot));
+    }
+    let _ = writeln!(
+        out,
+        "<pre>{}</pre>\n</main>\n</body>\n</html>",
+        escape(text)
     );
+    out
+}
+
+/// The whole page.
+pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part]) -> String {
+    let mut out = opening(&title(results));
     out.push_str(&head(results));
     out.push_str(&navigation(parts));
     out.push_str("<main>\n");

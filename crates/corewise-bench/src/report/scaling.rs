@@ -72,17 +72,22 @@ fn curves(group: &Group<'_>, looks: &Looks) -> Vec<Curve> {
     chart::sorted(looks, curves)
 }
 
-/// Ticks at the numbers of threads that were tried, as far as they find room.
+/// Ticks at the numbers of threads that were tried.
 fn thread_ticks(group: &Group<'_>, frame: &Frame) -> Vec<Tick> {
-    let mut tried: Vec<usize> = group.cells.iter().map(|c| c.cell.threads).collect();
+    ticks_at(group.cells.iter().map(|c| c.cell.threads), frame)
+}
+
+/// Ticks at numbers, as far as they find room.
+pub(super) fn ticks_at(numbers: impl Iterator<Item = usize>, frame: &Frame) -> Vec<Tick> {
+    let mut tried: Vec<usize> = numbers.collect();
     tried.sort_unstable();
     tried.dedup();
     let mut ticks: Vec<Tick> = Vec::new();
-    for threads in tried {
-        let x = frame.x(threads as f64);
+    for number in tried {
+        let x = frame.x(number as f64);
         let free = |(last, _): &Tick| x - frame.x(*last) >= 26.0;
         if ticks.last().is_none_or(free) {
-            ticks.push((threads as f64, threads.to_string()));
+            ticks.push((number as f64, number.to_string()));
         }
     }
     ticks

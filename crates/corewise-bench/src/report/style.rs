@@ -123,6 +123,13 @@ impl Looks {
         looks
     }
 
+    /// Looks of these names, in their order.
+    pub(super) fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut looks = Self::default();
+        names.into_iter().for_each(|name| looks.add(name));
+        looks
+    }
+
     fn add(&mut self, label: &str) {
         if !self.indices.contains_key(label) {
             self.indices.insert(label.to_owned(), self.names.len());
