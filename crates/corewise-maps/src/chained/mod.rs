@@ -42,14 +42,20 @@ mod algorithm;
 mod explorer;
 mod map;
 #[cfg(test)]
+mod model_set;
+#[cfg(test)]
 mod models;
 mod order;
 mod paper;
+mod per_entry;
 mod space;
+mod split_ordered;
 
 pub use algorithm::Resized;
 pub use map::{ChainedMap, ChainedRef};
 pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
+pub use per_entry::PerEntry;
+pub use split_ordered::SplitOrdered;
 
 /// The tables that [`ChainedMap`] may be over. Sealed: an implementation needs more than safe code.
 pub trait Table: algorithm::Algorithm {}
