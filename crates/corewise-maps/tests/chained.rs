@@ -81,6 +81,22 @@ impl Hasher for Alike {
     }
 }
 
+/// Hashes without low bits: one bucket for all.
+#[derive(Default)]
+struct High(u64);
+
+impl Hasher for High {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number << 20;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 type WithOwn<A> = ChainedMap<u64, u64, A, BuildHasherDefault<Own>>;
 
 fn map<A: Table>(buckets: usize) -> Arc<ChainedMap<u64, u64, A>> {
@@ -138,6 +154,7 @@ fn it_does_what_a_hash_map_does<A: Table>() {
 
 fn hashes_that_are_all_alike_do_no_harm<A: Table>() {
     differential::<A, BuildHasherDefault<Alike>>(1, 30, 5);
+    differential::<A, BuildHasherDefault<High>>(2, 60, 6);
 }
 
 /// One who resizes between random sizes until told to stop.
@@ -381,4 +398,16 @@ fn several_threads_may_ask_for_a_resize<A: Table>() {
         }
     });
     assert_eq!(map.len(), 300);
+}
+
+/// More buckets are one store: nobody has to leave for them.
+#[test]
+fn split_ordered_lists_expand_under_a_guard() {
+    let map = map::<corewise_maps::chained::SplitOrdered>(1);
+    (0..100).for_each(|key| assert!(map.pin().insert(key, key)));
+    let held = map.pin();
+    let took = std::thread::scope(|scope| scope.spawn(|| map.resize_to(64)).join().unwrap());
+    assert_eq!(took.unwrap().waits, 0);
+    assert!((0..100).all(|key| held.get(&key) == Some(&key)));
+    assert_eq!(map.buckets(), 64);
 }

@@ -20,14 +20,18 @@
 //! | [`NoAuxiliary`] | copied, unzipped without the old table's help (§4) | copied | the same |
 //! | [`SortedByReversedHash`] | copied; chains sorted by the reversed hash (§4.3), one cut | copied | 2; a shrink one |
 //! | [`SortedByHighBits`] | the same; buckets by the high bits of the hash (§4.3) | copied | 2; a shrink one |
+//! | [`SplitOrdered`] | one more segment of buckets; lock-free updates (§2, future work) | the last segments are freed | none; a shrink 2 |
+//! | [`PerEntry`] | entries are moved one by one (Linux's rhashtable) | the same | 1 |
 //!
 //! # Guarantees
 //!
-//! 1. *Lookups* of these are wait-free, whatever else goes on, and find what is in the table.
-//! 2. *Updates* are linearizable. They lock one of up to 1,024 stripes of buckets, in which keys are
-//!    compared (`K::eq` must not use the map). While a table is being made by a resize all updates wait:
-//!    for one walk over it (§4.1: *during the initial period … our resizers block all updates*). After
-//!    that each bucket is locked for its own moments only. Nobody waits for readers with a lock in hand.
+//! 1. *Lookups* of these are wait-free, whatever else goes on, and find what is in the table. (Those of
+//!    [`PerEntry`] may start again, beside a resize, once for each entry of the bucket.)
+//! 2. *Updates* are linearizable. Those of [`SplitOrdered`] are lock-free. The others lock one of up to 1,024
+//!    stripes of buckets, in which keys are compared (`K::eq` must not use the map). While a table is being
+//!    made by a resize they all wait: for one walk over it (§4.1: *during the initial period … our resizers
+//!    block all updates*), but not in [`PerEntry`]. After that each bucket is locked for its own moments only.
+//!    Nobody waits for readers with a lock in hand.
 //! 3. *A resize* is done by its caller, who waits for readers. Others that ask wait for the first.
 //! 4. *Panics* in `Hash` and `Eq` leave the map as it was.
 //!

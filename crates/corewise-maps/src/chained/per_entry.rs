@@ -284,7 +284,14 @@ impl PerEntry {
         while let Some((before, link)) = chain.pop() {
             // It is the last one: those behind it have been moved.
             // SAFETY: as above.
-            unsafe { move_entry(before, link, Next::end_of(bucket), new.bucket(link.as_ref().hash())) };
+            unsafe {
+                move_entry(
+                    before,
+                    link,
+                    Next::end_of(bucket),
+                    new.bucket(link.as_ref().hash()),
+                )
+            };
         }
     }
 

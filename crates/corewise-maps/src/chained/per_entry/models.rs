@@ -13,10 +13,7 @@ fn lookups_beside_an_expansion() {
         let set = Moved::new(1, &[1, 2, 3]);
         beside(
             set,
-            &[
-                |set| set.resize(2),
-                |set| assert!(set.has(1)),
-            ],
+            &[|set| set.resize(2), |set| assert!(set.has(1))],
             &[1, 2, 3],
         );
     });
@@ -28,10 +25,7 @@ fn lookups_beside_a_shrink() {
         let set = Moved::new(2, &[1, 3, 2]);
         beside(
             set,
-            &[
-                |set| set.resize(1),
-                |set| assert!(set.has(1) && set.has(2)),
-            ],
+            &[|set| set.resize(1), |set| assert!(set.has(1) && set.has(2))],
             &[1, 2, 3],
         );
     });
@@ -100,10 +94,7 @@ fn a_removed_node_is_freed_after_its_readers() {
         let set = Moved::new(1, &[0x102, 0x202]);
         beside(
             set,
-            &[
-                |set| set.drop_key(0x202),
-                |set| assert!(set.has(0x102)),
-            ],
+            &[|set| set.drop_key(0x202), |set| assert!(set.has(0x102))],
             &[0x102],
         );
     });
@@ -117,7 +108,11 @@ fn updates_and_lookups_beside_resizes() {
         beside(
             set,
             &[
-                |set| [4, 1, 2, 1].into_iter().for_each(|buckets| set.resize(buckets)),
+                |set| {
+                    [4, 1, 2, 1]
+                        .into_iter()
+                        .for_each(|buckets| set.resize(buckets))
+                },
                 |set| {
                     for key in [4, 1, 6, 4, 1] {
                         assert!(set.has(key), "{key:#x} is missing");
