@@ -9,7 +9,7 @@ type Moved = Set<PerEntry>;
 
 #[test]
 fn lookups_beside_an_expansion() {
-    model_bounded(3, || {
+    model_bounded(2, || {
         let set = Moved::new(1, &[1, 2, 3]);
         beside(
             set,
@@ -21,7 +21,7 @@ fn lookups_beside_an_expansion() {
 
 #[test]
 fn lookups_beside_a_shrink() {
-    model_bounded(3, || {
+    model_bounded(2, || {
         let set = Moved::new(2, &[1, 3, 2]);
         beside(
             set,
@@ -90,7 +90,7 @@ fn one_of_two_insertions_wins_beside_a_resize() {
 
 #[test]
 fn a_removed_node_is_freed_after_its_readers() {
-    model_bounded(3, || {
+    model_bounded(2, || {
         let set = Moved::new(1, &[0x102, 0x202]);
         beside(
             set,
