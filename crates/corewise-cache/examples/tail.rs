@@ -271,7 +271,7 @@ fn main() {
             rows("relativistic", &make, items, rounds);
         }
         "locked" => {
-            let make = |memory| {
+            let make = |memory| -> locked::Locked {
                 locked::Locked::new(locked::Config {
                     memory,
                     ..locked::Config::default()
