@@ -97,7 +97,7 @@ fn opening(title: &str) -> String {
 pub(super) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) -> String {
     let mut out = opening(title);
     let title = escape(title);
-    let _ = write!(out, "<header id=\"summary\"><h1>{title}</h1>\n");
+    let _ = writeln!(out, "<header id=\"summary\"><h1>{title}</h1>");
     for line in lead {
         let _ = writeln!(out, "<p class=\"sub\">{}</p>", escape(line));
     }

@@ -18,7 +18,7 @@ const MOST: usize = 1_000;
 
 /// The figures there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Figure {
+pub(crate) enum Figure {
     /// GET and SET requests per second against client processes
     #[value(name = "atc11-8")]
     Atc11Eight,
