@@ -1,4 +1,4 @@
-//! A mutex without poison.
+//! Locks without poison.
 
 #[cfg(corewise_loom)]
 use loom::sync as imp;
@@ -10,6 +10,12 @@ use std::sync::{PoisonError, TryLockError};
 
 /// The lock is held until this is dropped.
 pub type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
+
+/// The lock is held for reading until this is dropped.
+pub type RwLockReadGuard<'a, T> = imp::RwLockReadGuard<'a, T>;
+
+/// The lock is held for writing until this is dropped.
+pub type RwLockWriteGuard<'a, T> = imp::RwLockWriteGuard<'a, T>;
 
 /// Mutual exclusion.
 ///
@@ -75,6 +81,61 @@ impl<T> std::fmt::Debug for Mutex<T> {
         f.write_str("Mutex(..)")
     }
 }
+
+/// Readers together, or one writer alone.
+///
+/// 1. *Order.* Everything before an unlock for writing happens before everything after the next lock,
+///    everything before an unlock for reading before what follows the next lock for writing.
+/// 2. *No poison*, as [`Mutex`].
+/// 3. *Progress.* Blocking. Whether readers or writers go first is the system's affair, and a thread that
+///    locks for reading twice may wait for a writer in between for ever.
+///
+/// ```
+/// # corewise_atomic::model(|| {
+/// let limits = corewise_atomic::lock::RwLock::new((1, 2));
+/// limits.write().1 = 3;
+/// let (one, other) = (limits.read(), limits.read());
+/// assert_eq!((one.0, other.1), (1, 3));
+/// # });
+/// ```
+pub struct RwLock<T>(imp::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// An unlocked lock. Not `const`, as [`Mutex::new`].
+    #[inline]
+    pub fn new(value: T) -> Self {
+        Self(imp::RwLock::new(value))
+    }
+
+    /// Waits until nobody has it for writing.
+    #[inline]
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody has it.
+    #[inline]
+    #[track_caller]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value, with no locking: the exclusive borrow is the lock.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> std::fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RwLock(..)")
+    }
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = assert!(size_of::<RwLock<u64>>() == size_of::<std::sync::RwLock<u64>>());
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Mutex<u64>>() == size_of::<std::sync::Mutex<u64>>());

@@ -3,7 +3,7 @@
 
 use corewise_atomic::barrier;
 use corewise_atomic::cell::DataCell;
-use corewise_atomic::lock::Mutex;
+use corewise_atomic::lock::{Mutex, RwLock};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 use corewise_atomic::{model, thread};
@@ -100,6 +100,30 @@ fn a_data_cell_under_a_lock_is_written_by_one_at_a_time() {
         let guarded = Arc::new(Guarded(Mutex::new(()), DataCell::new(0)));
         let copy = guarded.clone();
         let handle = thread::spawn(move || add_one(&copy));
+        add_one(&guarded);
+        handle.join().unwrap();
+        // SAFETY: the other thread is gone.
+        assert_eq!(unsafe { guarded.1.read() }, 2);
+    });
+}
+
+#[test]
+fn a_data_cell_under_a_reader_writer_lock_is_not_read_while_it_is_written() {
+    struct Guarded(RwLock<()>, DataCell<u32>);
+    fn add_one(guarded: &Guarded) {
+        let guard = (!cfg!(corewise_mutant = "no_lock")).then(|| guarded.0.write());
+        // SAFETY: the lock is held.
+        guarded.1.with_mut(|value| unsafe { *value += 1 });
+        drop(guard);
+    }
+    model(|| {
+        let guarded = Arc::new(Guarded(RwLock::new(()), DataCell::new(0)));
+        let copy = guarded.clone();
+        let handle = thread::spawn(move || add_one(&copy));
+        let reading = guarded.0.read();
+        // SAFETY: the lock is held.
+        assert!(unsafe { guarded.1.read() } < 2);
+        drop(reading);
         add_one(&guarded);
         handle.join().unwrap();
         // SAFETY: the other thread is gone.

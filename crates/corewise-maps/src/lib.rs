@@ -4,7 +4,8 @@
 //! |---|---|---|---|---|
 //! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
 //!
-//! [`chained`] has the resize variations that this one was chosen from, and what its paper compares it with.
+//! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
+//! with.
 //! More tables follow, one module each. All of them keep what a reader looks at alive by
 //! [`corewise_rcu`]; a [`corewise_rcu::Guard`] may be held while the same table is updated.
 //!
@@ -29,6 +30,7 @@
 //! `foldhash` (default): the default hasher; without it that of `std`. `serde`: maps as maps.
 //! `rayon`: parallel iteration.
 
+pub mod baseline;
 pub mod chained;
 pub mod relativistic;
 

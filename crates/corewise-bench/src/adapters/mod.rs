@@ -3,6 +3,7 @@
 //! Without the feature `bench` only tables of this workspace and of the standard library are
 //! here; with it the tables of other crates; with `peers` those of C and C++ libraries too.
 
+mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
 #[cfg(feature = "bench")]
@@ -35,6 +36,7 @@ pub fn registry() -> Registry {
     entries.extend(global::entries());
     entries.push(locked::entry());
     entries.push(relativistic::entry());
+    entries.extend(chained::entries());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]
     entries.extend([

@@ -23,6 +23,9 @@
 //! | [`SplitOrdered`] | one more segment of buckets; lock-free updates (§2, future work) | the last segments are freed | none; a shrink 2 |
 //! | [`PerEntry`] | entries are moved one by one (Linux's rhashtable) | the same | 1 |
 //!
+//! And the [baselines](crate::baseline): [`Ddds`] and [`RwLocked`] (§5), which move entries. They have guarantees of
+//! their own.
+//!
 //! # Guarantees
 //!
 //! 1. *Lookups* of these are wait-free, whatever else goes on, and find what is in the table. (Those of
@@ -42,11 +45,14 @@
 //! sections helps when they are exceeded.
 
 mod algorithm;
+mod ddds;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod explorer;
 mod map;
 #[cfg(test)]
 mod model_set;
+#[cfg(test)]
+mod modelled;
 #[cfg(test)]
 mod models;
 mod order;
@@ -54,12 +60,17 @@ mod paper;
 mod per_entry;
 mod space;
 mod split_ordered;
+mod rwlock;
+mod space;
+mod unsorted;
 
 pub use algorithm::Resized;
+pub use ddds::Ddds;
 pub use map::{ChainedMap, ChainedRef};
 pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
 pub use per_entry::PerEntry;
 pub use split_ordered::SplitOrdered;
+pub use rwlock::RwLocked;
 
 /// The tables that [`ChainedMap`] may be over. Sealed: an implementation needs more than safe code.
 pub trait Table: algorithm::Algorithm {}

@@ -1,0 +1,459 @@
+//! Dynamic Dynamic Data Structures: the paper's second baseline (§5), *a more competitive comparison*.
+//!
+//! Nick Piggin's algorithm (proposed for the Linux kernel's directory cache) moves entries one by one from an
+//! old table to a new one. A sequence counter tells lookups that they have raced with a move, and RCU when
+//! nobody looks at the old table only, or at all.
+//!
+//! ```text
+//!              current ─▶ new ─ old ─▶ old             readers            updates
+//!  at rest     T                                       T                  T
+//!  waiting     N               O, has all entries      N, then O          O
+//!  moving      N               O                       N, then O          move their bucket, then N
+//!  at rest     N               (O empty: freed after a grace period)      N
+//! ```
+//!
+//! # Lookups
+//!
+//! 1. No old table: a lookup in the current one. That is one load (of a field beside the mask) and one branch
+//!    more than a table that is never resized.
+//! 2. An old table: read the counter, look in the new table, then in the old one. A hit is returned. If both
+//!    miss, read the counter again: if it is as before, and even, the key is not there; otherwise start again.
+//!
+//! *A hit is right*, wherever it is made: a link is in the table from its insertion to its removal, and moves
+//! are in between. It does not matter in which chain a lookup was, or thought it was.
+//!
+//! *A miss is retried if it may be wrong.* A lookup misses a present key for two reasons. The key's link was
+//! not in the new chain yet when that was read, and not in the old one any more. Or the lookup stood on
+//! another link of the old chain when that was moved, and *strayed*: it went on along a chain of the new
+//! table, to whose end the rest of the old chain is not. Both take a move out of the key's old bucket, between the
+//! two looks at the counter of that bucket. (Which of the tables is read first does not matter for that, since
+//! the counter decides. It is the paper's order.) In the new table nobody strays: links go there, and none
+//! leaves it before a next resize has waited for readers.
+//!
+//! *Lookups are not wait-free*, not even lock-free. While a thread is between the two increments, lookups of
+//! keys in that bucket that are not found wait for it; where it is preempted there, for its next turn. They
+//! yield then. A lookup that finds its key never waits. But for that waiting a lookup is repeated at most once
+//! for each entry that is moved out of its stripe meanwhile.
+//!
+//! # Orderings
+//!
+//! A sequence lock needs its first increment before its writes and its last read after its reads, on machines
+//! that reorder either: two fences. Here the words between are links, stored with Release and loaded with
+//! Acquire as everywhere in a chain, and these are as good:
+//!
+//! 1. A move stores the odd number (Relaxed) and then links (Release). A lookup that reads one of these links
+//!    (Acquire) reads the odd number or a later one in its second look (Relaxed).
+//! 2. A move stores the even number with Release. A lookup whose first look (Acquire) reads it sees the link in
+//!    its new chain, and the old chain without it.
+//!
+//! So if both looks give the same even number, all that the lookup has read between them is as the moves up to that
+//! number left it, and none later.
+//!
+//! # Moves
+//!
+//! By who has the bucket's stripe locked: the thread that resizes, bucket by bucket; and an update, before it does
+//! anything in a bucket (so an update never has two chains to look at). A link is put into its new chain by
+//! two stores after the one that takes it out, while readers may be on it: that is what the counter is for, and why
+//! no grace period is waited for between them. Moves begin a grace period after the new table was published:
+//! from then on nobody looks at the old table only.
+//!
+//! # Differences to the paper's
+//!
+//! 1. *Counters*: one for each of up to 1,024 stripes of the old table's buckets, where the paper (and the kernel)
+//!    have one for all. With one, a miss is repeated whenever anything at all was moved meanwhile, and movers must
+//!    exclude each other. What a lookup does is the same. They lie side by side: 8 KiB that stay in a cache.
+//! 2. *One pointer*: the old table is found through the new one, so a lookup sees both or neither. With two
+//!    pointers, as in the kernel, one more grace period is needed for their order.
+//! 3. *Updates go on* during a resize. The paper's benchmark has none.
+//! 4. *The first look does not wait* for an even number, as the kernel's `read_seqbegin` does: a lookup that
+//!    hits does not care.
+//!
+//! # Guarantees
+//!
+//! 1. *Lookups* without a resize are wait-free; during one see above. They find what is in the table.
+//! 2. *Updates* are linearizable, and block for updates of their stripe. They move up to a bucket's entries.
+//! 3. *A resize* moves every entry once, and waits for readers twice.
+
+use std::ptr::{self, NonNull};
+
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use corewise_atomic::{Slots, hint, thread};
+use corewise_rcu::{Domain, Section};
+
+use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
+use super::space::Heads;
+use super::unsorted::{prepend, remove, search};
+use crate::relativistic::ResizeError;
+
+/// As many counters as there are locks at most, so that who has a lock is alone with all counters of its stripe.
+const COUNTERS: usize = 1 << Stripes::MOST_LOG2;
+
+/// Nick Piggin's Dynamic Dynamic Data Structures (§5 of the paper); the [module](crate::baseline) says what to expect
+/// of it.
+pub struct Ddds {
+    /// What readers use, or use first.
+    current: AtomicPtr<Table>,
+    domain: Domain,
+    stripes: Stripes,
+    /// Odd while an entry is in neither of its chains. Changed by who has the stripe.
+    counters: Slots<AtomicU64>,
+}
+
+/// One cache line, but for the buckets.
+#[repr(align(64))]
+struct Table {
+    mask: usize,
+    heads: Heads,
+    /// The table that entries are moved from; null but during a resize.
+    old: AtomicPtr<Table>,
+    /// No reader looks at the old table only.
+    is_moving: AtomicBool,
+}
+
+impl Table {
+    fn try_new(log2: u32, old: *mut Table) -> Option<Box<Self>> {
+        let len = 1usize << log2;
+        Some(Box::new(Self {
+            mask: len - 1,
+            heads: Heads::try_new(len)?,
+            old: AtomicPtr::new(old),
+            is_moving: AtomicBool::new(false),
+        }))
+    }
+
+    fn log2(&self) -> u32 {
+        self.heads.len().ilog2()
+    }
+
+    #[inline(always)]
+    fn head(&self, hash: u64) -> &Head {
+        // SAFETY: the array has one bucket more than the mask says.
+        unsafe { self.heads.at(hash as usize & self.mask) }
+    }
+
+    /// The table that entries are moved from.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Ddds::current`].
+    #[inline(always)]
+    unsafe fn old(&self) -> Option<&Table> {
+        // Acquire: pairs with the Release in `finish`: who sees null sees all entries in this table.
+        // SAFETY: freed a grace period after it was set to null, by who resizes.
+        unsafe { self.old.load(Acquire).as_ref() }
+    }
+}
+
+impl Ddds {
+    /// # Safety
+    ///
+    /// 1. The caller is in a section, or resizes, while the reference is used.
+    #[inline(always)]
+    unsafe fn current(&self) -> &Table {
+        // Acquire: pairs with the Release in `begin`: the table is seen as it was made.
+        // SAFETY: never null; freed a grace period after it has become the old one, by who resizes.
+        unsafe { &*self.current.load(Acquire) }
+    }
+
+    /// The counter of the moves out of a bucket of `old`, for a hash or the number of a bucket.
+    #[inline]
+    fn counter(&self, old: &Table, hash: u64) -> &AtomicU64 {
+        &self.counters[hash as usize & old.mask & (COUNTERS - 1)]
+    }
+
+    /// A lookup that has met an old table.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section.
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_in_both(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        for turn in 0.. {
+            // SAFETY: the caller is in a section; here and below.
+            let table = unsafe { self.current() };
+            // SAFETY: as above.
+            let Some(old) = (unsafe { table.old() }) else {
+                // SAFETY: as above.
+                return unsafe { search(table.head(hash), hash, is_it) };
+            };
+            let counter = self.counter(old, hash);
+            let before = counter.load(FIRST_LOOK);
+            for table in [table, old] {
+                // SAFETY: as above.
+                let found = unsafe { search(table.head(hash), hash, &mut is_it) };
+                if found.is_some() {
+                    return found;
+                }
+            }
+            // Relaxed: behind the Acquire of each link, see *Orderings*.
+            let after = counter.load(Relaxed);
+            let is_undisturbed = before == after && before.is_multiple_of(2);
+            if is_undisturbed || cfg!(corewise_mutant = "ddds_one_look") {
+                return None;
+            }
+            wait_a_moment(turn);
+        }
+        None
+    }
+
+    /// The bucket in which an update of this hash is to be done. Under the stripe's lock.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section, and has the stripe of the hash locked.
+    unsafe fn head_for_update(&self, hash: u64) -> &Head {
+        // SAFETY: the caller is in a section.
+        let (table, old) = unsafe {
+            let table = self.current();
+            (table, table.old())
+        };
+        let Some(old) = old else {
+            return table.head(hash);
+        };
+        // Acquire: pairs with the Release in `start_to_move`: readers have left before we move.
+        if !table.is_moving.load(Acquire) {
+            return old.head(hash);
+        }
+        if !cfg!(corewise_mutant = "ddds_update_moves_nothing") {
+            // SAFETY: the stripe is locked, and readers look at both tables.
+            unsafe { self.move_bucket(old, table, hash) };
+        }
+        table.head(hash)
+    }
+
+    /// Moves what is in the bucket of `old` that a hash, or a number, is for.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has the bucket's stripe locked.
+    /// 2. All readers look at both tables.
+    unsafe fn move_bucket(&self, old: &Table, new: &Table, hash: u64) {
+        let head = old.head(hash);
+        let counter = self.counter(old, hash);
+        // Relaxed: under the stripe's lock.
+        let mut moves = counter.load(Relaxed);
+        while let Some(node) = follow(head) {
+            // SAFETY: 1: nobody else unlinks it.
+            let link = unsafe { node.as_ref() };
+            if !cfg!(corewise_mutant = "ddds_not_odd") {
+                // Relaxed: before the Release of each link, see *Orderings*.
+                counter.store(moves + 1, Relaxed);
+            }
+            // `lead`, but for the mutant.
+            head.store(link.next.load(Acquire), UNLINK);
+            // SAFETY: 1, as the stripe has the bucket of the new table, too; it is in no chain now.
+            unsafe { prepend(new.head(link.hash()), node) };
+            moves += 2;
+            counter.store(moves, MOVED);
+        }
+    }
+}
+
+/// Acquire: pairs with [`MOVED`].
+const FIRST_LOOK: corewise_atomic::sync::atomic::Ordering =
+    if cfg!(corewise_mutant = "ddds_relaxed_look") {
+        Relaxed
+    } else {
+        Acquire
+    };
+
+/// Release: pairs with [`FIRST_LOOK`].
+const MOVED: corewise_atomic::sync::atomic::Ordering =
+    if cfg!(corewise_mutant = "ddds_relaxed_move") {
+        Relaxed
+    } else {
+        Release
+    };
+
+/// Release: pairs with the Acquire in [`follow`]: who reads it reads the odd number in its second look.
+const UNLINK: corewise_atomic::sync::atomic::Ordering =
+    if cfg!(corewise_mutant = "ddds_relaxed_unlink") {
+        Relaxed
+    } else {
+        Release
+    };
+
+/// Waits for a thread that moves an entry: some instructions, or its next turn on a processor.
+fn wait_a_moment(turn: u32) {
+    if turn < 64 {
+        hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// The steps of a resize, for the thread that does it.
+impl Ddds {
+    /// Lets readers look at a new table, too.
+    fn begin(&self, log2: u32) -> Result<(), ResizeError> {
+        // Relaxed: who resizes is the only one to change it.
+        let old = self.current.load(Relaxed);
+        let new = Table::try_new(log2, old).ok_or(ResizeError::NoMemory)?;
+        let all = self.stripes.lock_all();
+        // SAFETY: we resize.
+        all.suit(log2.min(unsafe { self.current() }.log2()));
+        // Release: pairs with the Acquire in `current`.
+        self.current.store(Box::into_raw(new), Release);
+        Ok(())
+    }
+
+    /// Waits until all readers look at both tables.
+    fn start_to_move(&self) {
+        if !cfg!(corewise_mutant = "ddds_moves_early") {
+            self.domain.synchronize();
+        }
+        // SAFETY: we resize.
+        let table = unsafe { self.current() };
+        // Release: pairs with the Acquire in `head_for_update`.
+        table.is_moving.store(true, Release);
+    }
+
+    fn move_all(&self) {
+        // SAFETY: we resize.
+        let table = unsafe { self.current() };
+        // SAFETY: as above.
+        let Some(old) = (unsafe { table.old() }) else {
+            return;
+        };
+        for bucket in 0..old.heads.len() as u64 {
+            let _locked = self.lock_stripe(bucket);
+            // SAFETY: the stripe is locked, and `start_to_move` has waited for readers.
+            unsafe { self.move_bucket(old, table, bucket) };
+        }
+    }
+
+    /// Lets readers forget the old table, and frees it.
+    fn finish(&self) {
+        // SAFETY: we resize.
+        let table = unsafe { self.current() };
+        let old = table.old.load(Relaxed);
+        // Release: pairs with the Acquire in `old`.
+        table.old.store(ptr::null_mut(), Release);
+        self.stripes.lock_all().suit(table.log2());
+        self.domain.synchronize();
+        // SAFETY: made from a box by `try_new`; readers and updates have left it.
+        drop(unsafe { Box::from_raw(old) });
+    }
+
+    fn lock_stripe(&self, hash: u64) -> impl Sized + '_ {
+        self.stripes.lock(|log2| hash as usize & ((1 << log2) - 1))
+    }
+}
+
+// SAFETY: a link is returned that was found in a chain, where it is from its insertion to its removal but for its
+// moves; when it is removed, under its stripe's lock, one link leads to it, which is led past it.
+unsafe impl Algorithm for Ddds {
+    const NAME: &'static str = "ddds";
+
+    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
+        let log2 = log2_of(buckets)?;
+        let table = Table::try_new(log2, ptr::null_mut())?;
+        Some(Self {
+            current: AtomicPtr::new(Box::into_raw(table)),
+            domain: domain.clone(),
+            stripes: Stripes::new(log2),
+            counters: Slots::try_zeroed(COUNTERS)?,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn find(
+        &self,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section.
+        unsafe {
+            let table = self.current();
+            match table.old() {
+                None => search(table.head(hash), hash, is_it),
+                Some(_) => self.find_in_both(hash, is_it),
+            }
+        }
+    }
+
+    unsafe fn insert(
+        &self,
+        section: &impl Section,
+        link: NonNull<Link>,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Result<(), NonNull<Link>> {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller's link, which nobody else has yet.
+        let hash = unsafe { link.as_ref() }.hash();
+        let _locked = self.lock_stripe(hash);
+        // SAFETY: the caller is in a section, the stripe is locked, and the link is in no table.
+        unsafe {
+            let head = self.head_for_update(hash);
+            if let Some(found) = search(head, hash, is_it) {
+                return Err(found);
+            }
+            prepend(head, link);
+        }
+        Ok(())
+    }
+
+    unsafe fn remove(
+        &self,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        let _locked = self.lock_stripe(hash);
+        // SAFETY: the caller is in a section, and the stripe is locked.
+        unsafe { remove(self.head_for_update(hash), hash, is_it) }
+    }
+
+    fn buckets(&self) -> usize {
+        let _section = self.domain.pin();
+        // SAFETY: we are in a section.
+        unsafe { self.current() }.heads.len()
+    }
+
+    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+        let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
+        // SAFETY: we resize.
+        if unsafe { self.current() }.log2() == log2 {
+            return Ok(Resized::default());
+        }
+        self.begin(log2)?;
+        self.start_to_move();
+        self.move_all();
+        self.finish();
+        Ok(Resized {
+            passes: 1,
+            waits: 2,
+        })
+    }
+
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+        // SAFETY: the table is ours alone, and no resize is under way.
+        for head in &*unsafe { self.current() }.heads {
+            while let Some(node) = follow(head) {
+                // SAFETY: nobody has freed it; `each` may.
+                lead(head, follow(unsafe { &node.as_ref().next }));
+                each(node);
+            }
+        }
+    }
+}
+
+impl Drop for Ddds {
+    fn drop(&mut self) {
+        // Relaxed: it is ours alone.
+        // SAFETY: made from a box, and the only pointer to it: no resize is under way.
+        drop(unsafe { Box::from_raw(self.current.load(Relaxed)) });
+    }
+}
+
+#[cfg(test)]
+mod models;

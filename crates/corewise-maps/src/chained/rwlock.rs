@@ -1,0 +1,195 @@
+//! A table under a reader-writer lock: the paper's first baseline (§5), *the best-known method based on mutual
+//! exclusion*.
+//!
+//! Lookups hold the lock for reading. A resize makes its table, takes the lock for writing, moves all entries,
+//! and frees the old table at once: nobody can be in it.
+//!
+//! # Choices
+//!
+//! 1. *Updates* hold the lock for reading, too, and one of up to 1,024 stripes of buckets besides. Under the lock
+//!    for writing they would stop all lookups, and `std`'s lock would let no reader in while one of them
+//!    waits: then a few updates are enough for readers to queue. The price is a second lock for an update.
+//! 2. *The lock* is `std`'s, one word that every lookup changes twice. Locks that give each reader a place of
+//!    its own scale where this one does not, and are other algorithms; the paper's reader-writer lock is one
+//!    word as well.
+//! 3. *Nodes* are freed by RCU, since the façade lends values that outlive the lock and since updates go on
+//!    beside lookups. That is against the baseline: entering and leaving a section is one to two
+//!    nanoseconds of a lookup that spends ten times that on the uncontended lock. The paper's readers had no
+//!    section there, and looked at values under the lock.
+//!
+//! # Guarantees
+//!
+//! 1. *Lookups* block: while a resize moves entries, and while one waits for the lock. They find what is in
+//!    the table.
+//! 2. *Updates* are linearizable. They block as lookups do, and for updates of their stripe.
+//! 3. *A resize* blocks until all lookups and updates that have the lock are done, and blocks all others for
+//!    as long as it moves: some ten nanoseconds for each entry. It waits for no reader's section.
+//! 4. Keys are compared under the lock: `K::eq` must not use the map, or it may wait for itself.
+
+use std::mem;
+use std::ptr::NonNull;
+
+use corewise_atomic::lock::{MutexGuard, RwLock};
+use corewise_rcu::{Domain, Section};
+
+use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
+use super::space::Heads;
+use super::unsorted::{prepend, remove, search};
+use crate::relativistic::ResizeError;
+
+/// The table under a reader-writer lock (§5 of the paper); the [module](crate::baseline) says what to expect of it.
+pub struct RwLocked {
+    table: RwLock<Table>,
+    /// Taken under the lock for reading; changed under the lock for writing.
+    stripes: Stripes,
+}
+
+struct Table {
+    mask: usize,
+    heads: Heads,
+}
+
+impl Table {
+    fn try_new(log2: u32) -> Option<Self> {
+        let len = 1usize << log2;
+        Some(Self {
+            mask: len - 1,
+            heads: Heads::try_new(len)?,
+        })
+    }
+
+    fn log2(&self) -> u32 {
+        self.heads.len().ilog2()
+    }
+
+    #[inline(always)]
+    fn head(&self, hash: u64) -> &Head {
+        // SAFETY: the array has one bucket more than the mask says.
+        unsafe { self.heads.at(hash as usize & self.mask) }
+    }
+
+    /// Takes all links out of another table.
+    fn take_over(&mut self, other: Self) {
+        for head in &*other.heads {
+            while let Some(node) = follow(head) {
+                // SAFETY: both tables are ours alone, and so are the links of what is in them.
+                unsafe {
+                    let link = node.as_ref();
+                    lead(head, follow(&link.next));
+                    prepend(self.head(link.hash()), node);
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: a link is returned while it is in its chain, or was when it was removed under the stripe's lock, with
+// the one link that leads to it.
+unsafe impl Algorithm for RwLocked {
+    const NAME: &'static str = "rwlock-table";
+
+    fn try_new(buckets: usize, _: &Domain) -> Option<Self> {
+        let log2 = log2_of(buckets)?;
+        Some(Self {
+            table: RwLock::new(Table::try_new(log2)?),
+            stripes: Stripes::new(log2),
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn find(
+        &self,
+        _: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        let table = self.table.read();
+        // SAFETY: the caller is in a section.
+        unsafe { search(table.head(hash), hash, is_it) }
+    }
+
+    unsafe fn insert(
+        &self,
+        _: &impl Section,
+        link: NonNull<Link>,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Result<(), NonNull<Link>> {
+        // SAFETY: the caller's link, which nobody else has yet.
+        let hash = unsafe { link.as_ref() }.hash();
+        let table = self.table.read();
+        let _locked = self.lock_stripe(hash);
+        let head = table.head(hash);
+        // SAFETY: the stripe is locked, and the link is in no table.
+        unsafe {
+            if let Some(found) = search(head, hash, is_it) {
+                return Err(found);
+            }
+            prepend(head, link);
+        }
+        Ok(())
+    }
+
+    unsafe fn remove(
+        &self,
+        _: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        let table = self.table.read();
+        let _locked = self.lock_stripe(hash);
+        // SAFETY: the stripe is locked.
+        unsafe { remove(table.head(hash), hash, is_it) }
+    }
+
+    fn buckets(&self) -> usize {
+        self.table.read().heads.len()
+    }
+
+    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+        let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
+        if self.table.read().log2() == log2 {
+            return Ok(Resized::default());
+        }
+        let new = Table::try_new(log2).ok_or(ResizeError::NoMemory)?;
+        let mut table = self.table.write();
+        self.stripes.lock_all().suit(log2);
+        let old = mem::replace(&mut *table, new);
+        #[cfg(corewise_mutant = "rwlocked_lets_go")]
+        let mut table = {
+            drop(table);
+            self.table.write()
+        };
+        table.take_over(old);
+        Ok(Resized {
+            passes: 1,
+            waits: 0,
+        })
+    }
+
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+        for head in &*self.table.get_mut().heads {
+            while let Some(node) = follow(head) {
+                // SAFETY: the table is ours alone, and nobody has freed it.
+                lead(head, follow(unsafe { &node.as_ref().next }));
+                each(node);
+            }
+        }
+    }
+}
+
+impl RwLocked {
+    fn lock_stripe(&self, hash: u64) -> MutexGuard<'_, ()> {
+        self.stripes.lock(|log2| {
+            let stripes = if cfg!(corewise_mutant = "rwlocked_no_stripe") {
+                // As if there were a bucket for each hash.
+                Stripes::MOST_LOG2
+            } else {
+                log2
+            };
+            hash as usize & ((1 << stripes) - 1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod models;
