@@ -41,6 +41,8 @@ for_every_table! {
     sorted_by_high_bits: SortedByHighBits,
     split_ordered: SplitOrdered,
     per_entry: PerEntry,
+    ddds: Ddds,
+    rwlocked: RwLocked,
     => {
         it_does_what_a_hash_map_does
         hashes_that_are_all_alike_do_no_harm

@@ -58,10 +58,9 @@ mod models;
 mod order;
 mod paper;
 mod per_entry;
-mod space;
-mod split_ordered;
 mod rwlock;
 mod space;
+mod split_ordered;
 mod unsorted;
 
 pub use algorithm::Resized;
@@ -69,8 +68,8 @@ pub use ddds::Ddds;
 pub use map::{ChainedMap, ChainedRef};
 pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
 pub use per_entry::PerEntry;
-pub use split_ordered::SplitOrdered;
 pub use rwlock::RwLocked;
+pub use split_ordered::SplitOrdered;
 
 /// The tables that [`ChainedMap`] may be over. Sealed: an implementation needs more than safe code.
 pub trait Table: algorithm::Algorithm {}

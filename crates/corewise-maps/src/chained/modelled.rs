@@ -25,14 +25,14 @@ fn node<'n>(link: NonNull<Link>) -> &'n Node {
 }
 
 /// Keys are their hashes: with two buckets, odd and even numbers.
-pub struct Set<A: Algorithm> {
-    pub table: A,
-    pub domain: Domain,
+pub(super) struct Set<A: Algorithm> {
+    pub(super) table: A,
+    pub(super) domain: Domain,
 }
 
 impl<A: Algorithm> Set<A> {
     /// A table of keys, the first of which comes first in its chain.
-    pub fn new(buckets: usize, keys: impl DoubleEndedIterator<Item = u64>) -> Self {
+    pub(super) fn new(buckets: usize, keys: impl DoubleEndedIterator<Item = u64>) -> Self {
         let domain = Domain::new();
         let set = Self {
             table: A::try_new(buckets, &domain).unwrap(),
@@ -53,13 +53,13 @@ impl<A: Algorithm> Set<A> {
         }
     }
 
-    pub fn has(&self, key: u64) -> bool {
+    pub(super) fn has(&self, key: u64) -> bool {
         let section = self.domain.pin();
         // SAFETY: a section of the table's domain.
         unsafe { self.table.find(&section, key, Self::is(key)) }.is_some()
     }
 
-    pub fn insert(&self, key: u64) -> bool {
+    pub(super) fn insert(&self, key: u64) -> bool {
         let node = Box::new(Node {
             link: Link::new(key),
             key,
@@ -78,7 +78,7 @@ impl<A: Algorithm> Set<A> {
     }
 
     /// Removes a key, waits for readers, and frees its node; whether it was there.
-    pub fn remove(&self, key: u64) -> bool {
+    pub(super) fn remove(&self, key: u64) -> bool {
         let section = self.domain.pin();
         // SAFETY: a section of the table's domain.
         let removed = unsafe { self.table.remove(&section, key, Self::is(key)) };
@@ -94,7 +94,7 @@ impl<A: Algorithm> Set<A> {
     }
 
     /// All keys, sorted; the set is empty then.
-    pub fn take(self) -> Vec<u64> {
+    pub(super) fn take(self) -> Vec<u64> {
         let mut set = self;
         let mut keys = Vec::new();
         set.table.take_all(|link| {
@@ -119,7 +119,7 @@ fn bury(link: NonNull<Link>) {
 
 /// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
 /// spawning another, loom does not try in all orders); the set afterwards.
-pub fn beside<A: Algorithm>(
+pub(super) fn beside<A: Algorithm>(
     set: Set<A>,
     one: impl FnOnce(&Set<A>) + Send + 'static,
     other: impl FnOnce(&Set<A>) + Send + 'static,

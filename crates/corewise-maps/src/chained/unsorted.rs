@@ -10,7 +10,7 @@ use super::algorithm::{Head, Link, follow, lead};
 ///
 /// 1. The caller is in a section, or has the lock that covers the chain.
 #[inline(always)]
-pub unsafe fn search(
+pub(super) unsafe fn search(
     head: &Head,
     hash: u64,
     mut is_it: impl FnMut(NonNull<Link>) -> bool,
@@ -33,7 +33,7 @@ pub unsafe fn search(
 ///
 /// 1. The caller has the lock that covers the chain.
 /// 2. The link is in no chain.
-pub unsafe fn prepend(head: &Head, link: NonNull<Link>) {
+pub(super) unsafe fn prepend(head: &Head, link: NonNull<Link>) {
     // SAFETY: the caller's.
     lead(unsafe { &link.as_ref().next }, follow(head));
     lead(head, Some(link));
@@ -44,7 +44,7 @@ pub unsafe fn prepend(head: &Head, link: NonNull<Link>) {
 /// # Safety
 ///
 /// 1. The caller has the lock that covers the chain.
-pub unsafe fn remove(
+pub(super) unsafe fn remove(
     mut head: &Head,
     hash: u64,
     mut is_it: impl FnMut(NonNull<Link>) -> bool,

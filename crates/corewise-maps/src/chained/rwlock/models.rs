@@ -12,7 +12,7 @@ fn resize_to(buckets: usize) -> impl FnOnce(&Set<RwLocked>) + Send {
 #[test]
 fn lookups_do_not_notice_resizes() {
     for (from, to) in [(1, 2), (2, 1)] {
-        corewise_atomic::model_bounded(3, move || {
+        corewise_atomic::model_bounded(2, move || {
             let set = Set::new(from, [1, 2, 3].into_iter());
             let set = beside(set, resize_to(to), |set| assert!(set.has(3) && set.has(2)));
             assert_eq!(set.take(), [1, 2, 3]);
@@ -23,7 +23,7 @@ fn lookups_do_not_notice_resizes() {
 #[test]
 fn updates_beside_a_resize() {
     for (from, to) in [(1, 2), (2, 1)] {
-        corewise_atomic::model_bounded(3, move || {
+        corewise_atomic::model_bounded(2, move || {
             let set = Set::new(from, [1, 2, 3].into_iter());
             let set = beside(set, resize_to(to), |set| {
                 assert!(set.insert(4) && !set.insert(3));
@@ -36,7 +36,7 @@ fn updates_beside_a_resize() {
 
 #[test]
 fn two_updates_of_a_bucket_have_effect() {
-    corewise_atomic::model_bounded(3, || {
+    corewise_atomic::model_bounded(2, || {
         let set = Set::<RwLocked>::new(1, [1].into_iter());
         let set = beside(
             set,
@@ -49,7 +49,7 @@ fn two_updates_of_a_bucket_have_effect() {
 
 #[test]
 fn a_removed_node_is_freed_after_its_readers() {
-    corewise_atomic::model_bounded(3, || {
+    corewise_atomic::model_bounded(2, || {
         let set = Set::<RwLocked>::new(1, [1, 2].into_iter());
         beside(
             set,
