@@ -1,7 +1,7 @@
 //! What is the baselines' own; `chained.rs` has what every chained table does.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_maps::baseline::{Ddds, RwLocked};
@@ -96,7 +96,12 @@ fn present_keys_are_found_whatever_others_do<A: Table>() {
     let go_on = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
-            .map(|seed| scope.spawn({ let (map, go_on) = (&map, &go_on); move || look(map, seed, go_on) }))
+            .map(|seed| {
+                scope.spawn({
+                    let (map, go_on) = (&map, &go_on);
+                    move || look(map, seed, go_on)
+                })
+            })
             .collect();
         for thread in 0..2 {
             let (map, go_on) = (&map, &go_on);

@@ -92,12 +92,14 @@ fn entry<A: chained::Table>(card: Card) -> Entry {
 fn card(name: &str, about: &str) -> Card {
     let mut card = rust(name, versions::OURS, about);
     card.reclamation = "RCU with membarrier: a removed node is a deferred closure".into();
-    card.settings = "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
+    card.settings =
+        "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
                      least, a power of two"
-        .into();
-    card.adapter = "one handle per operation, as pin() makes; an insert owns its key, and makes its node, \
+            .into();
+    card.adapter =
+        "one handle per operation, as pin() makes; an insert owns its key, and makes its node, \
                     before it looks"
-        .into();
+            .into();
     card
 }
 

@@ -51,10 +51,6 @@ fn two_updates_of_a_bucket_have_effect() {
 fn a_removed_node_is_freed_after_its_readers() {
     corewise_atomic::model_bounded(2, || {
         let set = Set::<RwLocked>::new(1, [1, 2].into_iter());
-        beside(
-            set,
-            |set| assert!(set.remove(1)),
-            |set| assert!(set.has(2)),
-        );
+        beside(set, |set| assert!(set.remove(1)), |set| assert!(set.has(2)));
     });
 }
