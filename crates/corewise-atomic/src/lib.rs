@@ -85,4 +85,33 @@ pub mod __private {
     pub use loom;
     #[cfg(corewise_shuttle)]
     pub use shuttle;
+
+    /// See [`mutant!`](crate::mutant).
+    #[cfg(not(corewise_mutants))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_mutant(_: &str) -> bool {
+        false
+    }
+
+    /// See [`mutant!`](crate::mutant).
+    #[cfg(corewise_mutants)]
+    #[must_use]
+    pub fn is_mutant(name: &str) -> bool {
+        // Not the checkers': it is the same in every schedule.
+        static WANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+        let wanted = WANTED.get_or_init(|| std::env::var("COREWISE_MUTANT").ok());
+        wanted.as_deref() == Some(name)
+    }
+}
+
+/// Whether to make the mistake of this name, which models must find: false, but in a build with the cfg
+/// `corewise_mutants` that runs with the name in the environment variable `COREWISE_MUTANT`. So one build
+/// has all mutants.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal) => {
+        $crate::__private::is_mutant($name)
+    };
 }

@@ -76,6 +76,7 @@
 
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use corewise_atomic::{Slots, hint, thread};
@@ -194,7 +195,7 @@ impl Ddds {
             // Relaxed: behind the Acquire of each link, see *Orderings*.
             let after = counter.load(Relaxed);
             let is_undisturbed = before == after && before.is_multiple_of(2);
-            if is_undisturbed || cfg!(corewise_mutant = "ddds_one_look") {
+            if is_undisturbed || mutant!("ddds_one_look") {
                 return None;
             }
             wait_a_moment(turn);
@@ -220,7 +221,7 @@ impl Ddds {
         if !table.is_moving.load(Acquire) {
             return old.head(hash);
         }
-        if !cfg!(corewise_mutant = "ddds_update_moves_nothing") {
+        if !mutant!("ddds_update_moves_nothing") {
             // SAFETY: the stripe is locked, and readers look at both tables.
             unsafe { self.move_bucket(old, table, hash) };
         }
@@ -241,7 +242,7 @@ impl Ddds {
         while let Some(node) = follow(head) {
             // SAFETY: 1: nobody else unlinks it.
             let link = unsafe { node.as_ref() };
-            if !cfg!(corewise_mutant = "ddds_not_odd") {
+            if !mutant!("ddds_not_odd") {
                 // Relaxed: before the Release of each link, see *Orderings*.
                 counter.store(moves + 1, Relaxed);
             }
@@ -256,28 +257,25 @@ impl Ddds {
 }
 
 /// Acquire: pairs with [`MOVED`].
-const FIRST_LOOK: corewise_atomic::sync::atomic::Ordering =
-    if cfg!(corewise_mutant = "ddds_relaxed_look") {
-        Relaxed
-    } else {
-        Acquire
-    };
+const FIRST_LOOK: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_look") {
+    Relaxed
+} else {
+    Acquire
+};
 
 /// Release: pairs with [`FIRST_LOOK`].
-const MOVED: corewise_atomic::sync::atomic::Ordering =
-    if cfg!(corewise_mutant = "ddds_relaxed_move") {
-        Relaxed
-    } else {
-        Release
-    };
+const MOVED: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_move") {
+    Relaxed
+} else {
+    Release
+};
 
 /// Release: pairs with the Acquire in [`follow`]: who reads it reads the odd number in its second look.
-const UNLINK: corewise_atomic::sync::atomic::Ordering =
-    if cfg!(corewise_mutant = "ddds_relaxed_unlink") {
-        Relaxed
-    } else {
-        Release
-    };
+const UNLINK: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_unlink") {
+    Relaxed
+} else {
+    Release
+};
 
 /// Waits for a thread that moves an entry: some instructions, or its next turn on a processor.
 fn wait_a_moment(turn: u32) {
@@ -305,7 +303,7 @@ impl Ddds {
 
     /// Waits until all readers look at both tables.
     fn start_to_move(&self) {
-        if !cfg!(corewise_mutant = "ddds_moves_early") {
+        if !mutant!("ddds_moves_early") {
             self.domain.synchronize();
         }
         // SAFETY: we resize.

@@ -9,6 +9,7 @@
 //! is every interleaving of lookups with a resize, and updates between its steps, in the order of the stores;
 //! what weaker orders of memory allow is the affair of the models under loom.
 
+use corewise_atomic::mutant;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -207,7 +208,7 @@ impl<F: Form> Scene<F> {
         self.replaced.extend(replaced);
         self.step_done();
         between(self, 0);
-        if !cfg!(corewise_mutant = "chained_no_wait_after_publish") {
+        if !mutant!("chained_no_wait_after_publish") {
             self.wait();
         }
         for pass in 1.. {
@@ -220,7 +221,7 @@ impl<F: Form> Scene<F> {
                 self.table.end_unzip(to);
                 return pass;
             }
-            if !cfg!(corewise_mutant = "chained_no_wait_between_passes") {
+            if !mutant!("chained_no_wait_between_passes") {
                 self.wait();
             }
             assert!(pass < 50, "it ends");

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use corewise_atomic::cell::DataCell;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::{Domain, Guard};
@@ -105,7 +106,7 @@ impl<A: Algorithm> Set<A> {
 
     /// Waits for readers and frees.
     pub(super) fn free(&self, Removed(link): Removed) {
-        if !cfg!(corewise_mutant = "chained_frees_at_once") {
+        if !mutant!("chained_frees_at_once") {
             self.domain.synchronize();
         }
         // SAFETY: no reader is left; the checkers say if one is.

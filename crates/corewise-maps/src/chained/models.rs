@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 
 use corewise_atomic::cell::DataCell;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::Domain;
@@ -64,8 +65,9 @@ impl<A: Algorithm> Set<A> {
         // SAFETY: a section of the table's domain.
         let removed = unsafe { self.table.remove(&self.domain.pin(), hash, |_| true) };
         let node = removed.expect("it was there").cast::<Node>();
-        #[cfg(not(corewise_mutant = "chained_frees_at_once"))]
-        self.domain.synchronize();
+        if !mutant!("chained_frees_at_once") {
+            self.domain.synchronize();
+        }
         // SAFETY: removed, and readers have left it.
         let node = unsafe { Box::from_raw(node.as_ptr()) };
         // SAFETY: as above.

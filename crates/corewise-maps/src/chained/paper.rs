@@ -45,6 +45,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::Slots;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 use corewise_rcu::{Domain, Section};
@@ -251,10 +252,11 @@ impl Table {
 
     fn set_log2(&self, log2: u32) {
         // Release: pairs with the Acquire above.
-        #[cfg(not(corewise_mutant = "chained_relaxed_log2"))]
-        self.log2.store(log2, Release);
-        #[cfg(corewise_mutant = "chained_relaxed_log2")]
-        self.log2.store(log2, Relaxed);
+        let release = match mutant!("chained_relaxed_log2") {
+            true => Relaxed,
+            false => Release,
+        };
+        self.log2.store(log2, release);
     }
 
     fn len(&self) -> usize {
@@ -358,8 +360,7 @@ impl<F: Form> Paper<F> {
         let all = self.stripes.lock_all();
         // SAFETY: as above.
         let old = unsafe { self.current() };
-        #[cfg(corewise_mutant = "chained_early_publish")]
-        if F::SHRINKS_IN_PLACE {
+        if F::SHRINKS_IN_PLACE && mutant!("chained_early_publish") {
             old.set_log2(to);
         }
         let heads = new.as_ref().map_or(&old.heads, |new| &new.heads);
@@ -404,7 +405,7 @@ impl<F: Form> Paper<F> {
         let mut took = Resized::default();
         let old = self.zip(to)?;
         // Readers of the smaller table have left it after this: what they needed may be cut.
-        if !cfg!(corewise_mutant = "chained_no_wait_after_publish") {
+        if !mutant!("chained_no_wait_after_publish") {
             self.wait(&mut took)?;
         }
         drop(old);
@@ -414,7 +415,7 @@ impl<F: Form> Paper<F> {
                 break;
             }
             // Before the next cut, those who have not seen this one must have left.
-            if !cfg!(corewise_mutant = "chained_no_wait_between_passes") {
+            if !mutant!("chained_no_wait_between_passes") {
                 self.wait(&mut took)?;
             }
         }
@@ -565,7 +566,7 @@ impl<F: Form> Paper<F> {
             let needed = step
                 .from
                 .is_some_and(|from| is_needed_by_others(from, step.to, child));
-            if needed && !cfg!(corewise_mutant = "chained_cuts_what_others_use") {
+            if needed && !mutant!("chained_cuts_what_others_use") {
                 left = true;
             } else {
                 *place = Some((child, step));
@@ -602,7 +603,7 @@ impl<F: Form> Paper<F> {
         });
         let own = F::Order::index(hash, zipped.larger);
         for child in zipped.children::<F::Order>(parent) {
-            if cfg!(corewise_mutant = "chained_one_link") && child != own {
+            if mutant!("chained_one_link") && child != own {
                 continue;
             }
             // SAFETY: as above.
@@ -627,7 +628,7 @@ impl<F: Form> Paper<F> {
             if nodes[0] == gone {
                 lead(head, next);
             }
-            if !cfg!(corewise_mutant = "chained_no_hold") {
+            if !mutant!("chained_no_hold") {
                 // Relaxed: under the stripe's lock.
                 trunks.held[parent].store(1, Relaxed);
             }

@@ -90,6 +90,7 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::Slots;
 use corewise_atomic::hint;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::AtomicPtr;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_rcu::{Domain, Section};
@@ -224,7 +225,7 @@ unsafe fn look<'t>(
 unsafe fn move_entry(before: &Head, entry: NonNull<Link>, behind: Next, new: &Head) {
     // SAFETY: under the lock it is not freed.
     let next = unsafe { &entry.as_ref().next };
-    if cfg!(corewise_mutant = "per_entry_unlinks_first") {
+    if mutant!("per_entry_unlinks_first") {
         behind.store(before);
     }
     // Readers that stand on the entry go on in the new chain from now on.
@@ -362,7 +363,7 @@ unsafe impl Algorithm for PerEntry {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's section; here and below.
         let mut table = unsafe { self.current() };
-        if cfg!(corewise_mutant = "per_entry_new_first")
+        if mutant!("per_entry_new_first")
             && let Some(new) = table.future()
         {
             // SAFETY: as above.
@@ -373,7 +374,7 @@ unsafe impl Algorithm for PerEntry {
         loop {
             // SAFETY: as above.
             let found = unsafe { walk(table.bucket(hash), hash, &mut is_it) };
-            if found.is_some() || cfg!(corewise_mutant = "per_entry_old_only") {
+            if found.is_some() || mutant!("per_entry_old_only") {
                 return found;
             }
             // After the walk: who misses an entry because it was moved sees where to.
@@ -457,7 +458,7 @@ unsafe impl Algorithm for PerEntry {
         }
         // Relaxed: our own store.
         let old = self.publish(old.future.load(Relaxed));
-        if !cfg!(corewise_mutant = "per_entry_no_wait") {
+        if !mutant!("per_entry_no_wait") {
             self.domain.synchronize();
         }
         // SAFETY: made from a box; updates left it when all locks were taken, and readers by now.

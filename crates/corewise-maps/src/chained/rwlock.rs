@@ -30,6 +30,7 @@ use std::mem;
 use std::ptr::NonNull;
 
 use corewise_atomic::lock::{MutexGuard, RwLock};
+use corewise_atomic::mutant;
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
@@ -154,11 +155,10 @@ unsafe impl Algorithm for RwLocked {
         let mut table = self.table.write();
         self.stripes.lock_all().suit(log2);
         let old = mem::replace(&mut *table, new);
-        #[cfg(corewise_mutant = "rwlocked_lets_go")]
-        let mut table = {
+        if mutant!("rwlocked_lets_go") {
             drop(table);
-            self.table.write()
-        };
+            table = self.table.write();
+        }
         table.take_over(old);
         Ok(Resized {
             passes: 1,
@@ -180,7 +180,7 @@ unsafe impl Algorithm for RwLocked {
 impl RwLocked {
     fn lock_stripe(&self, hash: u64) -> MutexGuard<'_, ()> {
         self.stripes.lock(|log2| {
-            let stripes = if cfg!(corewise_mutant = "rwlocked_no_stripe") {
+            let stripes = if mutant!("rwlocked_no_stripe") {
                 // As if there were a bucket for each hash.
                 Stripes::MOST_LOG2
             } else {

@@ -117,6 +117,7 @@ mod models;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
 use corewise_atomic::{Slots, hint};
@@ -208,7 +209,7 @@ impl SplitOrdered {
             // SAFETY: the caller's; an ancestor's number is less.
             let dummy = unsafe { self.dummy(bucket) };
             // Bucket 0 is ready.
-            if dummy.is_ready() || cfg!(corewise_mutant = "split_no_ancestor") {
+            if dummy.is_ready() || mutant!("split_no_ancestor") {
                 return dummy;
             }
             bucket = parent(bucket);
@@ -252,7 +253,7 @@ impl SplitOrdered {
         if !dummy.claim(number) {
             return dummy.is_ready();
         }
-        if cfg!(corewise_mutant = "split_ready_early") {
+        if mutant!("split_ready_early") {
             // SAFETY: the caller's section.
             if let Ok(cursor) = unsafe { seek(from, number as u64, Place::Dummy) } {
                 dummy.next().store(cursor.to.0, Relaxed);
@@ -364,7 +365,7 @@ impl SplitOrdered {
 
     fn shrink(&self, from: u32, to: u32) -> Resized {
         self.set_log2(to);
-        if !cfg!(corewise_mutant = "split_no_wait_before_dummies") {
+        if !mutant!("split_no_wait_before_dummies") {
             self.domain.synchronize();
         }
         // The last first: a bucket's parent comes before it.
@@ -372,7 +373,7 @@ impl SplitOrdered {
             // SAFETY: in a section; whoever knew of the bucket has left, as we have waited.
             unsafe { self.unlink(bucket) };
         });
-        if !cfg!(corewise_mutant = "split_no_wait_before_free") {
+        if !mutant!("split_no_wait_before_free") {
             self.domain.synchronize();
         }
         self.free_segments(to + 1);
@@ -442,7 +443,7 @@ unsafe impl Algorithm for SplitOrdered {
             }
             // Relaxed: nobody sees the node before `lead`.
             new.next.store(cursor.to.0, Relaxed);
-            if cfg!(corewise_mutant = "split_blind_insert") {
+            if mutant!("split_blind_insert") {
                 cursor.word.store(link.as_ptr(), Release);
                 return Ok(());
             }
@@ -471,7 +472,7 @@ unsafe impl Algorithm for SplitOrdered {
             let (link, step) = found?;
             let next = mark(step.word, step.next)?;
             let mut unlinked = cursor.lead(next);
-            while unlinked.is_err() && !cfg!(corewise_mutant = "split_leaves_marked") {
+            while unlinked.is_err() && !mutant!("split_leaves_marked") {
                 // SAFETY: as above.
                 unlinked = unsafe {
                     let start = self.ready(bucket_of(hash, self.log2()));

@@ -4,6 +4,7 @@
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::hint;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chained::algorithm::{Head, Link};
@@ -231,7 +232,7 @@ impl<'s> Cursor<'s> {
     pub(super) fn lead(&mut self, to: Word) -> Result<(), Lost> {
         // Release: pairs with the Acquire in `Word::load`: the new node, or what comes after one that is
         // unlinked, is seen whole. Relaxed: the value is not looked at.
-        let relaxed = cfg!(corewise_mutant = "split_relaxed_lead");
+        let relaxed = mutant!("split_relaxed_lead");
         let order = if relaxed { Relaxed } else { Release };
         match self.word.compare_exchange(self.to.0, to.0, order, Relaxed) {
             Ok(_) => {
@@ -245,7 +246,7 @@ impl<'s> Cursor<'s> {
 
 /// Marks a node whose next word was `seen`; what it leads to, unless another has marked it.
 pub(super) fn mark(word: &Head, mut seen: Word) -> Option<Word> {
-    if cfg!(corewise_mutant = "split_no_mark") {
+    if mutant!("split_no_mark") {
         return Some(seen);
     }
     loop {
@@ -287,7 +288,7 @@ pub(super) unsafe fn walk(
                         return None;
                     }
                 } else if is_it(node) {
-                    let marked = next.is_marked() && !cfg!(corewise_mutant = "split_finds_marked");
+                    let marked = next.is_marked() && !mutant!("split_finds_marked");
                     return (!marked).then_some(node);
                 }
                 word = next;
