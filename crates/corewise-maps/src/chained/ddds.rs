@@ -77,6 +77,7 @@
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::mutant;
+use corewise_atomic::sync::atomic::Ordering;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use corewise_atomic::{Slots, hint, thread};
@@ -184,7 +185,7 @@ impl Ddds {
                 return unsafe { search(table.head(hash), hash, is_it) };
             };
             let counter = self.counter(old, hash);
-            let before = counter.load(FIRST_LOOK);
+            let before = counter.load(first_look());
             for table in [table, old] {
                 // SAFETY: as above.
                 let found = unsafe { search(table.head(hash), hash, &mut is_it) };
@@ -247,35 +248,44 @@ impl Ddds {
                 counter.store(moves + 1, Relaxed);
             }
             // `lead`, but for the mutant.
-            head.store(link.next.load(Acquire), UNLINK);
+            head.store(link.next.load(Acquire), unlinked());
             // SAFETY: 1, as the stripe has the bucket of the new table, too; it is in no chain now.
             unsafe { prepend(new.head(link.hash()), node) };
             moves += 2;
-            counter.store(moves, MOVED);
+            counter.store(moves, moved());
         }
     }
 }
 
-/// Acquire: pairs with [`MOVED`].
-const FIRST_LOOK: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_look") {
-    Relaxed
-} else {
-    Acquire
-};
+/// Acquire: pairs with [`moved`].
+#[inline(always)]
+fn first_look() -> Ordering {
+    if mutant!("ddds_relaxed_look") {
+        Relaxed
+    } else {
+        Acquire
+    }
+}
 
-/// Release: pairs with [`FIRST_LOOK`].
-const MOVED: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_move") {
-    Relaxed
-} else {
-    Release
-};
+/// Release: pairs with [`first_look`].
+#[inline(always)]
+fn moved() -> Ordering {
+    if mutant!("ddds_relaxed_move") {
+        Relaxed
+    } else {
+        Release
+    }
+}
 
 /// Release: pairs with the Acquire in [`follow`]: who reads it reads the odd number in its second look.
-const UNLINK: corewise_atomic::sync::atomic::Ordering = if mutant!("ddds_relaxed_unlink") {
-    Relaxed
-} else {
-    Release
-};
+#[inline(always)]
+fn unlinked() -> Ordering {
+    if mutant!("ddds_relaxed_unlink") {
+        Relaxed
+    } else {
+        Release
+    }
+}
 
 /// Waits for a thread that moves an entry: some instructions, or its next turn on a processor.
 fn wait_a_moment(turn: u32) {
