@@ -38,7 +38,8 @@ impl Registry {
     }
 
     /// The tables asked for, without those that end in `?` and are not in this build; if none are
-    /// asked for, all but those that stand for a lock and those that calibrate.
+    /// asked for, all but those that stand for a lock, the chained ones that do not grow by themselves, and
+    /// those that calibrate.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
             let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);
@@ -51,7 +52,7 @@ impl Registry {
         }
         let names = self.entries.iter().map(|entry| &entry.card.name);
         names
-            .filter(|name| !name.starts_with("lock:"))
+            .filter(|name| !name.starts_with("lock:") && !name.starts_with("chained:"))
             .cloned()
             .collect()
     }

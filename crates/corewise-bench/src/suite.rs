@@ -292,6 +292,9 @@ impl Params {
                 params.threads = Some(vec![Threads::Words("1..cpus".into())]);
                 params.initial = Some(vec![1 << 16]);
                 params.buckets = Some((1 << 13, 1 << 14));
+                // Those that can be told to.
+                let others = ["relativistic", "sharded64?", "dashmap?", "mutex", "rwlock"];
+                params.tables = words(&[&others[..], &crate::adapters::CHAINED[..]].concat());
             }
             "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
             _ => {}

@@ -1,16 +1,18 @@
-//! The chained tables of `corewise-maps`, which are resized on request: the baselines of the relativistic
-//! table's paper.
+//! The chained tables of `corewise-maps`, which are resized on request: the variations and the baselines of the
+//! relativistic table's paper.
 
 use std::hash::BuildHasher;
 
 use corewise_maps::baseline::{Ddds, RwLocked};
-use corewise_maps::chained::{self, ChainedMap};
-use corewise_maps::relativistic::DefaultHasher;
+use corewise_maps::chained::{
+    self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, PerEntry, SortedByHighBits,
+    SortedByReversedHash, SplitOrdered,
+};
 
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Card, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Handle, Kind, Resize, Setup, Table, U64};
 
 /// The map over one of the tables.
 pub(crate) struct Chained<K: Kind, A: chained::Table, S> {
@@ -79,19 +81,12 @@ impl<K: Kind, A: chained::Table, S: BuildHasher> Handle<K> for ChainedHandle<'_,
     }
 }
 
-fn entry<A: chained::Table>(card: Card) -> Entry {
-    Entry::new(card)
-        .u64::<Chained<U64, A, Common>>()
-        .bytes::<Chained<Bytes, A, Common>>()
-        .u64_resize::<Chained<U64, A, Common>>()
-        .bytes_resize::<Chained<Bytes, A, Common>>()
-        .u64_native::<Chained<U64, A, DefaultHasher>>()
-        .bytes_native::<Chained<Bytes, A, DefaultHasher>>()
-}
-
-fn card(name: &str, about: &str) -> Card {
-    let mut card = rust(name, versions::OURS, about);
+/// One of the tables. Their names begin with `chained:`, and they take part where they are named, or where
+/// tables are resized: elsewhere they would be asked to grow, which they do not by themselves.
+fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry {
+    let mut card = rust(&format!("chained:{name}"), versions::OURS, about);
     card.reclamation = "RCU with membarrier: a removed node is a deferred closure".into();
+    card.guarantees = guarantees.into();
     card.settings =
         "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
                      least, a power of two"
@@ -100,23 +95,81 @@ fn card(name: &str, about: &str) -> Card {
         "one handle per operation, as pin() makes; an insert owns its key, and makes its node, \
                     before it looks"
             .into();
-    card
+    Entry::new(card)
+        .u64::<Chained<U64, A, Common>>()
+        .u64_resize::<Chained<U64, A, Common>>()
 }
 
-pub(super) fn entries() -> [Entry; 2] {
-    let mut ddds = card(
-        "ddds",
-        "Dynamic Dynamic Data Structures (Piggin) of corewise-maps: chained, resized entry by entry",
-    );
-    ddds.guarantees = "lookups wait-free at rest; while it is resized they look in two tables, and a miss may be \
-                       repeated; updates lock one of up to 1,024 stripes"
-        .into();
-    let mut rwlock = card(
-        "rwlock-table",
-        "a chained table of corewise-maps under one std::sync::RwLock",
-    );
-    rwlock.guarantees = "lookups and updates lock for reading, resizes for writing; updates lock one of up to 1,024 \
-                         stripes besides"
-        .into();
-    [entry::<Ddds>(ddds), entry::<RwLocked>(rwlock)]
+/// Their names, for the section `resize`.
+pub(crate) const NAMES: [&str; 10] = [
+    "chained:out-of-place",
+    "chained:atc11",
+    "chained:in-place",
+    "chained:no-auxiliary",
+    "chained:sorted-reversed",
+    "chained:sorted-high-bits",
+    "chained:split-ordered",
+    "chained:per-entry",
+    "chained:ddds",
+    "chained:rwlock",
+];
+
+pub(super) fn entries() -> [Entry; 10] {
+    let paper = "lookups wait-free; updates lock one of up to 1,024 stripes, all of them while a \
+                 resize walks over the table once";
+    [
+        entry::<OutOfPlace>(
+            "out-of-place",
+            "the paper's resize, both ways copied (ATC 2011, 4)",
+            paper,
+        ),
+        entry::<Atc11>(
+            "atc11",
+            "expanded by copying, shrunk in place (ATC 2011, 6.1)",
+            paper,
+        ),
+        entry::<InPlace>(
+            "in-place",
+            "resized in place both ways (ATC 2011, 4.2)",
+            paper,
+        ),
+        entry::<NoAuxiliary>(
+            "no-auxiliary",
+            "unzipped without auxiliary storage (ATC 2011, 4)",
+            paper,
+        ),
+        entry::<SortedByReversedHash>(
+            "sorted-reversed",
+            "chains sorted by the reversed hash (ATC 2011, 4.3)",
+            paper,
+        ),
+        entry::<SortedByHighBits>(
+            "sorted-high-bits",
+            "buckets by the hash's high bits, sorted chains (ATC 2011, 4.3)",
+            paper,
+        ),
+        entry::<SplitOrdered>(
+            "split-ordered",
+            "the relativistic split-ordered list (ATC 2011, 2)",
+            "lookups wait-free, updates lock-free",
+        ),
+        entry::<PerEntry>(
+            "per-entry",
+            "entries moved one by one, as Linux's rhashtable does",
+            "lookups start again, at most once for each entry of the bucket, beside a resize; updates lock one \
+             of up to 1,024 stripes",
+        ),
+        entry::<Ddds>(
+            "ddds",
+            "Dynamic Dynamic Data Structures (Piggin; ATC 2011, 5): resized entry by entry",
+            "lookups wait-free at rest; while it is resized they look in two tables, and a miss may be repeated; \
+             updates lock one of up to 1,024 stripes",
+        ),
+        entry::<RwLocked>(
+            "rwlock",
+            "a chained table under one std::sync::RwLock (ATC 2011, 5)",
+            "lookups and updates lock for reading, resizes for writing; updates lock one of up to 1,024 stripes \
+             besides",
+        ),
+    ]
 }

@@ -27,6 +27,8 @@ mod scc;
 mod sharded;
 mod slowed;
 
+pub(crate) use chained::NAMES as CHAINED;
+
 use crate::registry::{Missing, Registry};
 use crate::table::Card;
 
