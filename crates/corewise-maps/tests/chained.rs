@@ -347,7 +347,7 @@ impl Drop for Counted {
 fn keys_and_values_are_dropped_once<A: Table>() {
     let (drops, domain) = (Arc::new(AtomicUsize::new(0)), Domain::new());
     let hasher = std::hash::RandomState::new();
-    let map = ChainedMap::<u64, Counted, A, _>::in_domain(4, hasher, domain.clone());
+    let mut map = ChainedMap::<u64, Counted, A, _>::in_domain(4, hasher, domain.clone());
     for key in 0..50 {
         assert!(map.pin().insert(key, Counted(drops.clone())));
     }
@@ -360,6 +360,9 @@ fn keys_and_values_are_dropped_once<A: Table>() {
     map.resize_to(32).unwrap();
     domain.barrier();
     assert_eq!(drops.load(Relaxed), 2);
+    let stops = || map.for_each(|_, _| panic!("in the middle"));
+    assert!(catch_unwind(AssertUnwindSafe(stops)).is_err());
+    assert_eq!((map.pin().get(&8).is_some(), map.len()), (true, 49));
     drop(map);
     assert_eq!(drops.load(Relaxed), 51);
 }

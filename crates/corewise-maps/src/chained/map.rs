@@ -1,6 +1,7 @@
 //! The façade: nodes, hashing, reclamation.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::mem::ManuallyDrop;
@@ -99,6 +100,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
         ChainedRef {
             map: self,
             guard: ManuallyDrop::new(self.domain.pin()),
+            has_removed: Cell::new(false),
         }
     }
 
@@ -149,14 +151,15 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
         let mut links = Vec::new();
         self.table.take_all(|link| links.push(link));
         let section = self.domain.pin();
+        // All go back before foreign code is called, which may panic.
+        for link in &links {
+            // SAFETY: a section of the map's domain; each was just taken out, and no two are equal.
+            let _ = unsafe { self.table.insert(&section, *link, |_| false) };
+        }
         for link in links {
-            // SAFETY: the nodes are ours until the map is dropped; each was just taken out and goes back
-            // in; a section of the map's domain; no two are equal.
-            unsafe {
-                let node = Node::<K, V>::of(link);
-                each(&node.key, &node.value);
-                let _ = self.table.insert(&section, link, |_| false);
-            }
+            // SAFETY: the nodes are the map's, which is ours alone.
+            let node = unsafe { Node::<K, V>::of(link) };
+            each(&node.key, &node.value);
         }
     }
 }
@@ -182,6 +185,8 @@ impl<K, V, A: Table, S> fmt::Debug for ChainedMap<K, V, A, S> {
 pub struct ChainedRef<'m, K, V, A: Table, S = DefaultHasher> {
     map: &'m ChainedMap<K, V, A, S>,
     guard: ManuallyDrop<Guard<'m>>,
+    /// Lookups need not ask how much waits.
+    has_removed: Cell<bool>,
 }
 
 impl<K, V, A, S> ChainedRef<'_, K, V, A, S>
@@ -257,6 +262,7 @@ where
         // SAFETY: our guard.
         let removed = unsafe { self.map.table.remove(&*self.guard, hash, self.is(key)) }?;
         self.count(-1);
+        self.has_removed.set(true);
         let node = removed.cast::<Node<K, V>>();
         // SAFETY: made from a box; it is in no table any more, and dropped after a grace period.
         self.map
@@ -288,6 +294,9 @@ impl<K, V, A: Table, S> Drop for ChainedRef<'_, K, V, A, S> {
     fn drop(&mut self) {
         // SAFETY: not used again.
         unsafe { ManuallyDrop::drop(&mut self.guard) };
+        if !self.has_removed.get() {
+            return;
+        }
         let domain = &self.map.domain;
         if domain.pressure() != Pressure::Fine && !domain.is_pinned() {
             domain.barrier();
