@@ -838,6 +838,7 @@ fn half_sent_stores_do_not_keep_the_memory_from_others_for_good() {
     let mut server = TestServer::with(&["-c", "500"]);
     let mut client = server.connect();
     let half = vec![b'x'; LARGE / 2];
+    let before = stat(&mut client, "bytes_read") as usize;
     let stuck: Vec<Client> = (0..300)
         .map(|n| {
             let mut other = server.connect();
@@ -846,6 +847,10 @@ fn half_sent_stores_do_not_keep_the_memory_from_others_for_good() {
             other
         })
         .collect();
+    // A refusal that is still to come would be taken for one of those that follow.
+    wait_until("all halves have arrived", || {
+        stat(&mut client, "bytes_read") as usize > before + stuck.len() * half.len()
+    });
     let limit = stat(&mut client, "connection_buffer_limit");
     let held = stat(&mut client, "connection_buffer_bytes");
     assert!(held <= limit + 301 * FREE, "{held} bytes of {limit}");

@@ -29,6 +29,7 @@
 //! where memory for a new array is missing, the table stays as it is and chains get longer.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use corewise_atomic::alloc::HUGE_PAGE;
@@ -38,7 +39,7 @@ use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::thread;
 use corewise_rcu::{Cookie, Pinned};
 
-use super::chain::{Arena, Link, first_of_child, nodes};
+use super::chain::{Arena, Link, nodes};
 use super::raw::{MAX_LEVELS, Policy, RawTable};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
@@ -47,6 +48,10 @@ use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
 const MOST_SPARSE: usize = 64;
 /// Words of a dead table that are given back in one step: a huge page of them, or 512 small ones.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
+/// Buckets whose chains are fetched at the same time.
+const TOGETHER: usize = 16;
+/// Nodes of a chain that are fetched beforehand, at most.
+const FAR: usize = 32;
 /// The factor by which an automatic shrink goes at most.
 const MAX_SHRINK: usize = 16;
 
@@ -374,17 +379,18 @@ impl Pass {
     /// Does all buckets of a share.
     fn work(&self, raw: &RawTable<impl Arena>) {
         let (from, to) = (self.source(), self.target());
-        if matches!(self.kind, Kind::Zip | Kind::Unzip) {
-            prefetch_chains(raw.arena(), from, self.next..self.end);
-        }
         let mut unfinished = 0;
-        for bucket in self.next..self.end {
-            match self.kind {
-                Kind::Zip => zip(raw, from, to, bucket),
-                Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
-                Kind::Open => open(to, bucket),
-                Kind::Unzip => {
-                    unfinished += usize::from(!unzip_bucket(raw.arena(), from, to, bucket));
+        for first in (self.next..self.end).step_by(TOGETHER) {
+            let buckets = first..self.end.min(first + TOGETHER);
+            self.warm(raw.arena(), buckets.clone());
+            for bucket in buckets {
+                match self.kind {
+                    Kind::Zip => zip(raw, from, to, bucket),
+                    Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
+                    Kind::Open => open(to, bucket),
+                    Kind::Unzip => {
+                        unfinished += usize::from(!unzip_bucket(raw.arena(), from, to, bucket));
+                    }
                 }
             }
         }
@@ -396,6 +402,34 @@ impl Pass {
         raw.left
             .of(self.kind)
             .fetch_sub(self.end - self.next, Release);
+    }
+}
+
+impl Pass {
+    /// Brings the nodes that the pass is about to walk over into the cache: one walk waits for memory at
+    /// every node, several side by side wait together.
+    fn warm(&self, arena: &impl Arena, buckets: Range<usize>) {
+        // (A model checker has no cache, and must look at every load.)
+        let walks = matches!(self.kind, Kind::Zip | Kind::Unzip);
+        if !walks || cfg!(any(corewise_loom, corewise_shuttle)) {
+            return;
+        }
+        // SAFETY: the workers of a pass are in a section; here and below.
+        let fetch = |id: &NodeId| hint::prefetch(unsafe { arena.link(*id) }.as_ptr());
+        let mut chains = [None; TOGETHER];
+        let chains = &mut chains[..buckets.len()];
+        for (at, bucket) in chains.iter_mut().zip(buckets) {
+            *at = load(self.source().slot_at(bucket)).first().inspect(fetch);
+        }
+        let mut left = FAR;
+        while left > 0 && chains.iter().any(Option::is_some) {
+            for at in chains.iter_mut() {
+                // SAFETY: as above.
+                *at = at.and_then(|id| unsafe { arena.link(id).as_ref() }.next());
+                *at = at.inspect(fetch);
+            }
+            left -= 1;
+        }
     }
 }
 
@@ -764,15 +798,6 @@ fn open(table: &Table, bucket: usize) {
     store(slot, word.with_flags(0));
 }
 
-fn prefetch_chains(arena: &impl Arena, table: &Table, buckets: std::ops::Range<usize>) {
-    for bucket in buckets {
-        if let Some(first) = load(table.slot_at(bucket)).first() {
-            // SAFETY: the workers of a pass are in a section.
-            hint::prefetch(unsafe { arena.link(first) }.as_ptr());
-        }
-    }
-}
-
 /// Shrink, steps 2 and 3 of §4: makes one chain of those that belong to `bucket` of the smaller
 /// table.
 fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
@@ -784,15 +809,15 @@ fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
     let mut rest = Word::EMPTY;
     for part in parts().rev() {
         let first = load(from.slot_at(part)).with_flags(0);
+        if rest.first().is_none() {
+            rest = first;
+            continue;
+        }
         // SAFETY: the chain is locked, and we are in a section.
-        let last = unsafe { nodes(arena, first.first()) }.last();
-        rest = match last {
-            None => rest,
-            Some((_, last)) => {
-                last.lead_to(rest.first());
-                joined(first, rest)
-            }
-        };
+        if let Some((_, last)) = unsafe { nodes(arena, first.first()) }.last() {
+            last.lead_to(rest.first());
+            rest = joined(first, rest);
+        }
     }
     store(new.slot_at(bucket), rest.and_flags(BUSY));
     for part in parts() {
@@ -817,25 +842,23 @@ fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
     let lineage = raw.lock_slowly(bucket as u32);
     let slot = from.slot_at(bucket);
     let word = load(slot);
+    // Nobody else has the new words before this one has `INIT`.
+    // SAFETY: the chain is locked, and we are in a section.
+    for (id, link) in unsafe { nodes(raw.arena(), word.first()) } {
+        // While expansions are stacked there are other buckets' nodes in the chain.
+        if from.index(link.hash()) == bucket {
+            let child = new.slot(link.hash());
+            let own = load(child);
+            let first = own.first().unwrap_or(id);
+            store(child, own.prepend(first, Probe::new(link.hash())));
+        }
+    }
     for child in (bucket..new.len()).step_by(from.len()) {
-        let own = word_of_child(raw.arena(), word.first(), new, child);
-        store(new.slot_at(child), own.and_flags(BUSY));
+        let child = new.slot_at(child);
+        store(child, load(child).and_flags(BUSY));
     }
     store(slot, word.and_flags(INIT | BUSY));
     lineage.unlock();
-}
-
-/// The word of a child: its first node in the parent's chain, and a filter of all that are its own.
-fn word_of_child(arena: &impl Arena, first: Option<NodeId>, table: &Table, bucket: usize) -> Word {
-    let mut word = Word::EMPTY;
-    // SAFETY: the chain is locked, and we are in a section.
-    for (id, link) in unsafe { nodes(arena, first) } {
-        if table.index(link.hash()) == bucket {
-            let first = word.first().unwrap_or(id);
-            word = word.prepend(first, Probe::new(link.hash()));
-        }
-    }
-    word
 }
 
 /// Expand, step 6 of §4 for one bucket of the old table: cuts the run at its trunk's beginning off
@@ -865,23 +888,28 @@ fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> 
 /// Cuts the first run of a trunk; the rest of the trunk, or nothing if it is one run.
 fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
     let child = |link: &Link| new.index(link.hash());
-    // SAFETY: the lineage is locked, and we are in a section; here and below.
-    let mut run = unsafe { nodes(arena, trunk) };
-    let (_, mut last) = run.next()?;
-    let bucket = child(last);
+    // SAFETY: the lineage is locked, and we are in a section.
+    let mut nodes = unsafe { nodes(arena, trunk) };
+    let (_, mut last) = nodes.next()?;
+    let own = child(last);
     let (rest, other) = loop {
-        match run.next()? {
-            (_, link) if child(link) == bucket => last = link,
+        match nodes.next()? {
+            (_, link) if child(link) == own => last = link,
             (id, link) => break (id, child(link)),
         }
     };
-    // SAFETY: as above.
-    let own = unsafe { first_of_child(arena, Some(rest), new, bucket) };
-    last.lead_to(own);
+    let mut is_one_run = true;
+    for (id, link) in nodes {
+        let child = child(link);
+        if child == own {
+            last.lead_to(Some(id));
+            return Some(rest);
+        }
+        is_one_run &= child == other;
+    }
+    last.lead_to(None);
     // If one child has all the rest, there is nothing to cut any more.
-    // SAFETY: as above.
-    let is_one_run = || unsafe { nodes(arena, Some(rest)) }.all(|(_, link)| child(link) == other);
-    (own.is_some() || !is_one_run()).then_some(rest)
+    (!is_one_run).then_some(rest)
 }
 
 /// Gives the children of a bucket their own locks, and sends updates there.
