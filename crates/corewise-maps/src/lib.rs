@@ -28,7 +28,8 @@
 //! # Features
 //!
 //! `foldhash` (default): the default hasher; without it that of `std`. `serde`: maps as maps.
-//! `rayon`: parallel iteration.
+//! `rayon`: parallel iteration. `rename`: maps whose entries can be given another key in one step
+//! (`relativistic::rename`); off by default for the sake of a patent that its header names.
 
 pub mod baseline;
 pub mod chained;

@@ -76,6 +76,9 @@ mod models;
 mod ops;
 mod owned;
 mod raw;
+// Models are built without features.
+#[cfg(any(feature = "rename", corewise_loom, corewise_shuttle))]
+pub mod rename;
 mod resize;
 mod slab;
 mod table;
