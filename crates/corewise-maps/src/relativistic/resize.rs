@@ -10,7 +10,9 @@
 //! # Differences to the paper
 //!
 //! 1. Updates go on during all of it (§4.1 sketches this). While a new table is being built, a
-//!    bucket's updates go to both tables as soon as it is linked.
+//!    bucket's updates go to both tables as soon as it is linked: so a smaller table is published to
+//!    updaters before it is to readers, bucket by bucket, and an update waits for one bucket's
+//!    cross-linking at most.
 //! 2. An expansion is *stacked* on one that is not unzipped yet: its buckets point into zipped
 //!    chains. So growth never waits for readers, not even for the updater's own guard; chains grow
 //!    by half a node for each level stacked. Levels are unzipped oldest first.
