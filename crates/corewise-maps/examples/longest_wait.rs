@@ -6,13 +6,15 @@
 //! ```
 //!
 //! Two threads: one inserts new keys until there are as many as 2^24 buckets hold; the other inserts and
-//! removes keys of its own. Every call is timed. Per kind: calls, percentiles, the longest, and how many of a
-//! million took more than 100 µs and more than 1 ms. The clock is read once between two calls.
+//! removes keys of its own. Every call is timed; the clock is read once between two calls. The loop that does
+//! nothing goes on for as long as the growth took, so that it is as often interrupted; the map that has its
+//! size is filled again and again for as long. Per kind: calls, percentiles, the longest, and how many took
+//! more than 100 µs and more than 1 ms; at the end the medians of all rounds' longest.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corewise_maps::RelativisticMap;
 use rand::rngs::SmallRng;
@@ -63,16 +65,15 @@ impl Times {
     }
 
     fn line(&self, what: &str) {
-        let of_a_million = |count: u64| count as f64 * 1e6 / self.count().max(1) as f64;
         println!(
-            "{what} | {} | {:.2} | {:.2} | {:.1} | {:.0} | {:.2} | {:.3}",
+            "{what} | {} | {:.2} | {:.2} | {:.1} | {:.0} | {} | {}",
             self.count(),
             self.percentile(0.5),
             self.percentile(0.999),
             self.percentile(0.9999),
             self.longest_ns as f64 / 1e3,
-            of_a_million(self.over[0]),
-            of_a_million(self.over[1]),
+            self.over[0],
+            self.over[1],
         );
     }
 }
@@ -93,8 +94,19 @@ fn timed(mut call: impl FnMut(u64) -> bool) -> Times {
     times
 }
 
-/// What both threads' calls took, while `map` comes to have so many entries.
-fn run(map: &RelativisticMap<u64, u64>, entries: u64, works: bool) -> [Times; 2] {
+/// What the two threads do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Insert so many entries.
+    Grow,
+    /// Insert and remove them, for so long.
+    Refill(Duration),
+    /// Nothing, for so long.
+    Nothing(Duration),
+}
+
+/// What both threads' calls took, and all of it.
+fn run(map: &RelativisticMap<u64, u64>, entries: u64, work: Work) -> ([Times; 2], Duration) {
     let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -102,30 +114,39 @@ fn run(map: &RelativisticMap<u64, u64>, entries: u64, works: bool) -> [Times; 2]
             start.wait();
             timed(|turn| {
                 let key = 1 << 40 | rng.random_range(0..1_000);
-                if works && turn % 2 == 0 {
-                    map.pin().insert(key, turn);
-                } else if works {
-                    map.pin().remove(&key);
-                } else {
-                    black_box(key);
+                match work {
+                    Work::Nothing(_) => _ = black_box(key),
+                    _ if turn % 2 == 0 => _ = map.pin().insert(key, turn),
+                    _ => _ = map.pin().remove(&key),
                 }
                 !stop.load(Relaxed)
             })
         });
         start.wait();
-        let inserts = timed(|key| {
-            if works {
-                map.pin().insert(key, key);
-            } else {
-                // About as long as an insertion.
-                (0..100).for_each(|n| {
-                    black_box(n);
-                });
+        let begun = Instant::now();
+        let inserts = timed(|turn| match work {
+            Work::Grow => {
+                map.pin().insert(turn, turn);
+                turn + 1 < entries
             }
-            key + 1 < entries
+            Work::Refill(time) => {
+                let key = turn % entries;
+                if (turn / entries).is_multiple_of(2) {
+                    map.pin().insert(key, turn);
+                } else {
+                    map.pin().remove(&key);
+                }
+                turn % 1024 != 0 || begun.elapsed() < time
+            }
+            Work::Nothing(time) => {
+                // About as long as an insertion.
+                (0..100).for_each(|n| _ = black_box(n));
+                turn % 1024 != 0 || begun.elapsed() < time
+            }
         });
+        let took = begun.elapsed();
         stop.store(true, Relaxed);
-        [inserts, other.join().expect("it does not panic")]
+        ([inserts, other.join().expect("it does not panic")], took)
     })
 }
 
@@ -138,35 +159,39 @@ fn main() {
     };
     let (log2, rounds) = (number(24), number(3));
     let entries = (1u64 << log2) / 4 * 3;
-    println!("from 2^{FROM_LOG2} to 2^{log2} buckets; µs; counts of a million calls");
+    println!("from 2^{FROM_LOG2} to 2^{log2} buckets, times in µs");
     println!("what | calls | p50 | p99.9 | p99.99 | longest | over 100 µs | over 1 ms");
+    let mut longest = [const { Vec::new() }; 3];
     for _ in 0..rounds {
-        for (what, buckets, works) in [
-            ("growing", 1 << FROM_LOG2, true),
-            ("its size already", 1 << log2, true),
-            ("nothing", 1, false),
-        ] {
+        let mut time = Duration::ZERO;
+        for (kind, longest) in longest.iter_mut().enumerate() {
+            let (what, buckets, work) = [
+                ("growing", 1 << FROM_LOG2, Work::Grow),
+                ("its size already", 1 << log2, Work::Refill(time)),
+                ("nothing", 1, Work::Nothing(time)),
+            ][kind];
             let map = RelativisticMap::builder().buckets(buckets).build();
-            if buckets == 1 << log2 {
+            if let Work::Refill(_) = work {
                 // Pages and all.
                 map.reserve(entries as usize).expect("memory");
-                (0..entries).for_each(|key| {
-                    map.pin().insert(key, 0);
-                });
+                (0..entries).for_each(|key| _ = map.pin().insert(key, 0));
                 map.pin().clear();
             }
-            let [inserts, others] = run(&map, entries, works);
-            inserts.line(&format!("{what}: insert"));
-            others.line(&format!("{what}: insert or remove beside it"));
-            if works {
-                let full = map.resize_state().buckets;
-                assert!(full >= 1 << log2, "{full} buckets");
-                assert!(
-                    (0..entries)
-                        .step_by(997)
-                        .all(|key| map.pin().contains_key(&key))
-                );
+            let ([inserts, others], took) = run(&map, entries, work);
+            if work == Work::Grow {
+                time = took;
+                assert!(map.resize_state().buckets >= 1 << log2);
+                let mut some = (0..entries).step_by(997);
+                assert!(some.all(|key| map.pin().contains_key(&key)));
             }
+            inserts.line(&format!("{what}: one thread"));
+            others.line(&format!("{what}: the other"));
+            longest.push(inserts.longest_ns.max(others.longest_ns));
         }
     }
+    let medians = longest.map(|mut all| {
+        all.sort_unstable();
+        all[all.len() / 2] as f64 / 1e3
+    });
+    println!("longest, median of {rounds} rounds, growing, at its size, nothing: {medians:.0?}");
 }
