@@ -253,8 +253,8 @@ impl<F: Form> Scene<F> {
                     "of another bucket"
                 );
                 seen += usize::from(link.hash() == *hash);
-                assert!(!F::Order::SORTED || F::Order::rank(link.hash()) >= last);
-                last = F::Order::rank(link.hash());
+                assert!(!F::Order::is_after(last, link.hash()), "not sorted");
+                last = link.hash();
                 at = &link.next;
             }
             assert_eq!(seen, 1);

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How buckets are chosen and chains are ordered.
 pub trait Order: fmt::Debug + Send + Sync + 'static {
-    /// Whether chains are sorted by [`Order::rank`].
+    /// Whether chains are sorted by [`Order::is_after`].
     const SORTED: bool;
 
     /// The bucket of a hash, of 2^`log2`.
@@ -13,8 +13,8 @@ pub trait Order: fmt::Debug + Send + Sync + 'static {
     /// The bucket of 2^`smaller` that bucket `bucket` of 2^`larger` is a part of.
     fn parent(bucket: usize, larger: u32, smaller: u32) -> usize;
 
-    /// Where a hash belongs in a sorted chain: before those with a greater one.
-    fn rank(hash: u64) -> u64;
+    /// Whether a hash belongs behind another one in a sorted chain.
+    fn is_after(hash: u64, other: u64) -> bool;
 
     /// The `nth` bucket of 2^`larger` that bucket `bucket` of 2^`smaller` is divided into, in the order in
     /// which their chains are put one behind the other.
@@ -34,6 +34,14 @@ pub struct Reversed;
 #[derive(Debug)]
 pub struct HighBits;
 
+/// Whether `a` comes before `b` with the bits of both reversed: the lowest bit that differs decides. (Some
+/// machines have no instruction that reverses bits.)
+#[inline(always)]
+pub(super) fn precedes(a: u64, b: u64) -> bool {
+    let differ = a ^ b;
+    b & differ & differ.wrapping_neg() != 0
+}
+
 #[inline(always)]
 fn low_bits(hash: u64, log2: u32) -> usize {
     hash as usize & ((1 << log2) - 1)
@@ -50,8 +58,8 @@ impl Order for Unsorted {
         low_bits(bucket as u64, smaller)
     }
     #[inline(always)]
-    fn rank(_: u64) -> u64 {
-        0
+    fn is_after(_: u64, _: u64) -> bool {
+        false
     }
     fn child(bucket: usize, nth: usize, smaller: u32, _: u32) -> usize {
         bucket | nth << smaller
@@ -69,8 +77,8 @@ impl Order for Reversed {
         low_bits(bucket as u64, smaller)
     }
     #[inline(always)]
-    fn rank(hash: u64) -> u64 {
-        hash.reverse_bits()
+    fn is_after(hash: u64, other: u64) -> bool {
+        precedes(other, hash)
     }
     fn child(bucket: usize, nth: usize, smaller: u32, larger: u32) -> usize {
         let bits = larger - smaller;
@@ -94,8 +102,8 @@ impl Order for HighBits {
         bucket >> (larger - smaller)
     }
     #[inline(always)]
-    fn rank(hash: u64) -> u64 {
-        hash
+    fn is_after(hash: u64, other: u64) -> bool {
+        hash > other
     }
     fn child(bucket: usize, nth: usize, smaller: u32, larger: u32) -> usize {
         bucket << (larger - smaller) | nth
@@ -110,14 +118,18 @@ mod tests {
         (0..1_000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
     }
 
-    /// What a bucket is divided into has all of its hashes, in the order of their ranks.
+    fn compare<O: Order>(one: &u64, other: &u64) -> std::cmp::Ordering {
+        O::is_after(*one, *other).cmp(&O::is_after(*other, *one))
+    }
+
+    /// What a bucket is divided into has all of its hashes, in their order.
     fn children_follow_each_other<O: Order>() {
         for (smaller, larger) in [(0, 0), (0, 1), (0, 3), (2, 5), (4, 5)] {
             for bucket in 0..1 << smaller {
                 let mut all: Vec<u64> = hashes()
                     .filter(|hash| O::index(*hash, smaller) == bucket)
                     .collect();
-                all.sort_by_key(|hash| O::rank(*hash));
+                all.sort_by(compare::<O>);
                 let children =
                     (0..1 << (larger - smaller)).map(|nth| O::child(bucket, nth, smaller, larger));
                 let mut joined: Vec<u64> = Vec::new();
@@ -130,6 +142,16 @@ mod tests {
                 } else {
                     assert_eq!(joined.len(), all.len());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn reversed_hashes_are_compared_without_reversing_them() {
+        let some: Vec<u64> = hashes().take(64).chain(0..64).chain([u64::MAX]).collect();
+        for a in &some {
+            for b in &some {
+                assert_eq!(precedes(*a, *b), a.reverse_bits() < b.reverse_bits());
             }
         }
     }

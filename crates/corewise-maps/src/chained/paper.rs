@@ -677,7 +677,7 @@ unsafe impl<F: Form> Algorithm for Paper<F> {
                 if is_it(node) {
                     return at;
                 }
-            } else if F::Order::SORTED && F::Order::rank(link.hash()) > F::Order::rank(hash) {
+            } else if F::Order::is_after(link.hash(), hash) {
                 return None;
             }
             at = follow(&link.next);
@@ -694,7 +694,7 @@ unsafe impl<F: Form> Algorithm for Paper<F> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which nobody else has yet.
         let new = unsafe { link.as_ref() };
-        let (hash, rank) = (new.hash(), F::Order::rank(new.hash()));
+        let hash = new.hash();
         let _locked = self.stripes.lock(|log2| F::Order::index(hash, log2));
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
@@ -704,7 +704,7 @@ unsafe impl<F: Form> Algorithm for Paper<F> {
             // SAFETY: as above.
             let other = unsafe { step.to.as_ref() };
             if F::Order::SORTED {
-                if F::Order::rank(other.hash()) > rank {
+                if F::Order::is_after(other.hash(), hash) {
                     break;
                 }
                 place = &other.next;
@@ -730,8 +730,10 @@ unsafe impl<F: Form> Algorithm for Paper<F> {
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
         // SAFETY: as above.
-        let found = unsafe { path(head) }
-            .find(|step| unsafe { hash_of(step.to) } == hash && is_it(step.to))?;
+        let mut steps = unsafe { path(head) }
+            .take_while(|step| !F::Order::is_after(unsafe { hash_of(step.to) }, hash));
+        // SAFETY: as above.
+        let found = steps.find(|step| unsafe { hash_of(step.to) } == hash && is_it(step.to))?;
         match self.zipped() {
             Some(zipped) => self.unlink_zipped(zipped, found.to),
             // SAFETY: as above.

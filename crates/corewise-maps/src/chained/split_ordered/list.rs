@@ -8,6 +8,7 @@ use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chained::algorithm::{Head, Link};
+use crate::chained::order::precedes;
 
 // ---- words and nodes
 
@@ -126,15 +127,6 @@ impl Dummy {
         // Release: pairs with the Acquire in `is_ready`.
         self.state().store(ready, Release);
     }
-}
-
-// ---- the order of the list
-
-/// Whether `a` comes before `b` with the bits of both reversed: the lowest bit that differs decides.
-#[inline(always)]
-fn precedes(a: u64, b: u64) -> bool {
-    let differ = a ^ b;
-    b & differ & differ.wrapping_neg() != 0
 }
 
 /// A place in the list that has to do with a hash.
@@ -353,20 +345,4 @@ pub(super) unsafe fn seek_entry<'s>(
         cursor.go(step);
     }
     Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_order_is_that_of_reversed_hashes() {
-        let hashes = (0..64u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(9));
-        let hashes: Vec<u64> = hashes.chain(0..64).collect();
-        for a in &hashes {
-            for b in &hashes {
-                assert_eq!(precedes(*a, *b), a.reverse_bits() < b.reverse_bits());
-            }
-        }
-    }
 }
