@@ -107,11 +107,23 @@ pub mod __private {
 
 /// Whether to make the mistake of this name, which models must find: false, but in a build with the cfg
 /// `corewise_mutants` that runs with the name in the environment variable `COREWISE_MUTANT`. So one build
-/// has all mutants.
+/// has all mutants. Without the cfg it is a constant, and no code is left of it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! mutant {
     ($name:literal) => {
         $crate::__private::is_mutant($name)
+    };
+}
+
+/// An ordering, or `Relaxed` if the [mutant](crate::mutant) of this name is wanted.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! ordering {
+    ($right:expr, $mutant:literal) => {
+        match $crate::mutant!($mutant) {
+            true => $crate::sync::atomic::Ordering::Relaxed,
+            false => $right,
+        }
     };
 }

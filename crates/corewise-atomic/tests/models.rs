@@ -6,14 +6,7 @@ use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::{Mutex, RwLock};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
-use corewise_atomic::{model, thread};
-
-/// The publisher's store; Release pairs with the Acquire of the reader in `message_passing`.
-const PUBLISH: Ordering = if cfg!(corewise_mutant = "relaxed_publish") {
-    Relaxed
-} else {
-    Ordering::Release
-};
+use corewise_atomic::{model, mutant, ordering, thread};
 
 #[test]
 fn message_passing() {
@@ -23,9 +16,11 @@ fn message_passing() {
         let handle = thread::spawn(move || {
             // SAFETY: nobody reads before the flag is set.
             unsafe { publisher.1.write(42) };
-            publisher.0.store(true, PUBLISH);
+            // Release: pairs with the Acquire below.
+            let release = ordering!(Ordering::Release, "relaxed_publish");
+            publisher.0.store(true, release);
         });
-        // Acquire: pairs with `PUBLISH`.
+        // Acquire: pairs with the Release above.
         if shared.0.load(Ordering::Acquire) {
             // SAFETY: the flag is set after the last write.
             assert_eq!(unsafe { shared.1.read() }, 42);
@@ -35,13 +30,13 @@ fn message_passing() {
 }
 
 fn heavy_or_mutant() {
-    if !cfg!(corewise_mutant = "no_heavy") {
+    if !mutant!("no_heavy") {
         barrier::heavy();
     }
 }
 
 fn light_or_mutant() {
-    if !cfg!(corewise_mutant = "no_light") {
+    if !mutant!("no_light") {
         barrier::light();
     }
 }
@@ -67,7 +62,7 @@ fn light_and_heavy_forbid_both_missing_the_other() {
 }
 
 fn add_one(total: &Mutex<u32>) {
-    if cfg!(corewise_mutant = "split_critical_section") {
+    if mutant!("split_critical_section") {
         let before = *total.lock();
         *total.lock() = before + 1;
     } else {
@@ -91,7 +86,7 @@ fn a_mutex_keeps_every_increment() {
 fn a_data_cell_under_a_lock_is_written_by_one_at_a_time() {
     struct Guarded(Mutex<()>, DataCell<u32>);
     fn add_one(guarded: &Guarded) {
-        let guard = (!cfg!(corewise_mutant = "no_lock")).then(|| guarded.0.lock());
+        let guard = (!mutant!("no_lock")).then(|| guarded.0.lock());
         // SAFETY: the lock is held.
         guarded.1.with_mut(|value| unsafe { *value += 1 });
         drop(guard);
@@ -111,7 +106,7 @@ fn a_data_cell_under_a_lock_is_written_by_one_at_a_time() {
 fn a_data_cell_under_a_reader_writer_lock_is_not_read_while_it_is_written() {
     struct Guarded(RwLock<()>, DataCell<u32>);
     fn add_one(guarded: &Guarded) {
-        let guard = (!cfg!(corewise_mutant = "no_lock")).then(|| guarded.0.write());
+        let guard = (!mutant!("no_lock")).then(|| guarded.0.write());
         // SAFETY: the lock is held.
         guarded.1.with_mut(|value| unsafe { *value += 1 });
         drop(guard);
@@ -144,7 +139,7 @@ fn a_parked_thread_is_woken() {
         });
         // Release: pairs with the Acquire above.
         ready.store(true, Ordering::Release);
-        if !cfg!(corewise_mutant = "no_unpark") {
+        if !mutant!("no_unpark") {
             thread::unpark(sleeper.thread());
         }
         sleeper.join().unwrap();
