@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
@@ -176,12 +177,9 @@ impl<T> Limbo<T> {
         budget: &Budget,
         is_complete: impl FnOnce(Cookie) -> bool,
     ) -> Option<Vec<T>> {
-        #[cfg(not(corewise_mutant = "reclaim_at_once"))]
-        if !is_complete(self.oldest()?) {
+        if !mutant!("reclaim_at_once") && !is_complete(self.oldest()?) {
             return None;
         }
-        #[cfg(corewise_mutant = "reclaim_at_once")]
-        let _ = is_complete;
         let batch = self.closed.pop_front()?;
         budget.sub(batch.bytes);
         Some(batch.items)

@@ -9,6 +9,7 @@ use corewise_atomic::barrier;
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
@@ -672,8 +673,9 @@ impl Shared {
     }
 
     fn reclaim_after_a_grace_period(&self, deadline_ns: u64) {
-        #[cfg(not(corewise_mutant = "barrier_leaves_open"))]
-        self.limbos().for_each(|limbo| self.close(limbo));
+        if !mutant!("barrier_leaves_open") {
+            self.limbos().for_each(|limbo| self.close(limbo));
+        }
         self.wait(self.grace.cookie(), deadline_ns);
         self.limbos().for_each(|limbo| self.reclaim_ready(limbo));
     }

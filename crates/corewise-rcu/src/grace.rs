@@ -15,14 +15,14 @@
 
 use std::time::Duration;
 
-use corewise_atomic::barrier;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicU64;
-use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
 use corewise_atomic::time::now_ns;
+use corewise_atomic::{barrier, mutant, ordering};
 
-use crate::reader::{Reader, ordering};
+use crate::reader::Reader;
 use crate::registry::Registry;
 
 /// The grace period to wait for; from [`Domain::start_poll`](crate::Domain::start_poll).
@@ -114,21 +114,19 @@ impl Grace {
     /// The first grace period that begins after now.
     pub(crate) fn cookie(&self) -> Cookie {
         // SeqCst: pairs with the fence in the heavy barrier of `begin`, see 1 above.
-        if !cfg!(corewise_mutant = "no_cookie_fence") {
+        if !mutant!("no_cookie_fence") {
             fence(SeqCst);
         }
         // Relaxed: the fence orders it.
         let started = self.started.load(Relaxed);
-        #[cfg(not(corewise_mutant = "early_cookie"))]
-        return Cookie(started + 1);
-        #[cfg(corewise_mutant = "early_cookie")]
-        return Cookie(started);
+        Cookie(started + u64::from(!mutant!("early_cookie")))
     }
 
     #[inline]
     pub(crate) fn is_complete(&self, cookie: Cookie) -> bool {
         // Acquire: pairs with the Release in `check`, see 2 above.
-        self.completed.load(IS_COMPLETE) >= cookie.0
+        let acquire = ordering!(Acquire, "relaxed_is_complete");
+        self.completed.load(acquire) >= cookie.0
     }
 
     /// Moves on as far as possible without waiting; true if the cookie is complete.
@@ -157,15 +155,16 @@ impl Grace {
         let number = self.started.load(Relaxed) + 1;
         // Relaxed: the barrier below orders it, see 1 above.
         self.started.store(number, Relaxed);
-        #[cfg(not(corewise_mutant = "no_heavy"))]
-        barrier::heavy();
+        if !mutant!("no_heavy") {
+            barrier::heavy();
+        }
         driver.begun_ns = now_ns();
         driver.stall_reported = false;
         driver.pending.clear();
-        #[cfg(not(corewise_mutant = "no_wait"))]
-        driver
-            .pending
-            .extend(readers.iter().filter_map(Pending::of));
+        if !mutant!("no_wait") {
+            let inside = readers.iter().filter_map(Pending::of);
+            driver.pending.extend(inside);
+        }
     }
 
     /// Drops the readers that have moved on; true, and the grace period is complete, if none is
@@ -177,7 +176,8 @@ impl Grace {
         }
         // Relaxed: the lock is held. Release: see 2 above.
         let number = self.started.load(Relaxed);
-        self.completed.store(number, COMPLETE);
+        let release = ordering!(Release, "relaxed_complete");
+        self.completed.store(number, release);
         true
     }
 
@@ -208,6 +208,3 @@ impl Grace {
         self.completed.load(Relaxed)
     }
 }
-
-const COMPLETE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_complete"));
-const IS_COMPLETE: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_is_complete"));

@@ -14,12 +14,11 @@
 //!    period calls the heavy half before it looks. So either it sees the section, or the section
 //!    sees all that was unlinked before (guarantee 1 of `corewise_atomic::barrier`).
 
-use corewise_atomic::CachePadded;
-use corewise_atomic::barrier;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use corewise_atomic::thread::{self, ThreadId};
+use corewise_atomic::{CachePadded, barrier, mutant, ordering};
 
 use crate::backlog::Limbo;
 use crate::deferred::Deferred;
@@ -107,12 +106,9 @@ impl Reader {
     /// 1. The calling thread has the record at hand, see [`local`](crate::local).
     #[inline(always)]
     pub(crate) unsafe fn enter_at_hand(&self) {
-        if self.count_in() {
+        if self.count_in() && !mutant!("no_light") {
             // SAFETY: 1: whoever put the record there had seen that the barrier is prepared.
-            #[cfg(not(corewise_mutant = "no_light"))]
-            unsafe {
-                barrier::light_prepared();
-            }
+            unsafe { barrier::light_prepared() };
         }
     }
 
@@ -124,7 +120,8 @@ impl Reader {
         let outermost = word & NEST == 0;
         if outermost {
             // Release: pairs with the Acquire in `section`, see 2 above.
-            self.word.store(word.wrapping_add(SECTION + 1), ENTER);
+            let release = ordering!(Release, "relaxed_enter");
+            self.word.store(word.wrapping_add(SECTION + 1), release);
         } else {
             self.enter_nested(word);
         }
@@ -146,7 +143,8 @@ impl Reader {
     pub(crate) fn leave(&self) {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed).wrapping_sub(1);
-        self.word.store(word, LEAVE);
+        // Release: pairs with the Acquire in `section`, see 2 above.
+        self.word.store(word, ordering!(Release, "relaxed_leave"));
         if word & ONE_SHOT != 0 {
             self.left_one_shot(word);
         }
@@ -165,8 +163,8 @@ impl Reader {
     /// Leaves a section that will be entered again: the record is kept.
     pub(crate) fn pause(&self) {
         // Relaxed, Release: as in `leave`.
-        self.word
-            .store(self.word.load(Relaxed).wrapping_sub(1), LEAVE);
+        let word = self.word.load(Relaxed).wrapping_sub(1);
+        self.word.store(word, ordering!(Release, "relaxed_leave"));
     }
 
     /// Ends one section and begins the next in one go: a quiescent state. False if the thread is
@@ -179,8 +177,9 @@ impl Reader {
             return false;
         }
         // Release: as in `leave`, and then as in `enter`.
-        self.word.store(word.wrapping_add(SECTION), QUIESCENT);
-        if !cfg!(corewise_mutant = "quiescent_without_light") {
+        let release = ordering!(Release, "relaxed_quiescent");
+        self.word.store(word.wrapping_add(SECTION), release);
+        if !mutant!("quiescent_without_light") {
             light();
         }
         true
@@ -215,7 +214,7 @@ impl Reader {
     /// The section that the owner is in, for a grace period.
     pub(crate) fn section(&self) -> Option<u64> {
         // Acquire: pairs with the Release stores of the owner, see 2 above.
-        let word = self.word.load(LOOK);
+        let word = self.word.load(ordering!(Acquire, "relaxed_look"));
         (word & NEST != 0).then_some(word / SECTION)
     }
 
@@ -226,16 +225,6 @@ impl Reader {
     }
 }
 
-const ENTER: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_enter"));
-const LEAVE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_leave"));
-const QUIESCENT: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_quiescent"));
-const LOOK: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_look"));
-
-/// The ordering that is right, unless a mutant is to be found out.
-pub(crate) const fn ordering(right: Ordering, is_mutant: bool) -> Ordering {
-    if is_mutant { Relaxed } else { right }
-}
-
 #[cold]
 #[inline(never)]
 fn too_deep() -> ! {
@@ -244,6 +233,7 @@ fn too_deep() -> ! {
 
 #[inline(always)]
 fn light() {
-    #[cfg(not(corewise_mutant = "no_light"))]
-    barrier::light();
+    if !mutant!("no_light") {
+        barrier::light();
+    }
 }

@@ -6,11 +6,12 @@
 //!    [`reader`](crate::reader) holds for the head of the list too: a grace period that misses
 //!    the record is seen by its section.
 
-use corewise_atomic::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
+use corewise_atomic::{mutant, ordering};
 
 use crate::domain::Shared;
-use crate::reader::{Reader, ordering};
+use crate::reader::Reader;
 
 pub(crate) struct Registry {
     head: AtomicPtr<Reader>,
@@ -28,7 +29,7 @@ impl Registry {
     /// All records, claimed or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
         // Acquire: pairs with the Release in `push`, so the record's fields are seen.
-        let mut at = self.head.load(FIRST);
+        let mut at = self.head.load(ordering!(Acquire, "relaxed_first"));
         std::iter::from_fn(move || {
             // SAFETY: records live as long as the registry.
             let reader = unsafe { at.as_ref() }?;
@@ -58,7 +59,11 @@ impl Registry {
             reader_ref.next.store(head, Relaxed);
             // AcqRel: Release pairs with the Acquire in `iter`, Acquire passes on what other
             // pushes released. Relaxed on failure: nothing is read through it.
-            match self.head.compare_exchange_weak(head, reader, PUSH, Relaxed) {
+            let success = ordering!(AcqRel, "relaxed_push");
+            let linked = self
+                .head
+                .compare_exchange_weak(head, reader, success, Relaxed);
+            match linked {
                 Ok(_) => return reader_ref,
                 Err(now) => head = now,
             }
@@ -69,7 +74,8 @@ impl Registry {
     pub(crate) fn release(&self, reader: &Reader) {
         // Release: pairs with the Acquire in `try_claim`, so that the next owner sees the word
         // (and all else that was indexed by the record) as the last one left it.
-        reader.claimed.store(false, RELEASE);
+        let release = ordering!(Release, "relaxed_release");
+        reader.claimed.store(false, release);
     }
 
     /// Records made so far.
@@ -79,21 +85,19 @@ impl Registry {
     }
 }
 
-#[cfg(corewise_mutant = "claim_without_exchange")]
 fn try_claim(reader: &Reader) -> bool {
-    !reader.claimed.load(Acquire) && {
-        reader.claimed.store(true, Relaxed);
-        true
+    if mutant!("claim_without_exchange") {
+        return !reader.claimed.load(Acquire) && {
+            reader.claimed.store(true, Relaxed);
+            true
+        };
     }
-}
-
-#[cfg(not(corewise_mutant = "claim_without_exchange"))]
-fn try_claim(reader: &Reader) -> bool {
     // Relaxed: the exchange decides. Acquire: pairs with the Release in `release`.
+    let acquire = ordering!(Acquire, "relaxed_claim");
     !reader.claimed.load(Relaxed)
         && reader
             .claimed
-            .compare_exchange(false, true, CLAIM, Relaxed)
+            .compare_exchange(false, true, acquire, Relaxed)
             .is_ok()
 }
 
@@ -108,8 +112,3 @@ impl Drop for Registry {
         }
     }
 }
-
-const PUSH: Ordering = ordering(AcqRel, cfg!(corewise_mutant = "relaxed_push"));
-const FIRST: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_first"));
-const RELEASE: Ordering = ordering(Release, cfg!(corewise_mutant = "relaxed_release"));
-const CLAIM: Ordering = ordering(Acquire, cfg!(corewise_mutant = "relaxed_claim"));
