@@ -4,7 +4,7 @@
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::lock::{Mutex, MutexGuard};
-use corewise_atomic::mutant;
+use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
 use corewise_atomic::{CachePadded, Slots};
@@ -201,10 +201,7 @@ pub(super) fn follow(head: &Head) -> Option<NonNull<Link>> {
 #[inline(always)]
 pub(super) fn lead(head: &Head, to: Option<NonNull<Link>>) {
     // Release: pairs with the Acquire in `follow`.
-    let release = match mutant!("chained_relaxed_lead") {
-        true => Relaxed,
-        false => Release,
-    };
+    let release = ordering!(Release, "chained_relaxed_lead");
     head.store(as_ptr(to), release);
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     super::explorer::after_store();

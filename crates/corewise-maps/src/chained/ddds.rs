@@ -76,11 +76,9 @@
 
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::mutant;
-use corewise_atomic::sync::atomic::Ordering;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
-use corewise_atomic::{Slots, hint, thread};
+use corewise_atomic::{Slots, hint, mutant, ordering, thread};
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
@@ -185,7 +183,8 @@ impl Ddds {
                 return unsafe { search(table.head(hash), hash, is_it) };
             };
             let counter = self.counter(old, hash);
-            let before = counter.load(first_look());
+            // Acquire: pairs with the Release in `move_bucket`.
+            let before = counter.load(ordering!(Acquire, "ddds_relaxed_look"));
             for table in [table, old] {
                 // SAFETY: as above.
                 let found = unsafe { search(table.head(hash), hash, &mut is_it) };
@@ -247,43 +246,16 @@ impl Ddds {
                 // Relaxed: before the Release of each link, see *Orderings*.
                 counter.store(moves + 1, Relaxed);
             }
-            // `lead`, but for the mutant.
-            head.store(link.next.load(Acquire), unlinked());
+            // `lead`, but for the mutant. Release: pairs with the Acquire in `follow`: who reads it reads the
+            // odd number in its second look.
+            let release = ordering!(Release, "ddds_relaxed_unlink");
+            head.store(link.next.load(Acquire), release);
             // SAFETY: 1, as the stripe has the bucket of the new table, too; it is in no chain now.
             unsafe { prepend(new.head(link.hash()), node) };
             moves += 2;
-            counter.store(moves, moved());
+            // Release: pairs with the Acquire of the first look.
+            counter.store(moves, ordering!(Release, "ddds_relaxed_move"));
         }
-    }
-}
-
-/// Acquire: pairs with [`moved`].
-#[inline(always)]
-fn first_look() -> Ordering {
-    if mutant!("ddds_relaxed_look") {
-        Relaxed
-    } else {
-        Acquire
-    }
-}
-
-/// Release: pairs with [`first_look`].
-#[inline(always)]
-fn moved() -> Ordering {
-    if mutant!("ddds_relaxed_move") {
-        Relaxed
-    } else {
-        Release
-    }
-}
-
-/// Release: pairs with the Acquire in [`follow`]: who reads it reads the odd number in its second look.
-#[inline(always)]
-fn unlinked() -> Ordering {
-    if mutant!("ddds_relaxed_unlink") {
-        Relaxed
-    } else {
-        Release
     }
 }
 

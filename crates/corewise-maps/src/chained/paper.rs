@@ -44,10 +44,9 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::Slots;
-use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use corewise_atomic::{Slots, mutant, ordering};
 use corewise_rcu::{Domain, Section};
 
 use super::Resized;
@@ -252,10 +251,7 @@ impl Table {
 
     fn set_log2(&self, log2: u32) {
         // Release: pairs with the Acquire above.
-        let release = match mutant!("chained_relaxed_log2") {
-            true => Relaxed,
-            false => Release,
-        };
+        let release = ordering!(Release, "chained_relaxed_log2");
         self.log2.store(log2, release);
     }
 

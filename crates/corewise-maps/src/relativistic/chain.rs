@@ -2,10 +2,11 @@
 
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::table::{PUBLISH, Table, load, store};
+use super::table::{Table, load, publish, store};
 use super::word::{Header, NodeId, Probe, Word, fold, pure};
 
 /// Where the nodes of a table are. Words hold 32-bit names of nodes, not addresses: so a node's place
@@ -93,18 +94,15 @@ impl Link {
     #[inline]
     pub(super) fn lead_to(&self, next: Option<NodeId>) {
         // Release: pairs with the Acquire in `header`.
-        self.0.store(self.header().with_next(next).0, PUBLISH);
+        self.0.store(self.header().with_next(next).0, publish());
     }
 
     /// Marks the node as removed. Under the lock that covers it.
-    #[cfg_attr(corewise_mutant = "no_mark", expect(dead_code))]
     pub(super) fn remove(&self) {
         // Release: as in `lead_to`. Who stands on the node and reads this still follows it to the next
         // one, which somebody else may have put there.
-        #[cfg(not(corewise_mutant = "relaxed_mark"))]
-        self.0.store(self.header().gone().0, PUBLISH);
-        #[cfg(corewise_mutant = "relaxed_mark")]
-        self.0.store(self.header().gone().0, Relaxed);
+        let release = ordering!(publish(), "relaxed_mark");
+        self.0.store(self.header().gone().0, release);
     }
 }
 

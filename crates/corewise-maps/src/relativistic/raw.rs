@@ -42,6 +42,7 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_atomic::thread;
@@ -49,7 +50,7 @@ use corewise_rcu::{Domain, Section};
 
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
 use super::resize::{Left, Resizer};
-use super::table::{Table, exchange, is_forwarded, load, store};
+use super::table::{Table, exchange, is_forwarded, load, publish, store};
 use super::word::{HOLD, INIT, LOCK, NodeId, Probe, Word, fold};
 
 /// The most tables that may be in use at a time: doublings while no grace period ends.
@@ -211,7 +212,7 @@ impl<A: Arena> RawTable<A> {
     /// Sends readers to a table in which they find everything.
     pub(super) fn publish(&self, table: *mut Table) {
         // Release: pairs with the Acquire in `current`.
-        self.current.store(table, super::table::PUBLISH);
+        self.current.store(table, publish());
     }
 
     /// The node with this hash for which `is_it` says so.
@@ -661,9 +662,7 @@ impl<'t, A: Arena> Lineage<'t, A> {
         }
         // While readers do not use the newest table, both words must lead to the node, and on to
         // what can be found through either: the smaller table's chain.
-        let other = before.filter(|_| !newest.is_published());
-        #[cfg(corewise_mutant = "insert_newest_only")]
-        let other = other.filter(|_| false);
+        let other = before.filter(|_| !newest.is_published() && !mutant!("insert_newest_only"));
         let whole = match other {
             Some(other) if other.len() < newest.len() => other,
             _ => newest,
@@ -687,8 +686,9 @@ impl<'t, A: Arena> Lineage<'t, A> {
         } else {
             self.remove_from_all(link)
         };
-        #[cfg(not(corewise_mutant = "no_mark"))]
-        link.remove();
+        if !mutant!("no_mark") {
+            link.remove();
+        }
         node.expect(LINKED)
     }
 
@@ -696,19 +696,18 @@ impl<'t, A: Arena> Lineage<'t, A> {
     fn remove_from_all(&self, link: &Link) -> Option<NodeId> {
         let links = self.links_to(link);
         let node = links.newest_first().next()?.0.leads_to();
-        #[cfg(not(corewise_mutant = "one_link"))]
-        let all = links.newest_first();
-        #[cfg(corewise_mutant = "one_link")]
-        let all = links.newest_first().take(1);
-        for (slot, target) in all {
+        for (slot, target) in links.newest_first() {
             slot.lead_to(target);
+            if mutant!("one_link") {
+                break;
+            }
         }
         // Those levels wait before they cut again.
-        #[cfg(not(corewise_mutant = "no_hold"))]
+        let trunks = if mutant!("no_hold") { 0 } else { links.trunks };
         for (_, table) in self
             .levels()
             .enumerate()
-            .filter(|(n, _)| links.trunks >> n & 1 != 0)
+            .filter(|(n, _)| trunks >> n & 1 != 0)
         {
             let slot = table.slot(self.hash);
             store(slot, load(slot).and_flags(HOLD));
@@ -752,10 +751,11 @@ impl<'t, A: Arena> Lineage<'t, A> {
             // SAFETY: as above.
             let first = slot.leads_to().map(|id| unsafe { self.arena.link(id) });
             if first == Some(NonNull::from(link)) {
-                #[cfg(not(corewise_mutant = "mirror_strays"))]
-                links.push(slot, next_of_child(mirror));
-                #[cfg(corewise_mutant = "mirror_strays")]
-                links.push(slot, link.next());
+                let target = match mutant!("mirror_strays") {
+                    true => link.next(),
+                    false => next_of_child(mirror),
+                };
+                links.push(slot, target);
             }
         }
         // The last level so far whose trunk has the node, and the table of its children.

@@ -36,6 +36,7 @@ use std::ptr::NonNull;
 
 use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::hint;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::thread;
@@ -634,8 +635,9 @@ impl Resizer {
         raw.array_bytes
             .fetch_add(buckets * size_of::<u64>(), Relaxed);
         from.set_next(to.as_ptr());
-        #[cfg(corewise_mutant = "early_publish")]
-        raw.publish(to.as_ptr());
+        if mutant!("early_publish") {
+            raw.publish(to.as_ptr());
+        }
         let kind = match buckets < from.len() {
             true => Kind::CrossLink,
             false => Kind::Zip,
@@ -711,11 +713,10 @@ impl Resizer {
 
     /// Readers must move on before the next sweep.
     fn wait_for_sweep(&mut self, raw: &RawTable<impl Arena>) {
-        self.after = raw.domain().start_poll();
-        #[cfg(corewise_mutant = "no_wait_between_sweeps")]
-        {
-            self.after = Cookie::DONE;
-        }
+        self.after = match mutant!("no_wait_between_sweeps") {
+            true => Cookie::DONE,
+            false => raw.domain().start_poll(),
+        };
     }
 
     fn begin_sweep(&mut self, raw: &RawTable<impl Arena>) {
@@ -818,7 +819,10 @@ fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
         // SAFETY: the chain is locked, and we are in a section.
         if let Some((_, last)) = unsafe { nodes(arena, first.first()) }.last() {
             last.lead_to(rest.first());
-            rest = joined(first, rest);
+            rest = match mutant!("narrow_filter") {
+                true => first,
+                false => first.covering(rest),
+            };
         }
     }
     store(new.slot_at(bucket), rest.and_flags(BUSY));
@@ -826,16 +830,6 @@ fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
         let slot = from.slot_at(part);
         store(slot, load(slot).with_flags(INIT));
     }
-}
-
-#[cfg(not(corewise_mutant = "narrow_filter"))]
-fn joined(first: Word, rest: Word) -> Word {
-    first.covering(rest)
-}
-
-#[cfg(corewise_mutant = "narrow_filter")]
-fn joined(first: Word, _: Word) -> Word {
-    first
 }
 
 /// Expand, step 2 of §4: points the children of a bucket to their first nodes in its chain.

@@ -16,9 +16,9 @@
 use std::num::NonZero;
 use std::ptr::NonNull;
 
-use corewise_atomic::Slots;
-use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use corewise_atomic::{Slots, mutant, ordering};
 
 use super::word::{BUSY, HASH_BITS, INIT, Word, pure};
 
@@ -140,23 +140,23 @@ pub(super) fn load(slot: &AtomicU64) -> Word {
 #[inline(always)]
 pub(super) fn store(slot: &AtomicU64, word: Word) {
     // Release: pairs with the Acquire in `load`.
-    slot.store(word.0, PUBLISH);
+    slot.store(word.0, publish());
 }
 
-#[cfg(not(corewise_mutant = "relaxed_link"))]
-pub(super) const PUBLISH: corewise_atomic::sync::atomic::Ordering = Release;
-#[cfg(corewise_mutant = "relaxed_link")]
-pub(super) const PUBLISH: corewise_atomic::sync::atomic::Ordering = Relaxed;
+/// Release, of a store that shows a node or a table to readers.
+#[inline(always)]
+pub(super) fn publish() -> Ordering {
+    ordering!(Release, "relaxed_link")
+}
 
 /// Replaces `from` by `to`; true if it was there.
 #[inline(always)]
 pub(super) fn exchange(slot: &AtomicU64, from: Word, to: Word) -> bool {
     // Acquire: pairs with the Release that unlocked the bucket. Release: pairs with `load`.
-    // (PUBLISH on its own would do for insertions; taking locks needs Acquire.)
-    let success = if PUBLISH == Release {
-        corewise_atomic::sync::atomic::Ordering::AcqRel
-    } else {
-        Acquire
+    // (Release on its own would do for insertions; taking locks needs Acquire.)
+    let success = match mutant!("relaxed_link") {
+        true => Acquire,
+        false => AcqRel,
     };
     slot.compare_exchange(from.0, to.0, success, Relaxed)
         .is_ok()

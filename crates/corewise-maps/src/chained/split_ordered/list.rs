@@ -3,9 +3,8 @@
 
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::hint;
-use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::{hint, mutant, ordering};
 
 use crate::chained::algorithm::{Head, Link};
 use crate::chained::order::precedes;
@@ -224,9 +223,11 @@ impl<'s> Cursor<'s> {
     pub(super) fn lead(&mut self, to: Word) -> Result<(), Lost> {
         // Release: pairs with the Acquire in `Word::load`: the new node, or what comes after one that is
         // unlinked, is seen whole. Relaxed: the value is not looked at.
-        let relaxed = mutant!("split_relaxed_lead");
-        let order = if relaxed { Relaxed } else { Release };
-        match self.word.compare_exchange(self.to.0, to.0, order, Relaxed) {
+        let release = ordering!(Release, "split_relaxed_lead");
+        match self
+            .word
+            .compare_exchange(self.to.0, to.0, release, Relaxed)
+        {
             Ok(_) => {
                 self.to = to;
                 Ok(())
