@@ -375,7 +375,11 @@ where
             self.0.unlink(node);
         }
         let Ok(next) = self.put(fresh) else {
-            return Err(RenameError::Occupied);
+            // If it counts still, it did when the other one was found to count.
+            return Err(match node.value.counts() || mutant!("rename_hasty") {
+                true => RenameError::Occupied,
+                false => RenameError::NotFound,
+            });
         };
         let (name, follower) = (&node.value, &next.value);
         if name.object.pass_on(name.number, follower.number) || follower.has_counted() {

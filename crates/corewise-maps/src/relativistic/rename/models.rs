@@ -124,6 +124,22 @@ fn one_of_two_renames_wins() {
     });
 }
 
+/// What has the new key is the entry itself.
+#[test]
+fn a_rename_to_where_the_entry_is_already_finds_nothing() {
+    corewise_atomic::model_bounded(2, || {
+        let map = map_of(&[1]);
+        let threads = [0, 1].map(|_| {
+            let map = Arc::clone(&map);
+            thread::spawn(move || rename(&map, 1, 2))
+        });
+        let mut outcomes = threads.map(|thread| thread.join().unwrap());
+        outcomes.sort_unstable_by_key(Result::is_err);
+        assert_eq!(outcomes, [Ok(10), Err(RenameError::NotFound)]);
+        assert_eq!(contents(&map), [(2, 10)]);
+    });
+}
+
 #[test]
 fn a_rename_or_a_removal_wins() {
     corewise_atomic::model_bounded(2, || {
