@@ -35,6 +35,11 @@ impl Curve {
         self.medians.iter().chain(&self.dots).map(|spot| spot.at)
     }
 
+    /// Puts the points that are joined in order.
+    pub(super) fn sort(&mut self) {
+        self.medians.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
+    }
+
     /// The same table, ready to be given points.
     pub(super) fn new(look: Look, name: &str) -> Self {
         Self {

@@ -45,7 +45,7 @@ mod workingset;
 use crate::record::Manifest;
 use crate::report::chart::Curve;
 use crate::report::style::Looks;
-use crate::results::{Results, RowResults};
+use crate::results::{CellResults, Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
 const KNOWN: [&str; 14] = [
@@ -285,6 +285,27 @@ fn others(results: &Results, looks: &Looks) -> Vec<Part> {
                 .collect(),
         })
         .collect()
+}
+
+/// A curve for each table of some rows: over what `x` gives for a cell, which `words` names.
+fn curves<'a>(
+    rows: impl Iterator<Item = (&'a CellResults, &'a RowResults)>,
+    looks: &Looks,
+    x: impl Fn(&CellResults) -> f64,
+    words: impl Fn(&CellResults) -> String,
+) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for (cell, row) in rows {
+        let at = curves.iter().position(|curve| curve.name == row.label);
+        let at = at.unwrap_or_else(|| {
+            curves.push(Curve::new(looks.look(row), &row.label));
+            curves.len() - 1
+        });
+        let what = format!("{}, {}", row.label, words(cell));
+        rate_spots(&mut curves[at], row, x(cell), &what);
+    }
+    curves.iter_mut().for_each(Curve::sort);
+    chart::sorted(looks, curves)
 }
 
 /// Adds the repetitions and the median of a row to a curve at a place; of a void row, only that.

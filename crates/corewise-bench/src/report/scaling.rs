@@ -4,24 +4,62 @@ use crate::report::chart::{self, Curve, NAMES, Spot, WIDTH};
 use crate::report::group::{Group, groups, named, threads};
 use crate::report::style::Looks;
 use crate::report::svg::{Anchor, Canvas, Frame, Scale, Tick, extent, rate, rate_unit, ticks_in};
-use crate::report::{Plot, rate_spots};
-use crate::results::Results;
+use crate::report::{Plot, curves};
+use crate::results::{CellResults, Results};
 
 /// A plot for each workload of the section `scaling`.
 pub(super) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
     let cells = named(&results.sections, "scaling");
     let groups = groups(cells, &["threads"]);
-    let most = results.files.iter().map(|f| f.manifest.machine.cpus).max();
-    let draw = |group| plot(group, looks, most.unwrap_or(0));
+    let draw = |group| plot(group, looks, most_cpus(results));
     groups.iter().filter_map(draw).collect()
 }
 
+/// The CPUs of the largest of the machines.
+pub(super) fn most_cpus(results: &Results) -> usize {
+    let cpus = results.files.iter().map(|f| f.manifest.machine.cpus);
+    cpus.max().unwrap_or(0)
+}
+
 fn plot(group: &Group<'_>, looks: &Looks, cpus: usize) -> Option<Plot> {
-    let curves = curves(group, looks);
+    let spec = Spec {
+        kind: "scaling",
+        title: format!("Throughput against threads: {}", group.title),
+        note: NOTE.to_owned(),
+        threads: "threads",
+    };
+    let words = |cell: &CellResults| threads(cell.cell.threads);
+    over_threads(spec, &curves(group.rows(), looks, by_threads, words), cpus)
+}
+
+/// What every chart over threads says of its dots and its dashed line.
+pub(super) const NOTE: &str = "Dots are repetitions, lines join their medians. The dashed line is what \
+     the best would reach if every thread added as much as its first.";
+
+/// A chart over threads, without its curves.
+pub(super) struct Spec {
+    pub(super) kind: &'static str,
+    pub(super) title: String,
+    pub(super) note: String,
+    /// What the threads are called.
+    pub(super) threads: &'static str,
+}
+
+/// Where a cell lies in a chart over threads.
+pub(super) fn by_threads(cell: &CellResults) -> f64 {
+    cell.cell.threads as f64
+}
+
+/// Curves over numbers of threads; none if no row is valid.
+pub(super) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<Plot> {
     let values = || curves.iter().flat_map(Curve::values);
     let highest = values().map(|(_, y)| y).reduce(f64::max)?;
-    let tried = group.cells.iter().map(|cell| cell.cell.threads as f64);
-    let (least, most) = extent(tried)?;
+    let voids = curves.iter().flat_map(|curve| &curve.voids);
+    let tried: Vec<f64> = values()
+        .map(|(x, _)| x)
+        .chain(voids.map(|(x, _)| *x))
+        .collect();
+    let (least, most) = extent(tried.iter().copied())?;
     let pad = ((most - least) * 0.03).max(0.15);
     let frame = Frame {
         left: 76.0,
@@ -33,48 +71,20 @@ fn plot(group: &Group<'_>, looks: &Looks, cpus: usize) -> Option<Plot> {
     };
     let mut canvas = Canvas::default();
     let (unit, name) = rate_unit(highest);
+    let x_ticks = ticks_at(tried.iter().map(|&x| x as usize), &frame);
     let y_ticks = ticks_in(&frame.y, 6, unit);
-    frame.axes(
-        &mut canvas,
-        (&thread_ticks(group, &frame), &y_ticks),
-        ("threads", name),
-    );
+    frame.axes(&mut canvas, (&x_ticks, &y_ticks), (spec.threads, name));
     limit(&mut canvas, &frame, cpus);
-    ideal(&mut canvas, &frame, &curves);
-    chart::curves(&mut canvas, &frame, &curves);
-    chart::names(&mut canvas, &frame, &curves);
+    ideal(&mut canvas, &frame, curves);
+    chart::curves(&mut canvas, &frame, curves);
+    chart::names(&mut canvas, &frame, curves);
     Some(Plot {
-        kind: "scaling",
-        title: format!("Throughput against threads: {}", group.title),
-        note: "Dots are repetitions, lines join their medians. The dashed line is what the best \
-               table would reach if every thread added as much as its first."
-            .to_owned(),
+        kind: spec.kind,
+        title: spec.title,
+        note: spec.note,
         height: frame.bottom() + 50.0,
         body: canvas.out,
     })
-}
-
-fn curves(group: &Group<'_>, looks: &Looks) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
-    for (cell, row) in group.rows() {
-        let at = curves.iter().position(|curve| curve.name == row.label);
-        let at = at.unwrap_or_else(|| {
-            curves.push(Curve::new(looks.look(row), &row.label));
-            curves.len() - 1
-        });
-        let x = cell.cell.threads as f64;
-        let what = format!("{}, {}", row.label, threads(cell.cell.threads));
-        rate_spots(&mut curves[at], row, x, &what);
-    }
-    for curve in &mut curves {
-        curve.medians.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
-    }
-    chart::sorted(looks, curves)
-}
-
-/// Ticks at the numbers of threads that were tried.
-fn thread_ticks(group: &Group<'_>, frame: &Frame) -> Vec<Tick> {
-    ticks_at(group.cells.iter().map(|c| c.cell.threads), frame)
 }
 
 /// Ticks at numbers, as far as they find room.

@@ -7,8 +7,8 @@ use crate::report::style::Looks;
 use crate::report::svg::{
     Anchor, Canvas, Frame, Scale, bytes, count, count_tick, rate_unit, ticks_as, ticks_in,
 };
-use crate::report::{Plot, rate_spots};
-use crate::results::Results;
+use crate::report::{Plot, curves};
+use crate::results::{CellResults, Results};
 
 /// Height of the line of marks of a cache.
 const LANE: f64 = 18.0;
@@ -22,7 +22,8 @@ pub(super) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 fn plot(group: &Group<'_>, results: &Results, looks: &Looks) -> Option<Plot> {
-    let curves = curves(group, looks);
+    let words = |cell: &CellResults| format!("{} entries", count(cell.cell.initial));
+    let curves = curves(group.rows(), looks, |cell| cell.cell.initial as f64, words);
     let values = || curves.iter().flat_map(Curve::values);
     let highest = values().map(|(_, y)| y).reduce(f64::max)?;
     let entries = group.cells.iter().map(|cell| cell.cell.initial as f64);
@@ -62,23 +63,6 @@ fn plot(group: &Group<'_>, results: &Results, looks: &Looks) -> Option<Plot> {
         height: frame.bottom() + 50.0,
         body: canvas.out,
     })
-}
-
-fn curves(group: &Group<'_>, looks: &Looks) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
-    for (cell, row) in group.rows() {
-        let at = curves.iter().position(|curve| curve.name == row.label);
-        let at = at.unwrap_or_else(|| {
-            curves.push(Curve::new(looks.look(row), &row.label));
-            curves.len() - 1
-        });
-        let what = format!("{}, {} entries", row.label, count(cell.cell.initial));
-        rate_spots(&mut curves[at], row, cell.cell.initial as f64, &what);
-    }
-    for curve in &mut curves {
-        curve.medians.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
-    }
-    chart::sorted(looks, curves)
 }
 
 /// Bytes of a key and a value.
