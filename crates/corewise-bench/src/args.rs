@@ -1,20 +1,22 @@
 //! `corewise bench`: the command line.
 
+mod params;
+
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use self::params::{MoreParamArgs, ParamArgs};
 use crate::allocator::{self, Choice, Pages};
 use crate::error::BenchError;
-use crate::plan::KeyMap;
 use crate::record::Row;
 use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::server::{self, ServerArgs};
 use crate::sink::Sink;
-use crate::suite::{Params, SECTIONS, Section, Suite, Threads};
+use crate::suite::{Params, SECTIONS, Section, Suite, Task};
 use crate::{adapters, list, manifest, memory, replay, text};
 
 /// Exit status of a run with void rows, and of a failed comparison.
@@ -81,23 +83,15 @@ pub(crate) struct MemoryArgs {
     pub(crate) pages: Pages,
 }
 
+/// What every command that measures cells is told.
 #[derive(Clone, Debug, Args)]
-struct RunArgs {
-    /// A suite by name, or a TOML file
-    #[arg(long, value_name = "SUITE")]
-    suite: Option<String>,
-    /// Sections, of the suite if there is one (comma-separated) [default: all, or scaling]
-    #[arg(long, value_delimiter = ',', value_name = "SECTIONS")]
-    section: Vec<String>,
+struct MeasureArgs {
     /// Where results go [default: bench-DATE.jsonl]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Overwrite the file
     #[arg(long)]
     replace: bool,
-    /// Five repetitions instead of fifteen
-    #[arg(long, conflicts_with = "repetitions")]
-    quick: bool,
     /// Seed of all random streams
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -113,87 +107,35 @@ struct RunArgs {
     params: ParamArgs,
 }
 
-/// The parameters of the thesis and ours; each goes before what the suite says.
+impl MeasureArgs {
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(default_output)
+    }
+
+    fn how(&self) -> How {
+        How {
+            seed: self.seed,
+            replace: self.replace,
+            format: self.format,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Args)]
-#[command(
-    next_help_heading = "Parameters (lists are comma-separated; all combinations are measured)"
-)]
-struct ParamArgs {
-    /// Tables to compare [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
-    tables: Option<Vec<String>>,
-    /// The table that the others are compared with
-    #[arg(long, value_name = "TABLE")]
-    reference: Option<String>,
-    /// Repetitions
-    #[arg(long, value_name = "N")]
-    repetitions: Option<usize>,
-    /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus
-    #[arg(short = 'n', long, value_delimiter = ',', value_name = "LIST")]
-    threads: Option<Vec<String>>,
-    /// d: measured milliseconds of a repetition
-    #[arg(short = 'd', long, value_name = "MS")]
-    duration_ms: Option<f64>,
-    /// Short slices that make up a repetition
-    #[arg(long, value_name = "N")]
-    slices: Option<usize>,
-    /// Unmeasured milliseconds before each slice
-    #[arg(long, value_name = "MS")]
-    warm_ms: Option<f64>,
-    /// u: percentage of updates
-    #[arg(short = 'u', long, value_delimiter = ',', value_name = "LIST")]
-    updates: Option<Vec<f64>>,
-    /// Percentage of the updates that are inserts; the rest removes
-    #[arg(long, value_name = "PERCENT")]
-    insert_share: Option<f64>,
-    /// i: entries at the start
-    #[arg(short = 'i', long, value_delimiter = ',', value_name = "LIST")]
-    initial: Option<Vec<u64>>,
-    /// r: number of keys [default: 2i]
-    #[arg(short = 'r', long, value_name = "N")]
-    range: Option<u64>,
-    /// Entries at the start in percent of the keys, instead of r
-    #[arg(long, value_name = "PERCENT")]
-    density: Option<f64>,
-    /// Load at the start in percent of what the table is built for
-    #[arg(long, value_name = "PERCENT")]
-    load: Option<f64>,
-    /// uniform, zipf:0.99, hotspot:90%:10%, single, sequential
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    distribution: Option<Vec<String>>,
-    /// u64 or bytes
-    #[arg(long, value_name = "KIND")]
-    kind: Option<String>,
-    /// Length of byte keys, as 16 or 16-250
-    #[arg(long, value_name = "MIN-MAX")]
-    key_bytes: Option<String>,
-    /// Length of byte values
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    value_bytes: Option<Vec<usize>>,
-    /// mixed or dense
-    #[arg(long, value_name = "MAP")]
-    keys: Option<String>,
-    /// common, or native: each table's own default
-    #[arg(long, value_name = "HASH")]
-    hash: Option<String>,
-    /// all threads fill the table, or one
-    #[arg(long, value_name = "WHO")]
-    prefill: Option<String>,
-    /// Entries replaced before measuring, over i
-    #[arg(long, value_name = "TIMES")]
-    churn: Option<f64>,
-    /// default, compact, balanced, smt-pair (comma-separated), or list:0,2-3
-    #[arg(long, value_name = "POLICIES")]
-    pin: Option<String>,
-    /// Rates of the paced section, operations per second
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    rates: Option<Vec<f64>>,
-    /// Rates of the paced section in percent of the reference's throughput
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    loads: Option<Vec<f64>>,
-    /// Numbers of buckets of the resize section, as 8192-16384
-    #[arg(long, value_name = "LESS-MORE")]
-    buckets: Option<String>,
+struct RunArgs {
+    /// A suite by name, or a TOML file
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    /// Sections, of the suite if there is one (comma-separated) [default: all, or scaling]
+    #[arg(long, value_delimiter = ',', value_name = "SECTIONS")]
+    section: Vec<String>,
+    /// Five repetitions instead of fifteen
+    #[arg(long, conflicts_with = "repetitions")]
+    quick: bool,
+    #[command(flatten)]
+    measure: MeasureArgs,
+    #[command(flatten)]
+    more: MoreParamArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -269,14 +211,12 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
             settle_memory(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
             let output = args.output.unwrap_or_else(default_output);
-            measure(
-                &registry,
-                &suite,
-                &tasks,
+            let how = How {
                 seed,
-                (&output, args.replace),
-                Format::Text,
-            )
+                replace: args.replace,
+                format: Format::Text,
+            };
+            measure(&registry, &suite, &tasks, &output, &how)
         }
         Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
@@ -309,26 +249,29 @@ fn settle_memory(wanted: MemoryArgs) -> Result<(), BenchError> {
 }
 
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
-    settle_memory(args.memory)?;
-    let mut given = args.params.params()?;
+    settle_memory(args.measure.memory)?;
+    let how = args.measure.how();
+    let output = args.measure.output();
+    let mut given = args.measure.params.params()?.or(&args.more.params());
     if args.quick {
         given.repetitions = Some(5);
     }
     let suite = suite(args.suite.as_deref(), &args.section)?;
+    let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
+    measure(registry, &suite, &tasks, &output, &how)
+}
+
+/// A suite with given parameters before its own, and its cells on this machine.
+fn planned(
+    suite: Suite,
+    given: &Params,
+    oversubscribe: bool,
+) -> Result<(Suite, Vec<Task>), BenchError> {
     let topology = corewise_topology::Topology::detect();
-    let tasks = suite.tasks(&given, &topology, args.oversubscribe);
+    let tasks = suite.tasks(given, &topology, oversubscribe);
     let tasks =
         tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
-    let suite = suite.with(&given);
-    let output = args.output.unwrap_or_else(default_output);
-    measure(
-        registry,
-        &suite,
-        &tasks,
-        args.seed,
-        (&output, args.replace),
-        args.format,
-    )
+    Ok((suite.with(given), tasks))
 }
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
@@ -374,31 +317,38 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
     }
 }
 
+/// How a run goes about.
+struct How {
+    seed: u64,
+    replace: bool,
+    format: Format,
+}
+
 fn measure(
     registry: &Registry,
     suite: &Suite,
-    tasks: &[crate::suite::Task],
-    seed: u64,
-    (output, replace): (&PathBuf, bool),
-    format: Format,
+    tasks: &[Task],
+    output: &Path,
+    how: &How,
 ) -> Result<u8, BenchError> {
     check_names(registry, tasks)?;
-    let sink = Sink::create(Some(output), replace, format == Format::Json)?;
+    let text = how.format == Format::Text;
+    let sink = Sink::create(Some(output), how.replace, !text)?;
     let facts = manifest::manifest(manifest::Run {
         suite: suite.name.clone(),
         plan: suite.to_toml(),
-        seed,
+        seed: how.seed,
         cards: registry
             .entries()
             .iter()
             .map(|entry| entry.card.clone())
             .collect(),
     });
-    let mut table = text::Table::new(&facts, format == Format::Text);
+    let mut table = text::Table::new(&facts, text);
     let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
     let program = std::env::current_exe().ok();
-    let end = Runner::new(registry, sink, seed, facts, program, show).run(tasks)?;
-    if format == Format::Text {
+    let end = Runner::new(registry, sink, how.seed, facts, program, show).run(tasks)?;
+    if text {
         print(&format!(
             "\n{} rows, {} void, {} s; results in {}",
             end.rows,
@@ -411,7 +361,7 @@ fn measure(
 }
 
 /// Names are checked before anything is measured.
-fn check_names(registry: &Registry, tasks: &[crate::suite::Task]) -> Result<(), BenchError> {
+fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
     for task in tasks {
         for name in registry
             .chosen(&task.tables)
@@ -430,19 +380,23 @@ fn default_output() -> PathBuf {
 }
 
 fn report(args: &ReportArgs) -> Result<u8, BenchError> {
-    let results = crate::results::Results::read(&args.files)
+    write_report(&args.files, &args.output, args.svg.as_deref())?;
+    Ok(print(&args.output.display().to_string()))
+}
+
+/// Draws the page of result files, or one of its plots.
+fn write_report(files: &[PathBuf], output: &Path, plot: Option<&str>) -> Result<(), BenchError> {
+    let results = crate::results::Results::read(files)
         .map_err(|error| BenchError::Usage(error.to_string()))?;
-    let page = match &args.svg {
+    let page = match plot {
         None => crate::report::html(&results),
         Some(id) => crate::report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
     };
-    std::fs::write(&args.output, page).map_err(|error| BenchError::File {
-        path: args.output.display().to_string(),
+    std::fs::write(output, page).map_err(|error| BenchError::File {
+        path: output.display().to_string(),
         error,
-    })?;
-    print(&args.output.display().to_string());
-    Ok(0)
+    })
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
@@ -457,84 +411,4 @@ fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
     let failed =
         args.fail_on == Some(FailOn::Slower) && comparison.fails(crate::compare::FailOn::Slower);
     Ok(if failed { VOID } else { 0 })
-}
-
-impl ParamArgs {
-    fn params(self) -> Result<Params, BenchError> {
-        let usage = |what: String| BenchError::Usage(what);
-        Ok(Params {
-            tables: self.tables,
-            reference: self.reference,
-            repetitions: self.repetitions,
-            threads: self
-                .threads
-                .map(|words| words.into_iter().map(threads).collect()),
-            duration_ms: self.duration_ms,
-            slices: self.slices,
-            warm_ms: self.warm_ms,
-            updates: self.updates,
-            insert_share: self.insert_share,
-            initial: self.initial,
-            range: self.range,
-            density: self.density,
-            load: self.load,
-            distribution: self.distribution,
-            kind: self.kind,
-            key_bytes: self
-                .key_bytes
-                .map(|word| key_bytes(&word).map_err(usage))
-                .transpose()?,
-            value_bytes: self.value_bytes,
-            keys: self
-                .keys
-                .map(|word| key_map(&word).map_err(usage))
-                .transpose()?,
-            hash: self.hash,
-            prefill: self.prefill,
-            churn: self.churn,
-            pin: self.pin.map(|word| pins(&word)),
-            rates: self.rates,
-            loads: self.loads,
-            buckets: self
-                .buckets
-                .map(|word| buckets(&word).map_err(usage))
-                .transpose()?,
-        })
-    }
-}
-
-fn threads(word: String) -> Threads {
-    word.parse().map_or(Threads::Words(word), Threads::Number)
-}
-
-fn key_bytes(word: &str) -> Result<(usize, usize), String> {
-    let (least, most) = word.split_once('-').unwrap_or((word, word));
-    match (least.parse(), most.parse()) {
-        (Ok(least), Ok(most)) => Ok((least, most)),
-        _ => Err(format!("key-bytes: `{word}` (16, or 16-250)")),
-    }
-}
-
-fn buckets(word: &str) -> Result<(usize, usize), String> {
-    let (less, more) = word.split_once('-').unwrap_or((word, ""));
-    match (less.parse(), more.parse()) {
-        (Ok(less), Ok(more)) => Ok((less, more)),
-        _ => Err(format!("buckets: `{word}` (8192-16384)")),
-    }
-}
-
-fn key_map(word: &str) -> Result<KeyMap, String> {
-    match word {
-        "mixed" => Ok(KeyMap::Mixed),
-        "dense" => Ok(KeyMap::Dense),
-        _ => Err(format!("keys: `{word}` (mixed, dense)")),
-    }
-}
-
-/// A CPU list has commas of its own.
-fn pins(word: &str) -> Vec<String> {
-    match word.starts_with("list:") {
-        true => vec![word.into()],
-        false => word.split(',').map(Into::into).collect(),
-    }
 }
