@@ -19,6 +19,19 @@ pub enum KeyMap {
     Dense,
 }
 
+/// Which keys stay where they are while a stream runs: a lookup of one of them that misses is the
+/// table's fault, whatever the other threads do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// None is known to.
+    #[default]
+    None,
+    /// Those of even indices. An update that draws one of them goes to the next index.
+    Half,
+    /// All: they are there from the start, and there are no updates.
+    All,
+}
+
 /// The keys of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -30,6 +43,8 @@ pub struct Plan {
     pub initial: u32,
     /// Threads (n).
     pub threads: usize,
+    /// Which of them stay.
+    pub kept: Kept,
     multiplier: u64,
     order: Scramble,
 }
@@ -46,9 +61,48 @@ impl Plan {
             range,
             initial,
             threads,
+            kept: Kept::None,
             multiplier,
             order: Scramble::new(range.into()),
         }
+    }
+
+    /// The same with keys that stay. With [`Kept::Half`] the range is even, and `initial` is half
+    /// of it at least: the kept keys are there from the start.
+    pub fn keeping(mut self, kept: Kept) -> Self {
+        self.kept = kept;
+        if kept == Kept::Half {
+            self.order = Scramble::new((self.range / 2).max(1).into());
+        }
+        self
+    }
+
+    /// With [`Kept::Half`], as many keys as do not stay and as many entries as are among them.
+    pub fn updated_half(&self) -> Self {
+        let half = self.range / 2;
+        let initial = self.initial - half;
+        Self {
+            kept: Kept::None,
+            range: half,
+            initial,
+            ..*self
+        }
+    }
+
+    /// Whether the key of this index stays.
+    #[inline(always)]
+    pub const fn keeps(&self, index: u32) -> bool {
+        match self.kept {
+            Kept::None => false,
+            Kept::Half => index.is_multiple_of(2),
+            Kept::All => true,
+        }
+    }
+
+    /// With [`Kept::Half`], the index that an update goes to that drew this one.
+    #[inline(always)]
+    pub const fn updated(index: u32) -> u32 {
+        index | 1
     }
 
     /// The key of an index: never 0.
@@ -60,7 +114,14 @@ impl Plan {
     /// Whether the key of this index is present at the start. Exactly [`Plan::initial`] are, in no
     /// pattern that a branch predictor could learn.
     pub fn prefilled(&self, index: u32) -> bool {
-        self.order.apply(index.into()) < u64::from(self.initial)
+        match self.kept {
+            Kept::Half if self.keeps(index) => true,
+            Kept::Half => {
+                let others = u64::from(self.initial) - u64::from(self.range / 2);
+                self.order.apply(u64::from(index / 2)) < others
+            }
+            Kept::None | Kept::All => self.order.apply(index.into()) < u64::from(self.initial),
+        }
     }
 
     /// The number in the value that is stored under an index at the start.
@@ -91,6 +152,23 @@ mod tests {
                 parts.filter(|&index| plan.prefilled(index)).count(),
                 initial as usize
             );
+        }
+    }
+
+    #[test]
+    fn kept_keys_are_there_at_the_start_and_no_update_goes_to_them() {
+        let shape = Shape {
+            key_bytes: (8, 8),
+            value_bytes: 8,
+        };
+        for (range, initial) in [(2, 1), (2, 2), (1000, 500), (1000, 950)] {
+            let plan = Plan::new(shape, range, initial, 1, KeyMap::Mixed).keeping(Kept::Half);
+            let there = (0..range).filter(|&index| plan.prefilled(index)).count();
+            assert_eq!(there, initial as usize);
+            for index in 0..range {
+                assert!(!plan.keeps(index) || plan.prefilled(index));
+                assert!(Plan::updated(index) < range && !plan.keeps(Plan::updated(index)));
+            }
         }
     }
 

@@ -420,14 +420,14 @@ pub struct SlowCount {
     pub within: bool,
 }
 
-/// How lookups fare while their table is resized back and forth without pause.
+/// How lookups, or a mix with updates, fare while their table is resized back and forth without pause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResizeSummary {
     /// Buckets at the two sizes, as the table counts them.
     pub buckets: (usize, usize),
     /// Rounds in which all variants were measured one after the other.
     pub pairs: usize,
-    /// Lookups per second at the smaller size, at rest.
+    /// Operations per second at the smaller size, at rest.
     pub small: Interval,
     /// At the larger size, at rest.
     pub large: Interval,
@@ -448,6 +448,17 @@ pub struct ResizeSummary {
     pub busy_share: Interval,
     /// Whether the thread that resizes had a CPU of its own.
     pub own_cpu: bool,
+}
+
+impl ResizeSummary {
+    /// Share of the time in which a resize must be in progress for a row to be of continuous
+    /// resizing.
+    pub const LEAST_BUSY: f64 = 0.9;
+
+    /// Whether a resize was in progress for so much of the time, in the median round.
+    pub fn is_continuous(&self) -> bool {
+        self.busy_share.value >= Self::LEAST_BUSY
+    }
 }
 
 /// Latencies of one operation of a row.

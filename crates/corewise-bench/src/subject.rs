@@ -44,6 +44,8 @@ pub trait Subject: Send + Sync {
     fn contention(&self) -> Option<Contention>;
     /// Takes so many buckets; how many it has then. `None` if it cannot resize on request.
     fn resize_to(&self, buckets: usize) -> Option<usize>;
+    /// How many buckets it has. `None` if it cannot resize on request.
+    fn buckets(&self) -> Option<usize>;
     /// Resizes back and forth until told to stop. `None` if it cannot resize on request.
     fn resize(&self, job: &Resizing) -> Option<ResizeReport>;
 }
@@ -105,6 +107,10 @@ impl<K: Kind, T: Table<K>> Subject for Erased<K, T> {
     fn resize_to(&self, buckets: usize) -> Option<usize> {
         let calls = self.calls.as_ref()?;
         (calls.resize_to)(&self.table, buckets);
+        Some((calls.buckets)(&self.table))
+    }
+    fn buckets(&self) -> Option<usize> {
+        let calls = self.calls.as_ref()?;
         Some((calls.buckets)(&self.table))
     }
     fn resize(&self, job: &Resizing) -> Option<ResizeReport> {

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::BenchError;
 use crate::law::Law;
 use crate::plan::KeyMap;
-use crate::workload::{Method, Pacing, Workload};
+use crate::workload::{MAX_THREADS, Method, Pacing, Workload};
 
 /// Most cells of a suite.
 const MAX_CELLS: usize = 10_000;
@@ -63,7 +63,7 @@ pub const SECTIONS: [(&str, &str); 14] = [
     ),
     (
         "resize",
-        "lookups beside a thread that resizes without pause, against both sizes at rest (Triplett 6.1)",
+        "lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest (Triplett 6.1)",
     ),
     (
         "paced",
@@ -71,8 +71,8 @@ pub const SECTIONS: [(&str, &str); 14] = [
     ),
 ];
 
-/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, or `1..cpus` for powers of two and the
-/// number of CPUs.
+/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
+/// of CPUs, or `1..16` for powers of two and 16, as far as there are CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Threads {
@@ -83,18 +83,22 @@ pub enum Threads {
 }
 
 impl Threads {
-    fn resolve(&self, cpus: usize) -> Option<Vec<usize>> {
+    fn resolve(&self, cpus: usize, oversubscribe: bool) -> Option<Vec<usize>> {
         let words = match self {
             Self::Number(number) => return Some(vec![*number]),
             Self::Words(words) => words.as_str(),
         };
-        if words == "1..cpus" {
-            let mut counts: Vec<usize> = (0..)
-                .map(|bit| 1 << bit)
-                .take_while(|&n| n < cpus)
-                .collect();
-            counts.push(cpus);
-            return Some(counts);
+        if let Some(most) = words.strip_prefix("1..") {
+            let most = match most {
+                "cpus" => cpus,
+                number => number
+                    .parse()
+                    .ok()
+                    .filter(|most| (1..=MAX_THREADS).contains(most))?,
+            };
+            let powers = (0..).map(|bit| 1 << bit).take_while(|&n| n < most);
+            let allowed = |n: &usize| oversubscribe || *n <= cpus;
+            return Some(powers.chain([most]).filter(allowed).collect());
         }
         if let Some(factor) = words.strip_suffix("*cpus") {
             return factor
@@ -226,6 +230,32 @@ impl Params {
         }
     }
 
+    /// What the section `resize` brings along: the paper's sizes, and every table that can be told to
+    /// resize.
+    fn of_resize() -> Self {
+        const OTHERS: [&str; 8] = [
+            "relativistic",
+            "sharded64?",
+            "dashmap?",
+            "urcu-memb?",
+            "urcu-qsbr?",
+            "libcuckoo?",
+            "mutex",
+            "rwlock",
+        ];
+        let tables = OTHERS.iter().chain(&crate::adapters::CHAINED);
+        Self {
+            threads: Some(vec![Threads::Words("1..cpus".into())]),
+            initial: Some(vec![1 << 16]),
+            buckets: Some((1 << 13, 1 << 14)),
+            // With -u 10, the mix of section 4.1.
+            updates: Some(vec![0.0]),
+            insert_share: Some(90.0),
+            tables: Some(tables.map(|name| (*name).to_string()).collect()),
+            ..Self::default()
+        }
+    }
+
     /// What a section brings along.
     fn of_kind(kind: &str) -> Self {
         let words = |words: &[&str]| Some(words.iter().map(|word| word.to_string()).collect());
@@ -288,14 +318,7 @@ impl Params {
                 params.initial = Some(vec![1_000, 100_000, 1_000_000]);
                 params.distribution = words(&["single", "uniform"]);
             }
-            "resize" => {
-                params.threads = Some(vec![Threads::Words("1..cpus".into())]);
-                params.initial = Some(vec![1 << 16]);
-                params.buckets = Some((1 << 13, 1 << 14));
-                // Those that can be told to.
-                let others = ["relativistic", "sharded64?", "dashmap?", "mutex", "rwlock"];
-                params.tables = words(&[&others[..], &crate::adapters::CHAINED[..]].concat());
-            }
+            "resize" => params = Self::of_resize(),
             "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
             _ => {}
         }
@@ -348,10 +371,11 @@ pub struct Suite {
 }
 
 /// The suites that are part of the program.
-pub const SUITES: [(&str, &str); 5] = [
+pub const SUITES: [(&str, &str); 6] = [
     ("quick", include_str!("../suites/quick.toml")),
     ("thesis", include_str!("../suites/thesis.toml")),
     ("relativistic", include_str!("../suites/relativistic.toml")),
+    ("resize", include_str!("../suites/resize.toml")),
     ("cphash", include_str!("../suites/cphash.toml")),
     ("nr", include_str!("../suites/nr.toml")),
 ];
@@ -540,8 +564,8 @@ fn crews(
 fn thread_counts(params: &Params, cpus: usize, oversubscribe: bool) -> Result<Vec<usize>, String> {
     let mut counts = Vec::new();
     for threads in params.threads.as_deref().unwrap_or_default() {
-        let some = threads.resolve(cpus).ok_or_else(|| {
-            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus)")
+        let some = threads.resolve(cpus, oversubscribe).ok_or_else(|| {
+            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16)")
         })?;
         counts.extend(some);
     }
@@ -587,12 +611,16 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
             Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
         };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
-    // Every key is there from the start to the end.
-    let full = matches!(method, Method::Resize(_) | Method::Hot);
+    let resizes = matches!(method, Method::Resize(_));
     let grows = matches!(method, Method::Growth | Method::Tails);
-    let update = if full { 0.0 } else { point.update };
+    let update = match method {
+        Method::Hot => 0.0,
+        _ => point.update,
+    };
     let range = match (params.range, params.density) {
-        _ if full || grows => point.initial,
+        _ if resizes && update > 0.0 => beside_kept(point.initial, share),
+        // Every key is there from the start to the end.
+        _ if resizes || method == Method::Hot || grows => point.initial,
         (Some(range), None) => range,
         (None, Some(density)) if density > 0.0 && density <= 100.0 => {
             (point.initial as f64 / (density / 100.0)).round() as u64
@@ -639,6 +667,12 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
     })
 }
 
+/// The keys of which so many are there when half of all stay and the others are in the steady state
+/// of updates of which a share inserts: as large as it is at the start the table then stays.
+fn beside_kept(initial: u64, insert_share: f64) -> u64 {
+    2 * (initial as f64 / (1.0 + insert_share)).round() as u64
+}
+
 /// To a billionth: percentages are printed.
 fn round(percent: f64) -> f64 {
     (percent * 1e9).round() / 1e9
@@ -680,6 +714,16 @@ mod tests {
             (tasks[0].workload.threads, tasks[0].workload.insert_percent),
             (3, 1.0)
         );
+    }
+
+    #[test]
+    fn powers_of_two_go_as_far_as_the_cpus() {
+        let words = |words: &str, cpus, over| Threads::Words(words.into()).resolve(cpus, over);
+        assert_eq!(words("1..cpus", 6, false), Some(vec![1, 2, 4, 6]));
+        assert_eq!(words("1..16", 6, false), Some(vec![1, 2, 4]));
+        assert_eq!(words("1..12", 64, false), Some(vec![1, 2, 4, 8, 12]));
+        assert_eq!(words("1..16", 2, true), Some(vec![1, 2, 4, 8, 16]));
+        assert_eq!(words("1..1", 1, false), Some(vec![1]));
     }
 
     #[test]
@@ -738,6 +782,33 @@ mod tests {
     }
 
     #[test]
+    fn a_mix_beside_a_resizer_starts_in_its_steady_state() {
+        let both = tasks(
+            "name='x'\n[[section]]\nkind='resize'\nupdates=[0.0,10.0]\nthreads=[1]\ndensity=7.0",
+        )
+        .expect("valid");
+        let mix = &both[1].workload;
+        assert_eq!(
+            mix.ids(),
+            ["8192-16384", "8192", "16384"]
+                .map(|b| format!("resize/i=65536,r=68986,u=10(9+1),uniform,n=1,b={b}"))
+        );
+        assert_eq!((both.len(), mix.initial), (2, 65536));
+        // Half of the keys stay; of the others as many are there as inserts are of the updates.
+        let updated = mix.range / 2;
+        let there = (mix.initial - updated) as f64 / updated as f64;
+        assert!((there - 0.9).abs() < 1e-4, "{there}");
+        for share in [0.0, 50.0, 100.0] {
+            for initial in [1, 2, 999, 1 << 20] {
+                let text = format!(
+                    "name='x'\n[[section]]\nkind='resize'\nthreads=[1]\nupdates=[1.0]\ninitial=[{initial}]\ninsert-share={share}"
+                );
+                assert_eq!(tasks(&text).map(|tasks| tasks.len()), Ok(1), "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn shipped_suites_are_valid_on_small_and_large_machines() {
         for (name, _) in SUITES {
             for cpus in [1, 2, 64] {
@@ -779,6 +850,10 @@ mod tests {
                 "threads",
             ),
             (
+                "name='x'\n[[section]]\nkind='scaling'\nthreads=['1..0']",
+                "threads",
+            ),
+            (
                 "name='x'\n[[section]]\nkind='scaling'\ndistribution=['zapf']",
                 "zapf",
             ),
@@ -791,6 +866,10 @@ mod tests {
                 "exclude",
             ),
             ("name='x'\n[[section]]\nkind='scaling'\nhash='md5'", "md5"),
+            (
+                "name='x'\n[[section]]\nkind='resize'\nupdates=[1.0]\ndistribution=['single']",
+                "single (uniform",
+            ),
             (
                 "name='x'\n[[section]]\nkind='scaling'\nrepetitions=0",
                 "repetitions",

@@ -122,7 +122,7 @@ pub trait Resize<K: Kind>: Table<K> {
     /// Takes so many buckets, or the nearest number that the table can have.
     fn resize_to(&self, buckets: usize);
 
-    /// How many it has; asked by the thread that resizes.
+    /// How many it has; asked by the thread that resizes, or while no other uses the table.
     fn buckets(&self) -> usize;
 }
 

@@ -154,12 +154,19 @@ fn times(ratio: Interval) -> String {
     )
 }
 
-/// Lookups beside a thread that resizes, in two lines.
+/// Operations beside a thread that resizes, in two lines.
 fn resize(of: &ResizeSummary) -> [String; 2] {
     let rate = |rate: Interval| crate::report::rate_text(rate.value);
     let shared = match of.own_cpu {
         true => "",
         false => "; the thread that resizes shares a CPU with a reader",
+    };
+    let pauses = match of.is_continuous() {
+        true => String::new(),
+        false => format!(
+            " (! less than {:.0} %: not resized all the time)",
+            ResizeSummary::LEAST_BUSY * 100.0
+        ),
     };
     [
         format!(
@@ -175,7 +182,7 @@ fn resize(of: &ResizeSummary) -> [String; 2] {
             of.pairs
         ),
         format!(
-            "{:.0} resizes/s, in progress {:.1} % of the time; beside the resizing of another table {} of the larger size{shared}",
+            "{:.0} resizes/s, in progress {:.1} % of the time{pauses}; beside the resizing of another table {} of the larger size{shared}",
             of.resizes_per_s.value,
             of.busy_share.value * 100.0,
             times(of.machine)
@@ -201,4 +208,37 @@ fn contention(seen: crate::table::Contention) -> String {
 
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}"); // a reader that went away is no error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_not_resized_all_the_time_is_marked() {
+        let at = |value: f64| Interval {
+            value,
+            low: value,
+            high: value,
+        };
+        let said = |busy: f64| {
+            let of = ResizeSummary {
+                buckets: (8, 16),
+                pairs: 15,
+                small: at(1e6),
+                large: at(2e6),
+                resizing: at(1.5e6),
+                to_slower: at(1.5),
+                to_faster: at(0.75),
+                position: "between".into(),
+                machine: at(0.9),
+                resizes_per_s: at(100.0),
+                busy_share: at(busy),
+                own_cpu: true,
+            };
+            resize(&of).join("; ")
+        };
+        assert!(said(0.899).contains("in progress 89.9 % of the time (! less than 90 %"));
+        assert!(said(0.9).contains("in progress 90.0 % of the time; beside"));
+    }
 }

@@ -20,9 +20,12 @@
 //! keys under few updates are truly random. With n threads a lookup of a hot key meets updates of
 //! the same key, and how long those take decides what it sees: a key with share p adds
 //! p/4·min(1, n·p) to the tolerance (a quarter for a single key, 0.3 points for a Zipf law of 0.99).
+//!
+//! Where half of the keys stay ([`Kept::Half`]) all updates go to the other half, each of whose keys
+//! gets twice its share of them; half of the lookups hit for certain.
 
 use crate::law::{Drawer, Group};
-use crate::plan::Plan;
+use crate::plan::{Kept, Plan};
 use crate::record::{Counts, Verdicts};
 use crate::work::{Sums, Tally};
 use crate::workload::Workload;
@@ -98,6 +101,27 @@ pub fn expectation(
     (hits, size)
 }
 
+/// The same where half of the keys stay and the law is uniform.
+fn expectation_beside_kept(
+    workload: &Workload,
+    plan: &Plan,
+    operations: u64,
+) -> (Expected, Expected) {
+    let kept = plan.range / 2;
+    let others = plan.updated_half();
+    let group = Group {
+        keys: kept.into(),
+        share: 1.0 / f64::from(kept),
+        index: None,
+    };
+    let (mut hits, mut size) = expectation(workload, &others, &[group], operations);
+    hits.mean = 0.5 + hits.mean / 2.0;
+    hits.deviation /= 2.0;
+    hits.slack /= 2.0;
+    size.mean += f64::from(kept);
+    (hits, size)
+}
+
 /// What is known at the end of a repetition.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
@@ -115,7 +139,10 @@ pub struct Evidence {
 pub fn check(workload: &Workload, plan: &Plan, drawer: &Drawer, evidence: &Evidence) -> Verdicts {
     let mut verdicts = conservation(plan, evidence);
     let operations = evidence.stream.total();
-    let (hits, size) = expectation(workload, plan, &drawer.groups(), operations);
+    let (hits, size) = match plan.kept {
+        Kept::Half => expectation_beside_kept(workload, plan, operations),
+        Kept::None | Kept::All => expectation(workload, plan, &drawer.groups(), operations),
+    };
     if evidence.stream.gets() > 1_000 {
         let seen = evidence.stream.get_hits as f64 / evidence.stream.gets() as f64;
         let deviation = hits.deviation + (0.25 / evidence.stream.gets() as f64).sqrt();
@@ -194,4 +221,55 @@ pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Tally {
             sum.add(tally);
             sum
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{Params, Suite};
+
+    /// A mix beside a resizer, with a share of inserts among its updates.
+    fn mix(insert_share: f64) -> Workload {
+        let text = "name='x'\n[[section]]\nkind='resize'\nthreads=[2]\nupdates=[10.0]";
+        let given = Params {
+            insert_share: Some(insert_share),
+            ..Params::default()
+        };
+        let topology = corewise_topology::Topology::flat(2);
+        let tasks = Suite::parse(text)
+            .and_then(|suite| suite.tasks(&given, &topology, false))
+            .expect("valid");
+        tasks.into_iter().next().expect("a task").workload
+    }
+
+    #[test]
+    fn a_mix_stays_as_large_as_it_starts_and_hits_what_stays() {
+        for (share, hit) in [(90.0, 0.95), (50.0, 0.75), (0.0, 0.5), (100.0, 1.0)] {
+            let workload = mix(share);
+            let plan = workload.plan();
+            for operations in [1, 1_000_000, 1_000_000_000] {
+                let (hits, size) = expectation_beside_kept(&workload, &plan, operations);
+                assert!((hits.mean - hit).abs() < 1e-4, "{share}: {hits:?}");
+                assert!(
+                    (size.mean - workload.initial as f64).abs() < 2.0,
+                    "{share}: {size:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn updates_go_to_half_of_the_keys_twice_as_often() {
+        let mut workload = mix(90.0);
+        workload.initial = workload.range / 2;
+        let plan = workload.plan();
+        // As many updates as there are keys are two for each of those that are updated.
+        let operations = workload.range * 10;
+        let (_, size) = expectation_beside_kept(&workload, &plan, operations);
+        let expected = workload.range as f64 / 2.0 * (1.0 + 0.9 * (1.0 - (-2.0f64).exp()));
+        assert!(
+            (size.mean - expected).abs() < 1.0,
+            "{size:?}, not {expected}"
+        );
+    }
 }

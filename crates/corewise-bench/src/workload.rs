@@ -3,7 +3,7 @@
 use corewise_topology::PinPolicy;
 
 use crate::law::Law;
-use crate::plan::{KeyMap, Plan};
+use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
 use crate::table::{Setup, Shape};
 
@@ -30,7 +30,8 @@ pub enum Method {
     Memory,
     /// Pairs of a remove and an insert of the same key, per second.
     Hot,
-    /// Lookups while a thread besides resizes between these numbers of buckets.
+    /// Lookups, or a mix with updates, while a thread besides resizes between these numbers of
+    /// buckets.
     Resize((usize, usize)),
 }
 
@@ -91,7 +92,7 @@ pub struct Workload {
 impl Workload {
     /// Says what is wrong with it, if anything.
     pub fn validate(&self) -> Result<(), String> {
-        let updates = self.insert_percent + self.remove_percent;
+        let updates = self.updates();
         let (small, large) = match self.method {
             Method::Resize(buckets) => buckets,
             _ => (1, 2),
@@ -151,6 +152,21 @@ impl Workload {
                 format!("initial: {} (a key for each thread)", self.initial),
             ),
             (
+                self.kept() != Kept::Half || self.law == Law::Uniform,
+                format!(
+                    "distribution: {} (uniform, where tables are resized beside updates)",
+                    self.law
+                ),
+            ),
+            (
+                self.kept() != Kept::Half
+                    || self.range.is_multiple_of(2) && self.initial >= self.range / 2,
+                format!(
+                    "initial: {} of {} keys (half of an even number stay)",
+                    self.initial, self.range
+                ),
+            ),
+            (
                 self.method != Method::Tails || self.threads == 2,
                 format!("threads: {} (2: a writer and a reader)", self.threads),
             ),
@@ -206,6 +222,21 @@ impl Workload {
             self.threads,
             self.keys,
         )
+        .keeping(self.kept())
+    }
+
+    /// Which keys stay while it runs.
+    fn kept(&self) -> Kept {
+        match self.method {
+            Method::Resize(_) if self.updates() > 0.0 => Kept::Half,
+            Method::Resize(_) => Kept::All,
+            _ => Kept::None,
+        }
+    }
+
+    /// Percentage of inserts and removes.
+    fn updates(&self) -> f64 {
+        self.insert_percent + self.remove_percent
     }
 
     /// What the table is told to expect.
@@ -235,7 +266,7 @@ impl Workload {
 
     /// Whether all keys are present at the start and at the end.
     fn is_full(&self) -> bool {
-        matches!(self.method, Method::Resize(_) | Method::Hot)
+        self.method == Method::Hot || self.kept() == Kept::All
     }
 
     /// Its name within a file.
@@ -247,14 +278,13 @@ impl Workload {
         if !matches!(self.method, Method::Growth | Method::Tails | Method::Memory)
             && !self.is_full()
         {
-            let updates = self.insert_percent + self.remove_percent;
-            id += &format!(",u={updates}");
+            id += &format!(",u={}", self.updates());
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
             }
             id += &format!(",{}", self.law);
         }
-        if self.method == Method::Hot {
+        if self.method == Method::Hot || self.is_full() && self.law != Law::Uniform {
             id += &format!(",{}", self.law);
         }
         id += &format!(",n={}", self.threads);
@@ -311,7 +341,7 @@ impl Workload {
             section: self.section.clone(),
             threads: self.threads,
             duration_ms: self.duration_ms,
-            update_percent: self.insert_percent + self.remove_percent,
+            update_percent: self.updates(),
             insert_percent: self.insert_percent,
             remove_percent: self.remove_percent,
             initial: self.initial,

@@ -36,11 +36,13 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
     /// Through the raw tables: `shrink_to_fit` would go as low as it can, not to a size.
     fn resize_to(&self, buckets: usize) {
         let shards = self.map.shards();
-        let capacity = capacity_of(buckets / shards.len());
+        let groups = buckets / shards.len();
+        let capacity = capacity_of(groups);
         let hash = |key: &K::Key| self.map.hasher().hash_one(key);
         for shard in shards {
             let mut table = shard.write();
-            if capacity > table.capacity() {
+            // Not by its capacity, which is less where removed entries left a mark.
+            if groups * GROUP > table.buckets() {
                 let more = capacity.saturating_sub(table.len());
                 table.reserve(more, |(key, _)| hash(key));
             } else {

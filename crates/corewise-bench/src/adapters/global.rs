@@ -107,7 +107,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
         self.lock.write(|map| regroup::<K, S>(map, buckets));
     }
     fn buckets(&self) -> usize {
-        self.lock.read(|map| groups_of(map.capacity()))
+        self.lock.read(|map| groups_of::<K, S>(map))
     }
 }
 

@@ -86,9 +86,12 @@ pub(super) const fn capacity_of(groups: usize) -> usize {
     groups * GROUP / 8 * 7
 }
 
-/// The groups of a table that has room for so many entries in all.
-pub(super) const fn groups_of(capacity: usize) -> usize {
-    (capacity * 8 / 7).next_power_of_two().div_ceil(GROUP)
+/// The groups of a map. By its memory: what it calls its capacity is less where removed entries left
+/// a mark.
+pub(super) fn groups_of<K: Kind, S: BuildHasher>(map: &HashMap<K::Key, K::Value, S>) -> usize {
+    // An entry and a byte a slot; of the rest, some ten bytes, there are slots enough to hide it.
+    let slots = map.allocation_size() / (size_of::<(K::Key, K::Value)>() + 1);
+    slots.checked_ilog2().map_or(0, |bits| (1 << bits) / GROUP)
 }
 
 /// Gives a hashbrown map so many groups: `reserve` if that is more than it has, else `shrink_to`.
@@ -98,7 +101,7 @@ pub(super) fn regroup<K: Kind, S: BuildHasher>(
     groups: usize,
 ) {
     let capacity = capacity_of(groups);
-    if capacity > map.capacity() {
+    if groups > groups_of::<K, S>(map) {
         map.reserve(capacity.saturating_sub(map.len()));
     } else {
         map.shrink_to(capacity);

@@ -72,7 +72,7 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
         }
     }
     fn buckets(&self) -> usize {
-        let groups = |shard: &Shard<K, S>| groups_of(shard.read().capacity());
+        let groups = |shard: &Shard<K, S>| groups_of::<K, S>(&shard.read());
         self.shards.iter().map(groups).sum()
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::counters::Counters;
-use crate::latencies::Latencies;
-use crate::plan::Plan;
+use crate::latencies::{Latencies, Outcome};
+use crate::plan::{Kept, Plan};
 use crate::record::HardwareCounters;
 use crate::stamp::Numbers;
 use crate::stream::{CHUNK, Chunk, Cursor, Stream};
@@ -43,6 +43,8 @@ pub struct Drive {
 pub struct DriveReport {
     /// All operations, measured or not.
     pub tally: Tally,
+    /// Lookups, measured or not, that missed a key that stays ([`Plan::keeps`]).
+    pub kept_misses: u64,
     /// Measured operations.
     pub operations: u64,
     /// Measured time.
@@ -58,11 +60,19 @@ pub(crate) fn drive<K: Kind, T: Table<K>>(
     part: Part,
     job: &mut Drive,
 ) -> DriveReport {
-    match job.latencies.take() {
-        None => run(table, plan, part, job, |seat, chunk| {
-            plain::<K, T>(seat, chunk)
+    match (job.latencies.take(), plan.kept) {
+        (None, Kept::Half) => run(table, plan, part, job, |seat, chunk| {
+            plain(seat, chunk, Seat::step_beside_kept);
         }),
-        Some(mut latencies) => {
+        (None, Kept::None | Kept::All) => run(table, plan, part, job, |seat, chunk| {
+            plain(seat, chunk, Seat::step);
+        }),
+        (Some(mut latencies), _) => {
+            debug_assert_ne!(
+                plan.kept,
+                Kept::Half,
+                "no section times operations beside kept keys"
+            );
             let mut place = job.cursor_seed();
             let report = run(table, plan, part, job, |seat, chunk| {
                 place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -82,12 +92,12 @@ impl Drive {
 }
 
 #[inline(always)]
-fn run<K: Kind, T: Table<K>>(
-    table: &T,
+fn run<'t, K: Kind, T: Table<K>>(
+    table: &'t T,
     plan: &Plan,
     part: Part,
     job: &mut Drive,
-    mut execute: impl FnMut(&mut Seat<'_, K, T>, Chunk<'_>),
+    mut execute: impl FnMut(&mut Seat<'t, K, T>, Chunk<'_>),
 ) -> DriveReport {
     let mut seat = Seat::<K, T>::new(table, plan, part, Some(job.numbers));
     let stream = &*job.stream;
@@ -108,16 +118,25 @@ fn run<K: Kind, T: Table<K>>(
     job.numbers = seat.numbers;
     DriveReport {
         tally: seat.tally(),
+        kept_misses: match plan.kept {
+            Kept::All => seat.counts.get_misses,
+            Kept::None | Kept::Half => seat.kept_misses,
+        },
         operations: chunks * CHUNK as u64,
         ticks,
         hardware,
     }
 }
 
+/// Each operation of a chunk by a kind of step, which takes an index, an operation and a shift.
 #[inline(always)]
-fn plain<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, chunk: Chunk<'_>) {
+fn plain<'t, K: Kind, T: Table<K>>(
+    seat: &mut Seat<'t, K, T>,
+    chunk: Chunk<'_>,
+    step: impl Fn(&mut Seat<'t, K, T>, u32, u8, u32) -> Outcome,
+) {
     for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
-        seat.step(key, operation, chunk.shift);
+        step(seat, key, operation, chunk.shift);
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Seat<'t, K: Kind, T: Table<K> + 't> {
     pub(super) numbers: Numbers,
     pub(super) counts: Counts,
     pub(super) sums: Sums,
+    /// Lookups by [`Seat::step_beside_kept`] that missed a key that stays.
+    pub(super) kept_misses: u64,
 }
 
 impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
@@ -28,6 +30,7 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
             numbers: numbers.unwrap_or_else(|| Numbers::of_thread(part.thread)),
             counts: Counts::default(),
             sums: Sums::default(),
+            kept_misses: 0,
         }
     }
 
@@ -49,6 +52,25 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
             2 + usize::from(!self.insert(key))
         } else {
             4 + usize::from(!self.remove(key))
+        }
+    }
+
+    /// The same where half of the keys stay: updates go to the others, and lookups of those that
+    /// stay are counted if they miss.
+    #[inline(always)]
+    pub(super) fn step_beside_kept(&mut self, index: u32, operation: u8, shift: u32) -> Outcome {
+        let index = shifted(index, shift, self.plan.range);
+        if operation == GET {
+            let hit = self.get(self.plan.key(index));
+            self.kept_misses += u64::from(!hit & self.plan.keeps(index));
+            usize::from(!hit)
+        } else {
+            let key = self.plan.key(Plan::updated(index));
+            if operation == INSERT {
+                2 + usize::from(!self.insert(key))
+            } else {
+                4 + usize::from(!self.remove(key))
+            }
         }
     }
 
