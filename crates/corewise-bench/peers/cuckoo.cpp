@@ -40,10 +40,25 @@ public:
 
     std::size_t size() const { return map.size(); }
 
+    void resize_to(std::size_t groups)
+    {
+        std::size_t hashpower = 0;
+        while ((std::size_t(1) << hashpower) < groups * buckets_in_group)
+            ++hashpower;
+        map.rehash(hashpower);
+    }
+
+    std::size_t buckets() const { return map.bucket_count() / buckets_in_group; }
+
 private:
+    // Sixteen slots, as other open-addressing tables count them in the section `resize`: this
+    // library's buckets of four could not hold eight entries each, as chains do.
+    static constexpr std::size_t buckets_in_group = 16 / Map::slot_per_bucket();
+
     Map map;
 };
 
 } // namespace
 
 PEER_DEFINE(peer_cuckoo, Table)
+PEER_DEFINE_RESIZE(peer_cuckoo, Table)

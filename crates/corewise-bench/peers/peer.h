@@ -14,6 +14,13 @@
  *   size       entries as the table counts them, while nobody writes
  *   settle     frees what was put off; called while no handle is open
  *
+ * A table that can be told to resize, up and down, has those of PEER_DECLARE_RESIZE too:
+ *
+ *   create_resizable   as create, for a table that is resized by resize_to
+ *   resize_to          takes so many buckets, and is back when all of it is done; called on a thread
+ *                      without an open handle, by one thread at a time, while others use theirs
+ *   buckets            how many it has; as resize_to, or called while no other thread uses the table
+ *
  * No function returns with an exception: what a library throws ends the process with a message.
  */
 #ifndef COREWISE_PEER_H
@@ -40,6 +47,11 @@ struct peer_handle;
     bool prefix##_remove(struct peer_handle *handle, uint64_t key, uint64_t *value);   \
     size_t prefix##_size(struct peer_table *table);                                    \
     void prefix##_settle(struct peer_table *table);
+
+#define PEER_DECLARE_RESIZE(prefix)                                                    \
+    struct peer_table *prefix##_create_resizable(size_t capacity, size_t threads);     \
+    void prefix##_resize_to(struct peer_table *table, size_t buckets);                 \
+    size_t prefix##_buckets(struct peer_table *table);
 
 /* The program's allocator, defined in src/adapters/peers.rs. `corewise_bench_alloc` gives NULL
  * when out of memory; `corewise_bench_free` wants the size and alignment back. */

@@ -155,4 +155,22 @@ void destroy(Table *table)
         peer::guarded(#prefix, [] { Table::settle(); });                                    \
     }
 
+// And those of PEER_DECLARE_RESIZE for a class with `resize_to` and `buckets` besides.
+#define PEER_DEFINE_RESIZE(prefix, Table)                                                   \
+    extern "C" {                                                                            \
+    PEER_DECLARE_RESIZE(prefix)                                                             \
+    }                                                                                       \
+    peer_table *prefix##_create_resizable(size_t capacity, size_t threads)                  \
+    {                                                                                       \
+        return prefix##_create(capacity, threads);                                          \
+    }                                                                                       \
+    void prefix##_resize_to(peer_table *table, size_t buckets)                              \
+    {                                                                                       \
+        peer::guarded(#prefix, [=] { peer::own<Table>(table)->resize_to(buckets); });       \
+    }                                                                                       \
+    size_t prefix##_buckets(peer_table *table)                                              \
+    {                                                                                       \
+        return peer::guarded(#prefix, [=] { return peer::own<Table>(table)->buckets(); });  \
+    }
+
 #endif

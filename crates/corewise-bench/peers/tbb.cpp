@@ -15,6 +15,7 @@ struct Compare {
 using Entry = std::pair<const std::uint64_t, std::uint64_t>;
 using Map = tbb::concurrent_hash_map<std::uint64_t, std::uint64_t, Compare, peer::Allocator<Entry>>;
 
+// Not of those that resize on request: rehash() grows only, and may not run beside other operations.
 class Table {
 public:
     Table(std::size_t capacity, std::size_t) : map(capacity) {}

@@ -23,9 +23,17 @@
 
 #ifdef PEER_QSBR
 PEER_DECLARE(peer_urcu_qsbr)
+PEER_DECLARE_RESIZE(peer_urcu_qsbr)
 #else
 PEER_DECLARE(peer_urcu_memb)
+PEER_DECLARE_RESIZE(peer_urcu_memb)
 #endif
+
+struct table {
+    struct cds_lfht *hash_table;
+    /* The library keeps this to itself, so it is what was asked for last, rounded up. */
+    unsigned long buckets;
+};
 
 struct entry {
     struct cds_lfht_node node;
@@ -106,16 +114,47 @@ static unsigned long buckets_for(size_t capacity)
     return buckets;
 }
 
-struct peer_table *NAME(create)(size_t capacity, size_t threads)
+static struct cds_lfht *own(struct peer_table *table)
 {
-    (void)threads;
-    struct cds_lfht *table = cds_lfht_new(buckets_for(capacity), 1, 0,
-                                          CDS_LFHT_AUTO_RESIZE | CDS_LFHT_ACCOUNTING, NULL);
-    if (!table) {
+    return ((struct table *)table)->hash_table;
+}
+
+static struct peer_table *create_with(size_t capacity, int flags)
+{
+    struct table *table = allocate(sizeof *table, _Alignof(struct table));
+    table->buckets = buckets_for(capacity);
+    table->hash_table = cds_lfht_new(table->buckets, 1, 0, flags, NULL);
+    if (!table->hash_table) {
         fprintf(stderr, "corewise-bench: cds_lfht_new failed\n");
         abort();
     }
     return (struct peer_table *)table;
+}
+
+struct peer_table *NAME(create)(size_t capacity, size_t threads)
+{
+    (void)threads;
+    return create_with(capacity, CDS_LFHT_AUTO_RESIZE | CDS_LFHT_ACCOUNTING);
+}
+
+/* Neither flag: who counts and resizes is told from outside. */
+struct peer_table *NAME(create_resizable)(size_t capacity, size_t threads)
+{
+    (void)threads;
+    return create_with(capacity, 0);
+}
+
+void NAME(resize_to)(struct peer_table *table, size_t buckets)
+{
+    ((struct table *)table)->buckets = buckets_for(buckets);
+    enter();
+    cds_lfht_resize(own(table), ((struct table *)table)->buckets);
+    leave();
+}
+
+size_t NAME(buckets)(struct peer_table *table)
+{
+    return ((struct table *)table)->buckets;
 }
 
 static void remove_all(struct cds_lfht *table)
@@ -149,18 +188,18 @@ static void destroy_empty(struct cds_lfht *table)
 
 void NAME(destroy)(struct peer_table *table)
 {
-    struct cds_lfht *own = (struct cds_lfht *)table;
     enter();
-    remove_all(own);
+    remove_all(own(table));
     leave();
     rcu_barrier();
-    destroy_empty(own);
+    destroy_empty(own(table));
+    corewise_bench_free(table, sizeof(struct table), _Alignof(struct table));
 }
 
 struct peer_handle *NAME(open)(struct peer_table *table)
 {
     struct handle *handle = allocate(sizeof *handle, _Alignof(struct handle));
-    handle->table = (struct cds_lfht *)table;
+    handle->table = own(table);
     handle->operations = 0;
     enter();
     return (struct peer_handle *)handle;
@@ -223,7 +262,7 @@ size_t NAME(size)(struct peer_table *table)
     unsigned long entries;
     enter();
     rcu_read_lock();
-    cds_lfht_count_nodes((struct cds_lfht *)table, &before, &entries, &after);
+    cds_lfht_count_nodes(own(table), &before, &entries, &after);
     rcu_read_unlock();
     leave();
     return entries;

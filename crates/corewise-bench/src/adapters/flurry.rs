@@ -63,6 +63,7 @@ pub(super) fn entry() -> Entry {
     );
     card.reclamation = "hyaline (seize 0.3), in batches of its default size".into();
     card.guarantees = "lock-free reads; all threads help a resize".into();
+    card.settings += "; never shrinks, so it takes no part in the section resize";
     card.adapter =
         "one guard per operation, as pin() takes; an insert owns its key before it looks".into();
     Entry::new(card)

@@ -70,6 +70,7 @@ pub(super) fn entry() -> Entry {
     );
     card.reclamation = "hyaline (seize), in batches of its default size".into();
     card.guarantees = "lock-free reads and writes; incremental resize (its default)".into();
+    card.settings += "; reserve can only grow it, so it takes no part in the section resize";
     card.adapter =
         "one local guard per operation, as pin() takes; an insert owns its key before it looks"
             .into();

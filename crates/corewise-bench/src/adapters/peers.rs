@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use crate::hash::COMMON;
 use crate::subject::Entry;
-use crate::table::{Card, Handle, Setup, Table, U64};
+use crate::table::{Card, Handle, Resize, Setup, Table, U64};
 
 /// `struct peer_table`, which only C looks into.
 #[repr(C)]
@@ -55,27 +55,46 @@ pub(crate) unsafe trait PeerApi: 'static {
     unsafe fn settle(table: NonNull<RawTable>);
 }
 
+/// The functions of `PEER_DECLARE_RESIZE` for a peer that can be told to resize.
+///
+/// # Safety
+///
+/// As [`PeerApi`]. For callers besides:
+///
+/// 4. `resize_to` and `buckets` are called by one thread at a time, which has no handle open.
+pub(crate) unsafe trait ResizeApi: PeerApi {
+    unsafe fn create_resizable(capacity: usize, threads: usize) -> *mut RawTable;
+    unsafe fn resize_to(table: NonNull<RawTable>, buckets: usize);
+    unsafe fn buckets(table: NonNull<RawTable>) -> usize;
+}
+
 /// A table of a C or C++ library.
 pub(crate) struct Peer<P: PeerApi> {
     raw: NonNull<RawTable>,
     peer: PhantomData<P>,
 }
 
-// SAFETY: `peers/peer.h` lets any thread open handles, ask for the size and destroy.
+// SAFETY: `peers/peer.h` lets any thread open handles, ask for the size, resize and destroy.
 unsafe impl<P: PeerApi> Send for Peer<P> {}
 // SAFETY: as above; the entries themselves are integers.
 unsafe impl<P: PeerApi> Sync for Peer<P> {}
+
+impl<P: PeerApi> Peer<P> {
+    /// Around what `create` or `create_resizable` gave.
+    fn of(raw: *mut RawTable) -> Self {
+        Self {
+            raw: NonNull::new(raw).expect("a peer's table is not null"),
+            peer: PhantomData,
+        }
+    }
+}
 
 impl<P: PeerApi> Table<U64> for Peer<P> {
     type Handle<'t> = PeerHandle<'t, P>;
 
     fn build(setup: &Setup) -> Self {
         // SAFETY: `create` asks for nothing.
-        let raw = unsafe { P::create(setup.capacity, setup.threads) };
-        Self {
-            raw: NonNull::new(raw).expect("a peer's table is not null"),
-            peer: PhantomData,
-        }
+        Self::of(unsafe { P::create(setup.capacity, setup.threads) })
     }
 
     fn handle(&self) -> PeerHandle<'_, P> {
@@ -102,6 +121,40 @@ impl<P: PeerApi> Drop for Peer<P> {
     fn drop(&mut self) {
         // SAFETY: 1: `create` made it and this is the only `destroy`; 3: handles borrow `self`.
         unsafe { P::destroy(self.raw) };
+    }
+}
+
+/// A [`Peer`] that is resized on request, and by nothing else.
+pub(crate) struct ResizedPeer<P: ResizeApi>(Peer<P>);
+
+impl<P: ResizeApi> Table<U64> for ResizedPeer<P> {
+    type Handle<'t> = PeerHandle<'t, P>;
+
+    fn build(setup: &Setup) -> Self {
+        // SAFETY: `create_resizable` asks for nothing.
+        Self(Peer::of(unsafe {
+            P::create_resizable(setup.capacity, setup.threads)
+        }))
+    }
+    fn handle(&self) -> PeerHandle<'_, P> {
+        self.0.handle()
+    }
+    fn size(&self) -> Option<usize> {
+        self.0.size()
+    }
+    fn settle(&self) {
+        self.0.settle();
+    }
+}
+
+impl<P: ResizeApi> Resize<U64> for ResizedPeer<P> {
+    fn resize_to(&self, buckets: usize) {
+        // SAFETY: 1: the table lives until `self` is dropped; 4: the contract of `Resize` says so.
+        unsafe { P::resize_to(self.0.raw, buckets) };
+    }
+    fn buckets(&self) -> usize {
+        // SAFETY: 1: the table lives until `self` is dropped; 4: the contract of `Resize` says so.
+        unsafe { P::buckets(self.0.raw) }
     }
 }
 
@@ -201,6 +254,15 @@ macro_rules! peer {
             peer! { $prefix, "_settle", settle(table: NonNull<RawTable>) -> () }
         }
     };
+    (resize $cfg:literal, $Api:ident, $prefix:literal) => {
+        // SAFETY: as for `PeerApi`, with the functions of `PEER_DECLARE_RESIZE`.
+        #[cfg(corewise_peer = $cfg)]
+        unsafe impl ResizeApi for $Api {
+            peer! { $prefix, "_create_resizable", create_resizable(capacity: usize, threads: usize) -> *mut RawTable }
+            peer! { $prefix, "_resize_to", resize_to(table: NonNull<RawTable>, buckets: usize) -> () }
+            peer! { $prefix, "_buckets", buckets(table: NonNull<RawTable>) -> usize }
+        }
+    };
     ($prefix:literal, $suffix:literal, $name:ident($($arg:ident: $Arg:ty),*) -> $Result:ty) => {
         #[inline(always)]
         unsafe fn $name($($arg: $Arg),*) -> $Result {
@@ -280,7 +342,9 @@ peer! {
         hasher: COMMON,
         reclamation: "at once: an entry is freed by its remover, who holds its write lock",
         guarantees: "linearizable; lookups take a bucket's and the entry's read lock and may block",
-        settings: "built with the announced number of buckets; grows, never shrinks",
+        settings: "built with the announced number of buckets; grows, never shrinks: rehash() can \
+                   only grow it, while no other operation runs, so it takes no part in the section \
+                   resize",
         adapter: "an accessor per lookup and removal, as the library asks for",
         memory: PROGRAM_ALLOCATOR,
     }
@@ -313,7 +377,10 @@ peer! {
         version: env!("COREWISE_PEER_URCU_MEMB_VERSION"),
         reclamation: "call_rcu with the default single worker thread; settle waits for rcu_barrier",
         settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
-                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1",
+                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1; in the \
+                   section resize neither flag, and cds_lfht_resize, which gives 4,096 buckets and \
+                   more to threads of its own; the library does not tell its buckets, so they are \
+                   those asked for",
         ..URCU
     }
     .card()
@@ -328,8 +395,9 @@ peer! {
         reclamation: "call_rcu with the default single worker thread; settle waits for \
                       rcu_barrier; a thread that keeps a handle and does nothing holds it up",
         settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
-                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1; a \
-                   quiescent state is announced every 64 operations of a handle",
+                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1; in the \
+                   section resize as urcu-memb; a quiescent state is announced every 64 \
+                   operations of a handle",
         adapter: "no read-side cost; a counter and every 64 operations a quiescent state; an \
                   insert allocates its node first, and frees it if the key is present",
         ..URCU
@@ -349,12 +417,18 @@ peer! {
         guarantees: "linearizable; every operation takes the spinlocks of two buckets and may \
                      block; growing takes them all",
         settings: "built for the announced number of entries, or by default (262,144) if it is \
-                   to grow; one thread grows it; never shrinks",
+                   to grow; one thread grows it; shrinks on request only; a bucket of the \
+                   section resize is a group of 16 slots (four of its buckets), by rehash(), which \
+                   takes all locks",
         adapter: "find_fn and erase_fn with a function that copies the value",
         memory: PROGRAM_ALLOCATOR,
     }
     .card()
 }
+
+peer! { resize "urcu_memb", UrcuMemb, "peer_urcu_memb" }
+peer! { resize "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr" }
+peer! { resize "cuckoo", Cuckoo, "peer_cuckoo" }
 
 #[cfg(corewise_peer = "cds")]
 const CDS: Text = Text {
@@ -424,11 +498,11 @@ pub(crate) fn entries() -> Vec<Entry> {
         #[cfg(corewise_peer = "tbb")]
         entry::<Tbb>(),
         #[cfg(corewise_peer = "urcu_memb")]
-        entry::<UrcuMemb>(),
+        resizable::<UrcuMemb>(),
         #[cfg(corewise_peer = "urcu_qsbr")]
-        entry::<UrcuQsbr>(),
+        resizable::<UrcuQsbr>(),
         #[cfg(corewise_peer = "cuckoo")]
-        entry::<Cuckoo>(),
+        resizable::<Cuckoo>(),
         #[cfg(corewise_peer = "cds")]
         entry::<CdsMichael>(),
         #[cfg(corewise_peer = "cds")]
@@ -446,6 +520,11 @@ fn entry<P: PeerApi>() -> Entry {
     } else {
         entry
     }
+}
+
+#[allow(dead_code)]
+fn resizable<P: ResizeApi>() -> Entry {
+    entry::<P>().u64_resize::<ResizedPeer<P>>()
 }
 
 /// The peers that this build lacks, and why: their names, and for instance "header

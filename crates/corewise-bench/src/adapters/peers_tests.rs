@@ -232,6 +232,48 @@ fn nothing_is_left_of_a_dropped_table<P: PeerApi>() {
     assert_eq!(left, 0, "bytes left");
 }
 
+fn it_has_the_buckets_it_is_told_to_have_while_others_use_it<P: ResizeApi>() {
+    const KEYS: u64 = 20_000;
+    let table = ResizedPeer::<P>::build(&Setup {
+        capacity: KEYS as usize,
+        threads: 4,
+        value_bytes: 8,
+        key_bytes: 8,
+    });
+    let mut handle = table.handle();
+    (1..=KEYS).for_each(|key| assert!(handle.insert(&key, !key)));
+    drop(handle);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let use_it = |thread: u64| {
+            let mut handle = table.handle();
+            let mut rounds = 0;
+            // Even keys stay, odd ones come and go, each thread's own.
+            while !done.load(Ordering::Relaxed) || rounds == 0 {
+                for key in (1..=KEYS).filter(|key| key / 2 % 2 == thread) {
+                    assert_eq!(handle.get(&key), Some(!key), "key {key}");
+                    if key % 2 == 1 {
+                        assert_eq!(handle.remove(&key), Some(!key), "key {key}");
+                        assert!(handle.insert(&key, !key), "key {key}");
+                    }
+                }
+                rounds += 1;
+            }
+        };
+        let users = [0, 1].map(|thread| scope.spawn(move || use_it(thread)));
+        for buckets in [2_048, 8_192].repeat(10) {
+            table.resize_to(buckets);
+            assert_eq!(table.buckets(), buckets);
+        }
+        done.store(true, Ordering::Relaxed);
+        for user in users {
+            user.join().expect("no panic");
+        }
+    });
+    table.settle();
+    assert_eq!(table.size(), Some(KEYS as usize));
+}
+
 fn cards_say_all<P: PeerApi>() {
     let card = P::card();
     let fields = [
@@ -282,6 +324,14 @@ macro_rules! conformance {
             }
         }
     };
+    (resize $cfg:literal, $module:ident, $Api:ident) => {
+        #[cfg(corewise_peer = $cfg)]
+        mod $module {
+            use super::*;
+
+            conformance! { $Api: it_has_the_buckets_it_is_told_to_have_while_others_use_it() }
+        }
+    };
     ($Api:ident: $statement:ident()) => {
         #[test]
         fn $statement() {
@@ -295,6 +345,9 @@ conformance! { "tbb", tbb, Tbb }
 conformance! { "urcu_memb", urcu_memb, UrcuMemb }
 conformance! { "urcu_qsbr", urcu_qsbr, UrcuQsbr }
 conformance! { "cuckoo", libcuckoo, Cuckoo }
+conformance! { resize "urcu_memb", urcu_memb_resized, UrcuMemb }
+conformance! { resize "urcu_qsbr", urcu_qsbr_resized, UrcuQsbr }
+conformance! { resize "cuckoo", libcuckoo_resized, Cuckoo }
 conformance! { "cds", cds_michael, CdsMichael }
 conformance! { "cds", cds_split, CdsSplit }
 conformance! { "cds", cds_feldman, CdsFeldman }

@@ -10,6 +10,15 @@ use crate::hash::Common;
 use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
+/// Why neither has a size that it could be given, for their cards.
+///
+/// `reserve` raises the least capacity and its guard lowers it again when dropped. But either only
+/// starts a resize if a sample finds the table more than 13/16 full or less than 1/8: in between it
+/// stays what it is, until a later insert finds it full. So a table whose load halves and doubles
+/// cannot be sent back and forth.
+const NO_RESIZE: &str = "; reserve resizes it only where it is more than 13/16 or less than 1/8 full, so it takes no part \
+     in the section resize";
+
 // A key's query is compared through `Borrow`, for which scc asks `Equivalent`: so does hashbrown,
 // with the same blanket implementation.
 
@@ -104,6 +113,7 @@ pub(super) fn map() -> Entry {
     );
     card.reclamation = "entries at once, bucket arrays by epochs (sdd)".into();
     card.guarantees = "linearizable; readers of a bucket together; incremental resize".into();
+    card.settings += NO_RESIZE;
     card.adapter =
         "values are read under the bucket's lock; an insert owns its key before it looks".into();
     Entry::new(card)
@@ -121,6 +131,7 @@ pub(super) fn index() -> Entry {
     );
     card.reclamation = "by epochs (sdd); removed entries wait in their buckets".into();
     card.guarantees = "lock-free reads; incremental resize".into();
+    card.settings += NO_RESIZE;
     card.adapter =
         "a guard per lookup (peek_with); a remove takes the entry to read its value".into();
     Entry::new(card)
@@ -128,4 +139,24 @@ pub(super) fn index() -> Entry {
         .bytes::<SccIndex<Bytes, Common>>()
         .u64_native::<SccIndex<U64, RandomState>>()
         .bytes_native::<SccIndex<Bytes, RandomState>>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, the library has changed, and the section `resize` may have two tables more.
+    #[test]
+    fn a_table_that_is_neither_full_nor_empty_is_not_resized_on_request() {
+        // Twice as many slots are made as are asked for.
+        let map = HashMap::<u64, u64, Common>::with_capacity_and_hasher(1 << 17, Common);
+        let index = HashIndex::<u64, u64, Common>::with_capacity_and_hasher(1 << 17, Common);
+        for key in 0..1 << 16 {
+            assert!(map.insert_sync(key, key).is_ok() && index.insert_sync(key, key).is_ok());
+        }
+        assert_eq!((map.capacity(), index.capacity()), (1 << 18, 1 << 18));
+        let (map_room, index_room) = (map.reserve(1 << 18), index.reserve(1 << 18));
+        assert!(map_room.is_some() && index_room.is_some());
+        assert_eq!((map.capacity(), index.capacity()), (1 << 18, 1 << 18));
+    }
 }
