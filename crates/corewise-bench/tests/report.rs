@@ -2,16 +2,20 @@
 
 mod common;
 
-use common::{BROKEN, NASTY, Run, TABLES, cell};
+use common::{BROKEN, NASTY, Run, TABLES, VARIANTS, cell, set_updates};
 use corewise_bench::record::{Record, Role};
 use corewise_bench::report;
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 16] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
+    "resize-fixed",
+    "resize-moving",
+    "resize-table",
+    "resize",
     "latency",
     "paced",
     "growth",
@@ -185,6 +189,78 @@ fn void_rows_are_marked_and_never_plotted() {
         );
     }
     assert_eq!(report::plots(&results).len(), 7);
+}
+
+/// The section `resize` of some tables with 1, 2 and 4 readers, lookups and a mix.
+fn resizes() -> Run {
+    let tables = ["dashmap", "relativistic", "chained:ddds", "chained:rwlock"];
+    let mut run = Run::empty();
+    for (updates, readers) in [0.0, 10.0].iter().flat_map(|&u| [1, 2, 4].map(|n| (u, n))) {
+        for variant in VARIANTS {
+            let mut cell = cell("resize", &format!("{updates},{readers},{variant}"));
+            cell.threads = readers;
+            cell.variant = variant.to_owned();
+            set_updates(&mut cell, updates);
+            for (at, table) in tables.iter().enumerate() {
+                let role = if at == 0 {
+                    Role::Reference
+                } else {
+                    Role::Subject
+                };
+                let void = (*table == "chained:rwlock" && readers == 4).then_some("loses keys");
+                run.row(&cell, table, role, 1e6 * (at + readers) as f64, void);
+            }
+        }
+    }
+    run.summarise_resizes();
+    run
+}
+
+#[test]
+fn the_papers_figures_are_drawn_of_the_section_resize() {
+    let results = resizes().results();
+    let named = |start: &str| {
+        let plots = report::plots(&results).into_iter();
+        let mut found = plots.filter(|(_, title)| title.starts_with(start));
+        let first = found.next().unwrap_or_else(|| panic!("no plot {start}"));
+        assert_eq!(found.next(), None, "{start}");
+        report::svg(&results, &first.0).expect("the plot")
+    };
+    let medians = |plot: &str| plot.matches("class=\"median\"").count();
+    for prefix in ["Figure ", "As figure "] {
+        let with = match prefix {
+            "Figure " => "",
+            _ => ", with updates",
+        };
+        let figure = |number: usize, what: &str| named(&format!("{prefix}{number}{with}: {what}"));
+        // Four tables with three readers, but for the void row; and a mark beside each name.
+        let fixed = figure(3, "8 Ki buckets, never resized");
+        let moving = figure(4, "resized without pause");
+        for plot in [&fixed, &moving] {
+            assert_eq!(medians(plot), 4 * 3 - 1 + 4);
+            assert!(plot.contains(">readers<") && plot.contains("void: loses keys"));
+        }
+        for (number, table, marks) in [
+            (5, "relativistic", 3 * 3 + 3),
+            (6, "chained:ddds", 3 * 3 + 3),
+            (7, "chained:rwlock", 3 * 2 + 3),
+        ] {
+            let plot = figure(number, &format!("{table}, at both sizes"));
+            assert_eq!(medians(&plot), marks, "{table}");
+            for curve in [">8 Ki buckets<", ">16 Ki buckets<", ">resizing<"] {
+                assert!(plot.contains(curve), "{table}: {curve}");
+            }
+        }
+    }
+    let page = report::html(&results);
+    balanced(&page);
+    for text in [
+        ">dashmap, at both sizes and resized without pause: ",
+        ">16 Ki buckets, never resized: ",
+        "Not resized all the time: dashmap with 1 reader (81.2 %, less than 90 %); dashmap with 2 readers",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
 }
 
 #[test]

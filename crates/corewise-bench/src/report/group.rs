@@ -124,8 +124,13 @@ pub(super) fn words(cell: &Cell, vary: &[&str]) -> Vec<String> {
 
 /// Threads in words.
 pub(super) fn threads(count: usize) -> String {
-    let threads = if count == 1 { "thread" } else { "threads" };
-    format!("{count} {threads}")
+    counted(count, "thread")
+}
+
+/// So many of something.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{ending}")
 }
 
 fn sizes(cell: &Cell) -> String {

@@ -15,7 +15,8 @@
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop |
 //! | paced | `plot-paced-N` | the same in open loop |
 //! | hot | `plot-hot-N` | pairs of remove and insert of the same key |
-//! | resize | `plot-resize-N` | lookups beside a resizer, and at both sizes at rest |
+//! | resize | `plot-resize-fixed-N`, `plot-resize-moving-N`, `plot-resize-table-N` | figures 3 to 7 of ATC 2011 |
+//! | resize | `plot-resize-N` | operations beside a resizer, and at both sizes at rest |
 //! | growth | `plot-growth-N` | operations and stalls over time |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned |
@@ -23,6 +24,7 @@
 //! | sync | `plot-sync-N` | throughput by lock, with contention |
 //! | any other | `plot-rates-N` | throughput |
 
+mod atc11;
 mod chart;
 mod dots;
 mod group;
@@ -248,8 +250,16 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
             hot::plots(results, looks),
         ),
         (
+            "atc11",
+            "Figures 3 to 7 of the relativistic table's paper",
+            "Rates over readers, as the paper draws them (Triplett, McKenney, Walpole, ATC 2011: 65,536 entries, \
+             8,192 and 16,384 buckets): at a fixed size, while one more thread resizes the table, and both for \
+             each table.",
+            atc11::plots(results, looks),
+        ),
+        (
             "resize",
-            "Lookups beside a resizer",
+            "Beside a resizer",
             "One more thread resizes the table back and forth without pause; beside another's, it \
              resizes another table, which shows what the machine takes of the larger size's rate.",
             resize::plots(results, looks),

@@ -76,14 +76,27 @@ pub(super) fn plot_css(root: &str) -> String {
 pub(super) struct Look {
     index: Option<usize>,
     again: bool,
+    /// Which of several lines of the same table.
+    line: Option<usize>,
 }
 
 impl Look {
+    /// The same colour with dashes and marks of its own, for a plot of one table.
+    pub(super) fn line(self, line: usize) -> Self {
+        Self {
+            line: Some(line),
+            ..self
+        }
+    }
+
     /// The classes of what belongs to the table.
     pub(super) fn class(self) -> String {
         let again = if self.again { " again" } else { "" };
         match self.index {
-            Some(index) => format!("series s{index} c{} d{}{again}", index % 8, index / 8 % 3),
+            Some(index) => {
+                let dashes = self.line.unwrap_or(index / 8) % 3;
+                format!("series s{index} c{} d{dashes}{again}", index % 8)
+            }
             None => format!("series cn{again}"),
         }
     }
@@ -97,7 +110,9 @@ impl Look {
             Shape::Diamond,
             Shape::Wedge,
         ];
-        self.index.map_or(Shape::Cross, |index| SHAPES[index % 5])
+        self.line
+            .or(self.index)
+            .map_or(Shape::Cross, |index| SHAPES[index % 5])
     }
 }
 
@@ -142,6 +157,7 @@ impl Looks {
         Look {
             index: self.indices.get(&row.label).copied(),
             again: row.row.role == Role::Again,
+            line: None,
         }
     }
 
@@ -150,6 +166,7 @@ impl Looks {
         let looks = (0..).map(|index| Look {
             index: Some(index),
             again: false,
+            line: None,
         });
         self.names.iter().map(String::as_str).zip(looks)
     }

@@ -31,6 +31,13 @@ pub const TABLES: [(&str, f64, f64); 9] = [
     ("broken<&map>", 25.0e6, 0.97),
 ];
 
+/// What a table's buckets do in the cells of the section `resize`.
+pub const VARIANTS: [&str; 3] = [
+    "8192 buckets",
+    "16384 buckets",
+    "resizing between 8192 and 16384 buckets",
+];
+
 /// The table whose rows are void in some cells.
 pub const BROKEN: &str = "broken<&map>";
 
@@ -134,10 +141,15 @@ impl Run {
             self.tables(&cell, |name, _| name == BROKEN);
         }
         self.time_pairs();
-        for variant in ["8192 buckets", "16384 buckets", "resizing between both"] {
-            let mut cell = cell("resize", variant);
-            cell.variant = variant.to_owned();
-            self.tables(&cell, |name, _| name == BROKEN);
+        for (updates, readers) in [(0.0, 1), (0.0, 4), (0.0, 8), (10.0, 1), (10.0, 4)] {
+            for variant in VARIANTS {
+                let id = format!("u={updates},n={readers},{variant}");
+                let mut cell = cell("resize", &id);
+                cell.threads = readers;
+                cell.variant = variant.to_owned();
+                set_updates(&mut cell, updates);
+                self.tables(&cell, |name, cell| name == BROKEN && cell.threads > 1);
+            }
         }
         self.summarise_resizes();
         for law in ["uniform", "zipf 0.99", "hotspot 90/10"] {
@@ -220,8 +232,8 @@ impl Run {
         }
     }
 
-    /// Gives the rows of the last cell their summaries.
-    fn summarise_resizes(&mut self) {
+    /// Gives the rows of cells that resize their summaries; dashmap pauses.
+    pub fn summarise_resizes(&mut self) {
         let rows = self.records.iter_mut().filter_map(|record| match record {
             Record::Row(row) if row.cell.variant.starts_with("resizing") => Some(row),
             _ => None,
@@ -238,7 +250,10 @@ impl Run {
                 position: "between".to_owned(),
                 machine: rate,
                 resizes_per_s: rate,
-                busy_share: rate,
+                busy_share: Interval {
+                    value: if row.table == "dashmap" { 0.812 } else { 0.97 },
+                    ..rate
+                },
                 own_cpu: false,
             });
         }
@@ -532,7 +547,7 @@ pub fn cell(section: &str, rest: &str) -> Cell {
     }
 }
 
-fn set_updates(cell: &mut Cell, percent: f64) {
+pub fn set_updates(cell: &mut Cell, percent: f64) {
     cell.update_percent = percent;
     cell.insert_percent = percent / 2.0;
     cell.remove_percent = percent / 2.0;
