@@ -1,6 +1,7 @@
 //! `corewise bench`: the command line.
 
 mod params;
+mod resize;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::params::{MoreParamArgs, ParamArgs};
+use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
 use crate::error::BenchError;
 use crate::record::Row;
@@ -27,6 +29,7 @@ const VOID: u8 = 3;
 #[command(after_help = "Examples:\n  \
     corewise bench run --suite quick -o quick.jsonl\n  \
     corewise bench run --section scaling -i 1000000 -u 10 --tables papaya,dashmap\n  \
+    corewise bench resize --quick --report resize.html\n  \
     corewise bench report quick.jsonl -o quick.html\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a check failed and its row is void.")]
 pub struct BenchArgs {
@@ -40,6 +43,7 @@ enum Command {
     List(ListArgs),
     /// Measure
     Run(Box<RunArgs>),
+    Resize(Box<ResizeArgs>),
     /// Draw a page from result files
     Report(ReportArgs),
     /// Compare two result files
@@ -52,7 +56,9 @@ enum Command {
     Doctor(ListArgs),
     /// One table at one size, for `run`
     #[command(hide = true)]
-    MemoryCell { job: String },
+    MemoryCell {
+        job: String,
+    },
 }
 
 /// How something is printed.
@@ -205,6 +211,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
     match command {
         Command::List(args) => Ok(print(&list::list(&registry, args.format))),
         Command::Run(args) => run(&registry, *args),
+        Command::Resize(args) => resize::resize(&registry, &args),
         Command::Report(args) => report(&args),
         Command::Compare(args) => compare(&args),
         Command::Replay(args) => {

@@ -43,7 +43,8 @@ fn bad_input_is_one_clear_line_and_status_2() {
     .expect("written");
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
-    let cases: [(&[&str], &str); 23] = [
+    let missing = path("none/page.html");
+    let cases: [(&[&str], &str); 33] = [
         (&["run", "--suite", &bad], "threds"),
         (&["run", "--suite", "slow"], "slow"),
         (&["run", "--suite", "missing.toml"], "missing.toml"),
@@ -79,6 +80,22 @@ fn bad_input_is_one_clear_line_and_status_2() {
                 "--oversubscribe",
             ],
             "a key for each thread",
+        ),
+        (&["resize", "--buckets", "16384-8192"], "buckets"),
+        (&["resize", "--tables", "btree"], "btree"),
+        (&["resize", "-n", "300"], "300 threads"),
+        (&["resize", "--quick", "--repetitions", "3"], "--quick"),
+        (
+            &["resize", "-u", "10", "--distribution", "single"],
+            "uniform",
+        ),
+        (&["resize", "--rates", "5"], "--rates"),
+        (&["resize", "-o", &taken], "exists"),
+        (&["resize", "--report", &taken], "exists"),
+        (&["resize", "--report", &missing], "no such folder"),
+        (
+            &["resize", "-o", "a.html", "--report", "a.html"],
+            "results go",
         ),
         (&["server"], "--figure"),
         (&["server", "--figure", "atc11-9"], "atc11-9"),
@@ -249,7 +266,7 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
             || html.matches("http://").count()
                 == html.matches("http://www.w3.org/2000/svg").count()
     );
-    look_at_it(folder.path(), &html, kinds.len());
+    look_at_it(folder.path(), &html, (kinds.len(), 21));
 
     let picture = path("one.svg");
     succeed(&[
@@ -292,6 +309,66 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
         said.contains("papaya") && !said.contains("dashmap"),
         "{said}"
     );
+}
+
+#[test]
+fn the_papers_resize_benchmark_is_measured_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (results, page) = (path("resize.jsonl"), path("resize.html"));
+    let tiny = "resize -n 1 --repetitions 3 -d 50 --warm-ms 1 --buckets 512-1024 -i 4096 --tables \
+                relativistic,chained:atc11,chained:rwlock,dashmap,papaya";
+    let files = ["-o", &results, "--report", &page];
+    let arguments: Vec<&str> = tiny.split_whitespace().chain(files).collect();
+    let said = succeed(&arguments);
+    // Lookups and the mix, three cells each; DDDS twice and four more.
+    for word in [
+        "36 rows, 0 void,",
+        "cannot resize on request: papaya",
+        "resize/i=4096,n=1,b=512-1024 ",
+        "resize/i=4096,r=4312,u=10(9+1),uniform,n=1,b=512-1024 ",
+        "in progress",
+        "(15 pairs)",
+        &page,
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let written = std::fs::read_to_string(&results).expect("results");
+    let records = written
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a record"));
+    let mut resized = 0;
+    for row in records.filter(|record| record["type"] == "row") {
+        assert_eq!(row["problems"], serde_json::json!([]), "{row}");
+        if row["cell"]["variant"] == "resizing between 512 and 1024 buckets" {
+            let of = &row["resize"];
+            assert_eq!(of["buckets"], serde_json::json!([512, 1024]), "{row}");
+            assert_eq!(of["pairs"], 15, "{row}");
+            assert!(of["resizes_per_s"]["value"].as_f64() > Some(0.0), "{row}");
+            resized += 1;
+        }
+    }
+    assert_eq!(resized, 12);
+    let html = std::fs::read_to_string(&page).expect("a page");
+    for (number, what) in [
+        (3, "512 buckets, never resized"),
+        (4, "resized without pause"),
+        (5, "relativistic, at both sizes"),
+        (5, "chained:atc11, at both sizes"),
+        (6, "chained:ddds, at both sizes"),
+        (7, "chained:rwlock, at both sizes"),
+    ] {
+        for start in [
+            format!("<b>Figure {number}: {what}"),
+            format!("<b>As figure {number}, with updates: {what}"),
+        ] {
+            assert!(html.contains(&start), "{start}");
+        }
+    }
+    // For each mix two sizes at rest, one resized, five tables, and the dots.
+    look_at_it(folder.path(), &html, (18, 6));
+    let again = complaint(&arguments, 2);
+    assert!(again.contains("--replace"), "{again}");
 }
 
 #[test]
@@ -376,8 +453,9 @@ window.addEventListener('load', () => {
 });
 </script></body>"#;
 
-/// Opens the page in a browser and checks it element by element.
-fn look_at_it(folder: &Path, html: &str, plots: usize) {
+/// Opens the page in a browser and checks it element by element: so many plots at least, and lines of
+/// verdicts.
+fn look_at_it(folder: &Path, html: &str, (plots, rows): (usize, u64)) {
     let Some(browser) = browser() else {
         assert!(
             std::env::var_os("COREWISE_NO_SKIP").is_none(),
@@ -419,11 +497,7 @@ fn look_at_it(folder: &Path, html: &str, plots: usize) {
     let (probe, _) = probe.unwrap_or_else(|| panic!("the page did not load: {log}"));
     let found: serde_json::Value = serde_json::from_str(probe).expect("what the probe found");
     assert_eq!(found["errors"], serde_json::json!([]));
-    assert!(
-        found["rows"].as_u64().is_some_and(|rows| rows > 20),
-        "{}",
-        found["rows"]
-    );
+    assert!(found["rows"].as_u64() >= Some(rows), "{}", found["rows"]);
     let drawn = found["plots"].as_array().expect("plots");
     assert!(drawn.len() >= plots, "{} of {plots}", drawn.len());
     for plot in drawn {
