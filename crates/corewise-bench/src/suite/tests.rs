@@ -1,0 +1,205 @@
+use super::*;
+
+fn tasks(text: &str) -> Result<Vec<Task>, String> {
+    Suite::parse(text)?.tasks(&Params::default(), &Topology::flat(4), false)
+}
+
+#[test]
+fn lists_are_dimensions() {
+    let tasks = tasks(
+        "name='x'\n[[section]]\nkind='scaling'\nthreads=['1..cpus']\ninitial=[10,20]\nupdates=[0.0,50.0]",
+    )
+    .expect("valid");
+    assert_eq!(tasks.len(), 3 * 2 * 2);
+    assert_eq!(tasks[0].workload.id(), "scaling/i=10,u=0,uniform,n=1");
+    assert_eq!(tasks[0].workload.range, 20);
+    assert_eq!(tasks[0].repetitions, 15);
+}
+
+#[test]
+fn sections_go_before_defaults_and_the_command_line_before_both() {
+    let text = "name='x'\n[defaults]\nupdates=[1.0]\nrepetitions=7\n[[section]]\nkind='updates'\nupdates=[2.0]";
+    let suite = Suite::parse(text).expect("valid");
+    let given = Params {
+        threads: Some(vec![Threads::Number(3)]),
+        ..Params::default()
+    };
+    let tasks = suite
+        .tasks(&given, &Topology::flat(4), false)
+        .expect("valid");
+    assert_eq!((tasks.len(), tasks[0].repetitions), (1, 7));
+    assert_eq!(
+        (tasks[0].workload.threads, tasks[0].workload.insert_percent),
+        (3, 1.0)
+    );
+}
+
+#[test]
+fn powers_of_two_go_as_far_as_the_cpus() {
+    let words = |words: &str, cpus, over| Threads::Words(words.into()).resolve(cpus, over);
+    assert_eq!(words("1..cpus", 6, false), Some(vec![1, 2, 4, 6]));
+    assert_eq!(words("1..16", 6, false), Some(vec![1, 2, 4]));
+    assert_eq!(words("1..12", 64, false), Some(vec![1, 2, 4, 8, 12]));
+    assert_eq!(words("1..16", 2, true), Some(vec![1, 2, 4, 8, 16]));
+    assert_eq!(words("1..1", 1, false), Some(vec![1]));
+}
+
+#[test]
+fn the_resizing_section_is_the_thesiss() {
+    let tasks = tasks("name='x'\n[[section]]\nkind='resizing'").expect("valid");
+    let workload = &tasks[0].workload;
+    assert_eq!(
+        (workload.insert_percent, workload.remove_percent),
+        (35.0, 5.0)
+    );
+    assert_eq!(
+        workload.announced(),
+        ((1 << 20) as f64 / 0.9).ceil() as usize
+    );
+}
+
+#[test]
+fn a_writer_and_a_reader_are_two_threads_or_none() {
+    let suite = Suite::parse("name='x'\n[[section]]\nkind='tails'\nthreads=[3]\ninitial=[9]");
+    let suite = suite.expect("valid");
+    for (cpus, oversubscribe, threads) in
+        [(4, false, vec![2]), (1, true, vec![2]), (1, false, vec![])]
+    {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(cpus), oversubscribe);
+        let tasks = tasks.expect("valid").into_iter();
+        let found: Vec<usize> = tasks.map(|task| task.workload.threads).collect();
+        assert_eq!(found, threads);
+    }
+}
+
+#[test]
+fn sections_whose_keys_are_all_there_update_nothing_by_chance() {
+    let tasks = tasks(
+        "name='x'\n[[section]]\nkind='hot'\ninitial=[10]\nthreads=[1]\n[[section]]\nkind='resize'\nthreads=[1]",
+    );
+    let tasks = tasks.expect("valid");
+    let ids: Vec<_> = tasks.iter().flat_map(|task| task.workload.ids()).collect();
+    assert_eq!(
+        ids,
+        [
+            "hot/i=10,single,n=1",
+            "hot/i=10,uniform,n=1",
+            "resize/i=65536,n=1,b=8192-16384",
+            "resize/i=65536,n=1,b=8192",
+            "resize/i=65536,n=1,b=16384",
+        ]
+    );
+    for task in tasks {
+        let workload = task.workload;
+        assert_eq!(workload.range, workload.initial);
+        assert_eq!(
+            (workload.insert_percent, workload.remove_percent),
+            (0.0, 0.0)
+        );
+    }
+}
+
+#[test]
+fn a_mix_beside_a_resizer_starts_in_its_steady_state() {
+    let both =
+        tasks("name='x'\n[[section]]\nkind='resize'\nupdates=[0.0,10.0]\nthreads=[1]\ndensity=7.0")
+            .expect("valid");
+    let mix = &both[1].workload;
+    assert_eq!(
+        mix.ids(),
+        ["8192-16384", "8192", "16384"]
+            .map(|b| format!("resize/i=65536,r=68986,u=10(9+1),uniform,n=1,b={b}"))
+    );
+    assert_eq!((both.len(), mix.initial), (2, 65536));
+    // Half of the keys stay; of the others as many are there as inserts are of the updates.
+    let updated = mix.range / 2;
+    let there = (mix.initial - updated) as f64 / updated as f64;
+    assert!((there - 0.9).abs() < 1e-4, "{there}");
+    for share in [0.0, 50.0, 100.0] {
+        for initial in [1, 2, 999, 1 << 20] {
+            let text = format!(
+                "name='x'\n[[section]]\nkind='resize'\nthreads=[1]\nupdates=[1.0]\ninitial=[{initial}]\ninsert-share={share}"
+            );
+            assert_eq!(tasks(&text).map(|tasks| tasks.len()), Ok(1), "{text}");
+        }
+    }
+}
+
+#[test]
+fn shipped_suites_are_valid_on_small_and_large_machines() {
+    for (name, _) in SUITES {
+        for cpus in [1, 2, 64] {
+            let suite = Suite::find(name).expect(name);
+            assert_eq!(suite.name, name);
+            let tasks = suite.tasks(&Params::default(), &Topology::flat(cpus), true);
+            assert!(
+                tasks.is_ok_and(|tasks| !tasks.is_empty()),
+                "{name} on {cpus}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_suite_reads_back_what_it_writes() {
+    for (_, text) in SUITES {
+        let suite = Suite::parse(text).expect("valid");
+        assert_eq!(Suite::parse(&suite.to_toml()), Ok(suite));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    for (text, word) in [
+        ("name='x'", "no [[section]]"),
+        ("nam='x'", "line 1"),
+        ("name='x'\n[[section]]\nkind='scailing'", "scailing"),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nthreds=[1]",
+            "threds",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nthreads=[9]",
+            "9 threads on 4 CPUs",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nthreads=['x']",
+            "threads",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nthreads=['1..0']",
+            "threads",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\ndistribution=['zapf']",
+            "zapf",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nupdates=[120.0]",
+            "updates",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nrange=5\ndensity=5.0",
+            "exclude",
+        ),
+        ("name='x'\n[[section]]\nkind='scaling'\nhash='md5'", "md5"),
+        (
+            "name='x'\n[[section]]\nkind='resize'\nupdates=[1.0]\ndistribution=['single']",
+            "single (uniform",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='scaling'\nrepetitions=0",
+            "repetitions",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='pinning'\npin=['everywhere']",
+            "everywhere",
+        ),
+    ] {
+        let error = tasks(text).expect_err(text);
+        assert!(
+            error.contains(word) && !error.contains('\n'),
+            "{text}: {error}"
+        );
+    }
+}
