@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Collect, NOW, Seen, Setup, TestEngine, store};
-use corewise_atomic::thread;
+use corewise_atomic::{mutant, thread};
 use corewise_cache::alloc::{GlobalHeap, ItemAllocator};
 use corewise_cache::engines::global_lock::GlobalLock;
 use corewise_cache::engines::locked::Config;
@@ -37,13 +37,11 @@ fn small<E: TestEngine>() -> Arc<E> {
     Arc::new(E::make(Setup::tight::<E>(2)))
 }
 
-#[cfg(not(corewise_mutant = "split_section"))]
 fn increment<E: TestEngine>(engine: &Arc<E>) {
-    run(engine, Verb::Arith(common::incr(1)));
-}
-
-#[cfg(corewise_mutant = "split_section")]
-fn increment<E: TestEngine>(engine: &Arc<E>) {
+    if !mutant!("split_section") {
+        run(engine, Verb::Arith(common::incr(1)));
+        return;
+    }
     let seen = run(engine, Verb::Get(Get::default()));
     let text = std::str::from_utf8(seen.value().unwrap())
         .unwrap()
@@ -70,11 +68,7 @@ fn of_two_swaps_from_the_same_value_one_succeeds<E: TestEngine>() {
     corewise_atomic::model(|| {
         let engine = small::<E>();
         let cas = run(&engine, Verb::Store(store(StoreMode::Set, b"0"))).cas();
-        let compare_cas = if cfg!(corewise_mutant = "no_compare") {
-            None
-        } else {
-            Some(cas)
-        };
+        let compare_cas = (!mutant!("no_compare")).then_some(cas);
         let swap = move |engine: &Arc<E>| {
             let request = corewise_ops::Store {
                 compare_cas,

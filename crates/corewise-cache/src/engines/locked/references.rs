@@ -1,5 +1,7 @@
 //! What keeps an item that was found while its reply is made: the lock, or a reference.
 
+use corewise_atomic::mutant;
+
 /// How a hit keeps its item. [`Locked`](super::Locked) is an engine for each.
 pub trait References: sealed::Sealed + Default + Send + Sync + 'static {
     /// The engine's name.
@@ -69,7 +71,7 @@ impl References for ReferenceCount {
 
     fn unlink(&mut self) -> bool {
         self.unlinked = true;
-        cfg!(corewise_mutant = "frees_what_is_held") || self.holders == 0
+        mutant!("frees_what_is_held") || self.holders == 0
     }
 }
 

@@ -18,6 +18,7 @@ use super::policy::{self, Eviction, Verdict};
 use super::queues::{Place, Queue};
 use super::tally::Tally;
 use crate::item::{self, Item, state};
+use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
 use corewise_ops::{Deadline, Now};
 use corewise_rcu::Guard;
@@ -265,8 +266,7 @@ impl Evictor {
         let bytes = heap.footprint(found);
         let hash = link.reduced_hash();
         // Its deadline and tokens change under the stripe only, so the copy has the last of them.
-        #[cfg(not(corewise_mutant = "moves_without_stripe"))]
-        let _stripe = engine.stripe(hash).lock();
+        let _stripe = (!mutant!("moves_without_stripe")).then(|| engine.stripe(hash).lock());
         if link.is_removed() {
             return;
         }

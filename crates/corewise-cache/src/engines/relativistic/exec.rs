@@ -15,6 +15,7 @@ use crate::contention;
 use crate::engines::verbs::{self, Attempt, Keeper, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use corewise_atomic::lock::MutexGuard;
+use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
 use corewise_ops::{Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
 use corewise_rcu::Guard;
@@ -307,8 +308,8 @@ impl Keeper for Inside<'_> {
         // SAFETY: nobody else has the item yet.
         let item: Item<'_, Link> = unsafe { Item::from_raw(fresh) };
         let bytes = engine.heap.footprint(item);
-        #[cfg(not(corewise_mutant = "publishes_in_any_generation"))]
-        if self.generation_of(fresh) != self.generation {
+        let is_current = self.generation_of(fresh) == self.generation;
+        if !is_current && !mutant!("publishes_in_any_generation") {
             // A flush came in between: the item would be gone with what it is stored on top of.
             self.discard(fresh);
             return Err(NoItem::NotYet(bytes));
@@ -321,8 +322,7 @@ impl Keeper for Inside<'_> {
                 // SAFETY: the guard is of the table's domain; `old` was found under it; `fresh` is an item
                 // of the arena's in no table, of the same key.
                 let replaced = unsafe { engine.table.replace(&self.guard, old.cast(), name) };
-                #[cfg(not(corewise_mutant = "forgets_the_eviction"))]
-                if replaced.is_none() {
+                if replaced.is_none() && !mutant!("forgets_the_eviction") {
                     // It has been evicted since it was found, and readers may have missed it: what was
                     // made of it, or stored because it was there, would come back.
                     self.discard(fresh);

@@ -45,10 +45,10 @@
 
 use super::queues::{Place, Queues};
 use crate::item::{Item, Node};
-use corewise_atomic::Slots;
 use corewise_atomic::alloc::{self, Layout};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use corewise_atomic::{Slots, mutant};
 use corewise_maps::relativistic::{Arena, Link, NodeId};
 use corewise_rcu::{Cookie, Domain};
 use std::collections::{BTreeMap, VecDeque};
@@ -567,7 +567,7 @@ impl Heap {
             return;
         };
         // Without the lock: it may interrupt the other processors.
-        if (domain.poll(oldest) || cfg!(corewise_mutant = "no_grace_period"))
+        if (domain.poll(oldest) || mutant!("no_grace_period"))
             && let Some(mut pool) = self.pool.try_lock()
         {
             pool.collect(self, domain);
@@ -733,12 +733,9 @@ impl Pool {
     /// Frees what is known to have been left by readers.
     fn collect(&mut self, heap: &Heap, domain: &Domain) {
         while let Some(oldest) = self.waiting.front() {
-            #[cfg(not(corewise_mutant = "no_grace_period"))]
-            if !domain.is_complete(oldest.after) {
+            if !domain.is_complete(oldest.after) && !mutant!("no_grace_period") {
                 return;
             }
-            #[cfg(corewise_mutant = "no_grace_period")]
-            let _ = domain;
             let segment = oldest.segment;
             self.waiting.pop_front();
             // Relaxed: see `held`.
