@@ -33,6 +33,8 @@
 
 pub mod baseline;
 pub mod chained;
+#[cfg(test)]
+mod pairs;
 pub mod relativistic;
 
 pub use relativistic::RelativisticMap;

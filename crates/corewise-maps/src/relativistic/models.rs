@@ -2,6 +2,36 @@
 //! entered directly. As ordinary tests each runs once.
 //!
 //! The chain is the paper's: 1 → 2 → 3 → 4 in one bucket, odd and even numbers in two.
+//!
+//! # Which model covers what
+//!
+//! *Two operations beside each other*: [`every_pair`], told in which [`Phase`] a resize stands. Other models look
+//! closer, interrupt more often, or have a third thread:
+//!
+//! | | find | iterate | insert | remove | replace |
+//! |---|---|---|---|---|---|
+//! | insert | all phases; a | all phases | all phases; b | | |
+//! | remove | all phases; c, d | all phases | all phases | all phases; e | |
+//! | replace | all phases; f, d | all phases | all phases | all phases | all phases |
+//!
+//! All phases: at rest, `Zip`, zipped, `Unzip`, two zipped levels, `CrossLink`, `Open`.
+//! a: `an_inserted_node_is_seen_whole`. b: `one_of_two_inserts_wins`.
+//! c: `a_removed_node_is_freed_after_its_readers`, `lookups_do_not_notice_removals_during_an_expansion`, and in
+//! every order of steps `a_slow_lookup_finds_its_key_beside_a_removal`.
+//! d: `the_way_on_from_a_removed_node_is_seen_whole`. e: `one_of_two_removals_wins`.
+//! f: `a_replaced_key_is_never_missing`. Words of a mirror: `words_of_the_larger_table_do_not_stray`.
+//!
+//! *An operation beside a step* of a resize, after any number of steps: so beside linking a bucket, publishing,
+//! each cut, forwarding, opening, retiring and freeing a table.
+//!
+//! | | larger (`Zip`, zipped, `Unzip`, retired) | smaller (`CrossLink`, `Open`, retired) |
+//! |---|---|---|
+//! | find | [`beside_each_step`]; beside all steps `lookups_do_not_notice_an_expansion` | the same; `lookups_do_not_notice_a_shrink` |
+//! | iterate, replace | [`beside_each_step`] | the same |
+//! | insert | `an_insert_beside_each_step_of_an_expansion` | `an_insert_beside_each_step_of_a_shrink` |
+//! | remove | `a_removal_beside_each_step_of_an_expansion` | `a_removal_beside_each_step_of_a_shrink` |
+//!
+//! Several steps and updates beside lookups: `updates_and_lookups_during_resizes`, under shuttle.
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
@@ -16,6 +46,9 @@ use corewise_rcu::{Domain, Guard};
 use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
 use super::word::{NodeId, Probe, fold};
+use crate::pairs::{
+    self, Answer, Keys, Operated, Operation, beside_a_resize, pairs_with_replacements,
+};
 
 #[repr(C)]
 struct Node {
@@ -88,6 +121,8 @@ fn node(link: NonNull<Link>) -> &'static Node {
 struct Set {
     raw: RawTable<Nodes>,
     domain: Domain,
+    /// Nodes that are freed later, see [`Operated::settle`].
+    graves: std::sync::Mutex<Vec<NodeId>>,
 }
 
 impl Set {
@@ -104,6 +139,7 @@ impl Set {
         let set = Self {
             raw: RawTable::new(buckets, policy, domain.clone(), Nodes::new()),
             domain,
+            graves: std::sync::Mutex::default(),
         };
         for key in keys.into_iter().rev() {
             assert!(set.insert(key));
@@ -156,6 +192,20 @@ impl Set {
         replaced
     }
 
+    /// Calls `take` until it gives the node of a key, which goes to the graves, or the key is not there.
+    fn take(&self, key: u64, take: impl Fn() -> Option<NodeId>) -> Answer {
+        Answer::Found(loop {
+            if let Some(node) = take() {
+                self.graves.lock().unwrap().push(node);
+                break true;
+            }
+            // Maybe another node has taken the place of what was found.
+            if !self.has(key) {
+                break false;
+            }
+        })
+    }
+
     /// Waits for readers and frees.
     fn free(&self, id: NodeId) {
         self.domain.synchronize();
@@ -183,8 +233,11 @@ impl Set {
     fn keys(&self) -> Vec<u64> {
         let guard = self.domain.pin();
         // SAFETY: used within the section.
-        let nodes = unsafe { self.raw.iter(&guard) };
-        let mut keys: Vec<u64> = nodes.map(|link| node(link).key).collect();
+        let nodes = unsafe { self.raw.iter(&guard) }.map(node);
+        // SAFETY: as in `find`.
+        let alive =
+            nodes.inspect(|node| assert!(unsafe { node.alive.read() }, "a dead node is met"));
+        let mut keys: Vec<u64> = alive.map(|node| node.key).collect();
         keys.sort_unstable();
         keys
     }
@@ -193,6 +246,35 @@ impl Set {
 impl Drop for Set {
     fn drop(&mut self) {
         self.raw.for_each_mut(Nodes::bury);
+    }
+}
+
+impl Operated for Set {
+    fn operate(&self, operation: Operation) -> Answer {
+        match operation {
+            Operation::Find(key) => Answer::Found(self.has(key)),
+            Operation::Insert(key) => Answer::Found(self.insert(key)),
+            Operation::Remove(key) => self.take(key, || self.remove(key)),
+            Operation::Replace(key) => self.take(key, || self.replace(key)),
+            Operation::Iterate => Answer::Keys(self.keys()),
+            Operation::Resize => {
+                self.step();
+                Answer::Done
+            }
+        }
+    }
+
+    fn settle(self) -> Vec<u64> {
+        for node in self.graves.lock().unwrap().drain(..) {
+            self.free(node);
+        }
+        let keys = self.keys();
+        self.finish();
+        assert_eq!(self.keys(), keys);
+        let guard = self.domain.pin();
+        assert!(keys.iter().all(|key| self.find(&guard, *key).is_some()));
+        drop(guard);
+        keys
     }
 }
 
@@ -219,6 +301,132 @@ fn under_way(set: Set, buckets: usize, steps: usize) -> Arc<Set> {
 
 const EXPAND_STEPS: usize = 6;
 const SHRINK_STEPS: usize = 4;
+
+/// Where a resize stands while two operations are done.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    AtRest,
+    /// The larger table is linked, readers use the smaller one.
+    Zip,
+    /// The larger one is published.
+    Zipped,
+    /// The chain was cut once.
+    Unzip,
+    /// Two expansions are published.
+    Stacked,
+    /// The smaller table is linked, readers use the larger one.
+    CrossLink,
+    /// The smaller one is published, the bucket still locked through the larger one.
+    Open,
+}
+
+impl Phase {
+    fn keys(self) -> Keys {
+        match self {
+            // In a table of two buckets the other one is opened first.
+            Phase::Open => [1, 3, 5, 7, 9],
+            _ => [1, 2, 3, 4, 5],
+        }
+    }
+
+    fn present(self) -> [u64; 3] {
+        let [first, second, third, ..] = self.keys();
+        [first, second, third]
+    }
+
+    fn enter(self) -> Set {
+        // Buckets before and after, steps, and what is published, being built, and zipped then.
+        let (from, to, steps, state) = match self {
+            Phase::AtRest => (1, 1, 0, (1, None, 0)),
+            Phase::Zip => (1, 2, 1, (1, Some(2), 0)),
+            Phase::Zipped => (1, 2, 2, (2, None, 1)),
+            Phase::Unzip => (1, 2, 3, (2, None, 1)),
+            Phase::Stacked => (1, 2, 2, (4, None, 2)),
+            Phase::CrossLink => (2, 1, 1, (2, Some(1), 0)),
+            Phase::Open => (4, 2, 3, (2, Some(2), 0)),
+        };
+        let set = Set::new(from, self.present());
+        set.want(to);
+        (0..steps).for_each(|_| set.step());
+        if let Phase::Stacked = self {
+            // Nobody cuts meanwhile.
+            let _reader = set.domain.pin();
+            set.want(4);
+            (0..3).for_each(|_| set.step());
+        }
+        let entered = set.raw.resize_state();
+        assert_eq!(state, (entered.buckets, entered.building, entered.zipped));
+        set
+    }
+}
+
+fn every_pair(phase: Phase) {
+    for pair in pairs_with_replacements(phase.keys()) {
+        corewise_atomic::model_bounded(2, move || {
+            pairs::pair(phase.enter(), phase.present(), pair);
+        });
+    }
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(Phase::AtRest);
+}
+
+#[test]
+fn every_pair_while_a_larger_table_is_linked() {
+    every_pair(Phase::Zip);
+}
+
+#[test]
+fn every_pair_while_chains_are_zipped() {
+    every_pair(Phase::Zipped);
+}
+
+#[test]
+fn every_pair_while_chains_are_unzipped() {
+    every_pair(Phase::Unzip);
+}
+
+#[test]
+fn every_pair_while_expansions_are_stacked() {
+    every_pair(Phase::Stacked);
+}
+
+#[test]
+fn every_pair_while_a_smaller_table_is_linked() {
+    every_pair(Phase::CrossLink);
+}
+
+#[test]
+fn every_pair_while_a_smaller_table_is_opened() {
+    every_pair(Phase::Open);
+}
+
+/// Operations beside the step that comes after each number of steps.
+fn beside_each_step(buckets: (usize, usize), steps: usize) {
+    use Operation::{Find, Iterate, Replace};
+    for steps in 0..=steps {
+        for pair in beside_a_resize(&[Find(3), Replace(1), Replace(2), Iterate]) {
+            corewise_atomic::model_bounded(2, move || {
+                let set = Set::new(buckets.0, [1, 2, 3]);
+                set.want(buckets.1);
+                (0..steps).for_each(|_| set.step());
+                pairs::pair(set, [1, 2, 3], pair);
+            });
+        }
+    }
+}
+
+#[test]
+fn lookups_replacements_and_iterations_beside_each_step_of_an_expansion() {
+    beside_each_step((1, 2), EXPAND_STEPS);
+}
+
+#[test]
+fn lookups_replacements_and_iterations_beside_each_step_of_a_shrink() {
+    beside_each_step((2, 1), SHRINK_STEPS);
+}
 
 #[test]
 fn an_inserted_node_is_seen_whole() {

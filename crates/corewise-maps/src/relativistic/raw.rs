@@ -340,7 +340,7 @@ impl<A: Arena> RawTable<A> {
             if let Some(found) = unsafe { search(&self.arena, seen, hash, &mut is_it) } {
                 return Err(found);
             }
-            let inserted = if seen.flags() == 0 {
+            let inserted = if seen.flags() == 0 || mutant!("insert_ignores_flags") {
                 link.prepare(seen.first());
                 exchange(slot, seen, seen.prepend(node, probe))
             } else {
@@ -359,7 +359,8 @@ impl<A: Arena> RawTable<A> {
         let lineage = self.lock_slowly(link.hash());
         // SAFETY: the callers are in a section.
         let unchanged = ptr::eq(unsafe { self.current() }, table)
-            && table.word(link.hash()).first() == seen.first();
+            && table.word(link.hash()).first() == seen.first()
+            || mutant!("insert_blind");
         if unchanged {
             lineage.insert(node, link);
         }
@@ -441,7 +442,7 @@ impl<A: Arena> RawTable<A> {
             if is_forwarded(word) {
                 came_from = Some(table);
                 table = table.follow();
-            } else if word.has(LOCK) {
+            } else if word.has(LOCK) && !mutant!("no_exclusion") {
                 wait_for_lock(&mut spins);
             } else if exchange(slot, word, word.and_flags(LOCK)) {
                 break;
@@ -730,9 +731,16 @@ impl<'t, A: Arena> Lineage<'t, A> {
             put(self.slot_of(old, self.root).expect(LINKED));
         } else {
             let links = self.links_to(old);
-            links.newest_first().for_each(|(slot, _)| put(slot));
+            for (slot, _) in links.newest_first() {
+                put(slot);
+                if mutant!("replace_one_link") {
+                    break;
+                }
+            }
         }
-        old.remove();
+        if !mutant!("replace_no_mark") {
+            old.remove();
+        }
         node.expect(LINKED)
     }
 
@@ -746,7 +754,9 @@ impl<'t, A: Arena> Lineage<'t, A> {
         };
         // The mirror has at most its own word leading there, into a chain that is the root's. It must
         // go on to a node of its own bucket: updates of others do not look for links here.
-        if let Some(mirror) = self.mirror {
+        if let Some(mirror) = self.mirror
+            && !mutant!("no_mirror")
+        {
             let slot = Slot::Bucket(mirror.slot(self.hash));
             // SAFETY: as above.
             let first = slot.leads_to().map(|id| unsafe { self.arena.link(id) });
@@ -853,7 +863,9 @@ impl<A: Arena> Iterator for RawIter<'_, A> {
 
     fn next(&mut self) -> Option<NonNull<Link>> {
         while self.bucket < self.end {
-            let is_own = |(_, link): &(NodeId, &Link)| self.table.index(link.hash()) == self.bucket;
+            let is_own = |(_, link): &(NodeId, &Link)| {
+                self.table.index(link.hash()) == self.bucket || mutant!("iterates_strays")
+            };
             if let Some((_, link)) = self.rest.find(is_own) {
                 return Some(NonNull::from(link));
             }

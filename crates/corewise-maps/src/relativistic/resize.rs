@@ -754,7 +754,10 @@ impl Resizer {
             // SAFETY: made from a box by `begin` or `RawTable::new`; nobody finds it any more, and
             // who has found it is waited for.
             table: unsafe { Box::from_raw(old.as_ptr()) },
-            after: raw.domain().start_poll(),
+            after: match mutant!("retires_without_wait") {
+                true => Cookie::DONE,
+                false => raw.domain().start_poll(),
+            },
             discarded: 0,
         });
     }
@@ -778,7 +781,12 @@ impl Resizer {
         raw.array_bytes.fetch_sub(freed, Relaxed);
         garbage.discarded = end;
         if end == len {
-            self.garbage.pop_front();
+            let dead = self.garbage.pop_front();
+            if mutant!("retires_without_wait") {
+                // Whoever is still there finds nothing, rather than what is there by chance.
+                let dead = Box::leak(dead.expect("it is the one above").table);
+                (0..len).for_each(|bucket| store(dead.slot_at(bucket), Word::EMPTY));
+            }
         }
     }
 }
