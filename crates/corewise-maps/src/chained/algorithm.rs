@@ -4,10 +4,9 @@
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::lock::{Mutex, MutexGuard};
-use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
-use corewise_atomic::{CachePadded, Slots};
+use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 use corewise_rcu::{Domain, Section};
 
 use crate::relativistic::ResizeError;
@@ -164,8 +163,10 @@ impl Stripes {
         loop {
             // Relaxed: looked at again under a lock; who changes it has all of them.
             let log2 = self.log2.load(Relaxed);
-            let locked = self.locks[stripe_of(log2)].lock();
-            if self.log2.load(Relaxed) == log2 {
+            // As if there were as many buckets as locks.
+            let wrong = mutant!("chained_no_stripe").then_some(Self::MOST_LOG2);
+            let locked = self.locks[stripe_of(wrong.unwrap_or(log2))].lock();
+            if self.log2.load(Relaxed) == log2 || mutant!("chained_old_stripe") {
                 return locked;
             }
         }

@@ -89,8 +89,6 @@ mod map;
 #[cfg(test)]
 mod model_set;
 #[cfg(test)]
-mod modelled;
-#[cfg(test)]
 mod models;
 mod order;
 mod paper;

@@ -1,4 +1,25 @@
 //! What models of the tables are made of: a set of keys that frees what it removes, with an alarm.
+//!
+//! # Which models cover what
+//!
+//! *Two operations beside each other* (find, insert, remove): [`every_pair`], at rest and in each phase of a
+//! resize that a table can be left in. *An operation beside a resize*: [`every_operation_beside_a_resize`], both
+//! ways, or models of the table's own.
+//!
+//! | table | two operations | one beside a resize |
+//! |---|---|---|
+//! | `OutOfPlace` | at rest, zipped, between two cuts | all |
+//! | `InPlace`, `NoAuxiliary` | zipped, between two cuts | all |
+//! | `Atc11` | (expanded as `OutOfPlace`, shrunk as `InPlace`) | (the same) |
+//! | `SortedByReversedHash` | at rest, zipped (there is one cut) | all |
+//! | `SortedByHighBits` | zipped | all |
+//! | `SplitOrdered` | at rest, buckets not ready, buckets not removed | all |
+//! | `PerEntry` | at rest, none or one of the buckets moved, both ways | of its own |
+//! | `Ddds` | at rest, before and after moving, both ways | of its own, by phases |
+//! | `RwLocked` | at rest (a resize excludes them) | of its own |
+//!
+//! The paper's are also followed by the explorer: all lookups beside every store of a resize with up to two
+//! updates in it. At rest they do not differ but in the order of chains.
 
 use std::ptr::NonNull;
 
@@ -9,6 +30,7 @@ use corewise_atomic::thread;
 use corewise_rcu::{Domain, Guard};
 
 use super::algorithm::{Algorithm, Link};
+use crate::pairs::{self, Answer, Operated, Operation, beside_a_resize, pairs};
 
 #[repr(C)]
 struct Node {
@@ -18,9 +40,11 @@ struct Node {
     alive: DataCell<bool>,
 }
 
-/// Keys of the same lowest byte have the same hash.
+/// Keys of the same lowest byte have the same hash. Its highest bits are the lowest ones reversed, for the table
+/// that goes by them.
 pub(super) fn hash(key: u64) -> u64 {
-    key & 0xff
+    let low = key & 0xff;
+    low | low.reverse_bits()
 }
 
 /// A removed node.
@@ -36,7 +60,11 @@ pub(super) struct Set<A: Algorithm> {
     pub(super) domain: Domain,
     /// Nodes that are freed with the set. What the checkers do not see here orders nothing for them.
     graves: std::sync::Mutex<Vec<Removed>>,
+    /// What is left to do of a resize.
+    rest: Option<Rest<A>>,
 }
+
+type Rest<A> = Box<dyn FnOnce(&A) + Send + Sync>;
 
 /// Whether it is the node of a key. Nobody is asked about a dead one.
 fn is(key: u64) -> impl FnMut(NonNull<Link>) -> bool {
@@ -63,6 +91,7 @@ impl<A: Algorithm> Set<A> {
             table,
             domain,
             graves: std::sync::Mutex::default(),
+            rest: None,
         };
         for key in keys {
             assert!(set.insert(*key));
@@ -70,11 +99,24 @@ impl<A: Algorithm> Set<A> {
         set
     }
 
+    /// A set in the midst of a resize, which `rest` completes in the end.
+    pub(super) fn under_way(
+        buckets: usize,
+        keys: &[u64],
+        begin: impl FnOnce(&A),
+        rest: impl FnOnce(&A) + Send + Sync + 'static,
+    ) -> Self {
+        let mut set = Self::new(buckets, keys);
+        begin(&set.table);
+        set.rest = Some(Box::new(rest));
+        set
+    }
+
     pub(super) fn has(&self, key: u64) -> bool {
         self.has_within(&self.domain.pin(), key)
     }
 
-    pub(super) fn has_within(&self, guard: &Guard<'_>, key: u64) -> bool {
+    fn has_within(&self, guard: &Guard<'_>, key: u64) -> bool {
         // SAFETY: a guard of the table's domain.
         unsafe { self.table.find(guard, hash(key), is(key)) }.is_some()
     }
@@ -131,19 +173,68 @@ impl<A: Algorithm> Set<A> {
         assert_eq!(self.table.buckets(), buckets);
     }
 
-    /// Fails unless these keys and no others are there, each once.
-    pub(super) fn check(mut self, keys: &[u64]) {
-        for key in keys {
-            assert!(self.has(*key), "{key:#x} is missing");
+    /// Completes the resize and hands out all keys.
+    fn take(mut self) -> Vec<u64> {
+        if let Some(rest) = self.rest.take() {
+            rest(&self.table);
         }
         let mut seen = Vec::new();
         self.table.take_all(|link| {
             // SAFETY: a node of the set, which is buried afterwards.
-            seen.push(unsafe { link.cast::<Node>().as_ref() }.key);
+            let node = unsafe { link.cast::<Node>().as_ref() };
+            // SAFETY: as in `is`.
+            assert!(unsafe { node.alive.read() }, "a dead node is left");
+            seen.push(node.key);
             bury(link);
         });
         seen.sort_unstable();
-        assert_eq!(seen, keys);
+        seen
+    }
+
+    /// Fails unless these keys and no others are there, each once.
+    fn check(self, keys: &[u64]) {
+        for key in keys {
+            assert!(self.has(*key), "{key:#x} is missing");
+        }
+        assert_eq!(self.take(), keys);
+    }
+}
+
+impl<A: Algorithm> Operated for Set<A> {
+    fn operate(&self, operation: Operation) -> Answer {
+        Answer::Found(match operation {
+            Operation::Find(key) => self.has(key),
+            Operation::Insert(key) => self.insert(key),
+            Operation::Remove(key) => {
+                let removed = self.remove(key);
+                let is_removed = removed.is_some();
+                self.graves.lock().unwrap().extend(removed);
+                is_removed
+            }
+            Operation::Resize => {
+                self.resize(if self.table.buckets() == 1 { 2 } else { 1 });
+                return Answer::Done;
+            }
+            Operation::Replace(_) | Operation::Iterate => unreachable!("these tables have none"),
+        })
+    }
+
+    fn settle(self) -> Vec<u64> {
+        let graves = std::mem::take(&mut *self.graves.lock().unwrap());
+        self.domain.synchronize();
+        for Removed(link) in &graves {
+            // SAFETY: no reader is left; the checkers say if one is.
+            unsafe { link.cast::<Node>().as_ref().alive.write(false) };
+        }
+        let guard = self.domain.pin();
+        let found: Vec<u64> = (1..=5)
+            .filter(|key| self.has_within(&guard, *key))
+            .collect();
+        drop(guard);
+        let keys = self.take();
+        assert_eq!(found, keys);
+        graves.into_iter().for_each(|Removed(link)| bury(link));
+        keys
     }
 }
 
@@ -157,19 +248,59 @@ impl<A: Algorithm> Drop for Set<A> {
 
 /// What threads do in a model.
 type Part<A> = fn(&Set<A>);
+/// The same, with what a closure knows.
+type BoxedPart<A> = Box<dyn FnOnce(&Set<A>) + Send>;
 
 /// Runs some parts beside each other, then checks what is there. (All on threads of their own: what the first
 /// thread of a model does after spawning another, loom does not try in all orders.)
 pub(super) fn beside<A: Algorithm>(set: Set<A>, parts: &[Part<A>], keys: &[u64]) {
+    let parts = parts.iter().map(|part| Box::new(*part) as BoxedPart<A>);
+    run(set, parts).check(keys);
+}
+
+/// As [`beside`], for two parts that are closures.
+pub(super) fn both<A: Algorithm>(
+    set: Set<A>,
+    one: impl FnOnce(&Set<A>) + Send + 'static,
+    other: impl FnOnce(&Set<A>) + Send + 'static,
+    keys: &[u64],
+) {
+    let parts: [BoxedPart<A>; 2] = [Box::new(one), Box::new(other)];
+    run(set, parts.into_iter()).check(keys);
+}
+
+fn run<A: Algorithm>(set: Set<A>, parts: impl Iterator<Item = BoxedPart<A>>) -> Set<A> {
     let set = Arc::new(set);
-    let spawn = |part: &Part<A>| {
-        let (set, part) = (set.clone(), *part);
+    let spawn = |part: BoxedPart<A>| {
+        let set = set.clone();
         thread::spawn(move || part(&set))
     };
-    let threads: Vec<_> = parts.iter().map(spawn).collect();
+    let threads: Vec<_> = parts.map(spawn).collect();
     for thread in threads {
         thread.join().unwrap();
     }
     let set = Arc::try_unwrap(set).ok();
-    set.expect("all threads are done").check(keys);
+    set.expect("all threads are done")
+}
+
+/// The keys that are there in [`every_pair`], as [`Set::new`] takes them: the last is the first of its chain.
+pub(super) const PRESENT: [u64; 3] = [3, 2, 1];
+
+/// Each operation beside each other one, in a set of [`PRESENT`].
+pub(super) fn every_pair<A: Algorithm>(make: fn() -> Set<A>) {
+    for pair in pairs([1, 2, 3, 4, 5]) {
+        corewise_atomic::model_bounded(2, move || pairs::pair(make(), PRESENT, pair));
+    }
+}
+
+/// Each operation beside an expansion and a shrink.
+pub(super) fn every_operation_beside_a_resize<A: Algorithm>() {
+    use Operation::{Find, Insert, Remove};
+    for buckets in [1, 2] {
+        for pair in beside_a_resize(&[Find(1), Find(3), Insert(4), Remove(2)]) {
+            corewise_atomic::model_bounded(2, move || {
+                pairs::pair(Set::<A>::new(buckets, &PRESENT), PRESENT, pair);
+            });
+        }
+    }
 }

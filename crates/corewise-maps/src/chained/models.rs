@@ -2,8 +2,11 @@
 //! is seen leads to what was written before it. As ordinary tests each runs once.
 
 use super::algorithm::Algorithm;
-use super::model_set::{self, Set};
-use super::paper::{InPlace, NoAuxiliary, OutOfPlace, SortedByReversedHash};
+use super::model_set::{self, PRESENT, Set, every_operation_beside_a_resize, every_pair};
+use super::paper::{
+    Cut, Form, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, ReversedForm,
+};
+use super::paper::{InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
 
 /// One thread looks for keys while another does something to the table; the keys that are there then.
 fn beside<A: Algorithm>(
@@ -80,4 +83,66 @@ fn updates_go_on_beside_an_expansion() {
         has_both(set);
     };
     beside(1, &[1, 2], |set| set.resize(2), look, &[1, 2, 4]);
+}
+
+fn at_rest<A: Algorithm>() -> Set<A> {
+    Set::new(1, &PRESENT)
+}
+
+/// A set whose chain is zipped, and was cut so many times.
+fn zipped<F: Form, const CUTS: usize>() -> Set<Paper<F>> {
+    let begin = |table: &Paper<F>| {
+        // Nobody is in the smaller table.
+        drop(table.zip(1).unwrap());
+        for _ in 0..CUTS {
+            assert!(table.unzip() == Cut::More);
+        }
+    };
+    Set::under_way(1, &PRESENT, begin, |table| {
+        while table.unzip() == Cut::More {}
+        table.end_unzip(1);
+    })
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(at_rest::<OutOfPlace>);
+    every_pair(at_rest::<SortedByReversedHash>);
+}
+
+#[test]
+fn every_pair_while_chains_are_zipped() {
+    every_pair(zipped::<OutOfPlaceForm, 0>);
+    every_pair(zipped::<InPlaceForm, 0>);
+    every_pair(zipped::<NoAuxiliaryForm, 0>);
+    every_pair(zipped::<ReversedForm, 0>);
+    every_pair(zipped::<HighBitsForm, 0>);
+}
+
+#[test]
+fn every_pair_between_two_cuts() {
+    every_pair(zipped::<OutOfPlaceForm, 1>);
+    every_pair(zipped::<InPlaceForm, 1>);
+    every_pair(zipped::<NoAuxiliaryForm, 1>);
+}
+
+#[test]
+fn every_operation_beside_a_resize_out_of_place() {
+    every_operation_beside_a_resize::<OutOfPlace>();
+}
+
+#[test]
+fn every_operation_beside_a_resize_in_place() {
+    every_operation_beside_a_resize::<InPlace>();
+}
+
+#[test]
+fn every_operation_beside_a_resize_without_auxiliary_storage() {
+    every_operation_beside_a_resize::<NoAuxiliary>();
+}
+
+#[test]
+fn every_operation_beside_a_resize_of_sorted_chains() {
+    every_operation_beside_a_resize::<SortedByReversedHash>();
+    every_operation_beside_a_resize::<SortedByHighBits>();
 }

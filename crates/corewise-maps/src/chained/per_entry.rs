@@ -296,6 +296,31 @@ impl PerEntry {
         }
     }
 
+    /// Moves everything to the future table, sends lookups there, and frees the old one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the one to resize.
+    unsafe fn move_on(&self) {
+        // SAFETY: 1; here and below.
+        let old = unsafe { self.current() };
+        let new = old.future().expect("it is attached");
+        let mut chain = Vec::new();
+        for number in 0..old.buckets.len() {
+            // SAFETY: as above.
+            unsafe { self.move_bucket((old, new), number, &mut chain) };
+        }
+        // Relaxed: our own store.
+        let old = self.publish(old.future.load(Relaxed));
+        if !mutant!("per_entry_no_wait") {
+            self.domain.synchronize();
+        }
+        // SAFETY: made from a box; updates left it when all locks were taken, and readers by now.
+        let old = unsafe { Box::from_raw(old.as_ptr()) };
+        // Relaxed: it is ours alone. Whoever were still here would find nothing.
+        old.future.store(ptr::null_mut(), Relaxed);
+    }
+
     /// Sends lookups to the new table, all entries being there; the old one, to be freed when readers left.
     fn publish(&self, new: *mut Table) -> NonNull<Table> {
         let all = self.stripes.lock_all();
@@ -398,7 +423,9 @@ unsafe impl Algorithm for PerEntry {
         let bucket = loop {
             let bucket = table.bucket(hash);
             // SAFETY: as above.
-            if let Some(found) = unsafe { look(bucket, hash, &mut is_it) } {
+            if let Some(found) = unsafe { look(bucket, hash, &mut is_it) }
+                && !(mutant!("per_entry_inserts_blindly") && table.future().is_some())
+            {
                 return Err(found.link);
             }
             match table.future() {
@@ -450,21 +477,8 @@ unsafe impl Algorithm for PerEntry {
             return Ok(Resized::default());
         }
         self.attach(old, Table::try_new(to).ok_or(ResizeError::NoMemory)?);
-        let new = old.future().expect("it was just attached");
-        let mut chain = Vec::new();
-        for number in 0..old.buckets.len() {
-            // SAFETY: as above.
-            unsafe { self.move_bucket((old, new), number, &mut chain) };
-        }
-        // Relaxed: our own store.
-        let old = self.publish(old.future.load(Relaxed));
-        if !mutant!("per_entry_no_wait") {
-            self.domain.synchronize();
-        }
-        // SAFETY: made from a box; updates left it when all locks were taken, and readers by now.
-        let old = unsafe { Box::from_raw(old.as_ptr()) };
-        // Relaxed: it is ours alone. Whoever were still here would find nothing.
-        old.future.store(ptr::null_mut(), Relaxed);
+        // SAFETY: as above.
+        unsafe { self.move_on() };
         Ok(Resized {
             passes: 1,
             waits: 1,

@@ -179,15 +179,7 @@ unsafe impl Algorithm for RwLocked {
 
 impl RwLocked {
     fn lock_stripe(&self, hash: u64) -> MutexGuard<'_, ()> {
-        self.stripes.lock(|log2| {
-            let stripes = if mutant!("rwlocked_no_stripe") {
-                // As if there were a bucket for each hash.
-                Stripes::MOST_LOG2
-            } else {
-                log2
-            };
-            hash as usize & ((1 << stripes) - 1)
-        })
+        self.stripes.lock(|log2| hash as usize & ((1 << log2) - 1))
     }
 }
 

@@ -365,6 +365,15 @@ impl SplitOrdered {
 
     fn shrink(&self, from: u32, to: u32) -> Resized {
         self.set_log2(to);
+        self.remove_buckets(from, to);
+        Resized {
+            passes: 1,
+            waits: 2,
+        }
+    }
+
+    /// Removes the buckets that nobody is to use any more, and frees them.
+    fn remove_buckets(&self, from: u32, to: u32) {
         if !mutant!("split_no_wait_before_dummies") {
             self.domain.synchronize();
         }
@@ -377,10 +386,6 @@ impl SplitOrdered {
             self.domain.synchronize();
         }
         self.free_segments(to + 1);
-        Resized {
-            passes: 1,
-            waits: 2,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lookups and updates beside the phases of a resize, which are entered directly.
 
-use super::super::modelled::{Set, beside};
+use super::super::model_set::{PRESENT, Set, beside, both, every_pair};
 use super::*;
 
 type Phase = fn(&Ddds);
@@ -8,31 +8,28 @@ type Phase = fn(&Ddds);
 /// A resize, from its beginning to its end.
 const PHASES: [Phase; 3] = [Ddds::start_to_move, Ddds::move_all, Ddds::finish];
 
-/// A set whose resize is so many phases after its beginning.
-fn under_way(from: usize, to: u32, keys: &[u64], phases: usize) -> Set<Ddds> {
-    let set = Set::<Ddds>::new(from, keys.iter().copied());
-    set.table.begin(to).unwrap();
-    PHASES[..phases].iter().for_each(|phase| phase(&set.table));
-    set
-}
-
-/// The rest of the resize, and what is in the set then.
-fn finish(set: Set<Ddds>, phases: usize) -> Vec<u64> {
-    PHASES[phases..].iter().for_each(|phase| phase(&set.table));
-    set.take()
+/// A set whose resize is so many phases after its beginning, and goes on with the one of number `then` in the end.
+fn under_way(from: usize, to: u32, keys: &[u64], phases: usize, then: usize) -> Set<Ddds> {
+    let begin = |table: &Ddds| {
+        table.begin(to).unwrap();
+        PHASES[..phases].iter().for_each(|phase| phase(table));
+    };
+    Set::under_way(from, keys, begin, move |table| {
+        PHASES[then..].iter().for_each(|phase| phase(table));
+    })
 }
 
 /// Two keys in one chain; who looks for the second may stand on the first when that is moved.
 fn look_beside_moves(from: usize, to: u32, keys: [u64; 2]) {
     for key in keys {
         corewise_atomic::model_bounded(2, move || {
-            let set = under_way(from, to, &keys, 1);
-            let set = beside(
-                set,
+            let [first, second] = keys;
+            both(
+                under_way(from, to, &[second, first], 1, 2),
                 |set| set.table.move_all(),
                 move |set| assert!(set.has(key), "{key} is missing"),
+                &keys,
             );
-            assert_eq!(finish(set, 2), keys);
         });
     }
 }
@@ -50,14 +47,17 @@ fn a_lookup_beside_a_shrink_never_misses_a_present_key() {
 #[test]
 fn a_lookup_beside_moves_misses_an_absent_key() {
     corewise_atomic::model_bounded(2, || {
-        let set = under_way(1, 1, &[1, 3], 1);
+        let set = under_way(1, 1, &[3, 1], 1, 3);
         beside(
             set,
-            |set| {
-                set.table.move_all();
-                set.table.finish();
-            },
-            |set| assert!(!set.has(5)),
+            &[
+                |set| {
+                    set.table.move_all();
+                    set.table.finish();
+                },
+                |set| assert!(!set.has(5)),
+            ],
+            &[1, 3],
         );
     });
 }
@@ -65,15 +65,12 @@ fn a_lookup_beside_moves_misses_an_absent_key() {
 /// From a table at rest to a table at rest.
 fn look_beside_a_resize(from: usize, to: usize, key: u64) {
     corewise_atomic::model_bounded(2, move || {
-        let set = Set::<Ddds>::new(from, [1, 3].into_iter());
-        let set = beside(
-            set,
-            move |set| {
-                set.table.resize(to).unwrap();
-            },
+        both(
+            Set::<Ddds>::new(from, &[3, 1]),
+            move |set| set.resize(to),
             move |set| assert!(set.has(key), "{key} is missing"),
+            &[1, 3],
         );
-        assert_eq!(set.take(), [1, 3]);
     });
 }
 
@@ -93,9 +90,8 @@ fn beside_each_phase(update: fn(&Set<Ddds>), then: &'static [u64]) {
     for (from, to) in [(1, 1), (2, 0)] {
         for (phases, phase) in PHASES.into_iter().enumerate() {
             corewise_atomic::model_bounded(2, move || {
-                let set = under_way(from, to, &[1, 2], phases);
-                let set = beside(set, move |set| phase(&set.table), update);
-                assert_eq!(finish(set, phases + 1), then);
+                let set = under_way(from, to, &[2, 1], phases, phases + 1);
+                both(set, move |set| phase(&set.table), update, then);
             });
         }
     }
@@ -117,7 +113,7 @@ fn an_insert_beside_each_phase() {
 fn a_removal_beside_each_phase() {
     beside_each_phase(
         |set| {
-            assert!(set.remove(2), "2 is there");
+            set.drop_key(2);
             assert!(!set.has(2));
         },
         &[1],
@@ -128,23 +124,25 @@ fn a_removal_beside_each_phase() {
 #[test]
 fn a_lookup_beside_a_removal_that_moves() {
     corewise_atomic::model_bounded(2, || {
-        let set = under_way(1, 1, &[1, 2], 1);
-        let set = beside(
+        let set = under_way(1, 1, &[2, 1], 1, 1);
+        beside(
             set,
-            |set| assert!(set.remove(1)),
-            |set| assert!(set.has(2), "2 is missing"),
+            &[
+                |set| set.drop_key(1),
+                |set| assert!(set.has(2), "2 is missing"),
+            ],
+            &[2],
         );
-        assert_eq!(finish(set, 1), [2]);
     });
 }
 
 #[test]
 fn lookups_and_updates_during_resizes() {
     corewise_atomic::model_bounded(3, || {
-        let set = Set::<Ddds>::new(1, 1..=6);
+        let set = Set::<Ddds>::new(1, &[6, 5, 4, 3, 2, 1]);
         let updates = |set: &Set<Ddds>| {
             for key in [3, 2, 5, 3, 2] {
-                assert!(set.remove(key));
+                set.drop_key(key);
                 assert!(!set.has(key));
                 assert!(set.insert(key));
                 assert!([1, 4, 6].iter().all(|key| set.has(*key)));
@@ -152,9 +150,28 @@ fn lookups_and_updates_during_resizes() {
         };
         let resizes = |set: &Set<Ddds>| {
             for buckets in [2, 8, 4, 1] {
-                set.table.resize(buckets).unwrap();
+                set.resize(buckets);
             }
         };
-        assert_eq!(beside(set, resizes, updates).take(), [1, 2, 3, 4, 5, 6]);
+        beside(set, &[resizes, updates], &[1, 2, 3, 4, 5, 6]);
     });
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(|| Set::<Ddds>::new(1, &PRESENT));
+}
+
+#[test]
+fn every_pair_in_each_phase_of_an_expansion() {
+    every_pair(|| under_way(1, 1, &PRESENT, 0, 0));
+    every_pair(|| under_way(1, 1, &PRESENT, 1, 1));
+    every_pair(|| under_way(1, 1, &PRESENT, 2, 2));
+}
+
+#[test]
+fn every_pair_in_each_phase_of_a_shrink() {
+    every_pair(|| under_way(2, 0, &PRESENT, 0, 0));
+    every_pair(|| under_way(2, 0, &PRESENT, 1, 1));
+    every_pair(|| under_way(2, 0, &PRESENT, 2, 2));
 }

@@ -2,8 +2,8 @@
 
 use corewise_atomic::model_bounded;
 
-use super::super::model_set::{Set, beside};
-use super::PerEntry;
+use super::super::model_set::{PRESENT, Set, beside, every_pair};
+use super::{PerEntry, Table};
 
 type Moved = Set<PerEntry>;
 
@@ -98,6 +98,35 @@ fn a_removed_node_is_freed_after_its_readers() {
             &[0x102],
         );
     });
+}
+
+/// A set in which a resize has moved the entries of so many buckets.
+fn under_way<const FROM: usize, const TO: usize, const MOVED: usize>() -> Moved {
+    let begin = |table: &PerEntry| {
+        // SAFETY: we resize; here and below.
+        let old = unsafe { table.current() };
+        table.attach(old, Table::try_new(TO.ilog2()).unwrap());
+        for bucket in 0..MOVED {
+            let tables = (old, old.future().unwrap());
+            // SAFETY: as above.
+            unsafe { table.move_bucket(tables, bucket, &mut Vec::new()) };
+        }
+    };
+    // SAFETY: as above.
+    Set::under_way(FROM, &PRESENT, begin, |table| unsafe { table.move_on() })
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(|| Moved::new(1, &PRESENT));
+}
+
+#[test]
+fn every_pair_beside_two_tables() {
+    every_pair(under_way::<1, 2, 0>);
+    every_pair(under_way::<1, 2, 1>);
+    every_pair(under_way::<2, 1, 0>);
+    every_pair(under_way::<2, 1, 1>);
 }
 
 /// Everything at once, for the checker of long schedules.

@@ -1,21 +1,15 @@
 //! Lookups and updates beside each other and beside a resize.
 
-use super::super::modelled::{Set, beside};
+use super::super::model_set::{PRESENT, Set, beside, both, every_pair};
 use super::*;
-
-fn resize_to(buckets: usize) -> impl FnOnce(&Set<RwLocked>) + Send {
-    move |set| {
-        set.table.resize(buckets).unwrap();
-    }
-}
 
 #[test]
 fn lookups_do_not_notice_resizes() {
     for (from, to) in [(1, 2), (2, 1)] {
         corewise_atomic::model_bounded(2, move || {
-            let set = Set::new(from, [1, 2, 3].into_iter());
-            let set = beside(set, resize_to(to), |set| assert!(set.has(3) && set.has(2)));
-            assert_eq!(set.take(), [1, 2, 3]);
+            let set = Set::<RwLocked>::new(from, &[3, 2, 1]);
+            let look = |set: &Set<_>| assert!(set.has(3) && set.has(2));
+            both(set, move |set| set.resize(to), look, &[1, 2, 3]);
         });
     }
 }
@@ -24,12 +18,13 @@ fn lookups_do_not_notice_resizes() {
 fn updates_beside_a_resize() {
     for (from, to) in [(1, 2), (2, 1)] {
         corewise_atomic::model_bounded(2, move || {
-            let set = Set::new(from, [1, 2, 3].into_iter());
-            let set = beside(set, resize_to(to), |set| {
+            let set = Set::<RwLocked>::new(from, &[3, 2, 1]);
+            let update = |set: &Set<_>| {
                 assert!(set.insert(4) && !set.insert(3));
-                assert!(set.remove(2) && !set.has(2));
-            });
-            assert_eq!(set.take(), [1, 3, 4]);
+                set.drop_key(2);
+                assert!(!set.has(2));
+            };
+            both(set, move |set| set.resize(to), update, &[1, 3, 4]);
         });
     }
 }
@@ -37,20 +32,32 @@ fn updates_beside_a_resize() {
 #[test]
 fn two_updates_of_a_bucket_have_effect() {
     corewise_atomic::model_bounded(2, || {
-        let set = Set::<RwLocked>::new(1, [1].into_iter());
-        let set = beside(
+        let set = Set::<RwLocked>::new(1, &[1]);
+        let insert_and_remove = |set: &Set<_>| {
+            assert!(set.insert(3));
+            set.drop_key(1);
+        };
+        beside(
             set,
-            |set| assert!(set.insert(2)),
-            |set| assert!(set.insert(3) && set.remove(1)),
+            &[|set| assert!(set.insert(2)), insert_and_remove],
+            &[2, 3],
         );
-        assert_eq!(set.take(), [2, 3]);
     });
 }
 
 #[test]
 fn a_removed_node_is_freed_after_its_readers() {
     corewise_atomic::model_bounded(2, || {
-        let set = Set::<RwLocked>::new(1, [1, 2].into_iter());
-        beside(set, |set| assert!(set.remove(1)), |set| assert!(set.has(2)));
+        let set = Set::<RwLocked>::new(1, &[2, 1]);
+        beside(
+            set,
+            &[|set| set.drop_key(1), |set| assert!(set.has(2))],
+            &[2],
+        );
     });
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(|| Set::<RwLocked>::new(1, &PRESENT));
 }

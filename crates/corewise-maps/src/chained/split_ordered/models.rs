@@ -2,7 +2,7 @@
 
 use corewise_atomic::model_bounded;
 
-use super::super::model_set::{Set, beside};
+use super::super::model_set::{PRESENT, Set, beside, every_operation_beside_a_resize, every_pair};
 use super::SplitOrdered;
 
 type List = Set<SplitOrdered>;
@@ -218,6 +218,37 @@ fn lookups_beside_a_shrink() {
             &[2, 3],
         );
     });
+}
+
+#[test]
+fn every_pair_at_rest() {
+    every_pair(|| List::new(1, &PRESENT));
+}
+
+/// No bucket is ready but the first.
+#[test]
+fn every_pair_before_buckets_are_ready() {
+    every_pair(|| {
+        let begin = |table: &SplitOrdered| {
+            table.add_segments(1, 1).unwrap();
+            table.set_log2(1);
+        };
+        List::under_way(1, &PRESENT, begin, |_| ())
+    });
+}
+
+/// Nobody begins there any more.
+#[test]
+fn every_pair_before_buckets_are_removed() {
+    every_pair(|| {
+        let begin = |table: &SplitOrdered| table.set_log2(0);
+        List::under_way(2, &PRESENT, begin, |table| table.remove_buckets(1, 0))
+    });
+}
+
+#[test]
+fn every_operation_beside_each_resize() {
+    every_operation_beside_a_resize::<SplitOrdered>();
 }
 
 /// Everything at once, for the checker of long schedules.
