@@ -15,7 +15,7 @@
 //! | `SortedByHighBits` | zipped | all |
 //! | `SplitOrdered` | at rest, buckets not ready, buckets not removed | all |
 //! | `PerEntry` | at rest, none or one of the buckets moved, both ways | of its own |
-//! | `Ddds` | at rest, before and after moving, both ways | of its own, by phases |
+//! | `Ddds` | at rest, a shrink before and after moving (an expansion has too many schedules) | of its own, by phases |
 //! | `RwLocked` | at rest (a resize excludes them) | of its own |
 //!
 //! The paper's are also followed by the explorer: all lookups beside every store of a resize with up to two

@@ -163,13 +163,6 @@ fn every_pair_at_rest() {
 }
 
 #[test]
-fn every_pair_in_each_phase_of_an_expansion() {
-    every_pair(|| under_way(1, 1, &PRESENT, 0, 0));
-    every_pair(|| under_way(1, 1, &PRESENT, 1, 1));
-    every_pair(|| under_way(1, 1, &PRESENT, 2, 2));
-}
-
-#[test]
 fn every_pair_in_each_phase_of_a_shrink() {
     every_pair(|| under_way(2, 0, &PRESENT, 0, 0));
     every_pair(|| under_way(2, 0, &PRESENT, 1, 1));
