@@ -33,8 +33,15 @@
 
 pub mod baseline;
 pub mod chained;
+#[cfg(target_pointer_width = "64")]
+pub mod clht;
+mod counts;
 #[cfg(test)]
 mod pairs;
 pub mod relativistic;
+#[cfg(target_pointer_width = "64")]
+mod word;
 
 pub use relativistic::RelativisticMap;
+#[cfg(target_pointer_width = "64")]
+pub use word::{Word, WordKey};

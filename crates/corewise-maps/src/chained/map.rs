@@ -8,13 +8,11 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::AtomicUsize;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::{CachePadded, Slots};
-use corewise_rcu::{Domain, Guard, Pressure, Section};
+use corewise_rcu::{Domain, Guard, Pressure};
 
 use super::algorithm::Link;
 use super::{Resized, Table};
+use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
 /// A node: drawn from the global allocator.
@@ -36,9 +34,6 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// Where entries are counted, each thread in one of so many places.
-const COUNTS: usize = 16;
-
 /// A concurrent hash map over one of the [tables](super#the-tables).
 ///
 /// ```
@@ -55,7 +50,7 @@ pub struct ChainedMap<K, V, A: Table, S = DefaultHasher> {
     table: A,
     domain: Domain,
     hasher: S,
-    counts: Slots<CachePadded<AtomicUsize>>,
+    counts: Counts,
     resizing: Mutex<()>,
     _nodes: std::marker::PhantomData<Node<K, V>>,
 }
@@ -88,7 +83,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
             table: table.unwrap_or_else(|| panic!("no memory for {buckets} buckets")),
             domain,
             hasher,
-            counts: Slots::from_fn(COUNTS, |_| CachePadded::from(AtomicUsize::new(0))),
+            counts: Counts::new(),
             resizing: Mutex::new(()),
             _nodes: std::marker::PhantomData,
         }
@@ -111,11 +106,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
 
     /// The number of entries, give or take updates that are under way.
     pub fn len(&self) -> usize {
-        // Relaxed: a number that publishes nothing.
-        let counts = self.counts.iter().map(|count| count.load(Relaxed));
-        // One place may be below zero, and all of them, while others count.
-        let sum = counts.fold(0, usize::wrapping_add);
-        sum.cast_signed().max(0).cast_unsigned()
+        self.counts.sum()
     }
 
     /// Whether there are none, as [`ChainedMap::len`] counts them.
@@ -244,7 +235,7 @@ where
         match inserted {
             Ok(()) => {
                 std::mem::forget(unused);
-                self.count(1);
+                self.map.counts.add(&*self.guard, 1);
                 Ok(())
             }
             // SAFETY: as in `get`.
@@ -261,7 +252,7 @@ where
         let hash = self.map.hasher.hash_one(key);
         // SAFETY: our guard.
         let removed = unsafe { self.map.table.remove(&*self.guard, hash, self.is(key)) }?;
-        self.count(-1);
+        self.map.counts.add(&*self.guard, -1);
         self.has_removed.set(true);
         let node = removed.cast::<Node<K, V>>();
         // SAFETY: made from a box; it is in no table any more, and dropped after a grace period.
@@ -280,12 +271,6 @@ where
     {
         // SAFETY: the table asks about links in it, which are those of our nodes, in our section.
         move |link| unsafe { Node::<K, V>::of(link) }.key.borrow() == key
-    }
-
-    fn count(&self, by: isize) {
-        let place = self.guard.reader_index() % COUNTS;
-        // Relaxed: see `len`.
-        self.map.counts[place].fetch_add(by.cast_unsigned(), Relaxed);
     }
 }
 

@@ -1,0 +1,357 @@
+//! Models: lookups and updates of a bucket beside each other and beside its way to another table.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::thread;
+use corewise_rcu::Domain;
+
+use super::LockBased;
+use super::space::Space;
+use super::table::{Put, Step, Table};
+use crate::word::sealed::Sealed;
+
+/// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
+struct Numbers {
+    table: Box<Table>,
+    next: Option<NonNull<Table>>,
+}
+
+// SAFETY: it owns its tables.
+unsafe impl Send for Numbers {}
+// SAFETY: as above.
+unsafe impl Sync for Numbers {}
+
+impl Numbers {
+    fn new(buckets: usize, keys: &[u64]) -> Self {
+        let space = Arc::new(Space::new(usize::MAX));
+        let table = Table::try_new(buckets, &space).unwrap();
+        let numbers = Self { table, next: None };
+        keys.iter()
+            .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
+        numbers
+    }
+
+    /// A table whose resize has begun.
+    fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
+        let mut numbers = Self::new(buckets, keys);
+        let space = Arc::new(Space::new(usize::MAX));
+        let next = NonNull::from(Box::leak(Table::try_new(to, &space).unwrap()));
+        // SAFETY: freed with the first table.
+        unsafe { numbers.table.link(next) };
+        numbers.next = Some(next);
+        numbers
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let value = self.table.get(key, key.into_raw())?;
+        Some(value.addr() as u64)
+    }
+
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        match self.table.put(key, key.into_raw(), value.into_raw(), false) {
+            Ok(Put::New { .. }) => Ok(()),
+            Ok(Put::There(there)) => Err(there.addr() as u64),
+            Err(full) => panic!("{full}"),
+        }
+    }
+
+    fn insert(&self, key: u64, value: u64) {
+        self.table
+            .put(key, key.into_raw(), value.into_raw(), true)
+            .unwrap();
+    }
+
+    fn remove(&self, key: u64) -> Option<u64> {
+        let value = self.table.remove(key, key.into_raw())?;
+        Some(value.addr() as u64)
+    }
+
+    fn increment(&self, key: u64) -> Option<u64> {
+        let more = |value: *mut ()| (value.addr() as u64 + 1).into_raw();
+        let value = self.table.update(key, key.into_raw(), more)?;
+        Some(value.addr() as u64)
+    }
+
+    fn move_all(&self) {
+        while self.table.step(8, &|key| key.addr() as u64) != Ok(Step::Last) {
+            thread::yield_now();
+        }
+    }
+
+    /// All pairs, sorted.
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        let mut pairs = Vec::new();
+        self.table
+            .for_each((0, 0), &|key| key.addr() as u64, &mut |key, value| {
+                pairs.push((key.addr() as u64, value.addr() as u64));
+            });
+        pairs.sort_unstable();
+        pairs
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        if let Some(next) = self.next {
+            // SAFETY: from a box, and nobody uses it any more.
+            drop(unsafe { Box::from_raw(next.as_ptr()) });
+        }
+    }
+}
+
+/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
+/// spawning another, loom does not try in all orders); what they answer.
+fn beside<T, A, B>(
+    what: &Arc<T>,
+    one: impl FnOnce(&T) -> A + Send + 'static,
+    other: impl FnOnce(&T) -> B + Send + 'static,
+) -> (A, B)
+where
+    T: Send + Sync + 'static,
+    A: Send + 'static,
+    B: Send + 'static,
+{
+    let (its, others) = (what.clone(), what.clone());
+    let one = thread::spawn(move || one(&its));
+    let other = thread::spawn(move || other(&others));
+    (one.join().unwrap(), other.join().unwrap())
+}
+
+/// Either way, which of the two tables is larger.
+const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
+
+#[test]
+fn a_pair_is_never_mixed() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::new(1, &[1]));
+        beside(
+            &numbers,
+            |numbers| {
+                assert_eq!(numbers.remove(1), Some(10));
+                assert_eq!(numbers.try_insert(2, 20), Ok(()));
+            },
+            |numbers| {
+                assert!([None, Some(20)].contains(&numbers.get(2)));
+                assert!([None, Some(10)].contains(&numbers.get(1)));
+            },
+        );
+        assert_eq!(numbers.pairs(), [(2, 20)]);
+    });
+}
+
+#[test]
+fn a_key_comes_back_with_another_value() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::new(1, &[1, 2]));
+        beside(
+            &numbers,
+            |numbers| {
+                assert_eq!(numbers.remove(1), Some(10));
+                assert_eq!(numbers.try_insert(1, 11), Ok(()));
+            },
+            |numbers| {
+                // Not the old value after it was seen to be gone, nor after the new one.
+                let seen = [numbers.get(1), numbers.get(1)];
+                let orders = [[Some(10); 2], [Some(10), None], [Some(10), Some(11)]];
+                let later = [[None, None], [None, Some(11)], [Some(11), Some(11)]];
+                assert!(orders.contains(&seen) || later.contains(&seen), "{seen:?}");
+                assert_eq!(numbers.get(2), Some(20));
+            },
+        );
+    });
+}
+
+#[test]
+fn an_inserted_pair_is_seen_whole() {
+    for keys in [&[][..], &[1, 2, 3]] {
+        corewise_atomic::model_bounded(3, move || {
+            let numbers = Arc::new(Numbers::new(1, keys));
+            beside(
+                &numbers,
+                |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
+                |numbers| assert!([None, Some(40)].contains(&numbers.get(4))),
+            );
+            assert_eq!(numbers.get(4), Some(40));
+        });
+    }
+}
+
+#[test]
+fn a_replaced_value_is_never_missing() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::new(1, &[1]));
+        beside(
+            &numbers,
+            |numbers| numbers.insert(1, 11),
+            |numbers| assert!([Some(10), Some(11)].contains(&numbers.get(1))),
+        );
+        assert_eq!(numbers.pairs(), [(1, 11)]);
+    });
+}
+
+#[test]
+fn one_of_two_insertions_wins() {
+    for keys in [&[][..], &[2, 3, 4]] {
+        corewise_atomic::model_bounded(3, move || {
+            let numbers = Arc::new(Numbers::new(1, keys));
+            let (one, other) = beside(
+                &numbers,
+                |numbers| numbers.try_insert(1, 10),
+                |numbers| numbers.try_insert(1, 11),
+            );
+            let there = match (one, other) {
+                (Ok(()), Err(10)) => 10,
+                (Err(11), Ok(())) => 11,
+                answers => panic!("{answers:?}"),
+            };
+            assert_eq!(numbers.pairs().len(), keys.len() + 1);
+            assert_eq!(numbers.get(1), Some(there));
+        });
+    }
+}
+
+#[test]
+fn a_removal_beside_an_insertion() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::new(1, &[1]));
+        let (removed, inserted) = beside(
+            &numbers,
+            |numbers| numbers.remove(1),
+            |numbers| numbers.try_insert(1, 11),
+        );
+        let then = match (removed, inserted) {
+            (Some(10), Ok(())) => Some(11),
+            (Some(10), Err(10)) => None,
+            answers => panic!("{answers:?}"),
+        };
+        assert_eq!(numbers.get(1), then);
+    });
+}
+
+#[test]
+fn two_updates_have_effect() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::new(1, &[1]));
+        let increment = |numbers: &Numbers| numbers.increment(1).unwrap();
+        let (one, other) = beside(&numbers, increment, increment);
+        assert_eq!([one.min(other), one.max(other)], [11, 12]);
+        assert_eq!(numbers.get(1), Some(12));
+    });
+}
+
+#[test]
+fn lookups_do_not_notice_a_resize() {
+    for (from, to) in RESIZES {
+        corewise_atomic::model_bounded(3, move || {
+            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
+            beside(&numbers, Numbers::move_all, |numbers| {
+                assert_eq!(numbers.get(1), Some(10));
+                assert_eq!(numbers.get(2), Some(20));
+                assert_eq!(numbers.get(3), None);
+            });
+        });
+    }
+}
+
+#[test]
+fn updates_beside_a_resize() {
+    for (from, to) in RESIZES {
+        corewise_atomic::model_bounded(2, move || {
+            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
+            beside(&numbers, Numbers::move_all, |numbers| {
+                assert_eq!(numbers.remove(1), Some(10));
+                assert_eq!(numbers.try_insert(3, 30), Ok(()));
+                assert_eq!(numbers.increment(2), Some(21));
+                assert_eq!(numbers.get(1), None);
+            });
+            assert_eq!(numbers.pairs(), [(2, 21), (3, 30)]);
+        });
+    }
+}
+
+#[test]
+fn two_who_move_the_same_buckets() {
+    for (from, to) in RESIZES {
+        corewise_atomic::model_bounded(2, move || {
+            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
+            let step = |numbers: &Numbers| numbers.table.step(2, &|key| key.addr() as u64);
+            let (one, other) = beside(&numbers, step, step);
+            // Who waited for nobody may have left the last one to the other, who may have done the same.
+            let mut lasts = [one, other]
+                .iter()
+                .filter(|s| **s == Ok(Step::Last))
+                .count();
+            while lasts == 0 {
+                lasts += usize::from(step(&numbers) == Ok(Step::Last));
+            }
+            assert_eq!(lasts, 1);
+            assert_eq!(numbers.pairs(), [(1, 10), (2, 20)]);
+        });
+    }
+}
+
+#[derive(Default)]
+struct Own(u64);
+
+impl Hasher for Own {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Map = LockBased<u64, u64, BuildHasherDefault<Own>>;
+
+fn map(buckets: usize) -> Map {
+    let builder = LockBased::<u64, u64>::builder().buckets(buckets);
+    let builder = builder.automatic_resize(false).domain(Domain::new());
+    builder.hasher(BuildHasherDefault::default()).build()
+}
+
+#[test]
+fn a_table_is_freed_after_its_readers() {
+    corewise_atomic::model_bounded(2, || {
+        let numbers = Arc::new(map(1));
+        numbers.pin().insert(1, 10).unwrap();
+        beside(
+            &numbers,
+            |numbers| numbers.resize_to(2).unwrap(),
+            |numbers| assert_eq!(numbers.pin().get(&1), Some(10)),
+        );
+        assert_eq!((numbers.buckets(), numbers.bytes()), (2, 128));
+    });
+}
+
+#[test]
+fn updates_and_lookups_beside_resizes() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(map(1));
+        (1..=6).for_each(|key| assert_eq!(numbers.pin().insert(key, key * 10), Ok(None)));
+        let updates = |numbers: &Map| {
+            for key in [3, 2, 5, 3, 2] {
+                assert_eq!(numbers.pin().remove(&key), Some(key * 10));
+                assert_eq!(numbers.pin().get(&key), None);
+                assert_eq!(numbers.pin().try_insert(key, key * 10), Ok(()));
+                let kept = |key: &u64| numbers.pin().get(key) == Some(key * 10);
+                assert!([1, 4, 6].iter().all(kept));
+            }
+        };
+        let resizes = |numbers: &Map| {
+            for buckets in [2, 8, 4, 1] {
+                numbers.resize_to(buckets).unwrap();
+            }
+        };
+        beside(&numbers, resizes, updates);
+        let mut pairs: Vec<_> = numbers.pin().iter().collect();
+        pairs.sort_unstable();
+        let there: Vec<_> = (1..=6).map(|key| (key, key * 10)).collect();
+        assert_eq!(pairs, there);
+    });
+}
