@@ -128,14 +128,18 @@ mod tests {
 
     #[test]
     fn every_kind_of_word_comes_back() {
-        [0, 1, u64::MAX, u64::MAX - 1].into_iter().for_each(comes_back);
+        [0, 1, u64::MAX, u64::MAX - 1]
+            .into_iter()
+            .for_each(comes_back);
         [0, -1, i64::MIN, i64::MAX].into_iter().for_each(comes_back);
         [0, -1, i8::MIN, i8::MAX].into_iter().for_each(comes_back);
         [false, true].into_iter().for_each(comes_back);
         ['\0', 'a', char::MAX].into_iter().for_each(comes_back);
         [0.0, -1.5, f64::INFINITY].into_iter().for_each(comes_back);
         [0.25f32, f32::MIN].into_iter().for_each(comes_back);
-        [(0, u32::MAX), (u32::MAX, 7)].into_iter().for_each(comes_back);
+        [(0, u32::MAX), (u32::MAX, 7)]
+            .into_iter()
+            .for_each(comes_back);
         comes_back(*b"corewise");
         static TOWN: String = String::new();
         comes_back(&TOWN);

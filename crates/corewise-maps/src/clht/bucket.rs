@@ -221,7 +221,8 @@ impl Bucket {
         let taken = self
             .state
             .compare_exchange_weak(state.0, locked, Acquire, Relaxed);
-        Ok(taken.is_ok().then_some(Locked { head: self, state }))
+        // Not `then_some`: a lock that we do not have must not be made, and dropped.
+        Ok(taken.is_ok().then(|| Locked { head: self, state }))
     }
 
     /// Adds a pair to a chain that nobody else can reach, from `tail` on, which is of that chain and behind

@@ -124,7 +124,7 @@ const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
 
 #[test]
 fn a_pair_is_never_mixed() {
-    corewise_atomic::model_bounded(3, || {
+    corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Numbers::new(1, &[1]));
         beside(
             &numbers,
@@ -143,7 +143,7 @@ fn a_pair_is_never_mixed() {
 
 #[test]
 fn a_key_comes_back_with_another_value() {
-    corewise_atomic::model_bounded(3, || {
+    corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Numbers::new(1, &[1, 2]));
         beside(
             &numbers,

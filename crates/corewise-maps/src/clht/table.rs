@@ -109,6 +109,7 @@ impl Table {
         &self.heads[(hash & self.mask()) as usize]
     }
 
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(super) fn heads(&self) -> &[Bucket] {
         &self.heads
     }

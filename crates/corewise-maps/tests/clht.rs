@@ -1,0 +1,287 @@
+//! What `clht::LockBased` promises beyond what every map of words does (`tests/words.rs`): memory, above all.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use corewise_maps::clht::{Builder, Full, LockBased, TryInsertError};
+use corewise_maps::relativistic::ResizeError;
+use corewise_rcu::Domain;
+
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use hashing::{Hashing, NumberHasher};
+
+thread_local! {
+    /// Whether this thread is refused memory for buckets, and the bytes that it has been given and not given back.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which can be told to have no buckets: memory at multiples of 64.
+struct Moody;
+
+#[global_allocator]
+static ALLOCATOR: Moody = Moody;
+
+// SAFETY: the system's, or no memory.
+unsafe impl GlobalAlloc for Moody {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() == 64 {
+            if REFUSED.get() {
+                return std::ptr::null_mut();
+            }
+            BYTES.set(BYTES.get() + layout.size().cast_signed());
+        }
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if layout.align() == 64 {
+            BYTES.set(BYTES.get() - layout.size().cast_signed());
+        }
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+fn without_memory<R>(run: impl FnOnce() -> R) -> R {
+    REFUSED.set(true);
+    let answer = run();
+    REFUSED.set(false);
+    answer
+}
+
+type Map = LockBased<u64, u64, Hashing>;
+
+fn builder(hashing: Hashing) -> Builder<u64, u64, Hashing> {
+    let builder = LockBased::<u64, u64>::builder().domain(Domain::new());
+    builder.hasher(hashing)
+}
+
+fn fill(map: &Map, keys: std::ops::Range<u64>) {
+    keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+}
+
+fn has(map: &Map, keys: std::ops::Range<u64>) -> bool {
+    let mut keys = keys;
+    keys.all(|key| map.pin().get(&key) == Some(!key))
+}
+
+#[test]
+fn a_full_table_says_so_and_loses_nothing() {
+    let limits = builder(Hashing::Own).buckets(4).max_buckets(4);
+    let map = limits.max_bytes(64 * 6).build();
+    // Two buckets may overflow: numbers that end in 0 and in 1.
+    for ending in 0..2 {
+        (0..6).for_each(|n| assert_eq!(map.pin().insert(n * 4 + ending, n), Ok(None)));
+    }
+    (0..3).for_each(|n| assert_eq!(map.pin().insert(n * 4 + 2, n), Ok(None)));
+    let before: Vec<_> = map.pin().iter().collect();
+    let map = map.pin();
+    for full in [24, 25, 14] {
+        assert_eq!(map.insert(full, 0), Err(Full));
+        assert_eq!(map.try_insert(full, 0), Err(TryInsertError::Full));
+        assert_eq!(map.get(&full), None);
+    }
+    assert_eq!(map.iter().collect::<Vec<_>>(), before);
+    // What needs no memory goes on.
+    assert_eq!(map.insert(3, 3), Ok(None));
+    assert_eq!(map.insert(20, 7), Ok(Some(5)));
+    assert_eq!(map.try_insert(20, 8), Err(TryInsertError::Occupied(7)));
+    assert_eq!(map.update(&20, |value| value + 1), Some(8));
+    assert_eq!(map.remove(&4), Some(1));
+    assert_eq!(map.insert(24, 6), Ok(None));
+    assert_eq!(map.insert(28, 7), Err(Full));
+}
+
+#[test]
+fn an_allocator_without_memory_loses_nothing() {
+    let map = builder(Hashing::Own).buckets(1).automatic_resize(false);
+    let map = map.build();
+    fill(&map, 0..3);
+    without_memory(|| {
+        assert_eq!(map.pin().insert(3, 0), Err(Full));
+        assert_eq!(map.resize_to(2), Err(ResizeError::NoMemory));
+    });
+    assert_eq!((map.buckets(), map.len(), map.bytes()), (1, 3, 64));
+    assert!(has(&map, 0..3));
+    assert_eq!(map.pin().insert(3, !3), Ok(None));
+    map.resize_to(2).unwrap();
+    assert!(has(&map, 0..4));
+}
+
+/// There is memory for the new table, and none for what overflows in it.
+#[test]
+fn a_resize_that_lacks_memory_goes_on_later() {
+    let map = builder(Hashing::Own).buckets(8).automatic_resize(false);
+    let map = map.max_bytes(64 * 9).build();
+    fill(&map, 0..24);
+    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
+    for _ in 0..3 {
+        // Updates try to move it on, too.
+        assert_eq!(map.pin().remove(&0), Some(!0));
+        assert_eq!(map.pin().insert(0, !0), Ok(None));
+        assert!(has(&map, 0..24));
+        assert_eq!((map.len(), map.pin().iter().count()), (24, 24));
+    }
+    for key in 3..24 {
+        assert_eq!(map.pin().remove(&key), Some(!key));
+    }
+    map.resize_to(1).unwrap();
+    assert!(has(&map, 0..3));
+    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
+}
+
+#[test]
+fn a_table_that_may_not_grow_gets_longer_chains() {
+    Hashing::ALL.into_iter().for_each(longer_chains);
+}
+
+fn longer_chains(hashing: Hashing) {
+    let map = builder(hashing).buckets(3).max_buckets(7).build();
+    fill(&map, 0..1_000);
+    assert_eq!(map.buckets(), 4);
+    assert!(has(&map, 0..1_000));
+    assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
+    assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
+    assert_eq!(map.resize_to(usize::MAX), Err(ResizeError::NoMemory));
+    assert!(has(&map, 0..1_000));
+}
+
+/// A growth that there is no room for does not begin.
+#[test]
+fn a_map_with_a_limit_of_bytes_fills_it() {
+    const LIMIT: usize = 64 << 10;
+    let map = builder(Hashing::Mixed).max_bytes(LIMIT).build();
+    let fits = |key: &u64| map.pin().insert(*key, !key) != Err(Full);
+    let entries = (0..).take_while(fits).count() as u64;
+    assert!(map.bytes() <= LIMIT);
+    assert!(has(&map, 0..entries));
+    assert_eq!(map.len() as u64, entries);
+    // Two tables at a time are half of the limit, or what overflows is most of it.
+    assert!(entries as usize > LIMIT / 64, "{entries}");
+}
+
+#[test]
+fn all_memory_comes_back() {
+    let before = BYTES.get();
+    let map = builder(Hashing::Mixed).buckets(1).build();
+    for round in 0..3 {
+        fill(&map, 0..5_000);
+        map.resize_to(1 << (8 + round)).unwrap();
+        assert!(has(&map, 0..5_000));
+        assert_eq!(BYTES.get() - before, map.bytes().cast_signed());
+        (0..5_000).for_each(|key| assert_eq!(map.pin().remove(&key), Some(!key)));
+    }
+    map.resize_to(1).unwrap();
+    assert_eq!(map.bytes(), 64);
+    // Dropped in the middle of a resize, beside a table that waits for a reader.
+    let domain = map.domain().clone();
+    let held = domain.pin();
+    fill(&map, 0..700);
+    assert!(map.bytes() > 64);
+    drop(map);
+    drop(held);
+    assert_eq!(BYTES.get(), before);
+}
+
+#[test]
+fn tables_are_kept_while_a_handle_is() {
+    let map = builder(Hashing::Own).buckets(1).automatic_resize(false);
+    let map = map.build();
+    fill(&map, 0..3);
+    let held = map.pin();
+    assert_eq!(held.get(&1), Some(!1));
+    // Waits for no reader: the caller is one.
+    map.resize_to(4).unwrap();
+    assert_eq!(map.bytes(), 64 * 5);
+    assert_eq!(held.get(&1), Some(!1));
+    assert_eq!(held.iter().count(), 3);
+    drop(held);
+    map.settle();
+    assert_eq!(map.bytes(), 64 * 4);
+}
+
+#[test]
+fn a_map_is_updated_under_a_handle_that_stays() {
+    for hashing in [Hashing::Mixed, Hashing::Own] {
+        update_under_a_handle(&builder(hashing).build());
+    }
+}
+
+fn update_under_a_handle(map: &Map) {
+    let held = map.pin();
+    for key in 0..20_000u64 {
+        assert_eq!(held.insert(key, !key), Ok(None));
+    }
+    assert!((0..20_000).all(|key| held.get(&key) == Some(!key)));
+    assert!(map.buckets() > 1_000);
+}
+
+#[test]
+fn a_section_serves_several_maps() {
+    static LONDON: String = String::new();
+    let (ages, towns) = (LockBased::new(), LockBased::<char, &'static String>::new());
+    let guard = corewise_rcu::pin();
+    assert_eq!(ages.within(&guard).insert('a', 36u8), Ok(None));
+    assert!(towns.within(&guard).insert('a', &LONDON).is_ok());
+    assert_eq!(ages.within(&guard).get(&'a'), Some(36));
+}
+
+#[test]
+#[should_panic = "another domain"]
+fn a_section_of_another_domain_is_refused() {
+    let map = builder(Hashing::Mixed).build();
+    map.within(&corewise_rcu::pin()).get(&1);
+}
+
+#[test]
+fn pointers_are_keys_and_values() {
+    static NAMES: [String; 2] = [String::new(), String::new()];
+    let map = LockBased::<*const String, &'static String>::new();
+    for name in &NAMES {
+        assert!(map.pin().insert(&raw const *name, name).is_ok());
+    }
+    let found = map.pin().get(&(&raw const NAMES[1])).unwrap();
+    assert!(std::ptr::eq(found, &NAMES[1]));
+    assert_eq!(map.len(), 2);
+}
+
+/// Hashes as `Own`, and panics when told to.
+#[derive(Clone)]
+struct Touchy(Arc<AtomicBool>);
+
+impl std::hash::BuildHasher for Touchy {
+    type Hasher = NumberHasher;
+
+    fn build_hasher(&self) -> NumberHasher {
+        assert!(!self.0.load(Relaxed), "a hash");
+        Hashing::Own.build_hasher()
+    }
+}
+
+#[test]
+fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let builder = LockBased::<u64, u64>::builder().hasher(Touchy(panics.clone()));
+    let map = builder.buckets(4).automatic_resize(false).build();
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+    fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
+    panics.store(true, Relaxed);
+    fails(&|| assert!(map.pin().insert(20, 0).is_ok()));
+    fails(&|| assert!(map.pin().remove(&2).is_some()));
+    // In the middle of moving: the bucket must not stay locked.
+    fails(&|| map.resize_to(16).unwrap());
+    panics.store(false, Relaxed);
+    assert_eq!(map.pin().update(&1, |value| value), Some(!1));
+    assert!((0..20).all(|key| map.pin().get(&key) == Some(!key)));
+    map.resize_to(16).unwrap();
+    assert_eq!((map.len(), map.buckets()), (20, 16));
+    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
+}

@@ -1,0 +1,51 @@
+//! Hashers of numbers, good and bad.
+
+use std::hash::{BuildHasher, Hasher};
+
+/// How keys are hashed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hashing {
+    /// As they should be.
+    Mixed,
+    /// A number is its own hash: neighbours are neighbours.
+    Own,
+    /// One hash for all.
+    Alike,
+    /// The low bits, which choose the bucket, are all zero.
+    High,
+}
+
+impl Hashing {
+    pub(crate) const ALL: [Self; 4] = [Self::Mixed, Self::Own, Self::Alike, Self::High];
+}
+
+impl BuildHasher for Hashing {
+    type Hasher = NumberHasher;
+
+    fn build_hasher(&self) -> NumberHasher {
+        NumberHasher(*self, 0)
+    }
+}
+
+pub(crate) struct NumberHasher(Hashing, u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.1 = number;
+    }
+    fn finish(&self) -> u64 {
+        let Self(hashing, number) = *self;
+        match hashing {
+            Hashing::Mixed => {
+                let product = u128::from(number ^ 0x9e37_79b9_7f4a_7c15) * 0xbf58_476d_1ce4_e5b9;
+                (product ^ product >> 64) as u64
+            }
+            Hashing::Own => number,
+            Hashing::Alike => 0x1234_5678_9abc_def0,
+            Hashing::High => number << 40,
+        }
+    }
+}

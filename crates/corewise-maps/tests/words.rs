@@ -1,0 +1,466 @@
+//! What users of every map of words may rely on: a table is an `impl WordMap`, and a line below.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use corewise_history::Recording;
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_maps::clht::{LockBased, TryInsertError};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use hashing::Hashing;
+
+/// Makes a module of each map with a test for each function named.
+macro_rules! for_every_word_map {
+    ($($module:ident: $map:ty,)+ => $tests:tt) => {
+        $(for_every_word_map!(@ $module: $map, $tests);)+
+    };
+    (@ $module:ident: $map:ty, { $($test:ident)+ }) => {
+        mod $module {
+            use super::*;
+            type Map = $map;
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<Map>();
+                }
+            )+
+        }
+    };
+}
+
+for_every_word_map! {
+    lock_based: LockBased<u64, u64, Hashing>,
+    => {
+        it_does_what_a_hash_map_does
+        keys_of_one_bucket_do_no_harm
+        any_word_may_be_a_key_and_a_value
+        it_grows_by_itself
+        histories_beside_resizes_are_linearizable
+        histories_in_one_bucket_are_linearizable
+        what_is_there_is_found_beside_resizes_and_updates
+        values_belong_to_their_keys
+        iterators_yield_what_stays_once
+        updates_beside_resizes_are_all_there
+        several_threads_may_ask_for_a_resize
+    }
+}
+
+/// A map of numbers.
+trait WordMap: Send + Sync + Sized {
+    /// So many buckets at first.
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self;
+    fn get(&self, key: u64) -> Option<u64>;
+    /// The value that was replaced.
+    fn insert(&self, key: u64, value: u64) -> Option<u64>;
+    /// The value that is there.
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64>;
+    fn remove(&self, key: u64) -> Option<u64>;
+    /// The new value.
+    fn update(&self, key: u64, change: impl FnMut(u64) -> u64) -> Option<u64>;
+    fn len(&self) -> usize;
+    fn buckets(&self) -> usize;
+    fn resize_to(&self, buckets: usize);
+    /// Iterates.
+    fn pairs(&self) -> Vec<(u64, u64)>;
+}
+
+impl WordMap for LockBased<u64, u64, Hashing> {
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
+        let builder = LockBased::<u64, u64>::builder().buckets(buckets);
+        let builder = builder.hasher(hashing).automatic_resize(grows);
+        builder.domain(corewise_rcu::Domain::new()).build()
+    }
+    fn get(&self, key: u64) -> Option<u64> {
+        self.pin().get(&key)
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        self.pin().insert(key, value).expect("there is memory")
+    }
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        match self.pin().try_insert(key, value) {
+            Ok(()) => Ok(()),
+            Err(TryInsertError::Occupied(there)) => Err(there),
+            Err(full) => panic!("{full}"),
+        }
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        self.pin().remove(&key)
+    }
+    fn update(&self, key: u64, change: impl FnMut(u64) -> u64) -> Option<u64> {
+        self.pin().update(&key, change)
+    }
+    fn len(&self) -> usize {
+        LockBased::len(self)
+    }
+    fn buckets(&self) -> usize {
+        LockBased::buckets(self)
+    }
+    fn resize_to(&self, buckets: usize) {
+        LockBased::resize_to(self, buckets).expect("there is memory");
+    }
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        self.pin().iter().collect()
+    }
+}
+
+fn fewer(all: u64) -> u64 {
+    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
+    if fewer { all.div_ceil(20) } else { all }
+}
+
+fn sorted(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    pairs.sort_unstable();
+    pairs
+}
+
+/// Random operations and resizes, each answer as `std`'s map gives it.
+fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets: u32) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let map = M::new(1, hashing, seed.is_multiple_of(2));
+    let mut model = HashMap::new();
+    for step in 0..fewer(20_000) {
+        let key = rng.random_range(0..keys);
+        let there = model.get(&key).copied();
+        match rng.random_range(0..100) {
+            0..25 => {
+                assert_eq!(map.try_insert(key, step), there.map_or(Ok(()), Err));
+                model.entry(key).or_insert(step);
+            }
+            25..35 => assert_eq!(map.insert(key, step), model.insert(key, step)),
+            35..60 => assert_eq!(map.remove(key), model.remove(&key)),
+            60..70 => {
+                assert_eq!(map.update(key, |old| old + 1), there.map(|old| old + 1));
+                model.entry(key).and_modify(|value| *value += 1);
+            }
+            70..98 => assert_eq!(map.get(key), there, "get {key} at {step}"),
+            _ => {
+                let buckets = 1 << rng.random_range(0..=most_buckets);
+                map.resize_to(buckets);
+                assert_eq!(map.buckets(), buckets);
+                let there: Vec<_> = model.iter().map(|(key, value)| (*key, *value)).collect();
+                assert_eq!(sorted(map.pairs()), sorted(there));
+            }
+        }
+        assert_eq!(map.len(), model.len());
+    }
+    assert!((0..keys).all(|key| map.get(key) == model.get(&key).copied()));
+}
+
+fn it_does_what_a_hash_map_does<M: WordMap>() {
+    for seed in 0..4 {
+        differential::<M>(seed, Hashing::Mixed, 300, 8);
+        differential::<M>(seed, Hashing::Own, 40, 6);
+    }
+}
+
+fn keys_of_one_bucket_do_no_harm<M: WordMap>() {
+    for seed in 0..2 {
+        differential::<M>(seed, Hashing::Alike, 50, 5);
+        differential::<M>(seed, Hashing::High, 90, 6);
+    }
+    // Chosen against the table, which must not grow without end for them.
+    let map = M::new(1, Hashing::Alike, true);
+    let keys = fewer(2_000);
+    (0..keys).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
+    assert!((0..keys).all(|key| map.get(key) == Some(key)));
+    if !cfg!(corewise_stress) {
+        assert!(map.buckets() as u64 <= 2 * keys, "{}", map.buckets());
+    }
+    assert!((0..keys).all(|key| map.remove(key) == Some(key)));
+    assert_eq!((map.len(), map.pairs()), (0, Vec::new()));
+}
+
+fn any_word_may_be_a_key_and_a_value<M: WordMap>() {
+    let powers = (0..64).flat_map(|bit| [1u64 << bit, !(1 << bit)]);
+    let mut words: Vec<u64> = powers.chain([0, u64::MAX, 1 << 63]).collect();
+    words.sort_unstable();
+    words.dedup();
+    for hashing in Hashing::ALL {
+        let map = M::new(1, hashing, true);
+        for word in &words {
+            assert_eq!(map.get(*word), None);
+            assert_eq!(map.try_insert(*word, !word), Ok(()));
+        }
+        for word in &words {
+            assert_eq!(map.get(*word), Some(!word));
+            assert_eq!(map.insert(*word, *word), Some(!word));
+        }
+        let there: Vec<_> = words.iter().map(|word| (*word, *word)).collect();
+        assert_eq!(sorted(map.pairs()), there);
+        assert!(words.iter().all(|word| map.remove(*word) == Some(*word)));
+    }
+}
+
+fn it_grows_by_itself<M: WordMap>() {
+    const THREADS: u64 = 3;
+    let keys = fewer(300_000);
+    let map = M::new(1, Hashing::Mixed, true);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let map = &map;
+            scope.spawn(move || {
+                for key in (thread..keys).step_by(THREADS as usize) {
+                    assert_eq!(map.try_insert(key, !key), Ok(()));
+                    assert!(map.get(key / 2 / THREADS * THREADS + thread).is_some());
+                }
+            });
+        }
+    });
+    assert_eq!(map.len() as u64, keys);
+    assert!((0..keys).all(|key| map.get(key) == Some(!key)));
+    let buckets = map.buckets() as u64;
+    assert!(buckets * 4 >= keys, "{buckets} buckets for {keys} entries");
+    if !cfg!(corewise_stress) {
+        assert!(buckets <= keys * 2, "{buckets} buckets for {keys} entries");
+    }
+}
+
+/// One who resizes between random sizes until told to stop.
+#[derive(Default)]
+struct Resizing {
+    stop: AtomicBool,
+    done: AtomicUsize,
+}
+
+impl Resizing {
+    fn go_on(&self, map: &impl WordMap, most: u32) {
+        let mut rng = SmallRng::seed_from_u64(7);
+        while !self.stop.load(Relaxed) {
+            map.resize_to(1 << rng.random_range(0..=most));
+            self.done.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits until one more is done: what comes next is beside another one.
+    fn next(&self) {
+        let seen = self.done.load(Relaxed);
+        while self.done.load(Relaxed) == seen && !self.stop.load(Relaxed) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn perform(map: &impl WordMap, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
+    EntryOutcome::Held(match *op {
+        EntryOp::TryInsert(value) => map.try_insert(key, value).err(),
+        EntryOp::Insert(value) => map.insert(key, value),
+        EntryOp::Remove => map.remove(key),
+        EntryOp::Update => {
+            let seen = Cell::new(None);
+            let new = map.update(key, |old| {
+                seen.set(Some(old));
+                old + 1
+            });
+            let old = new.and(seen.get());
+            return EntryOutcome::Updated { old, new };
+        }
+        _ => map.get(key),
+    })
+}
+
+/// Threads call, on a few keys, beside one who resizes.
+fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
+    const THREADS: u64 = 3;
+    const CALLS: u64 = 1_500;
+    let map = M::new(1, hashing, false);
+    let (resizing, start) = (Resizing::default(), Barrier::new(THREADS as usize + 1));
+    let recording = Recording::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            start.wait();
+            resizing.go_on(&map, most_buckets);
+        });
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let mut recorder = recording.recorder(CALLS as usize);
+                let (map, start, resizing) = (&map, &start, &resizing);
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+                    start.wait();
+                    for call in 0..CALLS {
+                        if call % 150 == 0 {
+                            resizing.next();
+                        }
+                        // No two writes are of the same value, give or take increments.
+                        let fresh = (call * THREADS + thread) << 16;
+                        let key = rng.random_range(0..5) * 4;
+                        let op = match rng.random_range(0..10) {
+                            0 | 1 => EntryOp::TryInsert(fresh),
+                            2 => EntryOp::Insert(fresh),
+                            3 | 4 => EntryOp::Remove,
+                            5 => EntryOp::Update,
+                            _ => EntryOp::Get,
+                        };
+                        recorder.record(key, op.clone(), || perform(map, key, &op));
+                    }
+                })
+            })
+            .collect();
+        let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        resizing.stop.store(true, Relaxed);
+        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+    });
+    let history = recording.finish().expect("all recorders are back");
+    history.check(&MapEntry::new()).assert_linearizable();
+}
+
+fn histories_beside_resizes_are_linearizable<M: WordMap>() {
+    (0..4).for_each(|seed| histories::<M>(seed, Hashing::Own, 5));
+}
+
+/// Five keys where three have room: slots are used again, by others, all the time.
+fn histories_in_one_bucket_are_linearizable<M: WordMap>() {
+    (0..4).for_each(|seed| histories::<M>(seed, Hashing::Alike, 1));
+}
+
+fn what_is_there_is_found_beside_resizes_and_updates<M: WordMap>() {
+    const KEPT: u64 = 600;
+    let map = M::new(64, Hashing::Mixed, true);
+    for key in 0..KEPT {
+        map.insert(key * 2, key);
+    }
+    let resizing = Resizing::default();
+    let stop = &resizing.stop;
+    std::thread::scope(|scope| {
+        let updaters: Vec<_> = (0..2u64)
+            .map(|thread| {
+                let map = &map;
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(thread);
+                    while !stop.load(Relaxed) {
+                        let key = rng.random_range(0..KEPT) << 2 | thread << 1 | 1;
+                        assert_eq!(map.try_insert(key, !key), Ok(()));
+                        assert_eq!(map.remove(key), Some(!key));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| resizing.go_on(&map, 9));
+        let mut rng = SmallRng::seed_from_u64(99);
+        for call in 0..fewer(200_000) {
+            if call % 10_000 == 0 {
+                resizing.next();
+            }
+            let key = rng.random_range(0..KEPT);
+            assert_eq!(map.get(key * 2), Some(key));
+        }
+        stop.store(true, Relaxed);
+        updaters
+            .into_iter()
+            .for_each(|updater| updater.join().unwrap());
+    });
+    assert_eq!(map.len() as u64, KEPT);
+}
+
+/// Few slots, which many keys take in turn; a value is its key and some number.
+fn values_belong_to_their_keys<M: WordMap>() {
+    const KEYS: u64 = 8;
+    let map = M::new(1, Hashing::Alike, false);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let (map, stop) = (&map, &stop);
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(thread);
+                while !stop.load(Relaxed) {
+                    let (key, n) = (rng.random_range(0..KEYS), rng.random_range(0..4));
+                    let _ = match rng.random_range(0..4) {
+                        0 | 1 => map.remove(key).is_some(),
+                        2 => map.try_insert(key, key << 8 | n).is_ok(),
+                        _ => map.insert(key, key << 8 | n).is_some(),
+                    };
+                }
+            });
+        }
+        let mut hits = 0;
+        for call in 0..fewer(1_000_000) {
+            let key = call % KEYS;
+            if let Some(value) = map.get(key) {
+                assert_eq!(value >> 8, key, "a value of another key");
+                hits += 1;
+            }
+            if call % 64 == 0 {
+                assert!(map.pairs().iter().all(|(key, value)| value >> 8 == *key));
+            }
+        }
+        stop.store(true, Relaxed);
+        assert!(hits > 0);
+    });
+}
+
+fn iterators_yield_what_stays_once<M: WordMap>() {
+    const KEPT: u64 = 300;
+    let map = M::new(1, Hashing::Mixed, true);
+    (0..KEPT).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
+    let resizing = Resizing::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| resizing.go_on(&map, 9));
+        scope.spawn(|| {
+            while !resizing.stop.load(Relaxed) {
+                for key in KEPT..KEPT + 50 {
+                    map.insert(key, key);
+                }
+                for key in KEPT..KEPT + 50 {
+                    map.remove(key);
+                }
+            }
+        });
+        for _ in 0..fewer(400) {
+            let pairs = sorted(map.pairs());
+            let kept = pairs.iter().filter(|(key, _)| *key < KEPT);
+            assert!(kept.map(|pair| pair.0).eq(0..KEPT));
+        }
+        resizing.stop.store(true, Relaxed);
+    });
+}
+
+fn updates_beside_resizes_are_all_there<M: WordMap>() {
+    const THREADS: u64 = 3;
+    let map = M::new(1, Hashing::Own, true);
+    (0..8).for_each(|key| assert_eq!(map.try_insert(key, 0), Ok(())));
+    let resizing = Resizing::default();
+    let rounds = fewer(20_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| resizing.go_on(&map, 4));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    for round in 0..rounds {
+                        assert!(map.update(round % 8, |value| value + 1).is_some());
+                    }
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
+        resizing.stop.store(true, Relaxed);
+    });
+    let sum: u64 = map.pairs().iter().map(|(_, value)| value).sum();
+    assert_eq!(sum, THREADS * rounds);
+}
+
+fn several_threads_may_ask_for_a_resize<M: WordMap>() {
+    let map = M::new(1, Hashing::Mixed, true);
+    (0..300).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let map = &map;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    map.resize_to(1 << ((round + thread) % 8));
+                    assert!((0..300).all(|key| map.get(key) == Some(key)));
+                }
+            });
+        }
+    });
+    assert_eq!(map.len(), 300);
+}
