@@ -3,6 +3,7 @@
 //! | table | for | lookups | updates | memory an entry (`u64`, `u64`) |
 //! |---|---|---|---|---|
 //! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
+//! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 36 to 68 bytes of buckets |
 //!
 //! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
 //! with.
@@ -21,9 +22,9 @@
 //! # Where others are better
 //!
 //! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
-//! - Large values that are changed in place: here a change makes a new node.
-//! - Nothing but updates of random keys: a table with entries in place and a lock for each
-//!   group writes fewer cache lines.
+//! - Large values that are changed in place: here a change makes a new node, or a value is a word.
+//! - Nothing but updates of random keys: [`RelativisticMap`] writes more cache lines for each than
+//!   [`clht::LockBased`], which has entries in place.
 //!
 //! # Features
 //!

@@ -43,6 +43,7 @@ for_every_word_map! {
         keys_of_one_bucket_do_no_harm
         any_word_may_be_a_key_and_a_value
         it_grows_by_itself
+        one_of_several_wins
         histories_beside_resizes_are_linearizable
         histories_in_one_bucket_are_linearizable
         what_is_there_is_found_beside_resizes_and_updates
@@ -220,6 +221,33 @@ fn it_grows_by_itself<M: WordMap>() {
     assert!(buckets * 4 >= keys, "{buckets} buckets for {keys} entries");
     if !cfg!(corewise_stress) {
         assert!(buckets <= keys * 2, "{buckets} buckets for {keys} entries");
+    }
+}
+
+/// All threads insert all keys in the same order, and remove them: each is inserted and removed once.
+fn one_of_several_wins<M: WordMap>() {
+    const THREADS: usize = 3;
+    for (hashing, keys) in [(Hashing::Own, fewer(60_000)), (Hashing::Alike, fewer(600))] {
+        let map = M::new(1, hashing, true);
+        let round = Barrier::new(THREADS);
+        let by_all = |act: &(dyn Fn(u64) -> bool + Sync)| {
+            let work = || {
+                round.wait();
+                (0..keys).filter(|key| act(*key)).count() as u64
+            };
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+                let counts = threads.into_iter().map(|thread| thread.join().unwrap());
+                counts.sum::<u64>()
+            })
+        };
+        for _ in 0..3 {
+            assert_eq!(by_all(&|key| map.try_insert(key, !key).is_ok()), keys);
+            assert!((0..keys).all(|key| map.get(key) == Some(!key)));
+            assert_eq!(map.pairs().len() as u64, keys);
+            assert_eq!(by_all(&|key| map.remove(key).is_some()), keys);
+            assert_eq!((map.len(), map.pairs().len()), (0, 0));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! here; with it the tables of other crates; with `peers` those of C and C++ libraries too.
 
 mod chained;
+mod clht;
 #[cfg(feature = "bench")]
 mod dashmap;
 #[cfg(feature = "bench")]
@@ -38,6 +39,7 @@ pub fn registry() -> Registry {
     entries.extend(global::entries());
     entries.push(locked::entry());
     entries.push(relativistic::entry());
+    entries.push(clht::entry());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]

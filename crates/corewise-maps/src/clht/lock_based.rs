@@ -62,7 +62,7 @@ pub struct LockBased<K, V, S = DefaultHasher> {
     current: AtomicPtr<Table>,
     /// Whether `retired` has something. Beside `current`, since every update reads both.
     has_retired: AtomicBool,
-    automatic: bool,
+    automatic: AtomicBool,
     max_buckets: usize,
     hasher: S,
     domain: Domain,
@@ -184,7 +184,7 @@ impl<K, V, S> Builder<K, V, S> {
         LockBased {
             current: AtomicPtr::new(Box::into_raw(table)),
             has_retired: AtomicBool::new(false),
-            automatic: self.automatic,
+            automatic: AtomicBool::new(self.automatic),
             max_buckets,
             hasher: self.hasher,
             domain: self.domain.unwrap_or_else(|| Domain::global().clone()),
@@ -264,6 +264,12 @@ impl<K, V, S> LockBased<K, V, S> {
         let ours = section.domain_id() == self.domain.id();
         assert!(ours, "the section is one of another domain");
         LockBasedRef { map: self, section }
+    }
+
+    /// Whether it grows by itself from now on; see [`Builder::automatic_resize`].
+    pub fn set_automatic_resize(&self, automatic: bool) {
+        // Relaxed: see `grow`.
+        self.automatic.store(automatic, Relaxed);
     }
 
     /// The domain whose sections protect readers.
@@ -442,7 +448,9 @@ impl<K: WordKey, V: Word, S: BuildHasher> LockBased<K, V, S> {
         let buckets = table.len();
         let stress = cfg!(corewise_stress);
         let is_due = stress || table.overflow() * OVERFLOWING > buckets && self.len() >= buckets;
-        if !self.automatic || !is_due || table.next().is_some() || buckets >= self.max_buckets {
+        // Relaxed: a setting that publishes nothing.
+        let automatic = self.automatic.load(Relaxed);
+        if !automatic || !is_due || table.next().is_some() || buckets >= self.max_buckets {
             return;
         }
         let Some(_alone) = self.resizing.try_lock() else {
