@@ -33,7 +33,7 @@ pub(crate) mod sealed {
 /// is_a_word::<u64>();
 /// is_a_word::<f64>();
 /// is_a_word::<*const String>();
-/// is_a_word::<&'static str>;
+/// is_a_word::<&'static String>();
 /// ```
 ///
 /// ```compile_fail
