@@ -111,8 +111,8 @@
 //! - *A count for each slot*, so that removals of neighbours do not matter: 19 bits each, which a thread that lost its
 //!   processor for a moment may miss the wrap of.
 //! - *MOVED is a bit of the state*, so lookups need not ask whether there is a resize.
-//! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its bucket. The
-//!   original has all updates wait for a resize.
+//! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its bucket. In
+//!   the original's library, updates of a bucket that was copied wait for the end of the resize.
 //! - *Memory is asked for without the lock*: an insertion that needs a bucket locks twice.
 //! - *An interrupted resize has one successor*: the next one begins when all is moved. Stacked ones would let lookups
 //!   pass through several tables.
