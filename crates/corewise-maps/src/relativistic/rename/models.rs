@@ -66,58 +66,48 @@ fn contents(map: &Map) -> Vec<(u64, u64)> {
     entries
 }
 
+/// Two threads beside each other, on a map of one entry, and what they say. (On threads of their own: what the
+/// first thread of a model does after spawning another, loom does not try in all orders.)
+fn beside<A: Send + 'static, B: Send + 'static>(
+    first: impl FnOnce(&Map) -> A + Send + 'static,
+    second: impl FnOnce(&Map) -> B + Send + 'static,
+) -> (Arc<Map>, A, B) {
+    let map = map_of(&[1]);
+    let (ours, theirs) = (Arc::clone(&map), Arc::clone(&map));
+    let first = thread::spawn(move || first(&ours));
+    let second = thread::spawn(move || second(&theirs));
+    let (first, second) = (first.join().unwrap(), second.join().unwrap());
+    (map, first, second)
+}
+
+/// In all schedules with two interruptions: a map has too many for more.
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    corewise_atomic::model_bounded(2, body);
+}
+
 #[test]
 fn a_renamed_entry_is_never_missed() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let reader = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || {
-                let guard = map.pin();
-                let old = guard.get(&1).copied();
-                assert!(old.or_else(|| guard.get(&2).copied()) == Some(10), "missed");
-            })
-        };
-        let writer = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || assert_eq!(rename(&map, 1, 2), Ok(10)))
-        };
-        reader.join().unwrap();
-        writer.join().unwrap();
+    model(|| {
+        let read = |map: &Map| get(map, 1).or_else(|| get(map, 2));
+        let (map, seen, renamed) = beside(read, |map| rename(map, 1, 2));
+        assert_eq!((seen, renamed), (Some(10), Ok(10)));
         assert_eq!(contents(&map), [(2, 10)]);
     });
 }
 
 #[test]
 fn a_renamed_entry_is_never_seen_twice() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let reader = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || {
-                if get(&map, 2).is_some() {
-                    assert_eq!(get(&map, 1), None, "seen again");
-                }
-            })
-        };
-        let writer = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || assert_eq!(rename(&map, 1, 2), Ok(10)))
-        };
-        reader.join().unwrap();
-        writer.join().unwrap();
+    model(|| {
+        let read = |map: &Map| get(map, 2).is_some() && get(map, 1).is_some();
+        let (_, seen_twice, renamed) = beside(read, |map| rename(map, 1, 2));
+        assert_eq!((seen_twice, renamed), (false, Ok(10)));
     });
 }
 
 #[test]
 fn one_of_two_renames_wins() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let threads = [2, 3].map(|new| {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 1, new))
-        });
-        let [second, third] = threads.map(|thread| thread.join().unwrap());
+    model(|| {
+        let (map, second, third) = beside(|map| rename(map, 1, 2), |map| rename(map, 1, 3));
         assert_ne!(second.is_ok(), third.is_ok());
         let key = if second.is_ok() { 2 } else { 3 };
         assert_eq!(contents(&map), [(key, 10)]);
@@ -127,13 +117,10 @@ fn one_of_two_renames_wins() {
 /// What has the new key is the entry itself.
 #[test]
 fn a_rename_to_where_the_entry_is_already_finds_nothing() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let threads = [0, 1].map(|_| {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 1, 2))
-        });
-        let mut outcomes = threads.map(|thread| thread.join().unwrap());
+    model(|| {
+        let again = |map: &Map| rename(map, 1, 2);
+        let (map, first, second) = beside(again, again);
+        let mut outcomes = [first, second];
         outcomes.sort_unstable_by_key(Result::is_err);
         assert_eq!(outcomes, [Ok(10), Err(RenameError::NotFound)]);
         assert_eq!(contents(&map), [(2, 10)]);
@@ -142,64 +129,35 @@ fn a_rename_to_where_the_entry_is_already_finds_nothing() {
 
 #[test]
 fn a_rename_or_a_removal_wins() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let remover = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || map.pin().remove(&1).copied())
+    model(|| {
+        let remove = |map: &Map| map.pin().remove(&1).copied();
+        let (map, removed, renamed) = beside(remove, |map| rename(map, 1, 2));
+        let expected = match removed {
+            Some(_) => (Err(RenameError::NotFound), vec![]),
+            None => (Ok(10), vec![(2, 10)]),
         };
-        let renamer = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 1, 2))
-        };
-        let (removed, renamed) = (remover.join().unwrap(), renamer.join().unwrap());
-        match removed {
-            Some(_) => assert_eq!(
-                (renamed, contents(&map)),
-                (Err(RenameError::NotFound), vec![])
-            ),
-            None => assert_eq!((renamed, contents(&map)), (Ok(10), vec![(2, 10)])),
-        }
+        assert_eq!((renamed, contents(&map)), expected);
     });
 }
 
 #[test]
 fn a_rename_or_an_insertion_of_the_new_key_wins() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let inserter = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || map.pin().insert(2, 77).is_ok())
+    model(|| {
+        let insert = |map: &Map| map.pin().insert(2, 77).is_ok();
+        let (map, inserted, renamed) = beside(insert, |map| rename(map, 1, 2));
+        let expected = match inserted {
+            true => (Err(RenameError::Occupied), vec![(1, 10), (2, 77)]),
+            false => (Ok(10), vec![(2, 10)]),
         };
-        let renamer = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 1, 2))
-        };
-        let (inserted, renamed) = (inserter.join().unwrap(), renamer.join().unwrap());
-        match inserted {
-            true => {
-                assert_eq!(renamed, Err(RenameError::Occupied));
-                assert_eq!(contents(&map), [(1, 10), (2, 77)]);
-            }
-            false => assert_eq!((renamed, contents(&map)), (Ok(10), vec![(2, 10)])),
-        }
+        assert_eq!((renamed, contents(&map)), expected);
     });
 }
 
 /// The entry may go on under a third name before who gave it the second knows that it has it.
 #[test]
 fn who_is_helped_knows_that_the_entry_was_renamed() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let first = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 1, 2))
-        };
-        let second = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || rename(&map, 2, 3))
-        };
-        let (first, second) = (first.join().unwrap(), second.join().unwrap());
+    model(|| {
+        let (map, first, second) = beside(|map| rename(map, 1, 2), |map| rename(map, 2, 3));
         assert_eq!(first, Ok(10));
         let key = if second.is_ok() { 3 } else { 2 };
         assert_eq!(contents(&map), [(key, 10)]);
@@ -208,25 +166,18 @@ fn who_is_helped_knows_that_the_entry_was_renamed() {
 
 #[test]
 fn a_value_outlives_the_names_it_was_found_by() {
-    corewise_atomic::model_bounded(2, || {
-        let map = map_of(&[1]);
-        let reader = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || {
-                let guard = map.pin();
-                let value = guard.get(&1).or_else(|| guard.get(&2));
-                assert!(value.is_none_or(|value| *value == 10));
-            })
+    model(|| {
+        let read = |map: &Map| {
+            let map = map.pin();
+            let value = map.get(&1).or_else(|| map.get(&2));
+            value.is_none_or(|value| *value == 10)
         };
-        let writer = {
-            let map = Arc::clone(&map);
-            thread::spawn(move || {
-                assert_eq!(rename(&map, 1, 2), Ok(10));
-                assert_eq!(map.pin().remove(&2).copied(), Some(10));
-            })
+        let write = |map: &Map| {
+            assert_eq!(rename(map, 1, 2), Ok(10));
+            map.pin().remove(&2).copied()
         };
-        reader.join().unwrap();
-        writer.join().unwrap();
+        let (map, was_alive, removed) = beside(read, write);
+        assert_eq!((was_alive, removed), (true, Some(10)));
         assert_eq!(contents(&map), []);
     });
 }
