@@ -571,7 +571,7 @@ fn an_insert_beside_each_step_of_a_shrink() {
 
 /// The removal of `key` beside the step that comes after `steps` steps.
 fn remove_in_phase(buckets: (usize, usize), steps: usize, key: u64) {
-    corewise_atomic::model_bounded(3, move || {
+    corewise_atomic::model_bounded(2, move || {
         let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
         beside(&set, Set::step, move |set| {
             let removed = set.remove(key).unwrap();
@@ -620,7 +620,7 @@ fn words_of_the_larger_table_do_not_stray() {
 
 /// A removal in the middle of unzipping, and what follows, beside a lookup.
 fn find_during_removal(steps: usize, removed: u64, sought: u64) {
-    corewise_atomic::model_bounded(3, move || {
+    corewise_atomic::model_bounded(2, move || {
         let set = under_way(Set::new(1, [1, 2, 3, 4]), 2, steps);
         // The grace period before the next cut is over: what is removed now must delay it.
         set.domain.synchronize();
