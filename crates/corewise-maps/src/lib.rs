@@ -38,6 +38,9 @@ pub mod chained;
 pub mod clht;
 mod counts;
 #[cfg(test)]
+#[path = "../tests/common/hashing.rs"]
+mod hashing;
+#[cfg(test)]
 mod pairs;
 pub mod relativistic;
 #[cfg(target_pointer_width = "64")]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
@@ -14,6 +14,11 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use hashing::Hashing;
 
 /// Makes a module of each table with a test for each function named.
 macro_rules! for_every_table {
@@ -70,59 +75,17 @@ for_every_table! {
     }
 }
 
-/// Numbers are their own hashes: neighbours are neighbours.
-#[derive(Default)]
-struct Own(u64);
-
-impl Hasher for Own {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// One hash for all.
-#[derive(Default)]
-struct Alike;
-
-impl Hasher for Alike {
-    fn write(&mut self, _: &[u8]) {}
-    fn finish(&self) -> u64 {
-        0x1234_5678_9abc_def0
-    }
-}
-
-/// Hashes without low bits: one bucket for all.
-#[derive(Default)]
-struct High(u64);
-
-impl Hasher for High {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number << 20;
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type WithOwn<A> = ChainedMap<u64, u64, A, BuildHasherDefault<Own>>;
+/// Each key is its own hash.
+type WithOwn<A> = ChainedMap<u64, u64, A, Hashing>;
 
 fn map<A: Table>(buckets: usize) -> Arc<ChainedMap<u64, u64, A>> {
     Arc::new(ChainedMap::with_buckets(buckets))
 }
 
 /// Random operations and resizes, each answer as `std`'s map gives it.
-fn differential<A: Table, S: BuildHasher + Default>(seed: u64, keys: u64, most_buckets: u32) {
+fn differential<A: Table>(seed: u64, hashing: Hashing, keys: u64, most_buckets: u32) {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let mut map = ChainedMap::<u64, u64, A, S>::in_domain(1, S::default(), Domain::new());
+    let mut map = ChainedMap::<u64, u64, A, _>::in_domain(1, hashing, Domain::new());
     let mut model = HashMap::new();
     for step in 0..4_000u64 {
         let key = rng.random_range(0..keys);
@@ -163,14 +126,14 @@ fn differential<A: Table, S: BuildHasher + Default>(seed: u64, keys: u64, most_b
 
 fn it_does_what_a_hash_map_does<A: Table>() {
     for seed in 0..4 {
-        differential::<A, std::hash::RandomState>(seed, 200, 8);
-        differential::<A, BuildHasherDefault<Own>>(seed, 40, 6);
+        differential::<A>(seed, Hashing::Mixed, 200, 8);
+        differential::<A>(seed, Hashing::Own, 40, 6);
     }
 }
 
 fn hashes_that_are_all_alike_do_no_harm<A: Table>() {
-    differential::<A, BuildHasherDefault<Alike>>(1, 30, 5);
-    differential::<A, BuildHasherDefault<High>>(2, 60, 6);
+    differential::<A>(1, Hashing::Alike, 30, 5);
+    differential::<A>(2, Hashing::High, 60, 6);
 }
 
 /// One who resizes between random sizes until told to stop.
@@ -202,7 +165,7 @@ fn histories_beside_resizes_are_linearizable<A: Table>() {
     const THREADS: u64 = 3;
     const CALLS: u64 = 900;
     for seed in 0..2 {
-        let map = WithOwn::<A>::with_buckets(1);
+        let map = WithOwn::<A>::in_domain(1, Hashing::Own, Domain::global().clone());
         let (resizing, start) = (Resizing::default(), Barrier::new(THREADS as usize + 1));
         let recording = Recording::new();
         std::thread::scope(|scope| {

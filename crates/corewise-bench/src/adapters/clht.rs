@@ -75,7 +75,7 @@ pub(super) fn entry() -> Entry {
     let mut card = rust(
         "clht-lb",
         versions::OURS,
-        "lock-based cache-line hash table of corewise-maps (ASPLOS 2015, 6.1)",
+        "lock-based cache-line hash table of corewise-maps (ASPLOS 2015)",
     );
     card.reclamation = "entries in place; bucket arrays by RCU with membarrier".into();
     card.guarantees =

@@ -1,7 +1,7 @@
 //! Cache-line hash tables: a bucket is one cache line, and most operations touch no other.
 //!
 //! Paper: David, Guerraoui, Trigonakis, *Asynchronized Concurrency: The Secret to Scaling Concurrent Search Data
-//! Structures*, ASPLOS 2015, §6.1: CLHT. [`LockBased`] is its lock-based form, CLHT-lb.
+//! Structures*, ASPLOS 2015: its cache-line hash table, CLHT. [`LockBased`] is its lock-based form, CLHT-lb.
 //!
 //! # Layout
 //!

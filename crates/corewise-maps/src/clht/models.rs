@@ -1,6 +1,5 @@
 //! Models: lookups and updates of a bucket beside each other and beside its way to another table.
 
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 
 use corewise_atomic::sync::Arc;
@@ -10,6 +9,7 @@ use corewise_rcu::Domain;
 use super::LockBased;
 use super::space::Space;
 use super::table::{Put, Step, Table};
+use crate::hashing::Hashing;
 use crate::word::sealed::Sealed;
 
 /// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
@@ -292,27 +292,12 @@ fn two_who_move_the_same_buckets() {
     }
 }
 
-#[derive(Default)]
-struct Own(u64);
-
-impl Hasher for Own {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type Map = LockBased<u64, u64, BuildHasherDefault<Own>>;
+type Map = LockBased<u64, u64, Hashing>;
 
 fn map(buckets: usize) -> Map {
     let builder = LockBased::<u64, u64>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
-    builder.hasher(BuildHasherDefault::default()).build()
+    builder.hasher(Hashing::Own).build()
 }
 
 #[test]

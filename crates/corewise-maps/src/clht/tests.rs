@@ -1,32 +1,16 @@
 //! The patterns of asynchronized concurrency: who writes and who waits. Guarantees 1 to 4 of the module.
 
-use std::hash::{BuildHasherDefault, Hasher};
-
 use corewise_rcu::Domain;
 
 use super::{LockBased, TryInsertError};
+use crate::hashing::Hashing;
 
-#[derive(Default)]
-struct Own(u64);
-
-impl Hasher for Own {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type Map = LockBased<u64, u64, BuildHasherDefault<Own>>;
+type Map = LockBased<u64, u64, Hashing>;
 
 fn map(buckets: usize, keys: impl Iterator<Item = u64>) -> Map {
     let builder = LockBased::<u64, u64>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
-    let map = builder.hasher(BuildHasherDefault::default()).build();
+    let map = builder.hasher(Hashing::Own).build();
     keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
     map
 }

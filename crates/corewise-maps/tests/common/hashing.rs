@@ -1,4 +1,5 @@
-//! Hashers of numbers, good and bad.
+//! Hashers of numbers, good and bad, for the unit tests too. Nobody uses all of them.
+#![allow(dead_code)]
 
 use std::hash::{BuildHasher, Hasher};
 

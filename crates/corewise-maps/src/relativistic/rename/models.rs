@@ -1,45 +1,17 @@
 //! Models of renaming, for the checkers. As ordinary tests each runs once.
 
-use std::hash::{BuildHasher, Hasher};
-
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::{RenameError, RenameMap};
+use crate::hashing::Hashing;
 
 /// Keys are their hashes.
-#[derive(Clone, Copy, Default)]
-struct Plain;
-
-struct Plainly(u64);
-
-impl BuildHasher for Plain {
-    type Hasher = Plainly;
-
-    fn build_hasher(&self) -> Plainly {
-        Plainly(0)
-    }
-}
-
-impl Hasher for Plainly {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are words");
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
-type Map = RenameMap<u64, u64, Plain>;
+type Map = RenameMap<u64, u64, Hashing>;
 
 fn map_of(keys: &[u64]) -> Arc<Map> {
-    let map = Map::in_domain(Plain, Domain::new());
+    let map = Map::in_domain(Hashing::Own, Domain::new());
     for key in keys {
         assert!(map.pin().insert(*key, 10 * key).is_ok());
     }
