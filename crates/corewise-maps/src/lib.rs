@@ -36,6 +36,8 @@ pub mod baseline;
 pub mod chained;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;
+#[cfg(target_pointer_width = "64")]
+pub mod copy_map;
 mod counts;
 #[cfg(test)]
 #[path = "../tests/common/hashing.rs"]

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use corewise_maps::clht::{Builder, Full, LockBased, TryInsertError};
+use corewise_maps::clht::{LockBased, LockBasedTable};
+use corewise_maps::copy_map::{Builder, Full, TryInsertError};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
 
@@ -58,7 +59,7 @@ fn without_memory<R>(run: impl FnOnce() -> R) -> R {
 
 type Map = LockBased<u64, u64, Hashing>;
 
-fn builder(hashing: Hashing) -> Builder<u64, u64, Hashing> {
+fn builder(hashing: Hashing) -> Builder<LockBasedTable<u64, u64>, Hashing> {
     let builder = LockBased::<u64, u64>::builder().domain(Domain::new());
     builder.hasher(hashing)
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::clht::{LockBased, TryInsertError};
+use corewise_maps::clht::LockBased;
+use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -73,9 +74,9 @@ trait WordMap: Send + Sync + Sized {
     fn pairs(&self) -> Vec<(u64, u64)>;
 }
 
-impl WordMap for LockBased<u64, u64, Hashing> {
+impl<T: Table<Key = u64, Value = u64> + Send + Sync> WordMap for CopyMap<T, Hashing> {
     fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
-        let builder = LockBased::<u64, u64>::builder().buckets(buckets);
+        let builder = CopyMap::<T>::builder().buckets(buckets);
         let builder = builder.hasher(hashing).automatic_resize(grows);
         builder.domain(corewise_rcu::Domain::new()).build()
     }
@@ -99,13 +100,13 @@ impl WordMap for LockBased<u64, u64, Hashing> {
         self.pin().update(&key, change)
     }
     fn len(&self) -> usize {
-        LockBased::len(self)
+        CopyMap::len(self)
     }
     fn buckets(&self) -> usize {
-        LockBased::buckets(self)
+        CopyMap::buckets(self)
     }
     fn resize_to(&self, buckets: usize) {
-        LockBased::resize_to(self, buckets).expect("there is memory");
+        CopyMap::resize_to(self, buckets).expect("there is memory");
     }
     fn pairs(&self) -> Vec<(u64, u64)> {
         self.pin().iter().collect()

@@ -2,7 +2,8 @@
 
 use std::hash::BuildHasher;
 
-use corewise_maps::clht::{LockBased, LockBasedRef};
+use corewise_maps::clht::{LockBased, LockBasedTable};
+use corewise_maps::copy_map::CopyMapRef;
 use corewise_maps::relativistic::DefaultHasher;
 
 use crate::adapters::{rust, versions};
@@ -51,7 +52,7 @@ pub(crate) struct ClhtHandle<'t, S> {
 
 impl<S> ClhtHandle<'_, S> {
     #[inline]
-    fn pin(&self) -> LockBasedRef<'_, u64, u64, S> {
+    fn pin(&self) -> CopyMapRef<'_, LockBasedTable<u64, u64>, S> {
         self.map.pin()
     }
 }

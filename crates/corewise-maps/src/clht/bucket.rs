@@ -7,7 +7,8 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, thread};
 
-use super::space::Space;
+use crate::copy_map::Moved;
+use crate::copy_map::space::{self, Space};
 use crate::word::Raw;
 
 /// Pairs in a bucket.
@@ -26,10 +27,6 @@ pub(super) struct Bucket {
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
-
-/// The entries of this bucket are in the table's successor.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Moved;
 
 /// The concurrency word. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) mean something in the first bucket of a
 /// chain only.
@@ -78,8 +75,9 @@ impl State {
     }
 }
 
-impl Bucket {
-    pub(super) fn empty() -> Self {
+// SAFETY: its atomics have the layout of the integers and pointers they hold.
+unsafe impl space::Bucket for Bucket {
+    fn empty() -> Self {
         Self {
             state: AtomicU64::new(0),
             keys: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -87,7 +85,9 @@ impl Bucket {
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
+}
 
+impl Bucket {
     #[inline(always)]
     fn state(&self) -> State {
         // Acquire: pairs with the Release in `publish` and in `Locked::drop`, so that the pairs it tells of
@@ -445,7 +445,7 @@ impl<'s> Spare<'s> {
         };
         let bucket = memory.cast::<Bucket>();
         // SAFETY: new memory for a bucket.
-        unsafe { bucket.write(Bucket::empty()) };
+        unsafe { bucket.write(space::Bucket::empty()) };
         Some(Self { bucket, space })
     }
 

@@ -12,12 +12,6 @@
 //! └───┬───┴───────┴───────┴───────┴─────────┴─────────┴─────────┴──────┘    from this one, or null
 //!     │  bit 63 ........................ 5   4   3   2     1      0
 //!     └▶ entries removed from this bucket   slot is held  MOVED  LOCK
-//!
-//!  LockBased        Table           buckets           Table, while it is resized
-//! ┌─────────┐      ┌───────┐       ┌──┬──┬──┬─ ─     ┌───────┐
-//! │ current ├─────▶│ heads ├──────▶│  │  │M │        │ heads ├──▶ ...
-//! └─────────┘      │ next  ├────┐  └──┴──┴──┴─ ─     │ next  │
-//!                  └───────┘    └───────────────────▶└───────┘
 //! ```
 //!
 //! A slot holds an entry if its bit says so: no key and no value is reserved, and zeroed memory is an empty table.
@@ -35,10 +29,8 @@
 //! state alone, with the bit cleared and one more removal; a replacement the value alone. If the bucket is the first of
 //! its chain, writing its state unlocks the chain, too.
 //!
-//! A *resize* hangs a table on the current one. Whoever has updated something moves a few groups of buckets: a group
-//! is a bucket of the smaller table and all of the other whose entries go there or come from there. Its old buckets are
-//! locked, their entries copied, and MOVED set. Who moves the last group makes the new table the current one; the old
-//! one is freed a grace period later.
+//! A *resize* goes as [`copy_map`](crate::copy_map) says. A group is a bucket of the smaller table and all of the other
+//! whose entries go there or come from there. Its old buckets are locked, their entries copied, and MOVED set.
 //!
 //! # Why it is right
 //!
@@ -73,7 +65,7 @@
 //! 1. *Lookups* write nothing and wait for nobody, not for a lock or a resize either (ASCY 1). They are lock-free and
 //!    not wait-free: a bucket is looked at again if the key was there and an entry of that bucket was removed between
 //!    two looks, some nanoseconds apart.
-//! 2. *Updates* look before they lock, as lookups do (ASCY 2). The exception is [`LockBasedRef::insert`], which writes
+//! 2. *Updates* look before they lock, as lookups do (ASCY 2). The exception is [`insert`](crate::copy_map::CopyMapRef::insert), which writes
 //!    in any case.
 //! 3. *An update without effect writes nothing*: an insertion of a key that is there (`try_insert`), a removal or
 //!    `update` of one that is not (ASCY 3). Only if another thread was faster it has locked the bucket in vain.
@@ -83,22 +75,16 @@
 //! 5. *Linearizable*, also beside a resize. A lookup that begins after an update has returned sees it.
 //! 6. *Progress of updates*: those of one bucket wait for each other, for a handful of stores; while it is moved, until its
 //!    group is (with hashing, and allocation of what overflows). A thread that is interrupted with the lock holds the
-//!    others up. Nobody waits for readers but [`LockBased::resize_to`] and [`LockBased::settle`], and these without a lock.
-//! 7. *Without memory* nothing is lost: an insertion that needs a bucket says [`Full`], with nothing changed; a growth
-//!    does not begin; buckets whose entries do not fit in the new table stay in the old one, and later updates try
-//!    again.
-//! 8. *Foreign code* (a hasher, the closure of `update`) runs without a lock, but for the hasher while entries are moved;
-//!    if it panics there, the bucket is unlocked and as before.
+//!    others up.
+//!
+//! Besides, what [`copy_map`](crate::copy_map) promises of all its tables.
 //!
 //! # Limits
 //!
 //! | what | bound | beyond |
 //! |---|---|---|
 //! | keys and values | a word each: [`WordKey`](crate::WordKey), [`Word`](crate::Word) | |
-//! | buckets | [`Builder::max_buckets`] | chains get longer |
-//! | bytes of buckets | [`Builder::max_bytes`], memory | [`Full`] |
 //! | overflowing buckets | one for 8, if there is an entry for each bucket | the table doubles |
-//! | tables that wait for readers | what was in use while a section lasts; freed by updates | |
 //! | removals from one bucket during one lookup | 2^59 | a wrong pair |
 //! | processors | pointers of 64 bits | not compiled |
 //!
@@ -111,54 +97,29 @@
 //! - *A count for each slot*, so that removals of neighbours do not matter: 19 bits each, which a thread that lost its
 //!   processor for a moment may miss the wrap of.
 //! - *MOVED is a bit of the state*, so lookups need not ask whether there is a resize.
-//! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its bucket. In
-//!   the original's library, updates of a bucket that was copied wait for the end of the resize.
+//! - *A bucket that was moved is updated in the new table* at once. In the original's library, its updates wait for the
+//!   end of the resize.
 //! - *Memory is asked for without the lock*: an insertion that needs a bucket locks twice.
-//! - *An interrupted resize has one successor*: the next one begins when all is moved. Stacked ones would let lookups
-//!   pass through several tables.
-//! - *It does not shrink by itself*: what is overflowing says little about what is empty.
 
 mod bucket;
-mod iter;
-mod lock_based;
 #[cfg(test)]
 mod models;
-mod space;
 mod table;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
-pub use iter::Iter;
-pub use lock_based::{Builder, LockBased, LockBasedRef};
+use crate::copy_map::CopyMap;
+use crate::relativistic::DefaultHasher;
 
-/// There is no memory for another entry; see [`Builder::max_bytes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub use table::LockBasedTable;
 
-impl std::fmt::Display for Full {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("there is no memory for another entry")
-    }
-}
-
-impl std::error::Error for Full {}
-
-/// Why [`LockBasedRef::try_insert`] did not insert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TryInsertError<V> {
-    /// The key is there, with this value.
-    Occupied(V),
-    /// See [`Full`].
-    Full,
-}
-
-impl<V> std::fmt::Display for TryInsertError<V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            TryInsertError::Occupied(_) => f.write_str("the key is there"),
-            TryInsertError::Full => Full.fmt(f),
-        }
-    }
-}
-
-impl<V: std::fmt::Debug> std::error::Error for TryInsertError<V> {}
+/// CLHT-lb: updates lock their chain, lookups cost one cache line and write nothing. See the [module](self).
+///
+/// ```
+/// use corewise_maps::clht::LockBased;
+///
+/// let prices: LockBased<u32, f64> = LockBased::new();
+/// prices.pin().insert(7, 1.25).unwrap();
+/// assert_eq!(prices.pin().update(&7, |price| price * 2.0), Some(2.5));
+/// ```
+pub type LockBased<K, V, S = DefaultHasher> = CopyMap<LockBasedTable<K, V>, S>;

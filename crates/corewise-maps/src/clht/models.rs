@@ -6,16 +6,17 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
-use super::LockBased;
-use super::space::Space;
-use super::table::{Put, Step, Table};
+use super::{LockBased, LockBasedTable};
+use crate::copy_map::space::Space;
+use crate::copy_map::{Put, Stage, Step, Table};
 use crate::hashing::Hashing;
-use crate::word::sealed::Sealed;
+
+type Numbered = LockBasedTable<u64, u64>;
 
 /// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
 struct Numbers {
-    table: Box<Table>,
-    next: Option<NonNull<Table>>,
+    stage: Box<Stage<Numbered>>,
+    next: Option<NonNull<Stage<Numbered>>>,
 }
 
 // SAFETY: it owns its tables.
@@ -23,11 +24,15 @@ unsafe impl Send for Numbers {}
 // SAFETY: as above.
 unsafe impl Sync for Numbers {}
 
+fn hash_of(key: &u64) -> u64 {
+    *key
+}
+
 impl Numbers {
     fn new(buckets: usize, keys: &[u64]) -> Self {
         let space = Arc::new(Space::new(usize::MAX));
-        let table = Table::try_new(buckets, &space).unwrap();
-        let numbers = Self { table, next: None };
+        let stage = Stage::new(Numbered::try_new(buckets, &space).unwrap());
+        let numbers = Self { stage, next: None };
         keys.iter()
             .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
         numbers
@@ -37,45 +42,44 @@ impl Numbers {
     fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
         let mut numbers = Self::new(buckets, keys);
         let space = Arc::new(Space::new(usize::MAX));
-        let next = NonNull::from(Box::leak(Table::try_new(to, &space).unwrap()));
+        let next = Stage::new(Numbered::try_new(to, &space).unwrap());
+        let next = NonNull::from(Box::leak(next));
         // SAFETY: freed with the first table.
-        unsafe { numbers.table.link(next) };
+        unsafe { numbers.stage.link(next) };
         numbers.next = Some(next);
         numbers
     }
 
     fn get(&self, key: u64) -> Option<u64> {
-        let value = self.table.get(key, key.into_raw())?;
-        Some(value.addr() as u64)
+        Table::get(&*self.stage, key, &key)
     }
 
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        match self.table.put(key, key.into_raw(), value.into_raw(), false) {
+    fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
+        match Table::put(&*self.stage, key, key, value, replace, &hash_of) {
             Ok(Put::New { .. }) => Ok(()),
-            Ok(Put::There(there)) => Err(there.addr() as u64),
+            Ok(Put::There(there)) => Err(there),
             Err(full) => panic!("{full}"),
         }
     }
 
-    fn insert(&self, key: u64, value: u64) {
-        self.table
-            .put(key, key.into_raw(), value.into_raw(), true)
-            .unwrap();
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        self.put(key, value, false)
+    }
+
+    fn replace(&self, key: u64, value: u64) {
+        assert!(self.put(key, value, true).is_err());
     }
 
     fn remove(&self, key: u64) -> Option<u64> {
-        let value = self.table.remove(key, key.into_raw())?;
-        Some(value.addr() as u64)
+        Table::remove(&*self.stage, key, &key)
     }
 
     fn increment(&self, key: u64) -> Option<u64> {
-        let more = |value: *mut ()| (value.addr() as u64 + 1).into_raw();
-        let value = self.table.update(key, key.into_raw(), more)?;
-        Some(value.addr() as u64)
+        Table::update(&*self.stage, key, &key, |value| value + 1)
     }
 
     fn move_all(&self) {
-        while self.table.step(8, &|key| key.addr() as u64) != Ok(Step::Last) {
+        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
             thread::yield_now();
         }
     }
@@ -83,10 +87,8 @@ impl Numbers {
     /// All pairs, sorted.
     fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
-        self.table
-            .for_each((0, 0), &|key| key.addr() as u64, &mut |key, value| {
-                pairs.push((key.addr() as u64, value.addr() as u64));
-            });
+        let each = &mut |key, value| pairs.push((key, value));
+        Table::for_each(&*self.stage, (0, 0), &hash_of, each);
         pairs.sort_unstable();
         pairs
     }
@@ -184,7 +186,7 @@ fn a_replaced_value_is_never_missing() {
         let numbers = Arc::new(Numbers::new(1, &[1]));
         beside(
             &numbers,
-            |numbers| numbers.insert(1, 11),
+            |numbers| numbers.replace(1, 11),
             |numbers| assert!([Some(10), Some(11)].contains(&numbers.get(1))),
         );
         assert_eq!(numbers.pairs(), [(1, 11)]);
@@ -276,7 +278,7 @@ fn two_who_move_the_same_buckets() {
     for (from, to) in RESIZES {
         corewise_atomic::model_bounded(2, move || {
             let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
-            let step = |numbers: &Numbers| numbers.table.step(2, &|key| key.addr() as u64);
+            let step = |numbers: &Numbers| numbers.stage.step(2, &hash_of);
             let (one, other) = beside(&numbers, step, step);
             // Who waited for nobody may have left the last one to the other, who may have done the same.
             let mut lasts = [one, other]

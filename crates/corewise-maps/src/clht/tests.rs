@@ -2,7 +2,8 @@
 
 use corewise_rcu::Domain;
 
-use super::{LockBased, TryInsertError};
+use super::LockBased;
+use crate::copy_map::TryInsertError;
 use crate::hashing::Hashing;
 
 type Map = LockBased<u64, u64, Hashing>;
@@ -33,7 +34,7 @@ fn look_and_fail(map: &Map, keys: impl Iterator<Item = u64>, absent: impl Iterat
 /// All words of all buckets.
 fn words(map: &Map) -> Vec<[usize; 8]> {
     let section = map.domain().pin();
-    let table = map.table(&section);
+    let table = map.stage(&section).table();
     let chains = table.heads().iter().flat_map(|head| head.chain());
     chains.map(|bucket| bucket.words()).collect()
 }
@@ -52,7 +53,7 @@ fn lookups_and_failed_updates_write_nothing() {
     /// Whether the bucket array may be written.
     fn allow(map: &Map, access: libc::c_int) {
         let section = map.domain().pin();
-        let heads = map.table(&section).heads();
+        let heads = map.stage(&section).table().heads();
         let first = heads.as_ptr().cast_mut().cast();
         // SAFETY: the array has pages of its own, being as large as it is; until access is given back
         // nobody writes to it, which is what is tested.
@@ -89,7 +90,7 @@ fn lookups_and_failed_updates_leave_every_word() {
 fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
     let map = map(1, 0..5);
     let section = map.domain().pin();
-    let head = &map.table(&section).heads()[0];
+    let head = &map.stage(&section).table().heads()[0];
     let locked = head.lock().unwrap();
     look_and_fail(&map, 0..5, 5..10);
     drop(locked);
@@ -135,7 +136,7 @@ fn only_removals_are_counted() {
 fn a_chain_that_was_moved_stays_as_it_was() {
     let map = map(1, 0..5);
     let section = map.domain().pin();
-    let old = map.table(&section);
+    let old = map.stage(&section).table();
     let before: Vec<_> = old.heads()[0]
         .chain()
         .map(|bucket| bucket.words())

@@ -1,4 +1,4 @@
-//! Memory of a table: how much there may be, and arrays of buckets.
+//! Memory of a map: how much there may be, and arrays of buckets.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -7,16 +7,14 @@ use corewise_atomic::alloc::{self, Layout, Node};
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
-use super::bucket::Bucket;
-
 /// Bytes of buckets that a map has and may have.
-pub(super) struct Space {
+pub struct Space {
     limit: usize,
     used: AtomicUsize,
 }
 
 impl Space {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             used: AtomicUsize::new(0),
@@ -24,42 +22,55 @@ impl Space {
     }
 
     /// Whether there is room for so many bytes, which are taken then.
-    pub(super) fn take(&self, bytes: usize) -> bool {
+    pub(crate) fn take(&self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
         // Relaxed: a number that publishes nothing, here and below.
         self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    pub(super) fn give(&self, bytes: usize) {
+    pub(crate) fn give(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Relaxed);
     }
 
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
 }
 
-/// An array of first buckets, empty at first.
-pub(super) struct Heads {
-    base: NonNull<Bucket>,
+/// What an array of buckets begins with.
+///
+/// # Safety
+///
+/// 1. In the normal build all bytes zero are an empty bucket.
+pub(crate) unsafe trait Bucket {
+    /// A bucket without entries, for the checkers, whose atomics are not plain memory.
+    fn empty() -> Self;
+}
+
+/// An array of buckets, empty at first.
+pub(crate) struct Heads<B> {
+    base: NonNull<B>,
     len: usize,
     /// Straight from the system, not from the global allocator.
     mapped: bool,
 }
 
-// SAFETY: it owns its buckets, which are atomics.
-unsafe impl Send for Heads {}
+// SAFETY: it owns its buckets.
+unsafe impl<B: Send> Send for Heads<B> {}
 // SAFETY: as above.
-unsafe impl Sync for Heads {}
+unsafe impl<B: Sync> Sync for Heads<B> {}
 
 /// Bytes from which on an array comes from the system: its pages are put in place one by one.
 const MAPPED_FROM: usize = 1 << 20;
 
-impl Heads {
+impl<B> Heads<B> {
     /// So many buckets, or `None` if there is no memory for them. Their number is not 0.
-    pub(super) fn try_new(len: usize) -> Option<Self> {
+    pub(crate) fn try_new(len: usize) -> Option<Self>
+    where
+        B: Bucket,
+    {
         assert!(len > 0, "no buckets");
-        let layout = Layout::array::<Bucket>(len).ok()?;
+        let layout = Layout::array::<B>(len).ok()?;
         // The checkers' atomics are not plain memory.
         let plain = !cfg!(any(corewise_loom, corewise_shuttle));
         let mapped = cfg!(target_os = "linux") && plain && layout.size() >= MAPPED_FROM;
@@ -68,41 +79,41 @@ impl Heads {
         } else {
             alloc::alloc_zeroed(layout, Node::Local)?
         };
-        let base = memory.cast::<Bucket>();
+        let base = memory.cast::<B>();
         if !plain {
             for i in 0..len {
-                // SAFETY: new memory for so many buckets. (In the normal build all bytes zero are an empty one:
-                // its atomics have the layout of the integers and pointers they hold. A page is aligned.)
-                unsafe { base.add(i).write(Bucket::empty()) };
+                // SAFETY: new memory for so many buckets. (In the normal build all bytes zero are an empty
+                // one, as `Bucket` promises. A page is aligned.)
+                unsafe { base.add(i).write(B::empty()) };
             }
         }
         Some(Self { base, len, mapped })
     }
 
-    pub(super) fn bytes(len: usize) -> usize {
-        len.saturating_mul(size_of::<Bucket>())
+    pub(crate) fn bytes(len: usize) -> usize {
+        len.saturating_mul(size_of::<B>())
     }
 
     /// # Safety
     ///
     /// 1. Nobody else uses the buckets.
-    pub(super) unsafe fn as_mut(&mut self) -> &mut [Bucket] {
+    pub(crate) unsafe fn as_mut(&mut self) -> &mut [B] {
         // SAFETY: our array, of so many buckets, and nobody else uses it.
         unsafe { NonNull::slice_from_raw_parts(self.base, self.len).as_mut() }
     }
 }
 
-impl Deref for Heads {
-    type Target = [Bucket];
+impl<B> Deref for Heads<B> {
+    type Target = [B];
 
     #[inline(always)]
-    fn deref(&self) -> &[Bucket] {
+    fn deref(&self) -> &[B] {
         // SAFETY: our array, of so many buckets.
         unsafe { NonNull::slice_from_raw_parts(self.base, self.len).as_ref() }
     }
 }
 
-impl Drop for Heads {
+impl<B> Drop for Heads<B> {
     fn drop(&mut self) {
         // SAFETY: nobody uses the buckets any more; they were allocated by `try_new`, with this layout.
         unsafe {
@@ -110,7 +121,7 @@ impl Drop for Heads {
             if self.mapped {
                 alloc::unmap(self.base.cast(), Self::bytes(self.len));
             } else {
-                let layout = Layout::array::<Bucket>(self.len).expect("it was allocated");
+                let layout = Layout::array::<B>(self.len).expect("it was allocated");
                 alloc::dealloc(self.base.cast(), layout);
             }
         }

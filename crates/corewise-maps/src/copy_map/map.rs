@@ -12,34 +12,34 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr};
 use corewise_atomic::{mutant, thread};
 use corewise_rcu::{Cookie, Domain, Guard, Section};
 
-use super::bucket::SLOTS;
 use super::iter::Iter;
 use super::space::Space;
-use super::table::{Put, Step, Table};
-use super::{Full, TryInsertError};
+use super::{Full, Put, Stage, Step, Table, TryInsertError};
 use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
-use crate::word::{Raw, Word, WordKey};
 
-/// Buckets of a map that was given no number.
-#[cfg(not(corewise_stress))]
-const FEWEST_BUCKETS: usize = 16;
-#[cfg(corewise_stress)]
-const FEWEST_BUCKETS: usize = 1;
-/// Groups of buckets that an update moves.
-#[cfg(not(corewise_stress))]
-const SHARE: usize = 8;
-#[cfg(corewise_stress)]
-const SHARE: usize = 1;
-/// The same for one who does nothing else.
-const LARGE_SHARE: usize = 256;
-/// The table is doubled when one bucket of so many has overflowed.
-const OVERFLOWING: usize = 8;
+/// How many times as much as after an update those move who do nothing else.
+const LARGE: usize = 32;
 
-/// A concurrent hash map of words, whose lookups cost one cache line and write nothing.
+/// Under stress tables begin with one bucket.
+const fn fewest_buckets<T: Table>() -> usize {
+    if cfg!(corewise_stress) {
+        1
+    } else {
+        T::FEWEST_BUCKETS
+    }
+}
+
+/// Under stress resizes take as long as they can.
+const fn share<T: Table>() -> usize {
+    if cfg!(corewise_stress) { 1 } else { T::SHARE }
+}
+
+/// A concurrent hash map of `Copy` keys and values, which lie in its table and are handed out as copies.
 ///
-/// All access is through a handle, which [`pin`](Self::pin) makes; see [`LockBasedRef`] for the operations, and the
-/// [module](super) for how it works and what it promises.
+/// It goes by the names of its tables: [`clht::LockBased`](crate::clht::LockBased), whose module says what lookups
+/// and updates cost. All access is through a handle, which [`pin`](Self::pin) makes; see [`CopyMapRef`] for the
+/// operations, and the [module](super) for what all tables promise.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -58,8 +58,8 @@ const OVERFLOWING: usize = 8;
 /// assert_eq!(squares.pin().get(&30), Some(900));
 /// assert_eq!(squares.len(), 1_000);
 /// ```
-pub struct LockBased<K, V, S = DefaultHasher> {
-    current: AtomicPtr<Table>,
+pub struct CopyMap<T, S = DefaultHasher> {
+    current: AtomicPtr<Stage<T>>,
     /// Whether `retired` has something. Beside `current`, since every update reads both.
     has_retired: AtomicBool,
     automatic: AtomicBool,
@@ -71,28 +71,28 @@ pub struct LockBased<K, V, S = DefaultHasher> {
     /// Held by who begins a resize.
     resizing: Mutex<()>,
     /// Tables that nobody finds any more, and the grace periods that they wait for.
-    retired: Mutex<Vec<(Cookie, Retired)>>,
-    // Words may be with any thread, as `Word` says.
-    _words: PhantomData<fn() -> (K, V)>,
+    retired: Mutex<Vec<(Cookie, Retired<T>)>>,
+    _owned: PhantomData<Box<Stage<T>>>,
 }
 
 /// A table that is in no map any more.
-struct Retired(NonNull<Table>);
+struct Retired<T>(NonNull<Stage<T>>);
 
-// SAFETY: it owns the table, which is `Send`.
-unsafe impl Send for Retired {}
+// SAFETY: it owns the table.
+unsafe impl<T: Send> Send for Retired<T> {}
 
-impl Drop for Retired {
+impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: made from a box, and dropped after a grace period or with the map.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// How a [`LockBased`] is to be; from [`LockBased::builder`].
+/// How a [`CopyMap`] is to be; from [`CopyMap::builder`].
 ///
 /// ```
-/// use corewise_maps::clht::{Full, LockBased};
+/// use corewise_maps::clht::LockBased;
+/// use corewise_maps::copy_map::Full;
 /// let map: LockBased<u64, u64> = LockBased::builder()
 ///     .buckets(1)
 ///     .max_buckets(1)
@@ -102,21 +102,20 @@ impl Drop for Retired {
 /// assert!((0..6).all(|key| map.pin().insert(key, 0).is_ok()));
 /// assert_eq!(map.pin().insert(6, 0), Err(Full));
 /// ```
-pub struct Builder<K, V, S = DefaultHasher> {
+pub struct Builder<T, S = DefaultHasher> {
     buckets: usize,
     max_buckets: usize,
     max_bytes: usize,
     automatic: bool,
     hasher: S,
     domain: Option<Domain>,
-    _words: PhantomData<fn() -> (K, V)>,
+    _table: PhantomData<fn() -> T>,
 }
 
-impl<K, V, S> Builder<K, V, S> {
+impl<T: Table, S> Builder<T, S> {
     /// Room for this many entries before it grows.
     pub fn capacity(mut self, entries: usize) -> Self {
-        // Half of the slots: then one bucket of 15 overflows.
-        self.buckets = (entries / SLOTS * 2 + 2).max(FEWEST_BUCKETS);
+        self.buckets = T::buckets_for(entries).max(fewest_buckets::<T>());
         self
     }
 
@@ -149,7 +148,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// The hasher.
-    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
+    pub fn hasher<H>(self, hasher: H) -> Builder<T, H> {
         Builder {
             buckets: self.buckets,
             max_buckets: self.max_buckets,
@@ -157,7 +156,7 @@ impl<K, V, S> Builder<K, V, S> {
             automatic: self.automatic,
             hasher,
             domain: self.domain,
-            _words: PhantomData,
+            _table: PhantomData,
         }
     }
 
@@ -172,17 +171,17 @@ impl<K, V, S> Builder<K, V, S> {
     /// # Panics
     ///
     /// If there is no memory for the buckets, or a number of them is 0.
-    pub fn build(self) -> LockBased<K, V, S> {
+    pub fn build(self) -> CopyMap<T, S> {
         let Self { max_buckets, .. } = self;
         assert!(self.buckets > 0 && max_buckets > 0, "no buckets");
         let max_buckets = 1 << max_buckets.ilog2();
         let buckets = self.buckets.checked_next_power_of_two();
         let buckets = buckets.unwrap_or(usize::MAX).min(max_buckets);
         let space = Arc::new(Space::new(self.max_bytes));
-        let table = Table::try_new(buckets, &space);
+        let table = T::try_new(buckets, &space);
         let table = table.unwrap_or_else(|| panic!("no memory for {buckets} buckets"));
-        LockBased {
-            current: AtomicPtr::new(Box::into_raw(table)),
+        CopyMap {
+            current: AtomicPtr::new(Box::into_raw(Stage::new(table))),
             has_retired: AtomicBool::new(false),
             automatic: AtomicBool::new(self.automatic),
             max_buckets,
@@ -192,12 +191,12 @@ impl<K, V, S> Builder<K, V, S> {
             counts: Counts::new(),
             resizing: Mutex::new(()),
             retired: Mutex::new(Vec::new()),
-            _words: PhantomData,
+            _owned: PhantomData,
         }
     }
 }
 
-impl<K, V> LockBased<K, V> {
+impl<T: Table> CopyMap<T> {
     /// An empty map, which grows.
     pub fn new() -> Self {
         Self::builder().build()
@@ -218,37 +217,37 @@ impl<K, V> LockBased<K, V> {
     }
 
     /// A map with other settings.
-    pub fn builder() -> Builder<K, V> {
+    pub fn builder() -> Builder<T> {
         Builder {
-            buckets: FEWEST_BUCKETS,
+            buckets: fewest_buckets::<T>(),
             max_buckets: 1 << 40,
             max_bytes: usize::MAX,
             automatic: true,
             hasher: DefaultHasher::default(),
             domain: None,
-            _words: PhantomData,
+            _table: PhantomData,
         }
     }
 }
 
-impl<K, V> Default for LockBased<K, V> {
+impl<T: Table> Default for CopyMap<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K, V, S> LockBased<K, V, S> {
+impl<T: Table, S> CopyMap<T, S> {
     /// An empty map with this hasher.
     pub fn with_hasher(hasher: S) -> Self {
-        LockBased::<K, V>::builder().hasher(hasher).build()
+        CopyMap::<T>::builder().hasher(hasher).build()
     }
 
     /// A handle, and a read-side critical section, for one operation or a few. Wait-free.
     ///
     /// While it lives, no table is freed that was replaced since.
     #[inline]
-    pub fn pin(&self) -> LockBasedRef<'_, K, V, S> {
-        LockBasedRef {
+    pub fn pin(&self) -> CopyMapRef<'_, T, S> {
+        CopyMapRef {
             map: self,
             section: self.domain.pin(),
         }
@@ -260,10 +259,10 @@ impl<K, V, S> LockBased<K, V, S> {
     ///
     /// If the section is not one of this map's domain.
     #[inline]
-    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> LockBasedRef<'g, K, V, S, &'g G> {
+    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> CopyMapRef<'g, T, S, &'g G> {
         let ours = section.domain_id() == self.domain.id();
         assert!(ours, "the section is one of another domain");
-        LockBasedRef { map: self, section }
+        CopyMapRef { map: self, section }
     }
 
     /// Whether it grows by itself from now on; see [`Builder::automatic_resize`].
@@ -287,7 +286,7 @@ impl<K, V, S> LockBased<K, V, S> {
         self.counts.sum()
     }
 
-    /// Whether there are none, as [`LockBased::len`] counts them.
+    /// Whether there are none, as [`CopyMap::len`] counts them.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -295,7 +294,7 @@ impl<K, V, S> LockBased<K, V, S> {
     /// How many buckets hashes are divided among; while it is resized, those of the table before.
     pub fn buckets(&self) -> usize {
         let section = self.domain.pin();
-        self.table(&section).len()
+        self.stage(&section).table().buckets()
     }
 
     /// Bytes of buckets: of the tables in use, of those that wait for readers, and of what overflows.
@@ -305,7 +304,7 @@ impl<K, V, S> LockBased<K, V, S> {
 
     /// The table that operations begin with.
     #[inline(always)]
-    pub(super) fn table<'g>(&'g self, _section: &'g impl Section) -> &'g Table {
+    pub(crate) fn stage<'g>(&'g self, _section: &'g impl Section) -> &'g Stage<T> {
         // Acquire: pairs with the Release in `finish`: all is in the successor. (The first table was there
         // before the map was shared.)
         // SAFETY: a table is freed a grace period after it was found for the last time (`finish`), and
@@ -323,7 +322,7 @@ impl<K, V, S> LockBased<K, V, S> {
             return;
         };
         // Quietly: whoever is told of a stall may use the map.
-        let is_over = |(cookie, _): &&(Cookie, Retired)| {
+        let is_over = |(cookie, _): &&(Cookie, Retired<T>)| {
             self.domain.poll_quietly(*cookie) || mutant!("clht_frees_at_once")
         };
         let ready = retired.iter().take_while(is_over).count();
@@ -334,8 +333,8 @@ impl<K, V, S> LockBased<K, V, S> {
     }
 
     /// Makes the successor, which has everything, the table to begin with.
-    fn finish(&self, old: &Table) {
-        // Release: pairs with the Acquire in `table`. We have counted the last group, so all that was moved
+    fn finish(&self, old: &Stage<T>) {
+        // Release: pairs with the Acquire in `stage`. We have counted the last group, so all that was moved
         // was moved before.
         self.current.store(old.next_ptr(), Release);
         // Nobody finds the old one from here on, and only sections that run now can have it.
@@ -346,16 +345,15 @@ impl<K, V, S> LockBased<K, V, S> {
     }
 }
 
-impl<K: WordKey, V: Word, S: BuildHasher> LockBased<K, V, S> {
+impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     #[inline(always)]
-    pub(super) fn hash(&self, key: &K) -> u64 {
+    pub(super) fn hash(&self, key: &T::Key) -> u64 {
         self.hasher.hash_one(key)
     }
 
     #[inline(always)]
-    pub(super) fn hash_of(&self) -> impl Fn(Raw) -> u64 {
-        // SAFETY: what is in the table is our keys.
-        |key| self.hash(&unsafe { K::from_raw(key) })
+    pub(super) fn hash_of(&self) -> impl Fn(&T::Key) -> u64 {
+        |key| self.hash(key)
     }
 
     /// Takes so many buckets, or the power of two above, and waits until the entries are there: for updates and
@@ -398,11 +396,11 @@ impl<K: WordKey, V: Word, S: BuildHasher> LockBased<K, V, S> {
     /// Begins a resize. The caller holds the lock `resizing`, and none is under way.
     fn begin(&self, buckets: usize) -> Result<(), ResizeError> {
         let section = self.domain.pin();
-        let next = Table::try_new(buckets, &self.space).ok_or(ResizeError::NoMemory)?;
-        let next = NonNull::from(Box::leak(next));
+        let next = T::try_new(buckets, &self.space).ok_or(ResizeError::NoMemory)?;
+        let next = NonNull::from(Box::leak(Stage::new(next)));
         // SAFETY: the successor is retired after this table, or freed with it by `drop`. The lock is ours,
         // and who holds it has found no successor.
-        unsafe { self.table(&section).link(next) };
+        unsafe { self.stage(&section).link(next) };
         Ok(())
     }
 
@@ -410,12 +408,12 @@ impl<K: WordKey, V: Word, S: BuildHasher> LockBased<K, V, S> {
     fn complete(&self) -> Result<(), ResizeError> {
         loop {
             let section = self.domain.pin();
-            let table = self.table(&section);
-            if table.next().is_none() {
+            let stage = self.stage(&section);
+            if stage.next().is_none() {
                 return Ok(());
             }
-            match table.step(LARGE_SHARE, &self.hash_of()) {
-                Ok(Step::Last) => self.finish(table),
+            match stage.step(share::<T>() * LARGE, &self.hash_of()) {
+                Ok(Step::Last) => self.finish(stage),
                 Ok(Step::Working) => {}
                 Ok(Step::Idle) => thread::yield_now(),
                 Err(_) => return Err(ResizeError::NoMemory),
@@ -426,54 +424,54 @@ impl<K: WordKey, V: Word, S: BuildHasher> LockBased<K, V, S> {
     /// After an update: moves a share of what is to be moved, and frees what was.
     #[inline]
     fn help(&self, section: &impl Section) {
-        let table = self.table(section);
-        if table.next().is_some() {
-            self.move_share(table);
+        let stage = self.stage(section);
+        if stage.next().is_some() {
+            self.move_share(stage);
         }
         self.reap();
     }
 
     #[cold]
-    fn move_share(&self, table: &Table) {
+    fn move_share(&self, stage: &Stage<T>) {
         // Without memory the entries stay where they are, and the next one tries again.
-        if table.step(SHARE, &self.hash_of()) == Ok(Step::Last) {
-            self.finish(table);
+        if stage.step(share::<T>(), &self.hash_of()) == Ok(Step::Last) {
+            self.finish(stage);
         }
     }
 
-    /// After a bucket has overflowed: doubles the table, if that is due and nobody else is at it.
+    /// After an insertion that has found little room: doubles the table, if that is due and nobody else is at it.
     #[cold]
     fn grow(&self, section: &impl Section) {
-        let table = self.table(section);
-        let buckets = table.len();
-        let stress = cfg!(corewise_stress);
-        let is_due = stress || table.overflow() * OVERFLOWING > buckets && self.len() >= buckets;
+        let stage = self.stage(section);
+        let table = stage.table();
+        let buckets = table.buckets();
+        let is_due = cfg!(corewise_stress) || table.is_crowded(self.len());
         // Relaxed: a setting that publishes nothing.
         let automatic = self.automatic.load(Relaxed);
-        if !automatic || !is_due || table.next().is_some() || buckets >= self.max_buckets {
+        if !automatic || !is_due || stage.next().is_some() || buckets >= self.max_buckets {
             return;
         }
         let Some(_alone) = self.resizing.try_lock() else {
             return;
         };
-        let table = self.table(section);
+        let stage = self.stage(section);
         // Another may have been faster.
-        if table.next().is_none() && table.len() == buckets {
-            // Without memory chains get longer.
+        if stage.next().is_none() && stage.table().buckets() == buckets {
+            // Without memory the table fills up further.
             let _ = self.begin(buckets * 2);
         }
     }
 }
 
-impl<K, V, S> Drop for LockBased<K, V, S> {
+impl<T, S> Drop for CopyMap<T, S> {
     fn drop(&mut self) {
         // Relaxed: nobody else has the map any more. Those retired drop themselves.
-        let table = self.current.load(Relaxed);
-        // SAFETY: as above; the table is made from a box, and so is its successor, if a resize is under way.
+        let stage = self.current.load(Relaxed);
+        // SAFETY: as above; it is made from a box, and so is its successor, if a resize is under way.
         // That has none: the next resize begins when it is current.
         unsafe {
-            let next = (*table).next_ptr();
-            drop(Box::from_raw(table));
+            let next = (*stage).next_ptr();
+            drop(Box::from_raw(stage));
             if !next.is_null() {
                 drop(Box::from_raw(next));
             }
@@ -481,16 +479,16 @@ impl<K, V, S> Drop for LockBased<K, V, S> {
     }
 }
 
-impl<K, V, S> fmt::Debug for LockBased<K, V, S> {
+impl<T: Table, S> fmt::Debug for CopyMap<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockBased")
+        f.debug_struct("CopyMap")
             .field("len", &self.len())
             .field("buckets", &self.buckets())
             .finish_non_exhaustive()
     }
 }
 
-/// A handle of a [`LockBased`], in a read-side critical section.
+/// A handle of a [`CopyMap`], in a read-side critical section.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -502,68 +500,61 @@ impl<K, V, S> fmt::Debug for LockBased<K, V, S> {
 /// assert_eq!(stock.remove(&'a'), Some(2));
 /// assert_eq!(stock.get(&'a'), None);
 /// ```
-pub struct LockBasedRef<'m, K, V, S = DefaultHasher, G = Guard<'m>> {
-    pub(super) map: &'m LockBased<K, V, S>,
+pub struct CopyMapRef<'m, T, S = DefaultHasher, G = Guard<'m>> {
+    map: &'m CopyMap<T, S>,
     section: G,
 }
 
-impl<K: WordKey, V: Word, S: BuildHasher, G: Section> LockBasedRef<'_, K, V, S, G> {
-    /// The value of a key.
-    ///
-    /// One cache line, and one for each bucket that has overflowed. Writes nothing and waits for nobody; it looks
-    /// at a bucket again only if the key was there and an entry of the bucket was removed between the first look
-    /// and the second (lock-free).
+impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
+    /// The value of a key. Writes nothing; the table's module says how many cache lines it reads, and when it looks
+    /// at a bucket again.
     #[inline]
-    pub fn get(&self, key: &K) -> Option<V> {
-        let value = self.table().get(self.map.hash(key), key.into_raw());
-        value.map(|value| self.value(value))
+    pub fn get(&self, key: &T::Key) -> Option<T::Value> {
+        T::get(self.stage(), self.map.hash(key), key)
     }
 
     /// Whether the key is there; as [`get`](Self::get).
     #[inline]
-    pub fn contains_key(&self, key: &K) -> bool {
+    pub fn contains_key(&self, key: &T::Key) -> bool {
         self.get(key).is_some()
     }
 
-    /// Inserts a pair; the value that it replaces, if the key is there. Locks the bucket.
+    /// Inserts a pair; the value that it replaces, if the key is there.
     ///
     /// # Errors
     ///
-    /// [`Full`], with nothing changed: the key is not there, its bucket has no free slot, and there is no memory for
-    /// another one.
-    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Full> {
-        let old = self.put(key, value, true)?;
-        Ok(old.map(|old| self.value(old)))
+    /// [`Full`], with nothing changed: the key is not there, there is no place for it, and no memory to make one.
+    pub fn insert(&self, key: T::Key, value: T::Value) -> Result<Option<T::Value>, Full> {
+        self.put(key, value, true)
     }
 
-    /// Inserts a pair unless the key is there. If it is, nothing is written. Otherwise locks the bucket.
+    /// Inserts a pair unless the key is there. If it is, nothing is written.
     ///
     /// # Errors
     ///
     /// [`TryInsertError::Occupied`], or [`TryInsertError::Full`], as [`insert`](Self::insert).
-    pub fn try_insert(&self, key: K, value: V) -> Result<(), TryInsertError<V>> {
+    pub fn try_insert(&self, key: T::Key, value: T::Value) -> Result<(), TryInsertError<T::Value>> {
         match self.put(key, value, false) {
             Ok(None) => Ok(()),
-            Ok(Some(there)) => Err(TryInsertError::Occupied(self.value(there))),
+            Ok(Some(there)) => Err(TryInsertError::Occupied(there)),
             Err(Full) => Err(TryInsertError::Full),
         }
     }
 
     /// Replaces the value of a key by what `f` makes of it; the new value, or `None` if the key is not there, and
     /// nothing is written then. `f` is called without a lock, again if the value was changed meanwhile.
-    pub fn update(&self, key: &K, mut f: impl FnMut(V) -> V) -> Option<V> {
-        let f = |old| f(self.value(old)).into_raw();
-        let new = self.table().update(self.map.hash(key), key.into_raw(), f)?;
+    pub fn update(&self, key: &T::Key, f: impl FnMut(T::Value) -> T::Value) -> Option<T::Value> {
+        let new = T::update(self.stage(), self.map.hash(key), key, f)?;
         self.map.help(&self.section);
-        Some(self.value(new))
+        Some(new)
     }
 
-    /// Removes a key; its value. Nothing is written if it is not there. Otherwise locks the bucket.
-    pub fn remove(&self, key: &K) -> Option<V> {
-        let value = self.table().remove(self.map.hash(key), key.into_raw())?;
+    /// Removes a key; its value. Nothing is written if it is not there.
+    pub fn remove(&self, key: &T::Key) -> Option<T::Value> {
+        let value = T::remove(self.stage(), self.map.hash(key), key)?;
         self.map.counts.add(&self.section, -1);
         self.map.help(&self.section);
-        Some(self.value(value))
+        Some(value)
     }
 
     /// All entries, in no order.
@@ -572,29 +563,22 @@ impl<K: WordKey, V: Word, S: BuildHasher, G: Section> LockBasedRef<'_, K, V, S, 
     /// may come or not, and a key that is removed and inserted again may come twice. A pair is one that was in the
     /// map at some time during the iteration. Takes one bucket of the table, and what it has become since, at a
     /// time.
-    pub fn iter(&self) -> Iter<'_, K, V, S> {
-        Iter::new(self.map, self.table())
+    pub fn iter(&self) -> Iter<'_, T, S> {
+        Iter::new(self.map, self.stage())
     }
 
     #[inline(always)]
-    fn table(&self) -> &Table {
-        self.map.table(&self.section)
-    }
-
-    #[inline(always)]
-    fn value(&self, value: Raw) -> V {
-        // SAFETY: what is in the table is our values.
-        unsafe { V::from_raw(value) }
+    fn stage(&self) -> &Stage<T> {
+        self.map.stage(&self.section)
     }
 
     /// The value that is there.
-    fn put(&self, key: K, value: V, replace: bool) -> Result<Option<Raw>, Full> {
-        let hash = self.map.hash(&key);
-        let (key, value) = (key.into_raw(), value.into_raw());
-        match self.table().put(hash, key, value, replace)? {
-            Put::New { hung } => {
+    fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
+        let (hash, hash_of) = (self.map.hash(&key), self.map.hash_of());
+        match T::put(self.stage(), hash, key, value, replace, &hash_of)? {
+            Put::New { crowded } => {
                 self.map.counts.add(&self.section, 1);
-                if hung {
+                if crowded {
                     self.map.grow(&self.section);
                 }
                 self.map.help(&self.section);

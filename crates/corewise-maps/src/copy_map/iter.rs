@@ -1,0 +1,44 @@
+//! Iteration: one bucket of the table at a time, with what was moved out of it.
+
+use std::hash::BuildHasher;
+use std::vec;
+
+use super::{CopyMap, Stage, Table};
+
+/// The entries of a map; from [`CopyMapRef::iter`](super::CopyMapRef::iter).
+pub struct Iter<'h, T: Table, S> {
+    map: &'h CopyMap<T, S>,
+    stage: &'h Stage<T>,
+    /// Buckets not yet looked at.
+    buckets: std::ops::Range<usize>,
+    pairs: vec::IntoIter<(T::Key, T::Value)>,
+}
+
+impl<'h, T: Table, S> Iter<'h, T, S> {
+    pub(super) fn new(map: &'h CopyMap<T, S>, stage: &'h Stage<T>) -> Self {
+        Self {
+            map,
+            stage,
+            buckets: 0..stage.table().buckets(),
+            pairs: Vec::new().into_iter(),
+        }
+    }
+}
+
+impl<T: Table, S: BuildHasher> Iterator for Iter<'_, T, S> {
+    type Item = (T::Key, T::Value);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(pair) = self.pairs.next() {
+                return Some(pair);
+            }
+            let bucket = self.buckets.next()?;
+            let mut pairs = Vec::new();
+            let which = (self.stage.table().buckets() as u64 - 1, bucket as u64);
+            let each = &mut |key, value| pairs.push((key, value));
+            T::for_each(self.stage, which, &self.map.hash_of(), each);
+            self.pairs = pairs.into_iter();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Maps of `Copy` keys and values, kept in place: one façade for the tables of [`clht`](crate::clht).
+//!
+//! A table whose entries lie in its buckets has no nodes to free, and so nothing to hand out references to: its
+//! operations take and return copies. What such tables have in common is here: [`CopyMap`] with its [`Builder`], its
+//! handle [`CopyMapRef`] and its [`Iter`]; how they grow; and how tables that were replaced are freed. A table
+//! itself says where an entry lies, how it is found and changed beside others, and how a group of buckets is moved.
+//!
+//! ```text
+//!  CopyMap          Stage            buckets           Stage, while it is resized
+//! ┌─────────┐      ┌───────┐       ┌──┬──┬──┬─ ─     ┌───────┐
+//! │ current ├─────▶│ table ├──────▶│  │  │M │        │ table ├──▶ ...
+//! └─────────┘      │ next  ├────┐  └──┴──┴──┴─ ─     │ next  │
+//!                  └───────┘    └───────────────────▶└───────┘
+//! ```
+//!
+//! # Resizing
+//!
+//! A resize hangs a table on the current one. Whoever has updated something moves a few groups of buckets: a group
+//! is what has to be moved at once, in most tables a bucket of the smaller table and all of the other whose entries
+//! go there or come from there. Buckets that were moved say so, and operations go on in the successor. Who moves the
+//! last group makes the new table the current one; the old one is freed a grace period later.
+//!
+//! # Guarantees
+//!
+//! These hold for every table; its own module says what else does.
+//!
+//! 1. *Linearizable*, also beside a resize: every operation but [`len`](CopyMap::len) and [`iter`](CopyMapRef::iter).
+//! 2. *Nobody waits for readers* but [`CopyMap::resize_to`] and [`CopyMap::settle`], and these without a lock.
+//! 3. *Without memory* nothing is lost: an insertion that needs some says [`Full`], with nothing changed; a growth does
+//!    not begin; groups whose entries do not fit in the new table stay in the old one, and later updates try again.
+//! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, but for the hasher while entries are
+//!    moved; if it panics there, what is being moved is unlocked and as before.
+//! 5. *Nothing is locked between calls*: a handle may be held as long as wanted, and used with others of the same
+//!    map. It delays nobody; only memory that was replaced since cannot be freed.
+//!
+//! # Limits
+//!
+//! | what | bound | beyond |
+//! |---|---|---|
+//! | buckets | [`Builder::max_buckets`] | chains get longer |
+//! | bytes of buckets | [`Builder::max_bytes`], memory | [`Full`] |
+//! | tables that wait for readers | what was in use while a section lasts; freed by updates | |
+//!
+//! # Choices, and what was rejected
+//!
+//! - *A resize has one successor*: the next one begins when all is moved. Stacked ones would let lookups pass through
+//!   several tables.
+//! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its group.
+//! - *It does not shrink by itself*: what is crowded says little about what is empty.
+
+mod iter;
+mod map;
+pub(crate) mod space;
+mod stage;
+
+pub use iter::Iter;
+pub use map::{Builder, CopyMap, CopyMapRef};
+pub use stage::Table;
+pub(crate) use stage::{Moved, NoMemory, Put, Stage, Step};
+
+/// There is no memory for another entry; see [`Builder::max_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("there is no memory for another entry")
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Why [`CopyMapRef::try_insert`] did not insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryInsertError<V> {
+    /// The key is there, with this value.
+    Occupied(V),
+    /// See [`Full`].
+    Full,
+}
+
+impl<V> std::fmt::Display for TryInsertError<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TryInsertError::Occupied(_) => f.write_str("the key is there"),
+            TryInsertError::Full => Full.fmt(f),
+        }
+    }
+}
+
+impl<V: std::fmt::Debug> std::error::Error for TryInsertError<V> {}
