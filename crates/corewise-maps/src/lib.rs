@@ -42,6 +42,12 @@ mod counts;
 #[cfg(test)]
 #[path = "../tests/common/hashing.rs"]
 mod hashing;
+#[cfg(target_pointer_width = "64")]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the tables that use it are being written")
+)]
+mod pair;
 #[cfg(test)]
 mod pairs;
 pub mod relativistic;
