@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use corewise_atomic::alloc::{self, Layout, Node};
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
-use corewise_atomic::{hint, mutant, thread};
+use corewise_atomic::{hint, mutant, ordering, thread};
 
 use crate::copy_map::Moved;
 use crate::copy_map::space::{self, Space};
@@ -355,8 +355,10 @@ impl<'b> Locked<'b> {
     }
 
     pub(super) fn replace(self, place: Place<'_>, value: Raw) {
-        // Release: for a value that refers to memory. Readers see the old or the new one.
-        place.bucket.values[place.slot].store(value, Release);
+        // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`. Readers see the old or
+        // the new one.
+        let release = ordering!(Release, "clht_relaxed_value");
+        place.bucket.values[place.slot].store(value, release);
     }
 
     pub(super) fn insert(mut self, place: Place<'_>, key: Raw, value: Raw) {

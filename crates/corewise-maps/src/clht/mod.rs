@@ -108,7 +108,9 @@ mod table;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
-use crate::copy_map::CopyMap;
+use std::ptr::NonNull;
+
+use crate::copy_map::{BoxMap, CopyMap};
 use crate::relativistic::DefaultHasher;
 
 pub use table::LockBasedTable;
@@ -123,3 +125,6 @@ pub use table::LockBasedTable;
 /// assert_eq!(prices.pin().update(&7, |price| price * 2.0), Some(2.5));
 /// ```
 pub type LockBased<K, V, S = DefaultHasher> = CopyMap<LockBasedTable<K, V>, S>;
+
+/// CLHT-lb with values of any type, in boxes. See [`BoxMap`].
+pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, LockBasedTable<K, NonNull<V>>, S>;

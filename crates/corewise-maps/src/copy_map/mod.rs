@@ -2,7 +2,7 @@
 //!
 //! A table whose entries lie in its buckets has no nodes to free, and so nothing to hand out references to: its
 //! operations take and return copies. What such tables have in common is here: [`CopyMap`] with its [`Builder`], its
-//! handle [`CopyMapRef`] and its [`Iter`]; how they grow; and how tables that were replaced are freed. A table
+//! handle [`CopyMapRef`] and its [`Iter`]; [`BoxMap`] for values that are not `Copy`; how they grow; and how tables that were replaced are freed. A table
 //! itself says where an entry lies, how it is found and changed beside others, and how a group of buckets is moved.
 //!
 //! ```text
@@ -48,11 +48,15 @@
 //! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its group.
 //! - *It does not shrink by itself*: what is crowded says little about what is empty.
 
+mod boxed;
 mod iter;
 mod map;
+#[cfg(test)]
+mod models;
 pub(crate) mod space;
 mod stage;
 
+pub use boxed::{BoxMap, BoxMapRef, Refused};
 pub use iter::Iter;
 pub use map::{Builder, CopyMap, CopyMapRef};
 pub use stage::Table;

@@ -42,7 +42,8 @@ pub enum Put<V> {
 /// assert_eq!(sum(&map, &[6, 7, 7]), 140);
 /// ```
 // All operations are safe for any threads to call at any time. Each is given the table as a `Stage`, and answers
-// for what is there and in its successors together.
+// for what is there and in its successors together. Who is told of a value has seen all that was written before it was
+// put in.
 pub trait Table: Sized {
     /// Keys; equal ones have equal hashes.
     type Key: Copy + Eq + Hash;
@@ -88,7 +89,7 @@ pub trait Table: Sized {
     fn remove(at: &Stage<Self>, hash: u64, key: &Self::Key) -> Option<Self::Value>;
 
     /// Replaces a value by what `new` makes of it, which is called without a lock, again if the value was
-    /// changed meanwhile; the new one. Writes nothing if the key is not there.
+    /// changed meanwhile; the new one, which is what it has made last. Writes nothing if the key is not there.
     #[doc(hidden)]
     fn update(
         at: &Stage<Self>,
