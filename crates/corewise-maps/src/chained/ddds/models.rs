@@ -1,6 +1,6 @@
 //! Lookups and updates beside the phases of a resize, which are entered directly.
 
-use super::super::model_set::{PRESENT, Set, beside, both, every_pair};
+use super::super::model_set::{PRESENT, Set, beside, both, every_pair, every_pair_bounded};
 use super::*;
 
 type Phase = fn(&Ddds);
@@ -167,4 +167,16 @@ fn every_pair_in_each_phase_of_a_shrink() {
     every_pair(|| under_way(2, 0, &PRESENT, 0, 0));
     every_pair(|| under_way(2, 0, &PRESENT, 1, 1));
     every_pair(|| under_way(2, 0, &PRESENT, 2, 2));
+}
+
+#[test]
+fn every_pair_in_each_phase_of_an_expansion() {
+    every_pair(|| under_way(1, 1, &PRESENT, 0, 0));
+    every_pair(|| under_way(1, 1, &PRESENT, 2, 2));
+}
+
+/// All three entries are in one bucket: an update moves them all, and a lookup beside it begins again after each.
+#[test]
+fn every_pair_while_an_expansion_moves() {
+    every_pair_bounded(|| under_way(1, 1, &PRESENT, 1, 1), 1);
 }
