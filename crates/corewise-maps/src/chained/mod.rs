@@ -53,8 +53,8 @@
 //!
 //! *The default* is [`RelativisticMap`](crate::RelativisticMap), the out-of-place resize with updates that go on
 //! during all of it. Where nothing is updated it loses a quarter to the paper's own, at rest as beside a
-//! resize: its nodes have names of 32 bits instead of addresses, which costs a few cycles a node on chains as long
-//! as this benchmark's (4 and 8 entries; its own are of one) and saves 8 bytes an entry. With one update in ten
+//! resize: presumably since its nodes have names of 32 bits instead of addresses, which are translated at each node of
+//! chains as long as this benchmark's (4 and 8 entries; its own are of one), and save 8 bytes an entry. With one update in ten
 //! beside a resize it has 1.6 times (1.4 - 2.3) what the paper's measured configuration has, at as many resizes a
 //! second: updates do not wait while a table is built. [`InPlace`] with 0.93 (0.56 - 1.43) and [`NoAuxiliary`] with
 //! 0.90 (0.51 - 1.58) of it are not told apart from it, at little more than half as many resizes a second.
