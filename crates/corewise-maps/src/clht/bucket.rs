@@ -49,6 +49,11 @@ impl State {
         self.0 & Self::MOVED != 0
     }
 
+    /// A bit for each slot.
+    fn held(self) -> u64 {
+        self.0 / Self::HELD & ((1 << SLOTS) - 1)
+    }
+
     fn holds(self, slot: usize) -> bool {
         self.0 & Self::HELD << slot != 0
     }
@@ -145,11 +150,14 @@ impl Bucket {
 
     #[inline(always)]
     fn slot_of(&self, state: State, key: Raw) -> Option<usize> {
-        let holds = |slot: &usize| {
+        // All slots at once: which of them it is nobody can predict.
+        let mut equal = 0;
+        for (slot, there) in self.keys.iter().enumerate() {
             // Relaxed: see `value_of`.
-            state.holds(*slot) && self.keys[*slot].load(Relaxed) == key
-        };
-        (0..SLOTS).find(holds)
+            equal |= u64::from(there.load(Relaxed) == key) << slot;
+        }
+        let slots = equal & state.held();
+        (slots != 0).then(|| slots.trailing_zeros() as usize)
     }
 
     /// Whether nothing was removed between `state` and the loads before this one: then none of what they have

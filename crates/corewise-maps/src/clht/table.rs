@@ -41,7 +41,9 @@ impl<K: WordKey, V: Word> LockBasedTable<K, V> {
     /// The first bucket of a hash.
     #[inline(always)]
     fn head(&self, hash: u64) -> &Bucket {
-        &self.heads[(hash & self.mask()) as usize]
+        let index = (hash & self.mask()) as usize;
+        // SAFETY: their number is a power of two, and the index a remainder of it.
+        unsafe { self.heads.get_unchecked(index) }
     }
 
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
