@@ -17,6 +17,7 @@ use crate::record::Row;
 use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::server::{self, ServerArgs};
+use crate::show::{self, Query, To};
 use crate::sink::Sink;
 use crate::suite::{Params, SECTIONS, Section, Suite, Task};
 use crate::{adapters, list, manifest, memory, replay, text};
@@ -46,6 +47,8 @@ enum Command {
     Resize(Box<ResizeArgs>),
     /// Draw a page from result files
     Report(ReportArgs),
+    /// Print the figures of result files, and their ratios
+    Show(ShowArgs),
     /// Compare two result files
     Compare(CompareArgs),
     /// Measure a row of a result file again
@@ -138,6 +141,9 @@ struct RunArgs {
     /// Five repetitions instead of fifteen
     #[arg(long, conflicts_with = "repetitions")]
     quick: bool,
+    /// Measure nothing: name the cells, and about how long they take
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     measure: MeasureArgs,
     #[command(flatten)]
@@ -152,9 +158,41 @@ struct ReportArgs {
     /// Where the page goes
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+    /// A page small enough to be committed: no single repetitions, no texts under the mouse
+    #[arg(long, conflicts_with = "svg")]
+    brief: bool,
     /// One plot alone as SVG, by its id in the page
     #[arg(long, value_name = "ID")]
     svg: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    corewise bench show quick.jsonl --cell updates/ --figure rate --to dashmap\n  \
+    corewise bench show quick.jsonl --cell u=50,uniform --to-cell updates/i=65536,u=0,uniform,n=2\n  \
+    corewise bench show quick.jsonl --cell latency/ --figure 'get hit 99 %' --tables papaya,scc")]
+struct ShowArgs {
+    /// Result files
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+    /// Cells whose names contain this; may be repeated [default: all]
+    #[arg(long, value_name = "TEXT")]
+    cell: Vec<String>,
+    /// Tables (comma-separated) [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
+    tables: Vec<String>,
+    /// Figures whose names contain this; may be repeated [default: all]
+    #[arg(long, value_name = "TEXT")]
+    figure: Vec<String>,
+    /// Ratios to this table in the same cell
+    #[arg(long, value_name = "TABLE")]
+    to: Option<String>,
+    /// Ratios of each table to itself in this cell
+    #[arg(long, value_name = "CELL", conflicts_with = "to")]
+    to_cell: Option<String>,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -213,6 +251,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Run(args) => run(&registry, *args),
         Command::Resize(args) => resize::resize(&registry, &args),
         Command::Report(args) => report(&args),
+        Command::Show(args) => show(args),
         Command::Compare(args) => compare(&args),
         Command::Replay(args) => {
             settle_memory(args.memory)?;
@@ -265,6 +304,10 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     }
     let suite = suite(args.suite.as_deref(), &args.section)?;
     let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
+    if args.dry_run {
+        check_names(registry, &tasks)?;
+        return Ok(print(&crate::estimate::text(registry, &tasks)?));
+    }
     measure(registry, &suite, &tasks, &output, &how)
 }
 
@@ -387,23 +430,60 @@ fn default_output() -> PathBuf {
 }
 
 fn report(args: &ReportArgs) -> Result<u8, BenchError> {
-    write_report(&args.files, &args.output, args.svg.as_deref())?;
+    let what = match (&args.svg, args.brief) {
+        (Some(id), _) => Drawing::Plot(id),
+        (None, true) => Drawing::Brief,
+        (None, false) => Drawing::Page,
+    };
+    write_report(&args.files, &args.output, &what)?;
     Ok(print(&args.output.display().to_string()))
 }
 
+/// What is drawn of results.
+enum Drawing<'a> {
+    /// The page.
+    Page,
+    /// The page in fewer bytes.
+    Brief,
+    /// One plot alone.
+    Plot(&'a str),
+}
+
 /// Draws the page of result files, or one of its plots.
-fn write_report(files: &[PathBuf], output: &Path, plot: Option<&str>) -> Result<(), BenchError> {
+fn write_report(files: &[PathBuf], output: &Path, what: &Drawing<'_>) -> Result<(), BenchError> {
     let results = crate::results::Results::read(files)
         .map_err(|error| BenchError::Usage(error.to_string()))?;
-    let page = match plot {
-        None => crate::report::html(&results),
-        Some(id) => crate::report::svg(&results, id)
+    let page = match what {
+        Drawing::Page => crate::report::html(&results),
+        Drawing::Brief => crate::report::brief(&results),
+        Drawing::Plot(id) => crate::report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
     };
     std::fs::write(output, page).map_err(|error| BenchError::File {
         path: output.display().to_string(),
         error,
     })
+}
+
+fn show(args: ShowArgs) -> Result<u8, BenchError> {
+    let results = crate::results::Results::read(&args.files)
+        .map_err(|error| BenchError::Usage(error.to_string()))?;
+    let query = Query {
+        cells: args.cell,
+        tables: args.tables,
+        figures: args.figure,
+        to: match (args.to, args.to_cell) {
+            (Some(table), _) => To::Table(table),
+            (None, Some(cell)) => To::Cell(cell),
+            (None, None) => To::Nothing,
+        },
+    };
+    let lines =
+        show::show(&results, &query).map_err(|what| BenchError::Usage(format!("show: {what}")))?;
+    Ok(print(&match args.format {
+        Format::Text => show::text(&lines),
+        Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
+    }))
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, BenchError> {

@@ -291,7 +291,7 @@ fn compared(
 
 /// The ratio of the medians of two sorted samples with its 95 % bootstrap interval; the seed is
 /// fixed, so that equal samples give equal verdicts.
-fn ratio(old: &[f64], new: &[f64]) -> Option<Interval> {
+pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Interval> {
     let value = median(new)? / median(old)?;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(0x00c0_3fa2);
     let mut draw = |from: &[f64]| {

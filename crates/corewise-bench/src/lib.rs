@@ -13,9 +13,9 @@
 //! | [`workload`], [`law`], [`stream`], [`plan`] | what is done to them |
 //! | [`work`], [`subject`], [`crew`] | the measured loops and the threads that run them |
 //! | [`verify`] | the checks that void a row |
-//! | [`suite`], [`runner`], [`memory`] | what is measured, in which order |
+//! | [`suite`], [`runner`], [`memory`], [`estimate`] | what is measured, in which order, and how long it takes |
 //! | [`record`], [`sink`], [`results`] | the result file |
-//! | [`report`], [`compare`] | what is made of it |
+//! | [`report`], [`compare`], [`show`] | what is made of it |
 //! | [`server`] | whole servers, as papers measured them |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
 //!
@@ -37,6 +37,7 @@ pub mod counters;
 pub mod crew;
 pub mod doctor;
 pub mod error;
+pub mod estimate;
 mod growth;
 pub mod hash;
 mod lane;
@@ -55,6 +56,7 @@ mod resize;
 pub mod results;
 pub mod runner;
 pub mod server;
+pub mod show;
 pub mod sink;
 pub mod stamp;
 pub mod stream;

@@ -122,7 +122,7 @@ impl<'a> Runner<'a> {
     }
 
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
-        let lanes = self.lanes(task)?;
+        let lanes = lanes(self.registry, task)?;
         match task.workload.method {
             Method::Throughput | Method::Latency | Method::Hot => self.closed(task, &lanes),
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
@@ -131,53 +131,6 @@ impl<'a> Runner<'a> {
             Method::Memory => self.memory(task, &lanes),
             Method::Resize(buckets) => self.resize(task, &lanes, buckets),
         }
-    }
-
-    /// Who takes part in a cell: the reference, once more the reference, no table, the others.
-    fn lanes(&self, task: &Task) -> Result<Vec<Lane>, BenchError> {
-        let workload = &task.workload;
-        let (kind, native) = (workload.kind.as_str(), workload.native_hash);
-        let lane = |name: &str, role| -> Result<Option<Lane>, BenchError> {
-            let entry = self.registry.find(name)?;
-            let able = entry
-                .max_threads
-                .is_none_or(|most| workload.threads <= most);
-            let maker = match workload.method {
-                Method::Resize(_) => entry.resizable_maker(kind, native),
-                _ => entry.maker(kind, native),
-            };
-            Ok(maker.filter(|_| able).map(|maker| Lane {
-                entry: entry.clone(),
-                role,
-                maker,
-            }))
-        };
-        let reference = lane(&task.reference, Role::Reference)?.ok_or_else(|| {
-            BenchError::Usage(format!(
-                "`{}` cannot be the reference of {}",
-                task.reference,
-                workload.id()
-            ))
-        })?;
-        let mut lanes = vec![
-            Lane {
-                role: Role::Again,
-                ..reference.clone()
-            },
-            reference,
-        ];
-        let chosen = self.registry.chosen(&task.tables);
-        let names = chosen.iter().filter(|name| **name != task.reference);
-        for name in names.filter(|name| !self.registry.is_null(name)) {
-            lanes.extend(lane(name, Role::Subject)?);
-        }
-        let foreign = lanes.iter().any(|lane| lane.entry.card.language != "Rust");
-        for (name, wanted) in [("null", true), ("peer-null", foreign)] {
-            if wanted && self.registry.is_null(name) {
-                lanes.extend(lane(name, Role::Null)?);
-            }
-        }
-        Ok(lanes)
     }
 
     /// Tables that were asked for and are not among these lanes.
@@ -355,6 +308,53 @@ impl<'a> Runner<'a> {
             resize: course.resize.clone().filter(|_| !void),
         }
     }
+}
+
+/// Who takes part in a cell: the reference, once more the reference, no table, the others.
+pub(crate) fn lanes(registry: &Registry, task: &Task) -> Result<Vec<Lane>, BenchError> {
+    let workload = &task.workload;
+    let (kind, native) = (workload.kind.as_str(), workload.native_hash);
+    let lane = |name: &str, role| -> Result<Option<Lane>, BenchError> {
+        let entry = registry.find(name)?;
+        let able = entry
+            .max_threads
+            .is_none_or(|most| workload.threads <= most);
+        let maker = match workload.method {
+            Method::Resize(_) => entry.resizable_maker(kind, native),
+            _ => entry.maker(kind, native),
+        };
+        Ok(maker.filter(|_| able).map(|maker| Lane {
+            entry: entry.clone(),
+            role,
+            maker,
+        }))
+    };
+    let reference = lane(&task.reference, Role::Reference)?.ok_or_else(|| {
+        BenchError::Usage(format!(
+            "`{}` cannot be the reference of {}",
+            task.reference,
+            workload.id()
+        ))
+    })?;
+    let mut lanes = vec![
+        Lane {
+            role: Role::Again,
+            ..reference.clone()
+        },
+        reference,
+    ];
+    let chosen = registry.chosen(&task.tables);
+    let names = chosen.iter().filter(|name| **name != task.reference);
+    for name in names.filter(|name| !registry.is_null(name)) {
+        lanes.extend(lane(name, Role::Subject)?);
+    }
+    let foreign = lanes.iter().any(|lane| lane.entry.card.language != "Rust");
+    for (name, wanted) in [("null", true), ("peer-null", foreign)] {
+        if wanted && registry.is_null(name) {
+            lanes.extend(lane(name, Role::Null)?);
+        }
+    }
+    Ok(lanes)
 }
 
 /// Nanoseconds that a thread takes for a pair, by the rate of all threads.

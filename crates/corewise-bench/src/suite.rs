@@ -160,7 +160,8 @@ pub struct Params {
     /// Laws keys are drawn by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Vec<String>>,
-    /// `u64` or `bytes`.
+    /// `u64` or `bytes`. A section has a `kind` of its own, so in a suite it is `entry-kind`.
+    #[serde(rename = "entry-kind", alias = "kind")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Least and most bytes of keys.
@@ -371,8 +372,9 @@ pub struct Suite {
 }
 
 /// The suites that are part of the program.
-pub const SUITES: [(&str, &str); 6] = [
+pub const SUITES: [(&str, &str); 7] = [
     ("quick", include_str!("../suites/quick.toml")),
+    ("choosing", include_str!("../suites/choosing.toml")),
     ("thesis", include_str!("../suites/thesis.toml")),
     ("relativistic", include_str!("../suites/relativistic.toml")),
     ("resize", include_str!("../suites/resize.toml")),

@@ -5,6 +5,8 @@ mod common;
 use common::{BROKEN, NASTY, Run, TABLES, VARIANTS, cell, set_updates};
 use corewise_bench::record::{Record, Role};
 use corewise_bench::report;
+use corewise_bench::suite::{Params, Suite};
+use corewise_topology::Topology;
 
 const KINDS: [&str; 16] = [
     "scaling",
@@ -325,4 +327,55 @@ fn every_plot_stands_alone() {
     );
     assert_eq!(report::svg(&results, "nothing"), None);
     assert_eq!(report::svg(&results, "scaling-99"), None);
+}
+
+/// Every cell of the suite of all tables, on two CPUs with all of them in the build.
+fn choosing() -> Run {
+    let suite = Suite::find("choosing").expect("it is shipped");
+    let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
+    let own = suite.defaults.tables.expect("it names its tables");
+    let own = own.iter().map(|name| name.trim_end_matches('?'));
+    let tables: Vec<&str> = ["dashmap", "dashmap"]
+        .into_iter()
+        .chain(own)
+        .chain(["null", "peer-null"])
+        .collect();
+    Run::of_tasks(&tasks.expect("valid"), &tables)
+}
+
+#[test]
+fn the_brief_page_of_the_suite_of_all_tables_can_be_committed() {
+    let results = choosing().results();
+    let page = report::brief(&results);
+    balanced(&page);
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+    for (id, _) in report::plots(&results) {
+        assert!(page.contains(&format!("<svg id=\"{id}\"")), "{id}");
+    }
+}
+
+#[test]
+fn a_brief_page_has_all_medians_and_verdicts_and_marks_what_is_void() {
+    let results = Run::full().results();
+    let (full, brief) = (report::html(&results), report::brief(&results));
+    balanced(&brief);
+    let count = |page: &str, part: &str| page.matches(part).count();
+    for part in [
+        "class=\"median\"",
+        "<td class=\"void",
+        "hatched void",
+        "×</b>",
+    ] {
+        assert!(count(&full, part) > 0, "{part}");
+        assert_eq!(count(&brief, part), count(&full, part), "{part}");
+    }
+    assert!(count(&full, "class=\"dot\"") > 0);
+    assert_eq!(count(&brief, "class=\"dot\""), 0);
+    assert!(brief.contains("FILE#CELL#TABLE") && !brief.contains("results.jsonl#1"));
+    assert!(
+        !brief.contains(NASTY) && brief.len() < full.len() / 2,
+        "{} {}",
+        brief.len(),
+        full.len()
+    );
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Format, MeasureArgs, measure, planned, print, settle_memory, write_report};
+use super::{Drawing, Format, MeasureArgs, measure, planned, print, settle_memory, write_report};
 use crate::error::BenchError;
 use crate::registry::Registry;
 use crate::suite::{Params, Suite};
@@ -67,7 +67,7 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     }
     let code = measure(registry, &suite, &tasks, &output, &args.measure.how())?;
     if let Some(page) = &args.report {
-        write_report(std::slice::from_ref(&output), page, None)?;
+        write_report(std::slice::from_ref(&output), page, &Drawing::Page)?;
         if args.measure.format == Format::Text {
             print(&page.display().to_string());
         }

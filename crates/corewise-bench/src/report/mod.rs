@@ -36,6 +36,7 @@ mod page;
 mod resize;
 mod scaling;
 mod server;
+mod slim;
 mod style;
 mod svg;
 mod sync;
@@ -70,7 +71,39 @@ const KNOWN: [&str; 14] = [
 /// The report as one HTML file.
 pub fn html(results: &Results) -> String {
     let looks = Looks::of(results);
-    page::page(results, &looks, &parts(results, &looks))
+    page::page(results, &looks, &parts(results, &looks), Extent::Full)
+}
+
+/// The same in a fraction of the bytes, for a page that is to be committed: without single repetitions,
+/// latencies between the named percentiles, texts under the mouse, and a command for each row.
+pub fn brief(results: &Results) -> String {
+    let mut results = results.clone();
+    let cells = results
+        .sections
+        .iter_mut()
+        .flat_map(|section| &mut section.cells);
+    for row in cells.flat_map(|cell| &mut cell.rows) {
+        if !row.void() {
+            row.slices.clear();
+        }
+        // Curves of latencies go through the named percentiles then.
+        for histogram in &mut row.histograms {
+            histogram.buckets.clear();
+        }
+    }
+    let looks = Looks::of(&results);
+    let mut parts = parts(&results, &looks);
+    for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
+        plot.body = slim::without_titles(&plot.body);
+    }
+    page::page(&results, &looks, &parts, Extent::Brief)
+}
+
+/// How much a page tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Full,
+    Brief,
 }
 
 /// One plot as an SVG file of its own, with its title, and a caption that says where its numbers

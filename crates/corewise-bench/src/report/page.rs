@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::report::chart::WIDTH;
 use crate::report::style::{DEFS, Looks, plot_css};
 use crate::report::svg::{Anchor, Canvas, escape, num, shorten};
-use crate::report::{Part, Plot, hot, numbered, resize, tables, tails};
+use crate::report::{Extent, Part, Plot, hot, numbered, resize, tables, tails};
 use crate::results::Results;
 
 const CSS: &str = "\
@@ -114,18 +114,23 @@ pub(super) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) ->
 }
 
 /// The whole page.
-pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part]) -> String {
+pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
     let mut out = opening(&title(results));
     out.push_str(&head(results));
     out.push_str(&navigation(parts));
     out.push_str("<main>\n");
     out.push_str(&notes(results));
+    if extent == Extent::Brief {
+        out.push_str(
+            "<p class=\"sub\">A brief page: plots have medians and intervals only, no single repetitions.</p>\n",
+        );
+    }
     out.push_str(&verdicts(results, looks));
     let mut numbers = numbered(parts);
     for part in parts {
         section(&mut out, part, &mut numbers, results);
     }
-    out.push_str(&ending(results));
+    out.push_str(&ending(results, extent));
     let _ = writeln!(out, "<script>{SCRIPT}</script>\n</body>\n</html>");
     out
 }
@@ -314,7 +319,7 @@ fn figure(number: usize, plot: &Plot) -> String {
     )
 }
 
-fn ending(results: &Results) -> String {
+fn ending(results: &Results, extent: Extent) -> String {
     format!(
         "<section id=\"fairness\"><h2>Fairness</h2>\n{}</section>\n\
          <section id=\"environment\"><h2>Environment</h2>\n{}</section>\n\
@@ -323,7 +328,7 @@ fn ending(results: &Results) -> String {
          bootstrap intervals.</footer>",
         tables::cards(results),
         tables::environment(results),
-        tables::commands(results)
+        tables::commands(results, extent)
     )
 }
 

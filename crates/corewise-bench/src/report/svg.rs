@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use crate::report::slim;
+
 /// A place on a canvas or in a plot.
 pub(super) type Point = (f64, f64);
 
@@ -140,10 +142,10 @@ impl Canvas {
         );
     }
 
-    /// A line through points.
+    /// A line through points, without those that are on it anyway.
     pub(super) fn polyline(&mut self, class: &str, points: &[Point]) {
         if points.len() > 1 {
-            self.path(class, &through(points), "");
+            self.path(class, &through(&slim::corners(points)), "");
         }
     }
 

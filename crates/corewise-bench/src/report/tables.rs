@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::record::{Interval, Manifest, Role};
+use crate::report::Extent;
 use crate::report::group::words;
 use crate::report::style::Looks;
 use crate::report::svg::{bytes, escape, plain, rate};
@@ -284,7 +285,7 @@ pub(super) fn commit(manifest: &Manifest) -> String {
 }
 
 /// The commands that made the files, and those that repeat single rows.
-pub(super) fn commands(results: &Results) -> String {
+pub(super) fn commands(results: &Results, extent: Extent) -> String {
     let mut out = String::new();
     for file in &results.files {
         let words = file.manifest.command.iter().map(|word| quoted(word));
@@ -295,7 +296,32 @@ pub(super) fn commands(results: &Results) -> String {
             escape(&command)
         );
     }
-    out.push_str(
+    match extent {
+        Extent::Full => out.push_str(&replays(results)),
+        Extent::Brief => out.push_str(
+            "<p>A single row is measured again by <code>corewise bench replay FILE#CELL#TABLE</code>; the name of a \
+             cell is under the mouse in the verdicts.</p>\n",
+        ),
+    }
+    for file in results
+        .files
+        .iter()
+        .filter(|file| !file.manifest.plan.is_empty())
+    {
+        let _ = writeln!(
+            out,
+            "<details class=\"plan\"><summary>The suite as run: {}</summary><pre><code>{}</code></pre>\
+             </details>",
+            escape(&file.manifest.suite),
+            escape(&file.manifest.plan)
+        );
+    }
+    out
+}
+
+/// The commands that repeat single rows.
+fn replays(results: &Results) -> String {
+    let mut out = String::from(
         "<details id=\"replay\"><summary>Commands that repeat single rows</summary>\
          <div class=\"scroll\"><table class=\"replay\"><thead><tr><th scope=\"col\">cell</th>\
          <th scope=\"col\">table</th><th scope=\"col\">command</th></tr></thead><tbody>",
@@ -320,21 +346,7 @@ pub(super) fn commands(results: &Results) -> String {
             escape(&command)
         );
     }
-    out.push_str("</tbody></table></div></details>\n");
-    for file in results
-        .files
-        .iter()
-        .filter(|file| !file.manifest.plan.is_empty())
-    {
-        let _ = writeln!(
-            out,
-            "<details class=\"plan\"><summary>The suite as run: {}</summary><pre><code>{}</code></pre>\
-             </details>",
-            escape(&file.manifest.suite),
-            escape(&file.manifest.plan)
-        );
-    }
-    out
+    out + "</tbody></table></div></details>\n"
 }
 
 /// A table of numbers, a row for each of `lines`, whose first field is its head.

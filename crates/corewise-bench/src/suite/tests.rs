@@ -203,3 +203,71 @@ fn what_is_wrong_is_said_in_one_line() {
         );
     }
 }
+
+#[test]
+fn the_kind_of_entries_is_not_the_kind_of_the_section() {
+    let text = "name='x'\n[[section]]\nkind='scaling'\nthreads=[1]\nentry-kind='bytes'";
+    let kinds = |suite: &Suite| -> Vec<(String, String)> {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(4), false);
+        let of = |task: Task| (task.workload.section, task.workload.kind);
+        tasks.expect("valid").into_iter().map(of).collect()
+    };
+    let suite = Suite::parse(text).expect("valid");
+    assert_eq!(kinds(&suite), [("scaling".into(), "bytes".into())]);
+    // What is written with results must be read back, or no row of them can be replayed.
+    let given = Params {
+        kind: Some("bytes".into()),
+        ..Params::default()
+    };
+    let plain = Suite::parse("name='x'\n[defaults]\nkind='u64'\n[[section]]\nkind='scaling'");
+    let plain = plain.expect("the old name is known where it is not ambiguous");
+    assert_eq!(kinds(&plain)[0].1, "u64");
+    let with = plain.with(&given);
+    let read = Suite::parse(&with.to_toml()).expect("it is written so that it can be read");
+    assert_eq!((kinds(&read), &read), (kinds(&with), &with));
+    assert_eq!(kinds(&with)[0].1, "bytes");
+}
+
+/// Tables that the suite of all tables leaves out, and why.
+const NOT_CHOSEN: [&str; 7] = [
+    "dashmap",        // the reference
+    "hashbrown",      // one thread only
+    "mutex",          // `rwlock` stands for one lock around a map, the section `sync` has the locks
+    "parking-rwlock", // as `mutex`
+    "locked",         // the server's engine, no table for programs
+    "slowed",         // calibrates verdicts
+    "unslowed",       // calibrates verdicts
+];
+
+#[test]
+fn the_suite_of_all_tables_has_all_tables() {
+    let registry = crate::adapters::registry();
+    let there = registry.chosen(&[]);
+    let missing = registry
+        .missing()
+        .iter()
+        .map(|missing| missing.name.clone());
+    let all = there
+        .into_iter()
+        .chain(missing.filter(|name| !name.starts_with("lock:")));
+    let suite = Suite::find("choosing").expect("it is shipped");
+    let tables = suite.defaults.tables.expect("it names its tables");
+    let named: Vec<&str> = tables
+        .iter()
+        .map(|name| name.trim_end_matches('?'))
+        .collect();
+    for name in all.filter(|name| !name.ends_with("null") && !NOT_CHOSEN.contains(&&**name)) {
+        assert!(named.contains(&&*name), "{name}");
+    }
+}
+
+#[test]
+fn the_suite_of_all_tables_has_all_sections() {
+    let suite = Suite::find("choosing").expect("it is shipped");
+    for (kind, _) in SECTIONS {
+        assert!(
+            suite.section.iter().any(|section| section.kind == kind),
+            "{kind}"
+        );
+    }
+}

@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use corewise_bench::latencies::OUTCOMES;
 use corewise_bench::record::{
     CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval, MachineFacts,
     Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, SlowCount, Tail,
     Timeline, Verdicts,
 };
 use corewise_bench::results::Results;
+use corewise_bench::suite::Task;
 use corewise_bench::table::{Card, Contention};
+use corewise_bench::workload::Method;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -102,6 +105,77 @@ impl Run {
     pub fn results(&self) -> Results {
         Results::parse(Path::new("made up/results.jsonl"), self.lines().as_bytes())
             .expect("the records are well formed")
+    }
+
+    /// A run of whole suites, with rows of so many repetitions for each table of each cell and all that its
+    /// section has besides.
+    pub fn of_tasks(tasks: &[Task], tables: &[&str]) -> Self {
+        let mut run = Self::empty();
+        for task in tasks {
+            run.repetitions = task.repetitions;
+            let workload = &task.workload;
+            for id in workload.ids() {
+                let cell = Cell {
+                    id,
+                    ..workload.cell(vec![0, 1])
+                };
+                run.cell_of(&cell, workload.method, tables);
+            }
+        }
+        run.summarise_resizes();
+        run.end();
+        run
+    }
+
+    fn cell_of(&mut self, cell: &Cell, method: Method, tables: &[&str]) {
+        let timed = matches!(method, Method::Latency | Method::Paced(_));
+        for (at, &table) in tables.iter().enumerate() {
+            let (name, role) = match (at, table) {
+                (0, _) => (format!("{table} (again)"), Role::Again),
+                (1, _) => (table.to_owned(), Role::Reference),
+                (_, "null" | "peer-null") => (table.to_owned(), Role::Null),
+                _ => (table.to_owned(), Role::Subject),
+            };
+            self.row(cell, &name, role, 1e7 + 1e6 * at as f64, None);
+            for (place, operation) in OUTCOMES.iter().enumerate().filter(|_| timed) {
+                self.histogram(cell, &name, operation, 30.0 + (at + 9 * place) as f64);
+            }
+            match method {
+                Method::Growth => {
+                    (0..self.repetitions).for_each(|_| self.timeline(cell, &name, 40))
+                }
+                Method::Memory => self.remembered(cell, &name, at),
+                _ => {}
+            }
+        }
+    }
+
+    fn timeline(&mut self, cell: &Cell, table: &str, bins: u64) {
+        let operations = (0..bins).map(|_| (3e5 * self.noise(0.3)) as u64).collect();
+        let longest_ns = (0..bins).map(|_| (3e5 * self.noise(0.9)) as u64).collect();
+        self.records.push(Record::Timeline(Box::new(Timeline {
+            cell: cell.id.clone(),
+            table: table.to_owned(),
+            repetition: 0,
+            bin_ms: 10.0,
+            operations,
+            longest_ns,
+        })));
+    }
+
+    fn remembered(&mut self, cell: &Cell, table: &str, at: usize) {
+        let point = memory_point(cell, table, cell.initial, 22.0 + 3.0 * at as f64);
+        self.records.push(Record::Memory(Box::new(point)));
+        let over_bytes = (0..50).map(|_| (1e6 * self.noise(0.4)) as i64).collect();
+        self.records.push(Record::Garbage(Box::new(Garbage {
+            cell: cell.id.clone(),
+            table: table.to_owned(),
+            entries: cell.initial,
+            interval_ms: 10.0,
+            over_bytes,
+            source: "live".to_owned(),
+            settled_bytes: 1000,
+        })));
     }
 
     fn noise(&mut self, much: f64) -> f64 {
@@ -274,10 +348,9 @@ impl Run {
             mean_ns: least * 2.0,
             min_ns: least,
             max_ns,
-            percentiles_ns: BTreeMap::from([
-                ("50".to_owned(), least * 1.4),
-                ("99".to_owned(), least * 12.0),
-            ]),
+            percentiles_ns: [50.0, 90.0, 99.0, 99.9, 99.99]
+                .map(|percent| (percent.to_string(), percentile(&buckets, percent)))
+                .into(),
             buckets: buckets.into_iter().collect(),
         })));
     }
@@ -415,6 +488,16 @@ impl Run {
         self.rows += 1;
         self.records.push(Record::Row(Box::new(row)));
     }
+}
+
+fn percentile(buckets: &BTreeMap<u64, u64>, percent: f64) -> f64 {
+    let all: u64 = buckets.values().sum();
+    let mut passed = 0;
+    let within = buckets.iter().find(|(_, count)| {
+        passed += **count;
+        passed as f64 >= all as f64 * percent / 100.0
+    });
+    within.map_or(0.0, |(ns, _)| *ns as f64)
 }
 
 fn tail(side: &str) -> Tail {

@@ -1,0 +1,178 @@
+//! What `bench show` says of a made-up result.
+
+mod common;
+
+use common::{BROKEN, Run, cell, set_updates};
+use corewise_bench::record::Role;
+use corewise_bench::results::Results;
+use corewise_bench::show::{Query, To, show, text};
+
+fn words(of: &[&str]) -> Vec<String> {
+    of.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Two shares of updates in which the second table has half and a quarter of the first's rate.
+fn results() -> Results {
+    let mut run = Run::empty();
+    for (updates, factor) in [(0.0, 0.5), (50.0, 0.25)] {
+        let mut cell = cell("updates", &format!("u={updates}"));
+        set_updates(&mut cell, updates);
+        run.row(&cell, "one", Role::Reference, 8e6, None);
+        run.row(&cell, "two", Role::Subject, 8e6 * factor, None);
+        run.row(&cell, "one", Role::Again, 8e6, None);
+        run.row(&cell, BROKEN, Role::Subject, 80e6, Some("loses keys"));
+    }
+    run.end();
+    run.results()
+}
+
+/// Ratios by table, with their intervals.
+fn ratios(query: &Query) -> Vec<(String, f64, f64, f64)> {
+    let lines = show(&results(), query).expect("it is there");
+    let lines = serde_json::to_value(lines).expect("JSON");
+    let lines = lines.as_array().expect("a list").iter();
+    let some = lines.filter(|line| line["ratio"].is_number());
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    some.map(|line| {
+        let name = line["table"].as_str().expect("a name").to_owned();
+        let spread = &line["ratio_spread"];
+        (
+            name,
+            number(&line["ratio"]),
+            number(&spread[0]),
+            number(&spread[1]),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn ratios_are_to_a_table_or_to_a_cell() {
+    let beside = Query {
+        cells: words(&["u=50"]),
+        to: To::Table("one".into()),
+        ..Query::default()
+    };
+    let between = Query {
+        tables: words(&["two"]),
+        to: To::Cell("updates/u=0".into()),
+        ..beside.clone()
+    };
+    let (beside, between) = (ratios(&beside), ratios(&between));
+    let names: Vec<&str> = beside.iter().map(|of| &*of.0).collect();
+    assert_eq!(
+        names,
+        ["one", "two"],
+        "neither void rows nor the second appearance"
+    );
+    assert_eq!(beside[0].1, 1.0);
+    assert_eq!(between.len(), 1);
+    for ((_, value, low, high), wanted) in [(&beside[1], 0.25), (&between[0], 0.5)] {
+        assert!((value / wanted - 1.0).abs() < 0.04, "{value}");
+        assert!(
+            low <= value && value <= high && high - low < 0.1,
+            "{low} - {high}"
+        );
+        assert!((low / wanted - 1.0).abs() < 0.08, "{low}");
+    }
+}
+
+#[test]
+fn void_rows_have_a_reason_and_no_figure() {
+    let lines = show(&results(), &Query::default()).expect("rows");
+    let text = text(&lines);
+    let void: Vec<&str> = text.lines().filter(|line| line.contains("void")).collect();
+    assert_eq!(void.len(), 2);
+    assert!(
+        void[0].contains("loses keys") && !void[0].contains("/s"),
+        "{text}"
+    );
+    assert_eq!(
+        text.matches("updates/u=").count(),
+        2,
+        "a heading for each cell"
+    );
+}
+
+#[test]
+fn every_section_has_its_figures() {
+    let results = Run::full().results();
+    for (cell, figure) in [
+        ("scaling/", "rate"),
+        ("hot/", "pair"),
+        ("latency/", "get hit 99 %"),
+        ("paced/", "remove fail 50 %"),
+        ("memory/", "live"),
+        ("memory/", "resident, most"),
+        ("memory/", "garbage, most"),
+        ("growth/", "longest"),
+        ("tails/", "writer > 50 µs"),
+        ("tails/", "reader, empty loop > 50 µs"),
+        ("resize/", "of the slower size"),
+        ("resize/", "in progress"),
+        ("sync/", "contended"),
+        ("sync/", "aborts"),
+    ] {
+        let query = Query {
+            cells: words(&[cell]),
+            figures: words(&[figure]),
+            ..Query::default()
+        };
+        let lines = show(&results, &query).unwrap_or_else(|why| panic!("{cell} {figure}: {why}"));
+        assert!(text(&lines).contains(figure), "{cell} {figure}");
+    }
+    let share = Query {
+        cells: words(&["tails/"]),
+        figures: words(&["writer > 50"]),
+        tables: words(&["papaya"]),
+        ..Query::default()
+    };
+    // 7 of 2,000,000.
+    let line = serde_json::to_value(show(&results, &share).expect("a row")).expect("JSON");
+    assert_eq!(line[0]["value"], 0.035);
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    for (query, word) in [
+        (
+            Query {
+                cells: words(&["nowhere"]),
+                ..Query::default()
+            },
+            "no row",
+        ),
+        (
+            Query {
+                figures: words(&["colour"]),
+                tables: words(&["one"]),
+                ..Query::default()
+            },
+            "no row",
+        ),
+        (
+            Query {
+                to: To::Table("three".into()),
+                ..Query::default()
+            },
+            "`three`",
+        ),
+        (
+            Query {
+                to: To::Cell("u=".into()),
+                ..Query::default()
+            },
+            "2 cells",
+        ),
+        (
+            Query {
+                to: To::Cell("u=7".into()),
+                ..Query::default()
+            },
+            "no cell",
+        ),
+    ] {
+        let why = show(&results(), &query).expect_err(word);
+        assert!(why.contains(word) && !why.contains('\n'), "{why}");
+    }
+}
