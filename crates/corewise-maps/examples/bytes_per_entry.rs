@@ -11,6 +11,8 @@
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 
+type Grow = fn(u32, u32) -> Vec<f64>;
+
 /// What was seen, in ascending order.
 fn grow<T: Table<Key = u64, Value = u64>>(fewest: u32, most: u32) -> Vec<f64> {
     let map = CopyMap::<T>::new();
@@ -43,8 +45,7 @@ fn main() {
         "{:<12} {:>6} {:>6} {:>6}",
         "table", "least", "median", "most"
     );
-    let tables: [(&str, fn(u32, u32) -> Vec<f64>); 1] =
-        [("clht-lb", grow::<LockBasedTable<u64, u64>>)];
+    let tables: [(&str, Grow); 1] = [("clht-lb", grow::<LockBasedTable<u64, u64>>)];
     for (name, grow) in tables {
         let seen = grow(fewest, most);
         let (least, median, most) = (seen[0], seen[seen.len() / 2], seen[seen.len() - 1]);

@@ -51,7 +51,7 @@ impl State {
 
     /// A bit for each slot.
     fn held(self) -> u64 {
-        self.0 / Self::HELD & ((1 << SLOTS) - 1)
+        (self.0 / Self::HELD) & ((1 << SLOTS) - 1)
     }
 
     fn holds(self, slot: usize) -> bool {
