@@ -33,6 +33,7 @@
 //! (`relativistic::rename`); off by default for the sake of a patent that its header names.
 
 pub mod baseline;
+mod batch;
 pub mod chained;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;

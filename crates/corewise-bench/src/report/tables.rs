@@ -185,6 +185,7 @@ pub(super) fn cards(results: &Results) -> String {
         "settings",
         "adapter",
         "memory",
+        "batches",
     ];
     for head in heads {
         let _ = write!(out, "<th scope=\"col\">{head}</th>");
@@ -202,6 +203,7 @@ pub(super) fn cards(results: &Results) -> String {
             &card.settings,
             &card.adapter,
             &card.memory,
+            &card.batch,
         ] {
             let _ = write!(out, "<td>{}</td>", escape(text));
         }

@@ -36,6 +36,8 @@ pub struct Drive {
     pub run_ticks: u64,
     /// If set, one operation in [`CHUNK`] is timed.
     pub latencies: Option<Latencies>,
+    /// If set, all operations are lookups, in batches of so many keys.
+    pub batch: Option<usize>,
 }
 
 /// What came of it.
@@ -60,6 +62,13 @@ pub(crate) fn drive<K: Kind, T: Table<K>>(
     part: Part,
     job: &mut Drive,
 ) -> DriveReport {
+    if let Some(keys) = job.batch {
+        return run(table, plan, part, job, |seat, chunk| {
+            for keys in chunk.keys.chunks(keys) {
+                seat.get_many(keys, chunk.shift);
+            }
+        });
+    }
     match (job.latencies.take(), plan.kept) {
         (None, Kept::Half) => run(table, plan, part, job, |seat, chunk| {
             plain(seat, chunk, Seat::step_beside_kept);

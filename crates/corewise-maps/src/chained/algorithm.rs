@@ -37,6 +37,39 @@ impl Link {
     }
 }
 
+/// Lookups in a table that is held while they go on.
+///
+/// # Safety
+///
+/// Implementations promise of `look_up` what [`Algorithm`] promises.
+pub unsafe trait Lookups {
+    /// Asks for the cache line of the bucket of a hash.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64);
+
+    /// The address that `look_up` reads after the bucket, or null: a hint. Reads the bucket.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link;
+
+    /// The link with this hash for which `is_it` says so.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain. The link is not used after it.
+    unsafe fn look_up(
+        &self,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>>;
+}
+
 /// A resizable table of links: what the [variants](super#the-tables) implement.
 ///
 /// Keys are compared by `is_it`, which is asked only about links with the hash that is looked for.
@@ -51,21 +84,31 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
     /// Its name in benchmarks and reports.
     const NAME: &'static str;
 
+    /// What lookups are done in: the table, or what its lock gives.
+    type Lookups: Lookups;
+
     /// An empty table of so many buckets, or of the nearest number above that it can have; `None` if there
     /// is no memory for it.
     fn try_new(buckets: usize, domain: &Domain) -> Option<Self>;
+
+    /// Calls `act` with what lookups are done in, under the lock that they take if they take one.
+    fn hold<R>(&self, act: impl FnOnce(&Self::Lookups) -> R) -> R;
 
     /// The link with this hash for which `is_it` says so.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of the table's domain. The link is not used after it.
+    #[inline(always)]
     unsafe fn find(
         &self,
         section: &impl Section,
         hash: u64,
         is_it: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>>;
+    ) -> Option<NonNull<Link>> {
+        // SAFETY: the caller's.
+        self.hold(|table| unsafe { table.look_up(section, hash, is_it) })
+    }
 
     /// Inserts `link` unless there is one for which `is_it` says so, which is then returned.
     ///

@@ -276,14 +276,31 @@ impl<A: Arena> RawTable<A> {
     /// 1. `section` is one of this table's domain.
     #[inline]
     pub unsafe fn prefetch_first(&self, section: &impl Section, hash: u64, lines: usize) {
+        // SAFETY: the caller's.
+        if let Some(first) = unsafe { self.first_by(&self.arena, section, hash) } {
+            prefetch_lines(first, lines);
+        }
+    }
+
+    /// The node that a `find_by` of this hash looks at first, if it looks at any.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`RawTable::find_by`].
+    #[inline(always)]
+    pub(super) unsafe fn first_by<V: Arena>(
+        &self,
+        view: &V,
+        section: &impl Section,
+        hash: u64,
+    ) -> Option<NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let hash = fold(hash);
         // SAFETY: the caller is in a section, by 1.
         let word = unsafe { self.current() }.word(hash);
-        if let Some(first) = word.first_for(Probe::new(hash)) {
-            // SAFETY: as above: the node is kept.
-            prefetch_lines(unsafe { self.arena.link(first) }, lines);
-        }
+        let first = word.first_for(Probe::new(hash))?;
+        // SAFETY: as above: the node is kept.
+        Some(unsafe { view.link(first) })
     }
 
     /// Asks for the node behind the one that [`RawTable::prefetch_first`] asks for, if that one has another
