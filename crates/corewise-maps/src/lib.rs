@@ -19,6 +19,9 @@
 //! assert_eq!(visits, Some(2));
 //! ```
 //!
+//! Each has `get_many`, for several keys at once: their waits for memory overlap, which in a table that is larger than
+//! the caches is most of what a lookup takes.
+//!
 //! # Where others are better
 //!
 //! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
