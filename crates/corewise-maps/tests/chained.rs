@@ -109,7 +109,7 @@ fn differential<A: Table>(seed: u64, hashing: Hashing, keys: u64, most_buckets: 
             65..93 => assert_eq!(map.pin().get(&key), model.get(&key), "get {key} at {step}"),
             93..98 => {
                 // Keys come more than once, and more of them than are in a group.
-                let many = rng.random_range(0..40);
+                let many = rng.random_range(0..150);
                 let some: Vec<u64> = (0..many).map(|_| rng.random_range(0..keys)).collect();
                 let (map, mut seen) = (map.pin(), vec![None; many]);
                 map.get_many(&some, &mut seen);
@@ -289,7 +289,7 @@ fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
 fn batches_answer_as_lookups_do<A: Table>() {
     let map = map::<A>(64);
     (0..100).for_each(|key| assert!(map.pin().insert(key * 2, key)));
-    for keys in 0..70 {
+    for keys in (0..70).chain([127, 128, 129, 200]) {
         let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200).collect();
         let (map, mut out) = (map.pin(), vec![Some(&u64::MAX); keys.len()]);
         map.get_many(&keys, &mut out);

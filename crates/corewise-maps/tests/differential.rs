@@ -70,7 +70,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
         ),
         15 => {
             // Keys come more than once, and more of them than are in a group.
-            let many = rng.random_range(0..40);
+            let many = rng.random_range(0..150);
             let keys: Vec<u64> = (0..many).map(|_| rng.random_range(0..200)).collect();
             let mut out = vec![Some(&value); many];
             handle.get_many(&keys, &mut out);

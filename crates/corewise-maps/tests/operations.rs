@@ -32,7 +32,7 @@ fn a_new_map_is_empty_and_answers_no() {
 #[test]
 fn batches_answer_as_lookups_do() {
     let map = squares(100);
-    for keys in 0..70 {
+    for keys in (0..70).chain([127, 128, 129, 200]) {
         let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200).collect();
         let (handle, mut out) = (map.pin(), vec![Some(&u64::MAX); keys.len()]);
         handle.get_many(&keys, &mut out);

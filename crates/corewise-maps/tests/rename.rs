@@ -59,7 +59,7 @@ fn batches_answer_as_lookups_do() {
     for key in (0..100).step_by(3) {
         assert_eq!(map.rename(&key, key + 1_000), Ok(&key));
     }
-    for keys in 0..70 {
+    for keys in (0..70).chain([127, 128, 129, 200]) {
         let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200 + key % 2 * 900).collect();
         let mut out = vec![None; keys.len()];
         map.get_many(&keys, &mut out);

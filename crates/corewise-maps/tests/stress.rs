@@ -69,7 +69,7 @@ fn look(map: &RelativisticMap<u64, Value>, seed: u64, go_on: &AtomicBool) {
             assert!(key >= STABLE || value.is_some(), "{key} is missing");
             value.inspect(|value| value.check());
         }
-        let keys: Vec<u64> = (0..rng.random_range(0..40))
+        let keys: Vec<u64> = (0..rng.random_range(0..150))
             .map(|_| rng.random_range(0..2 * STABLE))
             .collect();
         let mut values = vec![None; keys.len()];

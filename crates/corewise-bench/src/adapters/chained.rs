@@ -106,9 +106,10 @@ fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry 
         "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
                      least, a power of two"
             .into();
-    card.batch = "get_many: asks for the buckets of 16 keys, then for their first nodes, then \
+    card.batch =
+        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
                   looks each up"
-        .into();
+            .into();
     card.adapter =
         "one handle per operation or batch, as pin() makes; an insert owns its key, and makes its node, \
                     before it looks"

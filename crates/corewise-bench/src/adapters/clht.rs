@@ -92,7 +92,7 @@ pub(super) fn entry() -> Entry {
                        lock a bucket, those without effect do not"
             .into();
     card.adapter = "one handle per operation or batch, as pin() makes".into();
-    card.batch = "get_many: asks for the buckets of 16 keys, then looks each up".into();
+    card.batch = "get_many: asks for the buckets of up to 64 keys, then looks each up".into();
     Entry::new(card)
         .u64::<Clht<Common>>()
         .u64_resize::<Clht<Common>>()

@@ -98,9 +98,10 @@ pub(super) fn entry() -> Entry {
         "wait-free lookups, also while it is resized; lock-free inserts but during a \
                        resize of the bucket; removals lock a bucket"
             .into();
-    card.batch = "get_many: asks for the buckets of 16 keys, then for their first nodes, then \
+    card.batch =
+        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
                   looks each up"
-        .into();
+            .into();
     card.adapter =
         "one handle per operation or batch, as pin() makes; an insert owns its key before it looks; \
          asks for huge pages for arrays and slabs of 2 MiB or more, but with --pages small"

@@ -203,9 +203,10 @@ where
     }
 
     /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress
-    /// (and its lock, where it takes one: that is held for up to 16 lookups).
+    /// (and its lock, where it takes one: keys are hashed and compared under it, and it is held for up to 64
+    /// lookups).
     ///
-    /// The keys of a group of 16 wait for memory together, so in a table that is larger than the caches a key takes
+    /// The keys of a group of 64 wait for memory together, so in a table that is larger than the caches a key takes
     /// a fraction of what it takes alone. Each lookup is linearizable by itself and takes effect between the call and
     /// the return; together they are no snapshot, and another thread's updates may come between them.
     ///
@@ -232,31 +233,28 @@ where
         Q: Eq + Hash + ?Sized + 'q,
     {
         let (map, section) = (self.map, &*self.guard);
-        batch::in_groups(
-            keys,
-            out,
-            |key| map.hasher.hash_one(key),
-            |group, out| {
-                map.table.hold(|table| {
-                    group.in_stages(
-                        out,
-                        // SAFETY: our guard; here and below.
-                        |hash| unsafe { table.fetch_bucket(section, hash) },
-                        |hash| {
-                            // SAFETY: as above.
-                            let first = unsafe { table.first(section, hash) };
-                            batch::prefetch_entry(first, size_of::<Node<K, V>>());
-                        },
-                        |hash, key| {
-                            // SAFETY: as in `get`.
-                            let found = unsafe { table.look_up(section, hash, self.is(key)) };
-                            // SAFETY: as above.
-                            found.map(|link| unsafe { &Node::<K, V>::of(link).value })
-                        },
-                    );
-                });
-            },
-        );
+        batch::in_groups(keys, out, |keys, out| {
+            map.table.hold(|table| {
+                batch::in_stages(
+                    keys,
+                    out,
+                    |key| map.hasher.hash_one(key),
+                    // SAFETY: our guard; here and below.
+                    |hash| unsafe { table.fetch_bucket(section, hash) },
+                    |hash| {
+                        // SAFETY: as above.
+                        let first = unsafe { table.first(section, hash) };
+                        batch::prefetch_entry(first, size_of::<Node<K, V>>());
+                    },
+                    |hash, key| {
+                        // SAFETY: as in `get`.
+                        let found = unsafe { table.look_up(section, hash, self.is(key)) };
+                        // SAFETY: as above.
+                        found.map(|link| unsafe { &Node::<K, V>::of(link).value })
+                    },
+                );
+            });
+        });
     }
 
     /// Whether the key is there.

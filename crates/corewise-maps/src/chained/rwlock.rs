@@ -24,7 +24,8 @@
 //! 2. *Updates* are linearizable. They block as lookups do, and for updates of their stripe.
 //! 3. *A resize* blocks until all lookups and updates that have the lock are done, and blocks all others for
 //!    as long as it moves: some ten nanoseconds for each entry. It waits for no reader's section.
-//! 4. Keys are compared under the lock: `K::eq` must not use the map, or it may wait for itself.
+//! 4. Keys are compared under the lock, and those of a batch hashed: `K::eq` must not use the map, nor `K::hash` in
+//!    `get_many`, or it may wait for itself.
 
 use std::mem;
 use std::ptr::NonNull;

@@ -516,7 +516,7 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
 
     /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress.
     ///
-    /// The keys of a group of 16 wait for memory together, so in a table that is larger than the caches a key takes
+    /// The keys of a group of 64 wait for memory together, so in a table that is larger than the caches a key takes
     /// a fraction of what it takes alone. Each lookup is linearizable by itself and takes effect between the call and
     /// the return; together they are no snapshot, and another thread's updates may come between them.
     ///
@@ -541,11 +541,12 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     ) where
         T::Key: 'q,
     {
-        let hash = |key: &T::Key| self.map.hash(key);
-        batch::in_groups(keys, out, hash, |group, out| {
+        batch::in_groups(keys, out, |keys, out| {
             let stage = self.stage();
-            group.in_stages(
+            batch::in_stages(
+                keys,
                 out,
+                |key| self.map.hash(key),
                 |hash| stage.table().prefetch(hash),
                 |hash| stage.table().prefetch_more(hash),
                 |hash, key| T::get(stage, hash, key),
