@@ -5,7 +5,8 @@
 //! ```
 //!
 //! 10^7 entries if not said otherwise, one thread, random keys, of which every second one is there. A round measures
-//! each table with lookups one by one and in batches of every size, all of the same keys, in turn. Printed are the
+//! each table with lookups one by one and in batches of every size, all of the same keys, in turn, under one handle.
+//! Printed are the
 //! median of the CPU time of a lookup alone, and of the ratios to it of the same round, with the lowest and the
 //! highest: 2 is half of the time.
 
@@ -26,34 +27,45 @@ const SIZES: [usize; 7] = [1, 4, 8, 16, 24, 32, 64];
 
 /// A table of numbers.
 trait Lookups {
-    fn one(&self, key: u64) -> Option<u64>;
-    /// How many of them are there; up to 64.
-    fn many(&self, keys: &[u64]) -> usize;
+    /// How many of the keys are there, looked up one by one.
+    fn alone(&self, keys: &[u64]) -> usize;
+    /// The same, in batches of `size` keys, up to 64.
+    fn batched(&self, keys: &[u64], size: usize) -> usize;
 }
 
 #[cfg(target_pointer_width = "64")]
 impl Lookups for LockBased<u64, u64> {
-    fn one(&self, key: u64) -> Option<u64> {
-        self.pin().get(&key)
+    fn alone(&self, keys: &[u64]) -> usize {
+        let map = self.pin();
+        keys.iter().filter_map(|key| map.get(key)).count()
     }
-    fn many(&self, keys: &[u64]) -> usize {
-        let mut found = [None; 64];
-        self.pin().get_many(keys, &mut found[..keys.len()]);
-        black_box(found[..keys.len()].iter().flatten().count())
+    fn batched(&self, keys: &[u64], size: usize) -> usize {
+        let (map, mut found, mut count) = (self.pin(), [None; 64], 0);
+        for keys in keys.chunks(size) {
+            let found = &mut found[..keys.len()];
+            map.get_many(keys, found);
+            count += found.iter().flatten().count();
+        }
+        count
     }
 }
 
 macro_rules! of_nodes {
     ($($map:ty $(where $table:ident)?;)*) => {$(
         impl $(<$table: Table>)? Lookups for $map {
-            fn one(&self, key: u64) -> Option<u64> {
-                self.pin().get(&key).copied()
+            fn alone(&self, keys: &[u64]) -> usize {
+                let map = self.pin();
+                let values = keys.iter().filter_map(|key| map.get(key));
+                values.filter(|value| **value != 0).count()
             }
-            fn many(&self, keys: &[u64]) -> usize {
-                let (map, mut found) = (self.pin(), [None; 64]);
-                map.get_many(keys, &mut found[..keys.len()]);
-                let values = found[..keys.len()].iter().flatten();
-                black_box(values.fold(0, |count, value| count + usize::from(black_box(**value) != 0)))
+            fn batched(&self, keys: &[u64], size: usize) -> usize {
+                let (map, mut found, mut count) = (self.pin(), [None; 64], 0);
+                for keys in keys.chunks(size) {
+                    let found = &mut found[..keys.len()];
+                    map.get_many(keys, found);
+                    count += found.iter().flatten().filter(|value| ***value != 0).count();
+                }
+                count
             }
         }
     )*};
@@ -85,8 +97,8 @@ fn time(act: impl FnOnce() -> usize) -> f64 {
 
 /// Of a lookup alone, and of one in batches of each of the sizes.
 fn round(table: &impl Lookups, keys: &[u64]) -> Vec<f64> {
-    let alone = time(|| keys.iter().filter(|key| table.one(**key).is_some()).count());
-    let batched = |size| time(|| keys.chunks(size).map(|keys| table.many(keys)).sum());
+    let alone = time(|| table.alone(keys));
+    let batched = |size| time(|| table.batched(keys, size));
     std::iter::once(alone).chain(SIZES.map(batched)).collect()
 }
 

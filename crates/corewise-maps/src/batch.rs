@@ -47,6 +47,8 @@
 //!   times as fast (`examples/batched.rs`, which prints this for batches up to a group).
 //! - *Groups of 16 in larger batches*: a batch of 64 was then as slow as one of 16.
 
+use std::mem::MaybeUninit;
+
 use corewise_atomic::hint;
 
 /// Keys of a group.
@@ -89,20 +91,21 @@ pub(crate) fn in_stages<'q, Q: ?Sized + 'q, T>(
         *place = keys.next().map(|key| look_up(hash(key), key)).expect(FEWER);
         return;
     }
-    let mut hashes = [0; GROUP];
-    let mut group = [None; GROUP];
+    // Not written beforehand: a kilobyte of stores, which wait for the loads before them, would keep the processor from
+    // looking ahead.
+    let mut group = [const { MaybeUninit::<(u64, &'q Q)>::uninit() }; GROUP];
     let mut len = 0;
-    let places = hashes.iter_mut().zip(&mut group).take(out.len());
-    for ((hashed, place), key) in places.zip(keys) {
-        *hashed = hash(key);
-        fetch_bucket(*hashed);
-        *place = Some(key);
+    for (place, key) in group[..out.len()].iter_mut().zip(keys) {
+        let hash = hash(key);
+        fetch_bucket(hash);
+        place.write((hash, key));
         len += 1;
     }
     assert!(len == out.len(), "{FEWER}");
-    let hashes = &hashes[..len];
-    hashes.iter().for_each(|hash| fetch_entry(*hash));
-    for ((out, hash), key) in out.iter_mut().zip(hashes).zip(group.iter().flatten()) {
+    // SAFETY: the first `len` are written, which is as many as there are places, or we would not be here.
+    let group = unsafe { std::slice::from_raw_parts(group.as_ptr().cast::<(u64, &'q Q)>(), len) };
+    group.iter().for_each(|(hash, _)| fetch_entry(*hash));
+    for (out, (hash, key)) in out.iter_mut().zip(group) {
         *out = look_up(*hash, key);
     }
 }
