@@ -8,27 +8,26 @@
 //! # Stages
 //!
 //! ```text
-//!  key     1 hash, bucket             2 entry                        3 look up
-//!  0       hash, prefetch bucket      read bucket, prefetch node     find
-//!  1       hash, prefetch bucket      read bucket, prefetch node     find
+//!  key     1 hash, bucket          2 entry                       3 second                       4 look up
+//!  0       hash, prefetch bucket   read bucket, prefetch node    read node, prefetch the next   find
+//!  1       hash, prefetch bucket   read bucket, prefetch node    read node, prefetch the next   find
 //!  ..
-//!  n - 1   hash, prefetch bucket      read bucket, prefetch node     find
-//!          ─────────────────────────▶ ─────────────────────────────▶ ─────▶
-//!                n lines come               n lines come
+//!  n - 1   hash, prefetch bucket   read bucket, prefetch node    read node, prefetch the next   find
 //! ```
 //!
 //! A stage is done for all keys of a group, up to [`GROUP`], then the next one. When stage 2 reads the first bucket,
-//! the others are on their way. Tables with entries in place ask for what overflows from the bucket in stage 2, or do
-//! nothing.
+//! the others are on their way. Stage 3 reads a node only if the bucket leads to one for this hash, and asks for the next
+//! only if it has another hash. Tables with entries in place ask for what overflows from the bucket in stage 2, or do
+//! nothing, and have no stage 3.
 //!
 //! # How a table joins
 //!
 //! A table of `CopyMap` has `prefetch` and `prefetch_more` for stages 1 and 2, hints that do nothing by default.
 //! Another's handle has a `get_many`, which calls [`in_groups`]; for each group that calls back, and the table says by
-//! closures over a hash what its stages are: [`in_stages`]. Nothing that stages 1 and 2 have read is used in stage
-//! 3, which is the table's lookup as it stands; so what holds for that holds for each lookup of a batch: it takes effect
-//! at some time during its stage 3. Stage 2 dereferences the bucket, which therefore must be kept as for a lookup:
-//! all stages are in one section.
+//! closures over a hash what its stages are: [`in_stages`]. Nothing that the others have read is used in stage
+//! 4, which is the table's lookup as it stands; so what holds for that holds for each lookup of a batch: it takes effect
+//! at some time during its stage 4. Stages 2 and 3 dereference bucket and node, which therefore must be kept as for a
+//! lookup: all stages are in one section.
 //!
 //! A table whose lookups lock takes its lock for a group, around [`in_stages`].
 //!
@@ -42,10 +41,19 @@
 //!
 //! # Choices, and what was rejected
 //!
-//! - *Groups of 64.* Each group waits once for its buckets and once for its nodes, whatever its size: with 10^7 entries,
-//!   lookups in groups of 4 and 8 were slower than single ones, which overlap by themselves, and those of 16 were 1.3
-//!   times as fast (`examples/batched.rs`, which prints this for batches up to a group).
-//! - *Groups of 16 in larger batches*: a batch of 64 was then as slow as one of 16.
+//! `cargo run --release -p corewise-maps --example batched -- 10000000 9` (2026-11-22, 10^7 entries, one thread, a two-core
+//! virtual machine under heavy load of others): medians of the ratios of a lookup alone to one in batches of 16 and
+//! 64, all under one handle, with the lowest and highest.
+//!
+//! | | `RelativisticMap` | `clht::LockBased` | `chained::OutOfPlace` |
+//! |---|---|---|---|
+//! | as it is | 1.11 (1.03 - 1.16), 1.47 (1.39 - 1.57) | 1.20 (1.15 - 1.32), 1.73 (1.64 - 1.93) | 1.08 (0.96 - 1.25), 1.44 (0.99 - 1.98) |
+//! | without stage 3 | 1.14 (0.92 - 1.45), 1.38 (0.98 - 1.86) | 1.16 (1.07 - 1.48), 2.05 (1.60 - 2.20) | 1.07 (0.99 - 1.11), 1.29 (1.25 - 1.35) |
+//!
+//! - *Groups of 64.* Each group waits once for its buckets and once for its nodes, whatever its size, and lookups alone
+//!   overlap by themselves: batches of 4 and 8 are slower than those.
+//! - *Groups of 16*: a batch of 64 had no more than one of 16.
+//! - *Arrays of hashes and keys that are cleared first*: a kilobyte of stores for each group.
 
 use std::mem::MaybeUninit;
 
@@ -85,6 +93,7 @@ pub(crate) fn in_stages<'q, Q: ?Sized + 'q, T>(
     hash: impl Fn(&Q) -> u64,
     fetch_bucket: impl Fn(u64),
     fetch_entry: impl Fn(u64),
+    fetch_second: impl Fn(u64),
     mut look_up: impl FnMut(u64, &'q Q) -> T,
 ) {
     if let [place] = out {
@@ -105,6 +114,7 @@ pub(crate) fn in_stages<'q, Q: ?Sized + 'q, T>(
     // SAFETY: the first `len` are written, which is as many as there are places, or we would not be here.
     let group = unsafe { std::slice::from_raw_parts(group.as_ptr().cast::<(u64, &'q Q)>(), len) };
     group.iter().for_each(|(hash, _)| fetch_entry(*hash));
+    group.iter().for_each(|(hash, _)| fetch_second(*hash));
     for (out, (hash, key)) in out.iter_mut().zip(group) {
         *out = look_up(*hash, key);
     }

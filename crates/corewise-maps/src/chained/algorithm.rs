@@ -57,6 +57,13 @@ pub unsafe trait Lookups {
     /// 1. `section` is one of the table's domain.
     unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link;
 
+    /// The address that `look_up` reads after the [first](Self::first), or null: a hint. Reads that.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link;
+
     /// The link with this hash for which `is_it` says so.
     ///
     /// # Safety
@@ -249,6 +256,18 @@ pub(super) fn lead(head: &Head, to: Option<NonNull<Link>>) {
     head.store(as_ptr(to), release);
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     super::explorer::after_store();
+}
+
+/// The node behind one that a lookup of this hash would not stop at; null if there is none.
+///
+/// # Safety
+///
+/// 1. `link` is null or that of a node, which is kept.
+#[inline(always)]
+pub(super) unsafe fn behind(link: *const Link, hash: u64) -> *const Link {
+    // SAFETY: 1.
+    let link = unsafe { link.as_ref() }.filter(|link| link.hash() != hash);
+    as_ptr(link.and_then(|link| follow(&link.next)))
 }
 
 /// A node's address, or null.

@@ -82,7 +82,7 @@ use corewise_atomic::{Slots, hint, mutant, ordering, thread};
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, follow, lead, log2_of,
+    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::space::Heads;
 use super::unsorted::{prepend, remove, search};
@@ -342,6 +342,12 @@ unsafe impl Lookups for Ddds {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: as above.
         as_ptr(follow(unsafe { self.current() }.head(hash)))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
     }
 
     #[inline(always)]

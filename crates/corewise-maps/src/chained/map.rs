@@ -206,8 +206,8 @@ where
     /// (and its lock, where it takes one: keys are hashed and compared under it, and it is held for up to 64
     /// lookups).
     ///
-    /// The keys of a group of 64 wait for memory together, so in a table that is larger than the caches a key takes
-    /// a fraction of what it takes alone. Each lookup is linearizable by itself and takes effect between the call and
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, and for batches
+    /// of some ten keys or more: smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes effect between the call and
     /// the return; together they are no snapshot, and another thread's updates may come between them.
     ///
     /// # Panics
@@ -233,6 +233,7 @@ where
         Q: Eq + Hash + ?Sized + 'q,
     {
         let (map, section) = (self.map, &*self.guard);
+        let fetch = |link| batch::prefetch_entry(link, size_of::<Node<K, V>>());
         batch::in_groups(keys, out, |keys, out| {
             map.table.hold(|table| {
                 batch::in_stages(
@@ -241,11 +242,10 @@ where
                     |key| map.hasher.hash_one(key),
                     // SAFETY: our guard; here and below.
                     |hash| unsafe { table.fetch_bucket(section, hash) },
-                    |hash| {
-                        // SAFETY: as above.
-                        let first = unsafe { table.first(section, hash) };
-                        batch::prefetch_entry(first, size_of::<Node<K, V>>());
-                    },
+                    // SAFETY: as above.
+                    |hash| fetch(unsafe { table.first(section, hash) }),
+                    // SAFETY: as above.
+                    |hash| fetch(unsafe { table.second(section, hash) }),
                     |hash, key| {
                         // SAFETY: as in `get`.
                         let found = unsafe { table.look_up(section, hash, self.is(key)) };

@@ -50,7 +50,9 @@ use corewise_atomic::{Slots, hint, mutant, ordering};
 use corewise_rcu::{Domain, Section};
 
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, Lookups, Stripes, as_ptr, follow, lead, log2_of};
+use super::algorithm::{
+    Algorithm, Head, Link, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
+};
 use super::order::{HighBits, Order, Reversed, Unsorted};
 use super::space::Heads;
 use crate::relativistic::ResizeError;
@@ -646,6 +648,12 @@ unsafe impl<F: Form> Lookups for Paper<F> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: as above.
         as_ptr(follow(unsafe { self.head(hash) }))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
     }
 
     #[inline(always)]

@@ -383,6 +383,17 @@ unsafe impl Lookups for PerEntry {
     }
 
     #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section.
+        let first = unsafe { self.first(section, hash).as_ref() };
+        let is_other = |link: &&Link| link.hash() != hash;
+        let next = first
+            .filter(is_other)
+            .and_then(|link| Next::load(&link.next).entry());
+        next.map_or(ptr::null(), |link| link.as_ptr().cast_const())
+    }
+
+    #[inline(always)]
     unsafe fn look_up(
         &self,
         section: &impl Section,

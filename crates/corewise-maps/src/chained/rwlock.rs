@@ -35,7 +35,7 @@ use corewise_atomic::{hint, mutant};
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, follow, lead, log2_of,
+    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::space::Heads;
 use super::unsorted::{prepend, remove, search};
@@ -98,6 +98,12 @@ unsafe impl Lookups for Table {
     #[inline(always)]
     unsafe fn first(&self, _: &impl Section, hash: u64) -> *const Link {
         as_ptr(follow(self.head(hash)))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
     }
 
     #[inline(always)]

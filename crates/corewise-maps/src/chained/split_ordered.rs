@@ -408,6 +408,12 @@ unsafe impl Lookups for SplitOrdered {
     }
 
     #[inline(always)]
+    unsafe fn second(&self, _: &impl Section, _: u64) -> *const Link {
+        // The first may be a bucket.
+        ptr::null()
+    }
+
+    #[inline(always)]
     unsafe fn look_up(
         &self,
         section: &impl Section,

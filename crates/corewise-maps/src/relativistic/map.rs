@@ -702,6 +702,10 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         let (raw, section) = (&self.map.raw, &*self.section);
         // SAFETY: its slabs were made for such nodes.
         let view = unsafe { View::<Node<K, V>>::new(self.map.slabs()) };
+        let fetch = |node: Option<NonNull<Link>>| {
+            let node = node.map_or(ptr::null(), |link| link.as_ptr().cast_const());
+            batch::prefetch_entry(node, size_of::<Node<K, V>>());
+        };
         batch::in_groups(keys, out, |keys, out| {
             batch::in_stages(
                 keys,
@@ -709,12 +713,10 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
                 |key| self.map.hash(key),
                 // SAFETY: the section is of the map's domain; here and below.
                 |hash| unsafe { raw.prefetch(section, hash) },
-                |hash| {
-                    // SAFETY: as above; the view is of the table's arena.
-                    let first = unsafe { raw.first_by(&view, section, hash) };
-                    let first = first.map_or(ptr::null(), |link| link.as_ptr().cast_const());
-                    batch::prefetch_entry(first, size_of::<Node<K, V>>());
-                },
+                // SAFETY: as above; the view is of the table's arena.
+                |hash| fetch(unsafe { raw.first_by(&view, section, hash) }),
+                // SAFETY: as above.
+                |hash| fetch(unsafe { raw.second_by(&view, section, hash) }),
                 |hash, key| give(self.find(hash, key)),
             );
         });
