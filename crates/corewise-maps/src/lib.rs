@@ -19,8 +19,8 @@
 //! assert_eq!(visits, Some(2));
 //! ```
 //!
-//! Each has `get_many`, for several keys at once: their waits for memory overlap, which in a table that is larger than
-//! the caches is most of what a lookup takes.
+//! Each has `get_many`, for several keys at once, whose waits for memory overlap: for batches of 16 keys and more, in
+//! tables that are larger than the caches.
 //!
 //! # Where others are better
 //!

@@ -206,9 +206,10 @@ where
     /// (and its lock, where it takes one: keys are hashed and compared under it, and it is held for up to 64
     /// lookups).
     ///
-    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, and for batches
-    /// of some ten keys or more: smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes effect between the call and
-    /// the return; together they are no snapshot, and another thread's updates may come between them.
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
+    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
+    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
+    /// between them.
     ///
     /// # Panics
     ///

@@ -516,9 +516,10 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
 
     /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress.
     ///
-    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, and for batches
-    /// of some ten keys or more: smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes effect between the call and
-    /// the return; together they are no snapshot, and another thread's updates may come between them.
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
+    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
+    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
+    /// between them.
     ///
     /// # Panics
     ///
