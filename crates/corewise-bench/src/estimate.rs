@@ -43,6 +43,7 @@ pub fn seconds(task: &Task, rows: usize) -> f64 {
         // One thread inserts, at its slowest while the table grows; then an empty loop runs for as long.
         Method::Tails => 4.0 * on_one(of, of.range) + around(of),
         Method::Resize(_) => 4.0 * measured(of) + 2.0 * around(of),
+        Method::Batch(_) => 2.0 * measured(of) + around(of),
         _ => measured(of) + around(of),
     };
     once * rows as f64 * task.repetitions as f64 * HANDING_OVER

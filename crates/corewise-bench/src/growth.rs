@@ -155,6 +155,7 @@ fn repetition_of(
         repetition,
         rate: booked.counts.total() as f64 / elapsed_ns * 1e9,
         rates: Vec::new(),
+        singles: Vec::new(),
         operations: booked.counts.total(),
         elapsed_ns: elapsed_ns as u64,
         counts: booked.counts,

@@ -56,6 +56,9 @@ pub(crate) enum Trouble {
     Stuck(&'static str),
 }
 
+/// What a thread comes back with from a stretch of its stream.
+type Driven = (DriveReport, Cursor, Numbers, Option<Latencies>);
+
 /// A table that has been filled.
 pub(crate) struct Live {
     pub(crate) subject: Arc<dyn Subject>,
@@ -68,6 +71,10 @@ pub(crate) struct Live {
     before: Sums,
     stream: Tally,
     pub(crate) rates: Vec<f64>,
+    /// Of single lookups, one for each of `rates`; only for [`Method::Batch`].
+    pub(crate) singles: Vec<f64>,
+    /// Lookups that missed a key that stays.
+    kept_misses: u64,
     pub(crate) operations: u64,
     pub(crate) elapsed_ns: u64,
     pub(crate) hardware: HardwareCounters,
@@ -160,6 +167,8 @@ impl Scene<'_> {
             before,
             stream: Tally::default(),
             rates: Vec::new(),
+            singles: Vec::new(),
+            kept_misses: 0,
             operations: 0,
             elapsed_ns: 0,
             hardware: HardwareCounters::default(),
@@ -201,9 +210,38 @@ impl Scene<'_> {
 
     /// One short slice.
     pub(crate) fn slice(&self, live: &mut Live, sample: bool) -> Result<(), Trouble> {
-        if self.workload.method == Method::Hot {
-            return self.hot_slice(live);
+        match self.workload.method {
+            Method::Hot => self.hot_slice(live),
+            Method::Batch(keys) => self.batch_slice(live, keys),
+            _ => {
+                let reports = self.drive(live, sample, None)?;
+                live.book(reports);
+                Ok(())
+            }
         }
+    }
+
+    /// One short slice of lookups in batches and one of single lookups, in turn the one and the other first.
+    fn batch_slice(&self, live: &mut Live, keys: usize) -> Result<(), Trouble> {
+        let first = live.rates.len().is_multiple_of(2);
+        for batched in [first, !first] {
+            let reports = self.drive(live, false, batched.then_some(keys))?;
+            if batched {
+                live.book(reports);
+            } else {
+                live.book_singles(reports);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all threads go on with their streams for a short time, or look up in batches what the streams say.
+    fn drive(
+        &self,
+        live: &Live,
+        sample: bool,
+        batch: Option<usize>,
+    ) -> Result<Vec<Driven>, Trouble> {
         let slices = self.workload.slices as f64;
         let run_ms = self.workload.duration_ms / slices;
         let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
@@ -211,7 +249,7 @@ impl Scene<'_> {
         let (streams, seats) = (self.streams.clone(), live.seats.clone());
         let start = Start::of(self.workload.threads);
         let time = Duration::from_millis((run_ms + self.workload.warm_ms) as u64);
-        let reports = self.all(
+        self.all(
             "a slice",
             &live.subject,
             time,
@@ -225,13 +263,12 @@ impl Scene<'_> {
                     warm_ticks,
                     run_ticks,
                     latencies: sample.then(Latencies::new),
+                    batch,
                 };
                 let report = subject.drive(plan, part, &mut job);
                 (report, job.cursor, job.numbers, job.latencies)
             },
-        )?;
-        live.book(reports);
-        Ok(())
+        )
     }
 
     /// Checks everything and gives up the table.
@@ -258,6 +295,13 @@ impl Scene<'_> {
         };
         let mut verdicts = verify::check(self.workload, &self.plan, &self.drawer, &evidence);
         verdicts.problems.extend(live.problems.iter().cloned());
+        if live.kept_misses > 0 {
+            verdicts.problems.push(format!(
+                "{} of {} lookups missed keys that were there all the time",
+                live.kept_misses,
+                live.stream.counts.gets()
+            ));
+        }
         self.audit(&live.subject, seed, &mut verdicts)?;
         Ok(verdicts)
     }
@@ -301,7 +345,19 @@ impl Scene<'_> {
 }
 
 impl Live {
-    fn book(&mut self, reports: Vec<(DriveReport, Cursor, Numbers, Option<Latencies>)>) {
+    /// Of single lookups beside batches: their rate and their outcomes.
+    fn book_singles(&mut self, reports: Vec<Driven>) {
+        let mut rate = 0.0;
+        for (seat, (report, cursor, numbers, _)) in self.seats.iter_mut().zip(reports) {
+            *seat = (cursor, numbers);
+            rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
+            self.kept_misses += report.kept_misses;
+            self.stream.add(&report.tally);
+        }
+        self.singles.push(rate);
+    }
+
+    fn book(&mut self, reports: Vec<Driven>) {
         let hardware = counters::sum(reports.iter().map(|(report, ..)| report.hardware));
         self.hardware = match self.rates.is_empty() {
             true => hardware,
@@ -313,6 +369,7 @@ impl Live {
             rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
             longest = longest.max(report.ticks);
             self.operations += report.operations;
+            self.kept_misses += report.kept_misses;
             self.stream.add(&report.tally);
             match (&mut self.latencies, latencies) {
                 (Some(all), Some(more)) => all.add(&more),

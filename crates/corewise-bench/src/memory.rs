@@ -294,6 +294,7 @@ fn churn(
             warm_ticks: 0,
             run_ticks,
             latencies: None,
+            batch: None,
         };
         subject.drive(&plan, part, &mut drive).tally
     })?;

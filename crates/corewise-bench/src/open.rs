@@ -162,6 +162,7 @@ fn repetition_of(
         repetition,
         rate: in_time as f64 / workload.duration_ms * 1e3,
         rates: Vec::new(),
+        singles: Vec::new(),
         operations: due,
         elapsed_ns: (workload.duration_ms * 1e6) as u64,
         counts: stream.counts,

@@ -284,6 +284,9 @@ pub struct Slice {
     pub rate: f64,
     /// The rates of the short slices.
     pub rates: Vec<f64>,
+    /// In the section `batch`, rates of single lookups: one for each of `rates`, from the same round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub singles: Vec<f64>,
     /// Measured operations.
     pub operations: u64,
     /// Measured time.
@@ -374,6 +377,22 @@ pub struct Row {
     /// with both sizes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<ResizeSummary>,
+    /// Lookups in batches, against single ones (section `batch`); there, `rate` is of lookups in batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSummary>,
+}
+
+/// Lookups in batches, against single ones in the same table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchSummary {
+    /// Keys of a batch.
+    pub keys: usize,
+    /// Rounds in which both were measured.
+    pub pairs: usize,
+    /// Single lookups per second.
+    pub single: Interval,
+    /// Lookups in batches over single ones of the same round.
+    pub ratio: Interval,
 }
 
 /// One of the two threads of a growth: how slow it was at times, and how slow an empty loop was.

@@ -237,6 +237,7 @@ fn slice(variant: Variant, cell: &Cell, lane: &Lane, done: &Repetition) -> Slice
         repetition: done.number,
         rate: Spread::of(rates.iter().copied()).map_or(f64::NAN, |spread| spread.median),
         rates,
+        singles: Vec::new(),
         operations: runs().map(|ran| ran.operations).sum(),
         elapsed_ns: runs().map(|ran| ran.elapsed_ns).sum(),
         counts,
@@ -384,6 +385,7 @@ fn read(
                 warm_ticks,
                 run_ticks,
                 latencies: None,
+                batch: None,
             };
             let report = subject.drive(plan, part, &mut drive);
             Answer::Read(report, drive.cursor, drive.numbers)

@@ -29,7 +29,7 @@ use crate::error::BenchError;
 use crate::lane::{Lane, Live, Scene, Trouble};
 use crate::law::Drawer;
 use crate::record::{
-    End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Tail, Verdicts,
+    BatchSummary, End, Interval, Manifest, Record, ResizeSummary, Role, Row, Slice, Tail, Verdicts,
 };
 use crate::registry::Registry;
 use crate::sink::Sink;
@@ -70,6 +70,8 @@ pub(crate) struct Course {
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
     pub(crate) resize: Option<ResizeSummary>,
+    /// Rates of lookups in batches and of single ones in the same round.
+    pub(crate) batched: Vec<(f64, f64)>,
     pub(crate) tails: Vec<Tail>,
     /// Out of the cell: it panicked or took too long.
     pub(crate) out: bool,
@@ -124,7 +126,9 @@ impl<'a> Runner<'a> {
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
         let lanes = lanes(self.registry, task)?;
         match task.workload.method {
-            Method::Throughput | Method::Latency | Method::Hot => self.closed(task, &lanes),
+            Method::Throughput | Method::Latency | Method::Hot | Method::Batch(_) => {
+                self.closed(task, &lanes)
+            }
             Method::Paced(pacing) => self.paced(task, &lanes, pacing),
             Method::Growth => self.growth(task, &lanes),
             Method::Tails => self.tails(task, &lanes),
@@ -306,6 +310,7 @@ impl<'a> Runner<'a> {
                 false => course.tails.clone(),
             },
             resize: course.resize.clone().filter(|_| !void),
+            batch: batch_summary(task.workload.method, course).filter(|_| !void),
         }
     }
 }
@@ -355,6 +360,20 @@ pub(crate) fn lanes(registry: &Registry, task: &Task) -> Result<Vec<Lane>, Bench
         }
     }
     Ok(lanes)
+}
+
+/// Batches against single lookups, round by round.
+fn batch_summary(method: Method, course: &Course) -> Option<BatchSummary> {
+    let Method::Batch(keys) = method else {
+        return None;
+    };
+    let pairs = || course.batched.iter().copied();
+    Some(BatchSummary {
+        keys,
+        pairs: course.batched.len(),
+        single: Spread::of(pairs().map(|(_, single)| single))?.into(),
+        ratio: Ratio::paired(pairs())?.into(),
+    })
 }
 
 /// Nanoseconds that a thread takes for a pair, by the rate of all threads.
@@ -431,6 +450,10 @@ fn settle(
     course.problems.extend(checks.problems.iter().cloned());
     course.rates.resize(repetition, f64::NAN);
     course.rates.push(live.rate());
+    let singles = live.singles.iter().copied();
+    course
+        .batched
+        .extend(live.rates.iter().copied().zip(singles));
     course.operations += live.operations;
     course.add_contention(live.contention());
     course.add_hardware(&live.hardware);
@@ -446,6 +469,7 @@ fn settle(
         repetition,
         rate: live.rate(),
         rates: live.rates.clone(),
+        singles: live.singles.clone(),
         operations: live.operations,
         elapsed_ns: live.elapsed_ns,
         counts: live.counts(),

@@ -7,6 +7,7 @@
 //! | those with a rate | `rate` |
 //! | `latency`, `paced` | `get hit 50 %`, `get hit 99 %`, ... for each operation and outcome |
 //! | `hot` | `pair` |
+//! | `batch` | `rate` in batches, `single`: the rate one by one, `batch over single` |
 //! | `memory` | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `garbage, most` |
 //! | `growth` | `longest`: the longest operation of a repetition |
 //! | `tails` | `writer > 50 µs`, ... of 10,000 operations, and `empty loop > 50 µs` of as much time |
@@ -269,6 +270,15 @@ fn figures(row: &RowResults) -> Vec<Figure> {
     }
     if let Some(pair) = row.row.pair_ns {
         add("pair", Unit::Nanoseconds, pair.value, ends(pair));
+    }
+    if let Some(of) = &row.row.batch {
+        add("single", Unit::Rate, of.single.value, ends(of.single));
+        add(
+            "batch over single",
+            Unit::Plain,
+            of.ratio.value,
+            ends(of.ratio),
+        );
     }
     for histogram in &row.histograms {
         for (percent, ns) in &histogram.percentiles_ns {

@@ -30,7 +30,7 @@ use crate::workload::{MAX_THREADS, Method, Pacing, Workload};
 const MAX_CELLS: usize = 10_000;
 
 /// The dimensions, by the names of their sections.
-pub const SECTIONS: [(&str, &str); 14] = [
+pub const SECTIONS: [(&str, &str); 15] = [
     ("scaling", "throughput against threads (thesis 3.4.2)"),
     ("distribution", "throughput by distribution of keys (3.4.2)"),
     (
@@ -64,6 +64,10 @@ pub const SECTIONS: [(&str, &str); 14] = [
     (
         "resize",
         "lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest (Triplett 6.1)",
+    ),
+    (
+        "batch",
+        "lookups in batches against single ones, in tables that are larger than the caches",
     ),
     (
         "paced",
@@ -194,6 +198,9 @@ pub struct Params {
     /// The two numbers of buckets of the section `resize`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buckets: Option<(usize, usize)>,
+    /// Keys of a batch in the section `batch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Vec<usize>>,
 }
 
 /// Takes each field from the first that has it.
@@ -206,7 +213,7 @@ impl Params {
     pub fn or(&self, other: &Self) -> Self {
         first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
             insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads, buckets)
+            prefill, churn, pin, rates, loads, buckets, batch)
     }
 
     /// What is taken if nobody says anything: the thesis's, where it names something.
@@ -252,6 +259,29 @@ impl Params {
             // With -u 10, the mix of section 4.1.
             updates: Some(vec![0.0]),
             insert_share: Some(90.0),
+            tables: Some(tables.map(|name| (*name).to_string()).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// What the section `batch` brings along: tables that batch, and others beside them.
+    fn of_batch() -> Self {
+        const TABLES: [&str; 9] = [
+            "relativistic",
+            "clht-lb",
+            "sharded64?",
+            "papaya?",
+            "dashmap?",
+            "scc-index?",
+            "urcu-memb?",
+            "libcuckoo?",
+            "rwlock",
+        ];
+        let tables = TABLES.iter().chain(&crate::adapters::CHAINED);
+        Self {
+            threads: Some(vec![Threads::Number(1)]),
+            initial: Some(vec![10_000_000]),
+            batch: Some(vec![1, 16, 64]),
             tables: Some(tables.map(|name| (*name).to_string()).collect()),
             ..Self::default()
         }
@@ -320,6 +350,7 @@ impl Params {
                 params.distribution = words(&["single", "uniform"]);
             }
             "resize" => params = Self::of_resize(),
+            "batch" => params = Self::of_batch(),
             "paced" => (params.loads, params.duration_ms) = (Some(vec![50.0, 80.0]), Some(500.0)),
             _ => {}
         }
@@ -587,6 +618,10 @@ fn methods(kind: &str, params: &Params) -> Vec<Method> {
         "tails" => vec![Method::Tails],
         "hot" => vec![Method::Hot],
         "resize" => vec![Method::Resize(params.buckets.unwrap_or_default())],
+        "batch" => {
+            let sizes = params.batch.iter().flatten();
+            sizes.map(|&keys| Method::Batch(keys)).collect()
+        }
         "paced" => {
             let rates = params
                 .rates
@@ -615,12 +650,15 @@ fn task(kind: &str, method: Method, params: &Params, point: &Point<'_>) -> Resul
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let resizes = matches!(method, Method::Resize(_));
     let grows = matches!(method, Method::Growth | Method::Tails);
+    let batches = matches!(method, Method::Batch(_));
     let update = match method {
-        Method::Hot => 0.0,
+        Method::Hot | Method::Batch(_) => 0.0,
         _ => point.update,
     };
     let range = match (params.range, params.density) {
         _ if resizes && update > 0.0 => beside_kept(point.initial, share),
+        // Half of the keys are there from the start to the end, the others never.
+        _ if batches => point.initial.saturating_mul(2),
         // Every key is there from the start to the end.
         _ if resizes || method == Method::Hot || grows => point.initial,
         (Some(range), None) => range,

@@ -13,7 +13,9 @@
 //!    that copies.
 //! 3. A table is built for the number of entries that the harness announces
 //!    ([`Setup::capacity`], 0 for a table that is to grow), by the means its own users have.
-//! 4. An adapter adds nothing to an operation but what the table's interface asks for (a guard, a
+//! 4. `get_many` is the table's own batched lookup. A table without one leaves the default, a lookup for each key, and
+//!    its card says so.
+//! 5. An adapter adds nothing to an operation but what the table's interface asks for (a guard, a
 //!    registration), and its card says what that is.
 
 use std::borrow::Borrow;
@@ -126,10 +128,26 @@ pub trait Resize<K: Kind>: Table<K> {
     fn buckets(&self) -> usize;
 }
 
+/// The most keys of a batch of lookups.
+pub const MOST_BATCHED: usize = crate::stream::CHUNK;
+
 /// One thread's way to a table.
 pub trait Handle<K: Kind> {
     /// The stamp of the key's value.
     fn get(&mut self, key: &K::Query) -> Option<u64>;
+    /// The stamps of the values of several keys, up to [`MOST_BATCHED`], in their order; as many places as keys.
+    #[inline(always)]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q K::Query>,
+        out: &mut [Option<u64>],
+    ) where
+        K::Query: 'q,
+    {
+        for (key, out) in keys.zip(out) {
+            *out = self.get(key);
+        }
+    }
     /// Inserts if absent; whether it did.
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool;
     /// Removes; the stamp of the removed value.
@@ -172,6 +190,14 @@ pub struct Card {
     pub adapter: String,
     /// Where its memory comes from.
     pub memory: String,
+    /// What it does with a batch of lookups.
+    #[serde(default = "no_batch")]
+    pub batch: String,
+}
+
+/// What the card of a table without batched lookups says.
+pub fn no_batch() -> String {
+    "no batch: one lookup after the other".into()
 }
 
 /// 64-bit integers to 64-bit integers.

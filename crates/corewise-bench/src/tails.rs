@@ -227,6 +227,7 @@ fn slice(lane: &Lane, cell: &str, repetition: usize, done: &Done) -> Slice {
         repetition,
         rate: writer.tally.counts.total() as f64 / elapsed_ns * 1e9,
         rates: Vec::new(),
+        singles: Vec::new(),
         operations: writer.tally.counts.total(),
         elapsed_ns: elapsed_ns as u64,
         counts: stream.counts,

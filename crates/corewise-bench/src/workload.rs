@@ -5,7 +5,7 @@ use corewise_topology::PinPolicy;
 use crate::law::Law;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
-use crate::table::{Setup, Shape};
+use crate::table::{MOST_BATCHED, Setup, Shape};
 
 /// Most threads of a run.
 pub const MAX_THREADS: usize = 512;
@@ -33,6 +33,8 @@ pub enum Method {
     /// Lookups, or a mix with updates, while a thread besides resizes between these numbers of
     /// buckets.
     Resize((usize, usize)),
+    /// Lookups in batches of so many keys, and single ones in turn.
+    Batch(usize),
 }
 
 /// A rate.
@@ -93,6 +95,10 @@ impl Workload {
     /// Says what is wrong with it, if anything.
     pub fn validate(&self) -> Result<(), String> {
         let updates = self.updates();
+        let batch = match self.method {
+            Method::Batch(keys) => keys,
+            _ => 1,
+        };
         let (small, large) = match self.method {
             Method::Resize(buckets) => buckets,
             _ => (1, 2),
@@ -148,13 +154,17 @@ impl Workload {
                 format!("distribution: {} (single, uniform)", self.law),
             ),
             (
+                (1..=MOST_BATCHED).contains(&batch),
+                format!("batch: {batch} keys (1 to {MOST_BATCHED})"),
+            ),
+            (
                 self.method != Method::Hot || self.initial >= self.threads as u64,
                 format!("initial: {} (a key for each thread)", self.initial),
             ),
             (
                 self.kept() != Kept::Half || self.law == Law::Uniform,
                 format!(
-                    "distribution: {} (uniform, where tables are resized beside updates)",
+                    "distribution: {} (uniform, where half of the keys stay)",
                     self.law
                 ),
             ),
@@ -230,6 +240,7 @@ impl Workload {
         match self.method {
             Method::Resize(_) if self.updates() > 0.0 => Kept::Half,
             Method::Resize(_) => Kept::All,
+            Method::Batch(_) => Kept::Half,
             _ => Kept::None,
         }
     }
@@ -307,6 +318,7 @@ impl Workload {
             Method::Paced(Pacing::Rate(rate)) => id + &format!(",{rate}/s"),
             Method::Paced(Pacing::Load(load)) => id + &format!(",load={load}"),
             Method::Resize((small, large)) => id + &format!(",b={small}-{large}"),
+            Method::Batch(keys) => id + &format!(",batch={keys}"),
             _ => id,
         }
     }
@@ -370,7 +382,10 @@ impl Workload {
                 Method::Paced(Pacing::Rate(rate)) => Some(rate),
                 _ => None,
             },
-            variant: String::new(),
+            variant: match self.method {
+                Method::Batch(keys) => format!("batches of {keys}"),
+                _ => String::new(),
+            },
             left_out: Vec::new(),
         }
     }

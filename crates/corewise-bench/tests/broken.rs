@@ -25,6 +25,10 @@ trait Fault: Send + Sync + Default + 'static {
     fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
         stored
     }
+    /// What a lookup in a batch gives for what is stored.
+    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
+        self.bends(key, stored)
+    }
     /// The value that is stored for one that is put in.
     fn stores(&self, _key: u64, value: u64) -> u64 {
         value
@@ -89,6 +93,16 @@ impl<F: Fault> Handle<U64> for &Broken<F> {
     fn get(&mut self, key: &u64) -> Option<u64> {
         let stored = self.map.read().unwrap().get(key).copied();
         self.fault.bends(*key, stored)
+    }
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q u64>,
+        out: &mut [Option<u64>],
+    ) {
+        let map = self.map.read().unwrap();
+        for (key, out) in keys.zip(out) {
+            *out = self.fault.bends_batched(*key, map.get(key).copied());
+        }
     }
     fn insert(&mut self, key: &u64, value: u64) -> bool {
         let mut map = self.map.write().unwrap();
@@ -188,6 +202,36 @@ impl Fault for Hides {
     fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
         let due = self.0.fetch_add(1, Ordering::Relaxed) % 1_000 == 999;
         stored.filter(|_| !due)
+    }
+}
+
+/// The same, in batches only.
+#[derive(Default)]
+struct HidesInBatches(Hides);
+impl Fault for HidesInBatches {
+    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
+        self.0.bends(key, stored)
+    }
+}
+
+/// Gives other keys' values, in batches only.
+#[derive(Default)]
+struct MixesBatches(Mixes);
+impl Fault for MixesBatches {
+    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
+        self.0.bends(key, stored)
+    }
+}
+
+/// Gives in batches, once in a while, a value that the key has had before.
+#[derive(Default)]
+struct StaleBatches(Stale);
+impl Fault for StaleBatches {
+    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
+        self.0.bends(key, stored)
+    }
+    fn saw(&self, key: u64, value: u64) {
+        self.0.saw(key, value);
     }
 }
 
@@ -313,6 +357,7 @@ fn card(name: &str) -> Card {
         settings: text(),
         adapter: text(),
         memory: text(),
+        batch: text(),
     }
 }
 
@@ -340,6 +385,9 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
             entry::<TakesAlong>("takes along"),
             entry::<Blinks>("blinks"),
             entry::<Idles>("idles"),
+            entry::<HidesInBatches>("hides in batches"),
+            entry::<MixesBatches>("mixes batches"),
+            entry::<StaleBatches>("stale batches"),
             entry::<Drifts>("drifts"),
             Entry::new(card("fixed")).u64::<Broken<Sound>>(),
         ],
@@ -424,6 +472,54 @@ fn wrong_answers_void_their_rows_and_no_other() {
     assert_eq!((end.rows, end.void), (6, 4));
     assert!(matches!(records.first(), Some(Record::Manifest(_))));
     assert!(matches!(records.last(), Some(Record::End(end)) if end.void == 4));
+}
+
+const BATCHES: &str = "
+    name = 'batches'
+    [[section]]
+    kind = 'batch'
+    threads = [1]
+    initial = [20000]
+    batch = [7]
+    repetitions = 2
+    duration-ms = 100
+    slices = 2
+    pin = ['default']
+    reference = 'sound'
+    tables = ['hides in batches', 'mixes batches', 'stale batches', 'hides']
+";
+
+#[test]
+fn wrong_answers_in_batches_void_their_rows_and_no_other() {
+    let (rows, _, end) = measure(BATCHES);
+    for (table, word) in [
+        (
+            "hides in batches",
+            "missed keys that were there all the time",
+        ),
+        ("hides", "missed keys that were there all the time"),
+        ("mixes batches", "other keys"),
+        ("stale batches", "get in a batch of key"),
+    ] {
+        let said = problems(&rows, table);
+        assert!(said.contains(word), "{table}: {said}");
+    }
+    assert_eq!(problems(&rows, "sound"), "");
+    assert_eq!((end.rows, end.void), (6, 4));
+    let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
+    assert_eq!(sound.cell.id, "batch/i=20000,u=0,uniform,n=1,batch=7");
+    let summary = sound.batch.as_ref().expect("a summary");
+    assert_eq!((summary.keys, summary.pairs), (7, 4));
+    assert!(summary.ratio.low <= summary.ratio.value && summary.ratio.value <= summary.ratio.high);
+    assert!(
+        rows.iter()
+            .all(|row| row.batch.is_some() == (row.verdict != "void"))
+    );
+    // Also where batches are not what is measured: the audit has some.
+    let (rows, ..) =
+        measure(&STEADY.replace("'stale', 'mixes', 'miscounts', 'panics'", "'stale batches'"));
+    assert!(problems(&rows, "stale batches").contains("get in a batch of key"));
+    assert_eq!(problems(&rows, "sound"), "");
 }
 
 #[test]

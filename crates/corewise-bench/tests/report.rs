@@ -8,12 +8,13 @@ use corewise_bench::report;
 use corewise_bench::suite::{Params, Suite};
 use corewise_topology::Topology;
 
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
+    "batch",
     "resize-fixed",
     "resize-moving",
     "resize-table",
@@ -80,6 +81,9 @@ fn a_full_result_has_every_section_and_plot() {
         "3f9c2ab1 with changes",
         "Example CPU 9000",
         "open loop at 1.00 M/s",
+        "<th>batched / single</th>",
+        "<td>1.75 (1.50",
+        "<td>groups of 16</td>",
     ] {
         assert!(page.contains(text), "{text}");
     }

@@ -58,6 +58,7 @@ fn everything_is_given_to_its_row() {
         "updates",
         "workingset",
         "hot",
+        "batch",
         "resize",
         "distribution",
         "resizing",

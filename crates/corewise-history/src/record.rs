@@ -204,16 +204,46 @@ impl<K, O, R> Recorder<K, O, R> {
         O: Clone,
         R: Clone,
     {
+        self.record_batch(keys, op, || std::iter::repeat(call()));
+    }
+
+    /// Calls `call`, which does `op` on each of `keys`, and notes the outcomes that it returns, in the order of the
+    /// keys, all between the same two time stamps. If `call` panics, the operations stay pending; so do those that
+    /// it returns no outcome for.
+    ///
+    /// No key may be among them twice: which of two operations of a thread was first would be unknown. Keys are checked
+    /// one by one, as [`record_on_each`](Self::record_on_each) says.
+    ///
+    /// ```
+    /// # use corewise_history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// let recording = Recording::new();
+    /// let mut recorder = recording.recorder(3);
+    /// recorder.record("a", EntryOp::Insert(1), || EntryOutcome::Held(None));
+    /// let held = [Some(1), None].map(EntryOutcome::Held);
+    /// recorder.record_batch(["a", "b"], EntryOp::Get, || held);
+    /// # drop(recorder);
+    /// let history = recording.finish().unwrap();
+    /// let summary = history.check(&MapEntry::new()).assert_linearizable();
+    /// assert_eq!((summary.operations, summary.keys), (3, 2));
+    /// ```
+    pub fn record_batch<I>(
+        &mut self,
+        keys: impl IntoIterator<Item = K>,
+        op: O,
+        call: impl FnOnce() -> I,
+    ) where
+        O: Clone,
+        I: IntoIterator<Item = R>,
+    {
         let first = self.operations.len();
         let invoked = |key| Operation::new(self.thread, key, op.clone(), 0);
         self.operations.extend(keys.into_iter().map(invoked));
         let operations = &mut self.operations[first..];
         let stamp = self.shared.stamp();
         operations.iter_mut().for_each(|o| o.invoked = stamp);
-        let outcome = call();
+        let outcomes = call();
         let returned = self.shared.stamp();
-        for operation in operations {
-            let outcome = outcome.clone();
+        for (operation, outcome) in operations.iter_mut().zip(outcomes) {
             operation.response = Some(Response { outcome, returned });
         }
     }

@@ -19,6 +19,9 @@
 //! assert_eq!(visits, Some(2));
 //! ```
 //!
+//! Each has `get_many`, for several keys at once, whose waits for memory overlap: for batches of 16 keys and more, in
+//! tables that are larger than the caches.
+//!
 //! # Where others are better
 //!
 //! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
@@ -33,6 +36,7 @@
 //! (`relativistic::rename`); off by default for the sake of a patent that its header names.
 
 pub mod baseline;
+mod batch;
 pub mod chained;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;

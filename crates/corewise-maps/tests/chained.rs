@@ -52,6 +52,8 @@ for_every_table! {
         hashes_that_are_all_alike_do_no_harm
         histories_beside_resizes_are_linearizable
         what_is_there_is_found_beside_resizes_and_updates
+        batches_answer_as_lookups_do
+        a_batch_without_places_for_its_keys_is_refused
         updates_under_a_guard_do_not_wait_for_a_resize
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
@@ -68,6 +70,8 @@ for_every_table! {
         hashes_that_are_all_alike_do_no_harm
         histories_beside_resizes_are_linearizable
         what_is_there_is_found_beside_resizes_and_updates
+        batches_answer_as_lookups_do
+        a_batch_without_places_for_its_keys_is_refused
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
         a_panic_in_eq_leaves_the_map_as_it_was
@@ -102,7 +106,16 @@ fn differential<A: Table>(seed: u64, hashing: Hashing, keys: u64, most_buckets: 
                 assert_eq!(seen, told, "insert {key} at {step}");
             }
             40..65 => assert_eq!(map.pin().remove(&key).copied(), model.remove(&key)),
-            65..98 => assert_eq!(map.pin().get(&key), model.get(&key), "get {key} at {step}"),
+            65..93 => assert_eq!(map.pin().get(&key), model.get(&key), "get {key} at {step}"),
+            93..98 => {
+                // Keys come more than once, and more of them than are in a group.
+                let many = rng.random_range(0..150);
+                let some: Vec<u64> = (0..many).map(|_| rng.random_range(0..keys)).collect();
+                let (map, mut seen) = (map.pin(), vec![None; many]);
+                map.get_many(&some, &mut seen);
+                let told: Vec<_> = some.iter().map(|key| model.get(key)).collect();
+                assert_eq!(seen, told, "{some:?} at {step}");
+            }
             _ => {
                 let buckets = 1 << rng.random_range(0..=most_buckets);
                 map.resize_to(buckets).unwrap();
@@ -175,7 +188,7 @@ fn histories_beside_resizes_are_linearizable<A: Table>() {
             });
             let workers: Vec<_> = (0..THREADS)
                 .map(|thread| {
-                    let mut recorder = recording.recorder(CALLS as usize);
+                    let mut recorder = recording.recorder(4 * CALLS as usize);
                     let (map, start, resizing) = (&map, &start, &resizing);
                     scope.spawn(move || {
                         let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
@@ -186,10 +199,15 @@ fn histories_beside_resizes_are_linearizable<A: Table>() {
                             }
                             // Keys that come to lie in one bucket and in several.
                             let key = rng.random_range(0..4) * 4;
-                            let op = match rng.random_range(0..3) {
+                            let op = match rng.random_range(0..4) {
                                 0 => EntryOp::TryInsert(thread << 32 | call),
                                 1 => EntryOp::Remove,
-                                _ => EntryOp::Get,
+                                2 => EntryOp::Get,
+                                _ => {
+                                    let keys = [0, 4, 8, 12].map(|other| key ^ other);
+                                    recorder.record_batch(keys, EntryOp::Get, || held(map, keys));
+                                    continue;
+                                }
                             };
                             recorder.record(key, op.clone(), || perform(map, key, &op));
                         }
@@ -203,6 +221,13 @@ fn histories_beside_resizes_are_linearizable<A: Table>() {
         let history = recording.finish().expect("all recorders are back");
         history.check(&MapEntry::new()).assert_linearizable();
     }
+}
+
+/// What a batch of lookups says that the keys hold.
+fn held<A: Table>(map: &WithOwn<A>, keys: [u64; 4]) -> [EntryOutcome<u64>; 4] {
+    let (map, mut out) = (map.pin(), [None; 4]);
+    map.get_many(&keys, &mut out);
+    out.map(|held| EntryOutcome::Held(held.copied()))
 }
 
 fn perform<A: Table>(map: &WithOwn<A>, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
@@ -245,6 +270,12 @@ fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
             }
             let key = rng.random_range(0..KEPT);
             assert_eq!(map.pin().get(&(key * 2)), Some(&key));
+            if call % 16 == 0 {
+                let keys: [u64; 24] = std::array::from_fn(|_| rng.random_range(0..KEPT));
+                let (map, mut out) = (map.pin(), [None; 24]);
+                map.get_many(&keys.map(|key| key * 2), &mut out);
+                assert!(keys.iter().map(Some).eq(out), "{keys:?}");
+            }
         }
         stop.store(true, Relaxed);
         updaters
@@ -252,6 +283,40 @@ fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
             .for_each(|updater| updater.join().unwrap());
     });
     assert_eq!(map.len() as u64, KEPT);
+}
+
+/// Of a batch that is larger than a group, in any part of the groups.
+fn batches_answer_as_lookups_do<A: Table>() {
+    let map = map::<A>(64);
+    (0..100).for_each(|key| assert!(map.pin().insert(key * 2, key)));
+    for keys in (0..70).chain([127, 128, 129, 200]) {
+        let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200).collect();
+        let (map, mut out) = (map.pin(), vec![Some(&u64::MAX); keys.len()]);
+        map.get_many(&keys, &mut out);
+        assert!(
+            keys.iter()
+                .zip(&out)
+                .all(|(key, found)| *found == map.get(key))
+        );
+        let half = |key: &u64| key.is_multiple_of(2).then_some(*key / 2);
+        assert!(
+            keys.iter()
+                .map(half)
+                .eq(out.iter().map(|found| found.copied()))
+        );
+    }
+}
+
+fn a_batch_without_places_for_its_keys_is_refused<A: Table>() {
+    let map = map::<A>(4);
+    let (map, one) = (map.pin(), 1);
+    map.insert(1, one);
+    for places in [1, 3] {
+        let mut out = vec![Some(&one); places];
+        let refused = catch_unwind(AssertUnwindSafe(|| map.get_many(&[5, 6], &mut out)));
+        assert!(refused.is_err());
+        assert!(out.iter().all(|place| *place == Some(&one)), "written");
+    }
 }
 
 fn updates_under_a_guard_do_not_wait_for_a_resize<A: Table>() {

@@ -15,7 +15,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
     let key = rng.random_range(0..200);
     let value = rng.random::<u32>().to_string();
     let handle = map.pin();
-    match rng.random_range(0..16) {
+    match rng.random_range(0..17) {
         0..=2 => assert_eq!(handle.get(&key), model.get(&key)),
         3 => assert_eq!(handle.contains_key(&key), model.contains_key(&key)),
         4..=6 => {
@@ -68,6 +68,14 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             &value,
             model,
         ),
+        15 => {
+            // Keys come more than once, and more of them than are in a group.
+            let many = rng.random_range(0..150);
+            let keys: Vec<u64> = (0..many).map(|_| rng.random_range(0..200)).collect();
+            let mut out = vec![Some(&value); many];
+            handle.get_many(&keys, &mut out);
+            assert!(keys.iter().map(|key| model.get(key)).eq(out), "{keys:?}");
+        }
         _ => {
             let even = |value: &String| value.len().is_multiple_of(2);
             let removed = handle.remove_if(&key, |_, value| even(value));

@@ -23,6 +23,11 @@ const CALLS: usize = 2_000;
 /// How a thread performs an operation.
 trait Perform {
     fn perform(&self, key: u64, op: &Op) -> Outcome;
+
+    /// What a batch of lookups says.
+    fn held(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
+        keys.map(|key| self.perform(key, &EntryOp::Get))
+    }
 }
 
 impl Perform for Map {
@@ -59,6 +64,12 @@ impl Perform for Map {
             }
             _ => EntryOutcome::Held(map.get(&key).copied()),
         }
+    }
+
+    fn held(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
+        let (map, mut out) = (self.pin(), [None; KEYS as usize]);
+        map.get_many(&keys, &mut out);
+        out.map(|held| EntryOutcome::Held(held.copied()))
     }
 }
 
@@ -117,6 +128,11 @@ fn run_thread(
             1..10 => guard = None,
             _ => {}
         }
+        if rng.random_range(0..8) == 0 {
+            let keys = std::array::from_fn(|at| at as u64);
+            recorder.record_batch(keys, EntryOp::Get, || map.held(keys));
+            continue;
+        }
         let late = rng.random_range(0..20) == 0;
         recorder.record(key, op.clone(), || {
             if late {
@@ -147,7 +163,7 @@ fn record<M: Perform + Send + Sync + 'static>(
         });
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let recorder = recording.recorder(CALLS);
+                let recorder = recording.recorder(2 * CALLS);
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();

@@ -30,6 +30,44 @@ fn a_new_map_is_empty_and_answers_no() {
 }
 
 #[test]
+fn batches_answer_as_lookups_do() {
+    let map = squares(100);
+    for keys in (0..70).chain([127, 128, 129, 200]) {
+        let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200).collect();
+        let (handle, mut out) = (map.pin(), vec![Some(&u64::MAX); keys.len()]);
+        handle.get_many(&keys, &mut out);
+        assert!(keys.iter().map(|key| handle.get(key)).eq(out));
+    }
+}
+
+#[test]
+fn a_batch_may_be_of_what_keys_can_be_borrowed_as() {
+    let map = RelativisticMap::from([("one".to_owned(), 1), ("two".to_owned(), 2)]);
+    let (handle, mut out) = (map.pin(), [None; 3]);
+    handle.get_many(["two", "three", "one"], &mut out);
+    assert_eq!(out, [Some(&2), None, Some(&1)]);
+    let names = ["one".to_owned(), "four".to_owned()];
+    handle.get_many(&names, &mut out[1..]);
+    assert_eq!(out, [Some(&2), Some(&1), None]);
+    // What was found is there as long as the handle.
+    handle.remove("two");
+    assert_eq!(out[0], Some(&2));
+}
+
+#[test]
+fn a_batch_without_places_for_its_keys_is_refused() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let map = squares(3);
+    let (handle, kept) = (map.pin(), 7);
+    for places in [1, 3] {
+        let mut out = vec![Some(&kept); places];
+        let refused = catch_unwind(AssertUnwindSafe(|| handle.get_many(&[0, 1], &mut out)));
+        assert!(refused.is_err());
+        assert!(out.iter().all(|place| *place == Some(&kept)), "written");
+    }
+}
+
+#[test]
 fn a_refused_insertion_gives_both_values_back() {
     let map = squares(3);
     let handle = map.pin();

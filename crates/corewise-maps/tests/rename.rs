@@ -50,6 +50,24 @@ fn what_cannot_be_renamed_stays_as_it_is() {
 }
 
 #[test]
+fn batches_answer_as_lookups_do() {
+    let map = RenameMap::new();
+    let map = map.pin();
+    for key in 0..100u64 {
+        map.insert(key, key).unwrap();
+    }
+    for key in (0..100).step_by(3) {
+        assert_eq!(map.rename(&key, key + 1_000), Ok(&key));
+    }
+    for keys in (0..70).chain([127, 128, 129, 200]) {
+        let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200 + key % 2 * 900).collect();
+        let mut out = vec![None; keys.len()];
+        map.get_many(&keys, &mut out);
+        assert!(keys.iter().map(|key| map.get(key)).eq(out), "{keys:?}");
+    }
+}
+
+#[test]
 fn a_value_lives_as_long_as_the_handle_and_no_longer_than_the_map() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
     struct Counted(u64);

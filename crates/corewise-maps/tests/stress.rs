@@ -69,6 +69,16 @@ fn look(map: &RelativisticMap<u64, Value>, seed: u64, go_on: &AtomicBool) {
             assert!(key >= STABLE || value.is_some(), "{key} is missing");
             value.inspect(|value| value.check());
         }
+        let keys: Vec<u64> = (0..rng.random_range(0..150))
+            .map(|_| rng.random_range(0..2 * STABLE))
+            .collect();
+        let mut values = vec![None; keys.len()];
+        handle.get_many(&keys, &mut values);
+        for (key, value) in keys.iter().zip(values) {
+            assert!(*key >= STABLE || value.is_some(), "{key} is missing");
+            value.inspect(|value| value.check());
+            assert!(value.is_none_or(|value| value.n == *key));
+        }
     }
 }
 

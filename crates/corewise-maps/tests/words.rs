@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -48,6 +49,8 @@ for_every_word_map! {
         histories_beside_resizes_are_linearizable
         histories_in_one_bucket_are_linearizable
         what_is_there_is_found_beside_resizes_and_updates
+        batches_answer_as_lookups_do
+        a_batch_without_places_for_its_keys_is_refused
         values_belong_to_their_keys
         iterators_yield_what_stays_once
         updates_beside_resizes_are_all_there
@@ -60,6 +63,7 @@ trait WordMap: Send + Sync + Sized {
     /// So many buckets at first.
     fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self;
     fn get(&self, key: u64) -> Option<u64>;
+    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]);
     /// The value that was replaced.
     fn insert(&self, key: u64, value: u64) -> Option<u64>;
     /// The value that is there.
@@ -82,6 +86,9 @@ impl<T: Table<Key = u64, Value = u64> + Send + Sync> WordMap for CopyMap<T, Hash
     }
     fn get(&self, key: u64) -> Option<u64> {
         self.pin().get(&key)
+    }
+    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) {
+        self.pin().get_many(keys, out);
     }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         self.pin().insert(key, value).expect("there is memory")
@@ -142,7 +149,14 @@ fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets
                 assert_eq!(map.update(key, |old| old + 1), there.map(|old| old + 1));
                 model.entry(key).and_modify(|value| *value += 1);
             }
-            70..98 => assert_eq!(map.get(key), there, "get {key} at {step}"),
+            70..95 => assert_eq!(map.get(key), there, "get {key} at {step}"),
+            95..98 => {
+                // Keys come more than once, and more of them than are in a group.
+                let many = rng.random_range(0..150);
+                let some: Vec<u64> = (0..many).map(|_| rng.random_range(0..keys)).collect();
+                let told: Vec<_> = some.iter().map(|key| model.get(key).copied()).collect();
+                assert_eq!(looked_up(&map, &some), told, "{some:?} at {step}");
+            }
             _ => {
                 let buckets = 1 << rng.random_range(0..=most_buckets);
                 map.resize_to(buckets);
@@ -154,6 +168,38 @@ fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets
         assert_eq!(map.len(), model.len());
     }
     assert!((0..keys).all(|key| map.get(key) == model.get(&key).copied()));
+}
+
+/// What a batch of lookups says.
+fn looked_up(map: &impl WordMap, keys: &[u64]) -> Vec<Option<u64>> {
+    let mut out = vec![Some(u64::MAX); keys.len()];
+    map.get_many(keys, &mut out);
+    out
+}
+
+/// Of a batch that is larger than a group, in any part of the groups.
+fn batches_answer_as_lookups_do<M: WordMap>() {
+    for hashing in Hashing::ALL {
+        let map = M::new(4, hashing, true);
+        (0..100).for_each(|key| assert_eq!(map.try_insert(key * 2, key), Ok(())));
+        for keys in (0..70).chain([127, 128, 129, 200]) {
+            let keys: Vec<u64> = (0..keys).map(|key| key * 7 % 200).collect();
+            let half = |key: &u64| key.is_multiple_of(2).then_some(*key / 2);
+            let told: Vec<_> = keys.iter().map(half).collect();
+            assert_eq!(looked_up(&map, &keys), told);
+        }
+    }
+}
+
+fn a_batch_without_places_for_its_keys_is_refused<M: WordMap>() {
+    let map = M::new(4, Hashing::Mixed, true);
+    assert_eq!(map.try_insert(1, 1), Ok(()));
+    for places in [1, 3] {
+        let mut out = vec![Some(7); places];
+        let refused = catch_unwind(AssertUnwindSafe(|| map.get_many(&[5, 6], &mut out)));
+        assert!(refused.is_err());
+        assert!(out.iter().all(|place| *place == Some(7)), "written");
+    }
 }
 
 fn it_does_what_a_hash_map_does<M: WordMap>() {
@@ -309,7 +355,7 @@ fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
         });
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let mut recorder = recording.recorder(CALLS as usize);
+                let mut recorder = recording.recorder(5 * CALLS as usize);
                 let (map, start, resizing) = (&map, &start, &resizing);
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
@@ -326,7 +372,14 @@ fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
                             2 => EntryOp::Insert(fresh),
                             3 | 4 => EntryOp::Remove,
                             5 => EntryOp::Update,
-                            _ => EntryOp::Get,
+                            6 | 7 => EntryOp::Get,
+                            _ => {
+                                let keys = [0, 4, 8, 12, 16];
+                                let held =
+                                    || looked_up(map, &keys).into_iter().map(EntryOutcome::Held);
+                                recorder.record_batch(keys, EntryOp::Get, held);
+                                continue;
+                            }
                         };
                         recorder.record(key, op.clone(), || perform(map, key, &op));
                     }
@@ -380,6 +433,11 @@ fn what_is_there_is_found_beside_resizes_and_updates<M: WordMap>() {
             }
             let key = rng.random_range(0..KEPT);
             assert_eq!(map.get(key * 2), Some(key));
+            if call % 16 == 0 {
+                let keys: [u64; 24] = std::array::from_fn(|_| rng.random_range(0..KEPT));
+                let found = looked_up(&map, &keys.map(|key| key * 2));
+                assert!(keys.iter().copied().map(Some).eq(found), "{keys:?}");
+            }
         }
         stop.store(true, Relaxed);
         updaters
@@ -409,8 +467,10 @@ fn values_belong_to_their_keys<M: WordMap>() {
                 }
             });
         }
-        let mut hits = 0;
-        for call in 0..fewer(1_000_000) {
+        let (mut hits, mut call) = (0, 0);
+        // The others may be late.
+        while call < fewer(1_000_000) || hits == 0 {
+            call += 1;
             let key = call % KEYS;
             if let Some(value) = map.get(key) {
                 assert_eq!(value >> 8, key, "a value of another key");

@@ -12,7 +12,7 @@ use corewise_maps::chained::{
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
 
 /// The map over one of the tables.
 pub(crate) struct Chained<K: Kind, A: chained::Table, S> {
@@ -72,6 +72,21 @@ impl<K: Kind, A: chained::Table, S: BuildHasher> Handle<K> for ChainedHandle<'_,
         self.map.pin().get(key).map(K::stamp)
     }
     #[inline]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q K::Query>,
+        out: &mut [Option<u64>],
+    ) where
+        K::Query: 'q,
+    {
+        let (map, mut found) = (self.map.pin(), [None; MOST_BATCHED]);
+        let found = &mut found[..out.len()];
+        map.get_many(keys, found);
+        for (out, value) in out.iter_mut().zip(found) {
+            *out = value.map(K::stamp);
+        }
+    }
+    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         self.map.pin().insert(K::own(key), value)
     }
@@ -91,8 +106,12 @@ fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry 
         "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
                      least, a power of two"
             .into();
+    card.batch =
+        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
+                  looks each up"
+            .into();
     card.adapter =
-        "one handle per operation, as pin() makes; an insert owns its key, and makes its node, \
+        "one handle per operation or batch, as pin() makes; an insert owns its key, and makes its node, \
                     before it looks"
             .into();
     Entry::new(card)

@@ -63,6 +63,14 @@ impl<S: BuildHasher> Handle<U64> for ClhtHandle<'_, S> {
         self.pin().get(key)
     }
     #[inline]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q u64>,
+        out: &mut [Option<u64>],
+    ) {
+        self.pin().get_many(keys, out);
+    }
+    #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
         self.pin().try_insert(*key, value).is_ok()
     }
@@ -83,7 +91,8 @@ pub(super) fn entry() -> Entry {
         "lookups write nothing and wait for nobody, also while it is resized; updates \
                        lock a bucket, those without effect do not"
             .into();
-    card.adapter = "one handle per operation, as pin() makes".into();
+    card.adapter = "one handle per operation or batch, as pin() makes".into();
+    card.batch = "get_many: asks for the buckets of up to 64 keys, then looks each up".into();
     Entry::new(card)
         .u64::<Clht<Common>>()
         .u64_resize::<Clht<Common>>()

@@ -124,6 +124,7 @@ fn rust(name: &str, version: &str, about: &str) -> Card {
         settings: "built with_capacity for the announced entries".into(),
         adapter: "nothing".into(),
         memory: "the program's allocator".into(),
+        batch: crate::table::no_batch(),
     }
 }
 

@@ -308,6 +308,7 @@ impl Text {
                 self.adapter
             ),
             memory: own(self.memory),
+            batch: crate::table::no_batch(),
         }
     }
 }

@@ -8,7 +8,7 @@ use corewise_maps::relativistic::{DefaultHasher, MapRef};
 use crate::adapters::{rust, versions};
 use crate::hash::Common;
 use crate::subject::Entry;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
 
 /// The map.
 pub(crate) struct Relativistic<K: Kind, S> {
@@ -63,6 +63,21 @@ impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
         self.pin().get(key).map(K::stamp)
     }
     #[inline]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q K::Query>,
+        out: &mut [Option<u64>],
+    ) where
+        K::Query: 'q,
+    {
+        let (map, mut found) = (self.map.pin(), [None; MOST_BATCHED]);
+        let found = &mut found[..out.len()];
+        map.get_many(keys, found);
+        for (out, value) in out.iter_mut().zip(found) {
+            *out = value.map(K::stamp);
+        }
+    }
+    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         self.pin().try_insert(K::own(key), value).is_ok()
     }
@@ -83,8 +98,12 @@ pub(super) fn entry() -> Entry {
         "wait-free lookups, also while it is resized; lock-free inserts but during a \
                        resize of the bucket; removals lock a bucket"
             .into();
+    card.batch =
+        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
+                  looks each up"
+            .into();
     card.adapter =
-        "one handle per operation, as pin() makes; an insert owns its key before it looks; \
+        "one handle per operation or batch, as pin() makes; an insert owns its key before it looks; \
          asks for huge pages for arrays and slabs of 2 MiB or more, but with --pages small"
             .into();
     Entry::new(card)

@@ -215,6 +215,7 @@ fn cards_say_something_and_names_differ() {
             &card.guarantees,
             &card.settings,
             &card.adapter,
+            &card.batch,
         ] {
             assert!(!field.is_empty(), "{}", card.name);
         }

@@ -72,6 +72,9 @@ pub(super) struct ParamArgs {
     /// Numbers of buckets of the resize section, as 8192-16384
     #[arg(long, value_name = "LESS-MORE")]
     buckets: Option<String>,
+    /// Keys of a batch in the batch section
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    batch: Option<Vec<usize>>,
 }
 
 /// Those that sections with a fixed set of keys and no rate do not have.
@@ -131,6 +134,7 @@ impl ParamArgs {
                 .buckets
                 .map(|word| buckets(&word).map_err(usage))
                 .transpose()?,
+            batch: self.batch,
             ..Params::default()
         })
     }

@@ -14,6 +14,7 @@
 //! | resizing | `plot-resizing-N` | throughput while resizing |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop |
 //! | paced | `plot-paced-N` | the same in open loop |
+//! | batch | `plot-batch-N` | lookups in batches, by their size |
 //! | hot | `plot-hot-N` | pairs of remove and insert of the same key |
 //! | resize | `plot-resize-fixed-N`, `plot-resize-moving-N`, `plot-resize-table-N` | figures 3 to 7 of ATC 2011 |
 //! | resize | `plot-resize-N` | operations beside a resizer, and at both sizes at rest |
@@ -25,6 +26,7 @@
 //! | any other | `plot-rates-N` | throughput |
 
 mod atc11;
+mod batch;
 mod chart;
 mod dots;
 mod group;
@@ -51,13 +53,14 @@ use crate::report::style::Looks;
 use crate::results::{CellResults, Results, RowResults};
 
 /// Sections that have a plot of their own, or records that do.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "scaling",
     "updates",
     "workingset",
     "distribution",
     "resizing",
     "hot",
+    "batch",
     "resize",
     "latency",
     "paced",
@@ -281,6 +284,13 @@ fn throughput(results: &Results, looks: &Looks) -> Vec<Part> {
             "Hot keys",
             "A thread removes a key and puts it back, again and again.",
             hot::plots(results, looks),
+        ),
+        (
+            "batch",
+            "Batches",
+            "Lookups of several keys in one call, against single lookups in the same table and round: a table that \
+             knows the keys can ask for their cache lines together. The cards say which tables do.",
+            batch::plots(results, looks),
         ),
         (
             "atc11",

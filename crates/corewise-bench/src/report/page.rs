@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::report::chart::WIDTH;
 use crate::report::style::{DEFS, Looks, plot_css};
 use crate::report::svg::{Anchor, Canvas, escape, num, shorten};
-use crate::report::{Extent, Part, Plot, hot, numbered, resize, tables, tails};
+use crate::report::{Extent, Part, Plot, batch, hot, numbered, resize, tables, tails};
 use crate::results::Results;
 
 const CSS: &str = "\
@@ -297,6 +297,9 @@ fn section<'a>(
     }
     if part.id == "hot" {
         out.push_str(&hot::summaries(results));
+    }
+    if part.id == "batch" {
+        out.push_str(&batch::summaries(results));
     }
     if part.id == "resize" {
         out.push_str(&resize::summaries(results));

@@ -186,6 +186,7 @@ pub(super) fn cards(results: &Results) -> String {
         "settings",
         "adapter",
         "memory",
+        "batches",
     ];
     for head in heads {
         let _ = write!(out, "<th scope=\"col\">{head}</th>");
@@ -203,6 +204,7 @@ pub(super) fn cards(results: &Results) -> String {
             &card.settings,
             &card.adapter,
             &card.memory,
+            &card.batch,
         ] {
             let _ = write!(out, "<td>{}</td>", escape(text));
         }

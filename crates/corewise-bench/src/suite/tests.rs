@@ -100,6 +100,21 @@ fn sections_whose_keys_are_all_there_update_nothing_by_chance() {
 }
 
 #[test]
+fn batches_are_lookups_of_keys_half_of_which_are_there() {
+    let text = "name='x'\n[[section]]\nkind='batch'\ninitial=[100]\nthreads=[2]\nupdates=[50.0]\ndensity=7.0";
+    let tasks = tasks(text).expect("valid");
+    let ids: Vec<_> = tasks.iter().map(|task| task.workload.id()).collect();
+    let id = |keys| format!("batch/i=100,u=0,uniform,n=2,batch={keys}");
+    assert_eq!(ids, [1, 16, 64].map(id));
+    for task in tasks {
+        let plan = task.workload.plan();
+        let there = (0..plan.range).filter(|&index| plan.prefilled(index));
+        assert!(there.clone().all(|index| plan.keeps(index)));
+        assert_eq!((there.count(), plan.range), (100, 200));
+    }
+}
+
+#[test]
 fn a_mix_beside_a_resizer_starts_in_its_steady_state() {
     let both =
         tasks("name='x'\n[[section]]\nkind='resize'\nupdates=[0.0,10.0]\nthreads=[1]\ndensity=7.0")
@@ -185,6 +200,14 @@ fn what_is_wrong_is_said_in_one_line() {
         ("name='x'\n[[section]]\nkind='scaling'\nhash='md5'", "md5"),
         (
             "name='x'\n[[section]]\nkind='resize'\nupdates=[1.0]\ndistribution=['single']",
+            "single (uniform",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='batch'\nbatch=[65]",
+            "65 keys (1 to 64)",
+        ),
+        (
+            "name='x'\n[[section]]\nkind='batch'\ndistribution=['single']",
             "single (uniform",
         ),
         (

@@ -3,7 +3,7 @@
 //! Sums show that something was lost, not a value that is out of date for a moment, nor two errors
 //! that cancel out. So after the measured time each thread works for a while on keys that no other
 //! thread writes, keeps what it stored in a model, and compares every outcome; the other threads
-//! are busy with keys next to its own, in the same buckets.
+//! are busy with keys next to its own, in the same buckets. Batches of lookups are among the operations.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,7 +12,7 @@ use corewise_measure::draw::mix;
 
 use crate::plan::Plan;
 use crate::stamp::{belongs, stamp};
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, Kind, MOST_BATCHED, Table};
 use crate::work::seat::Seat;
 use crate::work::{Part, is_given_up};
 
@@ -54,10 +54,11 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
             break;
         }
         let at = rng.random_range(0..model.len());
-        report.problem = match number % 4 {
+        report.problem = match number % 5 {
             0 => insert(&mut seat, &mut model[at]),
             1 => remove(&mut seat, &mut model[at]),
             2 => get(&mut seat, &model[at]),
+            3 => get_many(&mut seat, &model, (at, rng.random_range(1..=MOST_BATCHED))),
             _ => foreign(&mut seat, plan.key(rng.random_range(0..plan.range))),
         };
         report.audited += 1;
@@ -94,6 +95,20 @@ fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Op
 fn get<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &Entry) -> Option<String> {
     let got = seat.handle.get(K::query(&mut seat.scratch, entry.key));
     complain("get", entry.key, got, entry.stamp)
+}
+
+/// A batch of some keys from a place on, around and around.
+fn get_many<K: Kind, T: Table<K>>(
+    seat: &mut Seat<'_, K, T>,
+    model: &[Entry],
+    (at, keys): (usize, usize),
+) -> Option<String> {
+    let entries = || model.iter().cycle().skip(at).take(keys);
+    let got = seat.stamps(entries().map(|entry| entry.key));
+    let wrong = |(entry, got): (&Entry, &Option<u64>)| {
+        complain("get in a batch", entry.key, *got, entry.stamp)
+    };
+    entries().zip(got).find_map(wrong)
 }
 
 fn insert<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) -> Option<String> {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `phases::fill` | inserts its part of the entries | sums of keys and values |
 //! | `phases::churn` | removes and reinserts | sums |
-//! | `drive::drive` | its stream, as fast as it can, for a time | counts, sums, a rate, latencies |
+//! | `drive::drive` | its stream, or lookups of its keys in batches, as fast as it can, for a time | counts, sums, a rate, latencies |
 //! | `pace::pace` | its stream, at a rate | latencies from the intended start |
 //! | `grow::grow` | inserts into the empty table | a time line |
 //! | `hot::hot` | removes and reinserts keys of its own, for a time | pairs, the first wrong outcome |

@@ -5,13 +5,16 @@ use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::{GET, INSERT, shifted};
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, Kind, MOST_BATCHED, Table};
 use crate::work::{Part, Sums, Tally};
 
 /// A thread at a table.
 pub(super) struct Seat<'t, K: Kind, T: Table<K> + 't> {
     pub(super) handle: T::Handle<'t>,
     pub(super) scratch: K::Scratch,
+    /// The same for each key of a batch, and what was found there.
+    batch: Vec<K::Scratch>,
+    found: [Option<u64>; MOST_BATCHED],
     pub(super) plan: Plan,
     pub(super) numbers: Numbers,
     pub(super) counts: Counts,
@@ -26,6 +29,8 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
         Self {
             handle: table.handle(),
             scratch: K::scratch(&plan.shape),
+            batch: (0..MOST_BATCHED).map(|_| K::scratch(&plan.shape)).collect(),
+            found: [None; MOST_BATCHED],
             plan: *plan,
             numbers: numbers.unwrap_or_else(|| Numbers::of_thread(part.thread)),
             counts: Counts::default(),
@@ -84,6 +89,36 @@ impl<'t, K: Kind, T: Table<K>> Seat<'t, K, T> {
         self.counts.get_hits += u64::from(hit);
         self.counts.get_misses += u64::from(!hit);
         hit
+    }
+
+    /// Looks a batch of keys of a stream up, where half of the keys stay or none is known to; up to
+    /// [`MOST_BATCHED`].
+    #[inline(always)]
+    pub(super) fn get_many(&mut self, indices: &[u32], shift: u32) {
+        let plan = self.plan;
+        let index = |drawn: &u32| shifted(*drawn, shift, plan.range);
+        let query = |(scratch, drawn)| K::query(scratch, plan.key(index(drawn)));
+        let keys = self.batch.iter_mut().zip(indices).map(query);
+        let found = &mut self.found[..indices.len()];
+        self.handle.get_many(keys, found);
+        for (drawn, found) in indices.iter().zip(found) {
+            let (index, hit) = (index(drawn), found.is_some());
+            self.sums.check_if(hit, plan.key(index), found.unwrap_or(0));
+            self.counts.get_hits += u64::from(hit);
+            self.counts.get_misses += u64::from(!hit);
+            self.kept_misses += u64::from(!hit & plan.keeps(index));
+        }
+    }
+
+    /// What a batch of lookups gives for these keys; up to [`MOST_BATCHED`].
+    pub(super) fn stamps(&mut self, keys: impl Iterator<Item = u64>) -> &[Option<u64>] {
+        let written = self.batch.iter_mut().zip(keys);
+        let queries: Vec<&K::Query> = written
+            .map(|(scratch, key)| K::query(scratch, key))
+            .collect();
+        let found = &mut self.found[..queries.len()];
+        self.handle.get_many(queries.into_iter(), found);
+        found
     }
 
     /// Inserts a key with a new value.

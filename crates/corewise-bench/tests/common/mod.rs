@@ -7,9 +7,9 @@ use std::path::Path;
 
 use corewise_bench::latencies::OUTCOMES;
 use corewise_bench::record::{
-    CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval, MachineFacts,
-    Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice, SlowCount, Tail,
-    Timeline, Verdicts,
+    BatchSummary, CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval,
+    MachineFacts, Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice,
+    SlowCount, Tail, Timeline, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::suite::Task;
@@ -215,6 +215,13 @@ impl Run {
             self.tables(&cell, |name, _| name == BROKEN);
         }
         self.time_pairs();
+        for keys in [1, 16] {
+            let mut cell = cell("batch", &format!("batch={keys}"));
+            cell.variant = format!("batches of {keys}");
+            set_updates(&mut cell, 0.0);
+            self.tables(&cell, |name, _| name == BROKEN);
+        }
+        self.summarise_batches();
         for (updates, readers) in [(0.0, 1), (0.0, 4), (0.0, 8), (10.0, 1), (10.0, 4)] {
             for variant in VARIANTS {
                 let id = format!("u={updates},n={readers},{variant}");
@@ -287,6 +294,26 @@ impl Run {
                     let least = least * (1.0 + 0.2 * at as f64) * (1.0 + 0.13 * index as f64);
                     self.histogram(cell, table, operation, least);
                 }
+            }
+        }
+    }
+
+    /// Gives the rows of batches their summaries.
+    fn summarise_batches(&mut self) {
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "batch"
+            {
+                row.batch = row.rate.map(|rate| BatchSummary {
+                    keys: 16,
+                    pairs: 21,
+                    single: rate,
+                    ratio: Interval {
+                        value: 1.75,
+                        low: 1.5,
+                        high: 2.0,
+                    },
+                });
             }
         }
     }
@@ -564,6 +591,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         pair_ns: None,
         tails: Vec::new(),
         resize: None,
+        batch: None,
     }
 }
 
@@ -575,6 +603,7 @@ fn slice(cell: &Cell, table: &str, role: Role, repetition: usize, rate: f64) -> 
         repetition,
         rate,
         rates: vec![rate; 3],
+        singles: Vec::new(),
         operations: rate as u64,
         elapsed_ns: 1_000_000_000,
         counts: Counts::default(),
@@ -703,5 +732,6 @@ fn card(name: &str) -> Card {
         settings: "none".into(),
         adapter: "pins an epoch for each operation".into(),
         memory: "global allocator".into(),
+        batch: "groups of 16".into(),
     }
 }

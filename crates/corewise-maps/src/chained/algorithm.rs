@@ -37,6 +37,46 @@ impl Link {
     }
 }
 
+/// Lookups in a table that is held while they go on.
+///
+/// # Safety
+///
+/// Implementations promise of `look_up` what [`Algorithm`] promises.
+pub unsafe trait Lookups {
+    /// Asks for the cache line of the bucket of a hash.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64);
+
+    /// The address that `look_up` reads after the bucket, or null: a hint. Reads the bucket.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link;
+
+    /// The address that `look_up` reads after the [first](Self::first), or null: a hint. Reads that.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain.
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link;
+
+    /// The link with this hash for which `is_it` says so.
+    ///
+    /// # Safety
+    ///
+    /// 1. `section` is one of the table's domain. The link is not used after it.
+    unsafe fn look_up(
+        &self,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>>;
+}
+
 /// A resizable table of links: what the [variants](super#the-tables) implement.
 ///
 /// Keys are compared by `is_it`, which is asked only about links with the hash that is looked for.
@@ -51,21 +91,31 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
     /// Its name in benchmarks and reports.
     const NAME: &'static str;
 
+    /// What lookups are done in: the table, or what its lock gives.
+    type Lookups: Lookups;
+
     /// An empty table of so many buckets, or of the nearest number above that it can have; `None` if there
     /// is no memory for it.
     fn try_new(buckets: usize, domain: &Domain) -> Option<Self>;
+
+    /// Calls `act` with what lookups are done in, under the lock that they take if they take one.
+    fn hold<R>(&self, act: impl FnOnce(&Self::Lookups) -> R) -> R;
 
     /// The link with this hash for which `is_it` says so.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of the table's domain. The link is not used after it.
+    #[inline(always)]
     unsafe fn find(
         &self,
         section: &impl Section,
         hash: u64,
         is_it: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>>;
+    ) -> Option<NonNull<Link>> {
+        // SAFETY: the caller's.
+        self.hold(|table| unsafe { table.look_up(section, hash, is_it) })
+    }
 
     /// Inserts `link` unless there is one for which `is_it` says so, which is then returned.
     ///
@@ -206,6 +256,18 @@ pub(super) fn lead(head: &Head, to: Option<NonNull<Link>>) {
     head.store(as_ptr(to), release);
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     super::explorer::after_store();
+}
+
+/// The node behind one that a lookup of this hash would not stop at; null if there is none.
+///
+/// # Safety
+///
+/// 1. `link` is null or that of a node, which is kept.
+#[inline(always)]
+pub(super) unsafe fn behind(link: *const Link, hash: u64) -> *const Link {
+    // SAFETY: 1.
+    let link = unsafe { link.as_ref() }.filter(|link| link.hash() != hash);
+    as_ptr(link.and_then(|link| follow(&link.next)))
 }
 
 /// A node's address, or null.

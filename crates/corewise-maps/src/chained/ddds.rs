@@ -81,7 +81,9 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use corewise_atomic::{Slots, hint, mutant, ordering, thread};
 use corewise_rcu::{Domain, Section};
 
-use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
+use super::algorithm::{
+    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+};
 use super::space::Heads;
 use super::unsorted::{prepend, remove, search};
 use crate::relativistic::ResizeError;
@@ -326,24 +328,30 @@ impl Ddds {
     }
 }
 
-// SAFETY: a link is returned that was found in a chain, where it is from its insertion to its removal but for its
-// moves; when it is removed, under its stripe's lock, one link leads to it, which is led past it.
-unsafe impl Algorithm for Ddds {
-    const NAME: &'static str = "ddds";
-
-    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
-        let log2 = log2_of(buckets)?;
-        let table = Table::try_new(log2, ptr::null_mut())?;
-        Some(Self {
-            current: AtomicPtr::new(Box::into_raw(table)),
-            domain: domain.clone(),
-            stripes: Stripes::new(log2),
-            counters: Slots::try_zeroed(COUNTERS)?,
-        })
+// SAFETY: as for `Algorithm`, below.
+unsafe impl Lookups for Ddds {
+    #[inline(always)]
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section.
+        hint::prefetch(unsafe { self.current() }.head(hash));
     }
 
     #[inline(always)]
-    unsafe fn find(
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: as above.
+        as_ptr(follow(unsafe { self.current() }.head(hash)))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(
         &self,
         section: &impl Section,
         hash: u64,
@@ -358,6 +366,30 @@ unsafe impl Algorithm for Ddds {
                 Some(_) => self.find_in_both(hash, is_it),
             }
         }
+    }
+}
+
+// SAFETY: a link is returned that was found in a chain, where it is from its insertion to its removal but for its
+// moves; when it is removed, under its stripe's lock, one link leads to it, which is led past it.
+unsafe impl Algorithm for Ddds {
+    const NAME: &'static str = "ddds";
+
+    type Lookups = Self;
+
+    #[inline(always)]
+    fn hold<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
+        act(self)
+    }
+
+    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
+        let log2 = log2_of(buckets)?;
+        let table = Table::try_new(log2, ptr::null_mut())?;
+        Some(Self {
+            current: AtomicPtr::new(Box::into_raw(table)),
+            domain: domain.clone(),
+            stripes: Stripes::new(log2),
+            counters: Slots::try_zeroed(COUNTERS)?,
+        })
     }
 
     unsafe fn insert(

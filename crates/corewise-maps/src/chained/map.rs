@@ -10,8 +10,9 @@ use std::ptr::NonNull;
 use corewise_atomic::lock::Mutex;
 use corewise_rcu::{Domain, Guard, Pressure};
 
-use super::algorithm::Link;
+use super::algorithm::{Link, Lookups};
 use super::{Resized, Table};
+use crate::batch;
 use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
@@ -199,6 +200,62 @@ where
         let found = unsafe { self.map.table.find(&*self.guard, hash, self.is(key)) };
         // SAFETY: as above; links in the table are those of our nodes.
         found.map(|link| unsafe { &Node::<K, V>::of(link).value })
+    }
+
+    /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress
+    /// (and its lock, where it takes one: keys are hashed and compared under it, and it is held for up to 64
+    /// lookups).
+    ///
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
+    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
+    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
+    /// between them.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    ///
+    /// ```
+    /// use corewise_maps::chained::{ChainedMap, OutOfPlace};
+    ///
+    /// let map: ChainedMap<u64, &str, OutOfPlace> = ChainedMap::with_buckets(64);
+    /// let map = map.pin();
+    /// map.insert(1, "one");
+    /// let mut values = [None; 2];
+    /// map.get_many(&[2, 1], &mut values);
+    /// assert_eq!(values, [None, Some(&"one")]);
+    /// ```
+    pub fn get_many<'h, 'q, Q>(
+        &'h self,
+        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
+        out: &mut [Option<&'h V>],
+    ) where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized + 'q,
+    {
+        let (map, section) = (self.map, &*self.guard);
+        let fetch = |link| batch::prefetch_entry(link, size_of::<Node<K, V>>());
+        batch::in_groups(keys, out, |keys, out| {
+            map.table.hold(|table| {
+                batch::in_stages(
+                    keys,
+                    out,
+                    |key| map.hasher.hash_one(key),
+                    // SAFETY: our guard; here and below.
+                    |hash| unsafe { table.fetch_bucket(section, hash) },
+                    // SAFETY: as above.
+                    |hash| fetch(unsafe { table.first(section, hash) }),
+                    // SAFETY: as above.
+                    |hash| fetch(unsafe { table.second(section, hash) }),
+                    |hash, key| {
+                        // SAFETY: as in `get`.
+                        let found = unsafe { table.look_up(section, hash, self.is(key)) };
+                        // SAFETY: as above.
+                        found.map(|link| unsafe { &Node::<K, V>::of(link).value })
+                    },
+                );
+            });
+        });
     }
 
     /// Whether the key is there.

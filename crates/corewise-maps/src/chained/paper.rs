@@ -46,11 +46,13 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
-use corewise_atomic::{Slots, mutant, ordering};
+use corewise_atomic::{Slots, hint, mutant, ordering};
 use corewise_rcu::{Domain, Section};
 
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, Stripes, as_ptr, follow, lead, log2_of};
+use super::algorithm::{
+    Algorithm, Head, Link, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
+};
 use super::order::{HighBits, Order, Reversed, Unsorted};
 use super::space::Heads;
 use crate::relativistic::ResizeError;
@@ -632,32 +634,30 @@ impl<F: Form> Paper<F> {
     }
 }
 
-// SAFETY: a link is returned while it is in its chain, or was when it was removed under the lock; all links to
-// it are led past it before that is let go.
-unsafe impl<F: Form> Algorithm for Paper<F> {
-    const NAME: &'static str = F::NAME;
-
-    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
-        let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
-        let heads = if F::EXPANDS_IN_PLACE {
-            let fits = log2 <= MOST_IN_PLACE_LOG2;
-            fits.then(|| Heads::reserve(1 << MOST_IN_PLACE_LOG2))
-                .flatten()
-        } else {
-            Heads::try_new(1 << log2)
-        };
-        let table = Table::try_new(heads, log2)?;
-        Some(Self {
-            domain: domain.clone(),
-            current: AtomicPtr::new(Box::into_raw(table)),
-            zipped: AtomicPtr::new(ptr::null_mut()),
-            stripes: Stripes::new(log2),
-            _form: PhantomData,
-        })
+// SAFETY: as for `Algorithm`, below.
+unsafe impl<F: Form> Lookups for Paper<F> {
+    #[inline(always)]
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section.
+        hint::prefetch(unsafe { self.head(hash) });
     }
 
     #[inline(always)]
-    unsafe fn find(
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: as above.
+        as_ptr(follow(unsafe { self.head(hash) }))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(
         &self,
         section: &impl Section,
         hash: u64,
@@ -679,6 +679,38 @@ unsafe impl<F: Form> Algorithm for Paper<F> {
             at = follow(&link.next);
         }
         None
+    }
+}
+
+// SAFETY: a link is returned while it is in its chain, or was when it was removed under the lock; all links to
+// it are led past it before that is let go.
+unsafe impl<F: Form> Algorithm for Paper<F> {
+    const NAME: &'static str = F::NAME;
+
+    type Lookups = Self;
+
+    #[inline(always)]
+    fn hold<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
+        act(self)
+    }
+
+    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
+        let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
+        let heads = if F::EXPANDS_IN_PLACE {
+            let fits = log2 <= MOST_IN_PLACE_LOG2;
+            fits.then(|| Heads::reserve(1 << MOST_IN_PLACE_LOG2))
+                .flatten()
+        } else {
+            Heads::try_new(1 << log2)
+        };
+        let table = Table::try_new(heads, log2)?;
+        Some(Self {
+            domain: domain.clone(),
+            current: AtomicPtr::new(Box::into_raw(table)),
+            zipped: AtomicPtr::new(ptr::null_mut()),
+            stripes: Stripes::new(log2),
+            _form: PhantomData,
+        })
     }
 
     unsafe fn insert(

@@ -96,7 +96,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_rcu::{Domain, Section};
 
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, Stripes, log2_of};
+use super::algorithm::{Algorithm, Head, Link, Lookups, Stripes, log2_of};
 use crate::relativistic::ResizeError;
 
 /// More than there can be.
@@ -364,22 +364,37 @@ unsafe fn walk(
     }
 }
 
-// SAFETY: 1: see the header. 2: a removed link is in no chain, and no link of a chain leads to it.
-unsafe impl Algorithm for PerEntry {
-    const NAME: &'static str = "per-entry";
-
-    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
-        let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
-        let table = Table::try_new(log2)?;
-        Some(Self {
-            domain: domain.clone(),
-            current: AtomicPtr::new(Box::into_raw(table)),
-            stripes: Stripes::new(log2),
-        })
+// SAFETY: as for `Algorithm`, below.
+unsafe impl Lookups for PerEntry {
+    #[inline(always)]
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section.
+        hint::prefetch(unsafe { self.current() }.bucket(hash));
     }
 
     #[inline(always)]
-    unsafe fn find(
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: as above.
+        let bucket = unsafe { self.current() }.bucket(hash);
+        let first = Next::first_of(bucket).entry();
+        first.map_or(ptr::null(), |link| link.as_ptr().cast_const())
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section.
+        let first = unsafe { self.first(section, hash).as_ref() };
+        let is_other = |link: &&Link| link.hash() != hash;
+        let next = first
+            .filter(is_other)
+            .and_then(|link| Next::load(&link.next).entry());
+        next.map_or(ptr::null(), |link| link.as_ptr().cast_const())
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(
         &self,
         section: &impl Section,
         hash: u64,
@@ -405,6 +420,28 @@ unsafe impl Algorithm for PerEntry {
             // After the walk: who misses an entry because it was moved sees where to.
             table = table.future()?;
         }
+    }
+}
+
+// SAFETY: 1: see the header. 2: a removed link is in no chain, and no link of a chain leads to it.
+unsafe impl Algorithm for PerEntry {
+    const NAME: &'static str = "per-entry";
+
+    type Lookups = Self;
+
+    #[inline(always)]
+    fn hold<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
+        act(self)
+    }
+
+    fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
+        let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
+        let table = Table::try_new(log2)?;
+        Some(Self {
+            domain: domain.clone(),
+            current: AtomicPtr::new(Box::into_raw(table)),
+            stripes: Stripes::new(log2),
+        })
     }
 
     unsafe fn insert(

@@ -24,16 +24,19 @@
 //! 2. *Updates* are linearizable. They block as lookups do, and for updates of their stripe.
 //! 3. *A resize* blocks until all lookups and updates that have the lock are done, and blocks all others for
 //!    as long as it moves: some ten nanoseconds for each entry. It waits for no reader's section.
-//! 4. Keys are compared under the lock: `K::eq` must not use the map, or it may wait for itself.
+//! 4. Keys are compared under the lock, and those of a batch hashed: `K::eq` must not use the map, nor `K::hash` in
+//!    `get_many`, or it may wait for itself.
 
 use std::mem;
 use std::ptr::NonNull;
 
 use corewise_atomic::lock::{MutexGuard, RwLock};
-use corewise_atomic::mutant;
+use corewise_atomic::{hint, mutant};
 use corewise_rcu::{Domain, Section};
 
-use super::algorithm::{Algorithm, Head, Link, Resized, Stripes, follow, lead, log2_of};
+use super::algorithm::{
+    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+};
 use super::space::Heads;
 use super::unsorted::{prepend, remove, search};
 use crate::relativistic::ResizeError;
@@ -45,7 +48,8 @@ pub struct RwLocked {
     stripes: Stripes,
 }
 
-struct Table {
+/// What the lock protects.
+pub struct Table {
     mask: usize,
     heads: Heads,
 }
@@ -84,10 +88,47 @@ impl Table {
     }
 }
 
+// SAFETY: as for `Algorithm`, below; who has the table has the lock.
+unsafe impl Lookups for Table {
+    #[inline(always)]
+    unsafe fn fetch_bucket(&self, _: &impl Section, hash: u64) {
+        hint::prefetch(self.head(hash));
+    }
+
+    #[inline(always)]
+    unsafe fn first(&self, _: &impl Section, hash: u64) -> *const Link {
+        as_ptr(follow(self.head(hash)))
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+        // SAFETY: the caller is in a section; what this table's buckets lead to are nodes.
+        unsafe { behind(self.first(section, hash), hash) }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(
+        &self,
+        _: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        // SAFETY: the caller is in a section.
+        unsafe { search(self.head(hash), hash, is_it) }
+    }
+}
+
 // SAFETY: a link is returned while it is in its chain, or was when it was removed under the stripe's lock, with
 // the one link that leads to it.
 unsafe impl Algorithm for RwLocked {
     const NAME: &'static str = "rwlock-table";
+
+    type Lookups = Table;
+
+    #[inline(always)]
+    fn hold<R>(&self, act: impl FnOnce(&Table) -> R) -> R {
+        act(&self.table.read())
+    }
 
     fn try_new(buckets: usize, _: &Domain) -> Option<Self> {
         let log2 = log2_of(buckets)?;
@@ -95,18 +136,6 @@ unsafe impl Algorithm for RwLocked {
             table: RwLock::new(Table::try_new(log2)?),
             stripes: Stripes::new(log2),
         })
-    }
-
-    #[inline(always)]
-    unsafe fn find(
-        &self,
-        _: &impl Section,
-        hash: u64,
-        is_it: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
-        let table = self.table.read();
-        // SAFETY: the caller is in a section.
-        unsafe { search(table.head(hash), hash, is_it) }
     }
 
     unsafe fn insert(

@@ -125,7 +125,7 @@ use corewise_rcu::{Domain, Section};
 
 use self::list::{Dummy, Place, Target, Word, mark, seek, seek_entry, walk};
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, log2_of};
+use super::algorithm::{Algorithm, Head, Link, Lookups, log2_of};
 use crate::relativistic::ResizeError;
 
 /// The most buckets.
@@ -389,11 +389,57 @@ impl SplitOrdered {
     }
 }
 
+// SAFETY: as for `Algorithm`, below.
+unsafe impl Lookups for SplitOrdered {
+    #[inline(always)]
+    unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller is in a section.
+        hint::prefetch(unsafe { self.dummy(bucket_of(hash, self.log2())) });
+    }
+
+    #[inline(always)]
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: as above.
+        let start = unsafe { self.nearest(bucket_of(hash, self.log2())) };
+        // An entry, or the next bucket.
+        Word::load(start.next()).address()
+    }
+
+    #[inline(always)]
+    unsafe fn second(&self, _: &impl Section, _: u64) -> *const Link {
+        // The first may be a bucket.
+        ptr::null()
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(
+        &self,
+        section: &impl Section,
+        hash: u64,
+        is_it: impl FnMut(NonNull<Link>) -> bool,
+    ) -> Option<NonNull<Link>> {
+        debug_assert_eq!(section.domain_id(), self.domain.id());
+        // SAFETY: the caller's section.
+        let start = unsafe { self.nearest(bucket_of(hash, self.log2())) };
+        // SAFETY: as above.
+        unsafe { walk(Word::load(start.next()), hash, is_it) }
+    }
+}
+
 // SAFETY: 1: see the header; what is returned was seen in the list without a mark, or was marked by the caller.
 // 2: `remove` returns when the link is not in the list any more, and a reader meets what was in the list since
 // its section began.
 unsafe impl Algorithm for SplitOrdered {
     const NAME: &'static str = "split-ordered";
+
+    type Lookups = Self;
+
+    #[inline(always)]
+    fn hold<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
+        act(self)
+    }
 
     fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
         let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
@@ -410,20 +456,6 @@ unsafe impl Algorithm for SplitOrdered {
         first.next().store(Word::END.0, Relaxed);
         first.set_ready(0);
         Some(table)
-    }
-
-    #[inline(always)]
-    unsafe fn find(
-        &self,
-        section: &impl Section,
-        hash: u64,
-        is_it: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
-        debug_assert_eq!(section.domain_id(), self.domain.id());
-        // SAFETY: the caller's section.
-        let start = unsafe { self.nearest(bucket_of(hash, self.log2())) };
-        // SAFETY: as above.
-        unsafe { walk(Word::load(start.next()), hash, is_it) }
     }
 
     unsafe fn insert(

@@ -109,6 +109,14 @@ impl Bucket {
         unsafe { self.next.load(Acquire).as_ref() }
     }
 
+    /// Asks for the bucket that overflows from this one, if one does.
+    #[inline(always)]
+    pub(super) fn prefetch_next(&self) {
+        if let Some(next) = self.next() {
+            hint::prefetch(next);
+        }
+    }
+
     /// This one and those that overflow from it.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Bucket> {
         std::iter::successors(Some(self), |bucket| bucket.next())

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::{CachePadded, mutant};
+use corewise_atomic::{CachePadded, hint, mutant};
 
 use super::bucket::{Bucket, Found, Locked, SLOTS, Spare};
 use crate::copy_map::space::{Heads, Space};
@@ -125,6 +125,16 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
     fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
         let value = at.follow(|table| table.head(hash).look_up(key.into_raw()));
         value.map(Self::value)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        hint::prefetch(self.head(hash));
+    }
+
+    #[inline(always)]
+    fn prefetch_more(&self, hash: u64) {
+        self.head(hash).prefetch_next();
     }
 
     fn put(

@@ -15,6 +15,7 @@ use corewise_rcu::{Cookie, Domain, Guard, Section};
 use super::iter::Iter;
 use super::space::Space;
 use super::{Full, Put, Stage, Step, Table, TryInsertError};
+use crate::batch;
 use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
@@ -511,6 +512,48 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     #[inline]
     pub fn get(&self, key: &T::Key) -> Option<T::Value> {
         T::get(self.stage(), self.map.hash(key), key)
+    }
+
+    /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress.
+    ///
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
+    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
+    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
+    /// between them.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    ///
+    /// ```
+    /// use corewise_maps::clht::LockBased;
+    ///
+    /// let squares = LockBased::new();
+    /// let squares = squares.pin();
+    /// (0..10u64).for_each(|n| assert_eq!(squares.insert(n, n * n), Ok(None)));
+    /// let mut values = [None; 3];
+    /// squares.get_many(&[9, 10, 3], &mut values);
+    /// assert_eq!(values, [Some(81), None, Some(9)]);
+    /// ```
+    pub fn get_many<'q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q T::Key, IntoIter: ExactSizeIterator>,
+        out: &mut [Option<T::Value>],
+    ) where
+        T::Key: 'q,
+    {
+        batch::in_groups(keys, out, |keys, out| {
+            let stage = self.stage();
+            batch::in_stages(
+                keys,
+                out,
+                |key| self.map.hash(key),
+                |hash| stage.table().prefetch(hash),
+                |hash| stage.table().prefetch_more(hash),
+                |_| {},
+                |hash, key| T::get(stage, hash, key),
+            );
+        });
     }
 
     /// Whether the key is there; as [`get`](Self::get).

@@ -73,6 +73,21 @@ pub trait Table: Sized {
     #[doc(hidden)]
     fn get(at: &Stage<Self>, hash: u64, key: &Self::Key) -> Option<Self::Value>;
 
+    /// Asks for the cache lines that `get` of this hash reads first; nothing by default. Before others of
+    /// [`CopyMapRef::get_many`](super::CopyMapRef::get_many), see [`crate::batch`].
+    #[doc(hidden)]
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        let _ = hash;
+    }
+
+    /// Reads those, and asks for what `get` may read after them; nothing by default.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn prefetch_more(&self, hash: u64) {
+        let _ = hash;
+    }
+
     /// Puts a pair in; if the key is there, replaces its value or, without `replace`, writes nothing.
     #[doc(hidden)]
     fn put(

@@ -20,6 +20,7 @@ use super::raw::{Policy, RawIter, RawTable};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs, View};
 use super::word::NodeId;
+use crate::batch;
 
 /// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
 /// as long as the hash makes it. (With some seeds of the fast one, chains of consecutive numbers are
@@ -679,6 +680,46 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             let link = raw.find_by(&view, &*self.section, hash, is_it)?;
             Some(self.node(link))
         }
+    }
+
+    /// What `give` makes of the nodes with some keys, or of there being none. Each is found as by
+    /// [`find`](Self::find), together with others as [`crate::batch`] says.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places as keys.
+    #[inline(always)]
+    pub(super) fn find_many<'h, 'q, Q, T>(
+        &'h self,
+        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
+        out: &mut [T],
+        give: impl Fn(Option<&'h Node<K, V>>) -> T,
+    ) where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq + Hash + 'q,
+        S: BuildHasher,
+    {
+        let (raw, section) = (&self.map.raw, &*self.section);
+        // SAFETY: its slabs were made for such nodes.
+        let view = unsafe { View::<Node<K, V>>::new(self.map.slabs()) };
+        let fetch = |node: Option<NonNull<Link>>| {
+            let node = node.map_or(ptr::null(), |link| link.as_ptr().cast_const());
+            batch::prefetch_entry(node, size_of::<Node<K, V>>());
+        };
+        batch::in_groups(keys, out, |keys, out| {
+            batch::in_stages(
+                keys,
+                out,
+                |key| self.map.hash(key),
+                // SAFETY: the section is of the map's domain; here and below.
+                |hash| unsafe { raw.prefetch(section, hash) },
+                // SAFETY: as above; the view is of the table's arena.
+                |hash| fetch(unsafe { raw.first_by(&view, section, hash) }),
+                // SAFETY: as above.
+                |hash| fetch(unsafe { raw.second_by(&view, section, hash) }),
+                |hash, key| give(self.find(hash, key)),
+            );
+        });
     }
 
     /// Makes a node that is in no table.

@@ -85,6 +85,43 @@ where
         Some(&node.value)
     }
 
+    /// The values of several keys, in their order: what [`get`](Self::get) would say of each. Wait-free, constant
+    /// time a key expected.
+    ///
+    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
+    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
+    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
+    /// between them.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    /// let map = map.pin();
+    /// let mut values = [None; 3];
+    /// map.get_many(["b", "c", "a"], &mut values);
+    /// assert_eq!(values, [Some(&2), None, Some(&1)]);
+    ///
+    /// let squares: RelativisticMap<u64, u64> = (0..100).map(|n| (n, n * n)).collect();
+    /// let (keys, mut values) = ([9, 100], [None; 2]);
+    /// let squares = squares.pin();
+    /// squares.get_many(&keys, &mut values);
+    /// assert_eq!(values, [Some(&81), None]);
+    /// ```
+    pub fn get_many<'h, 'q, Q>(
+        &'h self,
+        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
+        out: &mut [Option<&'h V>],
+    ) where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq + Hash + 'q,
+    {
+        self.find_many(keys, out, |node| node.map(|node| &node.value));
+    }
+
     /// The key as stored, and its value. Wait-free.
     #[inline]
     pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>

@@ -276,14 +276,31 @@ impl<A: Arena> RawTable<A> {
     /// 1. `section` is one of this table's domain.
     #[inline]
     pub unsafe fn prefetch_first(&self, section: &impl Section, hash: u64, lines: usize) {
+        // SAFETY: the caller's.
+        if let Some(first) = unsafe { self.first_by(&self.arena, section, hash) } {
+            prefetch_lines(first, lines);
+        }
+    }
+
+    /// The node that a `find_by` of this hash looks at first, if it looks at any.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`RawTable::find_by`].
+    #[inline(always)]
+    pub(super) unsafe fn first_by<V: Arena>(
+        &self,
+        view: &V,
+        section: &impl Section,
+        hash: u64,
+    ) -> Option<NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let hash = fold(hash);
         // SAFETY: the caller is in a section, by 1.
         let word = unsafe { self.current() }.word(hash);
-        if let Some(first) = word.first_for(Probe::new(hash)) {
-            // SAFETY: as above: the node is kept.
-            prefetch_lines(unsafe { self.arena.link(first) }, lines);
-        }
+        let first = word.first_for(Probe::new(hash))?;
+        // SAFETY: as above: the node is kept.
+        Some(unsafe { view.link(first) })
     }
 
     /// Asks for the node behind the one that [`RawTable::prefetch_first`] asks for, if that one has another
@@ -294,22 +311,31 @@ impl<A: Arena> RawTable<A> {
     /// 1. `section` is one of this table's domain.
     #[inline]
     pub unsafe fn prefetch_second(&self, section: &impl Section, hash: u64, lines: usize) {
-        debug_assert_eq!(section.domain_id(), self.domain.id());
-        let hash = fold(hash);
-        // SAFETY: the caller is in a section, by 1.
-        let word = unsafe { self.current() }.word(hash);
-        let Some(first) = word.first_for(Probe::new(hash)) else {
-            return;
-        };
-        // SAFETY: as above: the node is kept.
-        let header = unsafe { self.arena.link(first).as_ref() }.header();
-        if let Some(second) = header.next()
-            && !header.has_hash(hash)
-        {
-            // SAFETY: as above.
-            let node = unsafe { self.arena.link(second) };
-            prefetch_lines(node, lines);
+        // SAFETY: the caller's.
+        if let Some(second) = unsafe { self.second_by(&self.arena, section, hash) } {
+            prefetch_lines(second, lines);
         }
+    }
+
+    /// The node that a `find_by` of this hash looks at after the [first](Self::first_by), if that has another hash.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`RawTable::find_by`].
+    #[inline(always)]
+    pub(super) unsafe fn second_by<V: Arena>(
+        &self,
+        view: &V,
+        section: &impl Section,
+        hash: u64,
+    ) -> Option<NonNull<Link>> {
+        // SAFETY: 1; the section keeps the node.
+        let header = unsafe { self.first_by(view, section, hash)?.as_ref() }.header();
+        if header.has_hash(fold(hash)) {
+            return None;
+        }
+        // SAFETY: as above.
+        header.next().map(|second| unsafe { view.link(second) })
     }
 
     /// Inserts `node` unless there is one for which `is_it` says so, which is then returned.

@@ -297,7 +297,30 @@ where
         K: Borrow<Q>,
         Q: ?Sized + Eq + Hash,
     {
-        let name = self.0.get(key)?;
+        Self::value(self.0.find(self.0.map().hash(key), key))
+    }
+
+    /// The values of several keys, in their order: what [`get`](Self::get) would say of each. Wait-free; as
+    /// [`MapRef::get_many`](super::MapRef::get_many), which says what a batch is and what it is not.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    pub fn get_many<'h, 'q, Q>(
+        &'h self,
+        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
+        out: &mut [Option<&'h V>],
+    ) where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq + Hash + 'q,
+    {
+        self.0.find_many(keys, out, |node| Self::value(node));
+    }
+
+    /// The value of the name that was found, if it counts.
+    #[inline(always)]
+    fn value(node: Option<&Node<K, Name<V>>>) -> Option<&V> {
+        let name = &node?.value;
         name.counts().then_some(&name.object.value)
     }
 

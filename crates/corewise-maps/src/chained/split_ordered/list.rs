@@ -55,6 +55,12 @@ impl Word {
         Self(self.0.map_addr(|address| address & !MARK))
     }
 
+    /// The address of what it leads to, an entry or a dummy; null at the end.
+    #[inline(always)]
+    pub(super) fn address(self) -> *mut Link {
+        self.0.map_addr(|address| address & !(MARK | DUMMY))
+    }
+
     /// What it leads to.
     ///
     /// # Safety
@@ -62,7 +68,7 @@ impl Word {
     /// 1. It was loaded from a next word that leads to something, in a section that lasts for `'s`.
     #[inline(always)]
     pub(super) unsafe fn target<'s>(self) -> Target<'s> {
-        let address = self.0.map_addr(|address| address & !(MARK | DUMMY));
+        let address = self.address();
         if self.0.addr() & DUMMY == 0 {
             debug_assert!(!address.is_null(), "a word that leads nowhere is followed");
             // SAFETY: such a word leads to an entry.
