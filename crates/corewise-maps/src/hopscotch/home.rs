@@ -247,6 +247,18 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         }
     }
 
+    /// For tests: whether a lookup need not start again.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn is_as_seen(self, seen: &Seen<'t, K, V>) -> bool {
+        self.is_unchanged(seen.version)
+    }
+
+    /// For tests: which cells have its keys.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn hops(self) -> super::info::Hops {
+        self.version().info.hops()
+    }
+
     #[inline(always)]
     fn whole(
         self,

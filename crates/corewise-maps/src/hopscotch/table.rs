@@ -92,8 +92,9 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         self.overflow.load(Relaxed)
     }
 
+    /// The array of buckets, and its bytes.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn buckets_mut_ptr(&self) -> (*mut Bucket<K, V>, usize) {
+    pub(super) fn memory(&self) -> (*mut Bucket<K, V>, usize) {
         let buckets: &[Bucket<K, V>] = &self.buckets;
         (buckets.as_ptr().cast_mut(), size_of_val(buckets))
     }
