@@ -256,6 +256,38 @@ fn what_stays_is_found_beside_displacements() {
     assert_eq!(map.len() as u64, KEPT + 200);
 }
 
+/// Replacements go through the scratch, in cells and in nodes.
+#[test]
+fn iterations_beside_replacements_yield_each_key_once() {
+    const KEYS: u64 = 40;
+    let map = HopscotchMap::<u64, [u64; 2]>::builder().hasher(Hashing::Alike);
+    let map = map.buckets(8).max_buckets(8).build();
+    (0..KEYS).for_each(|key| assert_eq!(map.pin().insert(key, [0; 2]), Ok(None)));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (map, stop) = (&map, &stop);
+            scope.spawn(move || {
+                for n in (0..).take_while(|_| !stop.load(Relaxed)) {
+                    let key = (n * 2 + thread) % KEYS;
+                    let new = map.pin().update(&key, |[old, _]| [old + 1; 2]);
+                    assert!(new.is_some());
+                }
+            });
+        }
+        for _ in 0..fewer(10_000) {
+            let mut keys: Vec<_> = map
+                .pin()
+                .iter()
+                .map(|(key, [a, b])| (key, a == b))
+                .collect();
+            keys.sort_unstable();
+            assert!(keys.into_iter().eq((0..KEYS).map(|key| (key, true))));
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
 /// As above, with the keys in question changed as well.
 #[test]
 fn histories_beside_displacements_are_linearizable() {
@@ -404,7 +436,7 @@ fn pairs_of_any_shape() {
         |n| (n, n % 3 == 0),
         |n, round| (round > 1).then(|| char::from(n as u8)),
     );
-    shape(|n| n, |n, round| (u128::from(n) << 64 | u128::from(round)));
+    shape(|n| n, |n, round| u128::from(n) << 64 | u128::from(round));
     shape(|n| [n; 4], |n, round| (f64::from(n), [round; 16]));
 }
 

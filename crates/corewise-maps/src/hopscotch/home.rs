@@ -80,7 +80,7 @@ pub(super) enum Place<'t, K, V> {
     /// In the cell of this number in the neighbourhood.
     Cell(usize),
     Slot(&'t Node<K, V>, usize),
-    /// In the cell or slot that the locked home is just being rid of.
+    /// On its way to a cell or slot, which is being written.
     Scratch,
 }
 
@@ -171,7 +171,10 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
     }
 
     /// All pairs, as they were at one time.
-    pub(super) fn pairs(self) -> Result<Vec<(K, V)>, Moved> {
+    pub(super) fn pairs(self) -> Result<Vec<(K, V)>, Moved>
+    where
+        K: Eq,
+    {
         let mut pairs = Vec::new();
         loop {
             let version = self.version();
@@ -179,8 +182,16 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
                 return Err(Moved);
             }
             pairs.clear();
-            let each = |found: Found<'t, K, V>| {
-                pairs.push(found.pair);
+            let mut changing = None;
+            let each = |Found { place, pair, .. }: Found<'t, K, V>| {
+                // What is in the scratch may still, or already, be in its slot.
+                let again = matches!(place, Place::Slot(..)) && changing == Some(pair.0);
+                if matches!(place, Place::Scratch) {
+                    changing = Some(pair.0);
+                }
+                if !again {
+                    pairs.push(pair);
+                }
                 ControlFlow::<()>::Continue(())
             };
             if self.visit(version, each).is_ok() {
@@ -189,7 +200,8 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         }
     }
 
-    /// Calls `each` with the home's pairs, until it breaks. If it does not, these were all at one time.
+    /// Calls `each` with the home's pairs, until it breaks. If it does not, these were all at one time. What is in the
+    /// scratch comes before what is in slots.
     #[inline(always)]
     fn visit<B>(
         self,

@@ -1,8 +1,9 @@
 //! Hopscotch hashing: one array, every entry within a few cells of where its hash leads.
 //!
-//! Papers: Herlihy, Shavit, Tzafrir, *Hopscotch Hashing*, DISC 2008; Zhang's thesis, §3.2.3, with what §3.4 observed
-//! of it. [`HopscotchMap`] keeps their neighbourhoods and displacements. It has other locks and another way for
-//! lookups to notice changes, it grows beside them, and no key is ever without a place.
+//! Papers: Herlihy, Shavit, Tzafrir, *Hopscotch Hashing*, DISC 2008; the thesis that the benchmark follows, §3.2.3, and
+//! what §3.4 observed of it: reads are fast until there are updates (§3.4.3), and it cannot be resized (§3.4.2).
+//! [`HopscotchMap`] keeps its neighbourhoods and displacements. It has other locks and another way for lookups to
+//! notice changes, it grows beside them, and no key is ever without a place.
 //!
 //! # Layout
 //!
@@ -120,11 +121,12 @@
 //!   one store, and locks are exchanges of what was seen. With 32, 0.2 % of the keys of a table that is 95 % full are in
 //!   nodes, with 63 it were 0.03 %: windows of that many homes with more keys than cells, for which there is no
 //!   arrangement (a search through all of them has found no more room than the paper's).
-//! - *A version for each home*, where the paper has a timestamp for each segment: one that removals and displacements
-//!   anywhere near change makes lookups of all its homes look again; the thesis (§3.4.4) saw reads fall with updates.
-//!   Insertions do not change it.
-//! - *A lock for each home, in its info*: the paper locks segments before it looks for anything, as many of them as there
-//!   are threads, which the thesis (§3.4.8) names as its bottleneck. Here who has nothing to do locks nothing.
+//! - *A version for each home*, where the paper has a timestamp for each segment: that is changed by removals (§3.4.5)
+//!   and displacements anywhere near, in a line of its own, and lookups of all its homes look again. Insertions in free
+//!   cells do not change a version.
+//! - *A lock for each home, in its info*: the paper locks a segment before it looks for anything, and has as many as there
+//!   are threads, which the thesis names among its bottlenecks (§3.4.5, §3.4.7). Here who has nothing to do locks
+//!   nothing.
 //! - *Free cells are bits*, 64 in a word: an insertion at 95 % has some 200 cells to pass, which are four words instead of
 //!   seventy lines.
 //! - *Which key is displaced*: the paper's choice, the home farthest back, and its first key.
