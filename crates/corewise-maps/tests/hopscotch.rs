@@ -288,7 +288,7 @@ fn iterations_beside_replacements_yield_each_key_once() {
     });
 }
 
-/// As above, with the keys in question changed as well.
+/// Displacements, and updates of the keys in question.
 #[test]
 fn histories_beside_displacements_are_linearizable() {
     const CALLS: u64 = 1_500;

@@ -106,7 +106,8 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
 
     /// Gives back a cell that no home has.
     pub(super) fn free(&self, index: usize) {
-        self.segment(index).free(index % BUCKETS & self.mask());
+        let index = index & self.mask();
+        self.segment(index).free(index % BUCKETS);
     }
 
     /// Claims the first free cell from `from` on, within `FARTHEST`: how far it is from there.
