@@ -82,11 +82,20 @@ impl<K: Copy, V: Copy> Segment<K, V> {
         })
     }
 
+    fn try_lock(&self) -> bool {
+        // Relaxed: a hint.
+        // Acquire: pairs with the Release in `Nodes::drop`.
+        !self.lock.load(Relaxed)
+            && self
+                .lock
+                .compare_exchange(false, true, Acquire, Relaxed)
+                .is_ok()
+    }
+
     /// Waits for the lock, for a handful of stores.
     pub(super) fn lock(&self) -> Nodes<'_, K, V> {
         let mut patience = Patience::new();
-        // Acquire: pairs with the Release in `Nodes::drop`.
-        while self.lock.swap(true, Acquire) && !mutant!("hop_segment_unlocked") {
+        while !self.try_lock() && !mutant!("hop_segment_unlocked") {
             patience.wait();
         }
         Nodes { segment: self }
