@@ -326,8 +326,8 @@ fn two_homes_overflow() {
 #[test]
 fn a_replaced_value_is_never_missing_and_never_mixed() {
     // In a cell, and in a node.
-    for keys in [&[1][..], &[2, 1]] {
-        corewise_atomic::model_bounded(2, move || {
+    for (keys, preemptions) in [(&[1][..], 2), (&[2, 1], 1)] {
+        corewise_atomic::model_bounded(preemptions, move || {
             let numbers = Arc::new(Numbers::<[u64; 2]>::new(1, keys));
             beside(
                 &numbers,
@@ -343,7 +343,7 @@ fn a_replaced_value_is_never_missing_and_never_mixed() {
 /// Both use the scratch.
 #[test]
 fn two_values_are_replaced_beside_a_lookup() {
-    corewise_atomic::model_bounded(2, || {
+    corewise_atomic::model_bounded(1, || {
         let numbers = Arc::new(Numbers::<[u64; 2]>::new(2, &[0, 1]));
         beside(
             &numbers,
