@@ -56,9 +56,9 @@
 //!
 //! - *A hit is a pair that was there.* A cell is written only while no hop bit leads to it. A bit that leads to it is set
 //!   after the pair is written (Release, with the info), and before the cell is written again that bit is cleared, which
-//!   changes the version. Say a lookup saw the bit, and read in the cell a word of a later pair. There was a fence
-//!   (Release) before that was written, and a change of the version before that; the lookup has a fence (Acquire)
-//!   between the cell and its second look at the info: which therefore sees the change. So no pair is compared, or as
+//!   changes the version. Say a lookup saw the bit, and read in the cell a word of a later pair. That was stored with
+//!   Release, after the change of the version; the lookup has a fence (Acquire) between the cell and its second look at
+//!   the info: which therefore sees the change. So no pair is compared, or as
 //!   much as made, before it is known to be one: keys and values may be of any type. (A value that is replaced in place
 //!   is one word, and always the same one.)
 //! - *A miss is one, too.* All keys of a home are where one info says; the last second look has shown that all of
@@ -79,7 +79,8 @@
 //! 1. *Lookups* write nothing and wait for nobody, not for a lock, a displacement or a resize either. They are lock-free
 //!    and not wait-free: one starts again if a key of its own home was removed, displaced or put in a node since it
 //!    began, or a value of more than a word replaced there; and if it walks nodes, if a key was removed from one that has
-//!    keys of its home. Insertions in free cells and what is done to other homes do not disturb it.
+//!    keys of its home. Insertions in free cells and what is done to other homes do not disturb it (but for a version
+//!    that comes round, once in 2^28 changes of a home).
 //! 2. *A key that stays is found*, whatever is displaced and resized meanwhile.
 //! 3. *Updates* look before they lock. One without effect (`try_insert` of a key that is there, `remove` or `update` of
 //!    one that is not) writes nothing.
@@ -113,22 +114,21 @@
 //! # Choices, and what was rejected
 //!
 //! - *Hop bits beside the cells*, as in the paper: a hit in the home's own cell is one line, and the neighbours are in the
-//!   next. Random keys in 2^20 buckets: 1.41 lines a hit if half of them are taken, 1.56 at 75 %, 1.74 at 90 %, 1.89 at
-//!   95 %; misses 1.17 to 1.60. With an array of infos and one of cells it would be 2.10 to 2.29. (Counted by
-//!   `lines_of_a_lookup` in the tests.) Tags of cells were no gain: a key of another home is never compared, and one of
-//!   the same is a second line in a third of lookups only.
+//!   next. With random keys a hit takes 1.41 lines if half of the cells are taken, 1.56 at 75 %, 1.74 at 90 %, 1.89 at 95 %;
+//!   a miss 1.17 to 1.60. With an array of infos and one of cells it would be 2.10 to 2.29 a hit. (The test
+//!   `lines_of_a_lookup` counts them.) Tags of cells were no gain: a key of another home is never compared.
 //! - *H = 32*, since hop bits and version are one word then: a lookup's second look costs no line, displacements are
 //!   one store, and locks are exchanges of what was seen. With 32, 0.2 % of the keys of a table that is 95 % full are in
-//!   nodes, with 63 it were 0.03 %: windows of that many homes with more keys than cells, for which there is no
-//!   arrangement (a search through all of them has found no more room than the paper's).
+//!   nodes (the same test): where too many keys have their homes close together. With the 64 that the paper names too
+//!   they would be fewer, and the version a word of its own.
 //! - *A version for each home*, where the paper has a timestamp for each segment: that is changed by removals (§3.4.5)
 //!   and displacements anywhere near, in a line of its own, and lookups of all its homes look again. Insertions in free
 //!   cells do not change a version.
 //! - *A lock for each home, in its info*: the paper locks a segment before it looks for anything, and has as many as there
 //!   are threads, which the thesis names among its bottlenecks (§3.4.5, §3.4.7). Here who has nothing to do locks
 //!   nothing.
-//! - *Free cells are bits*, 64 in a word: an insertion at 95 % has some 200 cells to pass, which are four words instead of
-//!   seventy lines.
+//! - *Free cells are bits*, 64 in a word: an insertion at 95 % has some 200 cells to pass, as in linear probing, which
+//!   are four words instead of seventy lines.
 //! - *Which key is displaced*: the paper's choice, the home farthest back, and its first key.
 //! - *A key in a node stays there* until it is removed, or the table resized: bringing it back would look at nodes with
 //!   every removal.
