@@ -123,15 +123,15 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
     /// other writer is, and readers may be.
     pub(crate) fn store_value(&self, key: K, value: V, order: Ordering) {
         assert!(Self::VALUE_IS_IN_ONE_WORD);
+        if size_of::<V>() == 0 {
+            return;
+        }
         let bytes = Bytes {
             pair: Pair { key, value },
         };
         let index = Self::VALUE_AT / 8;
-        // A value without bytes may lie behind the last word.
-        if let Some(word) = self.words().get(index) {
-            // SAFETY: as in `store`.
-            word.store(freeze(unsafe { bytes.words[index] }), order);
-        }
+        // SAFETY: as in `store`.
+        self.words()[index].store(freeze(unsafe { bytes.words[index] }), order);
     }
 }
 
