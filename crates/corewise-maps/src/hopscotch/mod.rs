@@ -164,6 +164,19 @@ pub use table::HopscotchTable;
 /// assert_eq!(map.remove(b"London"), Some((51.5, -0.09)));
 /// assert_eq!(map.get(b"London"), None);
 /// ```
+///
+/// A key and a value of more than 32 bytes together do not compile:
+///
+/// ```compile_fail
+/// corewise_maps::hopscotch::HopscotchMap::<u64, [u64; 4]>::new();
+/// ```
+///
+/// Threads may share a map if they may send keys and values to each other:
+///
+/// ```compile_fail
+/// fn share(_: impl Sync) {}
+/// share(corewise_maps::hopscotch::HopscotchMap::<u64, &'static std::cell::Cell<u64>>::new());
+/// ```
 pub type HopscotchMap<K, V, S = DefaultHasher> = CopyMap<HopscotchTable<K, V>, S>;
 
 /// A handle of a [`HopscotchMap`].

@@ -1,7 +1,6 @@
 //! The table: where there is room, and operations that go on in its successor.
 
 use std::hash::Hash;
-use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use corewise_atomic::sync::Arc;
@@ -14,6 +13,7 @@ use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use crate::copy_map::space::{Heads, Space};
 use crate::copy_map::{CopyMap, Full, Moved, NoMemory, Put, Stage, Table};
+use crate::pair::PairCell;
 
 /// How many cells an insertion looks at for a free one.
 #[cfg(not(corewise_stress))]
@@ -31,13 +31,7 @@ pub struct HopscotchTable<K, V> {
     space: Arc<Space>,
     /// Pairs in nodes, give or take those being put there.
     overflow: CachePadded<AtomicUsize>,
-    _pairs: PhantomData<(K, V)>,
 }
-
-// SAFETY: all of it is reached through atomics, and copies of keys and values come out with any thread that has it.
-unsafe impl<K: Send, V: Send> Send for HopscotchTable<K, V> {}
-// SAFETY: as above; a key is compared, and a value given to `update`, where it was copied to.
-unsafe impl<K: Send, V: Send> Sync for HopscotchTable<K, V> {}
 
 /// A claimed cell.
 pub(super) struct Room {
@@ -223,6 +217,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {
+        // Pairs that are too large do not compile.
+        const { assert!(PairCell::<K, V>::WORDS <= 4) };
         assert!(buckets.is_power_of_two());
         let segments = buckets.div_ceil(BUCKETS);
         let bytes = bytes::<K, V>(buckets);
@@ -240,7 +236,6 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             segments,
             space: space.clone(),
             overflow: CachePadded::new(AtomicUsize::new(0)),
-            _pairs: PhantomData,
         })
     }
 
