@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|
 //! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 36 to 68 bytes of buckets |
+//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; dense tables that are mostly read | lock-free, without a write or a wait; one or two cache lines | a home's lock; what changes nothing writes nothing; a few more lines in dense tables | 27 to 55 bytes of buckets |
 //!
 //! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
 //! with.
@@ -47,10 +48,8 @@ mod counts;
 #[path = "../tests/common/hashing.rs"]
 mod hashing;
 #[cfg(target_pointer_width = "64")]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the tables that use it are being written")
-)]
+pub mod hopscotch;
+#[cfg(target_pointer_width = "64")]
 mod pair;
 #[cfg(test)]
 mod pairs;

@@ -30,6 +30,7 @@ struct Pair<K, V> {
 }
 
 /// A pair's bytes by both names.
+#[derive(Clone, Copy)]
 #[repr(C)]
 union Bytes<K: Copy, V: Copy> {
     pair: Pair<K, V>,
@@ -63,6 +64,14 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
         );
         size / size_of::<Raw>()
     };
+
+    /// Whether a value may be replaced while readers are there: it lies in one word, and so is the old or the new one
+    /// to them.
+    pub(crate) const VALUE_IS_IN_ONE_WORD: bool =
+        size_of::<V>() == 0 || Self::VALUE_AT / 8 == (Self::VALUE_AT + size_of::<V>() - 1) / 8;
+
+    /// Bytes before the value.
+    const VALUE_AT: usize = std::mem::offset_of!(Pair<K, V>, value);
 
     /// A cell with no pair in particular.
     pub(crate) fn empty() -> Self {
@@ -109,9 +118,25 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
             word.store(freeze(bytes), order);
         }
     }
+
+    /// Writes the word of a value that [lies in one](Self::VALUE_IS_IN_ONE_WORD). The key is the one that is there; no
+    /// other writer is, and readers may be.
+    pub(crate) fn store_value(&self, key: K, value: V, order: Ordering) {
+        assert!(Self::VALUE_IS_IN_ONE_WORD);
+        if size_of::<V>() == 0 {
+            return;
+        }
+        let bytes = Bytes {
+            pair: Pair { key, value },
+        };
+        let index = Self::VALUE_AT / 8;
+        // SAFETY: as in `store`.
+        self.words()[index].store(freeze(unsafe { bytes.words[index] }), order);
+    }
 }
 
 /// What was read from a [`PairCell`]: bytes, perhaps of different pairs.
+#[derive(Clone, Copy)]
 pub(crate) struct Torn<K: Copy, V: Copy>(Bytes<K, V>);
 
 impl<K: Copy, V: Copy> Torn<K, V> {
@@ -126,6 +151,15 @@ impl<K: Copy, V: Copy> Torn<K, V> {
         // SAFETY: by 1 these are the bytes of one pair, whose padding does not matter.
         let Pair { key, value } = unsafe { self.0.pair };
         (key, value)
+    }
+
+    /// Whether these are the same bytes, those included that mean nothing.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        // SAFETY: `load` has written these words, in both.
+        let differ = |index: usize| unsafe {
+            self.0.words[index].assume_init() != other.0.words[index].assume_init()
+        };
+        !(0..PairCell::<K, V>::WORDS).any(differ)
     }
 }
 
@@ -185,6 +219,34 @@ mod tests {
         comes_back(4, [('a', [1u64, 2, 3]), ('z', [4; 3])]);
         comes_back(1, [(Shape::Dot, 1u8), (Shape::Line(9), 2)]);
         comes_back(3, [("key", Some('v')), ("", None)]);
+    }
+
+    fn value_is_replaced<K: Copy + PartialEq + Debug, V: Copy + PartialEq + Debug>(
+        key: K,
+        [old, new]: [V; 2],
+    ) {
+        assert!(PairCell::<K, V>::VALUE_IS_IN_ONE_WORD);
+        let cell = PairCell::<K, V>::empty();
+        cell.store(key, old, Relaxed);
+        let before = cell.load();
+        assert!(before.is_same(&cell.load()));
+        cell.store_value(key, new, Relaxed);
+        assert_eq!(before.is_same(&cell.load()), old == new);
+        // SAFETY: as above.
+        assert_eq!(unsafe { cell.load().assume_whole() }, (key, new));
+    }
+
+    #[test]
+    fn a_value_in_one_word_is_replaced_alone() {
+        value_is_replaced(7u8, [(); 2]);
+        value_is_replaced((), [(); 2]);
+        value_is_replaced(7u64, [(); 2]);
+        value_is_replaced([1u8, 2, 3], [4u16, 5]);
+        value_is_replaced(7u64, ['a', 'b']);
+        value_is_replaced(7u128, [1u64, 2]);
+        value_is_replaced('k', ["", "corewise"].map(str::len));
+        assert!(!PairCell::<u64, u128>::VALUE_IS_IN_ONE_WORD);
+        assert!(!PairCell::<u32, [u8; 5]>::VALUE_IS_IN_ONE_WORD);
     }
 
     #[test]

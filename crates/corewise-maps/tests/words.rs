@@ -11,6 +11,7 @@ use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::LockBased;
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
+use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -40,6 +41,8 @@ macro_rules! for_every_word_map {
 
 for_every_word_map! {
     lock_based: LockBased<u64, u64, Hashing>,
+    hopscotch: HopscotchMap<u64, u64, Hashing>,
+    hopscotch_wide: Wide<HopscotchTable<u64, [u64; 3]>>,
     => {
         it_does_what_a_hash_map_does
         keys_of_one_bucket_do_no_harm
@@ -117,6 +120,62 @@ impl<T: Table<Key = u64, Value = u64> + Send + Sync> WordMap for CopyMap<T, Hash
     }
     fn pairs(&self) -> Vec<(u64, u64)> {
         self.pin().iter().collect()
+    }
+}
+
+/// A map of wide values: a number is three words, which must belong together.
+struct Wide<T>(CopyMap<T, Hashing>);
+
+fn widen(value: u64) -> [u64; 3] {
+    [value, !value, value.rotate_left(32)]
+}
+
+fn narrow(words: [u64; 3]) -> u64 {
+    assert_eq!(words, widen(words[0]), "a value of two");
+    words[0]
+}
+
+impl<T: Table<Key = u64, Value = [u64; 3]> + Send + Sync> WordMap for Wide<T> {
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
+        let builder = CopyMap::<T>::builder().buckets(buckets);
+        let builder = builder.hasher(hashing).automatic_resize(grows);
+        Self(builder.domain(corewise_rcu::Domain::new()).build())
+    }
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&key).map(narrow)
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        let old = self.0.pin().insert(key, widen(value));
+        old.expect("there is memory").map(narrow)
+    }
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        match self.0.pin().try_insert(key, widen(value)) {
+            Ok(()) => Ok(()),
+            Err(TryInsertError::Occupied(there)) => Err(narrow(there)),
+            Err(full) => panic!("{full}"),
+        }
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        self.0.pin().remove(&key).map(narrow)
+    }
+    fn update(&self, key: u64, mut change: impl FnMut(u64) -> u64) -> Option<u64> {
+        let change = |old| widen(change(narrow(old)));
+        self.0.pin().update(&key, change).map(narrow)
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn buckets(&self) -> usize {
+        self.0.buckets()
+    }
+    fn resize_to(&self, buckets: usize) {
+        self.0.resize_to(buckets).expect("there is memory");
+    }
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        let map = self.0.pin();
+        map.iter()
+            .map(|(key, value)| (key, narrow(value)))
+            .collect()
     }
 }
 

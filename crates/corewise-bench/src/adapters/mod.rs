@@ -11,6 +11,8 @@ mod dashmap;
 mod flurry;
 mod global;
 mod hashbrown;
+mod hopscotch;
+mod in_place;
 mod locked;
 #[cfg(feature = "bench")]
 mod locks;
@@ -40,6 +42,7 @@ pub fn registry() -> Registry {
     entries.push(locked::entry());
     entries.push(relativistic::entry());
     entries.push(clht::entry());
+    entries.push(hopscotch::entry());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]

@@ -1,0 +1,570 @@
+//! Homes: how one is read, and how it is changed by who has locked it.
+
+use std::ops::ControlFlow;
+
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicU64, fence};
+use corewise_atomic::{hint, mutant, ordering, thread};
+
+use super::info::Info;
+use super::segment::{BUCKETS, Node, Segment, Spare};
+use super::table::{HopscotchTable, NoRoom};
+use crate::copy_map::{Moved, space};
+use crate::pair::{PairCell, Torn};
+
+/// A home's word, and a cell that may have a pair of another home.
+#[repr(C)]
+pub(super) struct Bucket<K, V> {
+    info: AtomicU64,
+    cell: PairCell<K, V>,
+}
+
+// SAFETY:
+// 1. No hop bits, and an empty cell: all bytes zero.
+unsafe impl<K: Copy, V: Copy> space::Bucket for Bucket<K, V> {
+    fn empty() -> Self {
+        Self {
+            info: AtomicU64::new(0),
+            cell: PairCell::empty(),
+        }
+    }
+}
+
+/// How a thread waits for a lock that is held for a short time.
+pub(super) struct Patience(u32);
+
+impl Patience {
+    /// Failed attempts before the thread gives way.
+    const SPINS: u32 = 64;
+
+    pub(super) fn new() -> Self {
+        Self(0)
+    }
+
+    pub(super) fn wait(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 < Self::SPINS {
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A home of a table.
+pub(super) struct Home<'t, K, V> {
+    table: &'t HopscotchTable<K, V>,
+    index: usize,
+}
+
+impl<K, V> Clone for Home<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Home<'_, K, V> {}
+
+/// What a home was at one time.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
+    info: Info,
+    wraps: u64,
+}
+
+/// The version is another one by now.
+pub(super) struct Changed;
+
+/// Where a pair of a home lies.
+pub(super) enum Place<'t, K, V> {
+    /// In the cell of this number in the neighbourhood.
+    Cell(usize),
+    Slot(&'t Node<K, V>, usize),
+    /// On its way to a cell or slot, which is being written.
+    Scratch,
+}
+
+/// A pair of a home.
+pub(super) struct Found<'t, K: Copy, V: Copy> {
+    place: Place<'t, K, V>,
+    torn: Torn<K, V>,
+    pub(super) pair: (K, V),
+}
+
+/// What a home has of a key.
+pub(super) struct Seen<'t, K: Copy, V: Copy> {
+    version: Version,
+    pub(super) found: Option<Found<'t, K, V>>,
+}
+
+impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
+    #[inline(always)]
+    pub(super) fn new(table: &'t HopscotchTable<K, V>, index: usize) -> Self {
+        Self { table, index }
+    }
+
+    #[inline(always)]
+    fn info(self) -> &'t AtomicU64 {
+        &self.table.bucket(self.index).info
+    }
+
+    #[inline(always)]
+    pub(super) fn cell(self, offset: usize) -> &'t PairCell<K, V> {
+        &self.table.bucket(self.index + offset).cell
+    }
+
+    fn segment(self) -> &'t Segment<K, V> {
+        self.table.segment(self.index)
+    }
+
+    /// Its number in its segment.
+    fn number(self) -> u8 {
+        (self.index % BUCKETS) as u8
+    }
+
+    #[inline(always)]
+    fn version(self) -> Version {
+        // Acquire: pairs with the Release in `Locked::publish`: what was counted before the info that is
+        // read next was there.
+        let wraps = self.table.wraps().load(Acquire);
+        // Acquire: pairs with the Release in `Locked::store`, so that the pairs that it leads to are seen, or
+        // the successor and what was moved to it. (A lock taken since is an exchange of the same word, which
+        // carries on what was released.)
+        let info = Info(self.info().load(Acquire));
+        Version { info, wraps }
+    }
+
+    /// Whether nothing was removed, displaced or rewritten between `version` and the loads before this one: then
+    /// none of what they have read belongs to a later pair.
+    #[inline(always)]
+    fn is_unchanged(self, version: Version) -> bool {
+        // Acquire: pairs with the Release in `Locked::write`: who has read a word of a later
+        // pair sees the change that was before it.
+        fence(Acquire);
+        // Acquire: pairs with the Release in `Locked::store`: what was counted before it is seen next.
+        let info = Info(self.info().load(Acquire));
+        // Relaxed: as above.
+        let is_same =
+            info.has_version_of(version.info) && self.table.wraps().load(Relaxed) == version.wraps;
+        is_same || mutant!("hop_no_second_look")
+    }
+
+    /// What the home has of a key. Writes nothing, and waits for nobody.
+    #[inline(always)]
+    pub(super) fn look(self, key: &K) -> Result<Seen<'t, K, V>, Moved>
+    where
+        K: Eq,
+    {
+        loop {
+            let version = self.version();
+            if version.info.is_moved() {
+                return Err(Moved);
+            }
+            let is_key = |found: Found<'t, K, V>| match found.pair.0 == *key {
+                true => ControlFlow::Break(found),
+                false => ControlFlow::Continue(()),
+            };
+            if let Ok(found) = self.visit(version, is_key) {
+                return Ok(Seen { version, found });
+            }
+        }
+    }
+
+    /// All pairs, as they were at one time.
+    pub(super) fn pairs(self) -> Result<Vec<(K, V)>, Moved>
+    where
+        K: Eq,
+    {
+        let mut pairs = Vec::new();
+        loop {
+            let version = self.version();
+            if version.info.is_moved() {
+                return Err(Moved);
+            }
+            pairs.clear();
+            let mut changing = None;
+            let each = |Found { place, pair, .. }: Found<'t, K, V>| {
+                // What is in the scratch may still, or already, be in its slot.
+                let again = matches!(place, Place::Slot(..)) && changing == Some(pair.0);
+                if matches!(place, Place::Scratch) {
+                    changing = Some(pair.0);
+                }
+                if !again {
+                    pairs.push(pair);
+                }
+                ControlFlow::<()>::Continue(())
+            };
+            if self.visit(version, each).is_ok() {
+                return Ok(pairs);
+            }
+        }
+    }
+
+    /// Calls `each` with the home's pairs, until it breaks. If it does not, these were all at one time. What is in the
+    /// scratch comes before what is in slots.
+    #[inline(always)]
+    fn visit<B>(
+        self,
+        version: Version,
+        mut each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+    ) -> Result<Option<B>, Changed> {
+        for offset in version.info.hops() {
+            let torn = self.cell(offset).load();
+            let found = self.whole(version, Place::Cell(offset), torn)?;
+            if let ControlFlow::Break(answer) = each(found) {
+                return Ok(Some(answer));
+            }
+        }
+        if version.info.goes_further() {
+            return self.visit_further(version, each);
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    fn visit_further<B>(
+        self,
+        version: Version,
+        mut each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+    ) -> Result<Option<B>, Changed> {
+        if version.info.is_changing() {
+            let torn = self.segment().scratch().load();
+            let found = self.whole(version, Place::Scratch, torn)?;
+            if let ControlFlow::Break(answer) = each(found) {
+                return Ok(Some(answer));
+            }
+        }
+        if !version.info.overflows() {
+            return Ok(None);
+        }
+        for node in self.segment().nodes() {
+            let state = node.state();
+            for slot in node.slots_of(state, self.number()) {
+                let torn = node.torn(slot);
+                if !node.is_unchanged(state) {
+                    return Err(Changed);
+                }
+                // SAFETY: the slot was held since `state`, so it was not written since.
+                let pair = unsafe { torn.assume_whole() };
+                let place = Place::Slot(node, slot);
+                if let ControlFlow::Break(answer) = each(Found { place, torn, pair }) {
+                    return Ok(Some(answer));
+                }
+            }
+        }
+        // Those that were in a slot before, and are in the scratch, or those that were in the scratch.
+        match self.is_unchanged(version) {
+            true => Ok(None),
+            false => Err(Changed),
+        }
+    }
+
+    /// For tests: whether a lookup need not start again.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn is_as_seen(self, seen: &Seen<'t, K, V>) -> bool {
+        self.is_unchanged(seen.version)
+    }
+
+    /// For tests: which cells have its keys.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn hops(self) -> super::info::Hops {
+        self.version().info.hops()
+    }
+
+    #[inline(always)]
+    fn whole(
+        self,
+        version: Version,
+        place: Place<'t, K, V>,
+        torn: Torn<K, V>,
+    ) -> Result<Found<'t, K, V>, Changed> {
+        if !self.is_unchanged(version) {
+            return Err(Changed);
+        }
+        // SAFETY: the version leads to this place, and still did after the loads; before the place is
+        // written the version changes, but for a value in one word.
+        let pair = unsafe { torn.assume_whole() };
+        Ok(Found { place, torn, pair })
+    }
+
+    /// Locks the home, if it still is as it was seen.
+    pub(super) fn lock(self, seen: &Seen<'t, K, V>) -> Option<Locked<'t, K, V>> {
+        let Version { info, wraps } = seen.version;
+        let locked = self.exchange(info)?;
+        // Relaxed: whoever has brought the version round has had the lock before us.
+        (self.table.wraps().load(Relaxed) == wraps).then_some(locked)
+    }
+
+    /// Locks the home, whatever it is, unless somebody else changes its info.
+    pub(super) fn try_lock(self) -> Result<Option<Locked<'t, K, V>>, Moved> {
+        let Version { info, .. } = self.version();
+        if info.is_moved() && !mutant!("hop_ignores_moved") {
+            return Err(Moved);
+        }
+        Ok(self.exchange(info))
+    }
+
+    /// Locks the home, whatever it is. Waits for one who has the lock.
+    pub(super) fn wait_and_lock(self) -> Result<Locked<'t, K, V>, Moved> {
+        let mut patience = Patience::new();
+        loop {
+            if let Some(locked) = self.try_lock()? {
+                return Ok(locked);
+            }
+            patience.wait();
+        }
+    }
+
+    fn exchange(self, info: Info) -> Option<Locked<'t, K, V>> {
+        if info.is_locked() {
+            return None;
+        }
+        // Acquire: pairs with the Release of the last owner, in `Locked::store`.
+        let taken = self
+            .info()
+            .compare_exchange(info.0, info.locked().0, Acquire, Relaxed);
+        // Not `then_some`: a lock that we do not have must not be made, and dropped.
+        taken.is_ok().then(|| Locked { home: self, info })
+    }
+
+    /// Of a home between here and a free cell, `distance` cells from it: moves its first key there; how far from it
+    /// the cell is that is free now. `Ok(None)` if there is no such key, `Err` if somebody else has the home.
+    pub(super) fn displace(self, distance: usize) -> Result<Option<usize>, NoRoom> {
+        let Version { info, .. } = self.version();
+        if info.hops().before(distance).next().is_none() || info.is_moved() {
+            return Ok(None);
+        }
+        let Ok(Some(locked)) = self.try_lock() else {
+            return Err(NoRoom::Busy);
+        };
+        let Some(from) = locked.info.hops().before(distance).next() else {
+            return Ok(None);
+        };
+        let pair = locked.pair(&Place::Cell(from));
+        locked.write(distance, pair);
+        let info = locked.info.with_hop(distance).without_hop(from);
+        if mutant!("hop_clears_first") {
+            locked.store(locked.info.without_hop(from).locked());
+        }
+        let info = match mutant!("hop_displaces_uncounted") {
+            true => info,
+            false => info.changed(),
+        };
+        locked.leave(info);
+        Ok(Some(from))
+    }
+}
+
+/// Why an insertion was refused.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Others are displacing keys; nothing is locked any more.
+    Busy,
+    /// There is no room within reach and in nodes.
+    NeedsNode,
+}
+
+/// A home that is locked until this is dropped.
+pub(super) struct Locked<'t, K: Copy, V: Copy> {
+    home: Home<'t, K, V>,
+    /// What the home's word is but for the lock, and will be when it is unlocked.
+    info: Info,
+}
+
+impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
+    /// The pair of a place.
+    pub(super) fn pair(&self, place: &Place<'t, K, V>) -> (K, V) {
+        // SAFETY: it is the home's, and nobody but us writes it.
+        unsafe { self.torn(place).assume_whole() }
+    }
+
+    fn torn(&self, place: &Place<'t, K, V>) -> Torn<K, V> {
+        self.at(place).load()
+    }
+
+    fn at(&self, place: &Place<'t, K, V>) -> &'t PairCell<K, V> {
+        match place {
+            Place::Cell(offset) => self.home.cell(*offset),
+            Place::Slot(node, slot) => node.cell(*slot),
+            Place::Scratch => self.home.segment().scratch(),
+        }
+    }
+
+    /// Whether a pair is still what it was when it was found, in this home as it was seen.
+    pub(super) fn still_has(&self, found: &Found<'t, K, V>) -> bool {
+        self.torn(&found.place).is_same(&found.torn)
+    }
+
+    /// Calls `each` with all pairs, until it breaks.
+    pub(super) fn visit<B>(
+        &self,
+        each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+    ) -> Result<Option<B>, Changed> {
+        self.home.visit(self.home.version(), each)
+    }
+
+    /// Adds a pair, whose key is not there; whether it was hard to find a place.
+    pub(super) fn insert(
+        self,
+        pair: (K, V),
+        spare: &mut Option<Spare<'_, K, V>>,
+    ) -> Result<bool, Refused> {
+        let home = self.home;
+        match home.table.make_room(home.index) {
+            Ok(room) => {
+                self.write(room.offset, pair);
+                let info = self.info.with_hop(room.offset);
+                self.leave(info);
+                Ok(room.displaced)
+            }
+            Err(NoRoom::Busy) => Err(Refused::Busy),
+            Err(NoRoom::Full) => {
+                let segment = home.segment().lock();
+                if !segment.insert(home.number(), pair, spare) {
+                    return Err(Refused::NeedsNode);
+                }
+                drop(segment);
+                home.table.count_overflow(1);
+                let info = self.info.overflowing(true).changed();
+                self.leave(info);
+                Ok(true)
+            }
+        }
+    }
+
+    pub(super) fn remove(mut self, place: &Place<'t, K, V>) {
+        let home = self.home;
+        match place {
+            Place::Cell(offset) => {
+                let info = self.info.without_hop(*offset);
+                let info = match mutant!("hop_uncounted") {
+                    true => info,
+                    false => info.changed(),
+                };
+                self.leave(info);
+                home.table.free(home.index + offset);
+            }
+            Place::Slot(node, slot) => {
+                self.remove_slot(node, *slot);
+                let info = self.info.changed();
+                self.leave(info);
+            }
+            Place::Scratch => unreachable!("a home that is changing is locked by another"),
+        }
+    }
+
+    fn remove_slot(&mut self, node: &Node<K, V>, slot: usize) {
+        let home = self.home;
+        let overflows = home.segment().lock().remove(node, slot, home.number());
+        home.table.count_overflow(-1);
+        self.info = self.info.overflowing(overflows);
+    }
+
+    /// Replaces the pair of a place by another of the same key.
+    pub(super) fn replace(self, place: &Place<'t, K, V>, pair: (K, V)) {
+        if mutant!("hop_replaces_in_place") {
+            return self.at(place).store(pair.0, pair.1, Release);
+        }
+        if PairCell::<K, V>::VALUE_IS_IN_ONE_WORD {
+            // Release: pairs with the fence in `is_unchanged`, for a value that refers to memory.
+            self.at(place).store_value(pair.0, pair.1, Release);
+            return;
+        }
+        self.replace_by_scratch(place, pair);
+    }
+
+    fn replace_by_scratch(mut self, place: &Place<'t, K, V>, pair: (K, V)) {
+        let (home, before) = (self.home, self.info);
+        let segment = home.segment().lock();
+        segment.write_scratch(pair);
+        let hidden = match place {
+            Place::Cell(offset) => before.without_hop(*offset),
+            _ => before,
+        };
+        let hidden = hidden.changing().changed();
+        self.publish(hidden);
+        match place {
+            Place::Cell(offset) => self.write(*offset, pair),
+            Place::Slot(node, slot) => segment.rewrite(node, *slot, home.number(), pair),
+            Place::Scratch => {}
+        }
+        self.publish(before.changed().changed());
+        // The scratch may be another's from here on.
+        drop(segment);
+    }
+
+    /// Removes all pairs.
+    pub(super) fn clear(mut self) {
+        let (home, hops) = (self.home, self.info.hops());
+        for node in home.segment().nodes() {
+            while let Some(slot) = node.slots_of(node.state(), home.number()).next() {
+                self.remove_slot(node, slot);
+            }
+        }
+        let info = self.info.without_hops().changed();
+        self.leave(info);
+        hops.for_each(|offset| home.table.free(home.index + offset));
+    }
+
+    /// Marks the home, whose pairs are all in the table's successor, and unlocks it for good.
+    pub(super) fn set_moved(self) {
+        let info = self.info.moved();
+        self.leave(info);
+    }
+
+    /// The mistake of a mutant: lookups leave before the pairs do.
+    pub(super) fn set_moved_early(&self) {
+        self.store(self.info.moved().locked());
+    }
+
+    /// Writes a pair in a cell that no home has.
+    fn write(&self, offset: usize, (key, value): (K, V)) {
+        // Release: pairs with the fence in `is_unchanged`. A lookup that reads one of these words sees the change
+        // by which the cell was left.
+        let order = ordering!(Release, "hop_relaxed_pair");
+        self.home.cell(offset).store(key, value, order);
+    }
+
+    /// Unlocks the home with another info.
+    fn leave(mut self, info: Info) {
+        if info.has_version_of(self.info) || !info.is_first_version() {
+            self.info = info;
+        } else {
+            self.publish(info);
+        }
+    }
+
+    /// Gives the home another info, while it stays locked.
+    fn publish(&mut self, info: Info) {
+        let comes_round = !info.has_version_of(self.info) && info.is_first_version();
+        let count = || {
+            if comes_round {
+                // Release: pairs with the Acquire in `version`: who has this count reads no info that was
+                // there before the one counted (before its store) or before that (after it).
+                self.home.table.wraps().fetch_add(1, Release);
+            }
+        };
+        count();
+        self.store(info.locked());
+        count();
+        self.info = info;
+    }
+
+    fn store(&self, info: Info) {
+        let order = ordering!(Release, "hop_relaxed_publish");
+        // Release: pairs with the Acquire in `version`, `is_unchanged` and `exchange`.
+        self.home.info().store(info.0, order);
+    }
+}
+
+impl<K: Copy, V: Copy> Drop for Locked<'_, K, V> {
+    fn drop(&mut self) {
+        self.store(self.info);
+    }
+}
+
+impl<'t, K: Copy, V: Copy> Found<'t, K, V> {
+    pub(super) fn place(&self) -> &Place<'t, K, V> {
+        &self.place
+    }
+}

@@ -1,0 +1,475 @@
+//! The table: where there is room, and operations that go on in its successor.
+
+use std::hash::Hash;
+use std::ops::ControlFlow;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
+use corewise_atomic::{CachePadded, mutant, thread};
+
+use super::home::{Bucket, Home, Locked, Patience, Refused};
+use super::info::H;
+use super::segment::{BUCKETS, Segment, Spare};
+use crate::copy_map::space::{Heads, Space};
+use crate::copy_map::{CopyMap, Full, Moved, NoMemory, Put, Stage, Table};
+use crate::pair::PairCell;
+
+/// How many cells an insertion looks at for a free one.
+#[cfg(not(corewise_stress))]
+const FARTHEST: usize = 1_024;
+#[cfg(corewise_stress)]
+const FARTHEST: usize = 16;
+
+/// The table of [`HopscotchMap`](super::HopscotchMap).
+pub struct HopscotchTable<K, V> {
+    buckets: Heads<Bucket<K, V>>,
+    /// How often a home's version has come round, counted twice: see `Locked::publish`. Read with every lookup, and
+    /// written hardly ever.
+    wraps: AtomicU64,
+    segments: Heads<Segment<K, V>>,
+    space: Arc<Space>,
+    /// Pairs in nodes, give or take those being put there.
+    overflow: CachePadded<AtomicUsize>,
+}
+
+/// A claimed cell.
+pub(super) struct Room {
+    /// From the home.
+    pub(super) offset: usize,
+    /// Whether keys were displaced for it.
+    pub(super) displaced: bool,
+}
+
+/// Why there is none.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// Somebody else has the home of a key that might be displaced.
+    Busy,
+    /// No key can be displaced, or no cell is free.
+    Full,
+}
+
+impl<K: Copy, V: Copy> HopscotchTable<K, V> {
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        self.buckets.len() - 1
+    }
+
+    /// The bucket of a number, around the ring.
+    #[inline(always)]
+    pub(super) fn bucket(&self, index: usize) -> &Bucket<K, V> {
+        &self.buckets[index & self.mask()]
+    }
+
+    #[inline(always)]
+    pub(super) fn segment(&self, index: usize) -> &Segment<K, V> {
+        &self.segments[(index & self.mask()) / BUCKETS]
+    }
+
+    #[inline(always)]
+    pub(super) fn wraps(&self) -> &AtomicU64 {
+        &self.wraps
+    }
+
+    #[inline(always)]
+    pub(super) fn home(&self, hash: u64) -> Home<'_, K, V> {
+        Home::new(self, hash as usize & self.mask())
+    }
+
+    pub(super) fn count_overflow(&self, by: isize) {
+        // Relaxed: a number that publishes nothing, here and below.
+        self.overflow.fetch_add(by.cast_unsigned(), Relaxed);
+    }
+
+    fn overflow(&self) -> usize {
+        self.overflow.load(Relaxed)
+    }
+
+    /// The array of buckets, and its bytes.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn memory(&self) -> (*mut Bucket<K, V>, usize) {
+        let buckets: &[Bucket<K, V>] = &self.buckets;
+        (buckets.as_ptr().cast_mut(), size_of_val(buckets))
+    }
+
+    /// How many cells of a neighbourhood there are.
+    fn reach(&self) -> usize {
+        H.min(self.buckets.len())
+    }
+
+    /// Gives back a cell that no home has.
+    pub(super) fn free(&self, index: usize) {
+        let index = index & self.mask();
+        self.segment(index).free(index % BUCKETS);
+    }
+
+    /// Claims the first free cell from `from` on, within `FARTHEST`: how far it is from there.
+    fn claim(&self, from: usize) -> Option<usize> {
+        let farthest = FARTHEST.min(self.buckets.len());
+        let mut distance = 0;
+        while distance < farthest {
+            let index = (from + distance) & self.mask();
+            let first = index % BUCKETS;
+            let width = BUCKETS.min(self.buckets.len());
+            let wanted = u64::MAX << first & u64::MAX >> (BUCKETS - width);
+            match self.segment(index).claim(wanted) {
+                Ok(Some(cell)) => {
+                    let distance = distance + cell - first;
+                    if distance < farthest {
+                        return Some(distance);
+                    }
+                    self.free(from + distance);
+                    return None;
+                }
+                Ok(None) => distance += width - first,
+                // Another was faster: it has one less to choose from.
+                Err(()) => {}
+            }
+        }
+        None
+    }
+
+    /// Claims a cell in the neighbourhood of a home, displacing keys if need be. The caller has the home's lock, and
+    /// this waits for nobody.
+    pub(super) fn make_room(&self, home: usize) -> Result<Room, NoRoom> {
+        let mut distance = self.claim(home).ok_or(NoRoom::Full)?;
+        let displaced = distance >= self.reach();
+        while distance >= self.reach() {
+            match self.bring_nearer(home + distance) {
+                Ok(by) => distance -= by,
+                Err(none) => {
+                    self.free(home + distance);
+                    return Err(none);
+                }
+            }
+        }
+        let offset = distance;
+        Ok(Room { offset, displaced })
+    }
+
+    /// Has a key displaced to a claimed cell, whose own cell is the claimed one then: how much nearer that is.
+    fn bring_nearer(&self, free: usize) -> Result<usize, NoRoom> {
+        let mut none = NoRoom::Full;
+        for distance in (1..H).rev() {
+            // The ring is longer than that: a free cell is out of reach of somebody.
+            let home = Home::new(self, (free - distance) & self.mask());
+            match home.displace(distance) {
+                Ok(Some(from)) => return Ok(distance - from),
+                Ok(None) => {}
+                Err(busy) => none = busy,
+            }
+        }
+        Err(none)
+    }
+
+    /// Puts pairs in homes that nobody else can reach; after an error they are empty.
+    fn take_in(&self, entries: &[Moving<K, V>]) -> Result<(), NoMemory> {
+        let mut spare = None;
+        let mut put_in = |entry: &Moving<K, V>| {
+            let mut patience = Patience::new();
+            loop {
+                // Others lock it to displace its keys.
+                let locked = self.lock_unmoved(entry.home);
+                match locked.insert(entry.pair, &mut spare) {
+                    Ok(_) => return true,
+                    Err(Refused::Busy) => patience.wait(),
+                    Err(Refused::NeedsNode) => {
+                        spare = Spare::new(&self.space);
+                        if spare.is_none() {
+                            return false;
+                        }
+                    }
+                }
+            }
+        };
+        if entries.iter().all(&mut put_in) {
+            return Ok(());
+        }
+        let homes = entries.iter().map(|entry| self.lock_unmoved(entry.home));
+        homes.for_each(Locked::clear);
+        Err(NoMemory)
+    }
+
+    /// Locks a home that has no way on yet.
+    fn lock_unmoved(&self, home: usize) -> Locked<'_, K, V> {
+        let home = Home::new(self, home);
+        home.wait_and_lock().expect("only we move it")
+    }
+}
+
+/// An entry on its way.
+struct Moving<K, V> {
+    home: usize,
+    pair: (K, V),
+}
+
+impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
+    type Key = K;
+    type Value = V;
+
+    const FEWEST_BUCKETS: usize = 32;
+    // With the 0.9 insertions for a bucket that fill the successor, two would do.
+    const SHARE: usize = 16;
+
+    fn buckets_for(entries: usize) -> usize {
+        entries.saturating_add(entries / 9 + 1)
+    }
+
+    fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {
+        // Pairs that are too large do not compile.
+        const { assert!(PairCell::<K, V>::WORDS <= 4) };
+        assert!(buckets.is_power_of_two());
+        let segments = buckets.div_ceil(BUCKETS);
+        let bytes = bytes::<K, V>(buckets);
+        if !space.take(bytes) {
+            return None;
+        }
+        let (Some(buckets), Some(segments)) = (Heads::try_new(buckets), Heads::try_new(segments))
+        else {
+            space.give(bytes);
+            return None;
+        };
+        Some(Self {
+            buckets,
+            wraps: AtomicU64::new(0),
+            segments,
+            space: space.clone(),
+            overflow: CachePadded::new(AtomicUsize::new(0)),
+        })
+    }
+
+    #[inline(always)]
+    fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    #[inline]
+    fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
+        at.follow(|table| {
+            let seen = table.home(hash).look(key)?;
+            Ok(seen.found.map(|found| found.pair.1))
+        })
+    }
+
+    fn put(
+        at: &Stage<Self>,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+        _: &impl Fn(&K) -> u64,
+    ) -> Result<Put<V>, Full> {
+        let mut spare = None;
+        let mut patience = Patience::new();
+        at.follow(|table| {
+            let home = table.home(hash);
+            loop {
+                let seen = home.look(&key)?;
+                if let Some(found) = &seen.found {
+                    if !replace {
+                        return Ok(Ok(Put::There(found.pair.1)));
+                    }
+                    if let Some(locked) = home.lock(&seen) {
+                        // The key that is there stays, and the value may be another by now.
+                        let (there, old) = locked.pair(found.place());
+                        locked.replace(found.place(), (there, value));
+                        return Ok(Ok(Put::There(old)));
+                    }
+                } else if let Some(locked) = home.lock(&seen) {
+                    match locked.insert((key, value), &mut spare) {
+                        Ok(crowded) => return Ok(Ok(Put::New { crowded })),
+                        Err(Refused::Busy) => {}
+                        Err(Refused::NeedsNode) => {
+                            // Memory is asked for without the lock.
+                            spare = Spare::new(&table.space);
+                            if spare.is_none() {
+                                return Ok(Err(Full));
+                            }
+                            continue;
+                        }
+                    }
+                }
+                patience.wait();
+            }
+        })
+    }
+
+    fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
+        let mut patience = Patience::new();
+        at.follow(|table| {
+            let home = table.home(hash);
+            loop {
+                let seen = home.look(key)?;
+                let Some(found) = &seen.found else {
+                    return Ok(None);
+                };
+                if let Some(locked) = home.lock(&seen) {
+                    let (_, old) = locked.pair(found.place());
+                    locked.remove(found.place());
+                    return Ok(Some(old));
+                }
+                patience.wait();
+            }
+        })
+    }
+
+    fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
+        let mut patience = Patience::new();
+        at.follow(|table| {
+            let home = table.home(hash);
+            loop {
+                let seen = home.look(key)?;
+                let Some(found) = &seen.found else {
+                    return Ok(None);
+                };
+                let (there, old) = found.pair;
+                let value = new(old);
+                if let Some(locked) = home.lock(&seen)
+                    && (locked.still_has(found) || mutant!("hop_updates_blindly"))
+                {
+                    locked.replace(found.place(), (there, value));
+                    return Ok(Some(value));
+                }
+                patience.wait();
+            }
+        })
+    }
+
+    fn for_each(
+        at: &Stage<Self>,
+        (mask, index): (u64, u64),
+        hash_of: &impl Fn(&K) -> u64,
+        each: &mut impl FnMut(K, V),
+    ) {
+        let table = at.table();
+        let own = table.mask() as u64;
+        let step = mask.min(own) as usize + 1;
+        for home in ((index & own) as usize..table.buckets.len()).step_by(step) {
+            match Home::new(table, home).pairs() {
+                Ok(pairs) => {
+                    let wanted = pairs
+                        .into_iter()
+                        .filter(|(key, _)| hash_of(key) & mask == index);
+                    wanted.for_each(|(key, value)| each(key, value));
+                }
+                Err(Moved) => {
+                    let next = at.next().expect("moved to a successor");
+                    let of = if own > mask {
+                        (own, home as u64)
+                    } else {
+                        (mask, index)
+                    };
+                    Self::for_each(next, of, hash_of, each);
+                }
+            }
+        }
+    }
+
+    /// The smaller of both tables has one home whose number ends in `group`, and nobody but us leads hashes to those
+    /// of `to`.
+    fn move_group(
+        &self,
+        to: &Self,
+        group: usize,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Result<bool, NoMemory> {
+        let groups = self.groups(to);
+        // The first one decides who moves the group.
+        let Ok(Some(first)) = Home::new(self, group).try_lock() else {
+            return Ok(false);
+        };
+        let mut all = Vec::new();
+        let many = self.buckets.len() / groups;
+        all.try_reserve_exact(many).map_err(|_| NoMemory)?;
+        all.push(first);
+        for home in (group..self.buckets.len()).step_by(groups).skip(1) {
+            all.push(self.lock_unmoved(home));
+        }
+        if mutant!("hop_moves_early") {
+            all.iter().for_each(Locked::set_moved_early);
+        }
+        let mut entries = Vec::new();
+        for locked in &all {
+            copy(locked, &mut entries)?;
+        }
+        for entry in &mut entries {
+            // Whatever the hasher says, it is a home of the group.
+            let hash = hash_of(&entry.pair.0) as usize;
+            entry.home = hash & to.mask() & !(groups - 1) | group;
+        }
+        to.take_in(&entries)?;
+        all.into_iter().for_each(Locked::set_moved);
+        Ok(true)
+    }
+
+    fn is_crowded(&self, entries: usize) -> bool {
+        let (buckets, overflow) = (self.buckets.len(), self.overflow());
+        // Cells are few; or many homes have more keys than cells, and the table would be full without them.
+        let placed = entries.saturating_sub(overflow);
+        placed >= buckets - buckets / 10 || overflow > buckets / 8 && entries >= buckets
+    }
+}
+
+/// Appends the pairs of a home.
+fn copy<K: Copy, V: Copy>(
+    locked: &Locked<'_, K, V>,
+    entries: &mut Vec<Moving<K, V>>,
+) -> Result<(), NoMemory> {
+    let before = entries.len();
+    loop {
+        let copied = locked.visit(|found| {
+            if entries.try_reserve(1).is_err() {
+                return ControlFlow::Break(NoMemory);
+            }
+            let pair = found.pair;
+            entries.push(Moving { home: 0, pair });
+            ControlFlow::Continue(())
+        });
+        match copied {
+            Ok(None) => return Ok(()),
+            Ok(Some(none)) => return Err(none),
+            // Another home's pair was removed from a node.
+            Err(_) => entries.truncate(before),
+        }
+        thread::yield_now();
+    }
+}
+
+/// Of a table of so many buckets, without nodes.
+fn bytes<K, V>(buckets: usize) -> usize {
+    let segments = buckets.div_ceil(BUCKETS);
+    let of_segments = Heads::<Segment<K, V>>::bytes(segments);
+    Heads::<Bucket<K, V>>::bytes(buckets).saturating_add(of_segments)
+}
+
+impl<K, V> Drop for HopscotchTable<K, V> {
+    fn drop(&mut self) {
+        let bytes = bytes::<K, V>(self.buckets.len());
+        // SAFETY: nobody else uses the table any more; so neither its segments.
+        unsafe {
+            for segment in self.segments.as_mut() {
+                segment.free_nodes(&self.space);
+            }
+        }
+        self.space.give(bytes);
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<HopscotchTable<K, V>, S> {
+    /// How many entries found no place in their neighbourhood, give or take updates that are under way; while it is
+    /// resized, of the table before. Constant time.
+    ///
+    /// Lookups of their homes are longer. With random keys it is one in ten thousand of a table that is 90 % full, and
+    /// 2 in a thousand at 95 %.
+    ///
+    /// ```
+    /// let map = corewise_maps::hopscotch::HopscotchMap::with_capacity(1_000);
+    /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(None)));
+    /// assert!(map.overflowing() < 10);
+    /// ```
+    pub fn overflowing(&self) -> usize {
+        let section = self.domain().pin();
+        self.stage(&section).table().overflow()
+    }
+}
