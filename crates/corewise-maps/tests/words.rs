@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::clht::LockBased;
+use corewise_maps::clht::{LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -39,6 +39,7 @@ macro_rules! for_every_word_map {
 
 for_every_word_map! {
     lock_based: LockBased<u64, u64, Hashing>,
+    lock_free: LockFree<u64, u64, Hashing>,
     => {
         it_does_what_a_hash_map_does
         keys_of_one_bucket_do_no_harm
@@ -409,8 +410,9 @@ fn values_belong_to_their_keys<M: WordMap>() {
                 }
             });
         }
-        let mut hits = 0;
-        for call in 0..fewer(1_000_000) {
+        let (mut hits, mut call, calls) = (0, 0, fewer(1_000_000));
+        // On a busy machine it takes a while until the others are at it.
+        while call < calls || hits == 0 && call < 1_000 * calls {
             let key = call % KEYS;
             if let Some(value) = map.get(key) {
                 assert_eq!(value >> 8, key, "a value of another key");
@@ -419,6 +421,7 @@ fn values_belong_to_their_keys<M: WordMap>() {
             if call % 64 == 0 {
                 assert!(map.pairs().iter().all(|(key, value)| value >> 8 == *key));
             }
+            call += 1;
         }
         stop.store(true, Relaxed);
         assert!(hits > 0);

@@ -1,9 +1,9 @@
-//! CLHT of `corewise-maps`, lock-based: buckets of a cache line, entries in place. Words only.
+//! CLHT of `corewise-maps`, lock-based and lock-free: buckets of a cache line, entries in place. Words only.
 
 use std::hash::BuildHasher;
 
-use corewise_maps::clht::{LockBased, LockBasedTable};
-use corewise_maps::copy_map::CopyMapRef;
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
 use corewise_maps::relativistic::DefaultHasher;
 
 use crate::adapters::{rust, versions};
@@ -11,16 +11,25 @@ use crate::hash::Common;
 use crate::subject::Entry;
 use crate::table::{Handle, Resize, Setup, Table, U64};
 
-/// The map.
-pub(crate) struct Clht<S> {
-    map: LockBased<u64, u64, S>,
+/// A form's table of numbers.
+pub(crate) trait Form:
+    copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static
+{
 }
 
-impl<S: BuildHasher + Default + Send + Sync + 'static> Table<U64> for Clht<S> {
-    type Handle<'t> = ClhtHandle<'t, S>;
+impl Form for LockBasedTable<u64, u64> {}
+impl Form for LockFreeTable<u64, u64> {}
+
+/// The map.
+pub(crate) struct Clht<T, S> {
+    map: CopyMap<T, S>,
+}
+
+impl<T: Form, S: BuildHasher + Default + Send + Sync + 'static> Table<U64> for Clht<T, S> {
+    type Handle<'t> = ClhtHandle<'t, T, S>;
 
     fn build(setup: &Setup) -> Self {
-        let builder = LockBased::<u64, u64>::builder().capacity(setup.capacity);
+        let builder = CopyMap::<T>::builder().capacity(setup.capacity);
         Self {
             map: builder.hasher(S::default()).build(),
         }
@@ -36,7 +45,7 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Table<U64> for Clht<S> {
     }
 }
 
-impl<S: BuildHasher + Default + Send + Sync + 'static> Resize<U64> for Clht<S> {
+impl<T: Form, S: BuildHasher + Default + Send + Sync + 'static> Resize<U64> for Clht<T, S> {
     fn resize_to(&self, buckets: usize) {
         self.map.set_automatic_resize(false);
         self.map.resize_to(buckets).expect("there is memory");
@@ -46,18 +55,18 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Resize<U64> for Clht<S> {
     }
 }
 
-pub(crate) struct ClhtHandle<'t, S> {
-    map: &'t LockBased<u64, u64, S>,
+pub(crate) struct ClhtHandle<'t, T, S> {
+    map: &'t CopyMap<T, S>,
 }
 
-impl<S> ClhtHandle<'_, S> {
+impl<T: Form, S> ClhtHandle<'_, T, S> {
     #[inline]
-    fn pin(&self) -> CopyMapRef<'_, LockBasedTable<u64, u64>, S> {
+    fn pin(&self) -> CopyMapRef<'_, T, S> {
         self.map.pin()
     }
 }
 
-impl<S: BuildHasher> Handle<U64> for ClhtHandle<'_, S> {
+impl<T: Form, S: BuildHasher> Handle<U64> for ClhtHandle<'_, T, S> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.pin().get(key)
@@ -72,20 +81,30 @@ impl<S: BuildHasher> Handle<U64> for ClhtHandle<'_, S> {
     }
 }
 
-pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "clht-lb",
-        versions::OURS,
-        "lock-based cache-line hash table of corewise-maps (ASPLOS 2015)",
-    );
+fn entry<T: Form>(name: &str, form: &str, updates: &str) -> Entry {
+    let what = format!("{form} cache-line hash table of corewise-maps (ASPLOS 2015)");
+    let mut card = rust(name, versions::OURS, &what);
     card.reclamation = "entries in place; bucket arrays by RCU with membarrier".into();
     card.guarantees =
-        "lookups write nothing and wait for nobody, also while it is resized; updates \
-                       lock a bucket, those without effect do not"
-            .into();
+        format!("lookups write nothing and wait for nobody, also while it is resized; {updates}");
     card.adapter = "one handle per operation, as pin() makes".into();
     Entry::new(card)
-        .u64::<Clht<Common>>()
-        .u64_resize::<Clht<Common>>()
-        .u64_native::<Clht<DefaultHasher>>()
+        .u64::<Clht<T, Common>>()
+        .u64_resize::<Clht<T, Common>>()
+        .u64_native::<Clht<T, DefaultHasher>>()
+}
+
+pub(super) fn entries() -> [Entry; 2] {
+    [
+        entry::<LockBasedTable<u64, u64>>(
+            "clht-lb",
+            "lock-based",
+            "updates lock a bucket, those without effect do not",
+        ),
+        entry::<LockFreeTable<u64, u64>>(
+            "clht-lf",
+            "lock-free",
+            "insertions and removals lock nothing, and wait only for a bucket that is being moved",
+        ),
+    ]
 }

@@ -39,7 +39,7 @@ pub fn registry() -> Registry {
     entries.extend(global::entries());
     entries.push(locked::entry());
     entries.push(relativistic::entry());
-    entries.push(clht::entry());
+    entries.extend(clht::entries());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]
