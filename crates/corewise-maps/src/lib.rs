@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|
 //! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 36 to 68 bytes of buckets |
+//! | [`clht::LockFree`] | the same, beside threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; what changes nothing writes nothing | the same |
 //! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; dense tables that are mostly read | lock-free, without a write or a wait; one or two cache lines | a home's lock; what changes nothing writes nothing; a few more lines in dense tables | 27 to 55 bytes of buckets |
 //!
 //! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it

@@ -225,7 +225,7 @@ mod tests {
         key: K,
         [old, new]: [V; 2],
     ) {
-        assert!(PairCell::<K, V>::VALUE_IS_IN_ONE_WORD);
+        const { assert!(PairCell::<K, V>::VALUE_IS_IN_ONE_WORD) };
         let cell = PairCell::<K, V>::empty();
         cell.store(key, old, Relaxed);
         let before = cell.load();
@@ -245,7 +245,7 @@ mod tests {
         value_is_replaced(7u64, ['a', 'b']);
         value_is_replaced(7u128, [1u64, 2]);
         value_is_replaced('k', ["", "corewise"].map(str::len));
-        assert!(!PairCell::<u64, u128>::VALUE_IS_IN_ONE_WORD);
+        const { assert!(!PairCell::<u64, u128>::VALUE_IS_IN_ONE_WORD) };
         assert!(!PairCell::<u32, [u8; 5]>::VALUE_IS_IN_ONE_WORD);
     }
 

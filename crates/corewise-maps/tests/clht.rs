@@ -1,4 +1,4 @@
-//! What `clht::LockBased` promises beyond what every map of words does (`tests/words.rs`): memory, above all.
+//! What both forms of `clht` promise beyond what every map of words does (`tests/words.rs`): memory, above all.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use corewise_maps::clht::{LockBased, LockBasedTable};
-use corewise_maps::copy_map::{Builder, Full, TryInsertError};
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{Builder, CopyMap, Full, Table, TryInsertError};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps::{Word, WordKey};
 use corewise_rcu::Domain;
 
 #[path = "common/hashing.rs"]
@@ -57,25 +58,79 @@ fn without_memory<R>(run: impl FnOnce() -> R) -> R {
     answer
 }
 
-type Map = LockBased<u64, u64, Hashing>;
+/// Makes a module of each form with a test for each function named.
+macro_rules! for_both_forms {
+    ($($module:ident: $form:ty,)+ => $tests:tt) => {
+        $(for_both_forms!(@ $module: $form, $tests);)+
+    };
+    (@ $module:ident: $form:ty, { $($(#[$attribute:meta])* $test:ident)+ }) => {
+        mod $module {
+            $(
+                $(#[$attribute])*
+                #[test]
+                fn $test() {
+                    super::$test::<$form>();
+                }
+            )+
+        }
+    };
+}
 
-fn builder(hashing: Hashing) -> Builder<LockBasedTable<u64, u64>, Hashing> {
-    let builder = LockBased::<u64, u64>::builder().domain(Domain::new());
+for_both_forms! {
+    lock_based: super::Locking,
+    lock_free: super::LockFree,
+    => {
+        a_full_table_says_so_and_loses_nothing
+        an_allocator_without_memory_loses_nothing
+        a_resize_that_lacks_memory_goes_on_later
+        a_table_that_may_not_grow_gets_longer_chains
+        a_map_with_a_limit_of_bytes_fills_it
+        all_memory_comes_back
+        tables_are_kept_while_a_handle_is
+        a_map_is_updated_under_a_handle_that_stays
+        a_section_serves_several_maps
+        #[should_panic = "another domain"]
+        a_section_of_another_domain_is_refused
+        pointers_are_keys_and_values
+        a_panic_in_foreign_code_leaves_the_map_as_it_was
+    }
+}
+
+/// A form, for any words.
+trait Form {
+    type Table<K: WordKey, V: Word>: Table<Key = K, Value = V>;
+}
+
+struct Locking;
+struct LockFree;
+
+impl Form for Locking {
+    type Table<K: WordKey, V: Word> = LockBasedTable<K, V>;
+}
+
+impl Form for LockFree {
+    type Table<K: WordKey, V: Word> = LockFreeTable<K, V>;
+}
+
+type Numbers<F> = <F as Form>::Table<u64, u64>;
+type Map<F> = CopyMap<Numbers<F>, Hashing>;
+
+fn builder<F: Form>(hashing: Hashing) -> Builder<Numbers<F>, Hashing> {
+    let builder = CopyMap::<Numbers<F>>::builder().domain(Domain::new());
     builder.hasher(hashing)
 }
 
-fn fill(map: &Map, keys: std::ops::Range<u64>) {
+fn fill<F: Form>(map: &Map<F>, keys: std::ops::Range<u64>) {
     keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
 }
 
-fn has(map: &Map, keys: std::ops::Range<u64>) -> bool {
+fn has<F: Form>(map: &Map<F>, keys: std::ops::Range<u64>) -> bool {
     let mut keys = keys;
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-#[test]
-fn a_full_table_says_so_and_loses_nothing() {
-    let limits = builder(Hashing::Own).buckets(4).max_buckets(4);
+fn a_full_table_says_so_and_loses_nothing<F: Form>() {
+    let limits = builder::<F>(Hashing::Own).buckets(4).max_buckets(4);
     let map = limits.max_bytes(64 * 6).build();
     // Two buckets may overflow: numbers that end in 0 and in 1.
     for ending in 0..2 {
@@ -100,82 +155,81 @@ fn a_full_table_says_so_and_loses_nothing() {
     assert_eq!(map.insert(28, 7), Err(Full));
 }
 
-#[test]
-fn an_allocator_without_memory_loses_nothing() {
-    let map = builder(Hashing::Own).buckets(1).automatic_resize(false);
+fn an_allocator_without_memory_loses_nothing<F: Form>() {
+    let map = builder::<F>(Hashing::Own)
+        .buckets(1)
+        .automatic_resize(false);
     let map = map.build();
-    fill(&map, 0..3);
+    fill::<F>(&map, 0..3);
     without_memory(|| {
         assert_eq!(map.pin().insert(3, 0), Err(Full));
         assert_eq!(map.resize_to(2), Err(ResizeError::NoMemory));
     });
     assert_eq!((map.buckets(), map.len(), map.bytes()), (1, 3, 64));
-    assert!(has(&map, 0..3));
+    assert!(has::<F>(&map, 0..3));
     assert_eq!(map.pin().insert(3, !3), Ok(None));
     map.resize_to(2).unwrap();
-    assert!(has(&map, 0..4));
+    assert!(has::<F>(&map, 0..4));
 }
 
 /// There is memory for the new table, and none for what overflows in it.
-#[test]
-fn a_resize_that_lacks_memory_goes_on_later() {
-    let map = builder(Hashing::Own).buckets(8).automatic_resize(false);
+fn a_resize_that_lacks_memory_goes_on_later<F: Form>() {
+    let map = builder::<F>(Hashing::Own)
+        .buckets(8)
+        .automatic_resize(false);
     let map = map.max_bytes(64 * 9).build();
-    fill(&map, 0..24);
+    fill::<F>(&map, 0..24);
     assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
     for _ in 0..3 {
         // Updates try to move it on, too.
         assert_eq!(map.pin().remove(&0), Some(!0));
         assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has(&map, 0..24));
+        assert!(has::<F>(&map, 0..24));
         assert_eq!((map.len(), map.pin().iter().count()), (24, 24));
     }
     for key in 3..24 {
         assert_eq!(map.pin().remove(&key), Some(!key));
     }
     map.resize_to(1).unwrap();
-    assert!(has(&map, 0..3));
+    assert!(has::<F>(&map, 0..3));
     assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
 }
 
-#[test]
-fn a_table_that_may_not_grow_gets_longer_chains() {
-    Hashing::ALL.into_iter().for_each(longer_chains);
+fn a_table_that_may_not_grow_gets_longer_chains<F: Form>() {
+    Hashing::ALL.into_iter().for_each(longer_chains::<F>);
 }
 
-fn longer_chains(hashing: Hashing) {
-    let map = builder(hashing).buckets(3).max_buckets(7).build();
-    fill(&map, 0..1_000);
+fn longer_chains<F: Form>(hashing: Hashing) {
+    let map = builder::<F>(hashing).buckets(3).max_buckets(7).build();
+    fill::<F>(&map, 0..1_000);
     assert_eq!(map.buckets(), 4);
-    assert!(has(&map, 0..1_000));
+    assert!(has::<F>(&map, 0..1_000));
     assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
     assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
     assert_eq!(map.resize_to(usize::MAX), Err(ResizeError::NoMemory));
-    assert!(has(&map, 0..1_000));
+    assert!(has::<F>(&map, 0..1_000));
 }
 
 /// A growth that there is no room for does not begin.
-#[test]
-fn a_map_with_a_limit_of_bytes_fills_it() {
+fn a_map_with_a_limit_of_bytes_fills_it<F: Form>() {
     const LIMIT: usize = 64 << 10;
-    let map = builder(Hashing::Mixed).max_bytes(LIMIT).build();
+    let map = builder::<F>(Hashing::Mixed).max_bytes(LIMIT).build();
     let fits = |key: &u64| map.pin().insert(*key, !key) != Err(Full);
     let entries = (0..).take_while(fits).count() as u64;
     assert!(map.bytes() <= LIMIT);
-    assert!(has(&map, 0..entries));
+    assert!(has::<F>(&map, 0..entries));
     assert_eq!(map.len() as u64, entries);
     // Two tables at a time are half of the limit, or what overflows is most of it.
     assert!(entries as usize > LIMIT / 64, "{entries}");
 }
 
-#[test]
-fn all_memory_comes_back() {
+fn all_memory_comes_back<F: Form>() {
     let before = BYTES.get();
-    let map = builder(Hashing::Mixed).buckets(1).build();
+    let map = builder::<F>(Hashing::Mixed).buckets(1).build();
     for round in 0..3 {
-        fill(&map, 0..5_000);
+        fill::<F>(&map, 0..5_000);
         map.resize_to(1 << (8 + round)).unwrap();
-        assert!(has(&map, 0..5_000));
+        assert!(has::<F>(&map, 0..5_000));
         assert_eq!(BYTES.get() - before, map.bytes().cast_signed());
         (0..5_000).for_each(|key| assert_eq!(map.pin().remove(&key), Some(!key)));
     }
@@ -184,18 +238,19 @@ fn all_memory_comes_back() {
     // Dropped in the middle of a resize, beside a table that waits for a reader.
     let domain = map.domain().clone();
     let held = domain.pin();
-    fill(&map, 0..700);
+    fill::<F>(&map, 0..700);
     assert!(map.bytes() > 64);
     drop(map);
     drop(held);
     assert_eq!(BYTES.get(), before);
 }
 
-#[test]
-fn tables_are_kept_while_a_handle_is() {
-    let map = builder(Hashing::Own).buckets(1).automatic_resize(false);
+fn tables_are_kept_while_a_handle_is<F: Form>() {
+    let map = builder::<F>(Hashing::Own)
+        .buckets(1)
+        .automatic_resize(false);
     let map = map.build();
-    fill(&map, 0..3);
+    fill::<F>(&map, 0..3);
     let held = map.pin();
     assert_eq!(held.get(&1), Some(!1));
     // Waits for no reader: the caller is one.
@@ -208,14 +263,13 @@ fn tables_are_kept_while_a_handle_is() {
     assert_eq!(map.bytes(), 64 * 4);
 }
 
-#[test]
-fn a_map_is_updated_under_a_handle_that_stays() {
+fn a_map_is_updated_under_a_handle_that_stays<F: Form>() {
     for hashing in [Hashing::Mixed, Hashing::Own] {
-        update_under_a_handle(&builder(hashing).build());
+        update_under_a_handle::<F>(&builder::<F>(hashing).build());
     }
 }
 
-fn update_under_a_handle(map: &Map) {
+fn update_under_a_handle<F: Form>(map: &Map<F>) {
     let held = map.pin();
     for key in 0..20_000u64 {
         assert_eq!(held.insert(key, !key), Ok(None));
@@ -224,27 +278,24 @@ fn update_under_a_handle(map: &Map) {
     assert!(map.buckets() > 1_000);
 }
 
-#[test]
-fn a_section_serves_several_maps() {
+fn a_section_serves_several_maps<F: Form>() {
     static LONDON: String = String::new();
-    let (ages, towns) = (LockBased::new(), LockBased::<char, &'static String>::new());
+    let ages = CopyMap::<F::Table<char, u8>>::new();
+    let towns = CopyMap::<F::Table<char, &'static String>>::new();
     let guard = corewise_rcu::pin();
     assert_eq!(ages.within(&guard).insert('a', 36u8), Ok(None));
     assert!(towns.within(&guard).insert('a', &LONDON).is_ok());
     assert_eq!(ages.within(&guard).get(&'a'), Some(36));
 }
 
-#[test]
-#[should_panic = "another domain"]
-fn a_section_of_another_domain_is_refused() {
-    let map = builder(Hashing::Mixed).build();
+fn a_section_of_another_domain_is_refused<F: Form>() {
+    let map = builder::<F>(Hashing::Mixed).build();
     map.within(&corewise_rcu::pin()).get(&1);
 }
 
-#[test]
-fn pointers_are_keys_and_values() {
+fn pointers_are_keys_and_values<F: Form>() {
     static NAMES: [String; 2] = [String::new(), String::new()];
-    let map = LockBased::<*const String, &'static String>::new();
+    let map = CopyMap::<F::Table<*const String, &'static String>>::new();
     for name in &NAMES {
         assert!(map.pin().insert(&raw const *name, name).is_ok());
     }
@@ -266,10 +317,9 @@ impl std::hash::BuildHasher for Touchy {
     }
 }
 
-#[test]
-fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
+fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: Form>() {
     let panics = Arc::new(AtomicBool::new(false));
-    let builder = LockBased::<u64, u64>::builder().hasher(Touchy(panics.clone()));
+    let builder = CopyMap::<Numbers<F>>::builder().hasher(Touchy(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
     (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
     let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
@@ -285,4 +335,25 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
     map.resize_to(16).unwrap();
     assert_eq!((map.len(), map.buckets()), (20, 16));
     assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
+}
+
+/// The one limit that the lock-free form has for itself.
+#[test]
+fn a_lock_free_chain_has_a_last_bucket() {
+    const MOST: u64 = 3 * (1 + 21_844);
+    let map = builder::<LockFree>(Hashing::Own).buckets(1 << 15);
+    let map = map.automatic_resize(false).build();
+    fill::<LockFree>(&map, 0..MOST + 1);
+    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
+    assert!(has::<LockFree>(&map, 0..MOST + 1));
+    assert_eq!(map.pin().remove(&7), Some(!7));
+    map.resize_to(1).unwrap();
+    let map = map.pin();
+    assert_eq!(map.try_insert(7, 0), Err(TryInsertError::Full));
+    assert_eq!(map.insert(MOST, 0), Ok(Some(!MOST)));
+    assert_eq!(map.remove(&MOST), Some(0));
+    assert_eq!(map.insert(7, !7), Ok(None));
+    assert_eq!(map.remove(&6), Some(!6));
+    assert_eq!(map.get(&7), Some(!7));
+    assert_eq!(map.iter().count() as u64, MOST - 1);
 }

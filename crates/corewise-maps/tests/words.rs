@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::clht::LockBased;
+use corewise_maps::clht::{LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
@@ -41,6 +41,7 @@ macro_rules! for_every_word_map {
 
 for_every_word_map! {
     lock_based: LockBased<u64, u64, Hashing>,
+    lock_free: LockFree<u64, u64, Hashing>,
     hopscotch: HopscotchMap<u64, u64, Hashing>,
     hopscotch_wide: Wide<HopscotchTable<u64, [u64; 3]>>,
     => {
@@ -538,6 +539,7 @@ fn values_belong_to_their_keys<M: WordMap>() {
             if call % 64 == 0 {
                 assert!(map.pairs().iter().all(|(key, value)| value >> 8 == *key));
             }
+            call += 1;
         }
         stop.store(true, Relaxed);
         assert!(hits > 0);

@@ -2,8 +2,14 @@
 
 use std::hash::BuildHasher;
 
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
+use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps::relativistic::DefaultHasher;
 
+use crate::adapters::{rust, versions};
+use crate::hash::Common;
+use crate::subject::Entry;
 use crate::table::{Handle, Resize, Setup, Table, U64};
 
 /// A map whose table is a `T`.
@@ -65,9 +71,18 @@ where
     T: copy_map::Table<Key = u64, Value = u64>,
     S: BuildHasher,
 {
-    #[inline]
+    // Always: into the measured loop, as the compiler does with hashbrown's.
+    #[inline(always)]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.pin().get(key)
+    }
+    #[inline]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q u64>,
+        out: &mut [Option<u64>],
+    ) {
+        self.pin().get_many(keys, out);
     }
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
@@ -77,4 +92,42 @@ where
     fn remove(&mut self, key: &u64) -> Option<u64> {
         self.pin().remove(key)
     }
+}
+
+/// What differs between the tables: what they are, and what their updates cost others.
+fn entry<T>(name: &str, what: &str, updates: &str) -> Entry
+where
+    T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
+{
+    let mut card = rust(name, versions::OURS, what);
+    card.reclamation = "entries in place; bucket arrays by RCU with membarrier".into();
+    card.guarantees =
+        format!("lookups write nothing and wait for nobody, also while it is resized; {updates}");
+    card.settings = "built with capacity() for the announced entries".into();
+    card.adapter = "one handle per operation or batch, as pin() makes".into();
+    card.batch = "get_many: asks for the buckets of up to 64 keys, then looks each up".into();
+    Entry::new(card)
+        .u64::<InPlace<T, Common>>()
+        .u64_resize::<InPlace<T, Common>>()
+        .u64_native::<InPlace<T, DefaultHasher>>()
+}
+
+pub(super) fn entries() -> [Entry; 3] {
+    [
+        entry::<LockBasedTable<u64, u64>>(
+            "clht-lb",
+            "lock-based cache-line hash table of corewise-maps (ASPLOS 2015)",
+            "updates lock a bucket, those without effect do not",
+        ),
+        entry::<LockFreeTable<u64, u64>>(
+            "clht-lf",
+            "lock-free cache-line hash table of corewise-maps (ASPLOS 2015)",
+            "insertions and removals lock nothing, and wait only for a bucket that is being moved",
+        ),
+        entry::<HopscotchTable<u64, u64>>(
+            "hopscotch",
+            "hopscotch hashing of corewise-maps (DISC 2008), which grows",
+            "updates lock a home, those without effect do not",
+        ),
+    ]
 }

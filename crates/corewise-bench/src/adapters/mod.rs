@@ -4,14 +4,12 @@
 //! here; with it the tables of other crates; with `peers` those of C and C++ libraries too.
 
 mod chained;
-mod clht;
 #[cfg(feature = "bench")]
 mod dashmap;
 #[cfg(feature = "bench")]
 mod flurry;
 mod global;
 mod hashbrown;
-mod hopscotch;
 mod in_place;
 mod locked;
 #[cfg(feature = "bench")]
@@ -41,8 +39,7 @@ pub fn registry() -> Registry {
     entries.extend(global::entries());
     entries.push(locked::entry());
     entries.push(relativistic::entry());
-    entries.push(clht::entry());
-    entries.push(hopscotch::entry());
+    entries.extend(in_place::entries());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
     #[cfg(feature = "bench")]

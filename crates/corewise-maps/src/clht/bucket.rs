@@ -1,5 +1,6 @@
-//! A bucket: one cache line, and the chain of those that overflow from it.
+//! A bucket: one cache line, and the chain of those that overflow from it. What both forms do alike: looking.
 
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::alloc::{self, Layout, Node};
@@ -13,75 +14,48 @@ use crate::word::Raw;
 
 /// Pairs in a bucket.
 pub(super) const SLOTS: usize = 3;
-/// Failed attempts at a lock before the thread gives way.
+/// Failed attempts before a thread that waits gives way.
 const SPINS: u32 = 64;
+
+/// The concurrency word of a bucket, of which each form has its own kind. Zero: no entries.
+pub trait State: Copy + Eq + Send + Sync + 'static {
+    fn of_bits(bits: u64) -> Self;
+    fn bits(self) -> u64;
+    /// Of the first bucket of a chain: the entries are in the table's successor.
+    fn is_moved(self) -> bool;
+    /// Whether the slot has an entry.
+    fn holds(self, slot: usize) -> bool;
+    /// Which slots have one: a bit for each.
+    #[inline(always)]
+    fn held(self) -> u64 {
+        (0..SLOTS).fold(0, |held, slot| held | u64::from(self.holds(slot)) << slot)
+    }
+    /// Whether the slot can be given an entry.
+    fn is_free(self, slot: usize) -> bool;
+    /// With an entry in a slot that was free.
+    fn with(self, slot: usize) -> Self;
+    /// A number that grows before a slot is used for another entry.
+    fn version(self) -> u64;
+
+    fn free(self) -> Option<usize> {
+        (0..SLOTS).find(|slot| self.is_free(*slot))
+    }
+}
 
 /// Drawn in the module's header. All bytes zero: no entries, nothing after it.
 #[repr(C, align(64))]
-pub(super) struct Bucket {
-    state: AtomicU64,
-    keys: [AtomicPtr<()>; SLOTS],
-    values: [AtomicPtr<()>; SLOTS],
-    next: AtomicPtr<Bucket>,
+pub struct Bucket<S> {
+    pub(super) state: AtomicU64,
+    pub(super) keys: [AtomicPtr<()>; SLOTS],
+    pub(super) values: [AtomicPtr<()>; SLOTS],
+    pub(super) next: AtomicPtr<Bucket<S>>,
 }
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
-
-/// The concurrency word. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) mean something in the first bucket of a
-/// chain only.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct State(u64);
-
-impl State {
-    const LOCK: u64 = 1;
-    const MOVED: u64 = 1 << 1;
-    /// Of slot 0.
-    const HELD: u64 = 1 << 2;
-    /// How often an entry was removed: 59 bits.
-    const REMOVAL: u64 = 1 << (2 + SLOTS);
-
-    fn is_locked(self) -> bool {
-        self.0 & Self::LOCK != 0
-    }
-
-    fn is_moved(self) -> bool {
-        self.0 & Self::MOVED != 0
-    }
-
-    /// A bit for each slot.
-    fn held(self) -> u64 {
-        (self.0 / Self::HELD) & ((1 << SLOTS) - 1)
-    }
-
-    fn holds(self, slot: usize) -> bool {
-        self.0 & Self::HELD << slot != 0
-    }
-
-    fn free(self) -> Option<usize> {
-        (0..SLOTS).find(|slot| !self.holds(*slot))
-    }
-
-    fn removals(self) -> u64 {
-        self.0 / Self::REMOVAL
-    }
-
-    fn with(self, slot: usize) -> Self {
-        Self(self.0 | Self::HELD << slot)
-    }
-
-    fn without(self, slot: usize) -> Self {
-        let more = if mutant!("clht_uncounted") {
-            0
-        } else {
-            Self::REMOVAL
-        };
-        Self((self.0 & !(Self::HELD << slot)).wrapping_add(more))
-    }
-}
+const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>() == 64);
 
 // SAFETY: its atomics have the layout of the integers and pointers they hold.
-unsafe impl space::Bucket for Bucket {
+unsafe impl<S> space::Bucket for Bucket<S> {
     fn empty() -> Self {
         Self {
             state: AtomicU64::new(0),
@@ -92,19 +66,28 @@ unsafe impl space::Bucket for Bucket {
     }
 }
 
-impl Bucket {
+/// An entry as a bucket had it.
+#[derive(Clone, Copy)]
+pub(super) struct Held<S> {
+    pub(super) slot: usize,
+    pub(super) value: Raw,
+    /// The bucket's word when it did.
+    pub(super) state: S,
+}
+
+impl<S: State> Bucket<S> {
     #[inline(always)]
-    fn state(&self) -> State {
-        // Acquire: pairs with the Release in `publish` and in `Locked::drop`, so that the pairs it tells of
-        // are seen, or the successor and what was moved to it. (A lock taken since is an exchange of the
-        // same word, which carries on what was released.)
-        State(self.state.load(Acquire))
+    pub(super) fn state(&self) -> S {
+        // Acquire: pairs with the Release of whoever has changed the word, so that the pairs it tells of are seen,
+        // or the successor and what was moved to it. (Who has changed it since without Release has exchanged it,
+        // which carries on what was released.)
+        S::of_bits(self.state.load(Acquire))
     }
 
     /// The bucket that overflows from this one.
     #[inline(always)]
-    fn next(&self) -> Option<&Bucket> {
-        // Acquire: pairs with the Release in `Locked::append`.
+    pub(super) fn next(&self) -> Option<&Self> {
+        // Acquire: pairs with the Release of whoever has hung it there.
         // SAFETY: what is hung on a bucket lives as long as that, and is not changed but through atomics.
         unsafe { self.next.load(Acquire).as_ref() }
     }
@@ -118,7 +101,7 @@ impl Bucket {
     }
 
     /// This one and those that overflow from it.
-    pub(super) fn chain(&self) -> impl Iterator<Item = &Bucket> {
+    pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |bucket| bucket.next())
     }
 
@@ -131,8 +114,8 @@ impl Bucket {
         }
         let mut bucket = self;
         loop {
-            if let Some(value) = bucket.value_of(state, key) {
-                return Ok(Some(value));
+            if let Some(held) = bucket.held(state, key) {
+                return Ok(Some(held.value));
             }
             let Some(next) = bucket.next() else {
                 return Ok(None);
@@ -142,41 +125,41 @@ impl Bucket {
         }
     }
 
-    /// The value that this bucket holds for a key; `state` was read within the same lookup.
+    /// What this bucket has of a key; `state` was read within the same operation.
     #[inline(always)]
-    fn value_of(&self, mut state: State, key: Raw) -> Option<Raw> {
+    pub(super) fn held(&self, mut state: S, key: Raw) -> Option<Held<S>> {
         loop {
             let slot = self.slot_of(state, key)?;
             // Relaxed, here and in `slot_of`: the fence orders them.
             let value = self.values[slot].load(Relaxed);
             if self.is_unchanged(state) || mutant!("clht_no_second_look") {
-                return Some(value);
+                return Some(Held { slot, value, state });
             }
             state = self.state();
         }
     }
 
     #[inline(always)]
-    fn slot_of(&self, state: State, key: Raw) -> Option<usize> {
+    pub(super) fn slot_of(&self, state: S, key: Raw) -> Option<usize> {
         // All slots at once: which of them it is nobody can predict.
         let mut equal = 0;
         for (slot, there) in self.keys.iter().enumerate() {
-            // Relaxed: see `value_of`.
+            // Relaxed: see `held`.
             equal |= u64::from(there.load(Relaxed) == key) << slot;
         }
         let slots = equal & state.held();
         (slots != 0).then(|| slots.trailing_zeros() as usize)
     }
 
-    /// Whether nothing was removed between `state` and the loads before this one: then none of what they have
+    /// Whether no slot was used again between `state` and the loads before this one: then none of what they have
     /// read belongs to a later entry.
     #[inline(always)]
-    fn is_unchanged(&self, state: State) -> bool {
-        // Acquire: pairs with the Release of the pair's stores in `Locked::insert`: who has read one sees
-        // the removal that was before it.
+    fn is_unchanged(&self, state: S) -> bool {
+        // Acquire: pairs with the Release of the pair's stores in `store`: who has read one sees the change of
+        // version that was before it.
         fence(Acquire);
         // Relaxed: only to be compared.
-        State(self.state.load(Relaxed)).removals() == state.removals()
+        S::of_bits(self.state.load(Relaxed)).version() == state.version()
     }
 
     /// Of the first bucket of a chain: calls `each` with every pair, each as it was at some time during the call.
@@ -201,62 +184,37 @@ impl Bucket {
         }
     }
 
-    fn pair(&self, slot: usize) -> (Raw, Raw) {
-        // Relaxed: a fence follows, or the caller has the lock.
+    pub(super) fn pair(&self, slot: usize) -> (Raw, Raw) {
+        // Relaxed: a fence follows, or nobody can change the pair.
         let (key, value) = (&self.keys[slot], &self.values[slot]);
         (key.load(Relaxed), value.load(Relaxed))
     }
 
-    /// Locks the chain of which this is the first bucket. Waits for one who has the lock.
-    pub(super) fn lock(&self) -> Result<Locked<'_>, Moved> {
-        let mut spins = 0;
-        loop {
-            if let Some(locked) = self.try_lock()? {
-                return Ok(locked);
-            }
-            spins += 1;
-            if spins < SPINS {
-                hint::spin_loop();
-            } else {
-                thread::yield_now();
-            }
-        }
-    }
-
-    /// Locks the chain of which this is the first bucket, unless somebody else changes its word.
-    pub(super) fn try_lock(&self) -> Result<Option<Locked<'_>>, Moved> {
-        let state = self.state();
-        if state.is_moved() && !mutant!("clht_ignores_moved") {
-            return Err(Moved);
-        }
-        if state.is_locked() {
-            return Ok(None);
-        }
-        let locked = state.0 | State::LOCK;
-        // Acquire: pairs with the Release of the last owner, in `Locked::drop`.
-        let taken = self
-            .state
-            .compare_exchange_weak(state.0, locked, Acquire, Relaxed);
-        // Not `then_some`: a lock that we do not have must not be made, and dropped.
-        Ok(taken.is_ok().then(|| Locked { head: self, state }))
+    /// Writes a pair into a slot that no entry has, and that is ours.
+    pub(super) fn store(&self, slot: usize, key: Raw, value: Raw) {
+        let order = ordering!(Release, "clht_relaxed_pair");
+        // Release, both: pairs with the fence in `is_unchanged`. A lookup that takes one of these words for
+        // one of the entry before sees that that was removed.
+        self.keys[slot].store(key, order);
+        self.values[slot].store(value, order);
     }
 
     /// Adds a pair to a chain that nobody else can reach, from `tail` on, which is of that chain and behind
     /// which only empty buckets are; the bucket that has it now. `None` if there is no memory for another.
     pub(super) fn fill<'b>(
-        tail: &'b Bucket,
+        tail: &'b Self,
         key: Raw,
         value: Raw,
-        mut hang: impl FnMut() -> Option<Spare<'b>>,
-    ) -> Option<&'b Bucket> {
+        mut hang: impl FnMut() -> Option<Spare<'b, S>>,
+    ) -> Option<&'b Self> {
         let mut bucket = tail;
         // Relaxed, all: nobody else is here before the old bucket is marked with Release.
         loop {
-            let state = State(bucket.state.load(Relaxed));
+            let state = S::of_bits(bucket.state.load(Relaxed));
             if let Some(slot) = state.free() {
                 bucket.keys[slot].store(key, Relaxed);
                 bucket.values[slot].store(value, Relaxed);
-                bucket.state.store(state.with(slot).0, Relaxed);
+                bucket.state.store(state.with(slot).bits(), Relaxed);
                 return Some(bucket);
             }
             if bucket.next().is_none() {
@@ -272,21 +230,6 @@ impl Bucket {
         // Relaxed: as in `fill`.
         self.chain()
             .for_each(|bucket| bucket.state.store(0, Relaxed));
-    }
-
-    /// Frees what overflows from this bucket.
-    ///
-    /// # Safety
-    ///
-    /// 1. Nobody else uses the chain, then or later.
-    pub(super) unsafe fn free_overflow(&mut self, space: &Space) {
-        // Relaxed: nobody else is there, by 1.
-        let mut next = self.next.load(Relaxed);
-        while let Some(bucket) = NonNull::new(next) {
-            // SAFETY: hung by `append` or `fill`, from a `Spare`, and not used by others, by 1.
-            next = unsafe { bucket.as_ref() }.next.load(Relaxed);
-            drop(Spare { bucket, space });
-        }
     }
 
     /// The addresses of its words, for tests of what is written.
@@ -308,149 +251,46 @@ impl Bucket {
     }
 }
 
-/// A place in a chain.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'b> {
-    bucket: &'b Bucket,
-    slot: usize,
-}
-
-/// What a chain has of a key.
-pub(super) enum Found<'b> {
-    /// The key.
-    At(Place<'b>),
-    /// Not the key; the first free slot.
-    Free(Place<'b>),
-    /// Not the key, and no free slot; the last bucket.
-    Full(&'b Bucket),
-}
-
-/// A chain that is locked until this is dropped.
-pub(super) struct Locked<'b> {
-    head: &'b Bucket,
-    /// What the first bucket's word will be when it is unlocked.
-    state: State,
-}
-
-impl<'b> Locked<'b> {
-    pub(super) fn find(&self, key: Raw) -> Found<'b> {
-        let (mut free, mut last) = (None, self.head);
-        for bucket in self.head.chain() {
-            let state = self.state_of(bucket);
-            let slot = bucket.slot_of(state, key);
-            if let Some(slot) = slot.filter(|_| !mutant!("clht_no_second_scan")) {
-                return Found::At(Place { bucket, slot });
-            }
-            free = free.or_else(|| state.free().map(|slot| Place { bucket, slot }));
-            last = bucket;
-        }
-        free.map_or(Found::Full(last), Found::Free)
-    }
-
-    fn state_of(&self, bucket: &Bucket) -> State {
-        if ptr::eq(bucket, self.head) {
-            return self.state;
-        }
-        // Relaxed: changed under the lock alone, which we have.
-        State(bucket.state.load(Relaxed))
-    }
-
-    /// All pairs.
-    pub(super) fn for_each(&self, mut each: impl FnMut(Raw, Raw)) {
-        for bucket in self.head.chain() {
-            let state = self.state_of(bucket);
-            let slots = (0..SLOTS).filter(|slot| state.holds(*slot));
-            slots
-                .map(|slot| bucket.pair(slot))
-                .for_each(|(k, v)| each(k, v));
+impl<S> Bucket<S> {
+    /// Frees what overflows from this bucket.
+    ///
+    /// # Safety
+    ///
+    /// 1. Nobody else uses the chain, then or later.
+    pub(super) unsafe fn free_overflow(&mut self, space: &Space) {
+        // Relaxed: nobody else is there, by 1.
+        let mut next = self.next.load(Relaxed);
+        while let Some(bucket) = NonNull::new(next) {
+            // SAFETY: hung there from a `Spare`, and not used by others, by 1.
+            next = unsafe { bucket.as_ref() }.next.load(Relaxed);
+            drop(Spare { bucket, space });
         }
     }
+}
 
-    pub(super) fn value(&self, place: Place<'_>) -> Raw {
-        place.bucket.pair(place.slot).1
-    }
+/// One who waits for a few stores of another.
+#[derive(Default)]
+pub(super) struct Waiting(u32);
 
-    pub(super) fn replace(self, place: Place<'_>, value: Raw) {
-        // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`. Readers see the old or
-        // the new one.
-        let release = ordering!(Release, "clht_relaxed_value");
-        place.bucket.values[place.slot].store(value, release);
-    }
-
-    pub(super) fn insert(mut self, place: Place<'_>, key: Raw, value: Raw) {
-        let Place { bucket, slot } = place;
-        let order = if mutant!("clht_relaxed_pair") {
-            Relaxed
+impl Waiting {
+    pub(super) fn a_moment(&mut self) {
+        self.0 += 1;
+        if self.0 < SPINS {
+            hint::spin_loop();
         } else {
-            Release
-        };
-        // Release, both: pairs with the fence in `is_unchanged`. A lookup that takes one of these words for
-        // one of the entry before sees that that was removed.
-        bucket.keys[slot].store(key, order);
-        bucket.values[slot].store(value, order);
-        self.publish(bucket, |state| state.with(slot));
-    }
-
-    pub(super) fn remove(mut self, place: Place<'_>) {
-        self.publish(place.bucket, |state| state.without(place.slot));
-    }
-
-    /// Hangs a bucket with a pair on the last one.
-    pub(super) fn append(self, last: &Bucket, spare: Spare<'_>, key: Raw, value: Raw) {
-        let new = spare.into_ptr();
-        // SAFETY: it was ours alone, and from now on lives as long as the chain.
-        let bucket = unsafe { new.as_ref() };
-        // Relaxed: nobody else has it yet.
-        bucket.keys[0].store(key, Relaxed);
-        bucket.values[0].store(value, Relaxed);
-        bucket.state.store(State(0).with(0).0, Relaxed);
-        // Release: pairs with the Acquire in `next`, so that the bucket is seen whole.
-        last.next.store(new.as_ptr(), Release);
-    }
-
-    /// Changes the word of a bucket of the chain; that of the first one when it is unlocked.
-    fn publish(&mut self, bucket: &Bucket, change: impl FnOnce(State) -> State) {
-        let state = change(self.state_of(bucket));
-        if ptr::eq(bucket, self.head) {
-            self.state = state;
-        } else {
-            // Release: pairs with the Acquire in `state`.
-            bucket.state.store(state.0, Release);
+            thread::yield_now();
         }
-    }
-
-    /// Marks the chain, whose entries are all in the table's successor, and unlocks it for good.
-    pub(super) fn set_moved(mut self) {
-        self.state.0 |= State::MOVED;
-    }
-
-    /// The mistake of a mutant: readers leave before the entries do.
-    pub(super) fn set_moved_early(&self) {
-        let state = self.state.0 | State::MOVED | State::LOCK;
-        self.head.state.store(state, Release);
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let order = if mutant!("clht_relaxed_publish") {
-            Relaxed
-        } else {
-            Release
-        };
-        // Release: pairs with the Acquire in `state` and in `try_lock`.
-        self.head.state.store(self.state.0, order);
     }
 }
 
 /// A bucket that is in no chain.
-pub(super) struct Spare<'s> {
-    bucket: NonNull<Bucket>,
+pub(super) struct Spare<'s, S> {
+    bucket: NonNull<Bucket<S>>,
     space: &'s Space,
 }
 
-impl<'s> Spare<'s> {
-    const LAYOUT: Layout = Layout::new::<Bucket>();
+impl<'s, S> Spare<'s, S> {
+    const LAYOUT: Layout = Layout::new::<Bucket<S>>();
 
     /// An empty bucket, if there is memory, and room in `space`.
     pub(super) fn new(space: &'s Space) -> Option<Self> {
@@ -461,21 +301,34 @@ impl<'s> Spare<'s> {
             space.give(Self::LAYOUT.size());
             return None;
         };
-        let bucket = memory.cast::<Bucket>();
+        let bucket = memory.cast::<Bucket<S>>();
         // SAFETY: new memory for a bucket.
         unsafe { bucket.write(space::Bucket::empty()) };
         Some(Self { bucket, space })
     }
 
+    pub(super) fn as_ptr(&self) -> *mut Bucket<S> {
+        self.bucket.as_ptr()
+    }
+
     /// The bucket, for a chain: `free_overflow` frees it.
-    fn into_ptr(self) -> NonNull<Bucket> {
+    pub(super) fn into_ptr(self) -> NonNull<Bucket<S>> {
         let bucket = self.bucket;
         std::mem::forget(self);
         bucket
     }
 }
 
-impl Drop for Spare<'_> {
+impl<S> Deref for Spare<'_, S> {
+    type Target = Bucket<S>;
+
+    fn deref(&self) -> &Bucket<S> {
+        // SAFETY: a bucket made by `new`, which is ours.
+        unsafe { self.bucket.as_ref() }
+    }
+}
+
+impl<S> Drop for Spare<'_, S> {
     fn drop(&mut self) {
         // SAFETY: a bucket made by `new`, in no chain (any more), and nobody else has it.
         unsafe {

@@ -6,32 +6,34 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
-use super::{LockBased, LockBasedTable};
+use super::lock_based::LockBasedForm;
+use super::lock_free::LockFreeForm;
+use super::table::{Chains, Form};
 use crate::copy_map::space::Space;
-use crate::copy_map::{Put, Stage, Step, Table};
+use crate::copy_map::{CopyMap, Put, Stage, Step, Table};
 use crate::hashing::Hashing;
 
-type Numbered = LockBasedTable<u64, u64>;
+type Numbered<F> = Chains<F, u64, u64>;
 
 /// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
-struct Numbers {
-    stage: Box<Stage<Numbered>>,
-    next: Option<NonNull<Stage<Numbered>>>,
+pub(super) struct Numbers<F: Form> {
+    pub(super) stage: Box<Stage<Numbered<F>>>,
+    next: Option<NonNull<Stage<Numbered<F>>>>,
 }
 
 // SAFETY: it owns its tables.
-unsafe impl Send for Numbers {}
+unsafe impl<F: Form> Send for Numbers<F> {}
 // SAFETY: as above.
-unsafe impl Sync for Numbers {}
+unsafe impl<F: Form> Sync for Numbers<F> {}
 
 fn hash_of(key: &u64) -> u64 {
     *key
 }
 
-impl Numbers {
-    fn new(buckets: usize, keys: &[u64]) -> Self {
+impl<F: Form> Numbers<F> {
+    pub(super) fn new(buckets: usize, keys: &[u64]) -> Self {
         let space = Arc::new(Space::new(usize::MAX));
-        let stage = Stage::new(Numbered::try_new(buckets, &space).unwrap());
+        let stage = Stage::new(Numbered::<F>::try_new(buckets, &space).unwrap());
         let numbers = Self { stage, next: None };
         keys.iter()
             .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
@@ -39,10 +41,10 @@ impl Numbers {
     }
 
     /// A table whose resize has begun.
-    fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
+    pub(super) fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
         let mut numbers = Self::new(buckets, keys);
         let space = Arc::new(Space::new(usize::MAX));
-        let next = Stage::new(Numbered::try_new(to, &space).unwrap());
+        let next = Stage::new(Numbered::<F>::try_new(to, &space).unwrap());
         let next = NonNull::from(Box::leak(next));
         // SAFETY: freed with the first table.
         unsafe { numbers.stage.link(next) };
@@ -50,7 +52,7 @@ impl Numbers {
         numbers
     }
 
-    fn get(&self, key: u64) -> Option<u64> {
+    pub(super) fn get(&self, key: u64) -> Option<u64> {
         Table::get(&*self.stage, key, &key)
     }
 
@@ -62,19 +64,19 @@ impl Numbers {
         }
     }
 
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+    pub(super) fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
         self.put(key, value, false)
     }
 
-    fn replace(&self, key: u64, value: u64) {
+    pub(super) fn replace(&self, key: u64, value: u64) {
         assert!(self.put(key, value, true).is_err());
     }
 
-    fn remove(&self, key: u64) -> Option<u64> {
+    pub(super) fn remove(&self, key: u64) -> Option<u64> {
         Table::remove(&*self.stage, key, &key)
     }
 
-    fn increment(&self, key: u64) -> Option<u64> {
+    pub(super) fn increment(&self, key: u64) -> Option<u64> {
         Table::update(&*self.stage, key, &key, |value| value + 1)
     }
 
@@ -85,7 +87,7 @@ impl Numbers {
     }
 
     /// All pairs, sorted.
-    fn pairs(&self) -> Vec<(u64, u64)> {
+    pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let each = &mut |key, value| pairs.push((key, value));
         Table::for_each(&*self.stage, (0, 0), &hash_of, each);
@@ -94,7 +96,7 @@ impl Numbers {
     }
 }
 
-impl Drop for Numbers {
+impl<F: Form> Drop for Numbers<F> {
     fn drop(&mut self) {
         if let Some(next) = self.next {
             // SAFETY: from a box, and nobody uses it any more.
@@ -105,7 +107,7 @@ impl Drop for Numbers {
 
 /// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
 /// spawning another, loom does not try in all orders); what they answer.
-fn beside<T, A, B>(
+pub(super) fn beside<T, A, B>(
     what: &Arc<T>,
     one: impl FnOnce(&T) -> A + Send + 'static,
     other: impl FnOnce(&T) -> B + Send + 'static,
@@ -121,13 +123,32 @@ where
     (one.join().unwrap(), other.join().unwrap())
 }
 
+for_both_forms! {
+    lock_based: super::LockBasedForm,
+    lock_free: super::LockFreeForm,
+    => {
+        a_pair_is_never_mixed
+        a_key_comes_back_with_another_value
+        an_inserted_pair_is_seen_whole
+        a_replaced_value_is_never_missing
+        one_of_two_insertions_wins
+        a_removal_beside_an_insertion
+        a_removal_beside_a_replacement
+        two_updates_have_effect
+        lookups_do_not_notice_a_resize
+        updates_beside_a_resize
+        two_who_move_the_same_buckets
+        a_table_is_freed_after_its_readers
+        updates_and_lookups_beside_resizes
+    }
+}
+
 /// Either way, which of the two tables is larger.
 const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
 
-#[test]
-fn a_pair_is_never_mixed() {
+fn a_pair_is_never_mixed<F: Form>() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::new(1, &[1]));
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -143,10 +164,9 @@ fn a_pair_is_never_mixed() {
     });
 }
 
-#[test]
-fn a_key_comes_back_with_another_value() {
+fn a_key_comes_back_with_another_value<F: Form>() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::new(1, &[1, 2]));
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1, 2]));
         beside(
             &numbers,
             |numbers| {
@@ -165,11 +185,10 @@ fn a_key_comes_back_with_another_value() {
     });
 }
 
-#[test]
-fn an_inserted_pair_is_seen_whole() {
+fn an_inserted_pair_is_seen_whole<F: Form>() {
     for keys in [&[][..], &[1, 2, 3]] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Numbers::new(1, keys));
+            let numbers = Arc::new(Numbers::<F>::new(1, keys));
             beside(
                 &numbers,
                 |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
@@ -180,10 +199,9 @@ fn an_inserted_pair_is_seen_whole() {
     }
 }
 
-#[test]
-fn a_replaced_value_is_never_missing() {
+fn a_replaced_value_is_never_missing<F: Form>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::new(1, &[1]));
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| numbers.replace(1, 11),
@@ -193,11 +211,10 @@ fn a_replaced_value_is_never_missing() {
     });
 }
 
-#[test]
-fn one_of_two_insertions_wins() {
+fn one_of_two_insertions_wins<F: Form>() {
     for keys in [&[][..], &[2, 3, 4]] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Numbers::new(1, keys));
+            let numbers = Arc::new(Numbers::<F>::new(1, keys));
             let (one, other) = beside(
                 &numbers,
                 |numbers| numbers.try_insert(1, 10),
@@ -214,41 +231,58 @@ fn one_of_two_insertions_wins() {
     }
 }
 
-#[test]
-fn a_removal_beside_an_insertion() {
+fn a_removal_beside_an_insertion<F: Form>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::new(1, &[1]));
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1]));
         let (removed, inserted) = beside(
             &numbers,
             |numbers| numbers.remove(1),
-            |numbers| numbers.try_insert(1, 11),
+            |numbers| {
+                assert_eq!(numbers.try_insert(2, 20), Ok(()));
+                numbers.try_insert(1, 11)
+            },
         );
         let then = match (removed, inserted) {
             (Some(10), Ok(())) => Some(11),
             (Some(10), Err(10)) => None,
             answers => panic!("{answers:?}"),
         };
+        assert_eq!((numbers.get(1), numbers.get(2)), (then, Some(20)));
+    });
+}
+
+fn a_removal_beside_a_replacement<F: Form>() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1]));
+        let (removed, replaced) = beside(
+            &numbers,
+            |numbers| numbers.remove(1),
+            |numbers| numbers.put(1, 11, true),
+        );
+        let then = match (removed, replaced) {
+            (Some(10), Ok(())) => Some(11),
+            (Some(11), Err(10)) => None,
+            answers => panic!("{answers:?}"),
+        };
         assert_eq!(numbers.get(1), then);
     });
 }
 
-#[test]
-fn two_updates_have_effect() {
+fn two_updates_have_effect<F: Form>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::new(1, &[1]));
-        let increment = |numbers: &Numbers| numbers.increment(1).unwrap();
+        let numbers = Arc::new(Numbers::<F>::new(1, &[1]));
+        let increment = |numbers: &Numbers<F>| numbers.increment(1).unwrap();
         let (one, other) = beside(&numbers, increment, increment);
         assert_eq!([one.min(other), one.max(other)], [11, 12]);
         assert_eq!(numbers.get(1), Some(12));
     });
 }
 
-#[test]
-fn lookups_do_not_notice_a_resize() {
+fn lookups_do_not_notice_a_resize<F: Form>() {
     for (from, to) in RESIZES {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
-            beside(&numbers, Numbers::move_all, |numbers| {
+            let numbers = Arc::new(Numbers::<F>::resizing(from, to, &[1, 2]));
+            beside(&numbers, Numbers::<F>::move_all, |numbers| {
                 assert_eq!(numbers.get(1), Some(10));
                 assert_eq!(numbers.get(2), Some(20));
                 assert_eq!(numbers.get(3), None);
@@ -257,12 +291,11 @@ fn lookups_do_not_notice_a_resize() {
     }
 }
 
-#[test]
-fn updates_beside_a_resize() {
+fn updates_beside_a_resize<F: Form>() {
     for (from, to) in RESIZES {
         corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
-            beside(&numbers, Numbers::move_all, |numbers| {
+            let numbers = Arc::new(Numbers::<F>::resizing(from, to, &[1, 2]));
+            beside(&numbers, Numbers::<F>::move_all, |numbers| {
                 assert_eq!(numbers.remove(1), Some(10));
                 assert_eq!(numbers.try_insert(3, 30), Ok(()));
                 assert_eq!(numbers.increment(2), Some(21));
@@ -273,12 +306,11 @@ fn updates_beside_a_resize() {
     }
 }
 
-#[test]
-fn two_who_move_the_same_buckets() {
+fn two_who_move_the_same_buckets<F: Form>() {
     for (from, to) in RESIZES {
         corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Numbers::resizing(from, to, &[1, 2]));
-            let step = |numbers: &Numbers| numbers.stage.step(2, &hash_of);
+            let numbers = Arc::new(Numbers::<F>::resizing(from, to, &[1, 2]));
+            let step = |numbers: &Numbers<F>| numbers.stage.step(2, &hash_of);
             let (one, other) = beside(&numbers, step, step);
             // Who waited for nobody may have left the last one to the other, who may have done the same.
             let mut lasts = [one, other]
@@ -294,18 +326,17 @@ fn two_who_move_the_same_buckets() {
     }
 }
 
-type Map = LockBased<u64, u64, Hashing>;
+type Map<F> = CopyMap<Chains<F, u64, u64>, Hashing>;
 
-fn map(buckets: usize) -> Map {
-    let builder = LockBased::<u64, u64>::builder().buckets(buckets);
+fn map<F: Form>(buckets: usize) -> Map<F> {
+    let builder = CopyMap::<Chains<F, u64, u64>>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
     builder.hasher(Hashing::Own).build()
 }
 
-#[test]
-fn a_table_is_freed_after_its_readers() {
+fn a_table_is_freed_after_its_readers<F: Form>() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(map(1));
+        let numbers = Arc::new(map::<F>(1));
         numbers.pin().insert(1, 10).unwrap();
         beside(
             &numbers,
@@ -316,12 +347,11 @@ fn a_table_is_freed_after_its_readers() {
     });
 }
 
-#[test]
-fn updates_and_lookups_beside_resizes() {
+fn updates_and_lookups_beside_resizes<F: Form>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(map(1));
+        let numbers = Arc::new(map::<F>(1));
         (1..=6).for_each(|key| assert_eq!(numbers.pin().insert(key, key * 10), Ok(None)));
-        let updates = |numbers: &Map| {
+        let updates = |numbers: &Map<F>| {
             for key in [3, 2, 5, 3, 2] {
                 assert_eq!(numbers.pin().remove(&key), Some(key * 10));
                 assert_eq!(numbers.pin().get(&key), None);
@@ -330,7 +360,7 @@ fn updates_and_lookups_beside_resizes() {
                 assert!([1, 4, 6].iter().all(kept));
             }
         };
-        let resizes = |numbers: &Map| {
+        let resizes = |numbers: &Map<F>| {
             for buckets in [2, 8, 4, 1] {
                 numbers.resize_to(buckets).unwrap();
             }

@@ -1,4 +1,4 @@
-//! The lock-based table: its buckets, and operations of a chain.
+//! A table of chains, and what the two forms have to say of theirs.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::{CachePadded, hint, mutant};
 
-use super::bucket::{Bucket, Found, Locked, SLOTS, Spare};
+use super::bucket::{Bucket, SLOTS, Spare, State};
 use crate::copy_map::space::{Heads, Space};
 use crate::copy_map::{Full, Moved, NoMemory, Put, Stage, Table};
 use crate::word::{Raw, Word, WordKey};
@@ -15,9 +15,85 @@ use crate::word::{Raw, Word, WordKey};
 /// The table is doubled when one bucket of so many has overflowed.
 const OVERFLOWING: usize = 8;
 
-/// The table of [`LockBased`](super::LockBased).
-pub struct LockBasedTable<K, V> {
-    heads: Heads<Bucket>,
+/// How the updates of a chain go on beside each other. `head` is its first bucket; who meets [`Moved`] goes on in
+/// the successor.
+pub trait Form: Sized + 'static {
+    type State: State;
+    /// A chain that nobody updates until this is dropped.
+    type Stopped<'b>: Stopped;
+    /// The most buckets that overflow in a chain.
+    const LONGEST: usize;
+
+    /// Puts a pair in; if the key is there, replaces its value or, without `replace`, changes nothing.
+    fn put(
+        head: &Bucket<Self::State>,
+        memory: &mut Memory<'_, Self::State>,
+        pair: (Raw, Raw),
+        replace: bool,
+    ) -> Result<Result<Put<Raw>, Full>, Moved>;
+
+    /// Removes a key; its value. Writes nothing if it is not there.
+    fn remove(head: &Bucket<Self::State>, key: Raw) -> Result<Option<Raw>, Moved>;
+
+    /// Replaces a value by what `new` makes of it, as [`Table::update`] says.
+    fn update(
+        head: &Bucket<Self::State>,
+        key: Raw,
+        new: impl FnMut(Raw) -> Raw,
+    ) -> Result<Option<Raw>, Moved>;
+
+    /// Stops the updates of a chain, unless somebody else has, or it was moved.
+    fn try_stop(head: &Bucket<Self::State>) -> Option<Self::Stopped<'_>>;
+
+    /// Stops the updates of a chain that nobody else moves.
+    fn stop(head: &Bucket<Self::State>) -> Self::Stopped<'_>;
+}
+
+/// See [`Form::Stopped`].
+pub trait Stopped {
+    /// All pairs.
+    fn for_each(&self, each: impl FnMut(Raw, Raw));
+    /// Marks the chain, whose entries are all in the table's successor: nobody updates it any more.
+    fn set_moved(self);
+    /// The mistake of a mutant: readers leave before the entries do.
+    fn set_moved_early(&self);
+}
+
+/// Where a chain gets another bucket from.
+pub struct Memory<'t, S> {
+    space: &'t Space,
+    overflow: &'t AtomicUsize,
+    spare: Option<Spare<'t, S>>,
+}
+
+impl<'t, S> Memory<'t, S> {
+    /// Sees to it that [`take`](Self::take) has one.
+    pub(super) fn reserve(&mut self) -> Result<(), Full> {
+        if self.spare.is_none() {
+            self.spare = Some(Spare::new(self.space).ok_or(Full)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take(&mut self) -> Option<Spare<'t, S>> {
+        self.spare.take()
+    }
+
+    /// What was taken is not needed after all.
+    pub(super) fn give_back(&mut self, spare: Spare<'t, S>) {
+        self.spare = Some(spare);
+    }
+
+    /// What was taken is in a chain now.
+    pub(super) fn was_hung(&self) {
+        // Relaxed: a number that publishes nothing, here and below.
+        self.overflow.fetch_add(1, Relaxed);
+    }
+}
+
+/// The table of both maps.
+pub struct Chains<F: Form, K, V> {
+    heads: Heads<Bucket<F::State>>,
     space: Arc<Space>,
     /// Buckets that hang on others, give or take those being hung.
     overflow: CachePadded<AtomicUsize>,
@@ -32,7 +108,7 @@ struct Moving {
     value: Raw,
 }
 
-impl<K: WordKey, V: Word> LockBasedTable<K, V> {
+impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
     #[inline(always)]
     fn mask(&self) -> u64 {
         self.heads.len() as u64 - 1
@@ -40,14 +116,14 @@ impl<K: WordKey, V: Word> LockBasedTable<K, V> {
 
     /// The first bucket of a hash.
     #[inline(always)]
-    fn head(&self, hash: u64) -> &Bucket {
+    fn head(&self, hash: u64) -> &Bucket<F::State> {
         let index = (hash & self.mask()) as usize;
         // SAFETY: their number is a power of two, and the index a remainder of it.
         unsafe { self.heads.get_unchecked(index) }
     }
 
-    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn heads(&self) -> &[Bucket] {
+    #[cfg(test)]
+    pub(super) fn heads(&self) -> &[Bucket<F::State>] {
         &self.heads
     }
 
@@ -68,6 +144,9 @@ impl<K: WordKey, V: Word> LockBasedTable<K, V> {
         entries.sort_unstable_by_key(|entry| entry.child);
         for child in entries.chunk_by(|one, other| one.child == other.child) {
             let mut tail = &self.heads[child[0].child];
+            if (child.len() - 1) / SLOTS > F::LONGEST {
+                return Err(self.give_up(entries));
+            }
             for entry in child {
                 let hang = || {
                     self.overflow.fetch_add(1, Relaxed);
@@ -75,18 +154,22 @@ impl<K: WordKey, V: Word> LockBasedTable<K, V> {
                 };
                 let Some(bucket) = Bucket::fill(tail, entry.key, entry.value, hang) else {
                     self.overflow.fetch_sub(1, Relaxed);
-                    let filled = entries.iter().map(|entry| &self.heads[entry.child]);
-                    filled.for_each(Bucket::wipe);
-                    return Err(NoMemory);
+                    return Err(self.give_up(entries));
                 };
                 tail = bucket;
             }
         }
         Ok(())
     }
+
+    fn give_up(&self, entries: &[Moving]) -> NoMemory {
+        let filled = entries.iter().map(|entry| &self.heads[entry.child]);
+        filled.for_each(Bucket::wipe);
+        NoMemory
+    }
 }
 
-impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
+impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
     type Key = K;
     type Value = V;
 
@@ -100,7 +183,7 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
 
     fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {
         assert!(buckets.is_power_of_two());
-        let bytes = Heads::<Bucket>::bytes(buckets);
+        let bytes = Heads::<Bucket<F::State>>::bytes(buckets);
         if !space.take(bytes) {
             return None;
         }
@@ -145,83 +228,34 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
         replace: bool,
         _: &impl Fn(&K) -> u64,
     ) -> Result<Put<V>, Full> {
-        let (key, value) = (key.into_raw(), value.into_raw());
-        let mut spare = None;
-        at.follow(|table| {
+        let pair = (key.into_raw(), value.into_raw());
+        let put = at.follow(|table| {
             let head = table.head(hash);
-            if !replace && let Some(there) = head.look_up(key)? {
-                return Ok(Ok(Put::There(Self::value(there))));
+            if !replace && let Some(there) = head.look_up(pair.0)? {
+                return Ok(Ok(Put::There(there)));
             }
-            loop {
-                let locked = head.lock()?;
-                match locked.find(key) {
-                    Found::At(place) => {
-                        let there = locked.value(place);
-                        if replace {
-                            locked.replace(place, value);
-                        }
-                        return Ok(Ok(Put::There(Self::value(there))));
-                    }
-                    Found::Free(place) => {
-                        locked.insert(place, key, value);
-                        return Ok(Ok(Put::New { crowded: false }));
-                    }
-                    Found::Full(last) => {
-                        if let Some(spare) = spare.take() {
-                            locked.append(last, spare, key, value);
-                            // Relaxed: a number that publishes nothing, here and below.
-                            table.overflow.fetch_add(1, Relaxed);
-                            return Ok(Ok(Put::New { crowded: true }));
-                        }
-                    }
-                }
-                // Memory is asked for without the lock.
-                drop(locked);
-                spare = Spare::new(&at.table().space);
-                if spare.is_none() {
-                    return Ok(Err(Full));
-                }
-            }
+            let mut memory = Memory {
+                space: &table.space,
+                overflow: &table.overflow,
+                spare: None,
+            };
+            F::put(head, &mut memory, pair, replace)
+        });
+        Ok(match put? {
+            Put::New { crowded } => Put::New { crowded },
+            Put::There(there) => Put::There(Self::value(there)),
         })
     }
 
     fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
-        let key = key.into_raw();
-        let value = at.follow(|table| {
-            let head = table.head(hash);
-            if head.look_up(key)?.is_none() {
-                return Ok(None);
-            }
-            let locked = head.lock()?;
-            let Found::At(place) = locked.find(key) else {
-                return Ok(None);
-            };
-            let value = locked.value(place);
-            locked.remove(place);
-            Ok(Some(value))
-        });
+        let value = at.follow(|table| F::remove(table.head(hash), key.into_raw()));
         value.map(Self::value)
     }
 
     fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
-        let key = key.into_raw();
-        at.follow(|table| {
-            let head = table.head(hash);
-            loop {
-                let Some(old) = head.look_up(key)? else {
-                    return Ok(None);
-                };
-                let value = new(Self::value(old));
-                let locked = head.lock()?;
-                let Found::At(place) = locked.find(key) else {
-                    return Ok(None);
-                };
-                if locked.value(place) == old {
-                    locked.replace(place, value.into_raw());
-                    return Ok(Some(value));
-                }
-            }
-        })
+        let mut new = |old| new(Self::value(old)).into_raw();
+        let value = at.follow(|table| F::update(table.head(hash), key.into_raw(), &mut new));
+        value.map(Self::value)
     }
 
     fn for_each(
@@ -253,7 +287,7 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
     }
 
     /// The smaller of both tables has one bucket whose number ends in `group`, and nobody but us can reach those of
-    /// `to`: the way there is a mark on one of ours, which we have locked, or being the map's table, which `to` is
+    /// `to`: the way there is a mark on one of ours, which we have stopped, or being the map's table, which `to` is
     /// not before all is moved.
     fn move_group(
         &self,
@@ -263,18 +297,18 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
     ) -> Result<bool, NoMemory> {
         let groups = self.groups(to);
         // The first one decides who moves the group.
-        let Ok(Some(first)) = self.heads[group].try_lock() else {
+        let Some(first) = F::try_stop(&self.heads[group]) else {
             return Ok(false);
         };
         let mut others = Vec::new();
         let many = self.heads.len() / groups - 1;
         others.try_reserve_exact(many).map_err(|_| NoMemory)?;
         for bucket in self.heads.iter().skip(group).step_by(groups).skip(1) {
-            others.push(bucket.lock().expect("only we move it"));
+            others.push(F::stop(bucket));
         }
         let all = || std::iter::once(&first).chain(&others);
         if mutant!("clht_moves_early") {
-            all().for_each(Locked::set_moved_early);
+            all().for_each(F::Stopped::set_moved_early);
         }
         let mut entries = Vec::new();
         for locked in all() {
@@ -290,7 +324,7 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
         }
         to.take_in(&mut entries)?;
         first.set_moved();
-        others.into_iter().for_each(Locked::set_moved);
+        others.into_iter().for_each(F::Stopped::set_moved);
         Ok(true)
     }
 
@@ -300,7 +334,7 @@ impl<K: WordKey, V: Word> Table for LockBasedTable<K, V> {
     }
 }
 
-impl<K, V> Drop for LockBasedTable<K, V> {
+impl<F: Form, K, V> Drop for Chains<F, K, V> {
     fn drop(&mut self) {
         // SAFETY: nobody else uses the table any more; so neither its chains.
         unsafe {
@@ -308,6 +342,7 @@ impl<K, V> Drop for LockBasedTable<K, V> {
                 head.free_overflow(&self.space);
             }
         }
-        self.space.give(Heads::<Bucket>::bytes(self.heads.len()));
+        self.space
+            .give(Heads::<Bucket<F::State>>::bytes(self.heads.len()));
     }
 }

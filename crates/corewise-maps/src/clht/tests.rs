@@ -2,14 +2,45 @@
 
 use corewise_rcu::Domain;
 
-use super::LockBased;
-use crate::copy_map::TryInsertError;
+use super::bucket::State;
+use super::lock_based::LockBasedForm;
+use super::lock_free::LockFreeForm;
+use super::table::{Chains, Form};
+use crate::copy_map::{CopyMap, TryInsertError};
 use crate::hashing::Hashing;
 
-type Map = LockBased<u64, u64, Hashing>;
+for_both_forms! {
+    lock_based: super::LockBasedForm,
+    lock_free: super::LockFreeForm,
+    => {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        lookups_and_failed_updates_write_nothing
+        lookups_and_failed_updates_leave_every_word
+        lookups_and_failed_updates_do_not_wait_for_updates
+        updates_write_few_words
+        what_makes_lookups_look_twice_is_counted
+        a_chain_that_was_moved_stays_as_it_was
+    }
+}
 
-fn map(buckets: usize, keys: impl Iterator<Item = u64>) -> Map {
-    let builder = LockBased::<u64, u64>::builder().buckets(buckets);
+/// Where the forms differ.
+trait Differing: Form {
+    /// Words that a replacement writes, and whether it is counted.
+    const REPLACEMENT: (usize, u64);
+}
+
+impl Differing for LockBasedForm {
+    const REPLACEMENT: (usize, u64) = (1, 0);
+}
+
+impl Differing for LockFreeForm {
+    const REPLACEMENT: (usize, u64) = (2, 1);
+}
+
+type Map<F> = CopyMap<Chains<F, u64, u64>, Hashing>;
+
+fn map<F: Form>(buckets: usize, keys: impl Iterator<Item = u64>) -> Map<F> {
+    let builder = CopyMap::<Chains<F, u64, u64>>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
     let map = builder.hasher(Hashing::Own).build();
     keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
@@ -17,7 +48,11 @@ fn map(buckets: usize, keys: impl Iterator<Item = u64>) -> Map {
 }
 
 /// All that changes nothing; `keys` are there and `absent` are not.
-fn look_and_fail(map: &Map, keys: impl Iterator<Item = u64>, absent: impl Iterator<Item = u64>) {
+fn look_and_fail<F: Form>(
+    map: &Map<F>,
+    keys: impl Iterator<Item = u64>,
+    absent: impl Iterator<Item = u64>,
+) {
     let map = map.pin();
     for key in keys {
         assert_eq!(map.get(&key), Some(!key));
@@ -32,7 +67,7 @@ fn look_and_fail(map: &Map, keys: impl Iterator<Item = u64>, absent: impl Iterat
 }
 
 /// All words of all buckets.
-fn words(map: &Map) -> Vec<[usize; 8]> {
+fn words<F: Form>(map: &Map<F>) -> Vec<[usize; 8]> {
     let section = map.domain().pin();
     let table = map.stage(&section).table();
     let chains = table.heads().iter().flat_map(|head| head.chain());
@@ -48,10 +83,9 @@ fn written(before: &[[usize; 8]], after: &[[usize; 8]]) -> usize {
 /// ASCY 1 to 3, by the processor: a write to memory that may only be read would end the process. (A lock that is
 /// taken and given back leaves no trace in the words.)
 #[cfg(all(target_os = "linux", not(miri)))]
-#[test]
-fn lookups_and_failed_updates_write_nothing() {
+fn lookups_and_failed_updates_write_nothing<F: Form>() {
     /// Whether the bucket array may be written.
-    fn allow(map: &Map, access: libc::c_int) {
+    fn allow<F: Form>(map: &Map<F>, access: libc::c_int) {
         let section = map.domain().pin();
         let heads = map.stage(&section).table().heads();
         let first = heads.as_ptr().cast_mut().cast();
@@ -62,7 +96,7 @@ fn lookups_and_failed_updates_write_nothing() {
     }
     const BUCKETS: u64 = 1 << 14;
     // Four to some buckets, so that they overflow.
-    let map = map(
+    let map = map::<F>(
         BUCKETS as usize,
         (0..BUCKETS).chain(BUCKETS * 2..BUCKETS * 5),
     );
@@ -77,78 +111,78 @@ fn lookups_and_failed_updates_write_nothing() {
     assert_eq!(map.pin().remove(&0), Some(!0));
 }
 
-#[test]
-fn lookups_and_failed_updates_leave_every_word() {
-    let map = map(4, 0..40);
+fn lookups_and_failed_updates_leave_every_word<F: Form>() {
+    let map = map::<F>(4, 0..40);
     let before = words(&map);
     look_and_fail(&map, 0..40, 40..80);
     assert_eq!(words(&map), before);
 }
 
-/// ASCY 1 to 3: whoever has the lock holds nobody up who changes nothing. (If one waited, this would not end.)
-#[test]
-fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
-    let map = map(1, 0..5);
+/// ASCY 1 to 3: whoever has the lock, or moves the bucket, holds nobody up who changes nothing. (If one waited, this would not end.)
+fn lookups_and_failed_updates_do_not_wait_for_updates<F: Form>() {
+    let map = map::<F>(1, 0..5);
     let section = map.domain().pin();
     let head = &map.stage(&section).table().heads()[0];
-    let locked = head.lock().unwrap();
+    let stopped = F::stop(head);
     look_and_fail(&map, 0..5, 5..10);
-    drop(locked);
+    drop(stopped);
     assert_eq!(map.pin().remove(&1), Some(!1));
 }
 
 /// ASCY 4.
-#[test]
-fn updates_write_few_words() {
-    let map = map(1, 0..2);
+fn updates_write_few_words<F: Differing>() {
+    let map = map::<F>(1, 0..2);
     let mut before = words(&map);
-    let mut step = |what: &str, most: usize, update: &dyn Fn()| {
+    let mut step = |what: &str, words_written: usize, update: &dyn Fn()| {
         update();
         let after = words(&map);
-        let count = written(&before, &after);
-        assert!((1..=most).contains(&count), "{what}: {count} words");
+        assert_eq!(written(&before, &after), words_written, "{what}");
         before = after;
     };
     let map = map.pin();
+    let replacement = F::REPLACEMENT.0;
     step("an insertion", 3, &|| assert!(map.insert(2, 7).is_ok()));
-    step("a replacement", 1, &|| assert!(map.insert(2, 8).is_ok()));
-    step("a change", 1, &|| {
+    step("a replacement", replacement, &|| {
+        assert!(map.insert(2, 8).is_ok())
+    });
+    step("a change", replacement, &|| {
         assert!(map.update(&2, |value| value + 1).is_some())
     });
     step("a removal", 1, &|| assert!(map.remove(&2).is_some()));
 }
 
-/// A removal is counted in the state; nothing else is, or lookups would look twice for it.
-#[test]
-fn only_removals_are_counted() {
-    let map = map(1, 0..2);
-    let removals = || words(&map)[0][0] >> 5;
+/// Removals are, and lock-free replacements; nothing else, or lookups would look twice for it.
+fn what_makes_lookups_look_twice_is_counted<F: Differing>() {
+    let map = map::<F>(1, 0..2);
+    let count = || F::State::of_bits(words(&map)[0][0] as u64).version();
+    let replacement = F::REPLACEMENT.1;
     map.pin().insert(2, 0).unwrap();
+    assert_eq!(count(), 0);
     map.pin().insert(2, 1).unwrap();
+    assert_eq!(count(), replacement);
     map.pin().update(&2, |value| value + 1);
-    assert_eq!(removals(), 0);
+    assert_eq!(count(), 2 * replacement);
     map.pin().remove(&2);
-    assert_eq!(removals(), 1);
+    assert_eq!(count(), 2 * replacement + 1);
 }
 
-/// A reader that has seen the first bucket of a chain goes on in it, whatever is moved: the chain stays as it is.
-#[test]
-fn a_chain_that_was_moved_stays_as_it_was() {
-    let map = map(1, 0..5);
+/// A reader that has seen the first bucket of a chain goes on in it, whatever is moved: its entries stay.
+fn a_chain_that_was_moved_stays_as_it_was<F: Form>() {
+    let map = map::<F>(1, 0..5);
     let section = map.domain().pin();
     let old = map.stage(&section).table();
-    let before: Vec<_> = old.heads()[0]
-        .chain()
-        .map(|bucket| bucket.words())
-        .collect();
+    let before = words(&map);
     map.resize_to(4).unwrap();
     assert!((0..5).all(|key| map.pin().remove(&key) == Some(!key)));
-    let after: Vec<_> = old.heads()[0]
-        .chain()
-        .map(|bucket| bucket.words())
-        .collect();
-    // The mark, bit 1, and nothing else.
-    assert_eq!(written(&before, &after), 1);
-    assert_eq!(before[0][0] | 2, after[0][0]);
+    let chain = old.heads()[0].chain();
+    let after: Vec<_> = chain.map(|bucket| bucket.words()).collect();
+    assert_eq!(before.len(), after.len());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before[1..], after[1..]);
+        let [before, after] = [before, after].map(|words| F::State::of_bits(words[0] as u64));
+        assert_eq!(before.version(), after.version());
+        assert!((0..3).all(|slot| before.holds(slot) == after.holds(slot)));
+    }
+    assert!(F::State::of_bits(after[0][0] as u64).is_moved());
     assert!(old.heads()[0].look_up(std::ptr::null_mut()).is_err());
 }

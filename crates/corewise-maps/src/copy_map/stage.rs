@@ -13,7 +13,7 @@ use super::space::Space;
 
 /// What this place had is in the table's successor.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Moved;
+pub struct Moved;
 
 /// There is no memory for what is to be moved.
 #[derive(Debug, PartialEq, Eq)]
