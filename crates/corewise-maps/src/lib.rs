@@ -6,6 +6,7 @@
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 36 to 68 bytes of buckets |
 //! | [`clht::LockFree`] | the same, beside threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; what changes nothing writes nothing | the same |
 //! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; dense tables that are mostly read | lock-free, without a write or a wait; one or two cache lines | a home's lock; what changes nothing writes nothing; a few more lines in dense tables | 27 to 55 bytes of buckets |
+//! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; again if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace others when the table is dense | 19 to 38 bytes of buckets |
 //!
 //! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
 //! with.
@@ -45,6 +46,8 @@ pub mod clht;
 #[cfg(target_pointer_width = "64")]
 pub mod copy_map;
 mod counts;
+#[cfg(target_pointer_width = "64")]
+pub mod cuckoo;
 #[cfg(test)]
 #[path = "../tests/common/hashing.rs"]
 mod hashing;

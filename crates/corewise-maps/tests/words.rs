@@ -11,6 +11,7 @@ use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::{LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
+use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -44,6 +45,8 @@ for_every_word_map! {
     lock_free: LockFree<u64, u64, Hashing>,
     hopscotch: HopscotchMap<u64, u64, Hashing>,
     hopscotch_wide: Wide<HopscotchTable<u64, [u64; 3]>>,
+    cuckoo: CuckooMap<u64, u64, Hashing>,
+    cuckoo_wide: Wide<CuckooTable<u64, [u64; 3]>>,
     => {
         it_does_what_a_hash_map_does
         keys_of_one_bucket_do_no_harm

@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
+use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::DefaultHasher;
 
@@ -112,7 +113,7 @@ where
         .u64_native::<InPlace<T, DefaultHasher>>()
 }
 
-pub(super) fn entries() -> [Entry; 3] {
+pub(super) fn entries() -> [Entry; 4] {
     [
         entry::<LockBasedTable<u64, u64>>(
             "clht-lb",
@@ -128,6 +129,12 @@ pub(super) fn entries() -> [Entry; 3] {
             "hopscotch",
             "hopscotch hashing of corewise-maps (DISC 2008), which grows",
             "updates lock a home, those without effect do not",
+        ),
+        entry::<CuckooTable<u64, u64>>(
+            "cuckoo",
+            "optimistic cuckoo hashing of corewise-maps (MemC3, NSDI 2013; EuroSys 2014)",
+            "they look again if an entry of the same stripe was removed or moved meanwhile; updates \
+             lock one bucket or two, those without effect none",
         ),
     ]
 }

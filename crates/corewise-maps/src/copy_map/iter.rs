@@ -16,12 +16,19 @@ pub struct Iter<'h, T: Table, S> {
 
 impl<'h, T: Table, S> Iter<'h, T, S> {
     pub(super) fn new(map: &'h CopyMap<T, S>, stage: &'h Stage<T>) -> Self {
+        stage.table().begin_walk();
         Self {
             map,
             stage,
             buckets: 0..stage.table().buckets(),
             pairs: Vec::new().into_iter(),
         }
+    }
+}
+
+impl<T: Table, S> Drop for Iter<'_, T, S> {
+    fn drop(&mut self) {
+        self.stage.table().end_walk();
     }
 }
 

@@ -7,10 +7,11 @@ use corewise_atomic::alloc::{self, Layout, Node};
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of buckets that a map has and may have.
+/// What the tables of a map share: how many bytes of buckets there are and may be, and who iterates over it.
 pub struct Space {
     limit: usize,
     used: AtomicUsize,
+    walks: AtomicUsize,
 }
 
 impl Space {
@@ -18,6 +19,7 @@ impl Space {
         Self {
             limit,
             used: AtomicUsize::new(0),
+            walks: AtomicUsize::new(0),
         }
     }
 
@@ -30,6 +32,11 @@ impl Space {
 
     pub(crate) fn give(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Relaxed);
+    }
+
+    /// How many iterate over the map, as far as its tables count that.
+    pub(crate) fn walks(&self) -> &AtomicUsize {
+        &self.walks
     }
 
     pub(crate) fn used(&self) -> usize {

@@ -123,6 +123,14 @@ pub trait Table: Sized {
         each: &mut impl FnMut(Self::Key, Self::Value),
     );
 
+    /// Somebody begins to iterate over the map, with this table.
+    #[doc(hidden)]
+    fn begin_walk(&self) {}
+
+    /// Somebody who has called [`begin_walk`](Self::begin_walk) is through.
+    #[doc(hidden)]
+    fn end_walk(&self) {}
+
     /// Into how many groups this table is divided when it is resized to another.
     #[doc(hidden)]
     fn groups(&self, to: &Self) -> usize {

@@ -1,0 +1,114 @@
+//! Who writes and who waits: guarantees 1 to 4 of the module.
+
+use corewise_rcu::Domain;
+
+use super::CuckooMap;
+use crate::copy_map::TryInsertError;
+use crate::hashing::Hashing;
+
+type Map = CuckooMap<u64, u64, Hashing>;
+
+fn map(buckets: usize, keys: impl Iterator<Item = u64>) -> Map {
+    let builder = CuckooMap::<u64, u64>::builder().buckets(buckets);
+    let builder = builder.automatic_resize(false).domain(Domain::new());
+    let map = builder.hasher(Hashing::Mixed).build();
+    keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    map
+}
+
+fn words(map: &Map) -> Vec<u64> {
+    let section = map.domain().pin();
+    map.stage(&section).table().words()
+}
+
+/// All that changes nothing; `keys` are there and `absent` are not.
+fn look_and_fail(map: &Map, keys: impl Iterator<Item = u64>, absent: impl Iterator<Item = u64>) {
+    let map = map.pin();
+    for key in keys {
+        assert_eq!(map.get(&key), Some(!key));
+        assert!(map.contains_key(&key));
+        assert_eq!(map.try_insert(key, 0), Err(TryInsertError::Occupied(!key)));
+    }
+    for key in absent {
+        assert_eq!(map.get(&key), None);
+        assert_eq!(map.remove(&key), None);
+        assert_eq!(map.update(&key, |_| unreachable!("there is none")), None);
+    }
+}
+
+#[test]
+fn lookups_and_failed_updates_leave_every_word() {
+    // With room, dense, and overflowing.
+    for (buckets, keys) in [(16, 20), (16, 62), (4, 40)] {
+        let map = map(buckets, 0..keys);
+        let before = words(&map);
+        look_and_fail(&map, 0..keys, keys..keys * 2);
+        assert_eq!(words(&map), before);
+    }
+}
+
+/// Whoever has a lock holds nobody up who changes nothing. (If one waited, this would not end.)
+#[test]
+fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
+    let map = map(4, 0..40);
+    let section = map.domain().pin();
+    let table = map.stage(&section).table();
+    let locked: Vec<_> = (0..4).map(|bucket| table.lock(bucket).unwrap()).collect();
+    look_and_fail(&map, 0..40, 40..80);
+    drop(locked);
+    assert_eq!(map.pin().remove(&1), Some(!1));
+}
+
+/// Insertions where there is room change one word of a bucket and count nothing, so they disturb no lookup; nor does a
+/// value of one word that is replaced. A removal counts once.
+#[test]
+fn insertions_and_replacements_are_not_counted() {
+    let map = map(8, 0..4);
+    let mut before = words(&map);
+    let mut changed = |act: &dyn Fn()| {
+        act();
+        let after = words(&map);
+        let differs = |words: &(u64, u64)| words.0 != words.1;
+        let zip = |range: std::ops::Range<usize>| {
+            let pairs = before[range.clone()].iter().copied();
+            pairs.zip(after[range].iter().copied())
+        };
+        let states = zip(0..8).filter(differs).count();
+        let counts: u64 = zip(8..before.len()).map(|(old, new)| new - old).sum();
+        before = after;
+        (states, counts)
+    };
+    let map = map.pin();
+    assert_eq!(changed(&|| assert!(map.insert(4, 7).is_ok())), (1, 0));
+    assert_eq!(changed(&|| assert!(map.insert(4, 8).is_ok())), (0, 0));
+    assert_eq!(
+        changed(&|| assert!(map.update(&4, |v| v + 1).is_some())),
+        (0, 0)
+    );
+    assert_eq!(changed(&|| assert!(map.remove(&4).is_some())), (1, 1));
+}
+
+/// An insertion that finds no room counts each entry that it displaces twice, and nothing else.
+#[test]
+fn moves_are_counted_twice() {
+    let map = map(16, 0..60);
+    let moves: u64 = words(&map)[16..].iter().sum();
+    assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
+}
+
+/// A bucket that was moved stays as it was, for those who have seen it before.
+#[test]
+fn a_bucket_that_was_moved_stays_as_it_was() {
+    let map = map(4, 0..20);
+    let section = map.domain().pin();
+    let old = map.stage(&section).table();
+    let before = old.words();
+    map.resize_to(16).unwrap();
+    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
+    let after = old.words();
+    // The mark, bit 37 of each bucket, and nothing else.
+    for (bucket, (before, after)) in before.into_iter().zip(after).enumerate() {
+        assert_eq!(before | u64::from(bucket < 4) << 37, after);
+    }
+    assert!((0..4).all(|bucket| old.lock(bucket).is_err()));
+}

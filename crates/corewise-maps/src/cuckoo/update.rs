@@ -1,0 +1,334 @@
+//! Updates: which buckets they lock, and what they change there.
+
+use corewise_atomic::mutant;
+
+use super::bucket::{Entry, Locked, Place};
+use super::overflow::Spare;
+use super::path;
+use super::state::{Homes, Side, State};
+use super::table::CuckooTable;
+use crate::copy_map::{Full, Put, Stage};
+
+/// How often room is made for one insertion before it lets others have it: who insert beside it may take what it
+/// made.
+const ATTEMPTS: u32 = 8;
+
+/// Where a bucket of a key is: in which table, how many after the one it was looked for in, and its number there.
+struct Living<'t, K, V> {
+    table: &'t CuckooTable<K, V>,
+    after: u32,
+    bucket: usize,
+}
+
+impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
+    fn of(at: &'t Stage<CuckooTable<K, V>>, homes: Homes, side: Side) -> Self {
+        let (mut at, mut after) = (at, 0);
+        loop {
+            let table = at.table();
+            let bucket = homes.bucket(side, table.mask());
+            if !table.state(bucket).is_moved() || mutant!("cuckoo_ignores_moved") {
+                return Self {
+                    table,
+                    after,
+                    bucket,
+                };
+            }
+            // Who sees the mark sees the successor: it was linked before.
+            at = at.next().expect("moved to a successor");
+            after += 1;
+        }
+    }
+
+    /// Locks are waited for in the order of tables and of buckets in them.
+    fn order(&self) -> (u32, usize) {
+        (self.after, self.bucket)
+    }
+}
+
+/// The buckets of a key: the first one locked, the second one where that was necessary. Whoever has the first one
+/// locked decides about the key: nobody else inserts it, removes it or moves it.
+struct Held<'t, K: Copy, V: Copy> {
+    // Dropped in this order: see `unlock`.
+    second: Option<Locked<'t, K, V>>,
+    first: Locked<'t, K, V>,
+    after: u32,
+}
+
+/// In which of both buckets a key is, and where there.
+type Spot<'t, K, V> = (Side, Place<'t, K, V>);
+
+/// What came of locking the second bucket besides the first.
+#[derive(PartialEq, Eq)]
+enum Second {
+    /// It is locked.
+    Locked,
+    /// They are one bucket.
+    Same,
+    /// Somebody else has it, for whom we must not wait while we have the first.
+    Busy,
+}
+
+impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
+    fn first(at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Self {
+        loop {
+            let living = Living::of(at, homes, Side::First);
+            if let Ok(first) = living.table.lock(living.bucket) {
+                return Self {
+                    first,
+                    second: None,
+                    after: living.after,
+                };
+            }
+        }
+    }
+
+    fn both(at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Self {
+        loop {
+            let [one, other] = [Side::First, Side::Second].map(|side| Living::of(at, homes, side));
+            let after = one.after;
+            if one.order() == other.order() {
+                return Self::first(at, homes);
+            }
+            let turned = one.order() > other.order();
+            let (one, other) = if turned { (other, one) } else { (one, other) };
+            let Ok(one) = one.table.lock(one.bucket) else {
+                continue;
+            };
+            let Ok(other) = other.table.lock(other.bucket) else {
+                continue;
+            };
+            let (first, second) = if turned { (other, one) } else { (one, other) };
+            return Self {
+                first,
+                second: Some(second),
+                after,
+            };
+        }
+    }
+
+    /// Locks the second bucket besides, unless that is done.
+    fn lock_second(&mut self, at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Second {
+        if self.second.is_some() {
+            return Second::Locked;
+        }
+        loop {
+            let living = Living::of(at, homes, Side::Second);
+            let first = (self.after, self.first.bucket());
+            if living.order() == first {
+                return Second::Same;
+            }
+            let second = if living.order() > first {
+                living.table.lock(living.bucket).map(Some)
+            } else {
+                living.table.try_lock(living.bucket)
+            };
+            match second {
+                Ok(Some(second)) => {
+                    self.second = Some(second);
+                    return Second::Locked;
+                }
+                Ok(None) => return Second::Busy,
+                // It is in the next table now.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether the second bucket has nothing of the key for sure.
+    fn rules_out_second(at: &Stage<CuckooTable<K, V>>, homes: Homes) -> bool {
+        let table = at.table();
+        let state = table.state(homes.bucket(Side::Second, table.mask()));
+        State::are_plain([state; 2]) && state.matches(homes.tag).is_empty()
+    }
+
+    /// Locks the first bucket, and the second one if the key may be there, or if `both` are wanted; and where the key
+    /// is.
+    fn find(
+        at: &'t Stage<CuckooTable<K, V>>,
+        homes: Homes,
+        key: &K,
+        both: bool,
+    ) -> (Self, Option<Spot<'t, K, V>>) {
+        let mut held = if both {
+            Self::both(at, homes)
+        } else {
+            Self::first(at, homes)
+        };
+        loop {
+            if let Some(place) = held.find_in_held(homes, key) {
+                return (held, Some(place));
+            }
+            if held.second.is_some() || Self::rules_out_second(at, homes) {
+                return (held, None);
+            }
+            match held.lock_second(at, homes) {
+                Second::Locked => {}
+                Second::Same => return (held, None),
+                Second::Busy => {
+                    drop(held);
+                    held = Self::both(at, homes);
+                }
+            }
+        }
+    }
+
+    fn find_in_held(&self, homes: Homes, key: &K) -> Option<Spot<'t, K, V>> {
+        let first = self.first.find(homes.tag, key);
+        first.map(|place| (Side::First, place)).or_else(|| {
+            let second = self.second.as_ref()?.find(homes.tag, key);
+            second.map(|place| (Side::Second, place))
+        })
+    }
+
+    /// Shows what was put in the second bucket before the first one is unlocked: who locks that next goes by what the
+    /// second one's word says.
+    fn unlock(self) {
+        let Self { first, second, .. } = self;
+        if mutant!("cuckoo_unlocks_first") {
+            drop(first);
+            drop(second);
+        } else {
+            drop(second);
+            drop(first);
+        }
+    }
+
+    fn of(&mut self, side: Side) -> &mut Locked<'t, K, V> {
+        match side {
+            Side::First => &mut self.first,
+            Side::Second => self.second.as_mut().expect("what was found there"),
+        }
+    }
+
+    /// A free slot of both buckets, or of what hangs on them.
+    fn room(&self, hung: bool) -> Option<Spot<'t, K, V>> {
+        let free = |bucket: &Locked<'t, K, V>| {
+            if hung {
+                bucket.free_overflow()
+            } else {
+                bucket.free()
+            }
+        };
+        let first = free(&self.first).map(|place| (Side::First, place));
+        first.or_else(|| {
+            let place = free(self.second.as_ref()?)?;
+            Some((Side::Second, place))
+        })
+    }
+}
+
+/// What came of an attempt to insert.
+enum Attempt<'t, K, V> {
+    Done(Put<V>),
+    /// Both buckets are full. The table that the first one is in.
+    NoRoom(&'t CuckooTable<K, V>),
+}
+
+impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
+    /// As [`Table::put`](crate::copy_map::Table::put).
+    pub(super) fn put_pair(
+        at: &Stage<Self>,
+        homes: Homes,
+        pair: (K, V),
+        replace: bool,
+    ) -> Result<Put<V>, Full> {
+        let mut spare = None;
+        let mut attempts = 0;
+        loop {
+            if !replace && let Some(there) = Self::look_up(at, homes, &pair.0) {
+                return Ok(Put::There(there.pair.1));
+            }
+            let table = match Self::try_put(at, homes, pair, replace, &mut spare) {
+                Attempt::Done(put) => return Ok(put),
+                Attempt::NoRoom(table) => table,
+            };
+            attempts += 1;
+            if attempts <= ATTEMPTS && path::make_room(at, homes) {
+                continue;
+            }
+            // Memory is asked for without a lock.
+            drop(spare.take());
+            spare = Some(table.overflow().spare().ok_or(Full)?);
+        }
+    }
+
+    /// Inserts or replaces in what both buckets have room for, or in the spare bucket.
+    fn try_put<'t>(
+        at: &'t Stage<Self>,
+        homes: Homes,
+        pair: (K, V),
+        replace: bool,
+        spare: &mut Option<Spare<'t, K, V>>,
+    ) -> Attempt<'t, K, V> {
+        let mut both = false;
+        loop {
+            let (mut held, place) = Held::find(at, homes, &pair.0, both);
+            if let Some((side, place)) = place.filter(|_| !mutant!("cuckoo_no_second_scan")) {
+                let bucket = held.of(side);
+                let there = bucket.pair(place);
+                if replace {
+                    bucket.replace(place, (there.0, pair.1));
+                }
+                return Attempt::Done(Put::There(there.1));
+            }
+            let mut room = held.room(false);
+            if room.is_none() {
+                if held.lock_second(at, homes) == Second::Busy {
+                    both = true;
+                    continue;
+                }
+                room = held.room(false);
+            }
+            let table = held.first.table();
+            let is_crowded = room.is_none();
+            let entry = |side| Entry::new(pair, homes.tag, side);
+            if is_crowded {
+                let Some(spare) = spare.take_if(|spare| spare.is_of(table.overflow())) else {
+                    return Attempt::NoRoom(table);
+                };
+                room = held.room(true);
+                if room.is_none() {
+                    held.first.hang(spare, &entry(Side::First));
+                }
+            }
+            if let Some((side, place)) = room {
+                held.of(side).insert(place, &entry(side));
+            }
+            held.unlock();
+            let crowded = is_crowded;
+            return Attempt::Done(Put::New { crowded });
+        }
+    }
+
+    /// As [`Table::remove`](crate::copy_map::Table::remove).
+    pub(super) fn remove_key(at: &Stage<Self>, homes: Homes, key: &K) -> Option<V> {
+        Self::look_up(at, homes, key)?;
+        let (mut held, place) = Held::find(at, homes, key, false);
+        let (side, place) = place?;
+        let bucket = held.of(side);
+        let (_, value) = bucket.pair(place);
+        bucket.remove(place);
+        bucket.draw_in();
+        Some(value)
+    }
+
+    /// As [`Table::update`](crate::copy_map::Table::update).
+    pub(super) fn update_value(
+        at: &Stage<Self>,
+        homes: Homes,
+        key: &K,
+        mut new: impl FnMut(V) -> V,
+    ) -> Option<V> {
+        loop {
+            let old = Self::look_up(at, homes, key)?;
+            let value = new(old.pair.1);
+            let (mut held, place) = Held::find(at, homes, key, false);
+            let (side, place) = place?;
+            let bucket = held.of(side);
+            if old.is(&bucket.load(place)) {
+                bucket.replace(place, (old.pair.0, value));
+                return Some(value);
+            }
+        }
+    }
+}

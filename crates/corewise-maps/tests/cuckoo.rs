@@ -1,0 +1,577 @@
+//! What `cuckoo::CuckooMap` promises beyond what every map of words does (`tests/words.rs`): dense tables, entries that
+//! move, pairs of any shape.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use corewise_history::Recording;
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_maps::copy_map::{Builder, Full, TryInsertError};
+use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
+use corewise_maps::relativistic::ResizeError;
+use corewise_rcu::Domain;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use hashing::{Hashing, NumberHasher};
+
+type Map = CuckooMap<u64, u64, Hashing>;
+
+const SLOTS: usize = 4;
+
+fn fewer(all: u64) -> u64 {
+    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
+    if fewer { all.div_ceil(20) } else { all }
+}
+
+fn builder(hashing: Hashing) -> Builder<CuckooTable<u64, u64>, Hashing> {
+    let builder = CuckooMap::<u64, u64>::builder().domain(Domain::new());
+    builder.hasher(hashing)
+}
+
+/// A map of so many buckets, which has no memory for more, nor for what overflows.
+fn dense(buckets: usize) -> Map {
+    let bytes = builder(Hashing::Mixed).buckets(buckets).build().bytes();
+    let builder = builder(Hashing::Mixed).buckets(buckets).max_bytes(bytes);
+    builder.build()
+}
+
+fn fill(map: &Map, keys: std::ops::Range<u64>) {
+    keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+}
+
+fn has(map: &Map, keys: std::ops::Range<u64>) -> bool {
+    let mut keys = keys;
+    keys.all(|key| map.pin().get(&key) == Some(!key))
+}
+
+/// Fills it from a key on; the key that did not fit.
+fn fill_up(map: &Map, first: u64) -> u64 {
+    (first..)
+        .find(|key| match map.pin().insert(*key, !key) {
+            Ok(old) => {
+                assert_eq!(old, None);
+                false
+            }
+            Err(Full) => true,
+        })
+        .expect("a table is full at some time")
+}
+
+fn load(map: &Map) -> f64 {
+    map.len() as f64 / (map.buckets() * SLOTS) as f64
+}
+
+#[test]
+fn a_table_that_may_not_grow_is_filled_to_19_in_20() {
+    for buckets in [1 << 6, 1 << 10, fewer(1 << 14) as usize] {
+        let map = dense(buckets);
+        let buckets = map.buckets();
+        let end = fill_up(&map, 0);
+        if !cfg!(corewise_stress) {
+            assert!(load(&map) >= 0.95, "{} of {buckets}", load(&map));
+        }
+        assert_eq!((map.buckets(), map.len() as u64), (buckets, end));
+        assert!(has(&map, 0..end));
+        assert!((end..end * 3).all(|key| map.pin().get(&key).is_none()));
+        // Others come and go.
+        let (mut from, mut to) = (0, end);
+        for _ in 0..4 {
+            let half = from + (to - from) / 2;
+            assert!((from..half).all(|key| map.pin().remove(&key) == Some(!key)));
+            assert!((from..half).all(|key| map.pin().get(&key).is_none()));
+            (from, to) = (half, fill_up(&map, to));
+            assert!(has(&map, from..to));
+            assert_eq!(map.len() as u64, to - from);
+        }
+        if !cfg!(corewise_stress) {
+            assert!(load(&map) >= 0.95, "{} of {buckets}", load(&map));
+        }
+        let mut pairs: Vec<_> = map.pin().iter().collect();
+        pairs.sort_unstable();
+        assert!(pairs.into_iter().eq((from..to).map(|key| (key, !key))));
+    }
+}
+
+#[test]
+fn a_full_table_says_so_and_loses_nothing() {
+    let map = dense(1 << 6);
+    let full = fill_up(&map, 0);
+    let mut before: Vec<_> = map.pin().iter().collect();
+    before.sort_unstable();
+    for _ in 0..3 {
+        assert_eq!(map.pin().insert(full, 0), Err(Full));
+        assert_eq!(map.pin().try_insert(full, 0), Err(TryInsertError::Full));
+        assert_eq!(map.pin().get(&full), None);
+    }
+    let mut after: Vec<_> = map.pin().iter().collect();
+    after.sort_unstable();
+    assert_eq!((before, map.len() as u64), (after, full));
+    // What needs no room goes on.
+    assert_eq!(map.pin().insert(3, 7), Ok(Some(!3)));
+    assert_eq!(map.pin().try_insert(3, 8), Err(TryInsertError::Occupied(7)));
+    assert_eq!(map.pin().update(&3, |value| value + 1), Some(8));
+    assert!((0..10).all(|key| map.pin().remove(&key).is_some()));
+    assert_eq!(map.pin().insert(full, !full), Ok(None));
+    assert_eq!(map.resize_to(1 << 7), Err(ResizeError::NoMemory));
+    assert!(has(&map, 10..full + 1));
+}
+
+/// What cannot be moved, and so is no reason to grow: more keys of one hash than have room in two buckets.
+#[test]
+fn keys_of_one_hash_overflow_and_the_table_stays_small() {
+    let map = builder(Hashing::Alike).buckets(16).build();
+    fill(&map, 0..8);
+    assert!(has(&map, 0..8));
+    let stays = !cfg!(corewise_stress);
+    assert!(map.overflowing() == 0 || !stays);
+    fill(&map, 8..40);
+    assert!(has(&map, 0..40));
+    if stays {
+        assert_eq!((map.buckets(), map.overflowing()), (16, 8));
+    }
+    assert!((0..36).all(|key| map.pin().remove(&key) == Some(!key)));
+    assert!(has(&map, 36..40));
+    // The rest has room in one bucket.
+    let held = map.bytes();
+    fill(&map, 40..44);
+    assert!((map.len(), map.bytes()) == (8, held) || !stays);
+    map.resize_to(32).unwrap();
+    assert!((map.buckets(), map.overflowing()) == (32, 0) || !stays);
+    assert!(has(&map, 36..44));
+}
+
+/// Half of all keys are chosen against the table, the others are not.
+#[test]
+fn chosen_keys_do_not_make_the_table_grow() {
+    let keys = fewer(20_000);
+    let map = CuckooMap::<u64, u64>::builder().hasher(HalfAlike).build();
+    for key in 0..keys {
+        assert_eq!(map.pin().insert(key, !key), Ok(None));
+        if key % 2 == 0 && key >= 1_000 {
+            assert_eq!(map.pin().remove(&(key - 1_000)), Some(!(key - 1_000)));
+        }
+    }
+    assert!(
+        (1..keys)
+            .step_by(2)
+            .all(|key| map.pin().get(&key) == Some(!key))
+    );
+    if !cfg!(corewise_stress) {
+        // Twice what the entries need, at most, where they fill three quarters.
+        assert!(
+            map.buckets() * SLOTS * 3 / 4 <= map.len() * 2,
+            "{}",
+            map.buckets()
+        );
+    }
+}
+
+/// Even numbers have one hash.
+struct HalfAlike;
+
+impl BuildHasher for HalfAlike {
+    type Hasher = HalfHasher;
+
+    fn build_hasher(&self) -> HalfHasher {
+        HalfHasher(0)
+    }
+}
+
+struct HalfHasher(u64);
+
+impl Hasher for HalfHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+    fn finish(&self) -> u64 {
+        let hashing = if self.0.is_multiple_of(2) {
+            Hashing::Alike
+        } else {
+            Hashing::Mixed
+        };
+        hashing.hash_one(self.0)
+    }
+}
+
+#[test]
+fn it_grows_when_it_is_dense() {
+    let map = builder(Hashing::Mixed).build();
+    let (mut buckets, mut most) = (map.buckets(), 0.0);
+    for key in 0..fewer(200_000) {
+        fill(&map, key..key + 1);
+        if map.buckets() == buckets {
+            most = load(&map);
+            continue;
+        }
+        // The new one is the table once all was moved, an eighth of the buckets later.
+        if buckets >= 256 && !cfg!(corewise_stress) {
+            assert!(most >= 0.95, "{most} of {buckets} buckets");
+        }
+        assert_eq!(map.buckets(), buckets * 2);
+        buckets *= 2;
+    }
+    assert!(has(&map, 0..map.len() as u64));
+}
+
+/// Half of the keys stay, in a table so dense that those who come displace them all the time.
+#[test]
+fn what_is_moved_is_never_missed() {
+    const BUCKETS: usize = 64;
+    let map = dense(BUCKETS);
+    let kept = (BUCKETS * SLOTS) as u64 / 2;
+    fill(&map, 0..kept);
+    let stop = AtomicBool::new(false);
+    let come_and_go = |thread: u64| {
+        let mut rng = SmallRng::seed_from_u64(thread);
+        let mut others: Vec<u64> = Vec::new();
+        let mut next = kept + thread;
+        while !stop.load(Relaxed) {
+            match map.pin().try_insert(next, !next) {
+                Ok(()) => {
+                    others.push(next);
+                    next += 2;
+                }
+                Err(TryInsertError::Full) => {
+                    for _ in 0..others.len().min(8) {
+                        let gone = others.swap_remove(rng.random_range(0..others.len()));
+                        assert_eq!(map.pin().remove(&gone), Some(!gone));
+                    }
+                }
+                Err(there) => panic!("{there}"),
+            }
+        }
+        others.len()
+    };
+    std::thread::scope(|scope| {
+        let movers = [0, 1].map(|thread| scope.spawn(move || come_and_go(thread)));
+        for _ in 0..fewer(20_000) {
+            assert!((0..kept).all(|key| map.pin().get(&key) == Some(!key)));
+        }
+        for _ in 0..fewer(2_000) {
+            let mut pairs: Vec<_> = map.pin().iter().filter(|pair| pair.0 < kept).collect();
+            pairs.sort_unstable();
+            assert!(pairs.into_iter().eq((0..kept).map(|key| (key, !key))));
+        }
+        stop.store(true, Relaxed);
+        let others: usize = movers.into_iter().map(|mover| mover.join().unwrap()).sum();
+        assert_eq!(map.len(), others + kept as usize);
+    });
+}
+
+/// Insertions under an iterator go where there is room, and displace nothing.
+#[test]
+fn a_map_is_filled_while_it_is_iterated_over() {
+    let map = builder(Hashing::Mixed).buckets(16).build();
+    fill(&map, 0..60);
+    let held = map.pin();
+    let mut iter = held.iter();
+    let mut seen: Vec<u64> = iter.by_ref().take(7).map(|pair| pair.0).collect();
+    fill(&map, 60..5_000);
+    seen.extend(iter.map(|pair| pair.0));
+    seen.sort_unstable();
+    seen.dedup();
+    assert!((0..60).all(|key| seen.binary_search(&key).is_ok()));
+    assert!(has(&map, 0..5_000));
+    drop(held);
+    // Afterwards it is as dense as any.
+    let buckets = map.buckets();
+    map.set_automatic_resize(false);
+    fill(&map, 5_000..(buckets * SLOTS) as u64 * 9 / 10);
+    map.resize_to(buckets * 2).unwrap();
+    map.resize_to(buckets).unwrap();
+    assert!(has(&map, 0..map.len() as u64));
+}
+
+/// Everything that a map does, with keys and values of other shapes.
+fn works<K, V>(keys: impl Iterator<Item = K>, value: impl Fn(usize) -> V)
+where
+    K: Copy + Eq + Hash + Debug + Ord,
+    V: Copy + PartialEq + Debug,
+{
+    let keys: Vec<K> = keys.collect();
+    let map = CuckooMap::<K, V>::new();
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(map.pin().try_insert(*key, value(i)), Ok(()));
+        assert_eq!(
+            map.pin().try_insert(*key, value(0)),
+            Err(TryInsertError::Occupied(value(i)))
+        );
+    }
+    map.resize_to(2).unwrap();
+    map.resize_to(64).unwrap();
+    let mut there: Vec<K> = map.pin().iter().map(|pair| pair.0).collect();
+    there.sort_unstable();
+    assert_eq!(there, keys);
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(map.pin().get(key), Some(value(i)));
+        assert_eq!(map.pin().insert(*key, value(i + 1)), Ok(Some(value(i))));
+        assert_eq!(map.pin().update(key, |_| value(i + 2)), Some(value(i + 2)));
+        assert_eq!(map.pin().remove(key), Some(value(i + 2)));
+        assert_eq!(map.pin().get(key), None);
+    }
+    assert!(map.is_empty());
+}
+
+#[test]
+fn pairs_have_any_shape() {
+    let numbers = 0..200u64;
+    works(numbers.clone().map(|n| [0, (n >> 4) as u8, n as u8]), |i| {
+        i as u16
+    });
+    works(numbers.clone().map(|n| u128::from(n) << 77), |i| {
+        !(i as u64)
+    });
+    works(0..200u8, |_| ());
+    works((0..200).map(|n| char::from_u32(n * 37).unwrap()), |i| {
+        [i as u64, 7, !(i as u64)]
+    });
+    works(numbers.clone().map(|n| (n as u8, n << 40)), |i| {
+        (i % 3 == 0).then_some(i as u32)
+    });
+    works(numbers.clone().map(|n| Some(n as u32)), |i| {
+        (i as u8, i as f64, false)
+    });
+    works(std::iter::once(()), |i| [i as u64; 4]);
+    static TOWNS: [&str; 3] = ["Aachen", "Bern", "Celle"];
+    works(TOWNS.iter().map(|town| &**town), |i| TOWNS[i % 3]);
+}
+
+/// Values of three words, which are not written in one step.
+#[test]
+fn no_value_is_torn() {
+    let map = CuckooMap::<u64, [u64; 3], Hashing>::with_hasher(Hashing::Mixed);
+    let value = |n: u64| [n, n.wrapping_mul(7), !n];
+    (0..6).for_each(|key| assert_eq!(map.pin().insert(key, value(key)), Ok(None)));
+    let stop = AtomicBool::new(false);
+    let seen = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let (map, stop) = (&map, &stop);
+            scope.spawn(move || {
+                let mut n = thread;
+                while !stop.load(Relaxed) {
+                    n += 2;
+                    assert!(map.pin().insert(n % 6, value(n)).unwrap().is_some());
+                    let new = map.pin().update(&(n % 3), |[old, ..]| value(old ^ 1));
+                    assert_eq!(new.map(|new| value(new[0])), new);
+                }
+            });
+        }
+        for call in 0..fewer(500_000) {
+            let there = map.pin().get(&(call % 6)).expect("it stays");
+            assert_eq!(there, value(there[0]));
+            seen.fetch_max(there[0], Relaxed);
+            if call % 100 == 0 {
+                assert!(map.pin().iter().all(|(_, there)| there == value(there[0])));
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(seen.load(Relaxed) > 6);
+}
+
+/// On few keys, in a table in which they push each other around.
+#[test]
+fn histories_in_a_dense_table_are_linearizable() {
+    const THREADS: u64 = 3;
+    for seed in 0..4 {
+        let map = dense(2);
+        let recording = Recording::new();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let mut recorder = recording.recorder(1_500);
+                let map = &map;
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+                    for call in 0..1_500 {
+                        let (key, fresh) =
+                            (rng.random_range(0..7), (call * THREADS + thread) << 16);
+                        let op = match rng.random_range(0..10) {
+                            0 | 1 => EntryOp::TryInsert(fresh),
+                            2 => EntryOp::Insert(fresh),
+                            3 | 4 => EntryOp::Remove,
+                            _ => EntryOp::Get,
+                        };
+                        // Seven keys and eight slots: there is room.
+                        recorder.record(key, op.clone(), || {
+                            EntryOutcome::Held(match op {
+                                EntryOp::TryInsert(value) => match map.pin().try_insert(key, value)
+                                {
+                                    Ok(()) => None,
+                                    Err(TryInsertError::Occupied(there)) => Some(there),
+                                    Err(full) => panic!("{full}"),
+                                },
+                                EntryOp::Insert(value) => map.pin().insert(key, value).unwrap(),
+                                EntryOp::Remove => map.pin().remove(&key),
+                                _ => map.pin().get(&key),
+                            })
+                        });
+                    }
+                });
+            }
+        });
+        let history = recording.finish().expect("all recorders are back");
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+/// There is memory for the new table, and none for what overflows in it.
+#[test]
+fn a_resize_that_lacks_memory_goes_on_later() {
+    let one = builder(Hashing::Mixed).buckets(1).build().bytes();
+    let eight = builder(Hashing::Mixed).buckets(8).build().bytes();
+    let map = builder(Hashing::Mixed).buckets(8).automatic_resize(false);
+    let map = map.max_bytes(eight + one).build();
+    fill(&map, 0..20);
+    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
+    for _ in 0..3 {
+        // Updates try to move it on, too.
+        assert_eq!(map.pin().remove(&0), Some(!0));
+        assert_eq!(map.pin().insert(0, !0), Ok(None));
+        assert!(has(&map, 0..20));
+        assert_eq!((map.len(), map.pin().iter().count()), (20, 20));
+    }
+    assert!((3..20).all(|key| map.pin().remove(&key) == Some(!key)));
+    map.resize_to(1).unwrap();
+    assert!(has(&map, 0..3));
+    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, one, 3));
+}
+
+#[test]
+fn all_bytes_are_counted_and_come_back() {
+    let map = builder(Hashing::Mixed).buckets(1).build();
+    let one = map.bytes();
+    for round in 0..3 {
+        fill(&map, 0..5_000);
+        map.resize_to(1 << (9 + round)).unwrap();
+        assert!(has(&map, 0..5_000));
+        (0..5_000).for_each(|key| assert_eq!(map.pin().remove(&key), Some(!key)));
+    }
+    map.resize_to(1).unwrap();
+    assert_eq!((map.bytes(), map.overflowing()), (one, 0));
+}
+
+/// A bucket that lost entries draws those in that hang on it.
+#[test]
+fn what_overflowed_comes_back_into_the_bucket() {
+    let map = builder(Hashing::Alike).buckets(2).automatic_resize(false);
+    let map = map.build();
+    fill(&map, 0..12);
+    // Whatever is removed, four of the first bucket stay in it.
+    for key in [0, 5, 1, 11, 6, 2] {
+        assert_eq!(map.pin().remove(&key), Some(!key));
+        assert_eq!(map.pin().get(&key), None);
+    }
+    assert!(
+        [3, 4, 7, 8, 9, 10]
+            .iter()
+            .all(|key| map.pin().get(key) == Some(!key))
+    );
+    let mut keys: Vec<_> = map.pin().iter().map(|pair| pair.0).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [3, 4, 7, 8, 9, 10]);
+}
+
+/// Hashes as `Own`, and panics when told to.
+#[derive(Clone)]
+struct Touchy(Arc<AtomicBool>);
+
+impl BuildHasher for Touchy {
+    type Hasher = NumberHasher;
+
+    fn build_hasher(&self) -> NumberHasher {
+        assert!(!self.0.load(Relaxed), "a hash");
+        Hashing::Own.build_hasher()
+    }
+}
+
+fn fails(call: &dyn Fn()) {
+    assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+}
+
+#[test]
+fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let builder = CuckooMap::<u64, u64>::builder().hasher(Touchy(panics.clone()));
+    let map = builder.buckets(4).automatic_resize(false).build();
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
+    panics.store(true, Relaxed);
+    fails(&|| assert!(map.pin().insert(20, 0).is_ok()));
+    fails(&|| assert!(map.pin().remove(&2).is_some()));
+    // In the middle of moving: the bucket must not stay locked.
+    fails(&|| map.resize_to(16).unwrap());
+    panics.store(false, Relaxed);
+    assert_eq!(map.pin().update(&1, |value| value), Some(!1));
+    assert!((0..20).all(|key| map.pin().get(&key) == Some(!key)));
+    map.resize_to(16).unwrap();
+    assert_eq!((map.len(), map.buckets()), (20, 16));
+    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
+}
+
+thread_local! {
+    /// How many comparisons go well.
+    static PATIENCE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+/// Panics when it is compared too often.
+#[derive(Clone, Copy, Debug)]
+struct Shy(u64);
+
+impl Hash for Shy {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.hash(hasher);
+    }
+}
+
+impl PartialEq for Shy {
+    fn eq(&self, other: &Self) -> bool {
+        let left = PATIENCE.get();
+        assert!(left > 0, "a comparison");
+        PATIENCE.set(left - 1);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Shy {}
+
+#[test]
+fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
+    let map = CuckooMap::<Shy, u64>::new();
+    (0..200).for_each(|n| assert_eq!(map.pin().insert(Shy(n), n), Ok(None)));
+    for patience in 0..3 {
+        for n in 0..200 {
+            let patient = |act: &dyn Fn() -> bool| {
+                PATIENCE.set(patience);
+                // Nothing is changed before the comparisons are through.
+                let answer = catch_unwind(AssertUnwindSafe(act));
+                PATIENCE.set(usize::MAX);
+                assert!(answer.unwrap_or(true));
+            };
+            patient(&|| map.pin().insert(Shy(n), n) == Ok(Some(n)));
+            patient(&|| map.pin().try_insert(Shy(n), 0).is_err());
+            patient(&|| map.pin().update(&Shy(n), |value| value) == Some(n));
+            patient(&|| map.pin().get(&Shy(n)) == Some(n));
+        }
+    }
+    assert!((0..200).all(|n| map.pin().remove(&Shy(n)) == Some(n)));
+    assert!(map.is_empty());
+}
+
+#[test]
+fn a_map_may_be_shared_if_its_pairs_may_be_sent() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<CuckooMap<u64, (char, &'static str)>>();
+    is_shared::<CuckooMap<[u8; 3], ()>>();
+}
