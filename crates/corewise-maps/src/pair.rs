@@ -246,7 +246,7 @@ mod tests {
         value_is_replaced(7u128, [1u64, 2]);
         value_is_replaced('k', ["", "corewise"].map(str::len));
         const { assert!(!PairCell::<u64, u128>::VALUE_IS_IN_ONE_WORD) };
-        assert!(!PairCell::<u32, [u8; 5]>::VALUE_IS_IN_ONE_WORD);
+        const { assert!(!PairCell::<u32, [u8; 5]>::VALUE_IS_IN_ONE_WORD) };
     }
 
     #[test]

@@ -78,6 +78,7 @@ for_every_table! {
     lock_based: corewise_maps::clht::LockBasedTable<u64, Value>,
     lock_free: corewise_maps::clht::LockFreeTable<u64, Value>,
     cuckoo: corewise_maps::cuckoo::CuckooTable<u64, Value>,
+    hopscotch: corewise_maps::hopscotch::HopscotchTable<u64, Value>,
     => {
         it_does_what_a_hash_map_does_and_frees_each_value_once
         what_was_found_stays_while_its_handle_lives

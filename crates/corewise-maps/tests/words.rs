@@ -148,6 +148,13 @@ impl<T: Table<Key = u64, Value = [u64; 3]> + Send + Sync> WordMap for Wide<T> {
     fn get(&self, key: u64) -> Option<u64> {
         self.0.pin().get(&key).map(narrow)
     }
+    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) {
+        let mut wide: Vec<_> = out.iter().map(|place| place.map(widen)).collect();
+        self.0.pin().get_many(keys, &mut wide);
+        for (place, value) in out.iter_mut().zip(wide) {
+            *place = value.map(narrow);
+        }
+    }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         let old = self.0.pin().insert(key, widen(value));
         old.expect("there is memory").map(narrow)
