@@ -198,7 +198,10 @@ fn keys_of_one_home_have_a_place() {
     for round in 0..3 {
         fill(&map, 0..200);
         assert!(has(&map, 0..200) && has_none(&map, 200..300));
-        assert!(map.overflowing() >= 200 - 32, "{round}");
+        assert!(
+            cfg!(corewise_stress) || map.overflowing() >= 200 - 32,
+            "{round}"
+        );
         let bytes = map.bytes();
         assert!((0..100).all(|key| map.pin().remove(&key) == Some(!key)));
         fill(&map, 0..100);
