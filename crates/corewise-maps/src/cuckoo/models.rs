@@ -419,7 +419,7 @@ fn lookups_do_not_notice_a_resize() {
 #[test]
 fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
     for first in [Side::First, Side::Second] {
-        corewise_atomic::model_bounded(2, move || {
+        corewise_atomic::model_bounded(1, move || {
             let numbers = Arc::new(Tens::resizing(2, 2, &[1]));
             let second = first.other();
             if first == Side::Second {
