@@ -19,23 +19,25 @@ const SPINS: u32 = 64;
 
 /// The concurrency word of a bucket, of which each form has its own kind. Zero: no entries.
 pub trait State: Copy + Eq + Send + Sync + 'static {
+    const STRIDE: usize;
     fn of_bits(bits: u64) -> Self;
     fn bits(self) -> u64;
     /// Of the first bucket of a chain: the entries are in the table's successor.
     fn is_moved(self) -> bool;
-    /// Whether the slot has an entry.
-    fn holds(self, slot: usize) -> bool;
-    /// Which slots have one: a bit for each.
-    #[inline(always)]
-    fn held(self) -> u64 {
-        (0..SLOTS).fold(0, |held, slot| held | u64::from(self.holds(slot)) << slot)
-    }
+    /// A bit for each slot that has an entry, [`STRIDE`](Self::STRIDE) bits from that of the slot before.
+    fn entries(self) -> u64;
     /// Whether the slot can be given an entry.
     fn is_free(self, slot: usize) -> bool;
     /// With an entry in a slot that was free.
     fn with(self, slot: usize) -> Self;
     /// A number that grows before a slot is used for another entry.
     fn version(self) -> u64;
+
+    /// Whether the slot has an entry.
+    #[inline(always)]
+    fn holds(self, slot: usize) -> bool {
+        self.entries() >> (slot * Self::STRIDE) & 1 != 0
+    }
 
     fn free(self) -> Option<usize> {
         (0..SLOTS).find(|slot| self.is_free(*slot))
@@ -145,10 +147,10 @@ impl<S: State> Bucket<S> {
         let mut equal = 0;
         for (slot, there) in self.keys.iter().enumerate() {
             // Relaxed: see `held`.
-            equal |= u64::from(there.load(Relaxed) == key) << slot;
+            equal |= u64::from(there.load(Relaxed) == key) << (slot * S::STRIDE);
         }
-        let slots = equal & state.held();
-        (slots != 0).then(|| slots.trailing_zeros() as usize)
+        let slots = equal & state.entries();
+        (slots != 0).then(|| slots.trailing_zeros() as usize / S::STRIDE)
     }
 
     /// Whether no slot was used again between `state` and the loads before this one: then none of what they have

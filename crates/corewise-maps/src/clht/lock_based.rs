@@ -125,6 +125,8 @@ impl Lock {
 }
 
 impl State for Lock {
+    const STRIDE: usize = 1;
+
     fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -134,8 +136,9 @@ impl State for Lock {
     fn is_moved(self) -> bool {
         self.0 & Self::MOVED != 0
     }
-    fn holds(self, slot: usize) -> bool {
-        self.0 & Self::HELD << slot != 0
+    #[inline(always)]
+    fn entries(self) -> u64 {
+        (self.0 / Self::HELD) & ((1 << SLOTS) - 1)
     }
     fn is_free(self, slot: usize) -> bool {
         !self.holds(slot)

@@ -128,7 +128,7 @@ impl Snapshot {
     /// pending: there was no other one in between.
     pub(super) fn may_commit(self, seen: Self) -> bool {
         let same = self.version() == seen.version()
-            && self.0 & Self::ENTRIES == seen.0 & Self::ENTRIES
+            && self.entries() == seen.entries()
             && self.pending().is_none();
         let frozen = self.is_frozen() && !mutant!("clht_lf_ignores_frozen");
         !frozen && (same || mutant!("clht_lf_blind_commit"))
@@ -140,6 +140,8 @@ impl Snapshot {
 }
 
 impl State for Snapshot {
+    const STRIDE: usize = 2;
+
     #[inline(always)]
     fn of_bits(bits: u64) -> Self {
         Self(bits)
@@ -153,8 +155,8 @@ impl State for Snapshot {
         self.0 & Self::MOVED != 0
     }
     #[inline(always)]
-    fn holds(self, slot: usize) -> bool {
-        self.0 & (2 * Self::SLOT) << (2 * slot) != 0
+    fn entries(self) -> u64 {
+        (self.0 & Self::ENTRIES) / (2 * Self::SLOT)
     }
     #[inline(always)]
     fn is_free(self, slot: usize) -> bool {
