@@ -73,8 +73,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     const SHARE: usize = 8;
 
     fn buckets_for(entries: usize) -> usize {
-        // Eight in nine slots: paths get longer towards the most, which is 97 %.
-        entries.saturating_add(entries / 8).div_ceil(SLOTS)
+        // 19 of 20 slots; the most is 97 %.
+        entries.saturating_add(entries / 19).div_ceil(SLOTS)
     }
 
     fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {

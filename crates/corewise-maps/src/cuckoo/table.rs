@@ -102,21 +102,35 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// A bucket, without those that hang on it.
     #[inline(always)]
     pub(super) fn part(&self, bucket: usize) -> Part<'_, K, V> {
+        // SAFETY: the array has as many as `word` has looked for.
+        let cells = unsafe { self.cells.get_unchecked(self.within(bucket)) };
         Part {
-            word: &self.states[bucket],
-            cells: &self.cells[bucket],
+            word: self.word(bucket),
+            cells,
         }
+    }
+
+    /// The number of a bucket, whatever is asked for.
+    #[inline(always)]
+    fn within(&self, bucket: usize) -> usize {
+        bucket & (self.states.len() - 1)
+    }
+
+    #[inline(always)]
+    fn word(&self, bucket: usize) -> &AtomicU64 {
+        // SAFETY: their number is a power of two, and the index a remainder of it.
+        unsafe { self.states.get_unchecked(self.within(bucket)) }
     }
 
     #[inline(always)]
     pub(super) fn state(&self, bucket: usize) -> State {
         // Acquire: as in `Part::state`.
-        State(self.states[bucket].load(Acquire))
+        State(self.word(bucket).load(Acquire))
     }
 
     /// Asks for a bucket's word.
     pub(super) fn prefetch_word(&self, bucket: usize) {
-        hint::prefetch(&raw const self.states[bucket]);
+        hint::prefetch(self.word(bucket));
     }
 
     /// Asks for the first pair that a lookup may compare.
@@ -131,7 +145,9 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     #[inline(always)]
     fn count_of(&self, bucket: usize) -> &AtomicU64 {
-        &self.counts[bucket & (self.counts.len() - 1)]
+        let stripe = bucket & (self.counts.len() - 1);
+        // SAFETY: their number is a power of two, and the index a remainder of it.
+        unsafe { self.counts.get_unchecked(stripe) }
     }
 
     /// Counts a change that a lookup might see half of.
@@ -144,6 +160,10 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     #[inline(always)]
     fn view(&self, homes: Homes) -> View {
         let at = [Side::First, Side::Second].map(|side| homes.bucket(side, self.mask()));
+        // Now, and not when the words have come and say which pair it is: that is one wait instead of two.
+        for bucket in at {
+            self.part(bucket).prefetch(0);
+        }
         // Acquire: pairs with the AcqRel in `count`.
         let counts = at.map(|bucket| self.count_of(bucket).load(Acquire));
         let states = at.map(|bucket| self.state(bucket));
