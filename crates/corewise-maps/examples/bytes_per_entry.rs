@@ -8,8 +8,10 @@
 //! median and the most. The most is while there are two tables. Counted by the maps ([`CopyMap::bytes`]), whether
 //! the memory was ever touched or not.
 
-use corewise_maps::clht::LockBasedTable;
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::hopscotch::HopscotchTable;
 
 type Grow = fn(u32, u32) -> Vec<f64>;
 
@@ -45,7 +47,12 @@ fn main() {
         "{:<12} {:>6} {:>6} {:>6}",
         "table", "least", "median", "most"
     );
-    let tables: [(&str, Grow); 1] = [("clht-lb", grow::<LockBasedTable<u64, u64>>)];
+    let tables: [(&str, Grow); 4] = [
+        ("clht-lb", grow::<LockBasedTable<u64, u64>>),
+        ("clht-lf", grow::<LockFreeTable<u64, u64>>),
+        ("hopscotch", grow::<HopscotchTable<u64, u64>>),
+        ("cuckoo", grow::<CuckooTable<u64, u64>>),
+    ];
     for (name, grow) in tables {
         let seen = grow(fewest, most);
         let (least, median, most) = (seen[0], seen[seen.len() / 2], seen[seen.len() - 1]);
