@@ -10,8 +10,9 @@
 //!
 //! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
 //! with.
-//! More tables follow, one module each. All of them keep what a reader looks at alive by
-//! [`corewise_rcu`]; a [`corewise_rcu::Guard`] may be held while the same table is updated.
+//! The last four hand out copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`] puts values of any type in
+//! them. All tables keep what a reader looks at alive by [`corewise_rcu`]; a [`corewise_rcu::Guard`] may be held while the
+//! same table is updated.
 //!
 //! ```
 //! use corewise_maps::RelativisticMap;
@@ -28,7 +29,8 @@
 //! # Where others are better
 //!
 //! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
-//! - Large values that are changed in place: here a change makes a new node, or a value is a word.
+//! - Large values that are changed in place: here a change makes a new node or box, or a value has 31 bytes at most.
+//! - Lookups in [`hopscotch`] beyond the caches: 64 shards of a map behind locks are faster.
 //! - Nothing but updates of random keys: [`RelativisticMap`] writes more cache lines for each than
 //!   [`clht::LockBased`], which has entries in place.
 //!

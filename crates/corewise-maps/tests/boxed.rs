@@ -126,6 +126,13 @@ fn it_does_what_a_hash_map_does_and_frees_each_value_once<T: Table<Key = u64, Va
                 map.resize_to(1 << rng.random_range(0..6)).unwrap();
             }
         }
+        let (keys, handle) = ((0..120).collect::<Vec<_>>(), map.pin());
+        let mut found = vec![None; keys.len()];
+        handle.get_many(&keys, &mut found);
+        for (key, value) in keys.iter().zip(found) {
+            assert_eq!(value.map(|value| value.0), model.get(key).copied());
+        }
+        drop(handle);
         let mut pairs: Vec<_> = map
             .pin()
             .iter()

@@ -19,6 +19,7 @@ use corewise_atomic::mutant;
 use corewise_rcu::{Domain, Guard, Section};
 
 use super::{Builder, CopyMap, CopyMapRef, Full, Table, TryInsertError};
+use crate::batch;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
 /// A map of `Copy` keys to values of any type, in any table of [`CopyMap`]: the table holds the addresses of the
@@ -280,6 +281,28 @@ where
     #[inline]
     pub fn get(&self, key: &T::Key) -> Option<&V> {
         self.map.get(key).map(|value| self.value(value))
+    }
+
+    /// The values of several keys, as [`CopyMapRef::get_many`]; what the values refer to is not asked for.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    pub fn get_many<'h, 'q>(
+        &'h self,
+        keys: impl IntoIterator<Item = &'q T::Key, IntoIter: ExactSizeIterator>,
+        out: &mut [Option<&'h V>],
+    ) where
+        T::Key: 'q,
+    {
+        batch::in_groups(keys, out, |keys, out| {
+            let mut found = [None; batch::GROUP];
+            let found = &mut found[..out.len()];
+            self.map.get_many(keys.take(out.len()), found);
+            for (place, value) in out.iter_mut().zip(found) {
+                *place = value.map(|value| self.value(value));
+            }
+        });
     }
 
     /// Whether the key is there.

@@ -170,6 +170,14 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         }
     }
 
+    /// Asks for the first pair that a lookup compares.
+    #[inline(always)]
+    pub(super) fn prefetch_first(self) {
+        if let Some(offset) = self.version().info.hops().next() {
+            hint::prefetch(self.cell(offset));
+        }
+    }
+
     /// All pairs, as they were at one time.
     pub(super) fn pairs(self) -> Result<Vec<(K, V)>, Moved>
     where

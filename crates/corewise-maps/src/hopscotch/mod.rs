@@ -143,7 +143,9 @@ mod table;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
-use crate::copy_map::{CopyMap, CopyMapRef};
+use std::ptr::NonNull;
+
+use crate::copy_map::{BoxMap, CopyMap, CopyMapRef};
 use crate::relativistic::DefaultHasher;
 
 pub use table::HopscotchTable;
@@ -182,3 +184,6 @@ pub type HopscotchMap<K, V, S = DefaultHasher> = CopyMap<HopscotchTable<K, V>, S
 /// A handle of a [`HopscotchMap`].
 pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m>> =
     CopyMapRef<'m, HopscotchTable<K, V>, S, G>;
+
+/// Hopscotch hashing with values of any type, in boxes. See [`BoxMap`].
+pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, HopscotchTable<K, NonNull<V>>, S>;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
-use corewise_atomic::{CachePadded, mutant, thread};
+use corewise_atomic::{CachePadded, hint, mutant, thread};
 
 use super::home::{Bucket, Home, Locked, Patience, Refused};
 use super::info::H;
@@ -251,6 +251,16 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             let seen = table.home(hash).look(key)?;
             Ok(seen.found.map(|found| found.pair.1))
         })
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        hint::prefetch(self.bucket(hash as usize));
+    }
+
+    #[inline(always)]
+    fn prefetch_more(&self, hash: u64) {
+        self.home(hash).prefetch_first();
     }
 
     fn put(
