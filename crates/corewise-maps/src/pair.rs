@@ -13,10 +13,22 @@
 
 use std::mem::MaybeUninit;
 
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::word::Raw;
+
+/// The ordering of a load that a fence (Acquire) comes after. ThreadSanitizer does not know fences.
+pub(crate) const FENCED_LOAD: Ordering = if cfg!(corewise_tsan) {
+    Acquire
+} else {
+    Relaxed
+};
+
+/// The ordering of a store that a fence (Release) may have come before, if so.
+const fn fenced_store(order: Ordering) -> Ordering {
+    if cfg!(corewise_tsan) { Release } else { order }
+}
 
 /// Words in the largest pair.
 const MOST_WORDS: usize = 4;
@@ -100,7 +112,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
     pub(crate) fn load(&self) -> Torn<K, V> {
         let mut words = [MaybeUninit::uninit(); MOST_WORDS];
         for (word, there) in words.iter_mut().zip(self.words()) {
-            word.write(there.load(Relaxed));
+            word.write(there.load(FENCED_LOAD));
         }
         Torn(Bytes { words })
     }
@@ -115,7 +127,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
         for (index, word) in self.words().iter().enumerate() {
             // SAFETY: any bytes are words that may be undefined.
             let bytes = unsafe { bytes.words[index] };
-            word.store(freeze(bytes), order);
+            word.store(freeze(bytes), fenced_store(order));
         }
     }
 
@@ -131,7 +143,8 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
         };
         let index = Self::VALUE_AT / 8;
         // SAFETY: as in `store`.
-        self.words()[index].store(freeze(unsafe { bytes.words[index] }), order);
+        let word = freeze(unsafe { bytes.words[index] });
+        self.words()[index].store(word, fenced_store(order));
     }
 }
 

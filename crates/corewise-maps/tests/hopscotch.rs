@@ -208,7 +208,9 @@ fn keys_of_one_home_have_a_place() {
         // What was in use is used again.
         assert!(cfg!(corewise_stress) || map.bytes() == bytes);
         assert!((0..200).all(|key| map.pin().remove(&key) == Some(!key)));
-        assert_eq!((map.len(), map.overflowing()), (0, 0));
+        assert_eq!(map.len(), 0);
+        // Under stress it is being resized, and this is the number of the table before.
+        assert!(cfg!(corewise_stress) || map.overflowing() == 0);
     }
     assert!(cfg!(corewise_stress) || map.buckets() == before);
 }

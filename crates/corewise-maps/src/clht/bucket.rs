@@ -10,6 +10,7 @@ use corewise_atomic::{hint, mutant, ordering, thread};
 
 use crate::copy_map::Moved;
 use crate::copy_map::space::{self, Space};
+use crate::pair::FENCED_LOAD;
 use crate::word::Raw;
 
 /// Pairs in a bucket.
@@ -133,7 +134,7 @@ impl<S: State> Bucket<S> {
         loop {
             let slot = self.slot_of(state, key)?;
             // Relaxed, here and in `slot_of`: the fence orders them.
-            let value = self.values[slot].load(Relaxed);
+            let value = self.values[slot].load(FENCED_LOAD);
             if self.is_unchanged(state) || mutant!("clht_no_second_look") {
                 return Some(Held { slot, value, state });
             }
@@ -189,7 +190,7 @@ impl<S: State> Bucket<S> {
     pub(super) fn pair(&self, slot: usize) -> (Raw, Raw) {
         // Relaxed: a fence follows, or nobody can change the pair.
         let (key, value) = (&self.keys[slot], &self.values[slot]);
-        (key.load(Relaxed), value.load(Relaxed))
+        (key.load(Relaxed), value.load(FENCED_LOAD))
     }
 
     /// Writes a pair into a slot that no entry has, and that is ours.

@@ -93,7 +93,9 @@ fn insertions_and_replacements_are_not_counted() {
 fn moves_are_counted_twice() {
     let map = map(16, 0..60);
     let moves: u64 = words(&map)[16..].iter().sum();
-    assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
+    // Under stress the table grows before it is dense.
+    assert!(moves > 0 || cfg!(corewise_stress));
+    assert!(moves.is_multiple_of(2), "{moves}");
 }
 
 /// A bucket that was moved stays as it was, for those who have seen it before.
