@@ -1,127 +1,16 @@
 //! Models: lookups and updates of a bucket beside each other and beside its way to another table.
 
-use std::ptr::NonNull;
-
 use corewise_atomic::sync::Arc;
-use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::lock_based::LockBasedForm;
 use super::lock_free::LockFreeForm;
 use super::table::{Chains, Form};
-use crate::copy_map::space::Space;
-use crate::copy_map::{CopyMap, Put, Stage, Step, Table};
+use crate::copy_map::numbers::{self, RESIZES, beside, hash_of};
+use crate::copy_map::{CopyMap, Step};
 use crate::hashing::Hashing;
 
-type Numbered<F> = Chains<F, u64, u64>;
-
-/// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
-pub(super) struct Numbers<F: Form> {
-    pub(super) stage: Box<Stage<Numbered<F>>>,
-    next: Option<NonNull<Stage<Numbered<F>>>>,
-}
-
-// SAFETY: it owns its tables.
-unsafe impl<F: Form> Send for Numbers<F> {}
-// SAFETY: as above.
-unsafe impl<F: Form> Sync for Numbers<F> {}
-
-fn hash_of(key: &u64) -> u64 {
-    *key
-}
-
-impl<F: Form> Numbers<F> {
-    pub(super) fn new(buckets: usize, keys: &[u64]) -> Self {
-        let space = Arc::new(Space::new(usize::MAX));
-        let stage = Stage::new(Numbered::<F>::try_new(buckets, &space).unwrap());
-        let numbers = Self { stage, next: None };
-        keys.iter()
-            .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
-        numbers
-    }
-
-    /// A table whose resize has begun.
-    pub(super) fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
-        let mut numbers = Self::new(buckets, keys);
-        let space = Arc::new(Space::new(usize::MAX));
-        let next = Stage::new(Numbered::<F>::try_new(to, &space).unwrap());
-        let next = NonNull::from(Box::leak(next));
-        // SAFETY: freed with the first table.
-        unsafe { numbers.stage.link(next) };
-        numbers.next = Some(next);
-        numbers
-    }
-
-    pub(super) fn get(&self, key: u64) -> Option<u64> {
-        Table::get(&*self.stage, key, &key)
-    }
-
-    fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
-        match Table::put(&*self.stage, key, key, value, replace, &hash_of) {
-            Ok(Put::New { .. }) => Ok(()),
-            Ok(Put::There(there)) => Err(there),
-            Err(full) => panic!("{full}"),
-        }
-    }
-
-    pub(super) fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        self.put(key, value, false)
-    }
-
-    pub(super) fn replace(&self, key: u64, value: u64) {
-        assert!(self.put(key, value, true).is_err());
-    }
-
-    pub(super) fn remove(&self, key: u64) -> Option<u64> {
-        Table::remove(&*self.stage, key, &key)
-    }
-
-    pub(super) fn increment(&self, key: u64) -> Option<u64> {
-        Table::update(&*self.stage, key, &key, |value| value + 1)
-    }
-
-    fn move_all(&self) {
-        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
-            thread::yield_now();
-        }
-    }
-
-    /// All pairs, sorted.
-    pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
-        let mut pairs = Vec::new();
-        let each = &mut |key, value| pairs.push((key, value));
-        Table::for_each(&*self.stage, (0, 0), &hash_of, each);
-        pairs.sort_unstable();
-        pairs
-    }
-}
-
-impl<F: Form> Drop for Numbers<F> {
-    fn drop(&mut self) {
-        if let Some(next) = self.next {
-            // SAFETY: from a box, and nobody uses it any more.
-            drop(unsafe { Box::from_raw(next.as_ptr()) });
-        }
-    }
-}
-
-/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
-/// spawning another, loom does not try in all orders); what they answer.
-pub(super) fn beside<T, A, B>(
-    what: &Arc<T>,
-    one: impl FnOnce(&T) -> A + Send + 'static,
-    other: impl FnOnce(&T) -> B + Send + 'static,
-) -> (A, B)
-where
-    T: Send + Sync + 'static,
-    A: Send + 'static,
-    B: Send + 'static,
-{
-    let (its, others) = (what.clone(), what.clone());
-    let one = thread::spawn(move || one(&its));
-    let other = thread::spawn(move || other(&others));
-    (one.join().unwrap(), other.join().unwrap())
-}
+pub(super) type Numbers<F> = numbers::Numbers<Chains<F, u64, u64>>;
 
 for_both_forms! {
     lock_based: super::LockBasedForm,
@@ -142,9 +31,6 @@ for_both_forms! {
         updates_and_lookups_beside_resizes
     }
 }
-
-/// Either way, which of the two tables is larger.
-const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
 
 fn a_pair_is_never_mixed<F: Form>() {
     corewise_atomic::model_bounded(2, || {

@@ -53,6 +53,8 @@ mod iter;
 mod map;
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+pub(crate) mod numbers;
 pub(crate) mod space;
 mod stage;
 

@@ -1,159 +1,40 @@
 //! Models: lookups and updates beside entries that move to their other buckets, or with their buckets to another table.
 
-use std::ptr::NonNull;
-
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::path::Displaced;
 use super::state::{Homes, Side};
 use super::{CuckooMap, CuckooTable};
-use crate::copy_map::space::Space;
-use crate::copy_map::{Put, Stage, Step, Table};
+use crate::copy_map::numbers::{self, RESIZES, beside, hash_of};
+use crate::copy_map::{Step, Table};
 use crate::hashing::Hashing;
 
-type Words<V> = CuckooTable<u64, V>;
+type Numbers<V> = numbers::Numbers<CuckooTable<u64, V>>;
 
-/// A table of numbers. Keys are their hashes: in two buckets, the first one of a number is its lowest bit.
-struct Numbers<V> {
-    stage: Box<Stage<Words<V>>>,
-    next: Option<NonNull<Stage<Words<V>>>>,
-}
-
-// SAFETY: it owns its tables.
-unsafe impl<V: Send> Send for Numbers<V> {}
-// SAFETY: as above.
-unsafe impl<V: Send> Sync for Numbers<V> {}
-
-fn hash_of(key: &u64) -> u64 {
-    *key
-}
-
-impl<V: Copy> Numbers<V> {
-    fn new(buckets: usize, keys: &[u64], value: impl Fn(u64) -> V) -> Self {
-        let space = Arc::new(Space::new(usize::MAX));
-        let stage = Stage::new(Words::try_new(buckets, &space).unwrap());
-        let numbers = Self { stage, next: None };
-        keys.iter()
-            .for_each(|key| assert!(numbers.put(*key, value(*key), false).is_ok()));
-        numbers
-    }
-
-    fn get(&self, key: u64) -> Option<V> {
-        Table::get(&*self.stage, key, &key)
-    }
-
-    /// The value that is there.
-    fn put(&self, key: u64, value: V, replace: bool) -> Result<(), V> {
-        match Table::put(&*self.stage, key, key, value, replace, &hash_of) {
-            Ok(Put::New { .. }) => Ok(()),
-            Ok(Put::There(there)) => Err(there),
-            Err(full) => panic!("{full}"),
-        }
-    }
-
-    fn remove(&self, key: u64) -> Option<V> {
-        Table::remove(&*self.stage, key, &key)
-    }
-}
-
-/// With ten times themselves for values, or that and a bit more.
+/// Keys are their hashes: in two buckets, the first one of a number is its lowest bit.
 type Tens = Numbers<u64>;
 
 impl Tens {
-    fn tens(buckets: usize, keys: &[u64]) -> Self {
-        Self::new(buckets, keys, |key| key * 10)
-    }
-
-    /// A table whose resize has begun.
-    fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
-        let mut numbers = Self::tens(buckets, keys);
-        let space = Arc::new(Space::new(usize::MAX));
-        let next = Stage::new(Words::try_new(to, &space).unwrap());
-        let next = NonNull::from(Box::leak(next));
-        // SAFETY: freed with the first table.
-        unsafe { numbers.stage.link(next) };
-        numbers.next = Some(next);
-        numbers
-    }
-
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        self.put(key, value, false)
-    }
-
-    fn replace(&self, key: u64, value: u64) {
-        assert!(self.put(key, value, true).is_err());
-    }
-
-    fn increment(&self, key: u64) -> Option<u64> {
-        Table::update(&*self.stage, key, &key, |value| value + 1)
-    }
-
     /// Moves what a slot of one of a key's buckets has, with its tag, to the other one.
     fn displace(&self, key: u64, from: Side, slot: usize) -> Displaced {
         Self::displace_in(self.stage.table(), key, from, slot)
     }
 
-    fn displace_in(table: &Words<u64>, key: u64, from: Side, slot: usize) -> Displaced {
+    fn displace_in(table: &CuckooTable<u64, u64>, key: u64, from: Side, slot: usize) -> Displaced {
         let homes = Homes::new(key);
         let [from, to] = [from, from.other()].map(|side| homes.bucket(side, table.mask()));
         table.displace(from, slot, homes.tag, to)
     }
-
-    fn move_all(&self) {
-        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
-            thread::yield_now();
-        }
-    }
-
-    /// All pairs, sorted.
-    fn pairs(&self) -> Vec<(u64, u64)> {
-        let mut pairs = Vec::new();
-        let each = &mut |key, value| pairs.push((key, value));
-        Table::for_each(&*self.stage, (0, 0), &hash_of, each);
-        pairs.sort_unstable();
-        pairs
-    }
 }
-
-impl<V> Drop for Numbers<V> {
-    fn drop(&mut self) {
-        if let Some(next) = self.next {
-            // SAFETY: from a box, and nobody uses it any more.
-            drop(unsafe { Box::from_raw(next.as_ptr()) });
-        }
-    }
-}
-
-/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
-/// spawning another, loom does not try in all orders); what they answer.
-fn beside<T, A, B>(
-    what: &Arc<T>,
-    one: impl FnOnce(&T) -> A + Send + 'static,
-    other: impl FnOnce(&T) -> B + Send + 'static,
-) -> (A, B)
-where
-    T: Send + Sync + 'static,
-    A: Send + 'static,
-    B: Send + 'static,
-{
-    let (its, others) = (what.clone(), what.clone());
-    let one = thread::spawn(move || one(&its));
-    let other = thread::spawn(move || other(&others));
-    (one.join().unwrap(), other.join().unwrap())
-}
-
-/// Either way, which of the two tables is larger.
-const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
 
 #[test]
 fn an_entry_that_moves_is_never_missed() {
     for from in [Side::First, Side::Second] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Tens::tens(2, &[1]));
+            let numbers = Arc::new(Tens::new(2, &[1]));
             if from == Side::Second {
                 assert_eq!(numbers.displace(1, Side::First, 0), Displaced::Done);
             }
@@ -170,7 +51,7 @@ fn an_entry_that_moves_is_never_missed() {
 #[test]
 fn an_entry_that_moves_to_and_fro_is_never_missed() {
     corewise_atomic::model_bounded(1, || {
-        let numbers = Arc::new(Tens::tens(2, &[1]));
+        let numbers = Arc::new(Tens::new(2, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -185,7 +66,7 @@ fn an_entry_that_moves_to_and_fro_is_never_missed() {
 #[test]
 fn a_pair_is_never_mixed() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(1, &[1]));
+        let numbers = Arc::new(Tens::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -204,7 +85,7 @@ fn a_pair_is_never_mixed() {
 #[test]
 fn a_slot_that_an_entry_has_left_is_used_again() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(2, &[1]));
+        let numbers = Arc::new(Tens::new(2, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -221,7 +102,7 @@ fn a_slot_that_an_entry_has_left_is_used_again() {
 fn an_inserted_pair_is_seen_whole() {
     for keys in [&[][..], &[1, 2, 3, 5]] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Tens::tens(1, keys));
+            let numbers = Arc::new(Tens::new(1, keys));
             beside(
                 &numbers,
                 |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
@@ -235,7 +116,7 @@ fn an_inserted_pair_is_seen_whole() {
 #[test]
 fn a_replaced_value_is_never_missing() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Tens::tens(2, &[1]));
+        let numbers = Arc::new(Tens::new(2, &[1]));
         beside(
             &numbers,
             |numbers| numbers.replace(1, 11),
@@ -248,21 +129,20 @@ fn a_replaced_value_is_never_missing() {
 #[test]
 fn a_value_of_two_words_is_never_torn() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Numbers::new(1, &[1], |key| [key * 10; 2]);
-        let numbers = Arc::new(numbers);
+        let numbers = Arc::new(Numbers::<[u64; 2]>::new(1, &[1]));
         beside(
             &numbers,
-            |numbers| assert_eq!(numbers.put(1, [11; 2], true), Err([10; 2])),
-            |numbers| assert!([Some([10; 2]), Some([11; 2])].contains(&numbers.get(1))),
+            |numbers| assert_eq!(numbers.replace(1, 11), 10),
+            |numbers| assert!([Some(10), Some(11)].contains(&numbers.get(1))),
         );
-        assert_eq!(numbers.get(1), Some([11; 2]));
+        assert_eq!(numbers.get(1), Some(11));
     });
 }
 
 #[test]
 fn who_finds_a_value_sees_what_was_written_before_it_was_put_in() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new((Tens::tens(2, &[1]), AtomicU64::new(0)));
+        let numbers = Arc::new((Tens::new(2, &[1]), AtomicU64::new(0)));
         beside(
             &numbers,
             |(numbers, written)| {
@@ -283,7 +163,7 @@ fn who_finds_a_value_sees_what_was_written_before_it_was_put_in() {
 fn one_of_two_insertions_wins() {
     for (buckets, keys) in [(2, &[][..]), (2, &[3, 5, 7, 9]), (1, &[2, 3, 4, 5])] {
         corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Tens::tens(buckets, keys));
+            let numbers = Arc::new(Tens::new(buckets, keys));
             let (one, other) = beside(
                 &numbers,
                 |numbers| numbers.try_insert(1, 10),
@@ -304,7 +184,7 @@ fn one_of_two_insertions_wins() {
 #[test]
 fn insertions_that_want_the_same_two_buckets() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(2, &[1, 3, 5, 7, 2, 4, 6]));
+        let numbers = Arc::new(Tens::new(2, &[1, 3, 5, 7, 2, 4, 6]));
         let (one, other) = beside(
             &numbers,
             |numbers| numbers.try_insert(9, 90),
@@ -321,7 +201,7 @@ fn insertions_that_want_the_same_two_buckets() {
 #[test]
 fn a_removal_beside_an_insertion() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Tens::tens(2, &[1]));
+        let numbers = Arc::new(Tens::new(2, &[1]));
         let (removed, inserted) = beside(
             &numbers,
             |numbers| numbers.remove(1),
@@ -340,7 +220,7 @@ fn a_removal_beside_an_insertion() {
 fn a_removal_beside_a_move() {
     for from in [Side::First, Side::Second] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Tens::tens(2, &[1]));
+            let numbers = Arc::new(Tens::new(2, &[1]));
             if from == Side::Second {
                 assert_eq!(numbers.displace(1, Side::First, 0), Displaced::Done);
             }
@@ -359,7 +239,7 @@ fn a_removal_beside_a_move() {
 #[test]
 fn two_updates_have_effect() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(2, &[1]));
+        let numbers = Arc::new(Tens::new(2, &[1]));
         let increment = |numbers: &Tens| numbers.increment(1).unwrap();
         let (one, other) = beside(&numbers, increment, increment);
         assert_eq!([one.min(other), one.max(other)], [11, 12]);
@@ -370,7 +250,7 @@ fn two_updates_have_effect() {
 #[test]
 fn what_is_drawn_in_is_never_missed() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(1, &[1, 2, 3, 4, 5]));
+        let numbers = Arc::new(Tens::new(1, &[1, 2, 3, 4, 5]));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.remove(1), Some(10)),
@@ -385,7 +265,7 @@ fn what_is_drawn_in_is_never_missed() {
 fn a_walk_beside_a_move_has_each_entry_once() {
     for key in [1, 2] {
         corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Tens::tens(2, &[key]));
+            let numbers = Arc::new(Tens::new(2, &[key]));
             let walk = |numbers: &Tens| {
                 numbers.stage.table().begin_walk();
                 let pairs = numbers.pairs();
@@ -510,7 +390,7 @@ fn updates_and_lookups_beside_resizes() {
 #[test]
 fn updates_and_lookups_beside_moves() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::tens(4, &[0, 1, 2, 3, 4, 5, 6, 7, 8]));
+        let numbers = Arc::new(Tens::new(4, &[0, 1, 2, 3, 4, 5, 6, 7, 8]));
         let moves = |numbers: &Tens| {
             let table = numbers.stage.table();
             for bucket in (0..4).chain(0..4) {

@@ -1,161 +1,16 @@
 //! Models: lookups and updates of homes beside each other, beside displacements, and beside their way to another
 //! table. A neighbourhood has two cells here, a node two slots, and a version comes round with every other change.
 
-use std::ptr::NonNull;
-
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::{HopscotchMap, HopscotchTable};
-use crate::copy_map::space::Space;
-use crate::copy_map::{Put, Stage, Step, Table};
+use crate::copy_map::Step;
+use crate::copy_map::numbers::{self, Number, RESIZES, beside, hash_of};
 use crate::hashing::Hashing;
 
-/// What a number is as a value.
-trait Number: Copy + Send + Sync + 'static {
-    fn of(number: u64) -> Self;
-    /// Fails if it is of two.
-    fn number(self) -> u64;
-}
-
-impl Number for u64 {
-    fn of(number: u64) -> Self {
-        number
-    }
-    fn number(self) -> u64 {
-        self
-    }
-}
-
-impl Number for [u64; 2] {
-    fn of(number: u64) -> Self {
-        [number, !number]
-    }
-    fn number(self) -> u64 {
-        assert_eq!(self[0], !self[1], "a value of two");
-        self[0]
-    }
-}
-
-/// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
-struct Numbers<V: Number = u64> {
-    stage: Box<Stage<HopscotchTable<u64, V>>>,
-    next: Option<NonNull<Stage<HopscotchTable<u64, V>>>>,
-}
-
-// SAFETY: it owns its tables.
-unsafe impl<V: Number> Send for Numbers<V> {}
-// SAFETY: as above.
-unsafe impl<V: Number> Sync for Numbers<V> {}
-
-fn hash_of(key: &u64) -> u64 {
-    *key
-}
-
-impl<V: Number> Numbers<V> {
-    fn new(buckets: usize, keys: &[u64]) -> Self {
-        let space = Arc::new(Space::new(usize::MAX));
-        let stage = Stage::new(Table::try_new(buckets, &space).unwrap());
-        let numbers = Self { stage, next: None };
-        keys.iter()
-            .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
-        numbers
-    }
-
-    /// A table whose resize has begun.
-    fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
-        let mut numbers = Self::new(buckets, keys);
-        let space = Arc::new(Space::new(usize::MAX));
-        let next = Stage::new(Table::try_new(to, &space).unwrap());
-        let next = NonNull::from(Box::leak(next));
-        // SAFETY: freed with the first table.
-        unsafe { numbers.stage.link(next) };
-        numbers.next = Some(next);
-        numbers
-    }
-
-    fn get(&self, key: u64) -> Option<u64> {
-        Table::get(&*self.stage, key, &key).map(V::number)
-    }
-
-    fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
-        match Table::put(&*self.stage, key, key, V::of(value), replace, &hash_of) {
-            Ok(Put::New { .. }) => Ok(()),
-            Ok(Put::There(there)) => Err(there.number()),
-            Err(full) => panic!("{full}"),
-        }
-    }
-
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        self.put(key, value, false)
-    }
-
-    fn replace(&self, key: u64, value: u64) -> u64 {
-        self.put(key, value, true).unwrap_err()
-    }
-
-    fn remove(&self, key: u64) -> Option<u64> {
-        Table::remove(&*self.stage, key, &key).map(V::number)
-    }
-
-    fn increment(&self, key: u64) -> Option<u64> {
-        let more = |value: V| V::of(value.number() + 1);
-        Table::update(&*self.stage, key, &key, more).map(V::number)
-    }
-
-    fn move_all(&self) {
-        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
-            thread::yield_now();
-        }
-    }
-
-    /// All pairs, sorted.
-    fn pairs(&self) -> Vec<(u64, u64)> {
-        let mut pairs = Vec::new();
-        let each = &mut |key, value: V| pairs.push((key, value.number()));
-        Table::for_each(&*self.stage, (0, 0), &hash_of, each);
-        pairs.sort_unstable();
-        pairs
-    }
-
-    /// Whether these are there, with ten times themselves, and no others.
-    fn are(&self, keys: &[u64]) -> bool {
-        let there = self.pairs();
-        let wanted = keys.iter().map(|key| (*key, key * 10));
-        there.into_iter().eq(wanted) && keys.iter().all(|key| self.get(*key) == Some(key * 10))
-    }
-}
-
-impl<V: Number> Drop for Numbers<V> {
-    fn drop(&mut self) {
-        if let Some(next) = self.next {
-            // SAFETY: from a box, and nobody uses it any more.
-            drop(unsafe { Box::from_raw(next.as_ptr()) });
-        }
-    }
-}
-
-/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
-/// spawning another, loom does not try in all orders); what they answer.
-fn beside<T, A, B>(
-    what: &Arc<T>,
-    one: impl FnOnce(&T) -> A + Send + 'static,
-    other: impl FnOnce(&T) -> B + Send + 'static,
-) -> (A, B)
-where
-    T: Send + Sync + 'static,
-    A: Send + 'static,
-    B: Send + 'static,
-{
-    let (its, others) = (what.clone(), what.clone());
-    let one = thread::spawn(move || one(&its));
-    let other = thread::spawn(move || other(&others));
-    (one.join().unwrap(), other.join().unwrap())
-}
-
-/// Either way, which of the two tables is larger.
-const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
+type Numbers<V = u64> = numbers::Numbers<HopscotchTable<u64, V>>;
 
 /// In four buckets: 4 has its home where 0 lies, and there is no room but where 1 goes on from.
 const FULL_HOMES: [u64; 2] = [0, 1];

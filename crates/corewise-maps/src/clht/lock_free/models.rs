@@ -8,7 +8,8 @@ use super::LockFreeForm;
 use super::chain::Bucket;
 use super::snapshot::{Position, Slot, Snapshot};
 use crate::clht::bucket::State;
-use crate::clht::models::{self, beside};
+use crate::clht::models;
+use crate::copy_map::numbers::beside;
 
 type Numbers = models::Numbers<LockFreeForm>;
 

@@ -1,0 +1,155 @@
+//! What models of tables with entries in place are made of: a table of numbers, without a map around it.
+
+use std::ptr::NonNull;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::thread;
+
+use super::space::Space;
+use super::{Put, Stage, Step, Table};
+
+/// What a number is as a value.
+pub(crate) trait Number: Copy + Send + Sync + 'static {
+    fn of(number: u64) -> Self;
+    /// Fails if it is of two.
+    fn number(self) -> u64;
+}
+
+impl Number for u64 {
+    fn of(number: u64) -> Self {
+        number
+    }
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+impl Number for [u64; 2] {
+    fn of(number: u64) -> Self {
+        [number, !number]
+    }
+    fn number(self) -> u64 {
+        assert_eq!(self[0], !self[1], "a value of two");
+        self[0]
+    }
+}
+
+/// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
+pub(crate) struct Numbers<T> {
+    pub(crate) stage: Box<Stage<T>>,
+    next: Option<NonNull<Stage<T>>>,
+}
+
+// SAFETY: it owns its tables.
+unsafe impl<T: Send> Send for Numbers<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Numbers<T> {}
+
+pub(crate) fn hash_of(key: &u64) -> u64 {
+    *key
+}
+
+impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
+    pub(crate) fn new(buckets: usize, keys: &[u64]) -> Self {
+        let space = Arc::new(Space::new(usize::MAX));
+        let stage = Stage::new(T::try_new(buckets, &space).unwrap());
+        let numbers = Self { stage, next: None };
+        keys.iter()
+            .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
+        numbers
+    }
+
+    /// A table whose resize has begun.
+    pub(crate) fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
+        let mut numbers = Self::new(buckets, keys);
+        let space = Arc::new(Space::new(usize::MAX));
+        let next = Stage::new(T::try_new(to, &space).unwrap());
+        let next = NonNull::from(Box::leak(next));
+        // SAFETY: freed with the first table.
+        unsafe { numbers.stage.link(next) };
+        numbers.next = Some(next);
+        numbers
+    }
+
+    pub(crate) fn get(&self, key: u64) -> Option<u64> {
+        T::get(&self.stage, key, &key).map(Number::number)
+    }
+
+    pub(crate) fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
+        let value = Number::of(value);
+        match T::put(&self.stage, key, key, value, replace, &hash_of) {
+            Ok(Put::New { .. }) => Ok(()),
+            Ok(Put::There(there)) => Err(there.number()),
+            Err(full) => panic!("{full}"),
+        }
+    }
+
+    pub(crate) fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        self.put(key, value, false)
+    }
+
+    pub(crate) fn replace(&self, key: u64, value: u64) -> u64 {
+        self.put(key, value, true).unwrap_err()
+    }
+
+    pub(crate) fn remove(&self, key: u64) -> Option<u64> {
+        T::remove(&self.stage, key, &key).map(Number::number)
+    }
+
+    pub(crate) fn increment(&self, key: u64) -> Option<u64> {
+        let more = |value: T::Value| Number::of(value.number() + 1);
+        T::update(&self.stage, key, &key, more).map(Number::number)
+    }
+
+    pub(crate) fn move_all(&self) {
+        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
+            thread::yield_now();
+        }
+    }
+
+    /// All pairs, sorted.
+    pub(crate) fn pairs(&self) -> Vec<(u64, u64)> {
+        let mut pairs = Vec::new();
+        let each = &mut |key, value: T::Value| pairs.push((key, value.number()));
+        T::for_each(&self.stage, (0, 0), &hash_of, each);
+        pairs.sort_unstable();
+        pairs
+    }
+
+    /// Whether these are there, with ten times themselves, and no others.
+    pub(crate) fn are(&self, keys: &[u64]) -> bool {
+        let there = self.pairs();
+        let wanted = keys.iter().map(|key| (*key, key * 10));
+        there.into_iter().eq(wanted) && keys.iter().all(|key| self.get(*key) == Some(key * 10))
+    }
+}
+
+impl<T> Drop for Numbers<T> {
+    fn drop(&mut self) {
+        if let Some(next) = self.next {
+            // SAFETY: from a box, and nobody uses it any more.
+            drop(unsafe { Box::from_raw(next.as_ptr()) });
+        }
+    }
+}
+
+/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
+/// spawning another, loom does not try in all orders); what they answer.
+pub(crate) fn beside<T, A, B>(
+    what: &Arc<T>,
+    one: impl FnOnce(&T) -> A + Send + 'static,
+    other: impl FnOnce(&T) -> B + Send + 'static,
+) -> (A, B)
+where
+    T: Send + Sync + 'static,
+    A: Send + 'static,
+    B: Send + 'static,
+{
+    let (its, others) = (what.clone(), what.clone());
+    let one = thread::spawn(move || one(&its));
+    let other = thread::spawn(move || other(&others));
+    (one.join().unwrap(), other.join().unwrap())
+}
+
+/// Either way, which of the two tables is larger.
+pub(crate) const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];
