@@ -97,7 +97,8 @@
 //! | removals from one bucket during one lookup | 2^59 | a wrong pair |
 //! | processors | pointers of 64 bits | not compiled |
 //!
-//! With 1 to 1.9 entries a bucket, which is where a growing table is, an entry of 16 bytes takes some 36 to 68.
+//! An entry of 16 bytes takes 38 to 66 while a table grows, and up to 105 while there are two (example
+//! `bytes_per_entry`).
 //!
 //! # Choices, and what was rejected
 //!
