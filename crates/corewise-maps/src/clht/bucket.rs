@@ -8,8 +8,8 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering, thread};
 
-use crate::copy_map::Moved;
 use crate::copy_map::space::{self, Space};
+use crate::copy_map::{Moved, Moving, NoMemory};
 use crate::pair::FENCED_LOAD;
 use crate::word::Raw;
 
@@ -191,6 +191,14 @@ impl<S: State> Bucket<S> {
         // Relaxed: a fence follows, or nobody can change the pair.
         let (key, value) = (&self.keys[slot], &self.values[slot]);
         (key.load(Relaxed), value.load(FENCED_LOAD))
+    }
+
+    /// Appends the pairs of this bucket, which has this state and is not changed.
+    pub(super) fn copy(&self, state: S, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
+        to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
+        let slots = (0..SLOTS).filter(|slot| state.holds(*slot));
+        to.extend(slots.map(|slot| Moving::new(self.pair(slot))));
+        Ok(())
     }
 
     /// Writes a pair into a slot that no entry has, and that is ours.

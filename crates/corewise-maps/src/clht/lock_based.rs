@@ -6,8 +6,8 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
 use super::bucket::{Bucket, SLOTS, Spare, State, Waiting};
-use super::table::{Form, Memory, Stopped};
-use crate::copy_map::{Full, Moved, Put};
+use super::table::{Form, Memory};
+use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The form.
@@ -280,14 +280,10 @@ impl<'b> Locked<'b> {
     }
 }
 
-impl Stopped for Locked<'_> {
-    fn for_each(&self, mut each: impl FnMut(Raw, Raw)) {
-        for bucket in self.head.chain() {
-            let state = self.state_of(bucket);
-            let slots = (0..SLOTS).filter(|slot| state.holds(*slot));
-            let pairs = slots.map(|slot| bucket.pair(slot));
-            pairs.for_each(|(k, v)| each(k, v));
-        }
+impl Held<(Raw, Raw)> for Locked<'_> {
+    fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
+        let mut chain = self.head.chain();
+        chain.try_for_each(|bucket| bucket.copy(self.state_of(bucket), to))
     }
 
     fn set_moved(mut self) {

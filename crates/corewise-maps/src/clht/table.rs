@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::{CachePadded, hint, mutant};
+use corewise_atomic::{CachePadded, hint};
 
 use super::bucket::{Bucket, SLOTS, Spare, State};
 use crate::copy_map::space::{Heads, Space};
-use crate::copy_map::{Full, Moved, NoMemory, Put, Stage, Table};
+use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put, Stage, Table};
 use crate::word::{Raw, Word, WordKey};
 
 /// The table is doubled when one bucket of so many has overflowed.
@@ -20,7 +20,7 @@ const OVERFLOWING: usize = 8;
 pub trait Form: Sized + 'static {
     type State: State;
     /// A chain that nobody updates until this is dropped.
-    type Stopped<'b>: Stopped;
+    type Stopped<'b>: Held<(Raw, Raw)>;
     /// The most buckets that overflow in a chain.
     const LONGEST: usize;
 
@@ -47,16 +47,6 @@ pub trait Form: Sized + 'static {
 
     /// Stops the updates of a chain that nobody else moves.
     fn stop(head: &Bucket<Self::State>) -> Self::Stopped<'_>;
-}
-
-/// See [`Form::Stopped`].
-pub trait Stopped {
-    /// All pairs.
-    fn for_each(&self, each: impl FnMut(Raw, Raw));
-    /// Marks the chain, whose entries are all in the table's successor: nobody updates it any more.
-    fn set_moved(self);
-    /// The mistake of a mutant: readers leave before the entries do.
-    fn set_moved_early(&self);
 }
 
 /// Where a chain gets another bucket from.
@@ -101,13 +91,6 @@ pub struct Chains<F: Form, K, V> {
     _words: PhantomData<fn() -> (K, V)>,
 }
 
-/// An entry on its way.
-struct Moving {
-    child: usize,
-    key: Raw,
-    value: Raw,
-}
-
 impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
     #[inline(always)]
     fn mask(&self) -> u64 {
@@ -139,31 +122,8 @@ impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
         unsafe { V::from_raw(value) }
     }
 
-    /// Fills buckets that nobody else can reach; after an error they are empty.
-    fn take_in(&self, entries: &mut [Moving]) -> Result<(), NoMemory> {
-        entries.sort_unstable_by_key(|entry| entry.child);
-        for child in entries.chunk_by(|one, other| one.child == other.child) {
-            let mut tail = &self.heads[child[0].child];
-            if (child.len() - 1) / SLOTS > F::LONGEST {
-                return Err(self.give_up(entries));
-            }
-            for entry in child {
-                let hang = || {
-                    self.overflow.fetch_add(1, Relaxed);
-                    Spare::new(&self.space)
-                };
-                let Some(bucket) = Bucket::fill(tail, entry.key, entry.value, hang) else {
-                    self.overflow.fetch_sub(1, Relaxed);
-                    return Err(self.give_up(entries));
-                };
-                tail = bucket;
-            }
-        }
-        Ok(())
-    }
-
-    fn give_up(&self, entries: &[Moving]) -> NoMemory {
-        let filled = entries.iter().map(|entry| &self.heads[entry.child]);
+    fn give_up(&self, entries: &[Moving<(Raw, Raw)>]) -> NoMemory {
+        let filled = entries.iter().map(|entry| &self.heads[entry.bucket]);
         filled.for_each(Bucket::wipe);
         NoMemory
     }
@@ -172,6 +132,11 @@ impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
 impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
     type Key = K;
     type Value = V;
+    type Entry = (Raw, Raw);
+    type Held<'t>
+        = F::Stopped<'t>
+    where
+        Self: 't;
 
     const FEWEST_BUCKETS: usize = 16;
     const SHARE: usize = 8;
@@ -220,14 +185,7 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         self.head(hash).prefetch_next();
     }
 
-    fn put(
-        at: &Stage<Self>,
-        hash: u64,
-        key: K,
-        value: V,
-        replace: bool,
-        _: &impl Fn(&K) -> u64,
-    ) -> Result<Put<V>, Full> {
+    fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
         let pair = (key.into_raw(), value.into_raw());
         let put = at.follow(|table| {
             let head = table.head(hash);
@@ -258,74 +216,50 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         value.map(Self::value)
     }
 
-    fn for_each(
-        at: &Stage<Self>,
-        (mask, index): (u64, u64),
-        hash_of: &impl Fn(&K) -> u64,
-        each: &mut impl FnMut(K, V),
-    ) {
-        let table = at.table();
-        let step = mask.min(table.mask()) as usize + 1;
-        let first = (index & table.mask()) as usize;
-        for (head, bucket) in table.heads.iter().enumerate().skip(first).step_by(step) {
-            let wanted = |key, value| {
-                let key = Self::key(key);
-                if hash_of(&key) & mask == index {
-                    each(key, Self::value(value));
-                }
-            };
-            if let Err(Moved) = bucket.for_each(wanted) {
-                let next = at.next().expect("moved to a successor");
-                let of = if table.mask() > mask {
-                    (table.mask(), head as u64)
-                } else {
-                    (mask, index)
-                };
-                Self::for_each(next, of, hash_of, each);
-            }
-        }
+    fn for_each_in(&self, bucket: usize, mut each: impl FnMut((Raw, Raw))) -> Result<(), Moved> {
+        self.heads[bucket].for_each(|key, value| each((key, value)))
     }
 
-    /// The smaller of both tables has one bucket whose number ends in `group`, and nobody but us can reach those of
-    /// `to`: the way there is a mark on one of ours, which we have stopped, or being the map's table, which `to` is
-    /// not before all is moved.
-    fn move_group(
-        &self,
-        to: &Self,
-        group: usize,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Result<bool, NoMemory> {
-        let groups = self.groups(to);
-        // The first one decides who moves the group.
-        let Some(first) = F::try_stop(&self.heads[group]) else {
-            return Ok(false);
-        };
-        let mut others = Vec::new();
-        let many = self.heads.len() / groups - 1;
-        others.try_reserve_exact(many).map_err(|_| NoMemory)?;
-        for bucket in self.heads.iter().skip(group).step_by(groups).skip(1) {
-            others.push(F::stop(bucket));
+    fn pair(&(key, value): &(Raw, Raw)) -> (K, V) {
+        (Self::key(key), Self::value(value))
+    }
+
+    fn home_of(&(key, _): &(Raw, Raw), hash_of: &impl Fn(&K) -> u64) -> u64 {
+        hash_of(&Self::key(key))
+    }
+
+    fn try_hold(&self, bucket: usize) -> Option<F::Stopped<'_>> {
+        F::try_stop(&self.heads[bucket])
+    }
+
+    fn hold(&self, bucket: usize) -> F::Stopped<'_> {
+        F::stop(&self.heads[bucket])
+    }
+
+    fn take_in(&self, entries: &mut [Moving<(Raw, Raw)>]) -> Result<(), NoMemory> {
+        entries.sort_unstable_by_key(|entry| entry.bucket);
+        for child in entries.chunk_by(|one, other| one.bucket == other.bucket) {
+            let mut tail = &self.heads[child[0].bucket];
+            if (child.len() - 1) / SLOTS > F::LONGEST {
+                return Err(self.give_up(entries));
+            }
+            for Moving {
+                entry: (key, value),
+                ..
+            } in child
+            {
+                let hang = || {
+                    self.overflow.fetch_add(1, Relaxed);
+                    Spare::new(&self.space)
+                };
+                let Some(bucket) = Bucket::fill(tail, *key, *value, hang) else {
+                    self.overflow.fetch_sub(1, Relaxed);
+                    return Err(self.give_up(entries));
+                };
+                tail = bucket;
+            }
         }
-        let all = || std::iter::once(&first).chain(&others);
-        if mutant!("clht_moves_early") {
-            all().for_each(F::Stopped::set_moved_early);
-        }
-        let mut entries = Vec::new();
-        for locked in all() {
-            let mut counted = 0;
-            locked.for_each(|_, _| counted += 1);
-            entries.try_reserve(counted).map_err(|_| NoMemory)?;
-            locked.for_each(|key, value| {
-                let hash = hash_of(&Self::key(key));
-                // Whatever the hasher says, it is a bucket of the group.
-                let child = (hash & to.mask()) as usize & !(groups - 1) | group;
-                entries.push(Moving { child, key, value });
-            });
-        }
-        to.take_in(&mut entries)?;
-        first.set_moved();
-        others.into_iter().for_each(F::Stopped::set_moved);
-        Ok(true)
+        Ok(())
     }
 
     fn is_crowded(&self, entries: usize) -> bool {

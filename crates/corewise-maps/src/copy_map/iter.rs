@@ -44,7 +44,7 @@ impl<T: Table, S: BuildHasher> Iterator for Iter<'_, T, S> {
             let mut pairs = Vec::new();
             let which = (self.stage.table().buckets() as u64 - 1, bucket as u64);
             let each = &mut |key, value| pairs.push((key, value));
-            T::for_each(self.stage, which, &self.map.hash_of(), each);
+            self.stage.for_each(which, &self.map.hash_of(), each);
             self.pairs = pairs.into_iter();
         }
     }

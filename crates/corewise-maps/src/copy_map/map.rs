@@ -38,8 +38,9 @@ const fn share<T: Table>() -> usize {
 
 /// A concurrent hash map of `Copy` keys and values, which lie in its table and are handed out as copies.
 ///
-/// It goes by the names of its tables: [`clht::LockBased`](crate::clht::LockBased), whose module says what lookups
-/// and updates cost. All access is through a handle, which [`pin`](Self::pin) makes; see [`CopyMapRef`] for the
+/// It goes by the names of its tables, whose modules say what lookups and updates cost:
+/// [`clht::LockBased`](crate::clht::LockBased), [`clht::LockFree`](crate::clht::LockFree),
+/// [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap), [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap). All access is through a handle, which [`pin`](Self::pin) makes; see [`CopyMapRef`] for the
 /// operations, and the [module](super) for what all tables promise.
 ///
 /// ```
@@ -617,8 +618,8 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
 
     /// The value that is there.
     fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
-        let (hash, hash_of) = (self.map.hash(&key), self.map.hash_of());
-        match T::put(self.stage(), hash, key, value, replace, &hash_of)? {
+        let hash = self.map.hash(&key);
+        match T::put(self.stage(), hash, key, value, replace)? {
             Put::New { crowded } => {
                 self.map.counts.add(&self.section, 1);
                 if crowded {

@@ -1,4 +1,5 @@
-//! Maps of `Copy` keys and values, kept in place: one façade for the tables of [`clht`](crate::clht).
+//! Maps of `Copy` keys and values, kept in place: one façade for the tables of [`clht`](crate::clht),
+//! [`hopscotch`](crate::hopscotch) and [`cuckoo`](crate::cuckoo).
 //!
 //! A table whose entries lie in its buckets has no nodes to free, and so nothing to hand out references to: its
 //! operations take and return copies. What such tables have in common is here: [`CopyMap`] with its [`Builder`], its
@@ -16,8 +17,7 @@
 //! # Resizing
 //!
 //! A resize hangs a table on the current one. Whoever has updated something moves a few groups of buckets: a group
-//! is what has to be moved at once, in most tables a bucket of the smaller table and all of the other whose entries
-//! go there or come from there. Buckets that were moved say so, and operations go on in the successor. Who moves the
+//! is a bucket of the smaller table and all of the other whose entries go there or come from there. Buckets that were moved say so, and operations go on in the successor. Who moves the
 //! last group makes the new table the current one; the old one is freed a grace period later.
 //!
 //! # Guarantees
@@ -62,7 +62,7 @@ pub use boxed::{BoxMap, BoxMapRef, Refused};
 pub use iter::Iter;
 pub use map::{Builder, CopyMap, CopyMapRef};
 pub use stage::Table;
-pub(crate) use stage::{Moved, NoMemory, Put, Stage, Step};
+pub(crate) use stage::{Held, Moved, Moving, NoMemory, Put, Stage, Step};
 
 /// There is no memory for another entry; see [`Builder::max_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
 
     pub(crate) fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
         let value = Number::of(value);
-        match T::put(&self.stage, key, key, value, replace, &hash_of) {
+        match T::put(&self.stage, key, key, value, replace) {
             Ok(Put::New { .. }) => Ok(()),
             Ok(Put::There(there)) => Err(there.number()),
             Err(full) => panic!("{full}"),
@@ -111,7 +111,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     pub(crate) fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let each = &mut |key, value: T::Value| pairs.push((key, value.number()));
-        T::for_each(&self.stage, (0, 0), &hash_of, each);
+        self.stage.for_each((0, 0), &hash_of, each);
         pairs.sort_unstable();
         pairs
     }

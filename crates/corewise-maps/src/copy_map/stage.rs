@@ -3,10 +3,10 @@
 use std::hash::Hash;
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::CachePadded;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
+use corewise_atomic::{CachePadded, mutant};
 
 use super::Full;
 use super::space::Space;
@@ -49,6 +49,14 @@ pub trait Table: Sized {
     type Key: Copy + Eq + Hash;
     /// Values.
     type Value: Copy;
+    /// A pair, with what is known of its place in any table.
+    #[doc(hidden)]
+    type Entry;
+    /// A bucket that nobody else updates or moves until this is dropped.
+    #[doc(hidden)]
+    type Held<'t>: Held<Self::Entry>
+    where
+        Self: 't;
 
     /// Of a map that was given no number.
     #[doc(hidden)]
@@ -96,7 +104,6 @@ pub trait Table: Sized {
         key: Self::Key,
         value: Self::Value,
         replace: bool,
-        hash_of: &impl Fn(&Self::Key) -> u64,
     ) -> Result<Put<Self::Value>, Full>;
 
     /// Removes a key; its value. Writes nothing if it is not there.
@@ -113,15 +120,16 @@ pub trait Table: Sized {
         new: impl FnMut(Self::Value) -> Self::Value,
     ) -> Option<Self::Value>;
 
-    /// Calls `each` with every pair whose hash is `index` under `mask`: with those of one bucket of this table or
-    /// of one that was before it, wherever they are.
+    /// Calls `each` with every entry of a bucket.
     #[doc(hidden)]
-    fn for_each(
-        at: &Stage<Self>,
-        of: (u64, u64),
-        hash_of: &impl Fn(&Self::Key) -> u64,
-        each: &mut impl FnMut(Self::Key, Self::Value),
-    );
+    fn for_each_in(&self, bucket: usize, each: impl FnMut(Self::Entry)) -> Result<(), Moved>;
+
+    #[doc(hidden)]
+    fn pair(entry: &Self::Entry) -> (Self::Key, Self::Value);
+
+    /// The number of the bucket that an entry lies in, before it is cut to a table's size.
+    #[doc(hidden)]
+    fn home_of(entry: &Self::Entry, hash_of: &impl Fn(&Self::Key) -> u64) -> u64;
 
     /// Somebody begins to iterate over the map, with this table.
     #[doc(hidden)]
@@ -131,28 +139,44 @@ pub trait Table: Sized {
     #[doc(hidden)]
     fn end_walk(&self) {}
 
-    /// Into how many groups this table is divided when it is resized to another.
+    /// Holds a bucket, unless somebody else does or it was moved.
     #[doc(hidden)]
-    fn groups(&self, to: &Self) -> usize {
-        self.buckets().min(to.buckets())
-    }
+    fn try_hold(&self, bucket: usize) -> Option<Self::Held<'_>>;
 
-    /// Moves the entries of a group; false if somebody else has, or is at it. If there is no memory or `hash_of`
-    /// panics nothing has happened.
-    ///
-    /// Nobody but who moves entries there can reach the places of `to` that a group leads to, before the group is
-    /// marked as moved.
+    /// Holds a bucket that nobody else moves.
     #[doc(hidden)]
-    fn move_group(
-        &self,
-        to: &Self,
-        group: usize,
-        hash_of: &impl Fn(&Self::Key) -> u64,
-    ) -> Result<bool, NoMemory>;
+    fn hold(&self, bucket: usize) -> Self::Held<'_>;
+
+    /// Puts entries in buckets that no hash leads to yet; after an error they are empty.
+    #[doc(hidden)]
+    fn take_in(&self, entries: &mut [Moving<Self::Entry>]) -> Result<(), NoMemory>;
 
     /// Whether to double it, with so many entries. Asked after a [`put`](Self::put) that said `crowded`.
     #[doc(hidden)]
     fn is_crowded(&self, entries: usize) -> bool;
+}
+
+/// See [`Table::Held`].
+pub trait Held<E> {
+    /// Appends all entries.
+    fn copy(&self, to: &mut Vec<Moving<E>>) -> Result<(), NoMemory>;
+    /// Marks the bucket, whose entries are all in the table's successor: nobody updates it any more.
+    fn set_moved(self);
+    /// The mistake of a mutant: readers leave before the entries do.
+    fn set_moved_early(&self);
+}
+
+/// An entry on its way to a bucket of another table.
+pub struct Moving<E> {
+    pub(crate) bucket: usize,
+    pub(crate) entry: E,
+}
+
+impl<E> Moving<E> {
+    /// Where to is not known yet.
+    pub(crate) fn new(entry: E) -> Self {
+        Self { bucket: 0, entry }
+    }
 }
 
 /// A table, and while it is resized the way to its successor.
@@ -255,7 +279,7 @@ impl<T: Table> Stage<T> {
             return Ok(Step::Idle);
         };
         let (from, to) = (self.table(), next.table());
-        let groups = from.groups(to);
+        let groups = from.buckets().min(to.buckets());
         // Relaxed: a hint; which groups are moved is in their buckets.
         if self.progress.moved.load(Relaxed) == groups {
             return Ok(Step::Idle);
@@ -264,7 +288,7 @@ impl<T: Table> Stage<T> {
         let first = self.progress.cursor.fetch_add(share, Relaxed);
         let mut step = Step::Idle;
         for group in first..first + share {
-            if !from.move_group(to, group % groups, hash_of)? {
+            if !move_group(from, to, group & (groups - 1), hash_of)? {
                 continue;
             }
             step = Step::Working;
@@ -275,6 +299,78 @@ impl<T: Table> Stage<T> {
         }
         Ok(step)
     }
+
+    /// Calls `each` with every pair that belongs to a bucket whose number is `index` under `mask`: to one of this table
+    /// or of one that was before it, wherever it is.
+    pub(crate) fn for_each(
+        &self,
+        (mask, index): (u64, u64),
+        hash_of: &impl Fn(&T::Key) -> u64,
+        each: &mut impl FnMut(T::Key, T::Value),
+    ) {
+        let table = self.table();
+        let own = table.buckets() as u64 - 1;
+        let first = (index & own) as usize;
+        for bucket in (first..table.buckets()).step_by(mask.min(own) as usize + 1) {
+            let moved = table.for_each_in(bucket, |entry| {
+                // A bucket of ours has the entries of several, if there were more in the table before.
+                if mask <= own || T::home_of(&entry, hash_of) & mask == index {
+                    let (key, value) = T::pair(&entry);
+                    each(key, value);
+                }
+            });
+            if let Err(Moved) = moved {
+                let next = self.next().expect("moved to a successor");
+                let of = if own > mask {
+                    (own, bucket as u64)
+                } else {
+                    (mask, index)
+                };
+                next.for_each(of, hash_of, each);
+            }
+        }
+    }
+}
+
+/// Moves the entries of a group; false if somebody else has, or is at it. If there is no memory or `hash_of` panics
+/// nothing has happened.
+///
+/// A group is all buckets whose numbers end in `group`: one of the smaller table, and those of the other whose entries
+/// go there or come from there. Nobody but us can reach those of `to`: the way there is a mark on one of ours, which
+/// we hold, or being the map's table, which `to` is not before all is moved.
+fn move_group<T: Table>(
+    from: &T,
+    to: &T,
+    group: usize,
+    hash_of: &impl Fn(&T::Key) -> u64,
+) -> Result<bool, NoMemory> {
+    let groups = from.buckets().min(to.buckets());
+    // The first one decides who moves the group.
+    let Some(first) = from.try_hold(group) else {
+        return Ok(false);
+    };
+    let mut others = Vec::new();
+    let many = from.buckets() / groups - 1;
+    others.try_reserve_exact(many).map_err(|_| NoMemory)?;
+    let buckets = (group..from.buckets()).step_by(groups).skip(1);
+    others.extend(buckets.map(|bucket| from.hold(bucket)));
+    let all = || std::iter::once(&first).chain(&others);
+    if mutant!("moves_early") {
+        all().for_each(Held::set_moved_early);
+    }
+    let mut entries = Vec::new();
+    for held in all() {
+        held.copy(&mut entries)?;
+    }
+    for moving in &mut entries {
+        // Whatever the hasher says, it is a bucket of the group.
+        let home = T::home_of(&moving.entry, hash_of) as usize & (to.buckets() - 1);
+        moving.bucket = home & !(groups - 1) | group;
+    }
+    to.take_in(&mut entries)?;
+    first.set_moved();
+    others.into_iter().for_each(Held::set_moved);
+    Ok(true)
 }
 
 #[cfg(corewise_loom)]

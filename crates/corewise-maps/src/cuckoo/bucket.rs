@@ -9,6 +9,7 @@ use super::overflow::Spare;
 use super::state::{SLOTS, Side, State, Tag};
 use super::table::CuckooTable;
 use crate::copy_map::space;
+use crate::copy_map::{Held, Moving, NoMemory};
 use crate::pair::{PairCell, Torn};
 
 /// The cells of a bucket, one for each slot.
@@ -151,7 +152,7 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
 
 /// An entry that is inserted or on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Entry<K, V> {
+pub struct Entry<K, V> {
     pub(super) pair: (K, V),
     pub(super) tag: Tag,
     pub(super) side: Side,
@@ -178,7 +179,7 @@ impl<K, V> Clone for Place<'_, K, V> {
 impl<K, V> Copy for Place<'_, K, V> {}
 
 /// A bucket that is locked until this is dropped, with those that hang on it.
-pub(super) struct Locked<'t, K: Copy, V: Copy> {
+pub struct Locked<'t, K: Copy, V: Copy> {
     table: &'t CuckooTable<K, V>,
     bucket: usize,
     /// What the bucket's word will be when it is unlocked.
@@ -265,17 +266,6 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 
     pub(super) fn load(&self, place: Place<'t, K, V>) -> Torn<K, V> {
         place.part.load(place.slot)
-    }
-
-    /// Calls `each` with all entries.
-    pub(super) fn for_each(&self, mut each: impl FnMut(Entry<K, V>)) {
-        for (part, state) in self.parts() {
-            for (slot, tag) in state.held() {
-                let pair = self.pair(Place { part, slot });
-                let side = state.side(slot);
-                each(Entry { pair, tag, side });
-            }
-        }
     }
 
     /// Puts an entry in a place that is free.
@@ -365,14 +355,25 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             part.publish(part.state().written());
         }
     }
+}
 
-    /// Marks the bucket, whose entries are all in the table's successor, and unlocks it for good.
-    pub(super) fn set_moved(mut self) {
+impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
+    fn copy(&self, to: &mut Vec<Moving<Entry<K, V>>>) -> Result<(), NoMemory> {
+        for (part, state) in self.parts() {
+            to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
+            to.extend(state.held().map(|(slot, tag)| {
+                let pair = self.pair(Place { part, slot });
+                Moving::new(Entry::new(pair, tag, state.side(slot)))
+            }));
+        }
+        Ok(())
+    }
+
+    fn set_moved(mut self) {
         self.state = self.state.moved();
     }
 
-    /// The mistake of a mutant: readers leave before the entries do.
-    pub(super) fn set_moved_early(&self) {
+    fn set_moved_early(&self) {
         self.head().publish(self.state.moved().locked());
     }
 }

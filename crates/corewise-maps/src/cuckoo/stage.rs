@@ -2,42 +2,15 @@
 
 use std::hash::Hash;
 
-use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 
 use super::bucket::{Entry, Locked};
 use super::state::{Homes, SLOTS, Side};
 use super::table::CuckooTable;
 use crate::copy_map::space::Space;
-use crate::copy_map::{Full, Moved, NoMemory, Put, Stage, Table};
-
-/// An entry on its way.
-struct Moving<K, V> {
-    child: usize,
-    entry: Entry<K, V>,
-}
+use crate::copy_map::{Full, Moved, Moving, NoMemory, Put, Stage, Table};
 
 impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
-    /// Where an entry that lies in a bucket of one table lies in another: on the same side, whose bucket ends in the
-    /// same bits.
-    fn home_of(entry: &Entry<K, V>, hash_of: &impl Fn(&K) -> u64) -> u64 {
-        Homes::with_tag(hash_of(&entry.pair.0), entry.tag).number(entry.side)
-    }
-
-    /// Fills buckets that nobody else can reach; after an error they are empty.
-    fn take_in(&self, entries: &[Moving<K, V>]) -> Result<(), NoMemory> {
-        for moving in entries {
-            if self.part(moving.child).add(&moving.entry) {
-                continue;
-            }
-            if self.add_to_chain(moving).is_none() {
-                entries.iter().for_each(|moving| self.wipe(moving.child));
-                return Err(NoMemory);
-            }
-        }
-        Ok(())
-    }
-
     /// Empties a bucket that nobody else can reach.
     fn wipe(&self, bucket: usize) {
         let head = self.part(bucket);
@@ -49,9 +22,9 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
         }
     }
 
-    /// As [`take_in`](Self::take_in), of what the bucket itself has no room for.
-    fn add_to_chain(&self, moving: &Moving<K, V>) -> Option<()> {
-        let head = self.part(moving.child);
+    /// Puts an entry in a bucket that nobody else can reach and that has no room for it.
+    fn add_to_chain(&self, moving: &Moving<Entry<K, V>>) -> Option<()> {
+        let head = self.part(moving.bucket);
         if let Some(name) = head.state().next()
             && self.overflow().node(name).part().add(&moving.entry)
         {
@@ -68,6 +41,11 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
 impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     type Key = K;
     type Value = V;
+    type Entry = Entry<K, V>;
+    type Held<'t>
+        = Locked<'t, K, V>
+    where
+        Self: 't;
 
     const FEWEST_BUCKETS: usize = 16;
     const SHARE: usize = 8;
@@ -105,14 +83,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         self.prefetch_pair(Homes::new(hash));
     }
 
-    fn put(
-        at: &Stage<Self>,
-        hash: u64,
-        key: K,
-        value: V,
-        replace: bool,
-        _: &impl Fn(&K) -> u64,
-    ) -> Result<Put<V>, Full> {
+    fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
         Self::put_pair(at, Homes::new(hash), (key, value), replace)
     }
 
@@ -133,77 +104,39 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     }
 
     /// An entry belongs to the bucket it lies in, which no entry leaves for its other one during a walk.
-    fn for_each(
-        at: &Stage<Self>,
-        (mask, index): (u64, u64),
-        hash_of: &impl Fn(&K) -> u64,
-        each: &mut impl FnMut(K, V),
-    ) {
-        let table = at.table();
-        let step = mask.min(table.mask()) as usize + 1;
-        let first = (index & table.mask()) as usize;
-        for bucket in (first..table.buckets()).step_by(step) {
-            match table.entries(bucket) {
-                Ok(entries) => {
-                    let wanted = |entry: &Entry<K, V>| {
-                        mask <= table.mask() || Self::home_of(entry, hash_of) & mask == index
-                    };
-                    let wanted = entries.into_iter().filter(wanted);
-                    wanted.for_each(|entry| each(entry.pair.0, entry.pair.1));
-                }
-                Err(Moved) => {
-                    let next = at.next().expect("moved to a successor");
-                    let of = if table.mask() > mask {
-                        (table.mask(), bucket as u64)
-                    } else {
-                        (mask, index)
-                    };
-                    Self::for_each(next, of, hash_of, each);
-                }
-            }
-        }
+    fn for_each_in(&self, bucket: usize, each: impl FnMut(Entry<K, V>)) -> Result<(), Moved> {
+        self.entries(bucket)?.into_iter().for_each(each);
+        Ok(())
     }
 
-    /// The smaller of both tables has one bucket whose number ends in `group`, and nobody but us can reach those of
-    /// `to`: the way there is a mark on one of ours, which we have locked, or being the map's table, which `to` is
-    /// not before all is moved.
-    fn move_group(
-        &self,
-        to: &Self,
-        group: usize,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Result<bool, NoMemory> {
-        let groups = self.groups(to);
-        // The first one decides who moves the group.
-        let Ok(Some(first)) = self.try_lock(group) else {
-            return Ok(false);
-        };
-        let mut others = Vec::new();
-        let many = self.buckets() / groups - 1;
-        others.try_reserve_exact(many).map_err(|_| NoMemory)?;
-        for bucket in (group..self.buckets()).step_by(groups).skip(1) {
-            others.push(self.lock(bucket).expect("only we move it"));
+    fn pair(entry: &Entry<K, V>) -> (K, V) {
+        entry.pair
+    }
+
+    /// On the same side in every table.
+    fn home_of(entry: &Entry<K, V>, hash_of: &impl Fn(&K) -> u64) -> u64 {
+        Homes::with_tag(hash_of(&entry.pair.0), entry.tag).number(entry.side)
+    }
+
+    fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
+        self.try_lock(bucket).ok().flatten()
+    }
+
+    fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
+        self.lock(bucket).expect("only we move it")
+    }
+
+    fn take_in(&self, entries: &mut [Moving<Entry<K, V>>]) -> Result<(), NoMemory> {
+        for moving in entries.iter() {
+            if self.part(moving.bucket).add(&moving.entry) {
+                continue;
+            }
+            if self.add_to_chain(moving).is_none() {
+                entries.iter().for_each(|moving| self.wipe(moving.bucket));
+                return Err(NoMemory);
+            }
         }
-        let all = || std::iter::once(&first).chain(&others);
-        if mutant!("cuckoo_moves_early") {
-            all().for_each(Locked::set_moved_early);
-        }
-        let mut entries = Vec::new();
-        for locked in all() {
-            let mut counted = 0;
-            locked.for_each(|_| counted += 1);
-            entries.try_reserve(counted).map_err(|_| NoMemory)?;
-            locked.for_each(|entry| {
-                // Whatever the hasher says, it is a bucket of the group.
-                let home = Self::home_of(&entry, hash_of) & to.mask();
-                let child = home as usize & !(groups - 1) | group;
-                entries.push(Moving { child, entry });
-            });
-        }
-        to.take_in(&entries)?;
-        first.set_moved();
-        others.into_iter().for_each(Locked::set_moved);
-        Ok(true)
+        Ok(())
     }
 
     fn is_crowded(&self, entries: usize) -> bool {

@@ -9,7 +9,7 @@ use corewise_atomic::{hint, mutant, ordering, thread};
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
 use super::table::{HopscotchTable, NoRoom};
-use crate::copy_map::{Moved, space};
+use crate::copy_map::{Held, Moved, Moving, NoMemory, space};
 use crate::pair::{PairCell, Torn};
 
 /// A home's word, and a cell that may have a pair of another home.
@@ -373,10 +373,41 @@ pub(super) enum Refused {
 }
 
 /// A home that is locked until this is dropped.
-pub(super) struct Locked<'t, K: Copy, V: Copy> {
+pub struct Locked<'t, K: Copy, V: Copy> {
     home: Home<'t, K, V>,
     /// What the home's word is but for the lock, and will be when it is unlocked.
     info: Info,
+}
+
+impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
+    fn copy(&self, to: &mut Vec<Moving<(K, V)>>) -> Result<(), NoMemory> {
+        let before = to.len();
+        loop {
+            let copied = self.visit(|found| {
+                if to.try_reserve(1).is_err() {
+                    return ControlFlow::Break(NoMemory);
+                }
+                to.push(Moving::new(found.pair));
+                ControlFlow::Continue(())
+            });
+            match copied {
+                Ok(None) => return Ok(()),
+                Ok(Some(none)) => return Err(none),
+                // Another home's pair was removed from a node.
+                Err(_) => to.truncate(before),
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn set_moved(self) {
+        let info = self.info.moved();
+        self.leave(info);
+    }
+
+    fn set_moved_early(&self) {
+        self.store(self.info.moved().locked());
+    }
 }
 
 impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
@@ -512,17 +543,6 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         let info = self.info.without_hops().changed();
         self.leave(info);
         hops.for_each(|offset| home.table.free(home.index + offset));
-    }
-
-    /// Marks the home, whose pairs are all in the table's successor, and unlocks it for good.
-    pub(super) fn set_moved(self) {
-        let info = self.info.moved();
-        self.leave(info);
-    }
-
-    /// The mistake of a mutant: lookups leave before the pairs do.
-    pub(super) fn set_moved_early(&self) {
-        self.store(self.info.moved().locked());
     }
 
     /// Writes a pair in a cell that no home has.

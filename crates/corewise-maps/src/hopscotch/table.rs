@@ -1,18 +1,17 @@
 //! The table: where there is room, and operations that go on in its successor.
 
 use std::hash::Hash;
-use std::ops::ControlFlow;
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
-use corewise_atomic::{CachePadded, hint, mutant, thread};
+use corewise_atomic::{CachePadded, hint, mutant};
 
 use super::home::{Bucket, Home, Locked, Patience, Refused};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use crate::copy_map::space::{Heads, Space};
-use crate::copy_map::{CopyMap, Full, Moved, NoMemory, Put, Stage, Table};
+use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Stage, Table};
 use crate::pair::PairCell;
 
 /// How many cells an insertion looks at for a free one.
@@ -164,34 +163,6 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         Err(none)
     }
 
-    /// Puts pairs in homes that nobody else can reach; after an error they are empty.
-    fn take_in(&self, entries: &[Moving<K, V>]) -> Result<(), NoMemory> {
-        let mut spare = None;
-        let mut put_in = |entry: &Moving<K, V>| {
-            let mut patience = Patience::new();
-            loop {
-                // Others lock it to displace its keys.
-                let locked = self.lock_unmoved(entry.home);
-                match locked.insert(entry.pair, &mut spare) {
-                    Ok(_) => return true,
-                    Err(Refused::Busy) => patience.wait(),
-                    Err(Refused::NeedsNode) => {
-                        spare = Spare::new(&self.space);
-                        if spare.is_none() {
-                            return false;
-                        }
-                    }
-                }
-            }
-        };
-        if entries.iter().all(&mut put_in) {
-            return Ok(());
-        }
-        let homes = entries.iter().map(|entry| self.lock_unmoved(entry.home));
-        homes.for_each(Locked::clear);
-        Err(NoMemory)
-    }
-
     /// Locks a home that has no way on yet.
     fn lock_unmoved(&self, home: usize) -> Locked<'_, K, V> {
         let home = Home::new(self, home);
@@ -199,15 +170,14 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
     }
 }
 
-/// An entry on its way.
-struct Moving<K, V> {
-    home: usize,
-    pair: (K, V),
-}
-
 impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     type Key = K;
     type Value = V;
+    type Entry = (K, V);
+    type Held<'t>
+        = Locked<'t, K, V>
+    where
+        Self: 't;
 
     const FEWEST_BUCKETS: usize = 32;
     // With the 0.9 insertions for a bucket that fill the successor, two would do.
@@ -263,14 +233,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         self.home(hash).prefetch_first();
     }
 
-    fn put(
-        at: &Stage<Self>,
-        hash: u64,
-        key: K,
-        value: V,
-        replace: bool,
-        _: &impl Fn(&K) -> u64,
-    ) -> Result<Put<V>, Full> {
+    fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
         let mut spare = None;
         let mut patience = Patience::new();
         at.follow(|table| {
@@ -347,71 +310,54 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         })
     }
 
-    fn for_each(
-        at: &Stage<Self>,
-        (mask, index): (u64, u64),
-        hash_of: &impl Fn(&K) -> u64,
-        each: &mut impl FnMut(K, V),
-    ) {
-        let table = at.table();
-        let own = table.mask() as u64;
-        let step = mask.min(own) as usize + 1;
-        for home in ((index & own) as usize..table.buckets.len()).step_by(step) {
-            match Home::new(table, home).pairs() {
-                Ok(pairs) => {
-                    let wanted = pairs
-                        .into_iter()
-                        .filter(|(key, _)| hash_of(key) & mask == index);
-                    wanted.for_each(|(key, value)| each(key, value));
-                }
-                Err(Moved) => {
-                    let next = at.next().expect("moved to a successor");
-                    let of = if own > mask {
-                        (own, home as u64)
-                    } else {
-                        (mask, index)
-                    };
-                    Self::for_each(next, of, hash_of, each);
-                }
-            }
-        }
+    fn for_each_in(&self, bucket: usize, each: impl FnMut((K, V))) -> Result<(), Moved> {
+        Home::new(self, bucket).pairs()?.into_iter().for_each(each);
+        Ok(())
     }
 
-    /// The smaller of both tables has one home whose number ends in `group`, and nobody but us leads hashes to those
-    /// of `to`.
-    fn move_group(
-        &self,
-        to: &Self,
-        group: usize,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Result<bool, NoMemory> {
-        let groups = self.groups(to);
-        // The first one decides who moves the group.
-        let Ok(Some(first)) = Home::new(self, group).try_lock() else {
-            return Ok(false);
+    fn pair(pair: &(K, V)) -> (K, V) {
+        *pair
+    }
+
+    fn home_of((key, _): &(K, V), hash_of: &impl Fn(&K) -> u64) -> u64 {
+        hash_of(key)
+    }
+
+    fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
+        Home::new(self, bucket).try_lock().ok().flatten()
+    }
+
+    fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
+        self.lock_unmoved(bucket)
+    }
+
+    fn take_in(&self, entries: &mut [Moving<(K, V)>]) -> Result<(), NoMemory> {
+        let mut spare = None;
+        let mut put_in = |moving: &Moving<(K, V)>| {
+            let mut patience = Patience::new();
+            loop {
+                // Others lock it to displace its keys.
+                let locked = self.lock_unmoved(moving.bucket);
+                match locked.insert(moving.entry, &mut spare) {
+                    Ok(_) => return true,
+                    Err(Refused::Busy) => patience.wait(),
+                    Err(Refused::NeedsNode) => {
+                        spare = Spare::new(&self.space);
+                        if spare.is_none() {
+                            return false;
+                        }
+                    }
+                }
+            }
         };
-        let mut all = Vec::new();
-        let many = self.buckets.len() / groups;
-        all.try_reserve_exact(many).map_err(|_| NoMemory)?;
-        all.push(first);
-        for home in (group..self.buckets.len()).step_by(groups).skip(1) {
-            all.push(self.lock_unmoved(home));
+        if entries.iter().all(&mut put_in) {
+            return Ok(());
         }
-        if mutant!("hop_moves_early") {
-            all.iter().for_each(Locked::set_moved_early);
-        }
-        let mut entries = Vec::new();
-        for locked in &all {
-            copy(locked, &mut entries)?;
-        }
-        for entry in &mut entries {
-            // Whatever the hasher says, it is a home of the group.
-            let hash = hash_of(&entry.pair.0) as usize;
-            entry.home = hash & to.mask() & !(groups - 1) | group;
-        }
-        to.take_in(&entries)?;
-        all.into_iter().for_each(Locked::set_moved);
-        Ok(true)
+        let homes = entries
+            .iter()
+            .map(|moving| self.lock_unmoved(moving.bucket));
+        homes.for_each(Locked::clear);
+        Err(NoMemory)
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
@@ -419,31 +365,6 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         // Cells are few; or many homes have more keys than cells, and the table would be full without them.
         let placed = entries.saturating_sub(overflow);
         placed >= buckets - buckets / 10 || overflow > buckets / 8 && entries >= buckets
-    }
-}
-
-/// Appends the pairs of a home.
-fn copy<K: Copy, V: Copy>(
-    locked: &Locked<'_, K, V>,
-    entries: &mut Vec<Moving<K, V>>,
-) -> Result<(), NoMemory> {
-    let before = entries.len();
-    loop {
-        let copied = locked.visit(|found| {
-            if entries.try_reserve(1).is_err() {
-                return ControlFlow::Break(NoMemory);
-            }
-            let pair = found.pair;
-            entries.push(Moving { home: 0, pair });
-            ControlFlow::Continue(())
-        });
-        match copied {
-            Ok(None) => return Ok(()),
-            Ok(Some(none)) => return Err(none),
-            // Another home's pair was removed from a node.
-            Err(_) => entries.truncate(before),
-        }
-        thread::yield_now();
     }
 }
 

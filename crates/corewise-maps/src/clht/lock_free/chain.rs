@@ -7,9 +7,8 @@ use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
 use super::snapshot::{Position, Slot, Snapshot};
-use crate::clht::bucket::{self, SLOTS, Spare, State, Waiting};
-use crate::clht::table::Stopped;
-use crate::copy_map::Moved;
+use crate::clht::bucket::{self, Spare, State, Waiting};
+use crate::copy_map::{Held, Moved, Moving, NoMemory};
 use crate::word::Raw;
 
 pub(super) type Bucket = bucket::Bucket<Snapshot>;
@@ -339,14 +338,10 @@ pub struct Frozen<'b> {
     head: &'b Bucket,
 }
 
-impl Stopped for Frozen<'_> {
-    fn for_each(&self, mut each: impl FnMut(Raw, Raw)) {
-        for bucket in self.head.chain() {
-            let snapshot = bucket.state();
-            let slots = (0..SLOTS).filter(|slot| snapshot.holds(*slot));
-            let pairs = slots.map(|slot| bucket.pair(slot));
-            pairs.for_each(|(k, v)| each(k, v));
-        }
+impl Held<(Raw, Raw)> for Frozen<'_> {
+    fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
+        let mut chain = self.head.chain();
+        chain.try_for_each(|bucket| bucket.copy(bucket.state(), to))
     }
 
     fn set_moved(self) {
