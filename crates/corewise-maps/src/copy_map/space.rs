@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use crate::pair::PairCell;
 use corewise_atomic::alloc::{self, Layout, Node};
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
@@ -52,6 +53,13 @@ impl Space {
 pub(crate) unsafe trait Bucket {
     /// A bucket without entries, for the checkers, whose atomics are not plain memory.
     fn empty() -> Self;
+}
+
+// SAFETY: 1: an empty cell is all zeros.
+unsafe impl<K: Copy, V: Copy> Bucket for PairCell<K, V> {
+    fn empty() -> Self {
+        Self::empty()
+    }
 }
 
 /// An array of buckets, empty at first.

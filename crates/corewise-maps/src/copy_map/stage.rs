@@ -169,13 +169,19 @@ pub trait Held<E> {
 /// An entry on its way to a bucket of another table.
 pub struct Moving<E> {
     pub(crate) bucket: usize,
+    /// What [`Table::home_of`] said.
+    pub(crate) number: u64,
     pub(crate) entry: E,
 }
 
 impl<E> Moving<E> {
     /// Where to is not known yet.
     pub(crate) fn new(entry: E) -> Self {
-        Self { bucket: 0, entry }
+        Self {
+            bucket: 0,
+            number: 0,
+            entry,
+        }
     }
 }
 
@@ -363,8 +369,9 @@ fn move_group<T: Table>(
         held.copy(&mut entries)?;
     }
     for moving in &mut entries {
+        moving.number = T::home_of(&moving.entry, hash_of);
         // Whatever the hasher says, it is a bucket of the group.
-        let home = T::home_of(&moving.entry, hash_of) as usize & (to.buckets() - 1);
+        let home = moving.number as usize & (to.buckets() - 1);
         moving.bucket = home & !(groups - 1) | group;
     }
     to.take_in(&mut entries)?;

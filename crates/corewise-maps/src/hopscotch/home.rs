@@ -9,24 +9,18 @@ use corewise_atomic::{hint, mutant, ordering, thread};
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
 use super::table::{HopscotchTable, NoRoom};
+use super::tags::Tag;
 use crate::copy_map::{Held, Moved, Moving, NoMemory, space};
 use crate::pair::{PairCell, Torn};
 
-/// A home's word, and a cell that may have a pair of another home.
-#[repr(C)]
-pub(super) struct Bucket<K, V> {
-    info: AtomicU64,
-    cell: PairCell<K, V>,
-}
+/// A home's word.
+pub(super) struct Word(pub(super) AtomicU64);
 
 // SAFETY:
-// 1. No hop bits, and an empty cell: all bytes zero.
-unsafe impl<K: Copy, V: Copy> space::Bucket for Bucket<K, V> {
+// 1. No hop bits.
+unsafe impl space::Bucket for Word {
     fn empty() -> Self {
-        Self {
-            info: AtomicU64::new(0),
-            cell: PairCell::empty(),
-        }
+        Self(AtomicU64::new(0))
     }
 }
 
@@ -105,12 +99,12 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
 
     #[inline(always)]
     fn info(self) -> &'t AtomicU64 {
-        &self.table.bucket(self.index).info
+        self.table.info(self.index)
     }
 
     #[inline(always)]
     pub(super) fn cell(self, offset: usize) -> &'t PairCell<K, V> {
-        &self.table.bucket(self.index + offset).cell
+        self.table.cell(self.index + offset)
     }
 
     fn segment(self) -> &'t Segment<K, V> {
@@ -170,10 +164,46 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         }
     }
 
+    /// The value of a key, if its tag leads to it. Writes nothing, and waits for nobody. `None` says nothing.
+    #[inline(always)]
+    pub(super) fn hit(self, key: &K, tag: Tag) -> Option<V>
+    where
+        K: Eq,
+    {
+        let tags = self.table.tags();
+        // Tags are few, and in the caches when cells are not: most pairs are in the line that their home's cell is in.
+        hint::prefetch(self.cell(0));
+        let offset = tags.find(self.index, tag)?;
+        let cell = self.table.cell_at(self.index, offset);
+        let departures = tags.departures(cell);
+        let before = departures.count();
+        if !tags.has(cell, tag) {
+            return None;
+        }
+        let torn = self.cell(offset).load();
+        if !departures.are_still(before) && !mutant!("hop_hits_at_once") {
+            return None;
+        }
+        // SAFETY: the tag was set after the pair was written, and it has not left since: nor was the cell written,
+        // but for a value in one word.
+        let (there, value) = unsafe { torn.assume_whole() };
+        (there == *key).then_some(value)
+    }
+
+    /// The value of a key, as its home's info says.
+    // Not inlined: `hit` is what is fast because there is little of it.
+    #[inline(never)]
+    pub(super) fn get(self, key: &K) -> Result<Option<V>, Moved>
+    where
+        K: Eq,
+    {
+        Ok(self.look(key)?.found.map(|found| found.pair.1))
+    }
+
     /// Asks for the first pair that a lookup compares.
     #[inline(always)]
-    pub(super) fn prefetch_first(self) {
-        if let Some(offset) = self.version().info.hops().next() {
+    pub(super) fn prefetch_first(self, tag: Tag) {
+        if let Some(offset) = self.table.tags().find(self.index, tag) {
             hint::prefetch(self.cell(offset));
         }
     }
@@ -273,10 +303,9 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         self.is_unchanged(seen.version)
     }
 
-    /// For tests: which cells have its keys.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn hops(self) -> super::info::Hops {
-        self.version().info.hops()
+    pub(super) fn index(self) -> usize {
+        self.index
     }
 
     #[inline(always)]
@@ -342,7 +371,7 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         if info.hops().before(distance).next().is_none() || info.is_moved() {
             return Ok(None);
         }
-        let Ok(Some(locked)) = self.try_lock() else {
+        let Ok(Some(mut locked)) = self.try_lock() else {
             return Err(NoRoom::Busy);
         };
         let Some(from) = locked.info.hops().before(distance).next() else {
@@ -350,6 +379,7 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         };
         let pair = locked.pair(&Place::Cell(from));
         locked.write(distance, pair);
+        let tag = locked.hide(from);
         let info = locked.info.with_hop(distance).without_hop(from);
         if mutant!("hop_clears_first") {
             locked.store(locked.info.without_hop(from).locked());
@@ -358,7 +388,8 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
             true => info,
             false => info.changed(),
         };
-        locked.leave(info);
+        locked.publish(info);
+        locked.show(distance, tag);
         Ok(Some(from))
     }
 }
@@ -401,6 +432,12 @@ impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
     }
 
     fn set_moved(self) {
+        let table = self.home.table;
+        if !mutant!("hop_moves_tagged") {
+            for offset in self.info.hops() {
+                table.tags().clear(table.cell_at(self.home.index, offset));
+            }
+        }
         let info = self.info.moved();
         self.leave(info);
     }
@@ -444,8 +481,9 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 
     /// Adds a pair, whose key is not there; whether it was hard to find a place.
     pub(super) fn insert(
-        self,
+        mut self,
         pair: (K, V),
+        tag: Tag,
         spare: &mut Option<Spare<'_, K, V>>,
     ) -> Result<bool, Refused> {
         let home = self.home;
@@ -453,7 +491,11 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             Ok(room) => {
                 self.write(room.offset, pair);
                 let info = self.info.with_hop(room.offset);
-                self.leave(info);
+                if mutant!("hop_shows_early") {
+                    self.show(room.offset, Some(tag));
+                }
+                self.publish(info);
+                self.show(room.offset, Some(tag));
                 Ok(room.displaced)
             }
             Err(NoRoom::Busy) => Err(Refused::Busy),
@@ -475,12 +517,19 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         let home = self.home;
         match place {
             Place::Cell(offset) => {
+                if !mutant!("hop_hides_late") {
+                    self.hide(*offset);
+                }
                 let info = self.info.without_hop(*offset);
                 let info = match mutant!("hop_uncounted") {
                     true => info,
                     false => info.changed(),
                 };
-                self.leave(info);
+                self.publish(info);
+                if mutant!("hop_hides_late") {
+                    self.hide(*offset);
+                }
+                drop(self);
                 home.table.free(home.index + offset);
             }
             Place::Slot(node, slot) => {
@@ -516,9 +565,9 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         let (home, before) = (self.home, self.info);
         let segment = home.segment().lock();
         segment.write_scratch(pair);
-        let hidden = match place {
-            Place::Cell(offset) => before.without_hop(*offset),
-            _ => before,
+        let (hidden, tag) = match place {
+            Place::Cell(offset) => (before.without_hop(*offset), self.hide(*offset)),
+            _ => (before, None),
         };
         let hidden = hidden.changing().changed();
         self.publish(hidden);
@@ -528,6 +577,9 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             Place::Scratch => {}
         }
         self.publish(before.changed().changed());
+        if let Place::Cell(offset) = place {
+            self.show(*offset, tag);
+        }
         // The scratch may be another's from here on.
         drop(segment);
     }
@@ -540,9 +592,26 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
                 self.remove_slot(node, slot);
             }
         }
+        for offset in hops {
+            self.hide(offset);
+        }
         let info = self.info.without_hops().changed();
         self.leave(info);
         hops.for_each(|offset| home.table.free(home.index + offset));
+    }
+
+    /// See [`Tags::hide`](super::tags::Tags::hide).
+    fn hide(&self, offset: usize) -> Option<Tag> {
+        let table = self.home.table;
+        table.tags().hide(table.cell_at(self.home.index, offset))
+    }
+
+    /// See [`Tags::show`](super::tags::Tags::show).
+    fn show(&self, offset: usize, tag: Option<Tag>) {
+        let table = self.home.table;
+        table
+            .tags()
+            .show(table.cell_at(self.home.index, offset), tag);
     }
 
     /// Writes a pair in a cell that no home has.
@@ -588,6 +657,17 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 impl<K: Copy, V: Copy> Drop for Locked<'_, K, V> {
     fn drop(&mut self) {
         self.store(self.info);
+    }
+}
+
+impl<K: Copy, V: Copy> Seen<'_, K, V> {
+    /// For tests: the cell in which a key was found, if it was in one.
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(super) fn cell(&self, home: Home<'_, K, V>) -> Option<usize> {
+        match self.found.as_ref()?.place {
+            Place::Cell(offset) => Some(home.table.cell_at(home.index, offset)),
+            _ => None,
+        }
     }
 }
 

@@ -8,49 +8,65 @@
 //! # Layout
 //!
 //! ```text
-//!  buckets, a power of two, in a ring; 24 bytes each if a key and a value have 8
-//! ┌──────┬───────┬──────┬───────┬──────┬───────┬──────┬───────┬─ ─
-//! │ info │ cell  │ info │ cell  │ info │ cell  │ info │ cell  │
-//! └──┬───┴───────┴──────┴───────┴──────┴───────┴──────┴───────┴─ ─
-//!    │   └─ 0 ─┘        └─ 1 ─┘        └─ 2 ─┘        └─ 3 ─┘     ... 31: the neighbourhood of the first bucket
-//!    │
+//!  arrays of a table with a power of two of buckets, which are a ring
+//! ┌──────┬──────┬──────┬──────┬─ ─            infos: 8 bytes a bucket
+//! │ info │ info │ info │ info │
+//! └──┬───┴──────┴──────┴──────┴─ ─
 //!    │  bit 63 ...... 36     35        34      33     32    31 ........ 0
 //!    └▶ version         CHANGING OVERFLOW  MOVED   LOCK  hop bits: cell i of the neighbourhood has a key of
 //!                                                        this home
+//! ┌───────┬───────┬───────┬───────┬─ ─        cells: 16 bytes if a key and a value have 8
+//! │ pair  │ pair  │ pair  │ pair  │
+//! └───────┴───────┴───────┴───────┴─ ─
+//!  └─ 0 ─┘ └─ 1 ─┘ └─ 2 ─┘ └─ 3 ─┘  ... 31: the neighbourhood of the first bucket
+//! ┌─┬─┬─┬─┬─┬─┬─┬─┬─ ─                        tags: a byte; 7 bits of the pair's hash, or 0
+//! └─┴─┴─┴─┴─┴─┴─┴─┴─ ─
 //!
 //!  segments, one for 64 buckets                  nodes, for what has no place within reach
 //! ┌───────────────┬──────┬───────┬─────────┐    ┌──────────────────┬──────┬───────┬─ ─ ─ ─ ─┐
 //! │ taken: a bit  │ lock │ nodes │ scratch │    │ removals │ held  │ next │ homes │ 6 cells │
 //! │ for each cell │      │       │         │    └──────────────────┴──────┴───────┴─ ─ ─ ─ ─┘
 //! └───────────────┴──────┴───┬───┴─────────┘        ▲
-//!                            └──────────────────────┘
+//! ┌────────────┐             └──────────────────────┘
+//! │ departures │ in an array of their own: how often a pair has left one of the segment's cells
+//! └────────────┘
 //! ```
 //!
-//! A bucket is two things: the *home* that hashes lead to, which its `info` is about, and a *cell*, which may hold a
+//! A bucket is two things: the *home* that hashes lead to, which its info is about, and a *cell*, which may hold a
 //! pair of any home that it is within reach of: one of the H = 32 before it. Which cells of its neighbourhood hold a
-//! home's keys is said by its hop bits and by nothing else. Zeroed memory is an empty table, and no key or value is
-//! reserved.
+//! home's keys is said by its hop bits and by nothing else: tags are a shortcut. Zeroed memory is an empty table, and
+//! no key or value is reserved.
 //!
 //! # Operations
 //!
-//! A *lookup* reads the info of its home. For each hop bit it copies the cell, sees that the version is still the
-//! same, and compares the key. If OVERFLOW is set it looks in the segment's nodes, too; if CHANGING is, first in the
-//! scratch. At MOVED it goes on in the next table. If the version was changed it starts again.
+//! A *lookup* first goes by tags: it compares 16 of them with its own, those of the home's cell and the next ones, in
+//! one instruction. For the first that is equal it reads the departures of that segment, sees that the tag is still
+//! there, copies the cell, sees that there were no more departures, and compares the key. If that is the key it is
+//! done. The home's cell is asked for before the tags are known: they are few enough to be in the caches when cells
+//! are not.
 //!
-//! An *update* looks first, as a lookup does. Unless that settles it, it locks the home, by exchanging the very info
+//! Whatever else it has seen (no such tag, another key, a departure), it goes by the *info* of its home. For each hop
+//! bit it copies the cell, sees that the version is still the same, and compares the key. If OVERFLOW is set it looks
+//! in the segment's nodes, too; if CHANGING is, first in the scratch. At MOVED it goes on in the next table. If the
+//! version was changed it starts again.
+//!
+//! An *update* looks first, by the info. Unless that settles it, it locks the home, by exchanging the very info
 //! that it has seen: so what it has seen still holds, and it need not look again.
 //!
-//! - An *insertion* claims the nearest free cell (a bit of `taken`), writes the pair, and sets the hop bit. If the cell
+//! - An *insertion* claims the nearest free cell (a bit of `taken`), writes the pair, sets the hop bit, and then the tag,
+//!   before it releases the lock. If the cell
 //!   is out of reach, keys in between are displaced: a key whose home is within reach of the free cell goes there, and
 //!   its cell is the free one now, which is nearer. Only if no free cell can be brought near the pair goes to a node.
 //! - A *displacement* has the other home locked, too: it writes the pair in the free cell, and then sets one hop bit,
 //!   clears the other and changes the version, in one store.
 //! - A *removal* clears the bit and changes the version in one store, and gives the cell back.
+//! - *Before a pair leaves its cell* in either way, or the cell is written again, the tag is cleared and the departure
+//!   counted; where a displaced pair is now gets its tag afterwards.
 //! - A *replacement* writes the value in place, if that is one word. Otherwise the new pair is written to the scratch of
 //!   the segment, and lookups are sent there (CHANGING) while the cell is written.
 //!
 //! A *resize* moves a home of the smaller table at a time, with all of the other table that belong to it: they are
-//! locked, their pairs inserted in the new table as any other, and marked MOVED; see [`copy_map`](crate::copy_map).
+//! locked, their pairs inserted in the new table as any other, their tags cleared, and they are marked MOVED; see [`copy_map`](crate::copy_map).
 //!
 //! # Why it is right
 //!
@@ -61,7 +77,12 @@
 //!   the info: which therefore sees the change. So no pair is compared, or as
 //!   much as made, before it is known to be one: keys and values may be of any type. (A value that is replaced in place
 //!   is one word, and always the same one.)
-//! - *A miss is one, too.* All keys of a home are where one info says; the last second look has shown that all of
+//! - *A hit by tag is one by info.* A tag is set after the hop bit, and cleared before it: who finds a pair by its tag
+//!   and who does so by its home's info agree. The pair is whole: say a lookup read in the cell a word of a later pair.
+//!   Before that was written (Release) the first one had left, its tag was cleared and the departure counted (Release).
+//!   If the lookup's first count has this one, it has seen the tag cleared (Acquire), and then that of the later pair, which
+//!   was set (Release) after it was written. If not, its second count has it, after a fence (Acquire).
+//! - *A miss is one, too.* It is decided by the info alone. All keys of a home are where one info says; the last second look has shown that all of
 //!   them stayed there since the first. A key that is displaced is in the old cell before that store, and in the new one
 //!   after it.
 //! - *The same info is the same home.* A version has 28 bits, and may come round while a lookup sleeps. So each time one
@@ -77,7 +98,7 @@
 //! Besides those of [`copy_map`](crate::copy_map):
 //!
 //! 1. *Lookups* write nothing and wait for nobody, not for a lock, a displacement or a resize either. They are lock-free
-//!    and not wait-free: one starts again if a key of its own home was removed, displaced or put in a node since it
+//!    and not wait-free: going by tags ends, but going by an info starts again if a key of its own home was removed, displaced or put in a node since it
 //!    began, or a value of more than a word replaced there; and if it walks nodes, if a key was removed from one that has
 //!    keys of its home. Insertions in free cells and what is done to other homes do not disturb it (but for a version
 //!    that comes round, once in 2^28 changes of a home).
@@ -108,15 +129,20 @@
 //! | removals from one node during one lookup | 2^58 | a wrong pair |
 //! | changes of one home during one lookup | 2^90 | a wrong pair |
 //!
-//! A bucket of two words has 24 bytes, and 0.6 of a segment: with 0.45 to 0.9 entries for each, which is where a growing
-//! table is, an entry takes 27 to 55 bytes, and 26 if the table is 95 % full.
+//! A bucket of two words has 25.1 bytes, and 0.6 of a segment: with 0.45 to 0.9 entries for each, which is where a growing
+//! table is, an entry takes 29 to 57 bytes, and 27 if the table is 95 % full.
 //!
 //! # Choices, and what was rejected
 //!
-//! - *Hop bits beside the cells*, as in the paper: a hit in the home's own cell is one line, and the neighbours are in the
-//!   next. With random keys a hit takes 1.41 lines if half of the cells are taken, 1.56 at 75 %, 1.74 at 90 %, 1.89 at 95 %;
-//!   a miss 1.17 to 1.60. With an array of infos and one of cells it would be 2.10 to 2.29 a hit. (The test
-//!   `lines_of_a_lookup` counts them.) Tags of cells were no gain: a key of another home is never compared.
+//! - *Tags* are what a lookup is fast by. Of the infos and cells alone, a lookup has to wait for an info to know which
+//!   cell to wait for, and the fewer instructions stand behind a load that is not there yet, the more lookups are on their
+//!   way at once. (Tags of a home's keys in its info, which avoid wrong cells but not that wait, made lookups
+//!   slower beyond the caches, not faster.) With random keys 99.6 % of them are found by tag if half of the cells are taken, 97 % at 75 %,
+//!   88 % at 90 %, 76 % at 95 %; and 89 to 54 % are in the line of the home's cell. (The test `ways_to_a_key` counts them.)
+//! - *Tags decide no miss*: it would take two versions that hold still, and a reader that waits while keys are displaced.
+//! - *Departures in an array of their own*: 8 bytes for 64 cells stay in the caches, segments would not.
+//! - *An array each*: tags find cells, so infos need not be beside them, as they are in the paper. An update, which reads and
+//!   writes all of them, asks for all at once.
 //! - *H = 32*, since hop bits and version are one word then: a lookup's second look costs no line, displacements are
 //!   one store, and locks are exchanges of what was seen. With 32, 0.2 % of the keys of a table that is 95 % full are in
 //!   nodes (the same test): where too many keys have their homes close together. With the 64 that the paper names too
@@ -140,6 +166,7 @@ mod info;
 mod models;
 mod segment;
 mod table;
+mod tags;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
@@ -150,7 +177,8 @@ use crate::relativistic::DefaultHasher;
 
 pub use table::HopscotchTable;
 
-/// A concurrent hash map of pairs of up to 32 bytes, dense, whose lookups cost a cache line or two and write nothing.
+/// A concurrent hash map of pairs of up to 32 bytes, dense, whose lookups wait for one cache line as a rule, and write
+/// nothing.
 ///
 /// All access is through a handle, which [`pin`](CopyMap::pin) makes; see [`CopyMapRef`] for the operations, and the
 /// [module](self) for how it works and what it promises.

@@ -34,6 +34,43 @@ fn a_pair_is_never_mixed() {
     });
 }
 
+/// What a lookup is led to by a tag, the home's info leads to as well.
+#[test]
+fn a_pair_that_was_seen_is_there_for_updates() {
+    corewise_atomic::model_bounded(3, || {
+        let numbers = Arc::new(Numbers::<u64>::new(1, &[]));
+        beside(
+            &numbers,
+            |numbers| assert_eq!(numbers.try_insert(1, 10), Ok(())),
+            |numbers| {
+                if numbers.get(1).is_some() {
+                    assert_eq!(numbers.increment(1), Some(11));
+                }
+            },
+        );
+    });
+}
+
+/// And what is gone for one is gone for the other, also if the cell has another pair with the same tag.
+#[test]
+fn a_pair_that_was_gone_for_updates_is_not_seen() {
+    corewise_atomic::model_bounded(2, || {
+        let numbers = Arc::new(Numbers::<u64>::new(1, &[1]));
+        beside(
+            &numbers,
+            |numbers| {
+                assert!([Some(10), Some(11)].contains(&numbers.remove(1)));
+                assert_eq!(numbers.try_insert(2, 20), Ok(()));
+            },
+            |numbers| {
+                if numbers.increment(1).is_none() {
+                    assert_eq!(numbers.get(1), None);
+                }
+            },
+        );
+    });
+}
+
 /// One frees a cell, another takes it for a key of another home, and somebody still has the old info.
 #[test]
 fn a_cell_that_was_left_is_not_taken_for_another() {
@@ -53,10 +90,10 @@ fn a_cell_that_was_left_is_not_taken_for_another() {
     });
 }
 
-/// The key is removed, and another put in its cell, twice: the info is as it was.
+/// The key is removed, and another put in its cell, twice: the info is as it was. (Tags do not go by infos.)
 #[test]
 fn a_version_that_came_round_is_another() {
-    corewise_atomic::model_bounded(1, || {
+    corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Numbers::<u64>::new(1, &[1]));
         beside(
             &numbers,
@@ -66,7 +103,10 @@ fn a_version_that_came_round_is_another() {
                     assert_eq!(numbers.try_insert(new, new * 10), Ok(()));
                 }
             },
-            |numbers| assert!([None, Some(30)].contains(&numbers.get(3))),
+            |numbers| {
+                let home = numbers.stage.table().home(hash_of(&3));
+                assert!([Ok(None), Ok(Some(30))].contains(&home.get(&3)));
+            },
         );
         assert!(numbers.are(&[3]));
     });

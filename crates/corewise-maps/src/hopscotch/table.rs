@@ -7,9 +7,10 @@ use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, hint, mutant};
 
-use super::home::{Bucket, Home, Locked, Patience, Refused};
+use super::home::{Home, Locked, Patience, Refused, Word};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
+use super::tags::{Tag, Tags};
 use crate::copy_map::space::{Heads, Space};
 use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Stage, Table};
 use crate::pair::PairCell;
@@ -22,7 +23,9 @@ const FARTHEST: usize = 16;
 
 /// The table of [`HopscotchMap`](super::HopscotchMap).
 pub struct HopscotchTable<K, V> {
-    buckets: Heads<Bucket<K, V>>,
+    infos: Heads<Word>,
+    cells: Heads<PairCell<K, V>>,
+    tags: Tags,
     /// How often a home's version has come round, counted twice: see `Locked::publish`. Read with every lookup, and
     /// written hardly ever.
     wraps: AtomicU64,
@@ -52,14 +55,43 @@ pub(super) enum NoRoom {
 impl<K: Copy, V: Copy> HopscotchTable<K, V> {
     #[inline(always)]
     fn mask(&self) -> usize {
-        self.buckets.len() - 1
+        self.infos.len() - 1
     }
 
-    /// The bucket of a number, around the ring.
+    /// The info of a number, around the ring.
     #[inline(always)]
-    pub(super) fn bucket(&self, index: usize) -> &Bucket<K, V> {
+    pub(super) fn info(&self, index: usize) -> &AtomicU64 {
         // SAFETY: their number is a power of two, and the index a remainder of it.
-        unsafe { self.buckets.get_unchecked(index & self.mask()) }
+        &unsafe { self.infos.get_unchecked(index & self.mask()) }.0
+    }
+
+    #[inline(always)]
+    pub(super) fn cell(&self, index: usize) -> &PairCell<K, V> {
+        // SAFETY: as above; there are as many.
+        unsafe { self.cells.get_unchecked(index & self.mask()) }
+    }
+
+    #[inline(always)]
+    pub(super) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    /// A home that is going to be changed.
+    #[inline(always)]
+    fn home_to_change(&self, hash: u64) -> Home<'_, K, V> {
+        let home = hash as usize & self.mask();
+        // What it is about to read and write lies in five places. None has to wait for another.
+        hint::prefetch(self.info(home));
+        hint::prefetch(self.cell(home));
+        self.tags.prefetch(home);
+        hint::prefetch(self.segment(home));
+        Home::new(self, home)
+    }
+
+    /// The number of the cell that is so far from a home, around the ring.
+    #[inline(always)]
+    pub(super) fn cell_at(&self, home: usize, offset: usize) -> usize {
+        (home + offset) & self.mask()
     }
 
     #[inline(always)]
@@ -86,16 +118,18 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         self.overflow.load(Relaxed)
     }
 
-    /// The array of buckets, and its bytes.
+    /// The arrays that lookups read, and their bytes.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn memory(&self) -> (*mut Bucket<K, V>, usize) {
-        let buckets: &[Bucket<K, V>] = &self.buckets;
-        (buckets.as_ptr().cast_mut(), size_of_val(buckets))
+    pub(super) fn memory(&self) -> [(*const (), usize); 3] {
+        fn of<B>(heads: &[B]) -> (*const (), usize) {
+            (heads.as_ptr().cast(), size_of_val(heads))
+        }
+        [of(&self.infos), of(&self.cells), self.tags.memory()]
     }
 
     /// How many cells of a neighbourhood there are.
     fn reach(&self) -> usize {
-        H.min(self.buckets.len())
+        H.min(self.infos.len())
     }
 
     /// Gives back a cell that no home has.
@@ -106,12 +140,12 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
 
     /// Claims the first free cell from `from` on, within `FARTHEST`: how far it is from there.
     fn claim(&self, from: usize) -> Option<usize> {
-        let farthest = FARTHEST.min(self.buckets.len());
+        let farthest = FARTHEST.min(self.infos.len());
         let mut distance = 0;
         while distance < farthest {
             let index = (from + distance) & self.mask();
             let first = index % BUCKETS;
-            let width = BUCKETS.min(self.buckets.len());
+            let width = BUCKETS.min(self.infos.len());
             let wanted = u64::MAX << first & u64::MAX >> (BUCKETS - width);
             match self.segment(index).claim(wanted) {
                 Ok(Some(cell)) => {
@@ -196,13 +230,22 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         if !space.take(bytes) {
             return None;
         }
-        let (Some(buckets), Some(segments)) = (Heads::try_new(buckets), Heads::try_new(segments))
-        else {
+        let all = || {
+            Some((
+                Heads::try_new(buckets)?,
+                Heads::try_new(buckets)?,
+                Tags::try_new(buckets)?,
+                Heads::try_new(segments)?,
+            ))
+        };
+        let Some((infos, cells, tags, segments)) = all() else {
             space.give(bytes);
             return None;
         };
         Some(Self {
-            buckets,
+            infos,
+            cells,
+            tags,
             wraps: AtomicU64::new(0),
             segments,
             space: space.clone(),
@@ -212,32 +255,38 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
 
     #[inline(always)]
     fn buckets(&self) -> usize {
-        self.buckets.len()
+        self.infos.len()
     }
 
     #[inline]
     fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
+        let tag = Tag::of(hash);
         at.follow(|table| {
-            let seen = table.home(hash).look(key)?;
-            Ok(seen.found.map(|found| found.pair.1))
+            let home = table.home(hash);
+            if let Some(value) = home.hit(key, tag) {
+                return Ok(Some(value));
+            }
+            home.get(key)
         })
     }
 
     #[inline(always)]
     fn prefetch(&self, hash: u64) {
-        hint::prefetch(self.bucket(hash as usize));
+        let home = hash as usize & self.mask();
+        self.tags.prefetch(home);
+        hint::prefetch(self.cell(home));
     }
 
     #[inline(always)]
     fn prefetch_more(&self, hash: u64) {
-        self.home(hash).prefetch_first();
+        self.home(hash).prefetch_first(Tag::of(hash));
     }
 
     fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
         let mut spare = None;
         let mut patience = Patience::new();
         at.follow(|table| {
-            let home = table.home(hash);
+            let home = table.home_to_change(hash);
             loop {
                 let seen = home.look(&key)?;
                 if let Some(found) = &seen.found {
@@ -251,7 +300,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         return Ok(Ok(Put::There(old)));
                     }
                 } else if let Some(locked) = home.lock(&seen) {
-                    match locked.insert((key, value), &mut spare) {
+                    match locked.insert((key, value), Tag::of(hash), &mut spare) {
                         Ok(crowded) => return Ok(Ok(Put::New { crowded })),
                         Err(Refused::Busy) => {}
                         Err(Refused::NeedsNode) => {
@@ -272,7 +321,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
         let mut patience = Patience::new();
         at.follow(|table| {
-            let home = table.home(hash);
+            let home = table.home_to_change(hash);
             loop {
                 let seen = home.look(key)?;
                 let Some(found) = &seen.found else {
@@ -291,7 +340,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
         let mut patience = Patience::new();
         at.follow(|table| {
-            let home = table.home(hash);
+            let home = table.home_to_change(hash);
             loop {
                 let seen = home.look(key)?;
                 let Some(found) = &seen.found else {
@@ -338,7 +387,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             loop {
                 // Others lock it to displace its keys.
                 let locked = self.lock_unmoved(moving.bucket);
-                match locked.insert(moving.entry, &mut spare) {
+                match locked.insert(moving.entry, Tag::of(moving.number), &mut spare) {
                     Ok(_) => return true,
                     Err(Refused::Busy) => patience.wait(),
                     Err(Refused::NeedsNode) => {
@@ -361,7 +410,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
-        let (buckets, overflow) = (self.buckets.len(), self.overflow());
+        let (buckets, overflow) = (self.infos.len(), self.overflow());
         // Cells are few; or many homes have more keys than cells, and the table would be full without them.
         let placed = entries.saturating_sub(overflow);
         placed >= buckets - buckets / 10 || overflow > buckets / 8 && entries >= buckets
@@ -372,12 +421,18 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
 fn bytes<K, V>(buckets: usize) -> usize {
     let segments = buckets.div_ceil(BUCKETS);
     let of_segments = Heads::<Segment<K, V>>::bytes(segments);
-    Heads::<Bucket<K, V>>::bytes(buckets).saturating_add(of_segments)
+    [
+        Heads::<Word>::bytes(buckets),
+        Heads::<PairCell<K, V>>::bytes(buckets),
+        Tags::bytes(buckets),
+    ]
+    .into_iter()
+    .fold(of_segments, usize::saturating_add)
 }
 
 impl<K, V> Drop for HopscotchTable<K, V> {
     fn drop(&mut self) {
-        let bytes = bytes::<K, V>(self.buckets.len());
+        let bytes = bytes::<K, V>(self.infos.len());
         // SAFETY: nobody else uses the table any more; so neither its segments.
         unsafe {
             for segment in self.segments.as_mut() {
