@@ -6,8 +6,17 @@
 //! what is reckoned         by operations, each at a price that grows with the entries
 //! ```
 //!
-//! The prices are guesses that fit one run: `--suite quick` took 247 s on the machine of the README, and is
-//! reckoned within a fifth of that.
+//! The prices are guesses that fit two runs on the machine of the README: `--suite quick` took 247 s, and
+//! `--suite choosing` 1,450 s. Both are reckoned within a fifth of that.
+//!
+//! Left out is
+//!
+//! - that tables differ. A price is that of the mean table of `choosing`, where two threads filled the
+//!   fastest with 10^6 entries in 105 ns an entry and the slowest in 424. A run of fast tables alone is shorter
+//!   than reckoned, and one of tables whose chains get longer as they grow (cds-michael in the section `memory`)
+//!   is longer;
+//! - a phase that is given up: that takes 20 s and 10 µs a key, and happened once in 1,450 s;
+//! - drawing the keys of a cell, and starting its threads: some tens of milliseconds.
 
 use std::fmt::Write;
 
@@ -21,11 +30,11 @@ use crate::workload::{Method, Workload};
 const PRICES: [(u64, f64); 4] = [
     (1 << 14, 50.0),
     (1 << 18, 90.0),
-    (1 << 21, 130.0),
-    (u64::MAX, 200.0),
+    (1 << 21, 150.0),
+    (u64::MAX, 300.0),
 ];
 /// Operations of a thread's audit.
-const AUDIT: f64 = 20_000.0;
+const AUDIT: u64 = 20_000;
 /// Seconds that a process of the section `memory` needs besides its operations: most of them churn.
 const PROCESS_S: f64 = 0.65;
 /// What starting and ending phases adds to everything.
@@ -54,10 +63,11 @@ fn measured(of: &Workload) -> f64 {
     (of.duration_ms + of.slices as f64 * of.warm_ms) / 1e3
 }
 
-/// Seconds of filling, ageing, looking everything up, auditing and dropping.
+/// Seconds of filling, ageing, looking everything up, auditing and dropping, which one thread does.
 fn around(of: &Workload) -> f64 {
-    let filled = of.initial as f64 * (1.0 + 2.0 * of.churn + 0.5);
-    on_all(of, (filled + of.range as f64) as u64) + AUDIT * price(of) / 1e9
+    let filled = of.initial as f64 * (1.0 + 2.0 * of.churn);
+    let dropped = of.initial / 2;
+    on_all(of, filled as u64 + of.range) + on_one(of, AUDIT + dropped)
 }
 
 /// Seconds of operations of one thread.
@@ -138,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn the_suite_whose_length_is_known_is_reckoned_right() {
-        let reckoned = whole("quick");
-        assert!((200.0..300.0).contains(&reckoned), "{reckoned} s, not 247");
-    }
-
-    #[test]
-    fn the_suite_of_all_tables_ends_in_about_twenty_minutes() {
-        let reckoned = whole("choosing") / 60.0;
-        assert!((10.0..20.0).contains(&reckoned), "{reckoned} min");
+    fn the_suites_whose_length_is_known_are_reckoned_within_a_fifth() {
+        for (suite, took) in [("quick", 247.0), ("choosing", 1_450.0)] {
+            let reckoned = whole(suite);
+            let off = reckoned / took;
+            assert!(
+                (0.8..1.2).contains(&off),
+                "{suite}: {reckoned} s, not {took}"
+            );
+        }
     }
 }
