@@ -1,5 +1,6 @@
 //! Growth cells: every table grows from empty, alone on the machine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -11,11 +12,12 @@ use crate::error::BenchError;
 use crate::lane::{Lane, Scene, Trouble};
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::record::{Record, Slice, Timeline};
+use crate::record::{Record, Slice, Timeline, Verdicts};
 use crate::runner::{Course, Runner, lane_name};
+use crate::subject::Subject;
 use crate::suite::Task;
 use crate::verify::{self, Evidence};
-use crate::work::{Grow, GrowReport, Start, Sums};
+use crate::work::{Grow, GrowReport, Start, Tally};
 
 /// A bin of the time line.
 const BIN_MS: f64 = 10.0;
@@ -118,32 +120,16 @@ fn repetition_of(
         subject.grow(plan, part, &job)
     })?;
     let booked = verify::sum(reports.iter().map(|report| &report.tally));
-    let mut checks = Default::default();
-    if !lane.entry.null {
-        let mut found = Sums::default();
-        for sums in scene.all(
-            "the final lookups",
-            &subject,
-            Duration::ZERO,
-            |s, plan, part| s.probe(plan, part),
-        )? {
-            found.add(&sums);
-        }
-        let evidence = Evidence {
-            booked: booked.sums,
-            found,
-            stream: booked.counts,
-            reported: subject.size(),
-        };
-        checks = verify::conservation(&scene.plan, &evidence);
-        scene.audit(&subject, seed, &mut checks)?;
-        if reports.iter().any(|report| !report.finished) {
-            checks.problems.push(format!(
-                "not done after {} s, at {} entries",
-                limit.as_secs(),
-                booked.sums.entries
-            ));
-        }
+    let mut checks = match lane.entry.null {
+        true => Verdicts::default(),
+        false => checks(scene, &subject, &booked, seed)?,
+    };
+    if !lane.entry.null && reports.iter().any(|report| !report.finished) {
+        checks.problems.push(format!(
+            "not done after {} s, at {} entries",
+            limit.as_secs(),
+            booked.sums.entries
+        ));
     }
     let ran_on = scene.whereabouts(&mut checks);
     let ticks = reports.iter().map(|report| report.ticks).max().unwrap_or(1);
@@ -175,6 +161,24 @@ fn repetition_of(
         timeline,
         latencies,
     })
+}
+
+/// Looks up every key, then the audit.
+fn checks(
+    scene: &Scene<'_>,
+    subject: &Arc<dyn Subject>,
+    booked: &Tally,
+    seed: u64,
+) -> Result<Verdicts, Trouble> {
+    let evidence = Evidence {
+        booked: booked.sums,
+        found: scene.probe(subject)?,
+        stream: booked.counts,
+        reported: subject.size(),
+    };
+    let mut checks = verify::conservation(&scene.plan, &evidence);
+    scene.audit(subject, seed, &mut checks)?;
+    Ok(checks)
 }
 
 fn timeline(slice: &Slice, reports: &[GrowReport]) -> Timeline {

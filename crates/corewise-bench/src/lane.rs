@@ -276,15 +276,7 @@ impl Scene<'_> {
         if lane.entry.null {
             return Ok(Verdicts::default());
         }
-        let mut found = Sums::default();
-        for sums in self.all(
-            "the final lookups",
-            &live.subject,
-            Duration::ZERO,
-            |s, plan, part| s.probe(plan, part),
-        )? {
-            found.add(&sums);
-        }
+        let found = self.probe(&live.subject)?;
         let mut booked = live.before;
         booked.add(&live.stream.sums);
         let evidence = Evidence {
@@ -304,6 +296,20 @@ impl Scene<'_> {
         }
         self.audit(&live.subject, seed, &mut verdicts)?;
         Ok(verdicts)
+    }
+
+    /// Looks up every key.
+    pub(crate) fn probe(&self, subject: &Arc<dyn Subject>) -> Result<Sums, Trouble> {
+        let mut found = Sums::default();
+        for sums in self.all(
+            "the final lookups",
+            subject,
+            Duration::ZERO,
+            |subject, plan, part| subject.probe(plan, part),
+        )? {
+            found.add(&sums);
+        }
+        Ok(found)
     }
 
     /// Operations whose outcome is known.

@@ -219,47 +219,78 @@ fn measure(
     };
     let mut checks = verify::conservation(&plan, &evidence);
     let mut garbage = churn(job, plan, crew, &subject, &stream)?;
-    for report in {
-        let (subject, seed) = (subject.clone(), job.seed);
-        crew.run(job.threads, LIMIT, move |part| {
-            subject.audit(&plan, part, 10_000, seed)
-        })?
-    } {
-        checks.audited += report.audited;
-        checks.problems.extend(report.problem);
-    }
+    audit(job, plan, crew, &subject, &mut checks)?;
     subject.settle();
     garbage.record.settled_bytes = Reading::take().over(&garbage.before);
     each(|subject, plan, part| subject.empty(plan, part).sums)?;
     subject.settle();
     let emptied = Reading::take();
     drop(subject);
-    let dropped = Reading::take();
-    let live = |reading: &Reading| {
-        reading
-            .live
-            .zip(zero.live)
-            .map(|(now, then)| (now - then).max(0) as u64)
-    };
-    let point = MemoryPoint {
-        cell: job.cell.clone(),
-        table: job.name.clone(),
-        entries: u64::from(job.entries),
-        payload_bytes: job.payload_bytes * u64::from(job.entries),
-        live_bytes: live(&full),
-        peak_live_bytes: peak
-            .zip(zero.live)
-            .map(|(peak, then)| (peak - then).max(0) as u64),
-        resident_bytes: (full.resident - zero.resident).max(0) as u64,
-        peak_resident_bytes: (resident.max(full.resident) - zero.resident).max(0) as u64,
-        emptied_bytes: live(&emptied),
-        dropped_bytes: live(&dropped),
+    let life = Life {
+        zero,
+        full,
+        peak,
+        resident,
+        emptied,
+        dropped: Reading::take(),
     };
     Ok(MemoryAnswer {
-        point,
+        point: life.point(job),
         garbage: garbage.record,
         checks,
     })
+}
+
+/// Operations whose outcome is known.
+fn audit(
+    job: &MemoryJob,
+    plan: Plan,
+    crew: &Crew,
+    subject: &Arc<dyn Subject>,
+    checks: &mut Verdicts,
+) -> Result<(), crate::crew::CrewError> {
+    let (subject, seed) = (subject.clone(), job.seed);
+    let reports = crew.run(job.threads, LIMIT, move |part| {
+        subject.audit(&plan, part, 10_000, seed)
+    })?;
+    for report in reports {
+        checks.audited += report.audited;
+        checks.problems.extend(report.problem);
+    }
+    Ok(())
+}
+
+/// The memory over the life of a table.
+struct Life {
+    /// Before it was made.
+    zero: Reading,
+    /// Filled.
+    full: Reading,
+    /// The most that was allocated until then, and the most that was resident.
+    peak: Option<i64>,
+    resident: i64,
+    emptied: Reading,
+    dropped: Reading,
+}
+
+impl Life {
+    fn point(&self, job: &MemoryJob) -> MemoryPoint {
+        let over_zero = |now: i64, then: i64| (now - then).max(0) as u64;
+        let live = |now: Option<i64>| Some(over_zero(now?, self.zero.live?));
+        let resident = |now: i64| over_zero(now, self.zero.resident);
+        MemoryPoint {
+            cell: job.cell.clone(),
+            table: job.name.clone(),
+            entries: u64::from(job.entries),
+            payload_bytes: job.payload_bytes * u64::from(job.entries),
+            live_bytes: live(self.full.live),
+            peak_live_bytes: live(self.peak),
+            resident_bytes: resident(self.full.resident),
+            peak_resident_bytes: resident(self.resident.max(self.full.resident)),
+            emptied_bytes: live(self.emptied.live),
+            dropped_bytes: live(self.dropped.live),
+        }
+    }
 }
 
 /// Garbage over time, and where it is counted from.

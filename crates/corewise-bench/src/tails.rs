@@ -28,7 +28,6 @@
 //!    twenty: look at the longest, too.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use corewise_measure::draw::mix;
 use rand::SeedableRng;
@@ -46,7 +45,7 @@ use crate::subject::{Subject, nothing};
 use crate::suite::Task;
 use crate::verify::{self, Evidence};
 use crate::work::tails::SLOW_US;
-use crate::work::{Start, Sums, Tails, TailsReport};
+use crate::work::{Start, Tails, TailsReport};
 
 /// The threads, in their order, with the outcome that is theirs.
 const SIDES: [(&str, usize); 2] = [("writer", 2), ("reader", 0)];
@@ -292,15 +291,7 @@ fn check(
     seed: u64,
 ) -> Result<Verdicts, Trouble> {
     let booked = verify::sum(sides.iter().map(|side| &side.tally));
-    let mut found = Sums::default();
-    for sums in scene.all(
-        "the final lookups",
-        subject,
-        Duration::ZERO,
-        |s, plan, part| s.probe(plan, part),
-    )? {
-        found.add(&sums);
-    }
+    let found = scene.probe(subject)?;
     let evidence = Evidence {
         booked: booked.sums,
         found,

@@ -91,19 +91,26 @@ pub struct Workload {
     pub pin: PinPolicy,
 }
 
+/// What has to hold, and what is said if it does not.
+type Check = (bool, String);
+
 impl Workload {
     /// Says what is wrong with it, if anything.
     pub fn validate(&self) -> Result<(), String> {
+        let numbers = self.checks_of_numbers().into_iter();
+        let method = self.checks_of_method().into_iter();
+        let entries = self.checks_of_entries().into_iter();
+        let mut checks = numbers.chain(method).chain(entries);
+        match checks.find(|(holds, _)| !holds) {
+            Some((_, what)) => Err(what),
+            None => Ok(()),
+        }
+    }
+
+    /// Of what every method goes by.
+    fn checks_of_numbers(&self) -> [Check; 8] {
         let updates = self.updates();
-        let batch = match self.method {
-            Method::Batch(keys) => keys,
-            _ => 1,
-        };
-        let (small, large) = match self.method {
-            Method::Resize(buckets) => buckets,
-            _ => (1, 2),
-        };
-        let checks = [
+        [
             (
                 self.threads >= 1 && self.threads <= MAX_THREADS,
                 format!("threads: {} (1 to {MAX_THREADS})", self.threads),
@@ -145,6 +152,20 @@ impl Workload {
                     self.capacity
                 ),
             ),
+        ]
+    }
+
+    /// Of what a method asks for besides.
+    fn checks_of_method(&self) -> [Check; 7] {
+        let batch = match self.method {
+            Method::Batch(keys) => keys,
+            _ => 1,
+        };
+        let (small, large) = match self.method {
+            Method::Resize(buckets) => buckets,
+            _ => (1, 2),
+        };
+        [
             (
                 small < large && small >= 1 && large as u64 <= MAX_RANGE,
                 format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
@@ -180,6 +201,12 @@ impl Workload {
                 self.method != Method::Tails || self.threads == 2,
                 format!("threads: {} (2: a writer and a reader)", self.threads),
             ),
+        ]
+    }
+
+    /// Of the entries.
+    fn checks_of_entries(&self) -> [Check; 4] {
+        [
             (
                 (0.0..=100.0).contains(&self.churn),
                 format!("churn: {} (0 to 100)", self.churn),
@@ -202,11 +229,7 @@ impl Workload {
                 self.kind == "u64" || (8..=4096).contains(&self.value_bytes),
                 format!("value-bytes: {} (8 to 4096)", self.value_bytes),
             ),
-        ];
-        match checks.into_iter().find(|(holds, _)| !holds) {
-            Some((_, what)) => Err(what),
-            None => Ok(()),
-        }
+        ]
     }
 
     /// Sizes of keys and values.

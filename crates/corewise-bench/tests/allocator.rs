@@ -36,7 +36,7 @@ fn the_environment_chooses() {
 }
 
 #[test]
-#[ignore = "run by the tests above"]
+#[ignore = "a child process of `the_environment_chooses`, which starts it; no test by itself"]
 fn child_line() {
     println!("[{}]", allocator::line());
 }
@@ -50,7 +50,7 @@ fn bytes_are_counted() {
 }
 
 #[test]
-#[ignore = "run by the test above"]
+#[ignore = "a child process of `bytes_are_counted`, which starts it; no test by itself"]
 fn child_counts() {
     assert_eq!(allocator::counted(), None);
     // The thread that has started this one allocates a little after it has.
@@ -107,7 +107,7 @@ fn the_program_starts_anew_with_what_is_wished() {
 }
 
 #[test]
-#[ignore = "run by the test above"]
+#[ignore = "a child process of the tests of wishes, which start it; no test by itself"]
 fn child_reexec() {
     let wish = |name| std::env::var(name).expect("a wish");
     let choice: Choice = wish("WISH").parse().expect("an allocator");

@@ -31,8 +31,95 @@ fn succeed(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Words that `bench` refuses, and what it complains of.
+type Refused = (&'static [&'static str], &'static str);
+
+const REFUSED_BY_RUN: &[Refused] = &[
+    (&["run", "--suite", "slow"], "slow"),
+    (&["run", "--suite", "missing.toml"], "missing.toml"),
+    (&["run", "--section", "speed"], "speed"),
+    (&["run", "--tables", "btree"], "btree"),
+    (&["run", "--reference", "btree"], "btree"),
+    (&["run", "-n", "300"], "300 threads"),
+    (&["run", "-n", "9999", "--oversubscribe"], "9999"),
+    (&["run", "-u", "101"], "updates"),
+    (&["run", "--distribution", "normal"], "normal"),
+    (
+        &["run", "--section", "resize", "--buckets", "16384-8192"],
+        "buckets",
+    ),
+    (&["run", "--buckets", "many"], "buckets"),
+    (
+        &["run", "--section", "hot", "--distribution", "zipf:0.99"],
+        "single, uniform",
+    ),
+    (
+        &[
+            "run",
+            "--section",
+            "hot",
+            "-i",
+            "1",
+            "-n",
+            "2",
+            "--oversubscribe",
+        ],
+        "a key for each thread",
+    ),
+];
+
+const REFUSED_BY_OTHERS: &[Refused] = &[
+    (&["replay", "nothing"], "FILE#CELL"),
+    (&["resize", "--buckets", "16384-8192"], "buckets"),
+    (&["resize", "--tables", "btree"], "btree"),
+    (&["resize", "-n", "300"], "300 threads"),
+    (&["resize", "--quick", "--repetitions", "3"], "--quick"),
+    (
+        &["resize", "-u", "10", "--distribution", "single"],
+        "uniform",
+    ),
+    (&["resize", "--rates", "5"], "--rates"),
+    (
+        &["resize", "-o", "a.html", "--report", "a.html"],
+        "results go",
+    ),
+    (&["server"], "--figure"),
+    (&["server", "--figure", "atc11-9"], "atc11-9"),
+    (
+        &["server", "--figure", "atc11-8", "--engine", "btree"],
+        "btree",
+    ),
+    (
+        &["server", "--figure", "atc11-8", "--clients", "4-2"],
+        "4-2",
+    ),
+];
+
+/// One line that has the word, and status 2.
+fn refused(arguments: &[&str], word: &str) {
+    let text = complaint(arguments, 2);
+    assert!(text.contains(word), "{arguments:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{arguments:?}: {text}");
+}
+
 #[test]
 fn bad_input_is_one_clear_line_and_status_2() {
+    for (arguments, word) in REFUSED_BY_RUN.iter().chain(REFUSED_BY_OTHERS) {
+        refused(arguments, word);
+    }
+    if !succeed(&["list"]).contains("oneTBB") {
+        let folder = tempfile::tempdir().expect("a folder");
+        let results = folder.path().join("t.jsonl").display().to_string();
+        let text = complaint(&["run", "--tables", "tbb", "-o", &results], 2);
+        assert!(
+            text.contains("feature `peers`") || text.contains("not found"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn bad_files_are_one_clear_line_and_status_2() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let bad = path("bad.toml");
@@ -44,69 +131,14 @@ fn bad_input_is_one_clear_line_and_status_2() {
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
     let missing = path("none/page.html");
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["run", "--suite", &bad], "threds"),
-        (&["run", "--suite", "slow"], "slow"),
-        (&["run", "--suite", "missing.toml"], "missing.toml"),
-        (&["run", "--section", "speed"], "speed"),
-        (&["run", "--tables", "btree"], "btree"),
-        (&["run", "--reference", "btree"], "btree"),
-        (&["run", "-n", "300"], "300 threads"),
-        (&["run", "-n", "9999", "--oversubscribe"], "9999"),
-        (&["run", "-u", "101"], "updates"),
-        (&["run", "--distribution", "normal"], "normal"),
         (&["run", "-o", &taken], "exists"),
         (&["report", &taken], "taken.jsonl"),
         (&["compare", &taken, &taken], "taken.jsonl"),
-        (&["replay", "nothing"], "FILE#CELL"),
-        (
-            &["run", "--section", "resize", "--buckets", "16384-8192"],
-            "buckets",
-        ),
-        (&["run", "--buckets", "many"], "buckets"),
-        (
-            &["run", "--section", "hot", "--distribution", "zipf:0.99"],
-            "single, uniform",
-        ),
-        (
-            &[
-                "run",
-                "--section",
-                "hot",
-                "-i",
-                "1",
-                "-n",
-                "2",
-                "--oversubscribe",
-            ],
-            "a key for each thread",
-        ),
-        (&["resize", "--buckets", "16384-8192"], "buckets"),
-        (&["resize", "--tables", "btree"], "btree"),
-        (&["resize", "-n", "300"], "300 threads"),
-        (&["resize", "--quick", "--repetitions", "3"], "--quick"),
-        (
-            &["resize", "-u", "10", "--distribution", "single"],
-            "uniform",
-        ),
-        (&["resize", "--rates", "5"], "--rates"),
         (&["resize", "-o", &taken], "exists"),
         (&["resize", "--report", &taken], "exists"),
         (&["resize", "--report", &missing], "no such folder"),
-        (
-            &["resize", "-o", "a.html", "--report", "a.html"],
-            "results go",
-        ),
-        (&["server"], "--figure"),
-        (&["server", "--figure", "atc11-9"], "atc11-9"),
-        (
-            &["server", "--figure", "atc11-8", "--engine", "btree"],
-            "btree",
-        ),
-        (
-            &["server", "--figure", "atc11-8", "--clients", "4-2"],
-            "4-2",
-        ),
         (
             &[
                 "server", "--figure", "atc11-8", "--engine", "locked", "-o", &taken,
@@ -115,16 +147,7 @@ fn bad_input_is_one_clear_line_and_status_2() {
         ),
     ];
     for (arguments, word) in cases {
-        let text = complaint(arguments, 2);
-        assert!(text.contains(word), "{arguments:?}: {text}");
-        assert_eq!(text.trim_end().lines().count(), 1, "{arguments:?}: {text}");
-    }
-    if !succeed(&["list"]).contains("oneTBB") {
-        let text = complaint(&["run", "--tables", "tbb", "-o", &path("t.jsonl")], 2);
-        assert!(
-            text.contains("feature `peers`") || text.contains("not found"),
-            "{text}"
-        );
+        refused(arguments, word);
     }
 }
 
@@ -190,18 +213,50 @@ const SUITE: &str = "
     initial = [1000, 100000]
 ";
 
+/// The plots of its page.
+const PLOTS: [&str; 16] = [
+    "scaling-1",
+    "scaling-2",
+    "updates-1",
+    "workingset-1",
+    "distribution-1",
+    "resizing-1",
+    "tails-1",
+    "hot-1",
+    "resize-1",
+    "pinning-1",
+    "sync-1",
+    "latency-1",
+    "paced-1",
+    "growth-1",
+    "memory-1",
+    "garbage-1",
+];
+
 #[test]
 fn a_run_is_verified_drawn_compared_and_replayed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (suite, results, page) = (path("all.toml"), path("all.jsonl"), path("all.html"));
+    let results = folder.path().join("all.jsonl").display().to_string();
+    run_and_verify(folder.path(), &results);
+    draw_the_page(folder.path(), &results);
+    draw_one_picture(folder.path(), &results);
+    let compared = succeed(&["compare", &results, &results]);
+    assert!(
+        compared.contains("papaya") && !compared.contains(" slower"),
+        "{compared}"
+    );
+    replay_rows(folder.path(), &results);
+}
+
+fn run_and_verify(folder: &Path, results: &str) {
+    let suite = folder.join("all.toml").display().to_string();
     std::fs::write(&suite, SUITE).expect("written");
     let said = succeed(&[
         "run",
         "--suite",
         &suite,
         "-o",
-        &results,
+        results,
         "--allocator",
         "system",
     ]);
@@ -221,7 +276,7 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
     ] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    let written = std::fs::read_to_string(&results).expect("results");
+    let written = std::fs::read_to_string(results).expect("results");
     assert!(
         written
             .lines()
@@ -234,28 +289,13 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
             .last()
             .is_some_and(|line| line.contains("\"type\":\"end\""))
     );
+}
 
-    succeed(&["report", &results, "-o", &page]);
+fn draw_the_page(folder: &Path, results: &str) {
+    let page = folder.join("all.html").display().to_string();
+    succeed(&["report", results, "-o", &page]);
     let html = std::fs::read_to_string(&page).expect("a page");
-    let kinds = [
-        "scaling-1",
-        "scaling-2",
-        "updates-1",
-        "workingset-1",
-        "distribution-1",
-        "resizing-1",
-        "tails-1",
-        "hot-1",
-        "resize-1",
-        "pinning-1",
-        "sync-1",
-        "latency-1",
-        "paced-1",
-        "growth-1",
-        "memory-1",
-        "garbage-1",
-    ];
-    for kind in kinds {
+    for kind in PLOTS {
         assert!(
             html.contains(&format!("id=\"plot-{kind}\"")),
             "no plot {kind}"
@@ -266,36 +306,25 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
             || html.matches("http://").count()
                 == html.matches("http://www.w3.org/2000/svg").count()
     );
-    look_at_it(folder.path(), &html, (kinds.len(), 21));
+    look_at_it(folder, &html, (PLOTS.len(), 21));
+}
 
-    let picture = path("one.svg");
-    succeed(&[
-        "report",
-        &results,
-        "--svg",
-        "plot-scaling-1",
-        "-o",
-        &picture,
-    ]);
+fn draw_one_picture(folder: &Path, results: &str) {
+    let picture = folder.join("one.svg").display().to_string();
+    succeed(&["report", results, "--svg", "plot-scaling-1", "-o", &picture]);
     assert!(
         std::fs::read_to_string(&picture)
             .expect("a picture")
             .contains("commit")
     );
     assert!(
-        complaint(
-            &["report", &results, "--svg", "plot-x-9", "-o", &picture],
-            2
-        )
-        .contains("plot-x-9")
+        complaint(&["report", results, "--svg", "plot-x-9", "-o", &picture], 2)
+            .contains("plot-x-9")
     );
+}
 
-    let compared = succeed(&["compare", &results, &results]);
-    assert!(
-        compared.contains("papaya") && !compared.contains(" slower"),
-        "{compared}"
-    );
-
+fn replay_rows(folder: &Path, results: &str) {
+    let path = |name: &str| folder.join(name).display().to_string();
     for cell in ["8192", "8192-16384"] {
         let row = format!("{results}#resize/i=65536,n=1,b={cell}#dashmap");
         let said = succeed(&["replay", &row, "-o", &path(&format!("resize-{cell}.jsonl"))]);

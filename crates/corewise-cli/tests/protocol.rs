@@ -53,6 +53,7 @@ for_every_engine! {
     md_deletes
     md_can_keep_the_item_and_drop_its_value
     ma_counts
+    ma_refuses_what_makes_no_sense
     me_describes_an_item
     base64_keys_may_hold_any_bytes
     meta_flags_are_checked
@@ -1449,16 +1450,25 @@ fn ma_counts(engine: Engine) {
         < VA 1 t30
         < 0
 
+        newer
+        > ma n E777 c
+        < HD c777
+        ",
+    );
+}
+
+fn ma_refuses_what_makes_no_sense(engine: Engine) {
+    engine.converse(
+        r"
+        > ma n N0 J5
+        < HD
+
         > ma n MX
         < CLIENT_ERROR invalid mode for ma M token
 
         newer
         > ma
         < CLIENT_ERROR bad command line format
-
-        newer
-        > ma n E777 c
-        < HD c777
 
         newer
         > ma n MII

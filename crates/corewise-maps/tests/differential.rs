@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::relativistic::{Compute, Entry, Operation};
+use corewise_maps::relativistic::{Compute, Entry, MapRef, Operation};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -22,16 +22,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             let old = handle.insert(key, value.clone()).cloned();
             assert_eq!(old, model.insert(key, value));
         }
-        7 => match handle.try_insert(key, value.clone()) {
-            Ok(inserted) => {
-                assert_eq!(*inserted, value);
-                assert!(model.insert(key, value).is_none());
-            }
-            Err(occupied) => {
-                assert_eq!(occupied.not_inserted, value);
-                assert_eq!(Some(occupied.current), model.get(&key));
-            }
-        },
+        7 => try_insert(&handle, key, value, model),
         8..=10 => assert_eq!(handle.remove(&key).cloned(), model.remove(&key)),
         11 => {
             let longer = |old: &String| format!("{old}+");
@@ -76,27 +67,51 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             handle.get_many(&keys, &mut out);
             assert!(keys.iter().map(|key| model.get(key)).eq(out), "{keys:?}");
         }
-        _ => {
-            let even = |value: &String| value.len().is_multiple_of(2);
-            let removed = handle.remove_if(&key, |_, value| even(value));
-            let expected = match model.get(&key) {
-                Some(value) if even(value) => Ok(model.remove(&key)),
-                Some(value) => Err(value.clone()),
-                None => Ok(None),
-            };
-            assert_eq!(
-                removed
-                    .map(|entry| entry.map(|(_, value)| value.clone()))
-                    .map_err(|(_, value)| value.clone()),
-                expected
-            );
-        }
+        _ => remove_if_even(&handle, key, model),
     }
     drop(handle);
     if rng.random_range(0..100) == 0 {
         let buckets = [1, 2, 3, 6, 16, 64, 192][rng.random_range(0..7)];
         map.resize_to(buckets).unwrap();
     }
+}
+
+fn try_insert<S: BuildHasher>(
+    handle: &MapRef<'_, u64, String, S>,
+    key: u64,
+    value: String,
+    model: &mut HashMap<u64, String>,
+) {
+    match handle.try_insert(key, value.clone()) {
+        Ok(inserted) => {
+            assert_eq!(*inserted, value);
+            assert!(model.insert(key, value).is_none());
+        }
+        Err(occupied) => {
+            assert_eq!(occupied.not_inserted, value);
+            assert_eq!(Some(occupied.current), model.get(&key));
+        }
+    }
+}
+
+fn remove_if_even<S: BuildHasher>(
+    handle: &MapRef<'_, u64, String, S>,
+    key: u64,
+    model: &mut HashMap<u64, String>,
+) {
+    let even = |value: &String| value.len().is_multiple_of(2);
+    let removed = handle.remove_if(&key, |_, value| even(value));
+    let expected = match model.get(&key) {
+        Some(value) if even(value) => Ok(model.remove(&key)),
+        Some(value) => Err(value.clone()),
+        None => Ok(None),
+    };
+    assert_eq!(
+        removed
+            .map(|entry| entry.map(|(_, value)| value.clone()))
+            .map_err(|(_, value)| value.clone()),
+        expected
+    );
 }
 
 fn compute(

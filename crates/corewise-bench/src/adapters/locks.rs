@@ -402,12 +402,14 @@ macro_rules! entry {
 
 /// The tables of the section.
 pub(super) fn entries() -> Vec<Entry> {
-    let crossbeam = format!("crossbeam-utils {}", versions::CROSSBEAM);
-    let parking = format!("parking_lot {}", versions::PARKING_LOT);
-    let elision = match Rtm::detect() {
-        Some(_) => "RTM: five transactions, begun while the lock is free, then the lock",
-        None => "no usable RTM on this machine: a TTAS lock in fact",
-    };
+    let mut entries = spinning();
+    entries.extend(sleeping());
+    entries.push(elided());
+    entries
+}
+
+/// Those whose threads only spin.
+fn spinning() -> Vec<Entry> {
     let ours = "ours";
     vec![
         entry!(
@@ -438,6 +440,14 @@ pub(super) fn entries() -> Vec<Entry> {
             "in order of arrival, each waits on a line of its own",
             [Mcs] []
         ),
+    ]
+}
+
+/// Those whose threads sleep after a while.
+fn sleeping() -> Vec<Entry> {
+    let crossbeam = format!("crossbeam-utils {}", versions::CROSSBEAM);
+    let parking = format!("parking_lot {}", versions::PARKING_LOT);
+    vec![
         entry!(
             "lock:std-mutex",
             "std::sync::Mutex",
@@ -466,14 +476,21 @@ pub(super) fn entries() -> Vec<Entry> {
             "readers of different threads on different lines",
             [ShardedLock] []
         ),
-        entry!(
-            "lock:elided-ttas",
-            "TTAS lock, elided by hardware transactions",
-            ours,
-            elision,
-            [Spin] [, Elided]
-        ),
     ]
+}
+
+fn elided() -> Entry {
+    let elision = match Rtm::detect() {
+        Some(_) => "RTM: five transactions, begun while the lock is free, then the lock",
+        None => "no usable RTM on this machine: a TTAS lock in fact",
+    };
+    entry!(
+        "lock:elided-ttas",
+        "TTAS lock, elided by hardware transactions",
+        "ours",
+        elision,
+        [Spin] [, Elided]
+    )
 }
 
 #[cfg(test)]

@@ -55,82 +55,88 @@ fn with_file(text: &str, words: &str) -> Result<Plan, Failure> {
     )
 }
 
+/// Words, and what they make of the configuration.
+type Reaches = (&'static str, fn(&Config) -> bool);
+
+const OF_LIMITS: &[Reaches] = &[
+    ("-t 3", |c| c.threads == 3),
+    ("--threads 3", |c| c.threads == 3),
+    ("-m 64", |c| c.memory == 64 << 20),
+    ("--memory-limit=64", |c| c.memory == 64 << 20),
+    ("--memory 1g", |c| c.memory == 1 << 30),
+    ("-m 512 -I 128m", |c| c.max_item_size == 128 << 20),
+    ("-t 2 --connection-memory 20m", |c| {
+        c.connection_limit() == 20 << 20
+    }),
+    // Unless chosen: 2m for each thread, and the most of 16m, an eighth and two items.
+    ("-t 2 -m 64", |c| c.connection_limit() == 20 << 20),
+    ("-t 4 -m 1024", |c| c.connection_limit() == 136 << 20),
+    ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 258 << 20),
+    ("-I 1k", |c| c.max_item_size == 1 << 10),
+    ("-I 2M", |c| c.max_item_size == 2 << 20),
+    ("-I 1048577", |c| c.max_item_size == 1_048_577),
+    ("--max-item-size 64k", |c| c.max_item_size == 64 << 10),
+    ("-c 77", |c| c.max_connections == 77),
+    ("--conn-limit 77", |c| c.max_connections == 77),
+    ("--max-connections 77", |c| c.max_connections == 77),
+    ("-b 55", |c| c.backlog == 55),
+    ("--backlog 55", |c| c.backlog == 55),
+    ("--listen-backlog 55", |c| c.backlog == 55),
+    ("--idle-timeout 5m", |c| {
+        c.idle_timeout == Some(Duration::from_secs(300))
+    }),
+    ("--idle-timeout 0", |c| c.idle_timeout.is_none()),
+    ("--slow-reader-timeout 250ms", |c| {
+        c.slow_reader_timeout == Duration::from_millis(250)
+    }),
+];
+
+const OF_SWITCHES: &[Reaches] = &[
+    ("-M", |c| c.eviction == Eviction::None),
+    ("--disable-evictions", |c| c.eviction == Eviction::None),
+    ("--eviction none", |c| c.eviction == Eviction::None),
+    ("--eviction lru", |c| c.eviction == Eviction::Lru),
+    ("--engine locked", |c| c.engine.to_string() == "locked"),
+    ("--engine global-lock", |c| {
+        c.engine.to_string() == "global-lock"
+    }),
+    ("--pin list:0,2-3", |c| {
+        c.pin == PinPolicy::List(vec![0, 2, 3])
+    }),
+    ("-Y /etc/users", |c| {
+        c.auth_file.as_deref() == Some(Path::new("/etc/users"))
+    }),
+    ("-A", |c| c.enable_shutdown),
+    ("", |c| {
+        !c.enable_shutdown && c.enable_flush && c.enable_cas && c.enable_dump
+    }),
+    ("-F", |c| !c.enable_flush),
+    ("-C", |c| !c.enable_cas),
+    ("-X", |c| !c.enable_dump),
+    ("-D /", |c| c.prefix_delimiter == b'/' && c.detail_stats),
+    ("-D -", |c| c.prefix_delimiter == b'-'),
+    ("", |c| c.prefix_delimiter == b':' && !c.detail_stats),
+    ("-v", |c| c.verbosity == 1),
+    ("-vv", |c| c.verbosity == 2),
+    ("-vvv", |c| c.verbosity == 3),
+    ("-v -v --verbose", |c| c.verbosity == 3),
+    ("-o idle_timeout=10", |c| {
+        c.idle_timeout == Some(Duration::from_secs(10))
+    }),
+    ("-o maxconns_fast", |c| c.maxconns_fast),
+    ("-o no_maxconns_fast", |c| !c.maxconns_fast),
+    ("--maxconns-fast=false", |c| !c.maxconns_fast),
+    ("-o modern,idle_timeout=7,no_maxconns_fast", |c| {
+        !c.maxconns_fast && c.idle_timeout == Some(Duration::from_secs(7))
+    }),
+    ("-s /run/c.sock -a 0770", |c| {
+        c.unix.as_deref() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
+    }),
+];
+
 #[test]
 fn each_option_reaches_the_server() {
-    type Check = fn(&Config) -> bool;
-    let table: &[(&str, Check)] = &[
-        ("-t 3", |c| c.threads == 3),
-        ("--threads 3", |c| c.threads == 3),
-        ("-m 64", |c| c.memory == 64 << 20),
-        ("--memory-limit=64", |c| c.memory == 64 << 20),
-        ("--memory 1g", |c| c.memory == 1 << 30),
-        ("-m 512 -I 128m", |c| c.max_item_size == 128 << 20),
-        ("-t 2 --connection-memory 20m", |c| {
-            c.connection_limit() == 20 << 20
-        }),
-        // Unless chosen: 2m for each thread, and the most of 16m, an eighth and two items.
-        ("-t 2 -m 64", |c| c.connection_limit() == 20 << 20),
-        ("-t 4 -m 1024", |c| c.connection_limit() == 136 << 20),
-        ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 258 << 20),
-        ("-I 1k", |c| c.max_item_size == 1 << 10),
-        ("-I 2M", |c| c.max_item_size == 2 << 20),
-        ("-I 1048577", |c| c.max_item_size == 1_048_577),
-        ("--max-item-size 64k", |c| c.max_item_size == 64 << 10),
-        ("-c 77", |c| c.max_connections == 77),
-        ("--conn-limit 77", |c| c.max_connections == 77),
-        ("--max-connections 77", |c| c.max_connections == 77),
-        ("-b 55", |c| c.backlog == 55),
-        ("--backlog 55", |c| c.backlog == 55),
-        ("--listen-backlog 55", |c| c.backlog == 55),
-        ("--idle-timeout 5m", |c| {
-            c.idle_timeout == Some(Duration::from_secs(300))
-        }),
-        ("--idle-timeout 0", |c| c.idle_timeout.is_none()),
-        ("--slow-reader-timeout 250ms", |c| {
-            c.slow_reader_timeout == Duration::from_millis(250)
-        }),
-        ("-M", |c| c.eviction == Eviction::None),
-        ("--disable-evictions", |c| c.eviction == Eviction::None),
-        ("--eviction none", |c| c.eviction == Eviction::None),
-        ("--eviction lru", |c| c.eviction == Eviction::Lru),
-        ("--engine locked", |c| c.engine.to_string() == "locked"),
-        ("--engine global-lock", |c| {
-            c.engine.to_string() == "global-lock"
-        }),
-        ("--pin list:0,2-3", |c| {
-            c.pin == PinPolicy::List(vec![0, 2, 3])
-        }),
-        ("-Y /etc/users", |c| {
-            c.auth_file.as_deref() == Some(Path::new("/etc/users"))
-        }),
-        ("-A", |c| c.enable_shutdown),
-        ("", |c| {
-            !c.enable_shutdown && c.enable_flush && c.enable_cas && c.enable_dump
-        }),
-        ("-F", |c| !c.enable_flush),
-        ("-C", |c| !c.enable_cas),
-        ("-X", |c| !c.enable_dump),
-        ("-D /", |c| c.prefix_delimiter == b'/' && c.detail_stats),
-        ("-D -", |c| c.prefix_delimiter == b'-'),
-        ("", |c| c.prefix_delimiter == b':' && !c.detail_stats),
-        ("-v", |c| c.verbosity == 1),
-        ("-vv", |c| c.verbosity == 2),
-        ("-vvv", |c| c.verbosity == 3),
-        ("-v -v --verbose", |c| c.verbosity == 3),
-        ("-o idle_timeout=10", |c| {
-            c.idle_timeout == Some(Duration::from_secs(10))
-        }),
-        ("-o maxconns_fast", |c| c.maxconns_fast),
-        ("-o no_maxconns_fast", |c| !c.maxconns_fast),
-        ("--maxconns-fast=false", |c| !c.maxconns_fast),
-        ("-o modern,idle_timeout=7,no_maxconns_fast", |c| {
-            !c.maxconns_fast && c.idle_timeout == Some(Duration::from_secs(7))
-        }),
-        ("-s /run/c.sock -a 0770", |c| {
-            c.unix.as_deref() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
-        }),
-    ];
-    for (words, check) in table {
+    for (words, check) in OF_LIMITS.iter().chain(OF_SWITCHES) {
         let config = config(words);
         assert!(check(&config), "{words}: {config:?}");
     }
