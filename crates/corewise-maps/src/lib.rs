@@ -55,6 +55,9 @@ mod counts;
 #[cfg(target_pointer_width = "64")]
 pub mod cuckoo;
 #[cfg(test)]
+#[path = "../tests/common/every.rs"]
+mod every;
+#[cfg(test)]
 #[path = "../tests/common/hashing.rs"]
 mod hashing;
 #[cfg(target_pointer_width = "64")]

@@ -9,23 +9,20 @@ use corewise_maps::chained::{ChainedMap, Resized, Table};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+#[path = "common/every.rs"]
+mod every;
+
+use every::for_every;
+
 type Map<V, A> = ChainedMap<u64, V, A>;
 
-/// Each of these is a test for each table.
-macro_rules! for_both {
-    ($($test:ident)+) => {
-        mod ddds {
-            $(#[test] fn $test() { super::$test::<super::Ddds>(); })+
-        }
-        mod rwlocked {
-            $(#[test] fn $test() { super::$test::<super::RwLocked>(); })+
-        }
-    };
-}
-
-for_both! {
-    present_keys_are_found_whatever_others_do
-    what_is_lent_outlives_removals_and_resizes
+for_every! {
+    ddds: Ddds,
+    rwlocked: RwLocked,
+    => {
+        present_keys_are_found_whatever_others_do
+        what_is_lent_outlives_removals_and_resizes
+    }
 }
 
 /// A value that can be told from freed memory.

@@ -6,14 +6,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{BoxMap, CopyMap, Refused, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+#[path = "common/every.rs"]
+mod every;
 #[path = "common/hashing.rs"]
 mod hashing;
 
+use every::for_every;
 use hashing::Hashing;
 
 /// A number that knows how many there are.
@@ -56,29 +62,11 @@ fn map<T: Table<Key = u64, Value = Value>>(grows: bool) -> BoxMap<Counted, T, Ha
         .build_boxed()
 }
 
-/// Makes a module of each table with a test for each function named.
-macro_rules! for_every_table {
-    ($($module:ident: $table:ty,)+ => $tests:tt) => {
-        $(for_every_table!(@ $module: $table, $tests);)+
-    };
-    (@ $module:ident: $table:ty, { $($test:ident)+ }) => {
-        mod $module {
-            use super::*;
-            $(
-                #[test]
-                fn $test() {
-                    super::$test::<$table>();
-                }
-            )+
-        }
-    };
-}
-
-for_every_table! {
-    lock_based: corewise_maps::clht::LockBasedTable<u64, Value>,
-    lock_free: corewise_maps::clht::LockFreeTable<u64, Value>,
-    cuckoo: corewise_maps::cuckoo::CuckooTable<u64, Value>,
-    hopscotch: corewise_maps::hopscotch::HopscotchTable<u64, Value>,
+for_every! {
+    lock_based: LockBasedTable<u64, Value>,
+    lock_free: LockFreeTable<u64, Value>,
+    cuckoo: CuckooTable<u64, Value>,
+    hopscotch: HopscotchTable<u64, Value>,
     => {
         it_does_what_a_hash_map_does_and_frees_each_value_once
         what_was_found_stays_while_its_handle_lives

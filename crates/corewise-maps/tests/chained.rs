@@ -9,44 +9,30 @@ use std::sync::{Arc, Barrier};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::chained::{ChainedMap, Table};
+use corewise_maps::chained::{self, ChainedMap, Table};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+#[path = "common/every.rs"]
+mod every;
 #[path = "common/hashing.rs"]
 mod hashing;
 
+use every::for_every;
 use hashing::Hashing;
 
-/// Makes a module of each table with a test for each function named.
-macro_rules! for_every_table {
-    ($($module:ident: $table:ident,)+ => $tests:tt) => {
-        $(for_every_table!(@ $module: $table, $tests);)+
-    };
-    (@ $module:ident: $table:ident, { $($test:ident)+ }) => {
-        mod $module {
-            $(
-                #[test]
-                fn $test() {
-                    super::$test::<corewise_maps::chained::$table>();
-                }
-            )+
-        }
-    };
-}
-
-for_every_table! {
-    out_of_place: OutOfPlace,
-    atc11: Atc11,
-    in_place: InPlace,
-    no_auxiliary: NoAuxiliary,
-    sorted_by_reversed_hash: SortedByReversedHash,
-    sorted_by_high_bits: SortedByHighBits,
-    split_ordered: SplitOrdered,
-    per_entry: PerEntry,
-    ddds: Ddds,
+for_every! {
+    out_of_place: chained::OutOfPlace,
+    atc11: chained::Atc11,
+    in_place: chained::InPlace,
+    no_auxiliary: chained::NoAuxiliary,
+    sorted_by_reversed_hash: chained::SortedByReversedHash,
+    sorted_by_high_bits: chained::SortedByHighBits,
+    split_ordered: chained::SplitOrdered,
+    per_entry: chained::PerEntry,
+    ddds: chained::Ddds,
     => {
         it_does_what_a_hash_map_does
         hashes_that_are_all_alike_do_no_harm
@@ -63,8 +49,8 @@ for_every_table! {
 }
 
 // Its resizes wait for no reader.
-for_every_table! {
-    rwlocked: RwLocked,
+for_every! {
+    rwlocked: chained::RwLocked,
     => {
         it_does_what_a_hash_map_does
         hashes_that_are_all_alike_do_no_harm
@@ -450,7 +436,7 @@ fn several_threads_may_ask_for_a_resize<A: Table>() {
 /// More buckets are one store: nobody has to leave for them.
 #[test]
 fn split_ordered_lists_expand_under_a_guard() {
-    let map = map::<corewise_maps::chained::SplitOrdered>(1);
+    let map = map::<chained::SplitOrdered>(1);
     (0..100).for_each(|key| assert!(map.pin().insert(key, key)));
     let held = map.pin();
     let took = std::thread::scope(|scope| scope.spawn(|| map.resize_to(64)).join().unwrap());

@@ -13,9 +13,12 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_maps::{Word, WordKey};
 use corewise_rcu::Domain;
 
+#[path = "common/every.rs"]
+mod every;
 #[path = "common/hashing.rs"]
 mod hashing;
 
+use every::for_every;
 use hashing::{Hashing, NumberHasher};
 
 thread_local! {
@@ -58,27 +61,9 @@ fn without_memory<R>(run: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// Makes a module of each form with a test for each function named.
-macro_rules! for_both_forms {
-    ($($module:ident: $form:ty,)+ => $tests:tt) => {
-        $(for_both_forms!(@ $module: $form, $tests);)+
-    };
-    (@ $module:ident: $form:ty, { $($(#[$attribute:meta])* $test:ident)+ }) => {
-        mod $module {
-            $(
-                $(#[$attribute])*
-                #[test]
-                fn $test() {
-                    super::$test::<$form>();
-                }
-            )+
-        }
-    };
-}
-
-for_both_forms! {
-    lock_based: super::Locking,
-    lock_free: super::LockFree,
+for_every! {
+    lock_based: Locking,
+    lock_free: LockFree,
     => {
         a_full_table_says_so_and_loses_nothing
         an_allocator_without_memory_loses_nothing

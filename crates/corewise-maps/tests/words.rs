@@ -16,31 +16,15 @@ use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+#[path = "common/every.rs"]
+mod every;
 #[path = "common/hashing.rs"]
 mod hashing;
 
+use every::for_every;
 use hashing::Hashing;
 
-/// Makes a module of each map with a test for each function named.
-macro_rules! for_every_word_map {
-    ($($module:ident: $map:ty,)+ => $tests:tt) => {
-        $(for_every_word_map!(@ $module: $map, $tests);)+
-    };
-    (@ $module:ident: $map:ty, { $($test:ident)+ }) => {
-        mod $module {
-            use super::*;
-            type Map = $map;
-            $(
-                #[test]
-                fn $test() {
-                    super::$test::<Map>();
-                }
-            )+
-        }
-    };
-}
-
-for_every_word_map! {
+for_every! {
     lock_based: LockBased<u64, u64, Hashing>,
     lock_free: LockFree<u64, u64, Hashing>,
     hopscotch: HopscotchMap<u64, u64, Hashing>,

@@ -22,6 +22,7 @@ use super::paper::{
     Atc11Form, Cut, Form, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper,
     Replaced, ReversedForm,
 };
+use crate::every::for_every;
 
 type Position = *const Head;
 
@@ -332,25 +333,21 @@ fn resizes<F: Form>(nodes: usize, doublings: u32) {
     }
 }
 
-macro_rules! no_reader_misses {
-    ($($name:ident: $form:ident,)+) => {
-        $(
-            #[test]
-            fn $name() {
-                resizes::<$form>(4, 1);
-                resizes::<$form>(3, 2);
-            }
-        )+
-    };
+for_every! {
+    out_of_place: OutOfPlaceForm,
+    atc11: Atc11Form,
+    in_place: InPlaceForm,
+    no_auxiliary: NoAuxiliaryForm,
+    sorted_by_reversed_hash: ReversedForm,
+    sorted_by_high_bits: HighBitsForm,
+    => {
+        no_reader_misses
+    }
 }
 
-no_reader_misses! {
-    no_reader_misses_out_of_place: OutOfPlaceForm,
-    no_reader_misses_atc11: Atc11Form,
-    no_reader_misses_in_place: InPlaceForm,
-    no_reader_misses_without_auxiliary: NoAuxiliaryForm,
-    no_reader_misses_sorted_by_reversed_hash: ReversedForm,
-    no_reader_misses_sorted_by_high_bits: HighBitsForm,
+fn no_reader_misses<F: Form>() {
+    resizes::<F>(4, 1);
+    resizes::<F>(3, 2);
 }
 
 /// §4.3: as many passes as the factor at most, whatever the chains are like. Here: one.

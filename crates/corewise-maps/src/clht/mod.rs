@@ -111,25 +111,6 @@
 //!   the end of the resize.
 //! - *Memory is asked for without the lock*: an insertion that needs a bucket locks twice.
 
-/// Makes a module of each form with a test for each function named.
-#[cfg(test)]
-macro_rules! for_both_forms {
-    ($($module:ident: $form:ty,)+ => $tests:tt) => {
-        $(for_both_forms!(@ $module: $form, $tests);)+
-    };
-    (@ $module:ident: $form:ty, { $($(#[$cfg:meta])* $test:ident)+ }) => {
-        mod $module {
-            $(
-                $(#[$cfg])*
-                #[test]
-                fn $test() {
-                    super::$test::<$form>();
-                }
-            )+
-        }
-    };
-}
-
 mod bucket;
 mod lock_based;
 pub mod lock_free;

@@ -8,13 +8,14 @@ use super::lock_free::LockFreeForm;
 use super::table::{Chains, Form};
 use crate::copy_map::numbers::{self, RESIZES, beside, hash_of};
 use crate::copy_map::{CopyMap, Step};
+use crate::every::for_every;
 use crate::hashing::Hashing;
 
 pub(super) type Numbers<F> = numbers::Numbers<Chains<F, u64, u64>>;
 
-for_both_forms! {
-    lock_based: super::LockBasedForm,
-    lock_free: super::LockFreeForm,
+for_every! {
+    lock_based: LockBasedForm,
+    lock_free: LockFreeForm,
     => {
         a_pair_is_never_mixed
         a_key_comes_back_with_another_value

@@ -7,11 +7,12 @@ use super::lock_based::LockBasedForm;
 use super::lock_free::LockFreeForm;
 use super::table::{Chains, Form};
 use crate::copy_map::{CopyMap, TryInsertError};
+use crate::every::for_every;
 use crate::hashing::Hashing;
 
-for_both_forms! {
-    lock_based: super::LockBasedForm,
-    lock_free: super::LockFreeForm,
+for_every! {
+    lock_based: LockBasedForm,
+    lock_free: LockFreeForm,
     => {
         #[cfg(all(target_os = "linux", not(miri)))]
         lookups_and_failed_updates_write_nothing
