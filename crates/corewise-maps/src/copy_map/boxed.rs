@@ -10,6 +10,9 @@
 //!   that was moved goes to where it was moved, and who is in the old bucket came before.
 //! - *A value is freed once*: by the one whose operation took its address out.
 
+#[cfg(test)]
+mod models;
+
 use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;

@@ -52,7 +52,7 @@ mod boxed;
 mod iter;
 mod map;
 #[cfg(test)]
-mod models;
+pub(crate) mod models;
 #[cfg(test)]
 pub(crate) mod numbers;
 pub(crate) mod space;

@@ -150,6 +150,3 @@ where
     let other = thread::spawn(move || other(&others));
     (one.join().unwrap(), other.join().unwrap())
 }
-
-/// Either way, which of the two tables is larger.
-pub(crate) const RESIZES: [(usize, usize); 2] = [(1, 2), (2, 1)];

@@ -1,21 +1,25 @@
 //! Models: lookups and updates beside entries that move to their other buckets, or with their buckets to another table.
 
 use corewise_atomic::sync::Arc;
-use corewise_atomic::sync::atomic::AtomicU64;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_rcu::Domain;
 
+use super::CuckooTable;
 use super::path::Displaced;
 use super::state::{Homes, Side};
-use super::{CuckooMap, CuckooTable};
-use crate::copy_map::numbers::{self, RESIZES, beside, hash_of};
-use crate::copy_map::{Step, Table};
-use crate::hashing::Hashing;
+use crate::copy_map::Table;
+use crate::copy_map::models::{Modelled, Place};
+use crate::copy_map::numbers::{Number, Numbers, beside};
 
-type Numbers<V> = numbers::Numbers<CuckooTable<u64, V>>;
+impl<V: Number> Modelled for CuckooTable<u64, V> {
+    // In an empty table, in one whose first bucket is full, and in one where both are.
+    const PLACES: &'static [Place] = &[
+        Place::new(2, &[], 3),
+        Place::new(2, &[3, 5, 7, 9], 2),
+        Place::new(1, &[2, 3, 4, 5], 2),
+    ];
+}
 
 /// Keys are their hashes: in two buckets, the first one of a number is its lowest bit.
-type Tens = Numbers<u64>;
+type Tens = Numbers<CuckooTable<u64, u64>>;
 
 impl Tens {
     /// Moves what a slot of one of a key's buckets has, with its tag, to the other one.
@@ -64,25 +68,6 @@ fn an_entry_that_moves_to_and_fro_is_never_missed() {
 }
 
 #[test]
-fn a_pair_is_never_mixed() {
-    corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::new(1, &[1]));
-        beside(
-            &numbers,
-            |numbers| {
-                assert_eq!(numbers.remove(1), Some(10));
-                assert_eq!(numbers.try_insert(2, 20), Ok(()));
-            },
-            |numbers| {
-                assert!([None, Some(20)].contains(&numbers.get(2)));
-                assert!([None, Some(10)].contains(&numbers.get(1)));
-            },
-        );
-        assert_eq!(numbers.pairs(), [(2, 20)]);
-    });
-}
-
-#[test]
 fn a_slot_that_an_entry_has_left_is_used_again() {
     corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Tens::new(2, &[1]));
@@ -96,88 +81,6 @@ fn a_slot_that_an_entry_has_left_is_used_again() {
         );
         assert_eq!(numbers.pairs(), [(1, 10), (3, 30)]);
     });
-}
-
-#[test]
-fn an_inserted_pair_is_seen_whole() {
-    for keys in [&[][..], &[1, 2, 3, 5]] {
-        corewise_atomic::model_bounded(3, move || {
-            let numbers = Arc::new(Tens::new(1, keys));
-            beside(
-                &numbers,
-                |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
-                |numbers| assert!([None, Some(40)].contains(&numbers.get(4))),
-            );
-            assert_eq!(numbers.get(4), Some(40));
-        });
-    }
-}
-
-#[test]
-fn a_replaced_value_is_never_missing() {
-    corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Tens::new(2, &[1]));
-        beside(
-            &numbers,
-            |numbers| numbers.replace(1, 11),
-            |numbers| assert!([Some(10), Some(11)].contains(&numbers.get(1))),
-        );
-        assert_eq!(numbers.pairs(), [(1, 11)]);
-    });
-}
-
-#[test]
-fn a_value_of_two_words_is_never_torn() {
-    corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::<[u64; 2]>::new(1, &[1]));
-        beside(
-            &numbers,
-            |numbers| assert_eq!(numbers.replace(1, 11), 10),
-            |numbers| assert!([Some(10), Some(11)].contains(&numbers.get(1))),
-        );
-        assert_eq!(numbers.get(1), Some(11));
-    });
-}
-
-#[test]
-fn who_finds_a_value_sees_what_was_written_before_it_was_put_in() {
-    corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new((Tens::new(2, &[1]), AtomicU64::new(0)));
-        beside(
-            &numbers,
-            |(numbers, written)| {
-                written.store(1, Relaxed);
-                numbers.replace(1, 11);
-            },
-            |(numbers, written)| {
-                if numbers.get(1) == Some(11) {
-                    assert_eq!(written.load(Relaxed), 1);
-                }
-            },
-        );
-    });
-}
-
-/// In an empty table, in one whose first bucket is full, and in one where both are.
-#[test]
-fn one_of_two_insertions_wins() {
-    for (buckets, keys) in [(2, &[][..]), (2, &[3, 5, 7, 9]), (1, &[2, 3, 4, 5])] {
-        corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Tens::new(buckets, keys));
-            let (one, other) = beside(
-                &numbers,
-                |numbers| numbers.try_insert(1, 10),
-                |numbers| numbers.try_insert(1, 11),
-            );
-            let there = match (one, other) {
-                (Ok(()), Err(10)) => 10,
-                (Err(11), Ok(())) => 11,
-                answers => panic!("{answers:?}"),
-            };
-            assert_eq!(numbers.pairs().len(), keys.len() + 1);
-            assert_eq!(numbers.get(1), Some(there));
-        });
-    }
 }
 
 /// Each one's first bucket is the other's second, and both are full but for one slot.
@@ -199,24 +102,6 @@ fn insertions_that_want_the_same_two_buckets() {
 }
 
 #[test]
-fn a_removal_beside_an_insertion() {
-    corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Tens::new(2, &[1]));
-        let (removed, inserted) = beside(
-            &numbers,
-            |numbers| numbers.remove(1),
-            |numbers| numbers.try_insert(1, 11),
-        );
-        let then = match (removed, inserted) {
-            (Some(10), Ok(())) => Some(11),
-            (Some(10), Err(10)) => None,
-            answers => panic!("{answers:?}"),
-        };
-        assert_eq!(numbers.get(1), then);
-    });
-}
-
-#[test]
 fn a_removal_beside_a_move() {
     for from in [Side::First, Side::Second] {
         corewise_atomic::model_bounded(3, move || {
@@ -234,17 +119,6 @@ fn a_removal_beside_a_move() {
             assert_eq!(numbers.get(1), None);
         });
     }
-}
-
-#[test]
-fn two_updates_have_effect() {
-    corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Tens::new(2, &[1]));
-        let increment = |numbers: &Tens| numbers.increment(1).unwrap();
-        let (one, other) = beside(&numbers, increment, increment);
-        assert_eq!([one.min(other), one.max(other)], [11, 12]);
-        assert_eq!(numbers.get(1), Some(12));
-    });
 }
 
 #[test]
@@ -280,20 +154,6 @@ fn a_walk_beside_a_move_has_each_entry_once() {
     }
 }
 
-#[test]
-fn lookups_do_not_notice_a_resize() {
-    for (from, to) in RESIZES {
-        corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Tens::resizing(from, to, &[1, 2]));
-            beside(&numbers, Tens::move_all, |numbers| {
-                assert_eq!(numbers.get(1), Some(10));
-                assert_eq!(numbers.get(2), Some(20));
-                assert_eq!(numbers.get(3), None);
-            });
-        });
-    }
-}
-
 /// The entry moves in the old table, with its bucket to the new one, and there again, while a lookup looks at one
 /// bucket here and at the other there.
 #[test]
@@ -318,72 +178,6 @@ fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
             );
         });
     }
-}
-
-#[test]
-fn updates_beside_a_resize() {
-    for (from, to) in RESIZES {
-        corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Tens::resizing(from, to, &[1, 2]));
-            beside(&numbers, Tens::move_all, |numbers| {
-                assert_eq!(numbers.remove(1), Some(10));
-                assert_eq!(numbers.try_insert(3, 30), Ok(()));
-                assert_eq!(numbers.increment(2), Some(21));
-                assert_eq!(numbers.get(1), None);
-            });
-            assert_eq!(numbers.pairs(), [(2, 21), (3, 30)]);
-        });
-    }
-}
-
-#[test]
-fn two_who_move_the_same_buckets() {
-    for (from, to) in RESIZES {
-        corewise_atomic::model_bounded(2, move || {
-            let numbers = Arc::new(Tens::resizing(from, to, &[1, 2]));
-            let step = |numbers: &Tens| numbers.stage.step(2, &hash_of);
-            let (one, other) = beside(&numbers, step, step);
-            // Who waited for nobody may have left the last one to the other, who may have done the same.
-            let lasts = [one, other].into_iter();
-            let mut lasts = lasts.filter(|step| *step == Ok(Step::Last)).count();
-            while lasts == 0 {
-                lasts += usize::from(step(&numbers) == Ok(Step::Last));
-            }
-            assert_eq!(lasts, 1);
-            assert_eq!(numbers.pairs(), [(1, 10), (2, 20)]);
-        });
-    }
-}
-
-type Map = CuckooMap<u64, u64, Hashing>;
-
-#[test]
-fn updates_and_lookups_beside_resizes() {
-    corewise_atomic::model_bounded(3, || {
-        let builder = CuckooMap::<u64, u64>::builder().buckets(2);
-        let builder = builder.automatic_resize(false).domain(Domain::new());
-        let numbers: Arc<Map> = Arc::new(builder.hasher(Hashing::Own).build());
-        (1..=8).for_each(|key| assert_eq!(numbers.pin().insert(key, key * 10), Ok(None)));
-        let updates = |numbers: &Map| {
-            for key in [3, 2, 5, 3, 2] {
-                assert_eq!(numbers.pin().remove(&key), Some(key * 10));
-                assert_eq!(numbers.pin().get(&key), None);
-                assert_eq!(numbers.pin().try_insert(key, key * 10), Ok(()));
-                let kept = |key: &u64| numbers.pin().get(key) == Some(key * 10);
-                assert!([1, 4, 6, 7, 8].iter().all(kept));
-            }
-        };
-        let resizes = |numbers: &Map| {
-            for buckets in [4, 2, 8, 4, 1] {
-                numbers.resize_to(buckets).unwrap();
-            }
-        };
-        beside(&numbers, resizes, updates);
-        let mut pairs: Vec<_> = numbers.pin().iter().collect();
-        pairs.sort_unstable();
-        let there: Vec<_> = (1..=8).map(|key| (key, key * 10)).collect();
-        assert_eq!(pairs, there);
-    });
 }
 
 /// All entries are displaced that can be, again and again, beside updates and lookups.

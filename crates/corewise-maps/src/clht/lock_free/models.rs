@@ -4,14 +4,13 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::thread;
 
-use super::LockFreeForm;
 use super::chain::Bucket;
 use super::snapshot::{Position, Slot, Snapshot};
+use crate::clht::LockFreeTable;
 use crate::clht::bucket::State;
-use crate::clht::models;
-use crate::copy_map::numbers::beside;
+use crate::copy_map::numbers::{self, beside};
 
-type Numbers = models::Numbers<LockFreeForm>;
+type Numbers = numbers::Numbers<LockFreeTable<u64, u64>>;
 
 /// One bucket, which is full, and one that overflows from it.
 fn overflowing() -> Arc<Numbers> {
