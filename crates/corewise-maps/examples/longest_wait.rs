@@ -1,15 +1,21 @@
-//! How long single updates wait while a map grows from 2^10 to 2^24 buckets, beside the same updates of a map
-//! that has its size already, and beside a loop that does nothing: what the machine takes away.
+//! How long single updates wait while a map grows from 2^10 buckets, beside the same updates of a map that has its
+//! size already, and beside a loop that does nothing: what the machine takes away.
 //!
 //! ```text
-//! cargo run --release -p corewise-maps --example longest_wait -- [LOG2 [ROUNDS]]
+//! cargo run --release -p corewise-maps --example longest_wait -- [TABLE [ROUNDS [ENTRIES]]]
 //! ```
 //!
-//! Two threads: one inserts new keys until there are as many as 2^24 buckets hold; the other inserts and
-//! removes keys of its own. Every call is timed; the clock is read once between two calls. The loop that does
-//! nothing goes on for as long as the growth took, so that it is as often interrupted; the map that has its
-//! size is filled again and again for as long. Per kind: calls, percentiles, the longest, and how many took
-//! more than 100 µs and more than 1 ms; at the end the medians of all rounds' longest.
+//! TABLE: `relativistic` (which it is without), `clht-lb`, `clht-lf`, `hopscotch` or `cuckoo`. Without ENTRIES as many
+//! as 2^24 buckets of the first one hold, 12 582 912.
+//!
+//! Two threads: one inserts new keys until there are so many; the other inserts and removes keys of its own. Every
+//! call is timed; the clock is read once between two calls. The loop that does nothing goes on for as long as the
+//! growth took, so that it is as often interrupted; the map that has its size is filled again and again for as long.
+//! Per kind: calls, percentiles, the longest, and how many took more than 100 µs and more than 1 ms, first by the
+//! clock, then by the processor's time of the thread, which knows of nothing that others took. Of the calls of a growth
+//! that took the most of it there is also what they did: how many bytes of buckets there were more or fewer after them
+//! (a successor, or a table that was freed; the other thread's included), and how many pages the system put in place.
+//! At the end the medians of all rounds.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -17,10 +23,73 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_maps::RelativisticMap;
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const FROM_LOG2: u32 = 10;
+/// Of the thread that inserts and removes its own.
+const KEYS: u64 = 1_000;
+/// Calls that took the most, of which there is more to say.
+const TOP: usize = 10;
+
+/// A map whose updates are timed.
+trait Subject: Sync {
+    fn with_buckets(buckets: usize) -> Self;
+    fn with_room(entries: u64) -> Self;
+    fn insert(&self, key: u64, value: u64);
+    fn remove(&self, key: u64);
+    fn contains(&self, key: u64) -> bool;
+    /// Bytes of buckets, if the map counts them.
+    fn bytes(&self) -> usize;
+}
+
+impl<T: Table<Key = u64, Value = u64> + Send + Sync> Subject for CopyMap<T> {
+    fn with_buckets(buckets: usize) -> Self {
+        CopyMap::with_buckets(buckets)
+    }
+    fn with_room(entries: u64) -> Self {
+        CopyMap::with_capacity(entries as usize + KEYS as usize)
+    }
+    fn insert(&self, key: u64, value: u64) {
+        self.pin().insert(key, value).expect("there is memory");
+    }
+    fn remove(&self, key: u64) {
+        self.pin().remove(&key);
+    }
+    fn contains(&self, key: u64) -> bool {
+        self.pin().contains_key(&key)
+    }
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
+impl Subject for RelativisticMap<u64, u64> {
+    fn with_buckets(buckets: usize) -> Self {
+        Self::builder().buckets(buckets).build()
+    }
+    fn with_room(entries: u64) -> Self {
+        let map = Self::with_capacity(entries as usize);
+        map.reserve(entries as usize).expect("memory");
+        map
+    }
+    fn insert(&self, key: u64, value: u64) {
+        self.pin().insert(key, value);
+    }
+    fn remove(&self, key: u64) {
+        self.pin().remove(&key);
+    }
+    fn contains(&self, key: u64) -> bool {
+        self.pin().contains_key(&key)
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+}
 
 /// Times by powers of two, sixteen steps each: exact to 6 %.
 struct Times {
@@ -78,20 +147,112 @@ impl Times {
     }
 }
 
+/// What the calls of a thread took, and of those that took most what they did.
+struct Calls {
+    wall: Times,
+    own: Times,
+    top: Vec<Call>,
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    turn: u64,
+    wall_ns: u64,
+    own_ns: u64,
+    bytes: isize,
+    faults: i64,
+}
+
+/// What is read between two calls.
+#[derive(Clone, Copy)]
+struct Point {
+    at: Instant,
+    own_ns: u64,
+    faults: i64,
+    bytes: usize,
+}
+
+impl Point {
+    fn now(map: &impl Subject) -> Self {
+        let mut own = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: all bytes zero are a value of it.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both write to what they are given, which is ours.
+        unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut own);
+        }
+        Self {
+            at: Instant::now(),
+            own_ns: own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64,
+            faults: usage.ru_minflt,
+            bytes: map.bytes(),
+        }
+    }
+}
+
+impl Calls {
+    fn note(&mut self, turn: u64, from: Point, to: Point) {
+        let call = Call {
+            turn,
+            wall_ns: (to.at - from.at).as_nanos() as u64,
+            own_ns: to.own_ns - from.own_ns,
+            bytes: to.bytes.wrapping_sub(from.bytes).cast_signed(),
+            faults: to.faults - from.faults,
+        };
+        self.wall.note(call.wall_ns);
+        self.own.note(call.own_ns);
+        if self.top.len() < TOP || call.own_ns > self.top[TOP - 1].own_ns {
+            let place = self
+                .top
+                .partition_point(|other| other.own_ns >= call.own_ns);
+            self.top.insert(place, call);
+            self.top.truncate(TOP);
+        }
+    }
+
+    fn lines(&self, what: &str) {
+        self.wall.line(what);
+        self.own.line(&format!("{what}, own time"));
+    }
+
+    fn top_lines(&self) {
+        println!("  own time | by the clock | call | KiB more | pages");
+        for call in &self.top {
+            let us = |ns: u64| ns as f64 / 1e3;
+            println!(
+                "  {:.0} | {:.0} | {} | {:.1} | {}",
+                us(call.own_ns),
+                us(call.wall_ns),
+                call.turn,
+                call.bytes as f64 / 1024.0,
+                call.faults,
+            );
+        }
+    }
+}
+
 /// Calls `call` until it says no, and times each call.
-fn timed(mut call: impl FnMut(u64) -> bool) -> Times {
-    let mut times = Times::new();
-    let mut before = Instant::now();
+fn timed(map: &impl Subject, mut call: impl FnMut(u64) -> bool) -> Calls {
+    let mut calls = Calls {
+        wall: Times::new(),
+        own: Times::new(),
+        top: Vec::with_capacity(TOP + 1),
+    };
+    let mut before = Point::now(map);
     for turn in 0.. {
         let go_on = call(turn);
-        let now = Instant::now();
-        times.note((now - before).as_nanos() as u64);
+        let now = Point::now(map);
+        calls.note(turn, before, now);
         before = now;
         if !go_on {
             break;
         }
     }
-    times
+    calls
 }
 
 /// What the two threads do.
@@ -106,35 +267,35 @@ enum Work {
 }
 
 /// What both threads' calls took, and all of it.
-fn run(map: &RelativisticMap<u64, u64>, entries: u64, work: Work) -> ([Times; 2], Duration) {
+fn run(map: &impl Subject, entries: u64, work: Work) -> ([Calls; 2], Duration) {
     let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let mut rng = SmallRng::seed_from_u64(1);
             start.wait();
-            timed(|turn| {
-                let key = 1 << 40 | rng.random_range(0..1_000);
+            timed(map, |turn| {
+                let key = 1 << 40 | rng.random_range(0..KEYS);
                 match work {
                     Work::Nothing(_) => _ = black_box(key),
-                    _ if turn % 2 == 0 => _ = map.pin().insert(key, turn),
-                    _ => _ = map.pin().remove(&key),
+                    _ if turn % 2 == 0 => map.insert(key, turn),
+                    _ => map.remove(key),
                 }
                 !stop.load(Relaxed)
             })
         });
         start.wait();
         let begun = Instant::now();
-        let inserts = timed(|turn| match work {
+        let inserts = timed(map, |turn| match work {
             Work::Grow => {
-                map.pin().insert(turn, turn);
+                map.insert(turn, turn);
                 turn + 1 < entries
             }
             Work::Refill(time) => {
                 let key = turn % entries;
                 if (turn / entries).is_multiple_of(2) {
-                    map.pin().insert(key, turn);
+                    map.insert(key, turn);
                 } else {
-                    map.pin().remove(&key);
+                    map.remove(key);
                 }
                 turn % 1024 != 0 || begun.elapsed() < time
             }
@@ -150,48 +311,66 @@ fn run(map: &RelativisticMap<u64, u64>, entries: u64, work: Work) -> ([Times; 2]
     })
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut number = |default: u32| {
-        arguments
-            .next()
-            .map_or(default, |text| text.parse().expect("a number"))
-    };
-    let (log2, rounds) = (number(24), number(3));
-    let entries = (1u64 << log2) / 4 * 3;
-    println!("from 2^{FROM_LOG2} to 2^{log2} buckets, times in µs");
+/// A map in which so many entries have been, pages and all.
+fn filled<M: Subject>(entries: u64) -> M {
+    let map = M::with_room(entries);
+    (0..entries).for_each(|key| map.insert(key, 0));
+    (0..entries).for_each(|key| map.remove(key));
+    map
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+fn measure<M: Subject>(rounds: u64, entries: u64) {
+    println!("from 2^{FROM_LOG2} buckets to {entries} entries, times in µs");
     println!("what | calls | p50 | p99.9 | p99.99 | longest | over 100 µs | over 1 ms");
-    let mut longest = [const { Vec::new() }; 3];
+    // By the clock, and own.
+    let mut longest = [const { [Vec::new(), Vec::new()] }; 3];
     for _ in 0..rounds {
         let mut time = Duration::ZERO;
         for (kind, longest) in longest.iter_mut().enumerate() {
-            let (what, buckets, work) = [
-                ("growing", 1 << FROM_LOG2, Work::Grow),
-                ("its size already", 1 << log2, Work::Refill(time)),
-                ("nothing", 1, Work::Nothing(time)),
-            ][kind];
-            let map = RelativisticMap::builder().buckets(buckets).build();
-            if let Work::Refill(_) = work {
-                // Pages and all.
-                map.reserve(entries as usize).expect("memory");
-                (0..entries).for_each(|key| _ = map.pin().insert(key, 0));
-                map.pin().clear();
-            }
+            let (what, map, work) = match kind {
+                0 => ("growing", M::with_buckets(1 << FROM_LOG2), Work::Grow),
+                1 => ("its size already", filled(entries), Work::Refill(time)),
+                _ => ("nothing", M::with_buckets(1), Work::Nothing(time)),
+            };
             let ([inserts, others], took) = run(&map, entries, work);
+            inserts.lines(&format!("{what}: one thread"));
             if work == Work::Grow {
                 time = took;
-                assert!(map.resize_state().buckets >= 1 << log2);
+                inserts.top_lines();
                 let mut some = (0..entries).step_by(997);
-                assert!(some.all(|key| map.pin().contains_key(&key)));
+                assert!(some.all(|key| map.contains(key)));
             }
-            inserts.line(&format!("{what}: one thread"));
-            others.line(&format!("{what}: the other"));
-            longest.push(inserts.longest_ns.max(others.longest_ns));
+            others.lines(&format!("{what}: the other"));
+            let most = |of: fn(&Calls) -> u64| of(&inserts).max(of(&others)) as f64 / 1e3;
+            longest[0].push(most(|calls| calls.wall.longest_ns));
+            longest[1].push(most(|calls| calls.own.longest_ns));
         }
     }
-    let medians = longest.map(|mut all| {
-        all.sort_unstable();
-        all[all.len() / 2] as f64 / 1e3
-    });
-    println!("longest, median of {rounds} rounds, growing, at its size, nothing: {medians:.0?}");
+    let medians = longest.map(|all| all.map(median));
+    println!(
+        "longest by the clock and of own time, medians of {rounds} rounds, growing, at its size, nothing: {medians:.0?}"
+    );
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let table = arguments.next().unwrap_or_else(|| "relativistic".into());
+    let mut number = |default: u64| {
+        let argument = arguments.next();
+        argument.map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (rounds, entries) = (number(3), number((1 << 24) / 4 * 3));
+    match &*table {
+        "relativistic" => measure::<RelativisticMap<u64, u64>>(rounds, entries),
+        "clht-lb" => measure::<CopyMap<LockBasedTable<u64, u64>>>(rounds, entries),
+        "clht-lf" => measure::<CopyMap<LockFreeTable<u64, u64>>>(rounds, entries),
+        "hopscotch" => measure::<CopyMap<HopscotchTable<u64, u64>>>(rounds, entries),
+        "cuckoo" => measure::<CopyMap<CuckooTable<u64, u64>>>(rounds, entries),
+        _ => panic!("no table {table}"),
+    }
 }
