@@ -85,6 +85,22 @@ pub unsafe fn discard(memory: *mut u8, bytes: usize) {
     let _ = (memory, bytes);
 }
 
+/// Has the system put the page of `memory` in place, a huge one where those were asked for: whoever touches it first
+/// need not wait for that. What is in it stays as it is, whoever uses it meanwhile.
+///
+/// Complexity: a system call, and if the page was not there the time to clear it. Nothing happens on systems other
+/// than Linux, before 5.14, where there is no memory, and where `memory` is not mapped.
+pub fn populate(memory: *const u8) {
+    #[cfg(target_os = "linux")]
+    {
+        let page = memory.with_addr(memory.addr() & !(PAGE - 1));
+        // SAFETY: it changes no byte of any memory.
+        unsafe { libc::madvise(page.cast_mut().cast(), PAGE, libc::MADV_POPULATE_WRITE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
 #[cfg(target_os = "linux")]
 fn whole_pages(memory: *mut u8, bytes: usize) -> Option<(*mut libc::c_void, usize)> {
     let start = memory.addr().next_multiple_of(PAGE);

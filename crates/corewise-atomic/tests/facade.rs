@@ -68,6 +68,25 @@ fn large_slots_come_from_the_system_and_go_back() {
 }
 
 #[test]
+fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
+    let Some(memory) = alloc::map_zeroed(2 * alloc::HUGE_PAGE) else {
+        return;
+    };
+    for at in [0, 5_000, alloc::HUGE_PAGE + 7] {
+        let byte = memory.as_ptr().wrapping_add(at);
+        // SAFETY: a byte of the mapping, ours alone.
+        unsafe { byte.write(9) };
+        alloc::populate(byte);
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte.read() }, 9);
+    }
+    // SAFETY: 1: from `map_zeroed` with as many bytes; 2: it is not used again.
+    unsafe { alloc::unmap(memory, 2 * alloc::HUGE_PAGE) };
+    // Nothing is there.
+    alloc::populate(memory.as_ptr());
+}
+
+#[test]
 fn memory_is_given_zeroed_and_taken_back() {
     let layout = Layout::from_size_align(256, 64).unwrap();
     let memory = alloc::alloc_zeroed(layout, Node::Local).unwrap();

@@ -1,14 +1,13 @@
 //! A bucket: one cache line, and the chain of those that overflow from it. What both forms do alike: looking.
 
-use std::ops::Deref;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use corewise_atomic::alloc::{self, Layout, Node};
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering, thread};
 
-use crate::copy_map::space::{self, Space};
+use super::overflow::Spare;
+use crate::copy_map::space;
 use crate::copy_map::{Moved, Moving, NoMemory};
 use crate::pair::FENCED_LOAD;
 use crate::word::Raw;
@@ -262,23 +261,6 @@ impl<S: State> Bucket<S> {
     }
 }
 
-impl<S> Bucket<S> {
-    /// Frees what overflows from this bucket.
-    ///
-    /// # Safety
-    ///
-    /// 1. Nobody else uses the chain, then or later.
-    pub(super) unsafe fn free_overflow(&mut self, space: &Space) {
-        // Relaxed: nobody else is there, by 1.
-        let mut next = self.next.load(Relaxed);
-        while let Some(bucket) = NonNull::new(next) {
-            // SAFETY: hung there from a `Spare`, and not used by others, by 1.
-            next = unsafe { bucket.as_ref() }.next.load(Relaxed);
-            drop(Spare { bucket, space });
-        }
-    }
-}
-
 /// One who waits for a few stores of another.
 #[derive(Default)]
 pub(super) struct Waiting(u32);
@@ -291,61 +273,5 @@ impl Waiting {
         } else {
             thread::yield_now();
         }
-    }
-}
-
-/// A bucket that is in no chain.
-pub(super) struct Spare<'s, S> {
-    bucket: NonNull<Bucket<S>>,
-    space: &'s Space,
-}
-
-impl<'s, S> Spare<'s, S> {
-    const LAYOUT: Layout = Layout::new::<Bucket<S>>();
-
-    /// An empty bucket, if there is memory, and room in `space`.
-    pub(super) fn new(space: &'s Space) -> Option<Self> {
-        if !space.take(Self::LAYOUT.size()) {
-            return None;
-        }
-        let Some(memory) = alloc::alloc(Self::LAYOUT, Node::Local) else {
-            space.give(Self::LAYOUT.size());
-            return None;
-        };
-        let bucket = memory.cast::<Bucket<S>>();
-        // SAFETY: new memory for a bucket.
-        unsafe { bucket.write(space::Bucket::empty()) };
-        Some(Self { bucket, space })
-    }
-
-    pub(super) fn as_ptr(&self) -> *mut Bucket<S> {
-        self.bucket.as_ptr()
-    }
-
-    /// The bucket, for a chain: `free_overflow` frees it.
-    pub(super) fn into_ptr(self) -> NonNull<Bucket<S>> {
-        let bucket = self.bucket;
-        std::mem::forget(self);
-        bucket
-    }
-}
-
-impl<S> Deref for Spare<'_, S> {
-    type Target = Bucket<S>;
-
-    fn deref(&self) -> &Bucket<S> {
-        // SAFETY: a bucket made by `new`, which is ours.
-        unsafe { self.bucket.as_ref() }
-    }
-}
-
-impl<S> Drop for Spare<'_, S> {
-    fn drop(&mut self) {
-        // SAFETY: a bucket made by `new`, in no chain (any more), and nobody else has it.
-        unsafe {
-            self.bucket.drop_in_place();
-            alloc::dealloc(self.bucket.cast(), Self::LAYOUT);
-        }
-        self.space.give(Self::LAYOUT.size());
     }
 }

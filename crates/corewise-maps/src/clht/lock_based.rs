@@ -5,7 +5,8 @@ use std::ptr;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
-use super::bucket::{Bucket, SLOTS, Spare, State, Waiting};
+use super::bucket::{Bucket, SLOTS, State, Waiting};
+use super::overflow::Spare;
 use super::table::{Form, Memory};
 use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
@@ -41,7 +42,6 @@ impl Form for LockBasedForm {
                 Found::Full(last) => {
                     if let Some(spare) = memory.take() {
                         locked.append(last, spare, key, value);
-                        memory.was_hung();
                         return Ok(Ok(Put::New { crowded: true }));
                     }
                 }

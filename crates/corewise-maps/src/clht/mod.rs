@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A slot holds an entry if its bit says so: no key and no value is reserved, and zeroed memory is an empty table.
-//! The LOCK and MOVED bits of a chain are those of its first bucket. What overflows hangs on its table until that
-//! is freed; its slots are used again.
+//! The LOCK and MOVED bits of a chain are those of its first bucket. What overflows is taken from
+//! chunks of the table, of up to 1 % of it, and hangs there until that is freed; its slots are used again.
 //!
 //! # Operations
 //!
@@ -116,6 +116,7 @@ mod lock_based;
 pub mod lock_free;
 #[cfg(test)]
 mod models;
+mod overflow;
 mod table;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;

@@ -1,13 +1,14 @@
 //! A table of chains, and what the two forms have to say of theirs.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
 
 use corewise_atomic::sync::Arc;
-use corewise_atomic::sync::atomic::AtomicUsize;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::{CachePadded, hint};
 
-use super::bucket::{Bucket, SLOTS, Spare, State};
+use super::bucket::{Bucket, SLOTS, State};
+use super::overflow::{Overflow, Spare};
 use crate::copy_map::space::{Heads, Space};
 use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put, Stage, Table};
 use crate::word::{Raw, Word, WordKey};
@@ -50,17 +51,16 @@ pub trait Form: Sized + 'static {
 }
 
 /// Where a chain gets another bucket from.
-pub struct Memory<'t, S> {
-    space: &'t Space,
-    overflow: &'t AtomicUsize,
+pub struct Memory<'t, S: State> {
+    overflow: &'t Overflow<S>,
     spare: Option<Spare<'t, S>>,
 }
 
-impl<'t, S> Memory<'t, S> {
+impl<'t, S: State> Memory<'t, S> {
     /// Sees to it that [`take`](Self::take) has one.
     pub(super) fn reserve(&mut self) -> Result<(), Full> {
         if self.spare.is_none() {
-            self.spare = Some(Spare::new(self.space).ok_or(Full)?);
+            self.spare = Some(self.overflow.spare().ok_or(Full)?);
         }
         Ok(())
     }
@@ -73,20 +73,13 @@ impl<'t, S> Memory<'t, S> {
     pub(super) fn give_back(&mut self, spare: Spare<'t, S>) {
         self.spare = Some(spare);
     }
-
-    /// What was taken is in a chain now.
-    pub(super) fn was_hung(&self) {
-        // Relaxed: a number that publishes nothing, here and below.
-        self.overflow.fetch_add(1, Relaxed);
-    }
 }
 
 /// The table of both maps.
 pub struct Chains<F: Form, K, V> {
     heads: Heads<Bucket<F::State>>,
     space: Arc<Space>,
-    /// Buckets that hang on others, give or take those being hung.
-    overflow: CachePadded<AtomicUsize>,
+    overflow: CachePadded<Overflow<F::State>>,
     // Words may be with any thread, as `Word` says.
     _words: PhantomData<fn() -> (K, V)>,
 }
@@ -159,7 +152,7 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         Some(Self {
             heads,
             space: space.clone(),
-            overflow: CachePadded::new(AtomicUsize::new(0)),
+            overflow: CachePadded::new(Overflow::new(buckets, space)),
             _words: PhantomData,
         })
     }
@@ -193,7 +186,6 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 return Ok(Ok(Put::There(there)));
             }
             let mut memory = Memory {
-                space: &table.space,
                 overflow: &table.overflow,
                 spare: None,
             };
@@ -248,12 +240,8 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 ..
             } in child
             {
-                let hang = || {
-                    self.overflow.fetch_add(1, Relaxed);
-                    Spare::new(&self.space)
-                };
+                let hang = || self.overflow.spare();
                 let Some(bucket) = Bucket::fill(tail, *key, *value, hang) else {
-                    self.overflow.fetch_sub(1, Relaxed);
                     return Err(self.give_up(entries));
                 };
                 tail = bucket;
@@ -262,21 +250,22 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         Ok(())
     }
 
+    fn arrays(&self) -> [Range<*const u8>; 2] {
+        [self.heads.range(), ptr::null()..ptr::null()]
+    }
+
+    fn free_share(&mut self) -> bool {
+        self.overflow.free_share()
+    }
+
     fn is_crowded(&self, entries: usize) -> bool {
-        let overflow = self.overflow.load(Relaxed);
-        overflow * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
+        self.overflow.hung() * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
     }
 }
 
 impl<F: Form, K, V> Drop for Chains<F, K, V> {
     fn drop(&mut self) {
-        // SAFETY: nobody else uses the table any more; so neither its chains.
-        unsafe {
-            for head in self.heads.as_mut() {
-                head.free_overflow(&self.space);
-            }
-        }
-        self.space
-            .give(Heads::<Bucket<F::State>>::bytes(self.heads.len()));
+        let bytes = Heads::<Bucket<F::State>>::bytes(self.heads.len());
+        self.space.give(bytes);
     }
 }

@@ -72,13 +72,19 @@ pub struct CopyMap<T, S = DefaultHasher> {
     counts: Counts,
     /// Held by who begins a resize.
     resizing: Mutex<()>,
-    /// Tables that nobody finds any more, and the grace periods that they wait for.
-    retired: Mutex<Vec<(Cookie, Retired<T>)>>,
+    /// Tables that nobody finds any more, the oldest first.
+    retired: Mutex<Vec<Retired<T>>>,
     _owned: PhantomData<Box<Stage<T>>>,
 }
 
 /// A table that is in no map any more.
-struct Retired<T>(NonNull<Stage<T>>);
+struct Retired<T> {
+    stage: NonNull<Stage<T>>,
+    /// Nobody has it when this is over.
+    after: Cookie,
+    /// Bytes of its arrays that were given back.
+    freed: usize,
+}
 
 // SAFETY: it owns the table.
 unsafe impl<T: Send> Send for Retired<T> {}
@@ -86,7 +92,7 @@ unsafe impl<T: Send> Send for Retired<T> {}
 impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: made from a box, and dropped after a grace period or with the map.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        drop(unsafe { Box::from_raw(self.stage.as_ptr()) });
     }
 }
 
@@ -314,24 +320,45 @@ impl<T: Table, S> CopyMap<T, S> {
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Frees the tables that no reader has any more.
-    fn reap(&self) {
+    /// Frees a share of the oldest table that was replaced, if no reader has it any more; false if there is nothing to
+    /// free, or another is at it.
+    #[inline]
+    fn reap(&self) -> bool {
         // Relaxed: a hint; the lock orders the rest.
-        if !self.has_retired.load(Relaxed) {
-            return;
-        }
+        self.has_retired.load(Relaxed) && self.reap_share()
+    }
+
+    #[cold]
+    fn reap_share(&self) -> bool {
         let Some(mut retired) = self.retired.try_lock() else {
-            return;
+            return false;
         };
         // Quietly: whoever is told of a stall may use the map.
-        let is_over = |(cookie, _): &&(Cookie, Retired<T>)| {
-            self.domain.poll_quietly(*cookie) || mutant!("clht_frees_at_once")
+        let is_over = |table: &Retired<T>| {
+            self.domain.poll_quietly(table.after) || mutant!("clht_frees_at_once")
         };
-        let ready = retired.iter().take_while(is_over).count();
-        let ready: Vec<_> = retired.drain(..ready).collect();
+        if !retired.first().is_some_and(is_over) {
+            return false;
+        }
+        let mut oldest = retired.remove(0);
         self.has_retired.store(!retired.is_empty(), Relaxed);
+        // Nobody waits for the lock, or finds this table, while some of it is freed.
         drop(retired);
-        drop(ready);
+        // SAFETY: a grace period has passed since somebody could find the table, and it is in the list no more.
+        let freed = unsafe { oldest.stage.as_mut().free_share(oldest.freed) };
+        if let Some(freed) = freed {
+            oldest.freed = freed;
+            self.retire(oldest, 0);
+        }
+        true
+    }
+
+    /// Puts a table that nobody finds any more in the list, before the `at`th.
+    fn retire(&self, table: Retired<T>, at: usize) {
+        let mut retired = self.retired.lock();
+        let at = at.min(retired.len());
+        retired.insert(at, table);
+        self.has_retired.store(true, Relaxed);
     }
 
     /// Makes the successor, which has everything, the table to begin with.
@@ -340,10 +367,12 @@ impl<T: Table, S> CopyMap<T, S> {
         // was moved before.
         self.current.store(old.next_ptr(), Release);
         // Nobody finds the old one from here on, and only sections that run now can have it.
-        let cookie = self.domain.start_poll();
-        let mut retired = self.retired.lock();
-        retired.push((cookie, Retired(NonNull::from(old))));
-        self.has_retired.store(true, Relaxed);
+        let table = Retired {
+            stage: NonNull::from(old),
+            after: self.domain.start_poll(),
+            freed: 0,
+        };
+        self.retire(table, usize::MAX);
     }
 }
 
@@ -391,7 +420,7 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     /// (Otherwise later updates free them.)
     pub fn settle(&self) {
         if mutant!("clht_frees_at_once") || self.domain.try_synchronize().is_ok() {
-            self.reap();
+            while self.reap() {}
         }
     }
 
@@ -567,7 +596,8 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     ///
     /// # Errors
     ///
-    /// [`Full`], with nothing changed: the key is not there, there is no place for it, and no memory to make one.
+    /// [`Full`], with nothing changed: the key is not there, there is no place for it, and no memory to make one, not
+    /// even that of tables which were replaced and have no readers any more.
     pub fn insert(&self, key: T::Key, value: T::Value) -> Result<Option<T::Value>, Full> {
         self.put(key, value, true)
     }
@@ -619,7 +649,14 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     /// The value that is there.
     fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
         let hash = self.map.hash(&key);
-        match T::put(self.stage(), hash, key, value, replace)? {
+        let put = loop {
+            match T::put(self.stage(), hash, key, value, replace) {
+                // What was replaced may be memory enough.
+                Err(Full) if self.map.reap() => {}
+                answer => break answer?,
+            }
+        };
+        match put {
             Put::New { crowded } => {
                 self.map.counts.add(&self.section, 1);
                 if crowded {

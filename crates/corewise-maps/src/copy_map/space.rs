@@ -1,6 +1,6 @@
 //! Memory of a map: how much there may be, and arrays of buckets.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use crate::pair::PairCell;
@@ -62,6 +62,12 @@ unsafe impl<K: Copy, V: Copy> Bucket for PairCell<K, V> {
     }
 }
 
+/// Where the values of an array lie.
+pub(crate) fn range_of<T>(array: &[T]) -> Range<*const u8> {
+    let Range { start, end } = array.as_ptr_range();
+    start.cast()..end.cast()
+}
+
 /// An array of buckets, empty at first.
 pub(crate) struct Heads<B> {
     base: NonNull<B>,
@@ -107,6 +113,11 @@ impl<B> Heads<B> {
 
     pub(crate) fn bytes(len: usize) -> usize {
         len.saturating_mul(size_of::<B>())
+    }
+
+    /// Where they lie.
+    pub(crate) fn range(&self) -> Range<*const u8> {
+        range_of(self)
     }
 
     /// # Safety

@@ -1,8 +1,10 @@
 //! A table and the way to its successor; and what a table is.
 
 use std::hash::Hash;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::alloc::{self, HUGE_PAGE};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -151,6 +153,17 @@ pub trait Table: Sized {
     #[doc(hidden)]
     fn take_in(&self, entries: &mut [Moving<Self::Entry>]) -> Result<(), NoMemory>;
 
+    /// Where its arrays lie. They are plain memory, which needs nothing to be done when the table is dropped.
+    #[doc(hidden)]
+    fn arrays(&self) -> [Range<*const u8>; 2];
+
+    /// Frees a share of what lies elsewhere; false if there is no more of it. The table is good for nothing afterwards
+    /// but more of this, and to be dropped.
+    #[doc(hidden)]
+    fn free_share(&mut self) -> bool {
+        false
+    }
+
     /// Whether to double it, with so many entries. Asked after a [`put`](Self::put) that said `crowded`.
     #[doc(hidden)]
     fn is_crowded(&self, entries: usize) -> bool;
@@ -200,6 +213,8 @@ struct Progress {
     /// The next group to be moved, modulo their number: whoever finds all moved has gone round.
     cursor: AtomicUsize,
     moved: AtomicUsize,
+    /// Pages of the successor that were put in place before they are needed, see [`Stage::prepare`].
+    prepared: AtomicUsize,
 }
 
 /// What [`Stage::step`] did.
@@ -221,6 +236,7 @@ impl<T> Stage<T> {
             progress: CachePadded::new(Progress {
                 cursor: AtomicUsize::new(0),
                 moved: AtomicUsize::new(0),
+                prepared: AtomicUsize::new(0),
             }),
             #[cfg(corewise_loom)]
             alive: corewise_atomic::cell::DataCell::new(true),
@@ -290,6 +306,9 @@ impl<T: Table> Stage<T> {
         if self.progress.moved.load(Relaxed) == groups {
             return Ok(Step::Idle);
         }
+        if self.prepare(to, groups) {
+            return Ok(Step::Working);
+        }
         let share = share.min(groups);
         let first = self.progress.cursor.fetch_add(share, Relaxed);
         let mut step = Step::Idle;
@@ -304,6 +323,76 @@ impl<T: Table> Stage<T> {
             }
         }
         Ok(step)
+    }
+
+    /// Has a page of the successor put in place that groups are about to be moved to; false if they all are.
+    ///
+    /// A huge page takes as long as clearing it, and on a machine that is itself lent out as long as finding so much
+    /// memory: 0.1 ms, or 5. Whoever moves a share would wait for one after the other of each array, as many as it
+    /// has stretches that a group goes to; so one update waits for one of them, moves nothing, and the others move on.
+    fn prepare(&self, to: &T, groups: usize) -> bool {
+        let arrays = to.arrays();
+        let bytes = arrays
+            .each_ref()
+            .map(|array| array.end.addr() - array.start.addr());
+        // Smaller arrays have small pages.
+        if bytes.iter().all(|bytes| *bytes < HUGE_PAGE) {
+            return false;
+        }
+        let most = bytes
+            .iter()
+            .max()
+            .map_or(0, |bytes| bytes.div_ceil(HUGE_PAGE));
+        let stretches = (to.buckets() / groups).min(most);
+        let steps = most.div_ceil(stretches);
+        // Each step of the way has a page in every stretch of both arrays.
+        let (of_step, all) = (arrays.len() * stretches, steps * arrays.len() * stretches);
+        // Relaxed, all: hints; who comes too late waits for the page itself.
+        let prepared = self.progress.prepared.load(Relaxed);
+        let reached = self.progress.cursor.load(Relaxed).min(groups);
+        let wanted = (reached as f64 / groups as f64 * all as f64) as usize + of_step;
+        if prepared >= wanted.min(all) {
+            return false;
+        }
+        let next = self.progress.prepared.fetch_add(1, Relaxed);
+        let (step, stretch, array) = (
+            next / of_step,
+            next % of_step / arrays.len(),
+            next % arrays.len(),
+        );
+        if bytes[array] < HUGE_PAGE || step >= steps {
+            return false;
+        }
+        let page = stretch * steps + step;
+        let offset = bytes[array] / (steps * stretches) * page;
+        alloc::populate(arrays[array].start.wrapping_add(offset));
+        true
+    }
+
+    /// Frees a share of a table that nobody uses any more, from `from` bytes of its arrays on: how far that is now, or
+    /// `None` if the rest is soon done.
+    ///
+    /// # Safety
+    ///
+    /// 1. Nobody else uses the table, then or later, and the caller does no more than this and to drop it.
+    pub(crate) unsafe fn free_share(&mut self, from: usize) -> Option<usize> {
+        if self.table.free_share() {
+            return Some(from);
+        }
+        let mut before = 0;
+        for array in self.table.arrays() {
+            let bytes = array.end.addr() - array.start.addr();
+            let at = from.saturating_sub(before);
+            // The checkers' atomics are not plain memory.
+            if at + HUGE_PAGE < bytes && !cfg!(any(corewise_loom, corewise_shuttle)) {
+                let first = array.start.wrapping_add(at).cast_mut();
+                // SAFETY: a part of the array, which nobody else uses, by 1.
+                unsafe { alloc::discard(first, HUGE_PAGE) };
+                return Some(before + at + HUGE_PAGE);
+            }
+            before += bytes;
+        }
+        None
     }
 
     /// Calls `each` with every pair that belongs to a bucket whose number is `index` under `mask`: to one of this table

@@ -1,6 +1,7 @@
 //! The table as one of [`CopyMap`](crate::copy_map::CopyMap): its way to another one, and iteration.
 
 use std::hash::Hash;
+use std::ops::Range;
 
 use corewise_atomic::sync::Arc;
 
@@ -137,6 +138,10 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
             }
         }
         Ok(())
+    }
+
+    fn arrays(&self) -> [Range<*const u8>; 2] {
+        self.ranges()
     }
 
     fn is_crowded(&self, entries: usize) -> bool {

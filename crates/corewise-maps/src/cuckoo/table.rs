@@ -1,5 +1,7 @@
 //! One table: its memory, lookups, and locks.
 
+use std::ops::Range;
+
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -9,7 +11,7 @@ use corewise_atomic::{Slots, hint, mutant, thread};
 use super::bucket::{Cells, Entry, Locked, Part};
 use super::overflow::Overflow;
 use super::state::{Homes, SLOTS, Side, State};
-use crate::copy_map::space::{Heads, Space};
+use crate::copy_map::space::{self, Heads, Space};
 use crate::copy_map::{Moved, Stage};
 use crate::pair::Torn;
 
@@ -97,6 +99,11 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     pub(super) fn overflow(&self) -> &Overflow<K, V> {
         &self.overflow
+    }
+
+    /// Where the large arrays lie.
+    pub(super) fn ranges(&self) -> [Range<*const u8>; 2] {
+        [self.cells.range(), space::range_of(&self.states)]
     }
 
     /// A bucket, without those that hang on it.

@@ -1,6 +1,7 @@
 //! The table: where there is room, and operations that go on in its successor.
 
 use std::hash::Hash;
+use std::ops::Range;
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
@@ -407,6 +408,11 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             .map(|moving| self.lock_unmoved(moving.bucket));
         homes.for_each(Locked::clear);
         Err(NoMemory)
+    }
+
+    /// The large ones. (On the segments nodes hang.)
+    fn arrays(&self) -> [Range<*const u8>; 2] {
+        [self.cells.range(), self.infos.range()]
     }
 
     fn is_crowded(&self, entries: usize) -> bool {

@@ -242,10 +242,7 @@ fn append<'b>(
 ) -> Option<Claim<'b>> {
     let spare = memory.take()?;
     match Claim::append(last, number, spare, pair) {
-        Ok(claim) => {
-            memory.was_hung();
-            Some(claim)
-        }
+        Ok(claim) => Some(claim),
         Err(spare) => {
             memory.give_back(spare);
             None
