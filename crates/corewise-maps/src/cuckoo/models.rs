@@ -101,6 +101,23 @@ fn insertions_that_want_the_same_two_buckets() {
     });
 }
 
+/// Each key is in its second bucket, which is the other's first.
+#[test]
+fn removals_that_want_the_same_two_buckets() {
+    corewise_atomic::model_bounded(2, || {
+        let numbers = Arc::new(Tens::new(2, &[1, 2]));
+        assert_eq!(numbers.displace(1, Side::First, 0), Displaced::Done);
+        assert_eq!(numbers.displace(2, Side::First, 0), Displaced::Done);
+        let (one, other) = beside(
+            &numbers,
+            |numbers| numbers.remove(1),
+            |numbers| numbers.remove(2),
+        );
+        assert_eq!((one, other), (Some(10), Some(20)));
+        assert_eq!(numbers.pairs(), []);
+    });
+}
+
 #[test]
 fn a_removal_beside_a_move() {
     for from in [Side::First, Side::Second] {

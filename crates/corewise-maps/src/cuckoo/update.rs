@@ -117,7 +117,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
             if living.order() == first {
                 return Second::Same;
             }
-            let second = if living.order() > first {
+            let second = if living.order() > first || mutant!("cuckoo_locks_in_any_order") {
                 living.table.lock(living.bucket).map(Some)
             } else {
                 living.table.try_lock(living.bucket)
