@@ -10,7 +10,19 @@ use super::space::Space;
 use super::{CopyMap, Stage, Step, Table};
 use crate::clht::{LockBasedTable, LockFreeTable};
 use crate::cuckoo::CuckooTable;
+use crate::every::for_every;
 use crate::hopscotch::HopscotchTable;
+
+for_every! {
+    clht_lock_based: LockBasedTable<u64, u64>,
+    clht_lock_free: LockFreeTable<u64, u64>,
+    hopscotch: HopscotchTable<u64, u64>,
+    cuckoo: CuckooTable<u64, u64>,
+    => {
+        a_replaced_table_is_freed_in_shares
+        pages_are_put_in_place_one_by_one
+    }
+}
 
 const LARGE: usize = 1 << 18;
 const SMALL: usize = 1 << 14;
@@ -74,27 +86,4 @@ fn pages_are_put_in_place_one_by_one<T: Table<Key = u64, Value = u64>>() {
     );
     // SAFETY: from a box, and nobody uses it any more.
     drop(unsafe { Box::from_raw(next) });
-}
-
-macro_rules! for_all_tables {
-    ($($module:ident: $table:ident,)+) => {$(
-        mod $module {
-            #[test]
-            fn a_replaced_table_is_freed_in_shares() {
-                super::a_replaced_table_is_freed_in_shares::<super::$table<u64, u64>>();
-            }
-
-            #[test]
-            fn pages_are_put_in_place_one_by_one() {
-                super::pages_are_put_in_place_one_by_one::<super::$table<u64, u64>>();
-            }
-        }
-    )+};
-}
-
-for_all_tables! {
-    lock_based: LockBasedTable,
-    lock_free: LockFreeTable,
-    hopscotch: HopscotchTable,
-    cuckoo: CuckooTable,
 }
