@@ -67,6 +67,7 @@ mod pair;
 #[cfg(test)]
 mod pairs;
 pub mod relativistic;
+mod waiting;
 #[cfg(target_pointer_width = "64")]
 mod word;
 

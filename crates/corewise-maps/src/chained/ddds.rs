@@ -78,7 +78,7 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
-use corewise_atomic::{Slots, hint, mutant, ordering, thread};
+use corewise_atomic::{Slots, hint, mutant, ordering};
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
@@ -87,6 +87,7 @@ use super::algorithm::{
 use super::space::Heads;
 use super::unsorted::{prepend, remove, search};
 use crate::relativistic::ResizeError;
+use crate::waiting::Waiting;
 
 /// As many counters as there are locks at most, so that who has a lock is alone with all counters of its stripe.
 const COUNTERS: usize = 1 << Stripes::MOST_LOG2;
@@ -176,7 +177,8 @@ impl Ddds {
         hash: u64,
         mut is_it: impl FnMut(NonNull<Link>) -> bool,
     ) -> Option<NonNull<Link>> {
-        for turn in 0.. {
+        let mut waiting = Waiting::default();
+        loop {
             // SAFETY: the caller is in a section; here and below.
             let table = unsafe { self.current() };
             // SAFETY: as above.
@@ -200,9 +202,8 @@ impl Ddds {
             if is_undisturbed || mutant!("ddds_one_look") {
                 return None;
             }
-            wait_a_moment(turn);
+            waiting.a_moment();
         }
-        None
     }
 
     /// The bucket in which an update of this hash is to be done. Under the stripe's lock.
@@ -258,15 +259,6 @@ impl Ddds {
             // Release: pairs with the Acquire of the first look.
             counter.store(moves, ordering!(Release, "ddds_relaxed_move"));
         }
-    }
-}
-
-/// Waits for a thread that moves an entry: some instructions, or its next turn on a processor.
-fn wait_a_moment(turn: u32) {
-    if turn < 64 {
-        hint::spin_loop();
-    } else {
-        thread::yield_now();
     }
 }
 

@@ -4,7 +4,7 @@ use std::ptr;
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
-use corewise_atomic::{hint, mutant, ordering, thread};
+use corewise_atomic::{hint, mutant, ordering};
 
 use super::overflow::Spare;
 use crate::copy_map::space;
@@ -14,9 +14,6 @@ use crate::word::Raw;
 
 /// Pairs in a bucket.
 pub(super) const SLOTS: usize = 3;
-/// Failed attempts before a thread that waits gives way.
-const SPINS: u32 = 64;
-
 /// The concurrency word of a bucket, of which each form has its own kind. Zero: no entries.
 pub trait State: Copy + Eq + Send + Sync + 'static {
     const STRIDE: usize;
@@ -258,20 +255,5 @@ impl<S: State> Bucket<S> {
             v2,
             next,
         ]
-    }
-}
-
-/// One who waits for a few stores of another.
-#[derive(Default)]
-pub(super) struct Waiting(u32);
-
-impl Waiting {
-    pub(super) fn a_moment(&mut self) {
-        self.0 += 1;
-        if self.0 < SPINS {
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
     }
 }

@@ -5,10 +5,11 @@ use std::ptr;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
-use super::bucket::{Bucket, SLOTS, State, Waiting};
+use super::bucket::{Bucket, SLOTS, State};
 use super::overflow::Spare;
 use super::table::{Form, Memory};
 use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put};
+use crate::waiting::Waiting;
 use crate::word::Raw;
 
 /// The form.

@@ -6,7 +6,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
-use corewise_atomic::{Slots, hint, mutant, thread};
+use corewise_atomic::{Slots, hint, mutant};
 
 use super::bucket::{Cells, Entry, Locked, Part};
 use super::overflow::Overflow;
@@ -14,6 +14,7 @@ use super::state::{Homes, SLOTS, Side, State};
 use crate::copy_map::space::{self, Heads, Space};
 use crate::copy_map::{Moved, Stage};
 use crate::pair::Torn;
+use crate::waiting::Waiting;
 
 /// The most counters of changes that a table has: 64 KiB of them stay in a processor's own cache.
 #[cfg(not(corewise_stress))]
@@ -21,8 +22,6 @@ const MOST_STRIPES: usize = 1 << 13;
 /// Under stress neighbours disturb each other.
 #[cfg(corewise_stress)]
 const MOST_STRIPES: usize = 2;
-/// Failed attempts at a lock before the thread gives way.
-const SPINS: u32 = 64;
 
 /// The table of [`CuckooMap`](super::CuckooMap).
 pub struct CuckooTable<K, V> {
@@ -330,7 +329,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// All entries of a bucket and of those that hang on it, as they are while nobody has it locked. Waits for one
     /// who has.
     pub(super) fn entries(&self, bucket: usize) -> Result<Vec<Entry<K, V>>, Moved> {
-        let mut spins = Spins::default();
+        let mut waiting = Waiting::default();
         loop {
             // Acquire: as in `view`.
             let count = self.count_of(bucket).load(Acquire);
@@ -342,7 +341,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             if is_still && let Ok(entries) = self.copy_chain(bucket, count, state) {
                 return Ok(entries);
             }
-            spins.wait();
+            waiting.a_moment();
         }
     }
 
@@ -380,12 +379,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     /// Locks a bucket. Waits for one who has it locked.
     pub(super) fn lock(&self, bucket: usize) -> Result<Locked<'_, K, V>, Moved> {
-        let mut spins = Spins::default();
+        let mut waiting = Waiting::default();
         loop {
             if let Some(locked) = self.try_lock(bucket)? {
                 return Ok(locked);
             }
-            spins.wait();
+            waiting.a_moment();
         }
     }
 
@@ -442,20 +441,5 @@ impl<K, V> Drop for CuckooTable<K, V> {
         let words = self.states.len() + self.counts.len();
         let cells = Heads::<Cells<K, V>>::bytes(self.states.len());
         self.space.give(cells + words * size_of::<AtomicU64>());
-    }
-}
-
-/// Somebody who waits for a handful of stores.
-#[derive(Default)]
-pub(super) struct Spins(u32);
-
-impl Spins {
-    pub(super) fn wait(&mut self) {
-        self.0 += 1;
-        if self.0 < SPINS {
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
     }
 }

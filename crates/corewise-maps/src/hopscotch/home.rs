@@ -12,6 +12,7 @@ use super::table::{HopscotchTable, NoRoom};
 use super::tags::Tag;
 use crate::copy_map::{Held, Moved, Moving, NoMemory, space};
 use crate::pair::{PairCell, Torn};
+use crate::waiting::Waiting;
 
 /// A home's word.
 pub(super) struct Word(pub(super) AtomicU64);
@@ -21,27 +22,6 @@ pub(super) struct Word(pub(super) AtomicU64);
 unsafe impl space::Bucket for Word {
     fn empty() -> Self {
         Self(AtomicU64::new(0))
-    }
-}
-
-/// How a thread waits for a lock that is held for a short time.
-pub(super) struct Patience(u32);
-
-impl Patience {
-    /// Failed attempts before the thread gives way.
-    const SPINS: u32 = 64;
-
-    pub(super) fn new() -> Self {
-        Self(0)
-    }
-
-    pub(super) fn wait(&mut self) {
-        self.0 = self.0.saturating_add(1);
-        if self.0 < Self::SPINS {
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
     }
 }
 
@@ -343,12 +323,12 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
 
     /// Locks the home, whatever it is. Waits for one who has the lock.
     pub(super) fn wait_and_lock(self) -> Result<Locked<'t, K, V>, Moved> {
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::default();
         loop {
             if let Some(locked) = self.try_lock()? {
                 return Ok(locked);
             }
-            patience.wait();
+            waiting.a_moment();
         }
     }
 

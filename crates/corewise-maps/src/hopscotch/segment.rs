@@ -7,9 +7,9 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, fence};
 use corewise_atomic::{mutant, ordering};
 
-use super::home::Patience;
 use crate::copy_map::space::{self, Space};
 use crate::pair::{PairCell, Torn};
+use crate::waiting::Waiting;
 
 /// Buckets of a segment.
 pub(super) const BUCKETS: usize = 64;
@@ -94,9 +94,9 @@ impl<K: Copy, V: Copy> Segment<K, V> {
 
     /// Waits for the lock, for a handful of stores.
     pub(super) fn lock(&self) -> Nodes<'_, K, V> {
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::default();
         while !self.try_lock() && !mutant!("hop_segment_unlocked") {
-            patience.wait();
+            waiting.a_moment();
         }
         Nodes { segment: self }
     }

@@ -8,13 +8,14 @@ use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, hint, mutant};
 
-use super::home::{Home, Locked, Patience, Refused, Word};
+use super::home::{Home, Locked, Refused, Word};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
 use crate::copy_map::space::{Heads, Space};
 use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Stage, Table};
 use crate::pair::PairCell;
+use crate::waiting::Waiting;
 
 /// How many cells an insertion looks at for a free one.
 #[cfg(not(corewise_stress))]
@@ -285,7 +286,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
 
     fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
         let mut spare = None;
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::default();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -314,13 +315,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         }
                     }
                 }
-                patience.wait();
+                waiting.a_moment();
             }
         })
     }
 
     fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::default();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -333,13 +334,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     locked.remove(found.place());
                     return Ok(Some(old));
                 }
-                patience.wait();
+                waiting.a_moment();
             }
         })
     }
 
     fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::default();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -355,7 +356,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     locked.replace(found.place(), (there, value));
                     return Ok(Some(value));
                 }
-                patience.wait();
+                waiting.a_moment();
             }
         })
     }
@@ -384,13 +385,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     fn take_in(&self, entries: &mut [Moving<(K, V)>]) -> Result<(), NoMemory> {
         let mut spare = None;
         let mut put_in = |moving: &Moving<(K, V)>| {
-            let mut patience = Patience::new();
+            let mut waiting = Waiting::default();
             loop {
                 // Others lock it to displace its keys.
                 let locked = self.lock_unmoved(moving.bucket);
                 match locked.insert(moving.entry, Tag::of(moving.number), &mut spare) {
                     Ok(_) => return true,
-                    Err(Refused::Busy) => patience.wait(),
+                    Err(Refused::Busy) => waiting.a_moment(),
                     Err(Refused::NeedsNode) => {
                         spare = Spare::new(&self.space);
                         if spare.is_none() {

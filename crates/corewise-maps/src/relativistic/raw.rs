@@ -45,13 +45,13 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
-use corewise_atomic::thread;
 use corewise_rcu::{Domain, Section};
 
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
 use super::resize::{Left, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, publish, store};
 use super::word::{HOLD, INIT, LOCK, NodeId, Probe, Word, fold};
+use crate::waiting::Waiting;
 
 /// The most tables that may be in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
@@ -461,7 +461,7 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: the callers are in a section, or are the resizer.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
-        let mut spins = 0;
+        let mut waiting = Waiting::default();
         loop {
             let slot = table.slot(hash);
             let word = load(slot);
@@ -469,7 +469,7 @@ impl<A: Arena> RawTable<A> {
                 came_from = Some(table);
                 table = table.follow();
             } else if word.has(LOCK) && !mutant!("no_exclusion") {
-                wait_for_lock(&mut spins);
+                waiting.a_moment();
             } else if exchange(slot, word, word.and_flags(LOCK)) {
                 break;
             }
@@ -641,15 +641,6 @@ impl<A> Drop for RawTable<A> {
 fn prefetch_lines(node: NonNull<Link>, lines: usize) {
     let node = node.as_ptr().cast::<u8>();
     (0..lines).for_each(|line| hint::prefetch(node.wrapping_add(64 * line)));
-}
-
-fn wait_for_lock(spins: &mut u32) {
-    *spins += 1;
-    if *spins < 64 && !cfg!(any(corewise_loom, corewise_shuttle)) {
-        hint::spin_loop();
-    } else {
-        thread::yield_now();
-    }
 }
 
 impl<'t, A: Arena> Lineage<'t, A> {

@@ -7,9 +7,10 @@ use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
 use super::snapshot::{Position, Slot, Snapshot};
-use crate::clht::bucket::{self, State, Waiting};
+use crate::clht::bucket::{self, State};
 use crate::clht::overflow::Spare;
 use crate::copy_map::{Held, Moved, Moving, NoMemory};
+use crate::waiting::Waiting;
 use crate::word::Raw;
 
 pub(super) type Bucket = bucket::Bucket<Snapshot>;

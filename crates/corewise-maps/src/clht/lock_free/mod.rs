@@ -135,9 +135,9 @@ mod snapshot;
 
 use self::chain::{Bucket, Claim, Found, Frozen};
 use self::snapshot::Snapshot;
-use super::bucket::Waiting;
 use super::table::{Form, Memory};
 use crate::copy_map::{Full, Moved, Put};
+use crate::waiting::Waiting;
 use crate::word::Raw;
 
 /// The form.
