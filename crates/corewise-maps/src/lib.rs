@@ -5,7 +5,7 @@
 //! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 38 to 105 bytes of buckets, median 49 |
 //! | [`clht::LockFree`] | the same, beside threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; what changes nothing writes nothing | the same |
-//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and a byte of another array | a home's lock; what changes nothing writes nothing; lines of five arrays, which are asked for at once | 29 to 85 bytes of buckets, median 40 |
+//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and tags that stay in the caches | a home's lock; what changes nothing writes nothing; lines of five arrays, which are asked for at once | 29 to 85 bytes of buckets, median 40 |
 //! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; again if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace others when the table is dense | 19 to 57 bytes of buckets, median 26 |
 //!
 //! (Bytes of buckets while a map grows, the most beside a table that is being replaced: printed by the example

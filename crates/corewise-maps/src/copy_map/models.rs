@@ -54,6 +54,8 @@ pub(crate) trait Modelled:
 {
     /// Where key 1 may lie, each kind of place once.
     const PLACES: &'static [Place];
+    /// How often threads are interrupted where all places are alike.
+    const PREEMPTIONS: usize = 2;
 }
 
 /// Where key 1 is put, if it is.
@@ -89,7 +91,7 @@ fn in_each_place<T: Modelled>(model: fn(&Arc<Numbers<T>>)) {
 }
 
 fn a_pair_is_never_mixed<T: Modelled>() {
-    corewise_atomic::model_bounded(2, || {
+    corewise_atomic::model_bounded(T::PREEMPTIONS, || {
         let numbers = Arc::new(Numbers::<T>::new(1, &[1]));
         beside(
             &numbers,
@@ -107,7 +109,7 @@ fn a_pair_is_never_mixed<T: Modelled>() {
 }
 
 fn a_key_comes_back_with_another_value<T: Modelled>() {
-    corewise_atomic::model_bounded(2, || {
+    corewise_atomic::model_bounded(T::PREEMPTIONS, || {
         let numbers = Arc::new(Numbers::<T>::new(1, &[1]));
         beside(
             &numbers,

@@ -9,7 +9,7 @@ use corewise_atomic::{hint, mutant, ordering, thread};
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
 use super::table::{HopscotchTable, NoRoom};
-use super::tags::Tag;
+use super::tags::{GROUPS, Tag};
 use crate::copy_map::{Held, Moved, Moving, NoMemory, space};
 use crate::pair::{PairCell, Torn};
 use crate::waiting::Waiting;
@@ -48,6 +48,9 @@ pub(super) struct Version {
 
 /// The version is another one by now.
 pub(super) struct Changed;
+
+/// Tags do not say all.
+pub(super) struct Unsettled;
 
 /// Where a pair of a home lies.
 pub(super) enum Place<'t, K, V> {
@@ -144,34 +147,45 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         }
     }
 
-    /// The value of a key, if its tag leads to it. Writes nothing, and waits for nobody. `None` says nothing.
+    /// The value of a key, as tags say, unless they do not say all. Writes nothing, and waits for nobody.
     #[inline(always)]
-    pub(super) fn hit(self, key: &K, tag: Tag) -> Option<V>
+    pub(super) fn by_tag(self, key: &K, tag: Tag) -> Result<Option<V>, Unsettled>
     where
         K: Eq,
     {
-        let tags = self.table.tags();
+        let Self { table, index } = self;
+        let tags = table.tags();
         // Tags are few, and in the caches when cells are not: most pairs are in the line that their home's cell is in.
-        hint::prefetch(self.cell(0));
-        let offset = tags.find(self.index, tag)?;
-        let cell = self.table.cell_at(self.index, offset);
-        let departures = tags.departures(cell);
-        let before = departures.count();
-        if !tags.has(cell, tag) {
-            return None;
+        hint::prefetch(table.cell(index));
+        let changes = tags.changes(index);
+        let before = changes.look();
+        for group in 0..GROUPS {
+            for offset in tags.find(index, group, tag) {
+                let cell = table.cell_at(index, offset);
+                if cell / BUCKETS != index / BUCKETS {
+                    // Another segment's departures count.
+                    return Err(Unsettled);
+                }
+                let torn = table.cell(cell).load();
+                if !changes.has_kept_all(before) {
+                    return Err(Unsettled);
+                }
+                // SAFETY: the tag was set after the pair was written, and the pair has not left since `before`, nor
+                // had when the tag was seen: nor was the cell written, but for a value in one word.
+                let (there, value) = unsafe { torn.assume_whole() };
+                if there == *key {
+                    return Ok(Some(value));
+                }
+            }
         }
-        let torn = self.cell(offset).load();
-        if !departures.are_still(before) && !mutant!("hop_hits_at_once") {
-            return None;
+        match changes.was_settled(before) {
+            true => Ok(None),
+            false => Err(Unsettled),
         }
-        // SAFETY: the tag was set after the pair was written, and it has not left since: nor was the cell written,
-        // but for a value in one word.
-        let (there, value) = unsafe { torn.assume_whole() };
-        (there == *key).then_some(value)
     }
 
     /// The value of a key, as its home's info says.
-    // Not inlined: `hit` is what is fast because there is little of it.
+    // Not inlined: `by_tag` is what is fast because there is little of it.
     #[inline(never)]
     pub(super) fn get(self, key: &K) -> Result<Option<V>, Moved>
     where
@@ -183,7 +197,7 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
     /// Asks for the first pair that a lookup compares.
     #[inline(always)]
     pub(super) fn prefetch_first(self, tag: Tag) {
-        if let Some(offset) = self.table.tags().find(self.index, tag) {
+        if let Some(offset) = self.table.tags().find(self.index, 0, tag).next() {
             hint::prefetch(self.cell(offset));
         }
     }
@@ -359,6 +373,8 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         };
         let pair = locked.pair(&Place::Cell(from));
         locked.write(distance, pair);
+        let before = locked.info;
+        locked.unsettle();
         let tag = locked.hide(from);
         let info = locked.info.with_hop(distance).without_hop(from);
         if mutant!("hop_clears_first") {
@@ -370,6 +386,7 @@ impl<'t, K: Copy, V: Copy> Home<'t, K, V> {
         };
         locked.publish(info);
         locked.show(distance, tag);
+        locked.settle(before, Some(from));
         Ok(Some(from))
     }
 }
@@ -412,10 +429,12 @@ impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
     }
 
     fn set_moved(self) {
-        let table = self.home.table;
+        // It stays unsettled, and its cells are not written again.
+        self.unsettle();
+        let Home { table, index } = self.home;
         if !mutant!("hop_moves_tagged") {
             for offset in self.info.hops() {
-                table.tags().clear(table.cell_at(self.home.index, offset));
+                table.tags().hide(table.cell_at(index, offset));
             }
         }
         let info = self.info.moved();
@@ -423,6 +442,10 @@ impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
     }
 
     fn set_moved_early(&self) {
+        self.unsettle();
+        for offset in self.info.hops() {
+            self.hide(offset);
+        }
         self.store(self.info.moved().locked());
     }
 }
@@ -471,11 +494,14 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             Ok(room) => {
                 self.write(room.offset, pair);
                 let info = self.info.with_hop(room.offset);
+                self.unsettle();
                 if mutant!("hop_shows_early") {
                     self.show(room.offset, Some(tag));
                 }
+                let before = self.info;
                 self.publish(info);
                 self.show(room.offset, Some(tag));
+                self.settle(before, None);
                 Ok(room.displaced)
             }
             Err(NoRoom::Busy) => Err(Refused::Busy),
@@ -486,36 +512,39 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
                 }
                 drop(segment);
                 home.table.count_overflow(1);
-                let info = self.info.overflowing(true).changed();
-                self.leave(info);
+                let before = self.info;
+                self.unsettle();
+                self.publish(before.overflowing(true).changed());
+                self.settle(before, None);
                 Ok(true)
             }
         }
     }
 
     pub(super) fn remove(mut self, place: &Place<'t, K, V>) {
-        let home = self.home;
+        let (home, before) = (self.home, self.info);
+        self.unsettle();
         match place {
             Place::Cell(offset) => {
                 if !mutant!("hop_hides_late") {
                     self.hide(*offset);
                 }
-                let info = self.info.without_hop(*offset);
-                let info = match mutant!("hop_uncounted") {
+                let info = before.without_hop(*offset);
+                self.publish(match mutant!("hop_uncounted") {
                     true => info,
                     false => info.changed(),
-                };
-                self.publish(info);
+                });
                 if mutant!("hop_hides_late") {
                     self.hide(*offset);
                 }
+                self.settle(before, Some(*offset));
                 drop(self);
                 home.table.free(home.index + offset);
             }
             Place::Slot(node, slot) => {
                 self.remove_slot(node, *slot);
-                let info = self.info.changed();
-                self.leave(info);
+                self.publish(self.info.changed());
+                self.settle(before, None);
             }
             Place::Scratch => unreachable!("a home that is changing is locked by another"),
         }
@@ -545,8 +574,9 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         let (home, before) = (self.home, self.info);
         let segment = home.segment().lock();
         segment.write_scratch(pair);
+        self.unsettle();
         let (hidden, tag) = match place {
-            Place::Cell(offset) => (before.without_hop(*offset), self.hide(*offset)),
+            Place::Cell(offset) => (before.without_hop(*offset), self.empty(*offset)),
             _ => (before, None),
         };
         let hidden = hidden.changing().changed();
@@ -560,30 +590,59 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         if let Place::Cell(offset) = place {
             self.show(*offset, tag);
         }
+        self.settle(before, None);
         // The scratch may be another's from here on.
         drop(segment);
     }
 
     /// Removes all pairs.
     pub(super) fn clear(mut self) {
-        let (home, hops) = (self.home, self.info.hops());
+        let (home, before) = (self.home, self.info);
+        self.unsettle();
         for node in home.segment().nodes() {
             while let Some(slot) = node.slots_of(node.state(), home.number()).next() {
                 self.remove_slot(node, slot);
             }
         }
-        for offset in hops {
-            self.hide(offset);
+        for offset in before.hops() {
+            self.empty(offset);
         }
-        let info = self.info.without_hops().changed();
-        self.leave(info);
-        hops.for_each(|offset| home.table.free(home.index + offset));
+        self.publish(self.info.without_hops().changed());
+        self.settle(before, None);
+        drop(self);
+        before
+            .hops()
+            .for_each(|offset| home.table.free(home.index + offset));
     }
 
-    /// See [`Tags::hide`](super::tags::Tags::hide).
+    /// See [`Tags::unsettle`](super::tags::Tags::unsettle).
+    fn unsettle(&self) {
+        self.home.table.tags().unsettle(self.home.index);
+    }
+
+    /// Settles the home, which was locked with this info, unless it has keys in nodes. If a pair has left a cell:
+    /// which one.
+    fn settle(&self, before: Info, left: Option<usize>) {
+        let Home { table, index } = self.home;
+        let (had, has) = (before.overflows(), self.info.overflows());
+        let times = 1 + u64::from(had) - u64::from(has);
+        let left = left.map(|offset| table.cell_at(index, offset));
+        table.tags().settle(index, times, left);
+    }
+
+    /// Before a pair leaves its cell, of an unsettled home: see [`Tags::hide`](super::tags::Tags::hide).
     fn hide(&self, offset: usize) -> Option<Tag> {
-        let table = self.home.table;
-        table.tags().hide(table.cell_at(self.home.index, offset))
+        let Home { table, index } = self.home;
+        table.tags().hide(table.cell_at(index, offset))
+    }
+
+    /// [`hide`](Self::hide), for a cell that may be written at once.
+    fn empty(&self, offset: usize) -> Option<Tag> {
+        let Home { table, index } = self.home;
+        let tag = self.hide(offset);
+        let cell = table.cell_at(index, offset);
+        table.tags().settle(index, 0, Some(cell));
+        tag
     }
 
     /// See [`Tags::show`](super::tags::Tags::show).

@@ -19,7 +19,7 @@
 //! │ pair  │ pair  │ pair  │ pair  │
 //! └───────┴───────┴───────┴───────┴─ ─
 //!  └─ 0 ─┘ └─ 1 ─┘ └─ 2 ─┘ └─ 3 ─┘  ... 31: the neighbourhood of the first bucket
-//! ┌─┬─┬─┬─┬─┬─┬─┬─┬─ ─                        tags: a byte; 7 bits of the pair's hash, or 0
+//! ┌─┬─┬─┬─┬─┬─┬─┬─┬─ ─                        tags: a byte; 8 bits of the pair's hash, or 0
 //! └─┴─┴─┴─┴─┴─┴─┴─┴─ ─
 //!
 //!  segments, one for 64 buckets                  nodes, for what has no place within reach
@@ -27,46 +27,49 @@
 //! │ taken: a bit  │ lock │ nodes │ scratch │    │ removals │ held  │ next │ homes │ 6 cells │
 //! │ for each cell │      │       │         │    └──────────────────┴──────┴───────┴─ ─ ─ ─ ─┘
 //! └───────────────┴──────┴───┬───┴─────────┘        ▲
-//! ┌────────────┐             └──────────────────────┘
-//! │ departures │ in an array of their own: how often a pair has left one of the segment's cells
-//! └────────────┘
+//! ┌─────────┐                └──────────────────────┘
+//! │ changes │ in an array of their own: how often a pair has left a cell (48 bits); homes that are unsettled (16)
+//! └─────────┘
 //! ```
 //!
 //! A bucket is two things: the *home* that hashes lead to, which its info is about, and a *cell*, which may hold a
 //! pair of any home that it is within reach of: one of the H = 32 before it. Which cells of its neighbourhood hold a
-//! home's keys is said by its hop bits and by nothing else: tags are a shortcut. Zeroed memory is an empty table, and
-//! no key or value is reserved.
+//! home's keys is said by its hop bits; tags mostly say the same, and are less to read. Zeroed memory is an empty table,
+//! and no key or value is reserved.
 //!
 //! # Operations
 //!
-//! A *lookup* first goes by tags: it compares 16 of them with its own, those of the home's cell and the next ones, in
-//! one instruction. For the first that is equal it reads the departures of that segment, sees that the tag is still
-//! there, copies the cell, sees that there were no more departures, and compares the key. If that is the key it is
-//! done. The home's cell is asked for before the tags are known: they are few enough to be in the caches when cells
-//! are not.
+//! A *lookup* goes by tags: it reads the changes of its home's segment, and compares the tags of the neighbourhood, 16 in
+//! one instruction, with its own. For each that is equal it copies the cell, sees that no pair has left the segment since,
+//! and compares the key. If none is left it sees that the changes are still the same, and all homes settled: then the key is
+//! not there. The home's cell is asked for before the tags are known: they are few enough to be in the caches when
+//! cells are not.
 //!
-//! Whatever else it has seen (no such tag, another key, a departure), it goes by the *info* of its home. For each hop
-//! bit it copies the cell, sees that the version is still the same, and compares the key. If OVERFLOW is set it looks
-//! in the segment's nodes, too; if CHANGING is, first in the scratch. At MOVED it goes on in the next table. If the
-//! version was changed it starts again.
+//! A home is *unsettled* while tags do not show all that it has and nothing else: as long as its info and its tags are
+//! changed one after the other, while it has keys in nodes, and for good when it was moved. Whoever meets one in his
+//! home's segment, a departure, or a tag of the next segment's cells, goes by the *info* of the home. For each hop bit
+//! he copies the cell, sees that the version is still the same, and compares the key. If OVERFLOW is set he looks in the
+//! segment's nodes, too; if CHANGING is, first in the scratch. At MOVED he goes on in the next table. If the version was
+//! changed he starts again.
 //!
 //! An *update* looks first, by the info. Unless that settles it, it locks the home, by exchanging the very info
 //! that it has seen: so what it has seen still holds, and it need not look again.
 //!
 //! - An *insertion* claims the nearest free cell (a bit of `taken`), writes the pair, sets the hop bit, and then the tag,
-//!   before it releases the lock. If the cell
-//!   is out of reach, keys in between are displaced: a key whose home is within reach of the free cell goes there, and
-//!   its cell is the free one now, which is nearer. Only if no free cell can be brought near the pair goes to a node.
+//!   before it releases the lock. If the cell is out of reach, keys in between are displaced: a key whose home is within
+//!   reach of the free cell goes there, and its cell is the free one now, which is nearer. Only if no free cell can be
+//!   brought near the pair goes to a node.
 //! - A *displacement* has the other home locked, too: it writes the pair in the free cell, and then sets one hop bit,
 //!   clears the other and changes the version, in one store.
 //! - A *removal* clears the bit and changes the version in one store, and gives the cell back.
-//! - *Before a pair leaves its cell* in either way, or the cell is written again, the tag is cleared and the departure
-//!   counted; where a displaced pair is now gets its tag afterwards.
+//! - *Around each of these* the home is unsettled: before it is settled again the tag of a pair that leaves its cell is
+//!   cleared, and after that the departure counted; where a displaced pair is now gets the tag.
 //! - A *replacement* writes the value in place, if that is one word. Otherwise the new pair is written to the scratch of
 //!   the segment, and lookups are sent there (CHANGING) while the cell is written.
 //!
 //! A *resize* moves a home of the smaller table at a time, with all of the other table that belong to it: they are
-//! locked, their pairs inserted in the new table as any other, their tags cleared, and they are marked MOVED; see [`copy_map`](crate::copy_map).
+//! locked, their pairs inserted in the new table as any other, their tags cleared, and they are marked MOVED; see
+//! [`copy_map`](crate::copy_map).
 //!
 //! # Why it is right
 //!
@@ -74,15 +77,18 @@
 //!   after the pair is written (Release, with the info), and before the cell is written again that bit is cleared, which
 //!   changes the version. Say a lookup saw the bit, and read in the cell a word of a later pair. That was stored with
 //!   Release, after the change of the version; the lookup has a fence (Acquire) between the cell and its second look at
-//!   the info: which therefore sees the change. So no pair is compared, or as
-//!   much as made, before it is known to be one: keys and values may be of any type. (A value that is replaced in place
-//!   is one word, and always the same one.)
+//!   the info: which therefore sees the change. So no pair is compared, or as much as made, before it is known to be one:
+//!   keys and values may be of any type. (A value that is replaced in place is one word, and always the same one.)
 //! - *A hit by tag is one by info.* A tag is set after the hop bit, and cleared before it: who finds a pair by its tag
 //!   and who does so by its home's info agree. The pair is whole: say a lookup read in the cell a word of a later pair.
 //!   Before that was written (Release) the first one had left, its tag was cleared and the departure counted (Release).
-//!   If the lookup's first count has this one, it has seen the tag cleared (Acquire), and then that of the later pair, which
-//!   was set (Release) after it was written. If not, its second count has it, after a fence (Acquire).
-//! - *A miss is one, too.* It is decided by the info alone. All keys of a home are where one info says; the last second look has shown that all of
+//!   If the lookup's first look at the changes has this one, it has seen the tag cleared (Acquire), and then that of the
+//!   later pair, which was set (Release) after it was written. If not, its second look has it, after a fence (Acquire).
+//! - *A miss by tags is one by info.* At the first look (Acquire) all homes of the segment were settled: tags showed
+//!   what was in them. Had the key been there, and its tag not seen, then because it was cleared meanwhile (Release), after
+//!   its home was unsettled: which the second look sees, after a fence (Acquire), or that there was a departure since.
+//!   So there was no such key at the time of the first look.
+//! - *A miss by info is one, too.* All keys of a home are where one info says; the last second look has shown that all of
 //!   them stayed there since the first. A key that is displaced is in the old cell before that store, and in the new one
 //!   after it.
 //! - *The same info is the same home.* A version has 28 bits, and may come round while a lookup sleeps. So each time one
@@ -129,18 +135,20 @@
 //! | removals from one node during one lookup | 2^58 | a wrong pair |
 //! | changes of one home during one lookup | 2^90 | a wrong pair |
 //!
-//! A bucket of two words has 25.1 bytes, and 0.6 of a segment: with 0.45 to 0.9 entries for each, which is where a growing
-//! table is, an entry takes 29 to 57 bytes, and 27 if the table is 95 % full.
+//! A bucket of two words has 25.1 bytes (26 in tables of up to 2^15), and 0.6 of a segment: with 0.45 to 0.9 entries for
+//! each, which is where a growing table is, an entry takes 29 to 57 bytes, and 27 if the table is 95 % full.
 //!
 //! # Choices, and what was rejected
 //!
 //! - *Tags* are what a lookup is fast by. Of the infos and cells alone, a lookup has to wait for an info to know which
 //!   cell to wait for, and the fewer instructions stand behind a load that is not there yet, the more lookups are on their
 //!   way at once. (Tags of a home's keys in its info, which avoid wrong cells but not that wait, made lookups
-//!   slower beyond the caches, not faster.) With random keys 99.6 % of them are found by tag if half of the cells are taken, 97 % at 75 %,
-//!   88 % at 90 %, 76 % at 95 %; and 89 to 54 % are in the line of the home's cell. (The test `ways_to_a_key` counts them.)
-//! - *Tags decide no miss*: it would take two versions that hold still, and a reader that waits while keys are displaced.
-//! - *Departures in an array of their own*: 8 bytes for 64 cells stay in the caches, segments would not.
+//!   slower beyond the caches, not faster.) With random keys tags decide for 99 % of them if half of the cells are
+//!   taken, 98 % at 75 %, 93 % at 90 %, 88 % at 95 %, where 9 % of the segments have a key in a node; and 89 to 54 % of the
+//!   keys are in the line of the home's cell. (The test `ways_to_a_key` counts them.)
+//! - *Changes of segments*, as the paper's timestamps, but a lookup that meets one waits for nobody: there is
+//!   another way. They are words of an array of their own, which stays in the caches where segments would not; up to 2^15
+//!   buckets each has a line to itself, since there threads meet. The price is an update's: it writes them twice.
 //! - *An array each*: tags find cells, so infos need not be beside them, as they are in the paper. An update, which reads and
 //!   writes all of them, asks for all at once.
 //! - *H = 32*, since hop bits and version are one word then: a lookup's second look costs no line, displacements are

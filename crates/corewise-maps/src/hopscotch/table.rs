@@ -8,7 +8,7 @@ use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, hint, mutant};
 
-use super::home::{Home, Locked, Refused, Word};
+use super::home::{Home, Locked, Refused, Unsettled, Word};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
@@ -199,6 +199,24 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         Err(none)
     }
 
+    /// [`get`](Table::get) where tags do not say all.
+    #[inline(never)]
+    fn get_slowly(at: &Stage<Self>, hash: u64, key: &K) -> Option<V>
+    where
+        K: Eq,
+    {
+        let mut tag = None;
+        at.follow(|table| {
+            let home = table.home(hash);
+            // The first table's tags have been asked.
+            let by_tag = tag.replace(Tag::of(hash)).map(|tag| home.by_tag(key, tag));
+            match by_tag {
+                Some(Ok(value)) => Ok(value),
+                Some(Err(Unsettled)) | None => home.get(key),
+            }
+        })
+    }
+
     /// Locks a home that has no way on yet.
     fn lock_unmoved(&self, home: usize) -> Locked<'_, K, V> {
         let home = Home::new(self, home);
@@ -260,16 +278,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         self.infos.len()
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
-        let tag = Tag::of(hash);
-        at.follow(|table| {
-            let home = table.home(hash);
-            if let Some(value) = home.hit(key, tag) {
-                return Ok(Some(value));
-            }
-            home.get(key)
-        })
+        // What is inlined is what is short; the rest is for what has moved, too.
+        match at.table().home(hash).by_tag(key, Tag::of(hash)) {
+            Ok(value) => value,
+            Err(Unsettled) => Self::get_slowly(at, hash, key),
+        }
     }
 
     #[inline(always)]

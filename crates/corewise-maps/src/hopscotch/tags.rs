@@ -1,26 +1,33 @@
-//! A byte for each cell, by which lookups find most pairs without the infos of their homes.
+//! A byte for each cell, by which lookups find what there is and what there is not without their homes' infos.
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU8, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering};
 
+use super::info::H;
 use super::segment::BUCKETS;
 use crate::copy_map::space::{self, Heads};
 
 /// Tags that are looked at together.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-pub(super) const GROUP: usize = 16;
+const GROUP: usize = 16;
 #[cfg(any(corewise_loom, corewise_shuttle))]
-pub(super) const GROUP: usize = 2;
+const GROUP: usize = 1;
+/// Groups of a neighbourhood.
+pub(super) const GROUPS: usize = H.div_ceil(GROUP);
+const WINDOW: usize = GROUPS * GROUP;
 
-/// Seven bits of a hash, those farthest from the ones that choose the home. Never 0.
+/// Cells of the largest table whose segments' words have a cache line each: 32 KiB of them.
+const PADDED: usize = 1 << 15;
+
+/// Eight bits of a hash, those farthest from the ones that choose the home. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u8);
 
 impl Tag {
     #[inline(always)]
     pub(super) fn of(hash: u64) -> Self {
-        Self((hash >> 57) as u8 | 0x80)
+        Self(((hash >> 56) as u8).max(1))
     }
 }
 
@@ -35,58 +42,96 @@ unsafe impl space::Bucket for Tagged {
     }
 }
 
-/// How often a pair has left one of a segment's cells.
-pub(super) struct Departures(AtomicU64);
+/// What lookups by tag must know of a segment, in a word: how often a pair has left one of its cells or a home of
+/// its own (48 bits), and how many of its homes are *unsettled*: tags do not show what they have, and they alone.
+/// (Those that are being changed, have keys in nodes, or were moved.)
+pub(super) struct Changes(AtomicU64);
 
 // SAFETY:
-// 1. None.
-unsafe impl space::Bucket for Departures {
+// 1. None, and all are settled.
+unsafe impl space::Bucket for Changes {
     fn empty() -> Self {
         Self(AtomicU64::new(0))
     }
 }
 
-impl Departures {
+/// What [`Changes`] were at one time.
+#[derive(Clone, Copy)]
+pub(super) struct Seen(u64);
+
+impl Changes {
+    /// More than the homes of a segment, each of which counts three times at most.
+    const DEPARTURE: u64 = 1 << 16;
+
     #[inline(always)]
-    pub(super) fn count(&self) -> u64 {
-        // Acquire: pairs with the Release in `Tags::hide`, so that the tag of a pair that had left before is
-        // not seen.
-        self.0.load(Acquire)
+    pub(super) fn look(&self) -> Seen {
+        // Acquire: pairs with the Release in `settle`, so that the tag of a pair that had left is not seen, and
+        // those of the others are.
+        Seen(self.0.load(Acquire))
     }
 
-    /// Whether what was loaded since there were `count` belongs to no pair that was written later.
+    /// Whether what was loaded since then from a cell of this segment belongs to no pair that was written later.
     #[inline(always)]
-    pub(super) fn are_still(&self, count: u64) -> bool {
+    pub(super) fn has_kept_all(&self, since: Seen) -> bool {
         // Acquire: pairs with the Release in `Locked::write`: who has read a word of a later pair sees that the
         // one before has left.
         fence(Acquire);
         // Relaxed: only to be compared.
-        self.0.load(Relaxed) == count
+        let now = self.0.load(Relaxed);
+        (now ^ since.0) < Self::DEPARTURE || mutant!("hop_hits_at_once")
+    }
+
+    /// Whether the tags that were loaded since then were all that homes of this segment had at that time.
+    #[inline(always)]
+    pub(super) fn was_settled(&self, since: Seen) -> bool {
+        // Acquire: pairs with the Release in `hide`: who has not seen a tag because it was cleared sees that its
+        // home is not settled, or has changed.
+        fence(Acquire);
+        // Relaxed: only to be compared.
+        since.0.is_multiple_of(Self::DEPARTURE) && self.0.load(Relaxed) == since.0
+    }
+
+    fn add(&self, by: u64) {
+        // Release: pairs with the Acquire in `look`.
+        self.0.fetch_add(by, Release);
     }
 }
 
-/// The tags of a table's cells, and the departures from them.
+/// The tags of a table's cells, and what changes of them.
 pub(super) struct Tags {
     tags: Heads<Tagged>,
-    departures: Heads<Departures>,
+    changes: Heads<Changes>,
+    cells: usize,
+    /// Segments' words lie so far apart, as a power of two.
+    stride: u32,
 }
 
 impl Tags {
     pub(super) fn try_new(cells: usize) -> Option<Self> {
+        let stride = Self::stride(cells);
         Some(Self {
             tags: Heads::try_new(Self::len(cells))?,
-            departures: Heads::try_new(cells.div_ceil(BUCKETS))?,
+            changes: Heads::try_new(cells.div_ceil(BUCKETS) << stride)?,
+            cells,
+            stride,
         })
     }
 
-    pub(super) fn bytes(cells: usize) -> usize {
-        let departures = Heads::<Departures>::bytes(cells.div_ceil(BUCKETS));
-        Heads::<Tagged>::bytes(Self::len(cells)).saturating_add(departures)
+    /// In a small table, where threads meet, words have a cache line each; in a large one they are to stay in the
+    /// caches.
+    fn stride(cells: usize) -> u32 {
+        if cells <= PADDED { 3 } else { 0 }
     }
 
-    /// So many that a group may begin with any cell.
+    pub(super) fn bytes(cells: usize) -> usize {
+        let segments = cells.div_ceil(BUCKETS);
+        let changes = Heads::<Changes>::bytes(segments << Self::stride(cells));
+        Heads::<Tagged>::bytes(Self::len(cells)).saturating_add(changes)
+    }
+
+    /// So many that a window may begin with any cell: after the last one come the first ones again.
     fn len(cells: usize) -> usize {
-        cells.saturating_add(GROUP - 1)
+        cells.saturating_add(WINDOW - 1)
     }
 
     #[inline(always)]
@@ -94,59 +139,89 @@ impl Tags {
         &self.tags[cell].0
     }
 
-    /// Asks for what [`find`](Self::find) and the lookup after it read.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, cell: usize) {
-        hint::prefetch(self.tagged(cell));
-        hint::prefetch(self.departures(cell));
+    /// A tag, wherever it is.
+    fn all_of(&self, cell: usize) -> impl Iterator<Item = &AtomicU8> {
+        let more = self.tags[cell..].iter().step_by(self.cells);
+        more.map(|tagged| &tagged.0)
     }
 
+    /// Asks for what lookups read before they know a cell.
     #[inline(always)]
-    pub(super) fn departures(&self, cell: usize) -> &Departures {
-        &self.departures[cell / BUCKETS]
+    pub(super) fn prefetch(&self, home: usize) {
+        hint::prefetch(self.tagged(home));
+        hint::prefetch(self.changes(home));
     }
 
-    /// Whether a cell's pair has this tag, and lookups may take it.
+    /// Of the segment of a cell or home.
     #[inline(always)]
-    pub(super) fn has(&self, cell: usize, tag: Tag) -> bool {
-        // Acquire: pairs with the Release in `show`, so that the pair is seen.
-        self.tagged(cell).load(Acquire) == tag.0
+    pub(super) fn changes(&self, index: usize) -> &Changes {
+        &self.changes[(index / BUCKETS) << self.stride]
     }
 
-    /// Before a pair leaves its cell, of whose home the caller has the lock: from here on no lookup takes it from
-    /// there. The tag it had.
-    pub(super) fn hide(&self, cell: usize) -> Option<Tag> {
-        let tag = self.clear(cell);
-        if !mutant!("hop_leaves_uncounted") {
-            // Release: pairs with the Acquire in `Departures::count`.
-            self.departures(cell).0.fetch_add(1, Release);
+    /// Before a home changes, of which the caller has the lock, as far as tags are concerned: lookups ask it.
+    pub(super) fn unsettle(&self, home: usize) {
+        if !mutant!("hop_stays_settled") {
+            // Relaxed: what is done next is stored with Release.
+            self.changes(home).0.fetch_add(1, Relaxed);
         }
-        tag
     }
 
-    /// [`hide`](Self::hide), of a cell that will not be written again.
-    pub(super) fn clear(&self, cell: usize) -> Option<Tag> {
-        let tagged = self.tagged(cell);
-        // Relaxed, both: written under the home's lock; what comes after is stored with Release.
-        let tag = tagged.load(Relaxed);
-        tagged.store(0, Relaxed);
+    /// After tags show what a home has, which was unsettled so often, and before a cell that a pair of it has left, if
+    /// one has, may be written again.
+    pub(super) fn settle(&self, home: usize, times: u64, left: Option<usize>) {
+        let times = if mutant!("hop_stays_settled") {
+            0
+        } else {
+            times
+        };
+        let home = self.changes(home);
+        let mut departures = 0;
+        if let Some(cell) = left
+            && !mutant!("hop_leaves_uncounted")
+        {
+            departures = Changes::DEPARTURE;
+            let cell = self.changes(cell);
+            if !std::ptr::eq(cell, home) {
+                cell.add(departures);
+            }
+        }
+        home.add(departures.wrapping_sub(times));
+    }
+
+    /// Before a pair leaves its cell, of whose home the caller has the lock, and which is unsettled: from here on no
+    /// lookup takes it from there. The tag it had.
+    pub(super) fn hide(&self, cell: usize) -> Option<Tag> {
+        // Relaxed: written under the home's lock.
+        let tag = self.tagged(cell).load(Relaxed);
+        for tagged in self.all_of(cell) {
+            // Release: pairs with the fence in `was_settled`.
+            tagged.store(0, ordering!(Release, "hop_relaxed_hide"));
+        }
         (tag != 0).then_some(Tag(tag))
     }
 
-    /// After it is known where a pair is, and before the home's lock is released: lookups may take it from this cell.
+    /// After it is known where a pair is, before its home is settled: lookups may take it from this cell.
     pub(super) fn show(&self, cell: usize, tag: Option<Tag>) {
-        if let Some(Tag(tag)) = tag {
-            // Release: pairs with the Acquire in `has`.
-            let order = ordering!(Release, "hop_relaxed_tag");
-            self.tagged(cell).store(tag, order);
+        let Some(Tag(tag)) = tag else {
+            return;
+        };
+        for tagged in self.all_of(cell) {
+            // Release: pairs with the fence in `find`, so that the pair is seen.
+            tagged.store(tag, ordering!(Release, "hop_relaxed_tag"));
         }
     }
 
-    /// How far from `home` the first cell is that seems to have this tag, of the next few and short of the ring's end:
-    /// a hint.
+    /// How far from `home` those cells are that have this tag, of a group of its neighbourhood. (The last group may
+    /// have a few more.)
     #[inline(always)]
-    pub(super) fn find(&self, home: usize, tag: Tag) -> Option<usize> {
-        group::find(&self.tags[home..home + GROUP], tag.0)
+    pub(super) fn find(&self, home: usize, group: usize, tag: Tag) -> Offsets {
+        let first = group * GROUP;
+        let tags = &self.tags[home + first..home + first + GROUP];
+        let matches = group::matches(tags, tag.0);
+        let offsets = Offsets { first, matches };
+        // Acquire: pairs with the Release in `show`: the pair that has the tag is seen.
+        fence(Acquire);
+        offsets
     }
 
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
@@ -156,8 +231,28 @@ impl Tags {
     }
 }
 
-/// Which of a group's tags is the first one that is equal to another. To the language that is a Relaxed load of each;
-/// nothing is concluded from them.
+/// The nearest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offsets {
+    first: usize,
+    matches: u32,
+}
+
+impl Iterator for Offsets {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.matches == 0 {
+            return None;
+        }
+        let next = self.matches.trailing_zeros();
+        self.matches &= self.matches - 1;
+        Some(self.first + next as usize)
+    }
+}
+
+/// Which of a group's tags are equal to another, a bit for each. To the language it is a Relaxed load of each.
 #[cfg(all(
     any(
         target_arch = "x86_64",
@@ -174,9 +269,11 @@ mod group {
 
     use super::{GROUP, Tagged};
 
+    const _: () = assert!(GROUP == 16);
+
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(super) fn find(tags: &[Tagged], tag: u8) -> Option<usize> {
+    pub(super) fn matches(tags: &[Tagged], tag: u8) -> u32 {
         assert!(tags.len() == GROUP);
         let group: arch::__m128i;
         // SAFETY: reads sixteen bytes, which are there, by the assertion.
@@ -189,16 +286,17 @@ mod group {
             );
         }
         // SAFETY: every x86-64 has these.
-        let same = unsafe {
+        unsafe {
             let same = arch::_mm_cmpeq_epi8(group, arch::_mm_set1_epi8(tag.cast_signed()));
-            arch::_mm_movemask_epi8(same)
-        };
-        (same != 0).then(|| same.trailing_zeros() as usize)
+            arch::_mm_movemask_epi8(same).cast_unsigned()
+        }
     }
 
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub(super) fn find(tags: &[Tagged], tag: u8) -> Option<usize> {
+    pub(super) fn matches(tags: &[Tagged], tag: u8) -> u32 {
+        const BITS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
+
         assert!(tags.len() == GROUP);
         let group: arch::uint8x16_t;
         // SAFETY: reads sixteen bytes, which are there, by the assertion.
@@ -210,13 +308,16 @@ mod group {
                 options(nostack, readonly, preserves_flags)
             );
         }
-        // SAFETY: every AArch64 with this target's name has these.
-        let same = unsafe {
-            let same = arch::vreinterpretq_u16_u8(arch::vceqq_u8(group, arch::vdupq_n_u8(tag)));
-            // Four bits of each byte are left, in a word.
-            arch::vget_lane_u64::<0>(arch::vreinterpret_u64_u8(arch::vshrn_n_u16::<4>(same)))
-        };
-        (same != 0).then(|| same.trailing_zeros() as usize / 4)
+        // SAFETY: every AArch64 with this target's name has these; there are sixteen `BITS`.
+        unsafe {
+            let same = arch::vceqq_u8(group, arch::vdupq_n_u8(tag));
+            // Sums of neighbours, three times: a byte of bits for each eight tags.
+            let mut bits = arch::vandq_u8(same, arch::vld1q_u8(BITS.as_ptr()));
+            for _ in 0..3 {
+                bits = arch::vpaddq_u8(bits, bits);
+            }
+            u32::from(arch::vgetq_lane_u16::<0>(arch::vreinterpretq_u16_u8(bits)))
+        }
     }
 }
 
@@ -229,13 +330,13 @@ mod group {
     not(any(miri, corewise_loom, corewise_shuttle, corewise_tsan))
 )))]
 mod group {
-    use corewise_atomic::sync::atomic::Ordering::Relaxed;
-
     use super::Tagged;
+    use crate::pair::FENCED_LOAD;
 
-    pub(super) fn find(tags: &[Tagged], tag: u8) -> Option<usize> {
-        // Relaxed: nothing is concluded from it.
-        tags.iter().position(|tagged| tagged.0.load(Relaxed) == tag)
+    pub(super) fn matches(tags: &[Tagged], tag: u8) -> u32 {
+        let is_same = |tagged: &Tagged| u32::from(tagged.0.load(FENCED_LOAD) == tag);
+        let tags = tags.iter().enumerate();
+        tags.fold(0, |all, (at, tagged)| all | is_same(tagged) << at)
     }
 }
 
@@ -243,43 +344,58 @@ mod group {
 mod tests {
     use super::*;
 
+    fn find(tags: &Tags, home: usize, tag: Tag) -> impl Iterator<Item = usize> {
+        (0..GROUPS).flat_map(move |group| tags.find(home, group, tag))
+    }
+
     #[test]
-    fn the_first_tag_of_a_group_is_found() {
-        const CELLS: usize = 128;
-        let tags = Tags::try_new(CELLS).unwrap();
-        let tag = Tag::of;
-        let [one, other] = [1 << 57, u64::MAX].map(tag);
-        assert_eq!([tag(0), one, other], [0x80, 0x81, 0xff].map(Tag));
-        // Also of the last cells, with what comes after them.
-        for home in 0..CELLS {
-            assert_eq!(tags.find(home, one), None);
-            for cell in (home..CELLS.min(home + GROUP)).rev() {
-                tags.show(cell, Some(one));
-                assert_eq!(tags.find(home, one), Some(cell - home));
-                assert_eq!(tags.find(home, other), None);
-                assert!(tags.has(cell, one) && !tags.has(cell, other));
-            }
-            tags.show(home, Some(other));
-            assert_eq!(tags.find(home, other), Some(0));
-            assert_ne!(tags.find(home, one), Some(0));
-            for cell in home..CELLS.min(home + GROUP) {
-                let there = tags.clear(cell);
-                assert_eq!(there, Some(if cell == home { other } else { one }));
+    fn all_tags_of_a_window_are_found() {
+        for cells in [1, 2, 16, 128] {
+            let tags = Tags::try_new(cells).unwrap();
+            let tag = Tag::of;
+            let [one, other] = [1 << 56, u64::MAX].map(tag);
+            assert_eq!([tag(0), one, other], [1, 1, 0xff].map(Tag));
+            // Around the ring, and more than once if it is short.
+            for home in 0..cells {
+                let mut expected = Vec::new();
+                assert_eq!(find(&tags, home, one).count(), 0);
+                for offset in (0..cells.min(WINDOW)).step_by(3) {
+                    tags.show((home + offset) % cells, Some(one));
+                    expected.extend((offset..WINDOW).step_by(cells));
+                    expected.sort_unstable();
+                    assert!(find(&tags, home, one).eq(expected.iter().copied()));
+                    assert_eq!(find(&tags, home, other).count(), 0);
+                }
+                tags.show(home, Some(other));
+                assert!(find(&tags, home, other).eq((0..WINDOW).step_by(cells)));
+                for cell in 0..cells {
+                    let there = tags.hide(cell);
+                    assert!(cell != home || there == Some(other));
+                    assert_eq!(tags.hide(cell), None);
+                }
             }
         }
     }
 
     #[test]
-    fn departures_are_counted_for_their_segment() {
-        let tags = Tags::try_new(BUCKETS * 2).unwrap();
-        let count = |cell| tags.departures(cell).count();
-        tags.show(BUCKETS, Some(Tag::of(0)));
-        assert_eq!(tags.hide(BUCKETS), Some(Tag::of(0)));
-        assert_eq!(tags.hide(BUCKETS), None);
-        assert_eq!(
-            [count(BUCKETS - 1), count(BUCKETS), count(2 * BUCKETS - 1)],
-            [0, 2, 2]
-        );
-        assert!(!tags.departures(BUCKETS).are_still(0) && tags.departures(BUCKETS).are_still(2));
+    fn changes_are_counted_for_their_segments() {
+        let tags = Tags::try_new(BUCKETS * 3).unwrap();
+        let [home, cell, other] = [BUCKETS - 1, BUCKETS, 2 * BUCKETS].map(|at| tags.changes(at));
+        let seen = || [home, cell, other].map(Changes::look);
+        let before = seen();
+        tags.unsettle(BUCKETS - 1);
+        let meanwhile = seen();
+        assert!(!home.was_settled(before[0]) && !home.was_settled(meanwhile[0]));
+        assert!(home.has_kept_all(before[0]) && cell.was_settled(before[1]));
+        tags.settle(BUCKETS - 1, 1, Some(BUCKETS));
+        let after = seen();
+        assert!(!home.was_settled(before[0]) && home.was_settled(after[0]));
+        assert!(!cell.has_kept_all(before[1]) && cell.has_kept_all(after[1]));
+        assert!(!home.has_kept_all(meanwhile[0]));
+        assert!(other.was_settled(before[2]) && other.has_kept_all(before[2]));
+        // What comes and goes nowhere leaves the word as it was.
+        tags.unsettle(0);
+        tags.settle(0, 1, None);
+        assert!(home.was_settled(after[0]));
     }
 }
