@@ -6,7 +6,7 @@ use corewise_atomic::thread;
 
 use super::HopscotchTable;
 use crate::copy_map::models::{Modelled, Place};
-use crate::copy_map::numbers::{self, beside, hash_of};
+use crate::copy_map::numbers::{self, Number, beside, hash_of};
 
 type Numbers<V = u64> = numbers::Numbers<HopscotchTable<u64, V>>;
 
@@ -23,7 +23,13 @@ impl Modelled for HopscotchTable<u64, u64> {
 
 impl Modelled for HopscotchTable<u64, [u64; 2]> {
     // In a cell, and in a node.
-    const PLACES: &'static [Place] = &[Place::new(1, &[], 2), Place::new(1, &[2], 1)];
+    const PLACES: &'static [Place] = &[Place::new(1, &[], 1), Place::new(1, &[2], 1)];
+}
+
+/// What lookups find that do not go by tags.
+fn by_info<V: Number>(numbers: &Numbers<V>, key: u64) -> Option<u64> {
+    let home = numbers.stage.table().home(hash_of(&key));
+    home.get(&key).unwrap().map(Number::number)
 }
 
 /// In four buckets: 4 has its home where 0 lies, and there is no room but where 1 goes on from.
@@ -120,10 +126,7 @@ fn a_version_that_came_round_is_another() {
                     assert_eq!(numbers.try_insert(new, new * 10), Ok(()));
                 }
             },
-            |numbers| {
-                let home = numbers.stage.table().home(hash_of(&3));
-                assert!([Ok(None), Ok(Some(30))].contains(&home.get(&3)));
-            },
+            |numbers| assert!([None, Some(30)].contains(&by_info(numbers, 3))),
         );
         assert!(numbers.are(&[3]));
     });
@@ -131,7 +134,7 @@ fn a_version_that_came_round_is_another() {
 
 #[test]
 fn a_displaced_key_is_never_missing() {
-    corewise_atomic::model_bounded(2, || {
+    corewise_atomic::model_bounded(1, || {
         let numbers = Arc::new(Numbers::<u64>::new(4, &FULL_HOMES));
         beside(
             &numbers,
@@ -200,7 +203,7 @@ fn a_pair_in_a_node_is_never_mixed() {
                 assert_eq!(numbers.remove(2), Some(20));
                 assert_eq!(numbers.try_insert(5, 50), Ok(()));
             },
-            |numbers| assert!([None, Some(50)].contains(&numbers.get(5))),
+            |numbers| assert!([None, Some(50)].contains(&by_info(numbers, 5))),
         );
         assert!(numbers.are(&[0, 1, 3, 5]));
     });
@@ -230,7 +233,7 @@ fn two_values_are_replaced_beside_a_lookup() {
                 assert_eq!(numbers.replace(0, 1), 0);
                 assert_eq!(numbers.replace(1, 11), 10);
             },
-            |numbers| assert!([Some(0), Some(1)].contains(&numbers.get(0))),
+            |numbers| assert!([Some(0), Some(1)].contains(&by_info(numbers, 0))),
         );
         assert_eq!(numbers.pairs(), [(0, 1), (1, 11)]);
     });
