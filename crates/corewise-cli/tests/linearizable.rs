@@ -354,7 +354,11 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
     let mut other = server.connect();
     let value = "x".repeat(500_000);
     let mut forgetful = 0;
-    for seed in 0..3 {
+    // Whether a request meets an eviction depends on who is faster: some rounds more, until one has.
+    for seed in 0..40 {
+        if seed >= 3 && (forgetful > 0 || Kind::under_test() == Kind::Memcached) {
+            break;
+        }
         // So many that some are not in use when it is their turn to leave.
         let round = Round {
             keys: 400,
