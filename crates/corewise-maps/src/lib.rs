@@ -33,8 +33,8 @@
 //!
 //! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
 //! - Large values that are changed in place: here a change makes a new node or box, or a value has 31 bytes at most.
-//! - Updates of random keys in tables beyond the caches, by one thread or two: 64 shards of a map behind locks are faster than
-//!   [`hopscotch`] and [`cuckoo`].
+//! - Nothing but updates of random keys in [`hopscotch`] and [`cuckoo`], in small tables or by one thread: 64 shards of a map
+//!   behind locks are faster.
 //! - Nothing but updates of random keys: [`RelativisticMap`] writes more cache lines for each than
 //!   [`clht::LockBased`], which has entries in place.
 //!
