@@ -197,6 +197,24 @@ fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
     }
 }
 
+/// Both buckets of a key go to one, and are marked one after the other: whoever has changed the key there, by way of
+/// the first mark, does not see what the other bucket still has of it.
+#[test]
+fn a_key_whose_buckets_move_together_is_in_one_place() {
+    for key in [1, 2] {
+        corewise_atomic::model_bounded(1, move || {
+            let numbers = Arc::new(Tens::resizing(2, 1, &[key]));
+            assert_eq!(numbers.displace(key, Side::First, 0), Displaced::Done);
+            beside(&numbers, Tens::move_all, move |numbers| {
+                assert_eq!(numbers.replace(key, 99), key * 10);
+                assert_eq!(numbers.get(key), Some(99));
+                assert_eq!(numbers.remove(key), Some(99));
+                assert_eq!(numbers.get(key), None);
+            });
+        });
+    }
+}
+
 /// All entries are displaced that can be, again and again, beside updates and lookups.
 #[test]
 fn updates_and_lookups_beside_moves() {

@@ -264,7 +264,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         let table = at.table();
         loop {
             let view = table.view(homes);
-            let moved = [0, 1].map(|side| wanted[side] && view.states[side].is_moved());
+            let mut moved = [0, 1].map(|side| wanted[side] && view.states[side].is_moved());
+            if moved != [false; 2] && Self::move_together(at, homes) {
+                // One is marked after the other, but all entries of both are in the successor before: who has met
+                // the first mark may have changed them there.
+                moved = wanted;
+            }
             let mut answer = Ok(None);
             for side in (0..2).filter(|side| wanted[*side] && !moved[*side]) {
                 answer = table.look_in_chain(&view, side, homes, key);
@@ -286,10 +291,19 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         }
     }
 
-    /// Whether both stripes, and which of the wanted buckets were moved, are as they were.
+    /// Whether both buckets of a key are of one group, in a resize that is under way.
+    fn move_together(at: &Stage<Self>, homes: Homes) -> bool {
+        let next = at.next().expect("moved to a successor").table();
+        let groups = at.table().mask().min(next.mask());
+        let [first, second] = [Side::First, Side::Second].map(|side| homes.bucket(side, groups));
+        first == second && !mutant!("cuckoo_splits_groups")
+    }
+
+    /// Whether both stripes are as they were, and those of the wanted buckets where they were that were not moved.
     fn is_same(&self, view: &View, wanted: [bool; 2], moved: [bool; 2]) -> bool {
-        let is_moved = |side: usize| wanted[side] && self.state(view.at[side]).is_moved();
-        let unmoved = [0, 1].map(is_moved) == moved || mutant!("cuckoo_mixes_tables");
+        let is_there =
+            |side: usize| !wanted[side] || moved[side] || !self.state(view.at[side]).is_moved();
+        let unmoved = (0..2).all(is_there) || mutant!("cuckoo_mixes_tables");
         unmoved && self.is_all_undisturbed(view)
     }
 
