@@ -77,6 +77,9 @@
 //!   that is drawn in.
 //! - *A lookup beside a resize* looks again, besides, if one of its buckets was moved meanwhile. So if it has seen one
 //!   bucket here and the other one there, the resize was not over, and in the new table nothing has changed sides.
+//! - *Buckets that move together*, in a table that gets smaller, are marked one after the other, when all they have is in
+//!   the new one. So to a key of two such buckets the first mark counts for both: by way of it somebody may have changed
+//!   the key there already.
 //! - *One key, one entry.* Insertions, removals and moves of a key have its first bucket locked, in whichever table
 //!   that is. Marks are set under the same lock, and buckets that were moved do not change.
 //! - *Nobody waits in a circle.* A lock is waited for by who has none of a later table, or of the same table and a
