@@ -16,7 +16,7 @@ use crate::record::{Record, Slice, Timeline, Verdicts};
 use crate::runner::{Course, Runner, lane_name};
 use crate::subject::Subject;
 use crate::suite::Task;
-use crate::verify::{self, Evidence};
+use crate::verify;
 use crate::work::{Grow, GrowReport, Start, Tally};
 
 /// A bin of the time line.
@@ -170,13 +170,7 @@ fn checks(
     booked: &Tally,
     seed: u64,
 ) -> Result<Verdicts, Trouble> {
-    let evidence = Evidence {
-        booked: booked.sums,
-        found: scene.probe(subject)?,
-        stream: booked.counts,
-        reported: subject.size(),
-    };
-    let mut checks = verify::conservation(&scene.plan, &evidence);
+    let mut checks = scene.conservation(subject, booked)?;
     scene.audit(subject, seed, &mut checks)?;
     Ok(checks)
 }

@@ -299,7 +299,7 @@ impl Scene<'_> {
     }
 
     /// Looks up every key.
-    pub(crate) fn probe(&self, subject: &Arc<dyn Subject>) -> Result<Sums, Trouble> {
+    fn probe(&self, subject: &Arc<dyn Subject>) -> Result<Sums, Trouble> {
         let mut found = Sums::default();
         for sums in self.all(
             "the final lookups",
@@ -310,6 +310,21 @@ impl Scene<'_> {
             found.add(&sums);
         }
         Ok(found)
+    }
+
+    /// Whether what was booked is what is there now.
+    pub(crate) fn conservation(
+        &self,
+        subject: &Arc<dyn Subject>,
+        booked: &Tally,
+    ) -> Result<Verdicts, Trouble> {
+        let evidence = Evidence {
+            booked: booked.sums,
+            found: self.probe(subject)?,
+            stream: booked.counts,
+            reported: subject.size(),
+        };
+        Ok(verify::conservation(&self.plan, &evidence))
     }
 
     /// Operations whose outcome is known.

@@ -43,7 +43,7 @@ use crate::record::{Record, Slice, SlowCount, Tail, Verdicts};
 use crate::runner::{Course, Runner, lane_name};
 use crate::subject::{Subject, nothing};
 use crate::suite::Task;
-use crate::verify::{self, Evidence};
+use crate::verify;
 use crate::work::tails::SLOW_US;
 use crate::work::{Start, Tails, TailsReport};
 
@@ -291,14 +291,7 @@ fn check(
     seed: u64,
 ) -> Result<Verdicts, Trouble> {
     let booked = verify::sum(sides.iter().map(|side| &side.tally));
-    let found = scene.probe(subject)?;
-    let evidence = Evidence {
-        booked: booked.sums,
-        found,
-        stream: booked.counts,
-        reported: subject.size(),
-    };
-    let mut checks = verify::conservation(&scene.plan, &evidence);
+    let mut checks = scene.conservation(subject, &booked)?;
     let (misses, gets) = (booked.counts.get_misses, booked.counts.gets());
     if misses > 0 {
         let text = format!("{misses} of {gets} lookups missed keys that had been inserted");

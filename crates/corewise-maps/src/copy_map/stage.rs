@@ -153,7 +153,7 @@ pub trait Table: Sized {
     #[doc(hidden)]
     fn take_in(&self, entries: &mut [Moving<Self::Entry>]) -> Result<(), NoMemory>;
 
-    /// Where its arrays lie. They are plain memory, which needs nothing to be done when the table is dropped.
+    /// Where its largest arrays lie. They are plain memory, which needs nothing to be done when the table is dropped.
     #[doc(hidden)]
     fn arrays(&self) -> [Range<*const u8>; 2];
 
@@ -350,7 +350,7 @@ impl<T: Table> Stage<T> {
         // Relaxed, all: hints; who comes too late waits for the page itself.
         let prepared = self.progress.prepared.load(Relaxed);
         let reached = self.progress.cursor.load(Relaxed).min(groups);
-        let wanted = (reached as f64 / groups as f64 * all as f64) as usize + of_step;
+        let wanted = reached * all / groups + of_step;
         if prepared >= wanted.min(all) {
             return false;
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, fence};
-use corewise_atomic::{hint, mutant, ordering, thread};
+use corewise_atomic::{hint, mutant, ordering};
 
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
@@ -410,6 +410,7 @@ pub struct Locked<'t, K: Copy, V: Copy> {
 impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<(K, V)>>) -> Result<(), NoMemory> {
         let before = to.len();
+        let mut waiting = Waiting::default();
         loop {
             let copied = self.visit(|found| {
                 if to.try_reserve(1).is_err() {
@@ -424,7 +425,7 @@ impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
                 // Another home's pair was removed from a node.
                 Err(_) => to.truncate(before),
             }
-            thread::yield_now();
+            waiting.a_moment();
         }
     }
 

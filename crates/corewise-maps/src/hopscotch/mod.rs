@@ -133,6 +133,7 @@
 //! | nodes of a segment | what overflowed at one time; their slots are used again, by all of its 64 homes | |
 //! | bytes of nodes and all | [`Builder::max_bytes`](crate::copy_map::Builder::max_bytes), memory | [`Full`](crate::copy_map::Full) |
 //! | removals from one node during one lookup | 2^58 | a wrong pair |
+//! | departures from one segment's cells during one lookup | 2^48 | a wrong pair |
 //! | changes of one home during one lookup | 2^90 | a wrong pair |
 //!
 //! A bucket of two words has 25.1 bytes (26 in tables of up to 2^15), and 0.6 of a segment: with 0.45 to 0.9 entries for
@@ -144,8 +145,8 @@
 //!   cell to wait for, and the fewer instructions stand behind a load that is not there yet, the more lookups are on their
 //!   way at once. (Tags of a home's keys in its info, which avoid wrong cells but not that wait, made lookups
 //!   slower beyond the caches, not faster.) With random keys tags decide for 99 % of them if half of the cells are
-//!   taken, 98 % at 75 %, 93 % at 90 %, 88 % at 95 %, where 9 % of the segments have a key in a node; and 89 to 54 % of the
-//!   keys are in the line of the home's cell. (The test `ways_to_a_key` counts them.)
+//!   taken, 98 % at 75 %, 93 % at 90 %, 88 % at 95 %; and 89 to 54 % of the keys are in the line of the home's cell.
+//!   (`cargo test -p corewise-maps --lib ways_to_a_key -- --nocapture` prints them.)
 //! - *Changes of segments*, as the paper's timestamps, but a lookup that meets one waits for nobody: there is
 //!   another way. They are words of an array of their own, which stays in the caches where segments would not; up to 2^15
 //!   buckets each has a line to itself, since there threads meet. The price is an update's: it writes them twice.
@@ -153,7 +154,7 @@
 //!   writes all of them, asks for all at once.
 //! - *H = 32*, since hop bits and version are one word then: a lookup's second look costs no line, displacements are
 //!   one store, and locks are exchanges of what was seen. With 32, 0.2 % of the keys of a table that is 95 % full are in
-//!   nodes (the same test): where too many keys have their homes close together. With the 64 that the paper names too
+//!   nodes (the same command): where too many keys have their homes close together. With the 64 that the paper names too
 //!   they would be fewer, and the version a word of its own.
 //! - *A version for each home*, where the paper has a timestamp for each segment: that is changed by removals (§3.4.5)
 //!   and displacements anywhere near, in a line of its own, and lookups of all its homes look again. Insertions in free
