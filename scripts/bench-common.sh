@@ -32,11 +32,12 @@ free_port() {
     return 1
 }
 
-start_memcached() { # megabytes threads
-    local port user=()
+start_memcached() { # megabytes threads [options...]
+    local port user=() megabytes=$1 threads=$2
+    shift 2
     port=$(free_port) || return 1
     [ "$(id -u)" = 0 ] && user=(-u root)
-    memcached -l 127.0.0.1 -p "$port" -t "$2" -m "$1" "${user[@]}" >"$work/server.log" 2>&1 &
+    memcached -l 127.0.0.1 -p "$port" -t "$threads" -m "$megabytes" "${user[@]}" "$@" >"$work/server.log" 2>&1 &
     PID=$! ADDR=127.0.0.1:$port
     pids+=("$PID")
     for _ in $(seq 100); do
@@ -48,10 +49,12 @@ start_memcached() { # megabytes threads
     return 1
 }
 
-start_corewise() { # memory threads engine
+start_corewise() { # memory threads engine [options...]
     local options=(--memory "$1" --threads "$2" --listen 127.0.0.1:0)
     [ -n "$3" ] && options+=(--engine "$3")
-    "$corewise" serve "${options[@]}" >"$work/server.log" 2>&1 &
+    shift 3
+    options+=("$@")
+    "${server:-$corewise}" serve "${options[@]}" >"$work/server.log" 2>&1 &
     PID=$! ADDR=
     pids+=("$PID")
     for _ in $(seq 100); do
@@ -64,9 +67,9 @@ start_corewise() { # memory threads engine
     return 1
 }
 
-stop_server() {
+stop_server() { # [signal]
     [ -n "$PID" ] || return 0
-    kill "$PID" 2>/dev/null
+    kill -"${1:-TERM}" "$PID" 2>/dev/null
     wait "$PID" 2>/dev/null
     pids=("${pids[@]/$PID/}")
     PID=

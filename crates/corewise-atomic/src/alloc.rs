@@ -10,8 +10,41 @@ pub use std::alloc::Layout;
 /// Bytes of a huge page, on the processors with pages of 4 KiB.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-#[cfg(target_os = "linux")]
-const PAGE: usize = 4096;
+/// Bytes of a page of this system, a power of two: 4 KiB on most processors, 16 or 64 KiB on some with Arm
+/// or POWER. [`discard`] gives back whole pages only.
+///
+/// Complexity: a load; a system call the first time.
+pub fn page_bytes() -> usize {
+    // Not the façade's: no checker needs to see it.
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed, both: every thread finds the same number.
+    match BYTES.load(Relaxed) {
+        0 => {
+            let bytes = ask_page_bytes();
+            BYTES.store(bytes, Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
+}
+
+/// The page size where the system does not tell.
+const USUAL_PAGE: usize = 4096;
+
+#[cfg(unix)]
+fn ask_page_bytes() -> usize {
+    // SAFETY: it only asks.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two())
+        .unwrap_or(USUAL_PAGE)
+}
+
+#[cfg(not(unix))]
+fn ask_page_bytes() -> usize {
+    USUAL_PAGE
+}
 
 /// Which NUMA node the memory is for.
 ///
@@ -76,7 +109,8 @@ pub unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
 /// 2. Nobody else uses it, and its owner can do with zeros or with what was there.
 pub unsafe fn discard(memory: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
-    if let Some((first, bytes)) = whole_pages(memory, bytes) {
+    if let Some((start, bytes)) = whole_pages(memory.addr(), bytes, page_bytes()) {
+        let first = memory.with_addr(start).cast();
         // A refusal (pages of another size) leaves the memory as it was.
         // SAFETY: the caller answers for 1 and 2; the range lies within the memory.
         unsafe { libc::madvise(first, bytes, libc::MADV_DONTNEED) };
@@ -93,19 +127,22 @@ pub unsafe fn discard(memory: *mut u8, bytes: usize) {
 pub fn populate(memory: *const u8) {
     #[cfg(target_os = "linux")]
     {
-        let page = memory.with_addr(memory.addr() & !(PAGE - 1));
+        let bytes = page_bytes();
+        let page = memory.with_addr(memory.addr() & !(bytes - 1));
         // SAFETY: it changes no byte of any memory.
-        unsafe { libc::madvise(page.cast_mut().cast(), PAGE, libc::MADV_POPULATE_WRITE) };
+        unsafe { libc::madvise(page.cast_mut().cast(), bytes, libc::MADV_POPULATE_WRITE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = memory;
 }
 
+/// The whole pages of `page` bytes within `bytes` from the address `from` on: where they begin, and their
+/// bytes.
 #[cfg(target_os = "linux")]
-fn whole_pages(memory: *mut u8, bytes: usize) -> Option<(*mut libc::c_void, usize)> {
-    let start = memory.addr().next_multiple_of(PAGE);
-    let end = (memory.addr() + bytes) & !(PAGE - 1);
-    (start < end).then(|| (memory.with_addr(start).cast(), end - start))
+fn whole_pages(from: usize, bytes: usize, page: usize) -> Option<(usize, usize)> {
+    let start = from.next_multiple_of(page);
+    let end = (from + bytes) & !(page - 1);
+    (start < end).then(|| (start, end - start))
 }
 
 /// Memory straight from the system, every byte zero and no page in place before it is touched; `None`
@@ -156,7 +193,7 @@ pub fn reserve(bytes: usize) -> Option<NonNull<u8>> {
 /// 1. `memory` came from [`reserve`], with no fewer bytes, and was not given back.
 pub unsafe fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
-    advise_huge(memory, bytes.next_multiple_of(PAGE));
+    advise_huge(memory, bytes.next_multiple_of(page_bytes()));
     #[cfg(not(target_os = "linux"))]
     let _ = (memory, bytes);
 }
@@ -171,7 +208,7 @@ pub unsafe fn release(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: the caller answers for 1 and 2.
     unsafe {
-        let bytes = bytes.max(HUGE_PAGE).next_multiple_of(PAGE);
+        let bytes = bytes.max(HUGE_PAGE).next_multiple_of(page_bytes());
         libc::munmap(memory.as_ptr().cast(), bytes);
     }
     #[cfg(not(target_os = "linux"))]
@@ -187,9 +224,14 @@ fn advise_huge(memory: NonNull<u8>, bytes: usize) {
 
 #[cfg(target_os = "linux")]
 fn map(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
-    let align = if bytes < HUGE_PAGE { PAGE } else { HUGE_PAGE };
-    let bytes = bytes.checked_next_multiple_of(PAGE)?;
-    let room = bytes.checked_add(align - PAGE)?;
+    let page = page_bytes();
+    let align = if bytes < HUGE_PAGE {
+        page
+    } else {
+        HUGE_PAGE.max(page)
+    };
+    let bytes = bytes.checked_next_multiple_of(page)?;
+    let room = bytes.checked_add(align - page)?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: a new mapping wherever there is room touches nothing that exists.
@@ -220,7 +262,7 @@ pub unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: the caller answers for 1 and 2.
-        unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(PAGE)) };
+        unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(page_bytes())) };
         MAPPED.fetch_sub(bytes, Relaxed);
     }
     #[cfg(not(target_os = "linux"))]
@@ -240,3 +282,31 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 use loom::alloc as imp;
 #[cfg(not(corewise_loom))]
 use std::alloc as imp;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_pages_are_given_back_whatever_their_size() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let base = 1 << 30;
+            assert_eq!(whole_pages(base, page - 1, page), None);
+            assert_eq!(whole_pages(base + 1, 2 * page - 2, page), None);
+            assert_eq!(whole_pages(base, page, page), Some((base, page)));
+            for (before, bytes) in [(0, 5 * page), (1, 5 * page), (page - 1, 3 * page + 7)] {
+                let (start, whole) = whole_pages(base + before, bytes, page).expect("some");
+                assert_eq!((start % page, whole % page), (0, 0));
+                assert!(start >= base + before && start < base + before + page);
+                let end = base + before + bytes;
+                assert!(start + whole <= end && start + whole + page > end);
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_size_is_the_systems() {
+        assert!(page_bytes().is_power_of_two());
+        assert!(page_bytes() >= 4096);
+    }
+}

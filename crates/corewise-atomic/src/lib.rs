@@ -64,6 +64,8 @@ compile_error!(
 pub mod alloc;
 pub mod barrier;
 pub mod cell;
+#[cfg(doctest)]
+mod compile_fail;
 pub mod hint;
 pub mod lock;
 mod model;

@@ -41,10 +41,13 @@ fn zeroed_slots_are_zero_and_writable() {
     assert!(Slots::<AtomicU64>::zeroed(0).is_empty());
 }
 
-/// One test, because the count of mapped bytes is the process's.
+/// Held by tests that map memory: the count of mapped bytes is the process's.
+static MAPPING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 #[cfg(target_os = "linux")]
 fn large_slots_come_from_the_system_and_go_back() {
+    let _alone = MAPPING.lock();
     let before = alloc::mapped_bytes();
     for len in [1 << 17, (1 << 17) + 1, 1 << 18, (1 << 20) + 3] {
         let mut numbers = Slots::<AtomicU64>::zeroed(len);
@@ -69,6 +72,7 @@ fn large_slots_come_from_the_system_and_go_back() {
 
 #[test]
 fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
+    let _alone = MAPPING.lock();
     let Some(memory) = alloc::map_zeroed(2 * alloc::HUGE_PAGE) else {
         return;
     };

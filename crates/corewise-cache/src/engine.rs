@@ -28,7 +28,8 @@
 //! 5. No engine blocks its caller for another session's progress beyond a
 //!    bounded critical section.
 
-use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink};
+use crate::reservation::Reservation;
+use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink, Store, Verb};
 use std::sync::Arc;
 
 /// A cache engine, shared by all event loops.
@@ -73,10 +74,28 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// Sets event counters (not gauges) back to zero.
     fn reset_stats(&self);
 
-    /// Shows up to `limit` items of a size class, for debugging, as they stand
-    /// at `now`. `show` runs inside critical sections, each of which looks at a
-    /// bounded number of items; it should only copy.
-    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>));
+    /// Shows some items as they stand at `now` and says where to go on. One step looks at some
+    /// `most_looks` items and buckets, and at least at one; a scan is the sequence of steps from
+    /// [`Cursor::START`] until one returns [`ScanStep::Done`].
+    ///
+    /// 1. An item that is live from the first step to the last is shown at least once, whatever is
+    ///    stored, deleted, evicted or resized meanwhile; an overwritten one is shown in one of its
+    ///    versions. In `relativistic` it is shown exactly once. In `locked` and `global-lock` a shard
+    ///    whose table was rehashed between two steps is shown again from its beginning, and
+    ///    [`ScanStep::Lost`] is returned if that happens eight times to one shard.
+    /// 2. Nothing is kept between steps: a scan may be left at any time, and any number of them may
+    ///    run side by side. Any cursor is valid; one that no step returned shows some part of the
+    ///    items.
+    /// 3. A scan ends: a cursor only moves forwards, but for the restarts of 1.
+    ///
+    /// `show` runs inside critical sections; it should only copy.
+    fn scan(
+        &self,
+        cursor: Cursor,
+        most_looks: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) -> ScanStep;
 }
 
 /// One thread's handle to an engine.
@@ -85,6 +104,37 @@ pub trait Session: Send {
     /// all means that the sink paused or a queue of the engine is full: make
     /// room (write replies, [`poll`](Self::poll)) and submit the rest.
     fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize;
+
+    /// Makes an item for `key` whose value of `value_len` bytes is still to come, and which nobody finds
+    /// before it is [stored](Self::submit_reserved). `None` if the value had better be stored by copying it:
+    /// it is small, there is no room, or much is reserved already.
+    ///
+    /// Nothing but the memory is decided here: neither the condition of the store nor its deadline.
+    fn reserve(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        value_len: usize,
+        client_flags: u32,
+    ) -> Option<Reservation> {
+        let _ = (now, key, value_len, client_flags);
+        None
+    }
+
+    /// [Submits](Self::submit) a store whose value is that of `reservation`, in the place of the
+    /// operation's own; any other verb is executed as it is. Returns whether it was accepted.
+    ///
+    /// The value is not copied if the reservation is this engine's, full, and for the same key and client
+    /// flags, unless the cache was flushed since it was made.
+    fn submit_reserved<S: ReplySink>(
+        &mut self,
+        now: Now,
+        op: &Op<'_>,
+        reservation: Reservation,
+        sink: &mut S,
+    ) -> bool {
+        self.submit(now, &[op_of(op, &reservation)], sink) == 1
+    }
 
     /// Delivers completions that have become ready. Returns how many operations
     /// are still pending.
@@ -101,6 +151,51 @@ pub trait Session: Send {
 
     /// Ends [`offline`](Self::offline). Nothing may be submitted in between.
     fn online(&mut self) {}
+}
+
+/// Where a scan goes on: 64 bits that mean something to the engine that returned them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(u64);
+
+impl Cursor {
+    /// The beginning of a scan: the number 0, which no step returns.
+    pub const START: Self = Self(0);
+
+    /// The number, for a protocol that hands cursors to its clients.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`Cursor::to_bits`].
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+/// What became of one step of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a scan is over when a step says so"]
+pub enum ScanStep {
+    /// There is more, from here on.
+    More(Cursor),
+    /// Everything was shown.
+    Done,
+    /// The scan cannot be completed: see [`Engine::scan`], 1.
+    Lost,
+}
+
+/// The operation with the reservation's value.
+pub(crate) fn op_of<'a>(op: &Op<'a>, reservation: &'a Reservation) -> Op<'a> {
+    let verb = match op.verb {
+        Verb::Store(store) => Verb::Store(Store {
+            value: reservation.value(),
+            ..store
+        }),
+        verb => verb,
+    };
+    Op { verb, ..*op }
 }
 
 /// What an engine counts.
@@ -173,4 +268,14 @@ pub struct ClassStats {
     pub bytes: u64,
     /// Evictions from it.
     pub evictions: u64,
+    /// Of those, never read.
+    pub evicted_unfetched: u64,
+    /// Of those, items with a deadline.
+    pub evicted_with_deadline: u64,
+    /// Seconds since the last use of the item evicted last (the greatest over sessions or shards).
+    pub evicted_idle_s: u32,
+    /// Expired items whose memory went to new ones.
+    pub reclaimed: u64,
+    /// Expired items removed that were never read.
+    pub expired_unfetched: u64,
 }

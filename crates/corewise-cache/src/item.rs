@@ -184,6 +184,31 @@ pub unsafe fn write<L>(
     }
 }
 
+/// Writes an item as [`write()`] does, but for its value, and returns where `value_len` bytes of that are to
+/// be written. `contents` has no value.
+///
+/// # Safety
+///
+/// 1. `memory` is valid for writes of `contents.bytes::<L>() + value_len` bytes, aligned to [`ITEM_ALIGN`],
+///    and nobody else's.
+/// 2. The key [fits the header](Contents::fits_header), and `value_len` is at most [`MAX_VALUE_BYTES`].
+/// 3. The item's value is not read before it has been written.
+pub unsafe fn write_head<L>(
+    memory: NonNull<u8>,
+    links: L,
+    contents: &Contents<'_>,
+    value_len: usize,
+    now: Now,
+) -> (NonNull<Node<L>>, NonNull<u8>) {
+    debug_assert_eq!(contents.value_len(), 0);
+    // SAFETY: the caller's 1 and 2.
+    unsafe {
+        let node = write(memory, links, contents, now);
+        (*node.as_ptr()).header.shape |= value_len as u32;
+        (node, memory.add(contents.bytes::<L>()))
+    }
+}
+
 /// Writes an item that is the same as `from` in everything but its links, with `state` for its state
 /// bits.
 ///
@@ -392,6 +417,15 @@ impl<'a, L> Item<'a, L> {
             | (self.key_len() as u64) << KEY_LEN_SHIFT;
         // Relaxed: see `life`.
         self.header().life.store(life, Ordering::Relaxed);
+    }
+
+    /// Begins the item's life now; nobody else has it yet.
+    pub fn begin_life(self, deadline: Deadline, state: u8, now: Now) {
+        self.set_life(deadline, state);
+        // Relaxed: a statistic.
+        self.header()
+            .access_s
+            .store(now.seconds(), Ordering::Relaxed);
     }
 
     /// Replaces the deadline, if one is given, and adds state bits, while readers may

@@ -48,12 +48,16 @@
 
 pub mod alloc;
 mod clock;
+#[cfg(doctest)]
+mod compile_fail;
 mod contention;
 mod counter;
 mod engine;
 pub mod engines;
 pub mod item;
+pub mod reservation;
 pub mod size_class;
 
 pub use clock::{Clock, ManualClock, ORIGIN_MS, SystemClock};
-pub use engine::{ClassStats, Engine, EngineStats, Session};
+pub use engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
+pub use reservation::Reservation;

@@ -9,6 +9,9 @@ const SMALLEST: usize = 64;
 const SMALLEST_LOG2: u32 = SMALLEST.trailing_zeros();
 const STEPS_LOG2: u32 = 3;
 
+/// Bytes that an item takes beside key and value, about.
+pub const HEADER: usize = 32;
+
 /// The number of classes: enough for a footprint of 2^29 bytes.
 pub const COUNT: usize = ((29 - SMALLEST_LOG2) << STEPS_LOG2) as usize + 1;
 

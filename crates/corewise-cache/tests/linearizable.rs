@@ -440,11 +440,13 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
     seed: u64,
     with: impl Fn(Real<E>) -> P,
 ) -> Recorded {
-    const PARTS: usize = 32;
+    // Items of much the same size as those of the histories: smaller ones would stay beside larger ones.
+    const LENGTH: usize = 64;
     let setup = Setup::tight::<E>(THREADS + 1);
+    let parts = setup.memory / (2 * LENGTH as u64);
     let engine = Arc::new(E::make(setup));
     let mut filler = Cache::over(&engine);
-    let value = vec![b'x'; setup.memory as usize / PARTS - 512];
+    let value = [b'x'; LENGTH];
     let performers = performers(&engine).into_iter().map(with).collect();
     let round = Round {
         seed,
@@ -457,9 +459,9 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
             if progress.is_over(seat) {
                 return;
             }
-            let seen = filler.set(&(i % 1_000).to_le_bytes(), &value);
+            let seen = filler.set(&(i % (2 * parts)).to_le_bytes(), &value);
             assert!(seen.is_stored(), "{seen:?}");
-            if i % PARTS as u64 == 0 {
+            if i.is_multiple_of(parts) {
                 // Relaxed: see `await_refills`.
                 progress.refills.fetch_add(1, Ordering::Relaxed);
             }

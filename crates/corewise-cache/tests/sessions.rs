@@ -6,7 +6,7 @@ mod common;
 use common::{
     Cache, NOW, Seat, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store,
 };
-use corewise_cache::Session;
+use corewise_cache::{Cursor, ScanStep, Session};
 use corewise_ops::{
     Arith, Deadline, Delete, Flow, Get, ItemFlags, Op, Outcome, ReplySink, Store, StoreMode, Token,
     Verb, Vivify,
@@ -33,7 +33,8 @@ for_every_engine! {
     one_reader_wins_what_is_missing_stale_or_expiring
     no_version_of_an_item_has_two_winners
     a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks
-    a_sample_beside_writers_shows_whole_items
+    a_scan_beside_writers_shows_whole_items
+    a_scan_beside_writers_shows_all_that_stays
 }
 
 const THREADS: u64 = 3;
@@ -666,7 +667,7 @@ fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
     });
 }
 
-fn a_sample_beside_writers_shows_whole_items<E: TestEngine>() {
+fn a_scan_beside_writers_shows_whole_items<E: TestEngine>() {
     const KEYS: u64 = 500;
     let engine = Arc::new(E::make(Setup::tight::<E>(THREADS as usize)));
     let writers = AtomicU64::new(THREADS - 1);
@@ -674,7 +675,7 @@ fn a_sample_beside_writers_shows_whole_items<E: TestEngine>() {
         let mut shown = 0u64;
         if seat.thread == 0 {
             while !seat.is_over() && (shown == 0 || writers.load(Ordering::Relaxed) > 0) {
-                shown += sample(cache, KEYS);
+                shown += scan(cache, KEYS);
             }
             return shown;
         }
@@ -693,15 +694,79 @@ fn a_sample_beside_writers_shows_whole_items<E: TestEngine>() {
     assert!(engine.stats().items <= KEYS);
 }
 
-/// Looks at some items of each size class; returns how many were shown.
-fn sample<E: TestEngine>(cache: &Cache<E>, keys: u64) -> u64 {
-    let mut shown = 0;
-    for class in cache.engine.size_classes() {
-        cache.engine.sample(class.class, 20, NOW, &mut |item| {
-            let number = u64::from_le_bytes(item.key.try_into().unwrap());
-            assert_eq!(stamp_of(item.value) % keys, number);
-            shown += 1;
-        });
+/// Keys that stay, and keys that come and go so that tables grow.
+const STAY: u64 = 2_000;
+const COME: u64 = 30_000;
+
+/// Overwrites what stays, and lets the rest come and go.
+fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, seat: &Seat<'_>) {
+    for round in 0.. {
+        for i in STAY..STAY + fewer(COME) {
+            if seat.is_over() {
+                return;
+            }
+            let mine = i * THREADS + seat.thread;
+            match round % 2 {
+                0 => drop(cache.set(&key(mine + (1 << 40)), &stamped(mine, 20))),
+                _ => drop(cache.delete(&key(mine + (1 << 40)), Delete::default())),
+            }
+            let one = mine.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            if one.is_multiple_of(4) {
+                let length = 8 + one as usize % 300;
+                drop(cache.set(&key(one / 4 % STAY), &stamped(one / 4 % STAY, length)));
+            }
+        }
+        cache.maintain();
     }
+}
+
+/// What `Engine::scan` guarantees, while other threads store, delete and so resize.
+fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
+    let engine = roomy::<E>();
+    let mut cache = Cache::over(&engine);
+    for i in 0..STAY {
+        cache.set(&key(i), &stamped(i, 50));
+    }
+    let exactly = engine.name() == "relativistic";
+    at_once(&engine, THREADS, |cache, seat| {
+        if seat.thread > 0 {
+            return come_and_go(cache, seat);
+        }
+        let (mut scans, mut lost) = (0, 0);
+        while scans < fewer(8) {
+            let (mut shown, mut step) = (HashMap::new(), ScanStep::More(Cursor::START));
+            while let ScanStep::More(cursor) = step {
+                step = engine.scan(cursor, 500, NOW, &mut |item| {
+                    let number = u64::from_le_bytes(item.key.try_into().unwrap());
+                    if number < STAY {
+                        assert_eq!(stamp_of(item.value), number);
+                        *shown.entry(number).or_insert(0u32) += 1;
+                    }
+                });
+                std::thread::yield_now();
+            }
+            if step == ScanStep::Lost {
+                lost += 1;
+                assert!(!exactly && lost < 100, "{lost} scans were lost");
+                continue;
+            }
+            let all = (0..STAY).all(|i| shown.contains_key(&i));
+            assert!(all, "{} of {STAY} shown", shown.len());
+            assert!(!exactly || shown.values().all(|times| *times == 1));
+            scans += 1;
+        }
+        println!("{lost} scans were lost");
+        seat.finish();
+    });
+}
+
+/// Looks at all items; returns how many were shown.
+fn scan<E: TestEngine>(cache: &Cache<E>, keys: u64) -> u64 {
+    let mut shown = 0;
+    cache.scan(20, |item| {
+        let number = u64::from_le_bytes(item.key.try_into().unwrap());
+        assert_eq!(stamp_of(item.value) % keys, number);
+        shown += 1;
+    });
     shown
 }

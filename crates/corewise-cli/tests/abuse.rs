@@ -712,19 +712,20 @@ fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine:
     }
     let value = "x".repeat(LARGE);
     let (half, rest) = value.split_at(LARGE * 3 / 4);
-    let mut others: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    // An engine may take some in the memory of their items: not more than an eighth of that.
+    let mut others: Vec<Client> = (0..30).map(|_| server.connect()).collect();
     for (n, other) in others.iter_mut().enumerate() {
         other.send(format!("set k{n} 0 0 {LARGE}\r\n{half}").as_bytes());
     }
     wait_until("all has arrived", || {
-        stat(&mut client, "bytes_read") > (20 * half.len()) as u64
+        stat(&mut client, "bytes_read") > (30 * half.len()) as u64
     });
     let (held, limit) = (
         stat(&mut client, "connection_buffer_bytes"),
         stat(&mut client, "connection_buffer_limit"),
     );
     assert_eq!(limit, 8 << 20);
-    assert!(held <= limit + 21 * FREE, "{held} bytes of {limit}");
+    assert!(held <= limit + 31 * FREE, "{held} bytes of {limit}");
     // A small request has room in any case.
     client.ask(set("small", &"y".repeat(10_000)), "STORED\r\n");
     let (mut stored, mut refused) = (0, Vec::new());
@@ -737,8 +738,8 @@ fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine:
         }
         other.expect(value_reply("small7", "7"));
     }
-    assert!(stored >= 2, "{stored} of 20 were stored");
-    assert!(refused.len() >= 10, "{} of 20 were refused", refused.len());
+    assert!(stored >= 2, "{stored} of 30 were stored");
+    assert!(refused.len() >= 10, "{} of 30 were refused", refused.len());
     assert_eq!(stat(&mut client, "read_buf_oom"), refused.len() as u64);
     // There is room again.
     for n in refused {
@@ -821,7 +822,10 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
     lister.expect(format!("MN\r\n{NO_MEMORY}\r\n"));
     lister.expect_end();
     let held = stat(&mut client, "connection_buffer_bytes");
-    holders[0].ask(format!("{rest}\r\n"), "STORED\r\n");
+    // One that was taken, and so late that its value is in a buffer. The last was refused, and perhaps the
+    // one before it.
+    let late = holders.len() - 3;
+    holders[late].ask(format!("{rest}\r\n"), "STORED\r\n");
     wait_until("its memory is free", || {
         stat(&mut client, "connection_buffer_bytes") < held - 900_000
     });

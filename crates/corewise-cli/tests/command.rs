@@ -207,3 +207,32 @@ fn notes_and_warnings_go_to_standard_error() {
         "{lines}"
     );
 }
+
+/// Values that are wrong only for the server, which looks before it listens.
+#[test]
+fn a_bad_value_that_the_server_finds_is_a_bad_option() {
+    let long = format!("-s /tmp/{}", "x".repeat(120));
+    for (words, part) in [
+        ("-m 65537", "1 to 65536 MiB"),
+        ("--memory 65g", "1 to 65536 MiB"),
+        ("--memory 100k -I 1k -t 1", "1 to 65536 MiB"),
+        ("--engine locked --eviction random", "`random`"),
+        ("--engine global-lock --eviction s3-fifo", "`s3-fifo`"),
+        ("-Y /no/such/file", "/no/such/file"),
+        ("-Y /dev/null", "no user"),
+        ("-l no-such-host.invalid", "no-such-host.invalid"),
+        (&long, "108 bytes"),
+    ] {
+        let output = run(&format!("serve -s /no/such/folder/socket {words}"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.contains("note:"))
+            .collect();
+        assert!(
+            lines.len() == 1 && lines[0].contains(part),
+            "{words}: {said}"
+        );
+    }
+}

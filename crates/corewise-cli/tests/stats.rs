@@ -12,6 +12,8 @@ use common::{Client, Engine, Kind, TestServer, wait_until};
 for_every_engine! {
     exporters_find_what_they_insist_on_and_it_is_true
     what_engines_have_beside_is_a_number
+    every_name_that_memcached_gives_is_given
+    size_classes_are_counted
 }
 
 type Fields = BTreeMap<String, String>;
@@ -276,4 +278,126 @@ fn connections_are_in_the_state_that_they_are_in() {
     assert_eq!(state(&mut client, peer).unwrap(), "conn_parse_cmd");
     let listener = server.address();
     assert_eq!(state(&mut client, listener).unwrap(), "conn_listening");
+}
+
+/// Names of statistics, with the numbers of classes and connections taken out.
+fn names(client: &mut Client, request: &str) -> Vec<String> {
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
+    let normal = |(name, _): (String, String)| {
+        let parts = name.split(':');
+        let parts = parts.map(|part| if is_number(part) { "N" } else { part });
+        parts.collect::<Vec<_>>().join(":")
+    };
+    ask_any(client, request).into_iter().map(normal).collect()
+}
+
+/// As `ask`, where a value may have blanks.
+fn ask_any(client: &mut Client, request: &str) -> Vec<(String, String)> {
+    client.send(format!("{request}\r\n").as_bytes());
+    let mut lines = Vec::new();
+    loop {
+        let line = client.line();
+        match line.split_once(' ') {
+            None if line == "END" => return lines,
+            Some(("STAT", stat)) => {
+                let (name, value) = stat.split_once(' ').unwrap_or((stat, ""));
+                lines.push((name.into(), value.into()));
+            }
+            _ => panic!("not a statistic: {line}"),
+        }
+    }
+}
+
+fn every_name_that_memcached_gives_is_given(engine: Engine) {
+    if !Kind::memcached_is_installed() {
+        return common::skip("memcached is not installed");
+    }
+    if Kind::under_test() == Kind::Memcached {
+        return;
+    }
+    let (ours, theirs) = (engine.start(), TestServer::of(Kind::Memcached, &[]));
+    let [mut ours, mut theirs] = [ours.connect(), theirs.connect()];
+    work(&mut ours);
+    work(&mut theirs);
+    let mut missing = Vec::new();
+    for request in [
+        "stats",
+        "stats items",
+        "stats slabs",
+        "stats settings",
+        "stats conns",
+    ] {
+        let given = names(&mut ours, request);
+        let twice =
+            (1..given.len()).find(|&i| !given[i].contains('N') && given[..i].contains(&given[i]));
+        assert_eq!(twice.map(|i| &given[i]), None, "twice in {request}");
+        for name in names(&mut theirs, request) {
+            if !given.contains(&name) {
+                missing.push(format!("{request}: {name}"));
+            }
+        }
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    assert_eq!(missing, [""; 0]);
+}
+
+fn size_classes_are_counted(engine: Engine) {
+    if Kind::under_test() == Kind::Memcached {
+        return; // its classes have others' counts, too
+    }
+    let server = engine.start();
+    let mut client = server.connect();
+    client.ask(set("old", 20), "STORED\r\n");
+    std::thread::sleep(Duration::from_millis(2_100));
+    work(&mut client);
+    let Scraped {
+        general,
+        slabs,
+        items,
+    } = scrape(&mut client);
+    let slab = |name| slabs.values().map(|class| number(class, name)).sum::<f64>();
+    for (name, value) in [
+        ("get_hits", 2.0),
+        ("cmd_set", 23.0),
+        ("incr_hits", 1.0),
+        ("decr_hits", 1.0),
+        ("cas_hits", 1.0),
+        ("touch_hits", 1.0),
+    ] {
+        assert_eq!(slab(name), value, "{name}");
+    }
+    assert!(slab("total_pages") >= 2.0);
+    let ages = items.values().map(|class| number(class, "age"));
+    let oldest = ages.fold(0.0, f64::max);
+    assert!((1.0..10.0).contains(&oldest), "{oldest}");
+    assert_eq!(number(&general, "lru_crawler_starts"), 0.0);
+    client.send(b"lru_crawler metadump all\r\n");
+    client.read_until(b"END\r\n");
+    let general = scrape(&mut client).general;
+    assert_eq!(number(&general, "lru_crawler_starts"), 1.0);
+    assert_eq!(number(&general, "lru_crawler_running"), 0.0);
+    let items = number(&general, "curr_items");
+    assert_eq!(number(&general, "crawler_items_checked"), items);
+    client.ask("stats reset\r\n", "RESET\r\n");
+    let Scraped { general, slabs, .. } = scrape(&mut client);
+    assert_eq!(number(&general, "crawler_items_checked"), 0.0);
+    assert!(slabs.values().all(|class| number(class, "get_hits") == 0.0));
+}
+
+/// While the item is still there: loops take flushed items back within moments, and `locked` and
+/// `global-lock` forget them at once.
+#[test]
+fn a_get_of_a_flushed_item_is_counted() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    for n in 0..10 {
+        client.ask(set(&format!("a{n}"), 20), "STORED\r\n");
+    }
+    // memcached's flush concerns items of an earlier second.
+    std::thread::sleep(Duration::from_millis(2_100));
+    client.ask("flush_all\r\nget a1\r\n", "OK\r\nEND\r\n");
+    let general = scrape(&mut client).general;
+    assert_eq!(number(&general, "get_flushed"), 1.0);
+    assert_eq!(number(&general, "get_misses"), 1.0);
 }

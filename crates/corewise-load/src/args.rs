@@ -9,6 +9,7 @@ use crate::config::{
     Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, Target, ValueSize,
 };
 use crate::error::LoadError;
+use crate::oracle::{Check, OracleConfig, Sizes, check_server};
 use crate::replay::{ReplayConfig, replay};
 use crate::slices::run;
 use corewise_measure::trace::{Law, TraceConfig};
@@ -31,10 +32,15 @@ pub enum Format {
     corewise load 127.0.0.1:11211 --rate 50000 --seconds 30 --distribution zipf:0.99\n  \
     corewise load :11211 --server-pid 123 --vs :11311 --vs-pid 456 --floor --prefill --pin 1\n  \
     corewise load --trace zipf-scan:0.9 --requests 10000000 --pipeline 16 --connections 8\n  \
-    corewise load --trace short-ttl --rate 50000 --seconds 120 --pipeline 16\n\n\
+    corewise load --trace short-ttl --rate 50000 --seconds 120 --pipeline 16\n  \
+    corewise load --oracle fill --limit 64 --value-size 8000 --connections 8 --pipeline 16\n\n\
     Traces, replayed cache-aside (a get that misses is followed by a set): zipf[:EXPONENT],\n\
     zipf-scan[:EXPONENT], short-ttl[:EXPONENT], size-shift[:EXPONENT], drift[:EXPONENT],\n\
     correlated[:small|large], turnover (stores new keys only).\n\n\
+    Oracle: fill (live bytes while new keys are written through the limit), refuse (a server\n\
+    that does not evict: when it refuses, what it loses), refill (what survives of items stored\n\
+    right after flush_all), mixed (all commands with random sizes, expiry, flush_all and\n\
+    cache_memlimit for --seconds; every reply is checked).\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 the server answered wrongly.")]
 pub struct LoadArgs {
     /// Server A: HOST:PORT or unix:/path
@@ -79,9 +85,11 @@ pub struct LoadArgs {
     /// uniform or zipf:EXPONENT, over the whole key space
     #[arg(long, value_name = "LAW", default_value = "uniform")]
     pub distribution: String,
-    /// Value length in bytes, or MIN-MAX (each key keeps its own length)
-    #[arg(long, value_name = "BYTES", default_value = "32")]
-    pub value_size: String,
+    /// Value length in bytes, or MIN-MAX (each key keeps its length; log-uniform with --trace and
+    /// --oracle); with --oracle also A+B (mixed), A,B (one after the other) and A..B (growing)
+    /// [default: 32, or that of the trace]
+    #[arg(long, value_name = "BYTES")]
+    pub value_size: Option<String>,
     /// Share of requests that are sets, 0 to 1
     #[arg(
         long,
@@ -116,8 +124,8 @@ pub struct LoadArgs {
         long,
         value_name = "LAW",
         conflicts_with_all = [
-            "vs", "floor", "multiget", "distribution", "value_size", "set_ratio", "mix", "warmup",
-            "threads", "arrivals", "max_outstanding", "prefill", "slice_ms", "slice_warm_ms",
+            "vs", "floor", "multiget", "distribution", "set_ratio", "mix", "warmup", "threads",
+            "arrivals", "max_outstanding", "prefill", "slice_ms", "slice_warm_ms",
         ]
     )]
     pub trace: Option<String>,
@@ -130,6 +138,27 @@ pub struct LoadArgs {
     /// Trace: ask for every stored key at the end and sum what is still there
     #[arg(long, requires = "trace")]
     pub read_back: bool,
+    /// Check what the server keeps, against an oracle that knows every acknowledged item
+    #[arg(
+        long,
+        value_enum,
+        value_name = "CHECK",
+        requires = "limit",
+        conflicts_with_all = [
+            "trace", "vs", "floor", "multiget", "distribution", "set_ratio", "mix", "warmup",
+            "threads", "rate", "keys", "prefill", "slice_ms", "slice_warm_ms",
+        ]
+    )]
+    pub oracle: Option<Check>,
+    /// Oracle: the server's memory limit in MiB
+    #[arg(long, value_name = "MIB", requires = "oracle")]
+    pub limit: Option<u64>,
+    /// Oracle fill: how often the limit is written through
+    #[arg(long, value_name = "N", default_value_t = 4.0, requires = "oracle")]
+    pub turnovers: f64,
+    /// Oracle mixed: the server does not evict, so no acknowledged item may be missing
+    #[arg(long, requires = "oracle")]
+    pub no_evictions: bool,
     /// Store every key on every server first
     #[arg(long)]
     pub prefill: bool,
@@ -157,6 +186,16 @@ pub struct LoadArgs {
     /// How the report is printed
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
+}
+
+/// The value size of a load that names none.
+const DEFAULT_SIZE: &str = "32";
+
+/// Sizes that replace those of a trace.
+fn sizes_of_trace(text: Option<&str>) -> Result<Option<(u32, u32)>, LoadError> {
+    let Some(text) = text else { return Ok(None) };
+    let ValueSize { min, max } = text.parse().map_err(LoadError::Config)?;
+    Ok(Some((min, max)))
 }
 
 /// A list of CPUs: `0`, `0,2`, `1-3`.
@@ -253,6 +292,8 @@ impl TryFrom<LoadArgs> for LoadConfig {
                 .map_err(LoadError::Config)?,
             value_size: args
                 .value_size
+                .as_deref()
+                .unwrap_or(DEFAULT_SIZE)
                 .parse::<ValueSize>()
                 .map_err(LoadError::Config)?,
             set_ratio: args
@@ -300,11 +341,42 @@ impl TryFrom<LoadArgs> for ReplayConfig {
                 rate_per_s: args.rate.map_or(defaults.rate_per_s, |rate| rate as u64),
                 overwrites: args.overwrites.unwrap_or(defaults.overwrites),
                 seed: args.seed,
+                sizes: sizes_of_trace(args.value_size.as_deref())?,
             },
             paced: args.rate.is_some(),
             connections: args.connections,
             pipeline: args.pipeline,
             read_back: args.read_back,
+            key_prefix: args.key_prefix,
+            key_size: args.key_size,
+            pin: cpu_list(args.pin.as_deref())?,
+            reply_timeout_ms: args.reply_timeout_ms,
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl TryFrom<LoadArgs> for OracleConfig {
+    type Error = LoadError;
+
+    fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
+        let config = Self {
+            target: target(&args.target, args.protocol, args.server_pid)?,
+            check: args.oracle.unwrap_or(Check::Fill),
+            limit_bytes: args.limit.unwrap_or(64).saturating_mul(1 << 20),
+            sizes: args
+                .value_size
+                .as_deref()
+                .unwrap_or(DEFAULT_SIZE)
+                .parse::<Sizes>()
+                .map_err(LoadError::Config)?,
+            turnovers: args.turnovers,
+            seconds: args.seconds,
+            evicts: !args.no_evictions,
+            seed: args.seed,
+            connections: args.connections,
+            pipeline: args.pipeline,
             key_prefix: args.key_prefix,
             key_size: args.key_size,
             pin: cpu_list(args.pin.as_deref())?,
@@ -335,6 +407,14 @@ pub fn main(args: LoadArgs) -> ExitCode {
 /// Runs and returns what is to be printed.
 fn printed(args: LoadArgs) -> Result<String, LoadError> {
     let (format, mut progress) = (args.format, |line: &str| eprintln!("{line}"));
+    if args.oracle.is_some() {
+        let report = check_server(&OracleConfig::try_from(args)?, &mut progress)?;
+        return Ok(match format {
+            Format::Text => report.to_string(),
+            Format::Json => report.to_json() + "\n",
+            Format::Flat => report.to_flat(),
+        });
+    }
     if args.trace.is_some() {
         let report = replay(&ReplayConfig::try_from(args)?, &mut progress)?;
         return Ok(match format {
@@ -408,7 +488,7 @@ mod tests {
         assert_eq!(config, ReplayConfig::default());
         let config = replayed(
             ":1234 --trace short-ttl:0.9 --keys 500 --rate 2000 --seconds 3 --overwrites 0 \
-             --seed 7 --pipeline 4 --connections 2 --read-back --protocol meta",
+             --seed 7 --pipeline 4 --connections 2 --read-back --protocol meta --value-size 50-9000",
         )
         .expect("valid");
         let expected = TraceConfig {
@@ -418,6 +498,7 @@ mod tests {
             rate_per_s: 2000,
             overwrites: 0.0,
             seed: 7,
+            sizes: Some((50, 9000)),
         };
         assert_eq!(config.trace, expected);
         assert!(config.paced && config.read_back);
@@ -425,6 +506,26 @@ mod tests {
         assert_eq!(config.target.protocol, Protocol::Meta);
         let config = replayed("--trace turnover --requests 99").expect("valid");
         assert_eq!((config.trace.requests, config.paced), (99, false));
+    }
+
+    fn checked(line: &str) -> Result<OracleConfig, LoadError> {
+        let words = std::iter::once("load").chain(line.split_whitespace());
+        OracleConfig::try_from(Cli::try_parse_from(words).expect("syntax").args)
+    }
+
+    #[test]
+    fn options_of_a_check_reach_the_configuration() {
+        let config = checked("--oracle fill --limit 64").expect("valid");
+        assert_eq!(config, OracleConfig::default());
+        let line =
+            ":1234 --oracle refuse --limit 2 --value-size 50+8000 --connections 3 --pipeline 4";
+        let config = checked(line).expect("valid");
+        assert_eq!((config.check, config.limit_bytes), (Check::Refuse, 2 << 20));
+        assert_eq!(config.sizes, Sizes::Mix(50, 8000));
+        assert_eq!((config.connections, config.pipeline), (3, 4));
+        assert!(checked("--oracle fill --limit 64 --value-size 9-1").is_err());
+        let alone = ["load", "--oracle", "fill"];
+        assert!(Cli::try_parse_from(alone).is_err(), "a limit is needed");
     }
 
     #[test]

@@ -30,6 +30,7 @@
 //!
 //! * **Replay**: a generated cache trace, get and on a miss set, against one server: what is
 //!   measured is the hit ratio. See [`replay()`].
+//! * **Oracle**: what a server keeps of the items that it acknowledged. See [`check_server`].
 //!
 //! # Guarantees
 //!
@@ -85,6 +86,7 @@ mod driver;
 mod error;
 pub mod floor;
 mod keys;
+mod oracle;
 mod probe;
 mod replay;
 pub mod report;
@@ -101,6 +103,10 @@ pub use corewise_measure::machine::{Machine, Memory};
 pub use corewise_measure::stats::Spread;
 pub use cpu::CpuSource;
 pub use error::LoadError;
+pub use oracle::{
+    Check, FillReport, MixedReport, OracleConfig, OracleReport, RefillReport, RefuseReport, Sizes,
+    check_server,
+};
 pub use probe::Identity;
 pub use replay::{LiveBytes, ReplayConfig, ReplayReport, replay};
 pub use report::Report;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream as StdTcp;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdUnix;
 use std::time::Duration;
 
@@ -36,6 +37,15 @@ impl Socket {
                 stream.set_nonblocking(true)?;
                 Ok(Self::Unix(UnixStream::from_std(stream)))
             }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Unix(s) => s.as_fd(),
         }
     }
 }

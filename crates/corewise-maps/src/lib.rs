@@ -49,6 +49,8 @@ mod batch;
 pub mod chained;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;
+#[cfg(all(doctest, target_pointer_width = "64"))]
+mod compile_fail;
 #[cfg(target_pointer_width = "64")]
 pub mod copy_map;
 mod counts;
@@ -66,7 +68,9 @@ pub mod hopscotch;
 mod pair;
 #[cfg(test)]
 mod pairs;
+mod panics;
 pub mod relativistic;
+mod shared;
 mod waiting;
 #[cfg(target_pointer_width = "64")]
 mod word;

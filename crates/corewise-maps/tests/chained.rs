@@ -43,6 +43,7 @@ for_every! {
         updates_under_a_guard_do_not_wait_for_a_resize
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
+        values_that_panic_when_dropped_do_not_save_the_others
         a_panic_in_eq_leaves_the_map_as_it_was
         several_threads_may_ask_for_a_resize
     }
@@ -60,6 +61,7 @@ for_every! {
         a_batch_without_places_for_its_keys_is_refused
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
+        values_that_panic_when_dropped_do_not_save_the_others
         a_panic_in_eq_leaves_the_map_as_it_was
         several_threads_may_ask_for_a_resize
     }
@@ -396,6 +398,44 @@ impl Hash for Touchy {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0 % 4);
     }
+}
+
+/// Thrown, and throws itself when what was thrown is dropped.
+struct Bomb(u64, Arc<AtomicUsize>);
+
+struct Splinter;
+
+impl Drop for Splinter {
+    fn drop(&mut self) {
+        panic!("a splinter");
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Relaxed);
+        // Not those that are removed before: the domain drops them.
+        if self.0 < 90 && self.0.is_multiple_of(3) {
+            std::panic::resume_unwind(Box::new(Splinter));
+        }
+    }
+}
+
+fn values_that_panic_when_dropped_do_not_save_the_others<A: Table>() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let domain = Domain::new();
+    let map = ChainedMap::<_, _, A, _>::in_domain(4, Hashing::Mixed, domain.clone());
+
+    for key in 0..100u64 {
+        assert!(map.pin().insert(key, Bomb(key, dropped.clone())));
+    }
+    for key in 90..100 {
+        assert!(map.pin().remove(&key).is_some());
+    }
+    let thrown = catch_unwind(AssertUnwindSafe(|| drop(map)));
+    std::mem::forget(thrown.expect_err("the first panic goes on"));
+    domain.barrier();
+    assert_eq!(dropped.load(Relaxed), 100);
 }
 
 fn a_panic_in_eq_leaves_the_map_as_it_was<A: Table>() {

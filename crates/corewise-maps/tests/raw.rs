@@ -119,3 +119,99 @@ fn a_reduced_hash_stands_for_the_hash() {
     assert!(link.is_removed());
     assert_eq!(link.reduced_hash(), 7);
 }
+
+fn remove(table: &RawTable<Nodes>, n: u64) {
+    let guard = table.domain().pin();
+    // SAFETY: as above.
+    let removed = unsafe {
+        let node = table.find(&guard, hash(n), |_| true).unwrap();
+        table.remove(&guard, node)
+    };
+    assert!(removed.is_some());
+    drop(guard);
+    table.adjust(-1);
+    table.step(64);
+}
+
+/// One step of a scan; counts the visits of each of the first nodes.
+fn scan(table: &RawTable<Nodes>, from: u32, most: usize, visits: &mut [u32]) -> Option<u32> {
+    let guard = table.domain().pin();
+    let first = NonNull::from(&table.arena().0[0]).addr().get();
+    let visit = |link: NonNull<Link>| {
+        let n = (link.addr().get() - first) / size_of::<Link>();
+        if let Some(visits) = visits.get_mut(n) {
+            *visits += 1;
+        }
+    };
+    // SAFETY: as above.
+    unsafe { table.scan(&guard, from, most, visit) }
+}
+
+/// Guarantee 1 of `scan`: 4,000 nodes stay while the table goes between 64 and 16,384 buckets.
+#[test]
+fn a_scan_visits_what_stays_exactly_once_while_the_table_is_resized() {
+    const STAY: u64 = 4_000;
+    let table = table(STAY);
+    table.set_automatic(false);
+    (0..STAY).for_each(|n| insert(&table, n));
+    for seed in 0..40u64 {
+        let (mut visits, mut from, mut steps) = (vec![0; STAY as usize], Some(0), 0u64);
+        while let Some(at) = from {
+            let drawn = hash(seed << 32 | steps) >> 40;
+            from = scan(&table, at, 1 + drawn as usize % 700, &mut visits);
+            if drawn.is_multiple_of(3) {
+                table.resize_to(64 << (drawn / 3 % 9)).unwrap();
+            }
+            steps += 1;
+        }
+        let wrong = visits.iter().filter(|visits| **visits != 1).count();
+        assert_eq!(wrong, 0, "seed {seed}, {steps} steps");
+        assert!(steps > 5, "{steps}");
+    }
+}
+
+/// The same while other threads insert, remove and so resize, and buckets are zipped.
+#[test]
+fn a_scan_beside_updates_visits_what_stays_exactly_once() {
+    const STAY: u64 = 2_000;
+    const CHUNK: u64 = 20_000;
+    const ALL: u64 = STAY + 25 * CHUNK;
+    let table = table(ALL);
+    (0..STAY).for_each(|n| insert(&table, n));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::sync::atomic::Ordering::Relaxed;
+            // A node that was removed is not inserted again.
+            let mut chunks = (STAY..ALL).step_by(CHUNK as usize);
+            while let Some(first) = chunks.next().filter(|_| !over.load(Relaxed)) {
+                (first..first + CHUNK).for_each(|n| insert(&table, n));
+                (first..first + CHUNK).for_each(|n| remove(&table, n));
+            }
+        });
+        for round in 0..30 {
+            let (mut visits, mut from) = (vec![0; STAY as usize], Some(0));
+            while let Some(at) = from {
+                from = scan(&table, at, 50, &mut visits);
+                std::thread::yield_now();
+            }
+            let wrong = visits.iter().filter(|visits| **visits != 1).count();
+            assert_eq!(wrong, 0, "round {round}");
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_scan_takes_any_position_and_ends() {
+    let table = table(100);
+    (0..100).for_each(|n| insert(&table, n));
+    for from in [1, 7, 1 << 30, (1 << 31) - 1, 1 << 31, u32::MAX] {
+        let (mut next, mut steps) = (Some(from), 0);
+        while let Some(at) = next {
+            next = scan(&table, at, 1, &mut []);
+            steps += 1;
+        }
+        assert!(steps <= 1_000, "{steps} from {from}");
+    }
+}

@@ -205,3 +205,33 @@ fn a_thread_that_ends_leaves_no_more_than_others_can_free() {
     assert_eq!(map.pressure(), Pressure::Fine);
     assert!(map.pin().try_upsert(0, 1).is_ok());
 }
+
+/// Thrown by a value's drop, and throws when it is dropped itself.
+struct Splinter;
+
+impl Drop for Splinter {
+    fn drop(&mut self) {
+        panic!("a splinter");
+    }
+}
+
+struct Bomb<'a>(&'a AtomicUsize);
+
+impl Drop for Bomb<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+        std::panic::resume_unwind(Box::new(Splinter));
+    }
+}
+
+#[test]
+fn what_a_drop_has_thrown_may_throw_again_and_no_value_is_left() {
+    let dropped = AtomicUsize::new(0);
+    let map = RelativisticMap::new();
+    for key in 0..50 {
+        map.pin().insert(key, Bomb(&dropped));
+    }
+    let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(map)));
+    std::mem::forget(thrown.expect_err("the first panic goes on"));
+    assert_eq!(dropped.load(Relaxed), 50);
+}

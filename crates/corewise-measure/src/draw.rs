@@ -8,6 +8,14 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Maps a uniform draw of 64 bits to `min..=max` (`min` at least 1), log-uniformly: each order of
+/// magnitude is equally likely.
+pub fn spread(draw: u64, min: u32, max: u32) -> u32 {
+    let unit = (draw >> 11) as f64 / (1u64 << 53) as f64;
+    let (low, high) = (f64::from(min.max(1)), f64::from(max) + 1.0);
+    ((low * (high / low).powf(unit)) as u32).clamp(min, max)
+}
+
 /// A fixed permutation of `0..n`: four Feistel rounds on the smallest even
 /// number of bits that holds `n`, walked until the result is below `n`. It puts
 /// hot ranks far apart in the key space, the same way in every run.

@@ -17,7 +17,8 @@
 //! But for `turnover`, key `k` has rank `k % keys`: 0 is the most popular. Size and time to live are functions of the
 //! law and the key alone. Sizes follow the generalised Pareto law that was fitted to a large
 //! memcached pool (Atikoglu et al., "Workload analysis of a large-scale key-value store", 2012,
-//! pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`].
+//! pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`], unless
+//! [`TraceConfig::sizes`] replaces them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,9 +28,9 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::draw::mix;
+use crate::draw::{mix, spread};
 
-/// The longest value of any trace.
+/// The longest value of any trace whose sizes follow its law.
 pub const MAX_VALUE_BYTES: u32 = 32 << 10;
 /// The most keys a population may have; keys of all phases then fit in 32 bits.
 pub const MAX_KEYS: u64 = 1 << 26;
@@ -157,7 +158,7 @@ pub enum Kind {
 pub struct Request {
     /// Which key; below [`TraceConfig::key_bound`].
     pub key: u64,
-    /// Length of its value, 1 to [`MAX_VALUE_BYTES`].
+    /// Length of its value, 1 to [`TraceConfig::max_value_bytes`].
     pub value_bytes: u32,
     /// Time to live from being stored, whole seconds; 0 is for ever.
     pub ttl_ms: u32,
@@ -182,6 +183,8 @@ pub struct TraceConfig {
     pub overwrites: f64,
     /// Another seed, other draws; sizes and times to live stay.
     pub seed: u64,
+    /// Least and greatest length of values, log-uniform between them, instead of the law's.
+    pub sizes: Option<(u32, u32)>,
 }
 
 impl Default for TraceConfig {
@@ -195,6 +198,7 @@ impl Default for TraceConfig {
             rate_per_s: 50_000,
             overwrites: 1.0 / 30.0,
             seed: 1,
+            sizes: None,
         }
     }
 }
@@ -212,8 +216,16 @@ impl TraceConfig {
         self.keys * generations
     }
 
+    /// The longest value.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.sizes.map_or(MAX_VALUE_BYTES, |(_, max)| max)
+    }
+
     /// Length of the value of `key`.
     pub fn value_bytes(&self, key: u64) -> u32 {
+        if let Some((min, max)) = self.sizes {
+            return spread(mix(key ^ 0x5126 << 40), min, max);
+        }
         let noise = unit(mix(key ^ 0x5126 << 40));
         let (quantile, scale) = match self.law {
             Law::SizeShift(_) => (noise, SHIFTS[(key / self.keys) as usize % SHIFTS.len()]),
@@ -435,6 +447,32 @@ mod tests {
             .map(|key| u64::from(config.value_bytes(key)))
             .sum();
         assert!((310..350).contains(&(sum / 100_000)), "{}", sum / 100_000);
+    }
+
+    #[test]
+    fn sizes_that_replace_those_of_the_law_are_spread_over_orders_of_magnitude() {
+        let config = TraceConfig {
+            sizes: Some((50, 200_000)),
+            ..config("zipf")
+        };
+        let mut halves = [0; 2];
+        for request in Trace::new(config) {
+            assert_eq!(request.value_bytes, config.value_bytes(request.key));
+        }
+        for key in 0..10_000 {
+            let bytes = config.value_bytes(key);
+            assert!((50..=200_000).contains(&bytes));
+            halves[usize::from(bytes > 3_162)] += 1;
+        }
+        assert!(
+            halves.iter().all(|&n| (4_700..5_300).contains(&n)),
+            "{halves:?}"
+        );
+        let one = TraceConfig {
+            sizes: Some((77, 77)),
+            ..config
+        };
+        assert_eq!((one.value_bytes(1), one.max_value_bytes()), (77, 77));
     }
 
     #[test]

@@ -32,6 +32,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+mod compile_fail;
+
 /// Names one operation of a session until it completes.
 ///
 /// Tokens are chosen by the submitter; an engine hands them back untouched.

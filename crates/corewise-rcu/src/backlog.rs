@@ -88,8 +88,12 @@ impl Budget {
         }
     }
 
-    fn add(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Relaxed);
+    /// Counts these bytes, as far as they can be counted; how many were.
+    fn add(&self, bytes: usize) -> usize {
+        let add = |before: usize| Some(before.saturating_add(bytes));
+        let before = self.bytes.fetch_update(Relaxed, Relaxed, add);
+        let before = before.unwrap_or_else(|before| before);
+        bytes.min(usize::MAX - before)
     }
 
     fn sub(&self, bytes: usize) {
@@ -108,6 +112,7 @@ pub struct Limbo<T> {
 #[derive(Debug)]
 struct Batch<T> {
     items: Vec<T>,
+    /// As the budget counts it.
     bytes: usize,
     cookie: Cookie,
 }
@@ -151,10 +156,10 @@ impl<T> Limbo<T> {
         if self.open.is_empty() {
             return;
         }
-        budget.add(self.open_bytes);
+        let bytes = std::mem::take(&mut self.open_bytes);
         self.closed.push_back(Batch {
             items: std::mem::take(&mut self.open),
-            bytes: std::mem::take(&mut self.open_bytes),
+            bytes: budget.add(bytes),
             cookie,
         });
     }

@@ -2,13 +2,13 @@
 //!
 //! 1. *Panics stay where they are.* A closure that panics keeps no other of its batch from running,
 //!    and unwinds nobody: who reclaims it is hardly ever who deferred it. The panic hook reports it.
-//! 2. *No recursion.* What is reclaimed may defer more. It is only put aside then, and the loop that
-//!    reclaims comes to it; a chain of objects, each of which defers the next, needs no stack.
+//! 2. *No recursion.* What is reclaimed may defer more. It is only put aside then, for a later call;
+//!    a chain of objects, each of which defers the next, needs no stack.
 
 use std::cell::Cell;
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 /// What to do after a grace period; done when dropped.
 pub(crate) struct Deferred {
@@ -35,16 +35,23 @@ impl Deferred {
         }
     }
 
-    pub(crate) fn drop_box<T: Send + 'static>(object: Box<T>) -> Self {
+    /// Drops a boxed object. It stays a pointer until then: a `Box` would assert that nobody else
+    /// uses the object, while readers do.
+    ///
+    /// # Safety
+    ///
+    /// 1. `object` comes from [`Box::into_raw`] or the like, and nothing else frees it.
+    /// 2. Nobody uses it any more when the value is dropped.
+    pub(crate) unsafe fn drop_box<T: Send + 'static>(object: NonNull<T>) -> Self {
         /// # Safety
         ///
-        /// 1. `data` is a `Box<T>` turned into a pointer, and nobody else's.
+        /// 1. `data` was a `Box<T>`, and nobody uses or frees it.
         unsafe fn run<T>(data: *mut ()) {
             // SAFETY: 1.
             drop(unsafe { Box::from_raw(data.cast::<T>()) });
         }
         Self {
-            data: Box::into_raw(object).cast(),
+            data: object.cast().as_ptr(),
             run: run::<T>,
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use corewise_atomic::barrier;
@@ -18,6 +19,7 @@ use corewise_atomic::time::now_ns;
 
 use crate::backlog::{Budget, Limbo, Limits, Pressure};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
+use crate::fork;
 use crate::grace::{Cookie, Grace, Stall};
 use crate::local;
 use crate::qsbr::Qsbr;
@@ -48,10 +50,10 @@ pub(crate) struct Shared {
     stall_after: Duration,
     on_stall: fn(&Stall),
     pub(crate) registry: Registry,
-    grace: Grace,
+    pub(crate) grace: Grace,
     budget: Budget,
     /// Deferred by threads that have ended, or are about to.
-    orphans: Mutex<Limbo<Deferred>>,
+    pub(crate) orphans: Mutex<Limbo<Deferred>>,
 }
 
 /// The caller is in a read-side critical section and would wait for itself.
@@ -112,12 +114,7 @@ unsafe impl<S: Section> Section for &S {
     }
 }
 
-/// A read-side critical section, until dropped. Belongs to its thread.
-///
-/// ```compile_fail
-/// let guard = corewise_rcu::pin();
-/// std::thread::spawn(move || drop(guard));
-/// ```
+/// A read-side critical section, until dropped. Belongs to its thread: it is not `Send`.
 #[must_use = "the section ends when the guard is dropped"]
 pub struct Guard<'d> {
     reader: &'d Reader,
@@ -324,9 +321,9 @@ impl Domain {
             budget: Budget::new(builder.limits),
             orphans: Mutex::new(Limbo::new()),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        let shared = Arc::new(shared);
+        fork::remember(&shared);
+        Self { shared }
     }
 
     /// Enters a read-side critical section.
@@ -448,23 +445,48 @@ impl Domain {
     /// grace period and reclaims, as long as no reader [stalls](Builder::stall_after); inside, the
     /// answer says so.
     ///
+    /// What a closure defers runs in a later call, so that one may defer itself again.
+    ///
     /// A panic in `reclaim` is reported by the panic hook and goes no further. `reclaim` may use the
     /// domain, and defer more; it must not wait for the thread that it happens to run on.
+    ///
+    /// What `reclaim` captures is moved now. So it must not capture a `Box`, or another type that
+    /// asserts to be the only way to its contents, of something that readers may still use:
+    /// capture the pointer, or use [`Domain::defer_drop`].
     pub fn defer(&self, bytes: usize, reclaim: impl FnOnce() + Send + 'static) -> Pressure {
         self.push(Deferred::call(reclaim), bytes)
     }
 
-    /// As [`Domain::defer`], to drop a box.
+    /// As [`Domain::defer`], to drop a boxed object that readers may still use.
+    ///
+    /// It takes a pointer because a `Box` asserts that nobody else uses its contents: turning the
+    /// pointer back into a box, or moving a box, is undefined behaviour while readers have
+    /// references.
     ///
     /// ```
+    /// use std::ptr::NonNull;
+    ///
     /// let domain = corewise_rcu::Domain::new();
-    /// domain.defer_drop(Box::new([0; 100]));
+    /// let object = NonNull::from(Box::leak(Box::new(7)));
+    /// let guard = domain.pin();
+    /// // SAFETY: freed after our section.
+    /// let reference = unsafe { object.as_ref() };
+    /// // SAFETY: from a box; nobody finds it any more, and it is deferred once.
+    /// unsafe { domain.defer_drop(object) };
+    /// assert_eq!(*reference, 7);
+    /// drop(guard);
     /// domain.barrier();
-    /// assert_eq!(domain.backlog_bytes(), 0);
     /// ```
-    pub fn defer_drop<T: Send + 'static>(&self, object: Box<T>) -> Pressure {
-        let bytes = size_of::<T>();
-        self.push(Deferred::drop_box(object), bytes)
+    ///
+    /// # Safety
+    ///
+    /// 1. `object` comes from [`Box::into_raw`] or [`Box::leak`], and nothing else frees it.
+    /// 2. Sections of this domain that begin after the call cannot reach it, and nobody uses it
+    ///    outside of a section of this domain.
+    pub unsafe fn defer_drop<T: Send + 'static>(&self, object: NonNull<T>) -> Pressure {
+        // SAFETY: 1, and 2: it is dropped after a grace period.
+        let deferred = unsafe { Deferred::drop_box(object) };
+        self.push(deferred, size_of::<T>())
     }
 
     fn push(&self, deferred: Deferred, bytes: usize) -> Pressure {
@@ -481,16 +503,21 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`BacklogFull`] with the box if the backlog is over its hard limit. The object must be
-    /// linked again, or kept.
-    pub fn try_defer_drop<T: Send + 'static>(
+    /// [`BacklogFull`] with the object if the backlog is over its hard limit. The object must be
+    /// linked again, or kept; readers may still use it.
+    ///
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Domain::defer_drop`].
+    pub unsafe fn try_defer_drop<T: Send + 'static>(
         &self,
-        object: Box<T>,
-    ) -> Result<Pressure, BacklogFull<Box<T>>> {
+        object: NonNull<T>,
+    ) -> Result<Pressure, BacklogFull<NonNull<T>>> {
         if self.pressure() == Pressure::OverHard && !self.shared.relieve() {
             return Err(BacklogFull(object));
         }
-        Ok(self.defer_drop(object))
+        // SAFETY: 1 and 2.
+        Ok(unsafe { self.defer_drop(object) })
     }
 
     /// Waits until all that was deferred before now, by any thread, has been reclaimed. (Other
@@ -548,14 +575,20 @@ impl Shared {
     fn is_pinned(&self) -> bool {
         let is_pinned = |reader: &Reader| reader.nesting() > 0;
         self.own_reader().is_some_and(is_pinned)
-            || (local::are_gone() && self.has_a_section_of(thread::current().id()))
+            || (local::are_gone() && self.entered_reader_of(thread::current().id()).is_some())
     }
 
-    /// Whether the calling thread, which is `thread`, has a section in any record.
+    /// A record in which the calling thread, which is `thread`, has a section.
+    ///
+    /// A record that another thread has just entered cannot still name this one: a thread writes the
+    /// owner, under the lock, before it enters the record; here the nesting is read before the owner.
     #[cold]
-    fn has_a_section_of(&self, thread: ThreadId) -> bool {
-        let mut readers = self.registry.iter();
-        readers.any(|reader| reader.nesting() > 0 && reader.owner.lock().thread == Some(thread))
+    pub(crate) fn entered_reader_of(&self, thread: ThreadId) -> Option<&Reader> {
+        let is_its = |reader: &&Reader| {
+            let is_owner = || reader.owner.lock().thread == Some(thread);
+            reader.nesting() > 0 && (mutant!("record_of_another") || is_owner())
+        };
+        self.registry.iter().find(is_its)
     }
 
     /// Nobody has a handle any more.
@@ -613,7 +646,7 @@ impl Shared {
 
     fn batch_is_full(&self, limbo: &Mutex<Limbo<Deferred>>) {
         self.close(limbo);
-        // Otherwise the loop that we are called from comes to it.
+        // Otherwise the loop that we are called from would need stack for each of a chain.
         if !is_reclaiming(self.address()) {
             self.reclaim_ready(limbo);
             self.reclaim_ready(&self.orphans);
@@ -630,18 +663,28 @@ impl Shared {
     }
 
     /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
+    ///
+    /// A closure may defer itself again, so the loop must not wait until the limbo is empty. It ends
+    /// at the newest batch that it finds at the start: each later batch has a larger cookie than the
+    /// one that was just reclaimed, so its cookie passes `newest` after a few rounds.
     fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
+        let newest = limbo.lock().newest();
         reclaiming(self.address(), || {
-            while let Some(mut batch) = self.take_ready(limbo) {
+            while let Some(mut batch) = self.take_ready(limbo, newest) {
                 run_all(&mut batch);
                 limbo.lock().recycle(batch);
             }
         });
     }
 
-    fn take_ready(&self, limbo: &Mutex<Limbo<Deferred>>) -> Option<Vec<Deferred>> {
+    /// The oldest batch, if it is ready and its cookie not beyond `newest`.
+    fn take_ready(
+        &self,
+        limbo: &Mutex<Limbo<Deferred>>,
+        newest: Option<Cookie>,
+    ) -> Option<Vec<Deferred>> {
         // Without a word about stalls: whoever is told may defer something himself.
-        let advance = |cookie| self.grace.advance(&self.registry, cookie);
+        let advance = |cookie| Some(cookie) <= newest && self.grace.advance(&self.registry, cookie);
         limbo.lock().take_ready(&self.budget, advance)
     }
 
@@ -705,6 +748,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.reclaim_rest();
+        fork::forget(self);
     }
 }
 
@@ -731,7 +775,7 @@ impl Backoff {
 
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     fn wait(&mut self) {
-        self.rounds += 1;
+        self.rounds = self.rounds.saturating_add(1);
         match self.rounds {
             ..=6 => (0..1 << self.rounds).for_each(|_| hint::spin_loop()),
             7..=20 => thread::yield_now(),

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use corewise_atomic::lock::Mutex;
+use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
@@ -66,7 +66,7 @@ pub(crate) struct Grace {
 }
 
 /// The grace period under way.
-struct Driver {
+pub(crate) struct Driver {
     /// The readers it waits for.
     pending: Vec<Pending>,
     begun_ns: u64,
@@ -111,6 +111,11 @@ impl Grace {
         }
     }
 
+    /// Keeps grace periods from being moved on; waits while one is.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock()
+    }
+
     /// The first grace period that begins after now.
     pub(crate) fn cookie(&self) -> Cookie {
         // SeqCst: pairs with the fence in the heavy barrier of `begin`, see 1 above.
@@ -137,8 +142,8 @@ impl Grace {
         let Some(mut driver) = self.driver.try_lock() else {
             return false;
         };
-        // Twice at most: the one under way, and the next.
-        while !self.is_complete(cookie) {
+        // The one under way, and the next: no cookie of this domain is later.
+        for _ in 0..2 {
             // Relaxed, both: written under the lock that we hold.
             if self.started.load(Relaxed) == self.completed.load(Relaxed) {
                 self.begin(&mut driver, readers);
@@ -146,8 +151,11 @@ impl Grace {
             if !self.check(&mut driver) {
                 return false;
             }
+            if self.is_complete(cookie) {
+                return true;
+            }
         }
-        true
+        false
     }
 
     fn begin(&self, driver: &mut Driver, readers: &Registry) {

@@ -13,6 +13,7 @@
 //!
 //! ```
 //! use corewise_rcu::Domain;
+//! use std::ptr::NonNull;
 //! use std::sync::atomic::{AtomicPtr, Ordering};
 //!
 //! let shared = AtomicPtr::new(Box::into_raw(Box::new(1)));
@@ -25,8 +26,10 @@
 //!
 //! // A writer:
 //! let old = shared.swap(Box::into_raw(Box::new(2)), Ordering::AcqRel);
-//! // SAFETY: nobody else frees `old`, and no new reader can find it.
-//! Domain::global().defer_drop(unsafe { Box::from_raw(old) });
+//! let old = NonNull::new(old).unwrap();
+//! // SAFETY: from a box that nobody else frees; no new reader can find it. It stays a pointer: a
+//! // `Box` would assert that no reader has it.
+//! unsafe { Domain::global().defer_drop(old) };
 //! Domain::global().barrier();
 //! # // SAFETY: the last user.
 //! # drop(unsafe { Box::from_raw(shared.into_inner()) });
@@ -51,7 +54,9 @@
 //! 2. *Readers.* Entering and leaving a section is wait-free: some ten instructions, none of them
 //!    atomic read-modify-write, none a fence (`tests/machine_code.rs` looks). The first section
 //!    of a thread registers it. Where `membarrier` is missing or filtered there is a fence.
-//! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; a guard may be dropped in any order.
+//! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; a guard may be dropped in any order. A guard
+//!    beyond the limit is refused by a panic before anything has changed. A [`Qsbr`] handle that is
+//!    offline keeps its place, so that it always comes back online.
 //! 4. *Writers.* `start_poll`, `poll`, `defer` and `try_defer_drop` never wait for readers when
 //!    called inside a section. `synchronize` and `barrier` inside a section would wait for
 //!    themselves: they panic, [`Domain::try_synchronize`] returns an error.
@@ -66,6 +71,12 @@
 //! 8. *Stalls.* A reader that keeps a grace period waiting for longer than a second is reported
 //!    with its thread's name; see [`Builder::on_stall`].
 //! 9. *Panics.* A deferred closure that panics keeps no other from running and unwinds nobody.
+//! 10. *Fork.* In the child of a `fork` all domains work. Grace periods wait for sections of the
+//!     thread that forked, which go on in the child, and for no others; what other threads deferred
+//!     is reclaimed in the child too, by [`Domain::barrier`] or over the soft limit. `fork` waits for
+//!     the locks of all domains, which are held briefly. This is for domains alone: a thread that
+//!     was in an update of a map may have left locks of that map. Calls that skip the handlers of
+//!     `pthread_atfork`, such as `_Fork` and `vfork`, do none of this.
 //!
 //! # What it costs
 //!
@@ -93,8 +104,12 @@
 //! that nobody waits for, so grace periods can be polled, and there is no helper thread.
 
 mod backlog;
+#[cfg(doctest)]
+mod compile_fail;
 mod deferred;
 mod domain;
+#[cfg_attr(any(corewise_loom, corewise_shuttle, not(unix)), allow(dead_code))]
+mod fork;
 mod grace;
 mod local;
 mod qsbr;

@@ -3,8 +3,8 @@
 //! Two records are *at hand*, in thread-locals without a destructor: that of the domain used last
 //! (of the global one, as long as no other is used), and that of the global domain. Everything else,
 //! and the giving back at thread exit, is in `MEMBERSHIPS`, whose destructor runs in no particular
-//! order with those of others: after it nothing is at hand, and every guard claims a record for
-//! itself.
+//! order with those of others: after it nothing is at hand. A guard claims a record then, which is
+//! given back with the last section in it; guards inside of it share the record.
 //!
 //! A record is put at hand only by a thread that has seen that the light half of the barrier pair is
 //! free, so that entering a section there need not ask again. Where the system gives no help, nothing
@@ -15,6 +15,7 @@ use std::ptr::{self, NonNull};
 
 use corewise_atomic::barrier;
 use corewise_atomic::sync::Arc;
+use corewise_atomic::thread;
 
 use crate::domain::Shared;
 use crate::reader::{Owner, Reader};
@@ -64,11 +65,14 @@ pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
 
 /// The calling thread's record in a domain, claimed now if need be.
 ///
-/// After the thread-locals are gone it is a record for one section.
+/// After the thread-locals are gone it is a record for one section, and those inside of it.
 #[cold]
 #[inline(never)]
 pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
     join_for_good(shared).unwrap_or_else(|| {
+        if let Some(reader) = shared.entered_reader_of(thread::current().id()) {
+            return reader;
+        }
         let reader = claim(shared);
         // SAFETY: as in `Membership::reader`; the caller's guard keeps the domain.
         unsafe { &*reader }.for_one_section();

@@ -7,8 +7,9 @@
 //!
 //! An online thread must come by often, and go [`offline`](Qsbr::offline) before it sleeps.
 
+use std::cell::Cell;
+
 use crate::domain::{Guard, Pinned, Section};
-use crate::reader::Reader;
 
 /// A thread's promise to announce quiescent states; from [`Domain::qsbr`](crate::Domain::qsbr).
 ///
@@ -26,6 +27,7 @@ use crate::reader::Reader;
 #[derive(Debug)]
 pub struct Qsbr<'d> {
     guard: Guard<'d>,
+    is_offline: Cell<bool>,
 }
 
 /// A section of a [`Qsbr`] thread.
@@ -36,7 +38,10 @@ pub struct QsbrGuard<'q> {
 
 impl<'d> Qsbr<'d> {
     pub(crate) fn new(guard: Guard<'d>) -> Self {
-        Self { guard }
+        Self {
+            guard,
+            is_offline: Cell::new(false),
+        }
     }
 
     /// A section. Costs nothing.
@@ -57,18 +62,31 @@ impl<'d> Qsbr<'d> {
 
     /// Runs `sleep` while no grace period waits for this thread, as far as this handle goes.
     /// Online again afterwards, also if `sleep` panics.
+    ///
+    /// The handle keeps its place among the [`MAX_NESTED`](crate::MAX_NESTED) sections of the
+    /// thread: guards that `sleep` leaves alive cannot keep it from coming back online.
+    ///
+    /// # Panics
+    ///
+    /// If half as many handles of the thread and domain are offline already, each in the `sleep` of
+    /// the one before; `sleep` is not called then.
     pub fn offline<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
         /// Goes online when dropped.
-        struct Online<'r>(&'r Reader);
-        impl Drop for Online<'_> {
+        struct Online<'q, 'd>(&'q Qsbr<'d>);
+        impl Drop for Online<'_, '_> {
             fn drop(&mut self) {
-                self.0.enter();
+                self.0.go_online();
             }
         }
-        let reader = self.guard.reader();
-        reader.pause();
-        let _online = Online(reader);
+        self.guard.reader().pause();
+        self.is_offline.set(true);
+        let _online = Online(self);
         sleep()
+    }
+
+    fn go_online(&self) {
+        self.is_offline.set(false);
+        self.guard.reader().resume();
     }
 
     /// As [`Domain::synchronize`](crate::Domain::synchronize), with this thread offline.
@@ -79,6 +97,16 @@ impl<'d> Qsbr<'d> {
     pub fn synchronize(&mut self) -> Result<(), Pinned> {
         let shared = self.guard.shared();
         self.offline(|| shared.synchronize())
+    }
+}
+
+impl Drop for Qsbr<'_> {
+    /// Offline only if the process exits in `offline`, which runs the destructors of thread-locals
+    /// while that is on the stack: the guard is about to leave a section.
+    fn drop(&mut self) {
+        if self.is_offline.get() {
+            self.go_online();
+        }
     }
 }
 

@@ -13,10 +13,14 @@
 //! 3. After the store that enters, the owner calls the light half of the barrier pair; a grace
 //!    period calls the heavy half before it looks. So either it sees the section, or the section
 //!    sees all that was unlinked before (guarantee 1 of `corewise_atomic::barrier`).
+//! 4. A section that is paused keeps its place: nesting + paused <= [`MAX_NESTED`], and paused <=
+//!    [`MAX_PAUSED`]. So `resume` never fails. `enter` looks at the sum only where the nesting is
+//!    over half of its range, since below it the bound of `paused` is enough.
+//! 5. A record passes to another thread only when both counts are zero.
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use corewise_atomic::thread::{self, ThreadId};
 use corewise_atomic::{CachePadded, barrier, mutant, ordering};
 
@@ -31,13 +35,23 @@ const ONE_SHOT: u64 = 1 << 15;
 /// One section further.
 const SECTION: u64 = 1 << 16;
 
-/// How deeply sections of one thread and domain may be nested.
+/// The upper bit of the nesting.
+const DEEP: u64 = 1 << 14;
+
+/// How deeply sections of one thread and domain may be nested, those of [`Qsbr`](crate::Qsbr) handles
+/// included, also while these are offline.
 pub const MAX_NESTED: usize = NEST as usize;
+/// How many sections of one thread and domain may be paused at a time.
+const MAX_PAUSED: u32 = DEEP as u32 - 1;
+
+const _: () = assert!(DEEP + MAX_PAUSED as u64 <= NEST);
 
 /// A thread's record in a domain. Records are never freed before their domain, but pass from
 /// thread to thread.
 pub(crate) struct Reader {
     word: CachePadded<AtomicU64>,
+    /// Sections that are paused; for the owner alone.
+    paused: AtomicU32,
     /// Taken by a thread.
     pub(crate) claimed: AtomicBool,
     /// The next record of the domain; written before the record is published.
@@ -82,6 +96,7 @@ impl Reader {
     pub(crate) fn new(index: usize, shared: *const Shared) -> Self {
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
+            paused: AtomicU32::new(0),
             claimed: AtomicBool::new(true),
             next: AtomicPtr::new(std::ptr::null_mut()),
             index,
@@ -130,12 +145,29 @@ impl Reader {
 
     #[inline]
     fn enter_nested(&self, word: u64) {
-        let deeper = word + 1;
-        if deeper & NEST == 0 {
-            too_deep();
+        if word & DEEP != 0 {
+            self.check_depth(word);
         }
         // Release: as in `enter`.
-        self.word.store(deeper, Release);
+        self.word.store(word + 1, Release);
+    }
+
+    /// Panics if there is no place for one section more.
+    #[cold]
+    #[inline(never)]
+    fn check_depth(&self, word: u64) {
+        let kept = match mutant!("place_not_kept") {
+            true => 0,
+            false => self.paused(),
+        };
+        if (word & NEST) + u64::from(kept) >= NEST {
+            panic!("more than {MAX_NESTED} nested guards");
+        }
+    }
+
+    fn paused(&self) -> u32 {
+        // Relaxed: the owner reads its own count; `Registry::release` passes it on.
+        self.paused.load(Relaxed)
     }
 
     /// Leaves a section.
@@ -153,18 +185,38 @@ impl Reader {
     #[cold]
     #[inline(never)]
     fn left_one_shot(&self, word: u64) {
-        if word & NEST == 0 {
+        let is_paused = self.paused() != 0 && !mutant!("paused_is_given_back");
+        if word & NEST == 0 && !is_paused {
             // Release: as in `enter`.
             self.word.store(word & !ONE_SHOT, Release);
             self.shared().give_back(self);
         }
     }
 
-    /// Leaves a section that will be entered again: the record is kept.
+    /// Leaves a section that [`Reader::resume`] enters again: the record and the section's place in
+    /// the nesting are kept.
+    ///
+    /// # Panics
+    ///
+    /// If [`MAX_PAUSED`] sections are paused already; then nothing has changed.
     pub(crate) fn pause(&self) {
+        let paused = self.paused();
+        assert!(
+            paused < MAX_PAUSED,
+            "more than {MAX_PAUSED} handles offline"
+        );
+        // Relaxed: for the owner alone.
+        self.paused.store(paused + 1, Relaxed);
         // Relaxed, Release: as in `leave`.
         let word = self.word.load(Relaxed).wrapping_sub(1);
         self.word.store(word, ordering!(Release, "relaxed_leave"));
+    }
+
+    /// Enters the section that was paused. Cannot fail, see 4 above.
+    pub(crate) fn resume(&self) {
+        // Relaxed: for the owner alone.
+        self.paused.store(self.paused() - 1, Relaxed);
+        self.enter();
     }
 
     /// Ends one section and begins the next in one go: a quiescent state. False if the thread is
@@ -189,7 +241,7 @@ impl Reader {
     pub(crate) fn thread_ends(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
-        if word & NEST == 0 {
+        if word & NEST == 0 && self.paused() == 0 {
             return true;
         }
         // Release: as in `enter`.
@@ -202,6 +254,16 @@ impl Reader {
     pub(crate) fn for_one_section(&self) {
         // Relaxed, Release: as in `thread_ends`.
         self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
+    }
+
+    /// In the child of a fork that the owner is not in: ends its sections. The record stays claimed.
+    pub(crate) fn end_sections(&self) {
+        // Relaxed, both and below: the process has one thread.
+        self.paused.store(0, Relaxed);
+        if !mutant!("fork_keeps_sections") {
+            let word = self.word.load(Relaxed);
+            self.word.store(word & !(NEST | ONE_SHOT), Relaxed);
+        }
     }
 
     /// How many sections the thread is in; for the owner.
@@ -223,12 +285,6 @@ impl Reader {
         // SAFETY: a record lives no longer than its domain.
         unsafe { &*self.shared }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn too_deep() -> ! {
-    panic!("more than {MAX_NESTED} nested guards");
 }
 
 #[inline(always)]

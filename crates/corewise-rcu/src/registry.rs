@@ -28,10 +28,25 @@ impl Registry {
 
     /// All records, claimed or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
+        // SAFETY: it is ours.
+        unsafe { self.iter_from(self.newest()) }
+    }
+
+    /// The record that was linked last; null if there is none.
+    pub(crate) fn newest(&self) -> *mut Reader {
         // Acquire: pairs with the Release in `push`, so the record's fields are seen.
-        let mut at = self.head.load(ordering!(Acquire, "relaxed_first"));
+        self.head.load(ordering!(Acquire, "relaxed_first"))
+    }
+
+    /// A record, and those that were linked before it.
+    ///
+    /// # Safety
+    ///
+    /// 1. `newest` comes from [`Registry::newest`] of this registry.
+    pub(crate) unsafe fn iter_from(&self, newest: *mut Reader) -> impl Iterator<Item = &Reader> {
+        let mut at = newest;
         std::iter::from_fn(move || {
-            // SAFETY: records live as long as the registry.
+            // SAFETY: 1: records live as long as the registry.
             let reader = unsafe { at.as_ref() }?;
             // Relaxed: written before the record was published.
             at = reader.next.load(Relaxed);
@@ -76,6 +91,17 @@ impl Registry {
         // (and all else that was indexed by the record) as the last one left it.
         let release = ordering!(Release, "relaxed_release");
         reader.claimed.store(false, release);
+    }
+
+    /// In the child of a fork: forgets records that were linked after `newest`, whose threads are in
+    /// the parent.
+    ///
+    /// # Safety
+    ///
+    /// 1. `newest` comes from [`Registry::newest`] of this registry.
+    pub(crate) unsafe fn cut_to(&self, newest: *mut Reader) {
+        // Relaxed: the process has one thread.
+        self.head.store(newest, Relaxed);
     }
 
     /// Records made so far.

@@ -22,8 +22,8 @@ const COLD: [&str; 8] = [
     "left_one_shot",
     // No `membarrier`.
     "light_without_help",
-    // Too many sections at a time.
-    "too_deep",
+    // Many sections at a time, perhaps too many.
+    "check_depth",
     "_Unwind_Resume",
     "panic_in_cleanup",
 ];

@@ -7,6 +7,7 @@
 mod common;
 
 use std::cell::RefCell;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -53,7 +54,7 @@ struct Late(Domain, Arc<Place>);
 impl Drop for Late {
     fn drop(&mut self) {
         self.1.read(&self.0.pin());
-        self.0.defer_drop(self.1.replace());
+        self.1.retire(&self.0);
     }
 }
 
@@ -78,7 +79,7 @@ fn threads_come_and_go() {
                 };
                 LATE.set(before);
                 place.read(&domain.pin());
-                domain.defer_drop(place.replace());
+                place.retire(&domain);
                 if after.is_some() {
                     LATE.set(after);
                 }
@@ -138,10 +139,10 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.place.read(&self.domain.pin());
-        self.domain.defer_drop(self.place.replace());
+        self.place.retire(&self.domain);
         for depth in 0..self.depth {
             let next = Self::new(&self.domain, &self.place, depth);
-            self.domain.defer_drop(next);
+            self.domain.defer(size_of::<Self>(), move || drop(next));
         }
     }
 }
@@ -214,13 +215,18 @@ fn the_hard_limit_holds_under_load() {
                     // One of them is never outside for long.
                     let _guard = (number == 0).then(|| domain.pin());
                     let old = kept.take().unwrap_or_else(|| place.replace());
-                    if let Err(BacklogFull(old)) = domain.try_defer_drop(old) {
+                    // SAFETY: from a box, and no longer in the place; nobody defers it twice.
+                    let deferred = unsafe { domain.try_defer_drop(old) };
+                    if let Err(BacklogFull(old)) = deferred {
                         refused.fetch_add(1, Relaxed);
                         kept = Some(old);
                     }
                     assert!(domain.backlog_bytes() <= bound);
                 });
                 domain.synchronize();
+                // SAFETY: as above, and readers have left it.
+                let free = |old: NonNull<Object>| drop(unsafe { Box::from_raw(old.as_ptr()) });
+                kept.into_iter().for_each(free);
             });
         }
     });

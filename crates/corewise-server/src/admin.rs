@@ -1,25 +1,27 @@
 //! What the engine does not do: statistics, flushing, limits, authentication.
 
+use crate::absent;
+use crate::classes::{self, Column, Sums};
 use crate::config::{Config, Eviction};
 use crate::counters::Counters;
+use crate::dump::Dump;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::{Engine, EngineStats, ORIGIN_MS, size_class};
+use corewise_cache::{ClassStats, Engine, EngineStats, ORIGIN_MS, size_class};
 use corewise_ops::{Deadline, Now};
-use corewise_wire::memcached::{Admin, DumpFormat, StatsRequest, StatsWriter, credentials, reply};
+use corewise_wire::memcached::{Admin, StatsRequest, StatsWriter, credentials, reply};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// Items of one size class that a dump shows at most.
-const MAX_DUMP: usize = 10_000;
-
 /// What becomes of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum After {
     /// It goes on.
     GoOn,
     /// It goes on, authenticated.
     Admitted,
+    /// It is answered in steps before anything else.
+    Dumps(Dump),
     /// It is closed.
     Close,
 }
@@ -39,7 +41,7 @@ impl<E: Engine> Context<'_, E> {
     /// Does what is asked and prints the answer.
     pub(crate) fn answer(&mut self, admin: Admin<'_>) -> After {
         match admin {
-            Admin::Stats(request) => self.stats(request),
+            Admin::Stats(request) => return self.stats(request),
             Admin::FlushAll { at, noreply } => {
                 self.counters.cmd_flush += 1;
                 self.engine
@@ -57,7 +59,7 @@ impl<E: Engine> Context<'_, E> {
             }
             Admin::Authenticate { payload } => return self.authenticate(payload),
             Admin::Crawler(_) => self.say(reply::OK, false),
-            Admin::Dump { format, .. } => self.dump(format),
+            Admin::Dump { format, classes } => return After::Dumps(Dump::of_keys(format, classes)),
             _ => self.say(reply::ERROR, false),
         }
         After::GoOn
@@ -71,7 +73,8 @@ impl<E: Engine> Context<'_, E> {
 
     fn authenticate(&mut self, payload: &[u8]) -> After {
         self.counters.auth_cmds += 1;
-        let admitted = match (&self.shared.users, credentials(payload)) {
+        let users = self.shared.users.lock().clone();
+        let admitted = match (users, credentials(payload)) {
             (Some(users), Some((user, password))) => users.admit(user, password),
             (None, _) => true,
             (Some(_), None) => false,
@@ -86,23 +89,7 @@ impl<E: Engine> Context<'_, E> {
         }
     }
 
-    fn dump(&mut self, format: DumpFormat) {
-        let now = self.now;
-        let engine = self.engine;
-        let mut w = StatsWriter::new(self.out);
-        for class in engine.size_classes() {
-            engine.sample(class.class, MAX_DUMP, now, &mut |item| match format {
-                DumpFormat::Metadump => w.metadump(item, now),
-                _ => w.mgdump(item.key),
-            });
-        }
-        match format {
-            DumpFormat::Metadump => w.end(),
-            _ => w.end_mgdump(),
-        }
-    }
-
-    fn stats(&mut self, request: StatsRequest<'_>) {
+    fn stats(&mut self, request: StatsRequest<'_>) -> After {
         match request {
             StatsRequest::General => self.general(),
             StatsRequest::Settings => self.settings(),
@@ -116,17 +103,21 @@ impl<E: Engine> Context<'_, E> {
             StatsRequest::DetailOn => self.set_detail(true),
             StatsRequest::DetailOff => self.set_detail(false),
             StatsRequest::DetailDump => self.detail_dump(),
-            StatsRequest::Cachedump { class, limit } => self.cachedump(class, limit),
+            StatsRequest::Cachedump { class, limit } => return self.cachedump(class, limit),
             _ => self.say(reply::ERROR, false),
         }
+        After::GoOn
     }
 
     fn reset(&mut self) {
         *self.shared.baseline.lock() = self.shared.counters();
+        *self.shared.class_baseline.lock() = self.shared.class_sums();
         self.engine.reset_stats();
         // Relaxed: statistics.
         self.shared.total_connections.store(0, Ordering::Relaxed);
         self.shared.rejected_connections.store(0, Ordering::Relaxed);
+        self.shared.listen_disabled.store(0, Ordering::Relaxed);
+        self.shared.listen_disabled_us.store(0, Ordering::Relaxed);
         self.shared.prefixes.lock().clear();
         StatsWriter::new(self.out).reset();
     }
@@ -146,17 +137,16 @@ impl<E: Engine> Context<'_, E> {
         w.end();
     }
 
-    fn cachedump(&mut self, class: u32, limit: u32) {
-        let limit = if limit == 0 {
-            MAX_DUMP
-        } else {
-            (limit as usize).min(MAX_DUMP)
-        };
-        let now = self.now;
-        let mut w = StatsWriter::new(self.out);
-        self.engine
-            .sample(class, limit, now, &mut |item| w.cachedump(item, now));
-        w.end();
+    fn cachedump(&mut self, class: u32, limit: u32) -> After {
+        let classes = self.engine.size_classes();
+        if classes
+            .iter()
+            .any(|other| other.class == class && other.items > 0)
+        {
+            return After::Dumps(Dump::of_class(class, limit));
+        }
+        self.say(reply::END, false);
+        After::GoOn
     }
 
     fn general(&mut self) {
@@ -169,6 +159,10 @@ impl<E: Engine> Context<'_, E> {
         command_stats(&mut w, &counts);
         w.stat("limit_maxbytes", limit);
         engine_stats(&mut w, &engine);
+        crawler_stats(&mut w, shared, &counts);
+        for (name, value) in absent::GENERAL {
+            w.stat(name, value);
+        }
         w.end();
     }
 
@@ -197,42 +191,79 @@ impl<E: Engine> Context<'_, E> {
         w.stat("engine", name);
         w.stat("eviction_policy", c.eviction);
         w.stat("pinning", &c.pin);
+        for (name, value) in absent::SETTINGS {
+            w.stat(name, value);
+        }
         w.end();
     }
 
     fn items(&mut self) {
         let classes = self.engine.size_classes();
+        let counts = ClassSums::of(self.shared);
         let mut w = StatsWriter::new(self.out);
         for class in &classes {
             let name = |stat: &str| format!("items:{}:{stat}", class.class);
-            w.stat(name("number"), class.items);
-            w.stat(name("mem_requested"), class.bytes);
-            w.stat(name("evicted"), class.evictions);
+            let age_s = self.shared.ages.age_s(class.class, self.now);
+            let stats = [
+                ("number", class.items),
+                // What there is of memcached's queues: one for each class.
+                ("number_cold", class.items),
+                ("age", u64::from(age_s)),
+                ("mem_requested", class.bytes),
+                ("evicted", class.evictions),
+                ("evicted_nonzero", class.evicted_with_deadline),
+                ("evicted_time", u64::from(class.evicted_idle_s)),
+                ("evicted_unfetched", class.evicted_unfetched),
+                ("outofmemory", counts.get(class, Column::OutOfMemory)),
+                ("reclaimed", class.reclaimed),
+                ("expired_unfetched", class.expired_unfetched),
+                ("hits_to_cold", counts.get(class, Column::GetHits)),
+            ];
+            for (stat, value) in stats {
+                w.stat(name(stat), value);
+            }
+            for stat in absent::OF_ITEMS {
+                w.stat(name(stat), 0);
+            }
         }
         w.end();
     }
 
     fn slabs(&mut self) {
         let classes = self.engine.size_classes();
-        let total = self.engine.stats().bytes;
+        let counts = ClassSums::of(self.shared);
+        let engine = self.engine.stats();
+        // Engines without segments have memory from the allocator.
+        let page = engine.segment_bytes.max(1 << 20);
         let mut w = StatsWriter::new(self.out);
         for class in &classes {
             let name = |stat: &str| format!("{}:{stat}", class.class);
-            w.stat(name("chunk_size"), class.max_bytes);
-            w.stat(name("used_chunks"), class.items);
-            w.stat(name("total_chunks"), class.items);
-            w.stat(name("free_chunks"), 0);
-            w.stat(name("mem_requested"), class.bytes);
-            // Not counted for each class; exporters give up on a class without.
-            for counter in ["cmd_set", "cas_hits", "cas_badval"] {
-                w.stat(name(counter), 0);
+            let stats = [
+                ("chunk_size", class.max_bytes),
+                ("chunks_per_page", (page / class.max_bytes).max(1)),
+                ("total_pages", class.bytes.div_ceil(page)),
+                ("used_chunks", class.items),
+                ("total_chunks", class.items),
+                ("mem_requested", class.bytes),
+                ("get_hits", counts.get(class, Column::GetHits)),
+                ("cmd_set", counts.get(class, Column::CmdSet)),
+                ("incr_hits", counts.get(class, Column::IncrHits)),
+                ("decr_hits", counts.get(class, Column::DecrHits)),
+                ("cas_hits", counts.get(class, Column::CasHits)),
+                ("touch_hits", counts.get(class, Column::TouchHits)),
+            ];
+            for (stat, value) in stats {
+                w.stat(name(stat), value);
+            }
+            for stat in absent::OF_SLABS {
+                w.stat(name(stat), 0);
             }
         }
         w.stat(
             "active_slabs",
             classes.iter().filter(|class| class.items > 0).count(),
         );
-        w.stat("total_malloced", total);
+        w.stat("total_malloced", engine.bytes);
         w.end();
     }
 
@@ -269,6 +300,25 @@ impl<E: Engine> Context<'_, E> {
             w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
         }
         w.end();
+    }
+}
+
+/// The counts of size classes since the last `stats reset`.
+struct ClassSums {
+    now: Sums,
+    base: Sums,
+}
+
+impl ClassSums {
+    fn of(shared: &Shared) -> Self {
+        Self {
+            now: shared.class_sums(),
+            base: shared.class_baseline.lock().clone(),
+        }
+    }
+
+    fn get(&self, class: &ClassStats, column: Column) -> u64 {
+        classes::since(&self.now, &self.base, class.class, column)
     }
 }
 
@@ -355,14 +405,22 @@ fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters)
     w.stat("read_buf_bytes", shared.sum(|card| &card.input_bytes));
     w.stat("read_buf_oom", counts.read_buf_oom);
     w.stat("response_obj_bytes", shared.sum(|card| &card.output_bytes));
+    let accepting = shared.accepting.load(Ordering::Relaxed);
     w.stat(
         "accepting_conns",
-        u8::from(open < shared.config.max_connections),
+        u8::from(accepting && open < shared.config.max_connections),
     );
     w.stat(
         "listen_disabled_num",
         shared.listen_disabled.load(Ordering::Relaxed),
     );
+    w.stat(
+        "time_in_listen_disabled_us",
+        shared.listen_disabled_us.load(Ordering::Relaxed),
+    );
+    w.stat("reserved_fds", shared.config.reserved_files());
+    // The arena of each loop; a connection has a buffer only while a request is incomplete.
+    w.stat("read_buf_count", shared.config.threads);
     w.stat("threads", shared.config.threads);
     w.stat("conn_yields", counts.conn_yields);
     w.stat("idle_kicks", counts.idle_kicks);
@@ -406,6 +464,15 @@ fn command_stats(w: &mut StatsWriter<'_>, c: &Counters) {
     }
 }
 
+/// What memcached's crawler does is done here by dumps, and by the loops for expired items.
+fn crawler_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
+    // Relaxed: a gauge.
+    let dumps = shared.dumps.load(Ordering::Relaxed);
+    w.stat("lru_crawler_running", u8::from(dumps > 0));
+    w.stat("lru_crawler_starts", counts.dumps);
+    w.stat("crawler_items_checked", counts.dumped_items);
+}
+
 fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
     w.stat("hash_bytes", e.table_bytes);
     w.stat("hash_buckets", e.buckets);
@@ -430,6 +497,9 @@ fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
     w.stat("evicted_time", e.evicted_idle_s);
     w.stat("evictions", e.evictions);
     w.stat("reclaimed", e.reclaimed);
+    // All of it is done by the loops that serve requests.
+    w.stat("direct_reclaims", e.evictions + e.reclaimed);
+    w.stat("slab_global_page_pool", e.segments_free);
     w.stat("crawler_reclaimed", e.expired_reclaimed);
     w.stat("outofmemory", e.out_of_memory);
 }

@@ -182,6 +182,13 @@ impl Config {
             .unwrap_or(requests + self.threads as u64 * Self::LOOP_BYTES)
     }
 
+    /// Files that are open beside connections, at most: listeners, event queues, the standard three,
+    /// logs.
+    #[must_use]
+    pub fn reserved_files(&self) -> u64 {
+        64 + 4 * self.threads as u64
+    }
+
     /// The least that `connection_memory` may be: 2 MiB for each event loop, and
     /// one of the largest items with its line.
     #[must_use]
@@ -241,6 +248,16 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Whether the configuration is wrong, and not the state of the system.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Eviction { .. } | Self::Memory { .. } => true,
+            Self::NoAddress | Self::AuthFile { .. } => true,
+            Self::Listen { .. } | Self::System { .. } => false,
+        }
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |error| Self::System { what, error }
     }

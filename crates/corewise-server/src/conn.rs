@@ -10,9 +10,13 @@
 //! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line |
 //! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item and the fixed replies of one batch |
 //!
-//! What all connections hold together is bounded in `ledger`.
+//! What all connections hold together is bounded in `ledger`. A large value is received in the memory of its
+//! item (see `receiving`), which is bounded by the engine.
 
-use crate::ledger::Held;
+use crate::dump::Dump;
+use crate::event_loop::SLICE;
+use crate::ledger::{FREE, Held};
+use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
 use crate::stream::Stream;
 use corewise_atomic::sync::atomic::Ordering;
@@ -29,11 +33,17 @@ pub(crate) struct Conn {
     pub(crate) codec: Codec,
     /// Received and not yet understood.
     pub(crate) input: Vec<u8>,
+    /// The store whose value is being received; `input` is empty then.
+    pub(crate) receiving: Option<Box<Receiving>>,
+    /// How many bytes are read at once where it has no input.
+    pub(crate) slice: usize,
     /// How long `input` must be before it is worth looking at.
     pub(crate) need: usize,
     /// Replies the socket has not taken, from `sent` on.
     pub(crate) output: Vec<u8>,
     sent: usize,
+    /// What is being printed in steps; nothing is read or executed meanwhile.
+    pub(crate) dump: Option<Box<Dump>>,
     /// Bytes of both buffers as the loop's ledger has them.
     pub(crate) noted: Held,
     /// The socket may hold more to read.
@@ -63,9 +73,12 @@ impl Conn {
             stream,
             codec,
             input: Vec::new(),
+            receiving: None,
+            slice: SLICE,
             need: 1,
             output: Vec::new(),
             sent: 0,
+            dump: None,
             noted: Held::default(),
             readable: true,
             queued: false,
@@ -88,10 +101,16 @@ impl Conn {
     /// Memory that its buffers take.
     #[inline]
     pub(crate) fn held(&self) -> Held {
+        let line = self.receiving.as_ref().map_or(0, |r| r.line.capacity());
         Held {
-            input: self.input.capacity(),
+            input: self.input.capacity() + line,
             output: self.output.capacity(),
         }
+    }
+
+    /// Memory of the engine's that waits for what it sends.
+    pub(crate) fn reserved(&self) -> usize {
+        self.receiving.as_ref().map_or(0, |r| r.reservation.len())
     }
 
     /// Whether its own buffer holds enough to be looked at.
@@ -102,7 +121,7 @@ impl Conn {
     /// Whether all that came from the socket was read and executed; a part of a
     /// request may be left.
     pub(crate) fn is_answered(&self) -> bool {
-        !self.readable && !self.has_work() && !self.is_blocked()
+        !self.readable && !self.has_work() && !self.is_blocked() && self.dump.is_none()
     }
 
     /// Takes note that bytes came.
@@ -123,7 +142,7 @@ impl Conn {
             ConnState::Output
         } else if self.codec.is_swallowing() {
             ConnState::Swallow
-        } else if self.need > self.input.len() + 1 {
+        } else if self.receiving.is_some() || self.need > self.input.len() + 1 {
             ConnState::Data
         } else {
             ConnState::Line
@@ -218,7 +237,15 @@ impl Conn {
             }
             self.input = own;
         } else {
-            self.input.extend_from_slice(&arena[rest_from..]);
+            let rest = &arena[rest_from..];
+            if !rest.is_empty() {
+                // Room for the whole request at once, if much of it has come and every connection may
+                // hold as much.
+                let is_near = self.need <= FREE && self.need / 4 <= rest.len();
+                let room = if is_near { self.need } else { 0 };
+                self.input.reserve_exact(room.max(rest.len()));
+            }
+            self.input.extend_from_slice(rest);
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   poll ─▶ accept what the main thread handed over
-//!        ─▶ read every readable connection (into the arena, or into its own
-//!           buffer if it holds half a request)
+//!        ─▶ read every readable connection (into the arena, into its own
+//!           buffer if it holds half a request, or into the item of a large
+//!           value)
 //!        ─▶ turn: parse, execute in batches, write replies
 //!        ─▶ keep what is left over; close what is done; maintenance
 //! ```
@@ -13,13 +14,17 @@
 //! list of those to be looked at in the next turn, without waiting. A
 //! connection whose socket is full is neither read nor executed.
 //!
-//! Limits: [`SLICE`] bytes are read from a connection per turn, [`ARENA`] bytes
-//! in all (further readable connections wait for the next turn), so a turn
-//! executes at most what [`ARENA`] bytes can ask for.
+//! Limits: [`SLICE`] bytes are read from a connection per turn, or
+//! [`LARGE_SLICE`] if its last request was as large, [`ARENA`] bytes in all
+//! (further readable connections wait for the next turn), so a turn executes at
+//! most what [`ARENA`] bytes can ask for, and one store for each value that was
+//! [received in place](crate::receiving).
 
+use crate::config::Config;
 use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::ledger::{FREE, Ledger, STALLED_MS};
+use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
 use crate::stream::Stream;
 use crate::turn::{Spare, Turn, Work};
@@ -32,14 +37,25 @@ use corewise_wire::memcached::Codec;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes read from one connection per turn into the arena.
-const SLICE: usize = 16 << 10;
-/// Bytes of the arena.
+/// Bytes read from one connection per turn into the arena, if nothing is known of its requests.
+pub(crate) const SLICE: usize = 16 << 10;
+/// The same at most, if its last request was longer than [`SLICE`].
+const LARGE_SLICE: usize = 64 << 10;
+/// The same if the value of its last request was received in place: the fewer are read here, the fewer are
+/// copied there.
+const HEAD_SLICE: usize = 2 << 10;
+/// Bytes of the arena at most, and at least: two connections' slices.
 const ARENA: usize = 512 << 10;
+const LEAST_ARENA: usize = 2 * SLICE;
+/// The arenas of all loops together take at most this share of the memory limit, unless that is less than
+/// their least.
+const ARENA_SHARE: u64 = 32;
 /// Bytes a connection with a buffer of its own reads per turn at most.
 const OWN_SLICE: usize = 256 << 10;
 /// Events taken from the poller at once.
@@ -50,6 +66,10 @@ const CONN_BYTES: usize = size_of::<Conn>() + 256;
 const SWEEP_EVERY_MS: u64 = 500;
 /// How long a stopping loop waits for its clients to take their replies.
 const DRAIN_MS: u64 = 5_000;
+/// How long a stopping loop goes on serving clients that go on sending.
+const SERVE_ON_MS: u64 = 1_000;
+/// A client that has been silent for so long has nothing under way.
+const QUIET_MS: u64 = 100;
 /// The output buffer is given back beyond this capacity.
 const KEEP_OUTPUT: usize = 1 << 20;
 
@@ -91,7 +111,11 @@ pub(crate) struct EventLoop<E: Engine> {
     conns: Slab<Conn>,
     /// Connections to look at in the next turn.
     ready: Vec<usize>,
+    /// Connections with a dump to go on with: their clients have taken what was printed.
+    dumping: VecDeque<usize>,
     works: Vec<Work>,
+    /// In the last turn values began to be received in place.
+    began_values: bool,
     arena: Box<[u8]>,
     out: Vec<u8>,
     scratch: Bump,
@@ -101,8 +125,8 @@ pub(crate) struct EventLoop<E: Engine> {
     /// Requests refused for lack of memory, by all loops, until the last sweep.
     refusals_seen: u64,
     next_sweep_ms: u64,
-    /// When a stopping loop gives up on its clients.
-    drain_until_ms: Option<u64>,
+    /// Since when the loop is stopping.
+    stopped_ms: Option<u64>,
 }
 
 impl<E: Engine> EventLoop<E> {
@@ -118,6 +142,7 @@ impl<E: Engine> EventLoop<E> {
             waker,
         });
         let session = engine.session();
+        let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
         let event_loop = Self {
             index,
             shared,
@@ -127,8 +152,10 @@ impl<E: Engine> EventLoop<E> {
             inbox: Arc::clone(&inbox),
             conns: Slab::new(),
             ready: Vec::new(),
+            dumping: VecDeque::new(),
             works: Vec::new(),
-            arena: vec![0; ARENA].into_boxed_slice(),
+            began_values: false,
+            arena,
             out: Vec::new(),
             scratch: Bump::new(),
             spare: Spare::default(),
@@ -136,7 +163,7 @@ impl<E: Engine> EventLoop<E> {
             ledger: Ledger::new(index),
             refusals_seen: 0,
             next_sweep_ms: 0,
-            drain_until_ms: None,
+            stopped_ms: None,
         };
         Ok((event_loop, inbox))
     }
@@ -166,8 +193,12 @@ impl<E: Engine> EventLoop<E> {
                 self.welcome(now);
             }
             self.turn(now);
+            if std::mem::take(&mut self.began_values) {
+                self.turn(now); // what is left of them has come, as a rule
+            }
             more_maintenance = self.session.maintain(now);
             self.sweep_if_due(now);
+            self.drain(now);
             if self.is_drained(now) {
                 return self.close_all();
             }
@@ -175,10 +206,10 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn timeout(&self, more_maintenance: bool) -> Option<Duration> {
-        if !self.ready.is_empty() || more_maintenance {
+        if !self.ready.is_empty() || !self.dumping.is_empty() || more_maintenance {
             return Some(Duration::ZERO);
         }
-        if self.drain_until_ms.is_some() {
+        if self.stopped_ms.is_some() {
             return Some(Duration::from_millis(10));
         }
         (!self.conns.is_empty()).then_some(Duration::from_millis(SWEEP_EVERY_MS))
@@ -217,13 +248,13 @@ impl<E: Engine> EventLoop<E> {
                 self.forget(&card);
                 continue;
             }
-            let codec = Codec::new(self.shared.users.is_some());
+            let codec = Codec::new(self.shared.asks_for_users());
             let conn = entry.insert(Conn::new(stream, codec, card, now.ms));
             conn.queued = true;
             self.ready.push(key);
         }
-        if self.shared.is_stopping() && self.drain_until_ms.is_none() {
-            self.drain_until_ms = Some(now.ms + DRAIN_MS);
+        if self.shared.is_stopping() && self.stopped_ms.is_none() {
+            self.stopped_ms = Some(now.ms);
             for (key, conn) in &mut self.conns {
                 conn.readable = true;
                 if !conn.queued {
@@ -236,7 +267,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// Reads, executes and answers what is ready.
     fn turn(&mut self, now: Now) {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && self.dumping.is_empty() {
             return;
         }
         self.counters.turns += 1;
@@ -245,7 +276,7 @@ impl<E: Engine> EventLoop<E> {
         let mut arena_used = 0;
         let mut taken = 0;
         for &key in &ready {
-            if ARENA - arena_used < SLICE {
+            if self.arena.len() - arena_used < SLICE {
                 break; // the rest waits for the next turn
             }
             taken += 1;
@@ -265,13 +296,14 @@ impl<E: Engine> EventLoop<E> {
         if !works.is_empty() {
             turn.run(&mut works, &self.arena, &mut self.spare);
         }
-        self.scratch.reset();
         for work in works.drain(..) {
-            self.finish(work);
+            self.finish(work, now);
         }
+        self.scratch.reset();
         for &key in &ready[..taken] {
             self.settle(key);
         }
+        self.dump(now);
         // Those that were not looked at come before those that want more.
         ready.drain(..taken);
         ready.append(&mut self.ready);
@@ -291,7 +323,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// Memory that the loop has for all its connections.
     fn common_bytes(&self) -> usize {
-        ARENA
+        self.arena.len()
             + self.out.capacity()
             + self.scratch.allocated_bytes()
             + self.spare.held()
@@ -317,15 +349,27 @@ impl<E: Engine> EventLoop<E> {
                 return;
             }
         }
+        if conn.dump.is_some() {
+            return;
+        }
         let mut work = Work {
             conn: key,
             own: Vec::new(),
             arena: 0..0,
             done: 0,
             refused: false,
+            received: None,
         };
-        let received = if conn.input.is_empty() {
+        let received = if conn.receiving.is_some() {
             let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
+            let (n, behind) = receive_value(conn, slice);
+            work.arena = *arena_used + behind.start..*arena_used + behind.end;
+            *arena_used += behind.end;
+            work.received = conn.receiving.take_if(|value| value.end().is_some());
+            n
+        } else if conn.input.is_empty() {
+            let end = self.arena.len().min(*arena_used + conn.slice);
+            let slice = &mut self.arena[*arena_used..end];
             let n = receive(conn, slice);
             work.arena = *arena_used..*arena_used + n;
             *arena_used += n;
@@ -346,7 +390,8 @@ impl<E: Engine> EventLoop<E> {
             conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
         }
-        let ready = work.refused || work.own.len() >= conn.need.max(1);
+        let is_whole = work.own.len() >= conn.need.max(1);
+        let ready = work.refused || work.received.is_some() || is_whole;
         if ready || !work.arena.is_empty() {
             works.push(work);
         } else {
@@ -354,8 +399,32 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
+    /// Goes on with the dump whose turn it is; see `dump`.
+    fn dump(&mut self, now: Now) {
+        let Some(key) = self.dumping.pop_front() else {
+            return;
+        };
+        let conn = &mut self.conns[key];
+        let Some(dump) = &mut conn.dump else {
+            return;
+        };
+        self.out.clear();
+        let before = dump.looked_at;
+        let is_over = dump.advance(&*self.engine, now, &mut self.out);
+        self.counters.dumped_items += dump.looked_at - before;
+        if is_over {
+            conn.dump = None;
+            self.shared.end_dump();
+        }
+        let taken = conn.send(&self.out);
+        self.out.clear();
+        self.counters.bytes_written += taken as u64;
+        conn.active_ms = now.ms;
+        self.settle(key);
+    }
+
     /// Puts back what a turn left of a connection's input.
-    fn finish(&mut self, work: Work) {
+    fn finish(&mut self, mut work: Work, now: Now) {
         let conn = &mut self.conns[work.conn];
         let whole = if work.arena.is_empty() {
             work.own.len()
@@ -366,6 +435,25 @@ impl<E: Engine> EventLoop<E> {
             conn.need = 1;
         }
         let arena = &self.arena[work.arena.clone()];
+        let input = if arena.is_empty() { &work.own } else { arena };
+        let rest = &input[work.done..];
+        if arena.len() >= conn.slice && conn.need <= rest.len() + 1 {
+            conn.slice = SLICE; // many small requests
+        }
+        // A line that has no end yet wants one byte more.
+        if conn.need > rest.len() + 1 && conn.receiving.is_none() {
+            let (session, limits) = (&mut self.session, &self.shared.limits);
+            conn.receiving =
+                Receiving::begin(session, &conn.codec, rest, limits, now, &self.scratch);
+            if conn.receiving.is_some() {
+                conn.need = 1;
+                conn.slice = HEAD_SLICE;
+                self.began_values = true;
+                work.own = Vec::new();
+                return;
+            }
+            conn.slice = (conn.need + HEAD_SLICE).clamp(SLICE, LARGE_SLICE);
+        }
         conn.keep_input(work.own, work.done, arena);
     }
 
@@ -377,9 +465,9 @@ impl<E: Engine> EventLoop<E> {
         self.ledger.note(conn);
         conn.note_state();
         let blocked = conn.is_blocked();
-        let exhausted = conn.ended && !conn.has_work();
-        let stopping = self.drain_until_ms.is_some() && conn.is_answered();
-        if conn.failed || stopping || (!blocked && (conn.closing || exhausted)) {
+        let dumps = conn.dump.is_some();
+        let exhausted = conn.ended && !conn.has_work() && !dumps;
+        if conn.failed || (!blocked && (conn.closing || exhausted)) {
             return self.close(key);
         }
         if blocked != conn.awaits_writable {
@@ -398,6 +486,12 @@ impl<E: Engine> EventLoop<E> {
                 return self.close(key);
             }
         }
+        if dumps {
+            if !blocked && !self.dumping.contains(&key) {
+                self.dumping.push_back(key);
+            }
+            return;
+        }
         if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
             conn.queued = true;
             self.ready.push(key);
@@ -406,6 +500,10 @@ impl<E: Engine> EventLoop<E> {
 
     fn close(&mut self, key: usize) {
         let mut conn = self.conns.remove(key);
+        if conn.dump.is_some() {
+            self.dumping.retain(|&other| other != key);
+            self.shared.end_dump();
+        }
         self.ledger.forget(&conn);
         // The socket is closed below, which also takes it out of the poller.
         let _ = self.poll.registry().deregister(&mut conn.stream);
@@ -442,7 +540,7 @@ impl<E: Engine> EventLoop<E> {
         for (key, conn) in &self.conns {
             let silent = now.ms.saturating_sub(conn.active_ms);
             let kept = conn.is_blocked() && silent >= slow;
-            if kept || (conn.noted.sum() > FREE && silent >= stalled) {
+            if kept || (conn.noted.sum() + conn.reserved() > FREE && silent >= stalled) {
                 self.counters.slow_kicks += 1;
                 expired.push(key);
             } else if silent >= idle {
@@ -457,6 +555,9 @@ impl<E: Engine> EventLoop<E> {
             self.close(key);
         }
         self.ledger.set_common(self.common_bytes());
+        if self.index == 0 {
+            self.shared.ages.walk(&*self.engine, now);
+        }
         self.publish();
     }
 
@@ -469,10 +570,29 @@ impl<E: Engine> EventLoop<E> {
         refused || self.shared.buffer_bytes() > self.shared.buffer_limit
     }
 
+    /// In a stopping loop: closes the connections that are answered and have been silent for
+    /// [`QUIET_MS`], as those whose requests were still under way have not; and all that are answered
+    /// once [`SERVE_ON_MS`] are over.
+    fn drain(&mut self, now: Now) {
+        let Some(stopped_ms) = self.stopped_ms else {
+            return;
+        };
+        let is_late = now.ms >= stopped_ms + SERVE_ON_MS;
+        let is_done = |conn: &Conn| {
+            let silent_ms = now.ms.saturating_sub(conn.active_ms);
+            conn.is_answered() && !conn.queued && (is_late || silent_ms >= QUIET_MS)
+        };
+        let done = self.conns.iter().filter(|(_, conn)| is_done(conn));
+        let done: Vec<usize> = done.map(|(key, _)| key).collect();
+        for key in done {
+            self.close(key);
+        }
+    }
+
     /// Whether a stopping loop has answered everybody, or waited long enough.
     fn is_drained(&self, now: Now) -> bool {
-        self.drain_until_ms
-            .is_some_and(|until| now.ms >= until || self.conns.is_empty())
+        self.stopped_ms
+            .is_some_and(|stopped| now.ms >= stopped + DRAIN_MS || self.conns.is_empty())
     }
 
     fn close_all(mut self) {
@@ -488,14 +608,20 @@ fn receive(conn: &mut Conn, slice: &mut [u8]) -> usize {
     if !conn.readable {
         return 0;
     }
-    match conn.stream.read(slice) {
+    let read = conn.stream.read_parts(as_uninit(slice), &mut []);
+    note_read(conn, read, slice.len())
+}
+
+/// Takes note of what came of a read of `asked` bytes at most.
+fn note_read(conn: &mut Conn, read: io::Result<usize>, asked: usize) -> usize {
+    match read {
         Ok(0) => {
             conn.readable = false;
             conn.ended = true;
             0
         }
         Ok(n) => {
-            conn.readable = n == slice.len() || conn.read_closed;
+            conn.readable = n == asked || conn.read_closed;
             n
         }
         Err(error) => {
@@ -504,6 +630,28 @@ fn receive(conn: &mut Conn, slice: &mut [u8]) -> usize {
             0
         }
     }
+}
+
+/// Bytes of a loop's arena: in a small cache with many loops, less than would be best for its speed.
+fn arena_bytes(config: &Config) -> usize {
+    let share = config.memory / ARENA_SHARE / config.threads.max(1) as u64;
+    usize::try_from(share)
+        .unwrap_or(ARENA)
+        .clamp(LEAST_ARENA, ARENA)
+}
+
+/// Reads into the item whose value a connection is sending, and what follows into `slice`. Returns how many
+/// bytes came, and which part of `slice` is input.
+fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
+    let Some(receiving) = conn.receiving.as_mut().filter(|_| conn.readable) else {
+        return (0, 0..0);
+    };
+    let read = receiving.read(&mut conn.stream, slice);
+    let (n, asked, behind) = match read {
+        Ok((n, asked, behind)) => (Ok(n), asked, behind),
+        Err(error) => (Err(error), 0, 0..0),
+    };
+    (note_read(conn, n, asked), behind)
 }
 
 /// Makes room for a read behind what is in the connection's own buffer: for the
@@ -515,9 +663,14 @@ fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> bool {
         return true;
     }
     // Twice as much each time, so that little is copied; of a request whose length
-    // is known no more than that.
-    let wanted = conn.need.saturating_sub(len).clamp(SLICE, OWN_SLICE);
-    let most = if wanted > SLICE {
+    // is known no more than that. A client that has hung up needs next to none:
+    // many may do so at the same time.
+    let step = match conn.stream.readable_bytes() {
+        0 => SLICE,
+        _ => OWN_SLICE,
+    };
+    let wanted = conn.need.saturating_sub(len).clamp(SLICE, step);
+    let most = if conn.need > len + 1 {
         conn.need
     } else {
         usize::MAX
@@ -529,10 +682,11 @@ fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> bool {
 /// Reads behind what is in the connection's own buffer, as far as there is room.
 fn receive_own(conn: &mut Conn) -> usize {
     let before = conn.input.len();
-    let mut input = std::mem::take(&mut conn.input);
-    input.resize(input.capacity().min(before + OWN_SLICE), 0);
-    let n = receive(conn, &mut input[before..]);
-    input.truncate(before + n);
-    conn.input = input;
+    let spare = conn.input.spare_capacity_mut();
+    let asked = spare.len().min(OWN_SLICE);
+    let read = conn.stream.read_parts(&mut spare[..asked], &mut []);
+    let n = note_read(conn, read, asked);
+    // SAFETY: the read has filled these bytes.
+    unsafe { conn.input.set_len(before + n) };
     n
 }

@@ -1,6 +1,6 @@
 //! The memory that the server itself uses for its connections: counted by each
-//! loop, bounded for all of them together, and told to the engine, which has so
-//! much less for items.
+//! loop, bounded for all of them together, and told to the engine beyond
+//! [`UNCHARGED`] bytes, which has that much less for items.
 //!
 //! | what | counted |
 //! |---|---|
@@ -39,6 +39,9 @@ pub(crate) const FREE: usize = 32 << 10;
 pub(crate) const STALLED_MS: u64 = 5_000;
 /// The engine is told when a loop's sum has changed by so much.
 const TELL: u64 = 64 << 10;
+/// Bytes of buffers that the engine is not told of: they are among the 8 MiB that the server may take beside
+/// its limit. A small cache would lose half of it to a few connections.
+const UNCHARGED: u64 = 2 << 20;
 
 /// Memory of buffers in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +166,6 @@ impl Ledger {
         self.told = self.sum();
         // Under the lock, so that the sum told last was taken last.
         let _telling = shared.telling.lock();
-        engine.set_overhead(shared.buffer_bytes());
+        engine.set_overhead(shared.buffer_bytes().saturating_sub(UNCHARGED));
     }
 }

@@ -4,12 +4,14 @@
 //! signals; it hands each connection to the event loop that has the fewest.
 
 use crate::auth::Users;
+use crate::classes::{Ages, Sums};
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::counters::Counters;
 use crate::event_loop::{EventLoop, Inbox, Newcomer};
 use crate::memory::ItemHeap;
 use crate::shared::{ConnCard, LoopCard, Shared};
 use crate::stream::Stream;
+use crate::unix_socket::{self, SocketFile};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use corewise_cache::engines::{locked, relativistic};
@@ -18,23 +20,28 @@ use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{Limits, reply};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(usize::MAX);
 const WAKE: Token = Token(usize::MAX - 1);
-/// How long to wait before accepting again when there is no room.
+const HANGUPS: Token = Token(usize::MAX - 2);
+/// How often to look for room when there was none for a connection.
 const RETRY: Duration = Duration::from_millis(10);
+/// After how long to try whether or not one of our connections was closed.
+const RETRY_ANYWAY: Duration = Duration::from_secs(1);
+/// How often to say that there is no room.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+/// Connections accepted from one listener before signals are looked at.
+const ACCEPTED_AT_ONCE: usize = 256;
 
 enum Listener {
     Tcp(TcpListener, SocketAddr),
@@ -86,12 +93,14 @@ pub struct Server {
     listeners: Vec<Listener>,
     poll: Poll,
     waker: Waker,
-    signals: UnixStream,
+    signals: Signals,
+    /// Removes the Unix socket's file at the end.
+    socket_file: Option<SocketFile>,
 }
 
 impl Server {
-    /// Opens the listening sockets and takes over SIGTERM and SIGINT. Starts no
-    /// thread, so the caller may still change identity.
+    /// Opens the listening sockets and takes over SIGTERM, SIGINT and SIGHUP. Starts
+    /// no thread, so the caller may still change identity.
     ///
     /// # Errors
     ///
@@ -114,19 +123,23 @@ impl Server {
                 .map_err(StartError::system("a listening socket"))?;
             listeners.push(Listener::Tcp(listener, *address));
         }
+        let mut socket_file = None;
         if let Some(path) = &config.unix {
             let place = path.display().to_string();
-            let listener =
-                listen_unix(path, config.unix_mode).map_err(|error| StartError::Listen {
-                    place: place.clone(),
-                    error,
+            let (listener, file) =
+                unix_socket::listen(path, config.unix_mode).map_err(|error| {
+                    StartError::Listen {
+                        place: place.clone(),
+                        error,
+                    }
                 })?;
+            socket_file = Some(file);
             listeners.push(Listener::Unix(listener, place));
         }
         if listeners.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let signals = catch_signals().map_err(StartError::system("signal handlers"))?;
+        let signals = Signals::catch().map_err(StartError::system("signal handlers"))?;
         config.threads = config.threads.max(1);
         Ok(Self {
             config,
@@ -135,7 +148,14 @@ impl Server {
             poll,
             waker,
             signals,
+            socket_file,
         })
+    }
+
+    /// The TCP addresses that it listens on, with the ports that the system chose.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.config.listen
     }
 
     /// What to tell whoever started the server: version, engine, threads,
@@ -224,8 +244,8 @@ impl Server {
             mut poll,
             waker,
             signals,
+            socket_file: _socket_file,
         } = self;
-        let unix = config.unix.clone();
         let shared = Arc::new(share(config, users, waker));
         let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
         for listener in &listeners {
@@ -233,12 +253,7 @@ impl Server {
             let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
             shared.connections.lock().insert(card.fd, Arc::new(card));
         }
-        let mut front = Front {
-            shared: &shared,
-            inboxes: &inboxes,
-            listeners,
-            paused: false,
-        };
+        let mut front = Front::new(&shared, &inboxes, listeners);
         let result = front.serve(&mut poll, signals);
         drop(front);
         shared.stop();
@@ -250,9 +265,6 @@ impl Server {
         let mut panicked = false;
         for thread in threads {
             panicked |= thread.join().is_err();
-        }
-        if let Some(path) = unix {
-            let _ = std::fs::remove_file(path); // gone already is as good
         }
         result?;
         if panicked {
@@ -269,12 +281,12 @@ fn check_engine(config: &mut Config) -> Result<(), StartError> {
     config.eviction = eviction
         .of(engine)
         .ok_or(StartError::Eviction { engine, eviction })?;
-    let most = match engine {
-        EngineKind::Relativistic => relativistic::MAX_MEMORY,
-        EngineKind::Locked | EngineKind::GlobalLock => u64::MAX,
+    let (least, most) = match engine {
+        EngineKind::Relativistic => (relativistic::MIN_MEMORY, relativistic::MAX_MEMORY),
+        EngineKind::Locked | EngineKind::GlobalLock => (0, u64::MAX),
     };
-    if config.memory > most {
-        let (least, most) = (relativistic::MIN_MEMORY >> 20, most >> 20);
+    if !(least..=most).contains(&config.memory) {
+        let (least, most) = (least >> 20, most >> 20);
         return Err(StartError::Memory {
             engine,
             least,
@@ -291,13 +303,14 @@ fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
         shutdown_enabled: config.enable_shutdown,
         cas_enabled: config.enable_cas,
         dump_enabled: config.enable_dump,
+        size_classes: corewise_cache::size_class::COUNT as u32,
         ..Limits::default()
     };
     let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
     Shared {
         limits,
         clock: SystemClock::new(),
-        users,
+        users: Mutex::new(users.map(Arc::new)),
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),
         buffer_limit: config.connection_limit(),
@@ -305,11 +318,16 @@ fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
         total_connections: AtomicU64::new(0),
         rejected_connections: AtomicU64::new(0),
         listen_disabled: AtomicU64::new(0),
+        accepting: AtomicBool::new(true),
+        listen_disabled_us: AtomicU64::new(0),
+        dumps: AtomicU64::new(0),
+        ages: Ages::default(),
         stopping: AtomicU8::new(crate::shared::stop::NO),
         main_waker: waker,
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
         baseline: Mutex::new(Counters::default()),
+        class_baseline: Mutex::new(Sums::new()),
         config,
     }
 }
@@ -348,64 +366,176 @@ struct Front<'f> {
     shared: &'f Shared,
     inboxes: &'f [Arc<Inbox>],
     listeners: Vec<Listener>,
-    /// No room for a connection at the last attempt.
-    paused: bool,
+    /// There was no room for a connection, or no descriptor.
+    paused: Option<Pause>,
+    /// A listener may have more connections than were accepted at once.
+    has_more: bool,
+    complaints: Complaints,
 }
 
-impl Front<'_> {
-    fn serve(&mut self, poll: &mut Poll, mut signals: UnixStream) -> Result<(), RunError> {
-        let registry = poll.registry();
-        registry
-            .register(&mut signals, SIGNALS, Interest::READABLE)
-            .map_err(RunError::Accept)?;
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let token = Token(index);
-            let registered = match listener {
-                Listener::Tcp(l, _) => registry.register(l, token, Interest::READABLE),
-                Listener::Unix(l, _) => registry.register(l, token, Interest::READABLE),
-            };
-            registered.map_err(RunError::Accept)?;
+/// While connections wait in the kernel's queue.
+struct Pause {
+    /// Until when the time is counted.
+    counted: Instant,
+    /// When to try again, and how many connections were open at the last attempt.
+    retry: Instant,
+    open: usize,
+}
+
+/// Says the same thing once in a while only.
+#[derive(Default)]
+struct Complaints {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Complaints {
+    fn cannot_accept(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now - last < COMPLAIN_EVERY) {
+            self.unsaid += 1;
+            return;
         }
+        let unsaid = std::mem::take(&mut self.unsaid);
+        tracing::warn!(%error, unsaid, "cannot accept connections for the moment");
+        self.last = Some(now);
+    }
+}
+
+impl<'f> Front<'f> {
+    fn new(shared: &'f Shared, inboxes: &'f [Arc<Inbox>], listeners: Vec<Listener>) -> Self {
+        Self {
+            shared,
+            inboxes,
+            listeners,
+            paused: None,
+            has_more: false,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn serve(&mut self, poll: &mut Poll, mut signals: Signals) -> Result<(), RunError> {
+        self.register(poll, &mut signals)
+            .map_err(RunError::Accept)?;
         let mut events = Events::with_capacity(64);
         while !self.shared.is_stopping() {
-            match poll.poll(&mut events, self.paused.then_some(RETRY)) {
+            match poll.poll(&mut events, self.timeout()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other.map_err(RunError::Accept)?,
             }
-            if events.iter().any(|event| event.token() == SIGNALS) && told_to_stop(&mut signals) {
+            let has = |token| events.iter().any(|event| event.token() == token);
+            if has(SIGNALS) && has_come(&mut signals.stop) {
                 tracing::info!("told to stop");
                 return Ok(());
             }
-            self.paused = false;
-            for index in 0..self.listeners.len() {
-                self.accept_all(index);
+            if has(HANGUPS) && has_come(&mut signals.hangup) {
+                self.shared.reload_users();
+            }
+            if self.may_try() {
+                self.accept();
             }
         }
         Ok(())
     }
 
-    fn accept_all(&mut self, index: usize) {
-        loop {
+    fn register(&mut self, poll: &Poll, signals: &mut Signals) -> io::Result<()> {
+        let registry = poll.registry();
+        registry.register(&mut signals.stop, SIGNALS, Interest::READABLE)?;
+        registry.register(&mut signals.hangup, HANGUPS, Interest::READABLE)?;
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let token = Token(index);
+            match listener {
+                Listener::Tcp(l, _) => registry.register(l, token, Interest::READABLE)?,
+                Listener::Unix(l, _) => registry.register(l, token, Interest::READABLE)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        match (self.has_more, &self.paused) {
+            (true, None) => Some(Duration::ZERO),
+            (_, paused) => paused.as_ref().map(|_| RETRY),
+        }
+    }
+
+    /// Counts the time of a pause. False: it goes on, since no connection was closed since the last
+    /// attempt, and that was less than [`RETRY_ANYWAY`] ago.
+    fn may_try(&mut self) -> bool {
+        let Some(pause) = &mut self.paused else {
+            return true;
+        };
+        let now = Instant::now();
+        let waited = now - std::mem::replace(&mut pause.counted, now);
+        // Relaxed: a statistic.
+        self.shared
+            .listen_disabled_us
+            .fetch_add(waited.as_micros() as u64, Ordering::Relaxed);
+        let open = self.shared.open_connections();
+        if open >= pause.open && now < pause.retry {
+            return false;
+        }
+        (pause.open, pause.retry) = (open, now + RETRY_ANYWAY);
+        true
+    }
+
+    /// Leaves connections in the kernel's queue for a while.
+    fn pause(&mut self) {
+        if self.paused.is_none() {
+            let now = Instant::now();
+            self.paused = Some(Pause {
+                counted: now,
+                retry: now + RETRY_ANYWAY,
+                open: self.shared.open_connections(),
+            });
+            // Relaxed, both: statistics.
+            self.shared.listen_disabled.fetch_add(1, Ordering::Relaxed);
+            self.shared.accepting.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Connections are accepted again.
+    fn resume(&mut self) {
+        if self.paused.take().is_some() {
+            // Relaxed: a statistic.
+            self.shared.accepting.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Accepts from every listener, and pauses if that was not possible.
+    fn accept(&mut self) {
+        self.has_more = false;
+        let mut has_room = true;
+        for index in 0..self.listeners.len() {
+            has_room &= self.accept_some(index);
+        }
+        match has_room {
+            true => self.resume(),
+            false => self.pause(),
+        }
+    }
+
+    /// Accepts connections, [`ACCEPTED_AT_ONCE`] at most, so that signals are seen in a flood of them.
+    /// False: there is no room for one.
+    fn accept_some(&mut self, index: usize) -> bool {
+        for _ in 0..ACCEPTED_AT_ONCE {
             let full = self.shared.open_connections() >= self.shared.config.max_connections;
             if full && !self.shared.config.maxconns_fast {
-                // Relaxed: a statistic.
-                self.shared.listen_disabled.fetch_add(1, Ordering::Relaxed);
-                self.paused = true;
-                return;
+                return false;
             }
             match self.listeners[index].accept() {
                 Ok((stream, _)) if full => self.turn_away(stream),
                 Ok((stream, peer)) => self.hand_over(stream, peer, self.listeners[index].place()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections for the moment");
-                    self.paused = true;
-                    return;
+                    self.complaints.cannot_accept(&error);
+                    return false;
                 }
             }
         }
+        self.has_more = true;
+        true
     }
 
     fn turn_away(&self, mut stream: Stream) {
@@ -459,27 +589,44 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    // A socket left by a server that was killed; anything else stays.
-    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        std::fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok(listener)
+/// Whether an accept failed because of the connection, which is gone then, and not for want of
+/// descriptors or memory.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::*;
+    matches!(
+        error.kind(),
+        ConnectionAborted | Interrupted | NetworkDown | HostUnreachable | NetworkUnreachable
+    )
 }
 
-/// SIGTERM and SIGINT arrive as bytes on the returned socket.
-fn catch_signals() -> io::Result<UnixStream> {
+/// Signals arrive as bytes on sockets.
+struct Signals {
+    /// SIGTERM and SIGINT.
+    stop: UnixStream,
+    /// SIGHUP.
+    hangup: UnixStream,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            stop: catch(&[SIGTERM, SIGINT])?,
+            hangup: catch(&[SIGHUP])?,
+        })
+    }
+}
+
+fn catch(signals: &[i32]) -> io::Result<UnixStream> {
     let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
     receiver.set_nonblocking(true)?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
     }
     Ok(UnixStream::from_std(receiver))
 }
 
-fn told_to_stop(signals: &mut UnixStream) -> bool {
-    let mut byte = [0; 16];
-    matches!(signals.read(&mut byte), Ok(n) if n > 0)
+/// Whether one of a socket's signals came; several may have come as one.
+fn has_come(signals: &mut UnixStream) -> bool {
+    let mut bytes = [0; 1 << 10];
+    matches!(signals.read(&mut bytes), Ok(n) if n > 0)
 }

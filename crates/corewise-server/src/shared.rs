@@ -1,6 +1,7 @@
 //! What all threads of a server share.
 
 use crate::auth::Users;
+use crate::classes::{Ages, ClassCounts, Sums};
 use crate::config::Config;
 use crate::counters::{Counters, Published};
 use corewise_atomic::CachePadded;
@@ -37,6 +38,8 @@ pub(crate) struct LoopCard {
     pub(crate) output_bytes: AtomicU64,
     /// Its counts.
     pub(crate) counts: Published,
+    /// And those of each size class.
+    pub(crate) classes: ClassCounts,
 }
 
 /// What a connection waits for.
@@ -115,7 +118,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
     pub(crate) clock: SystemClock,
-    pub(crate) users: Option<Users>,
+    /// Who may come in, if not everybody may. Replaced when the file is read again.
+    pub(crate) users: Mutex<Option<Arc<Users>>>,
     pub(crate) loops: Vec<CachePadded<LoopCard>>,
     pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnCard>>>,
     /// How much memory connections may take, in bytes.
@@ -125,6 +129,13 @@ pub(crate) struct Shared {
     pub(crate) total_connections: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
+    /// Whether connections are being accepted.
+    pub(crate) accepting: AtomicBool,
+    /// For how long no connections were accepted, in microseconds.
+    pub(crate) listen_disabled_us: AtomicU64,
+    /// Dumps under way.
+    pub(crate) dumps: AtomicU64,
+    pub(crate) ages: Ages,
     /// One of [`stop`].
     pub(crate) stopping: AtomicU8,
     /// Wakes the accepting thread.
@@ -133,6 +144,7 @@ pub(crate) struct Shared {
     pub(crate) prefixes: Mutex<PrefixCounts>,
     /// Counts as they stood at the last `stats reset`.
     pub(crate) baseline: Mutex<Counters>,
+    pub(crate) class_baseline: Mutex<Sums>,
 }
 
 impl Shared {
@@ -143,6 +155,15 @@ impl Shared {
             card.counts.add_to(&mut sum);
         }
         sum
+    }
+
+    /// Counts of each size class, of all loops since the start.
+    pub(crate) fn class_sums(&self) -> Sums {
+        let mut sums = Sums::new();
+        for card in &self.loops {
+            card.classes.add_to(&mut sums);
+        }
+        sums
     }
 
     /// Connections open now.
@@ -167,6 +188,33 @@ impl Shared {
             .iter()
             .map(|card| gauge(card).load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// Whether clients must authenticate.
+    pub(crate) fn asks_for_users(&self) -> bool {
+        self.config.auth_file.is_some()
+    }
+
+    /// Reads the authentication file again, if there is one. A file that is missing or wrong changes
+    /// nothing.
+    pub(crate) fn reload_users(&self) {
+        let Some(path) = &self.config.auth_file else {
+            tracing::info!("SIGHUP: there is no authentication file to read again");
+            return;
+        };
+        match Users::read(path) {
+            Ok(users) => {
+                *self.users.lock() = Some(Arc::new(users));
+                tracing::info!(path = %path.display(), "SIGHUP: read the authentication file again");
+            }
+            Err(error) => tracing::warn!("SIGHUP: the users stay as they were: {error}"),
+        }
+    }
+
+    /// A dump is over, or its client gone.
+    pub(crate) fn end_dump(&self) {
+        // Relaxed: a gauge.
+        self.dumps.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Asks every thread to stop.

@@ -3,7 +3,8 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// A client's socket.
@@ -26,8 +27,30 @@ impl Stream {
         each!(self, s => s.as_raw_fd())
     }
 
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        retry(|| each!(self, s => s.read(into)))
+    /// How many bytes can be read now.
+    pub(crate) fn readable_bytes(&self) -> usize {
+        let bytes = each!(self, s => rustix::io::ioctl_fionread(s));
+        bytes.map_or(0, |bytes| bytes as usize)
+    }
+
+    /// Reads into `first` and then into `behind`, neither of which need be initialised. Returns how many
+    /// bytes were read; these are initialised then, those of `first` before those of `behind`.
+    pub(crate) fn read_parts(
+        &mut self,
+        first: &mut [MaybeUninit<u8>],
+        behind: &mut [MaybeUninit<u8>],
+    ) -> io::Result<usize> {
+        let parts = [first, behind].map(|part| libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        });
+        let fd = self.fd();
+        // SAFETY: both parts are valid for writes of their lengths while they are borrowed, and the kernel
+        // writes nothing else. The descriptor is open as long as `self` is.
+        retry(|| match unsafe { libc::readv(fd, parts.as_ptr(), 2) } {
+            n if n >= 0 => Ok(n as usize),
+            _ => Err(io::Error::last_os_error()),
+        })
     }
 
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
@@ -44,14 +67,20 @@ impl Stream {
     }
 }
 
-/// Repeats a call that a signal interrupted.
+/// How often a call is made that signals interrupt.
+const MOST_CALLS: usize = 100;
+
+/// Repeats a call that a signal interrupted. After [`MOST_CALLS`] the error is returned, and the
+/// connection is given up.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
+    let mut result = call();
+    for _ in 1..MOST_CALLS {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => result = call(),
+            _ => break,
         }
     }
+    result
 }
 
 impl Source for Stream {
@@ -63,5 +92,30 @@ impl Source for Stream {
     }
     fn deregister(&mut self, r: &Registry) -> io::Result<()> {
         each!(self, s => s.deregister(r))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_always_interrupted_ends_in_an_error() {
+        let mut calls = 0;
+        let error = retry(|| {
+            calls += 1;
+            Err(io::ErrorKind::Interrupted.into())
+        });
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(calls, MOST_CALLS);
+        let mut left = 3;
+        let answer = retry(|| {
+            left -= 1;
+            if left > 0 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(7)
+        });
+        assert_eq!(answer.unwrap(), 7);
     }
 }

@@ -26,6 +26,7 @@
 use crate::admin;
 use crate::conn::Conn;
 use crate::counters::Counters;
+use crate::receiving::Receiving;
 use crate::shared::{LoopCard, Shared};
 use bumpalo::Bump;
 use corewise_atomic::sync::atomic::Ordering;
@@ -40,6 +41,10 @@ use std::sync::Arc;
 pub(crate) const BATCH: usize = 256;
 /// A batch pauses when this many bytes of replies wait to be written.
 pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
+
+/// How often an engine may be asked for completions in a row and have none, some minutes. Beyond that it
+/// is broken: the loop panics and the server ends with an error, rather than spin for ever.
+const MOST_IDLE_ROUNDS: u64 = 1 << 34;
 
 /// A value of this many bytes is sent from where it lies, not copied first. Where
 /// several are asked for at a time, each costs a system call that a shared buffer
@@ -58,6 +63,8 @@ pub(crate) struct Work {
     pub(crate) done: usize,
     /// There is no memory for the rest of its unfinished request.
     pub(crate) refused: bool,
+    /// A store whose value has been received in place, to be executed before the input.
+    pub(crate) received: Option<Box<Receiving>>,
 }
 
 impl Work {
@@ -185,6 +192,8 @@ impl ReplySink for Printer<'_, '_> {
         if let Kind::Op(form, verb) = &mark.kind {
             self.begin(mark.work);
             self.counters.count(form.command(), verb, &outcome);
+            let classes = &self.card.classes;
+            classes.count(form.command(), form.key(), verb, &outcome);
             match &outcome {
                 Outcome::Found(view) if view.value.len() >= LARGE => {
                     self.complete_large(mark, form, &outcome);
@@ -255,6 +264,27 @@ fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
         .collect()
 }
 
+/// A printer of the turn's, for marks from `next` on.
+macro_rules! printer {
+    ($turn:ident, $works:expr, $marks:expr, $next:expr, $segments:expr) => {{
+        // Relaxed: a switch; a stale value counts a few operations more or less.
+        let detail = $turn.shared.detail.load(Ordering::Relaxed);
+        Printer {
+            works: $works,
+            conns: &mut *$turn.conns,
+            card: &$turn.shared.loops[$turn.loop_index],
+            marks: $marks,
+            next: $next,
+            blocked: false,
+            out: &mut *$turn.out,
+            segments: $segments,
+            counters: &mut *$turn.counters,
+            detail: detail.then_some($turn.shared),
+            now: $turn.now,
+        }
+    }};
+}
+
 impl<E: Engine> Turn<'_, E> {
     /// Executes what `works` hold and answers. Afterwards every work's `done`
     /// tells how much of its input is finished with.
@@ -269,7 +299,21 @@ impl<E: Engine> Turn<'_, E> {
         batch.progress.clear();
         batch.progress.resize(works.len(), (0, false));
         let scratch = self.scratch;
+        for index in 0..works.len() {
+            if let Some(received) = works[index].received.take() {
+                self.store_received(index, *received, works, &mut batch.segments);
+            }
+        }
+        // Before anything else is answered: a connection has one segment in a batch, and a large value is
+        // sent behind that.
+        if !batch.segments.is_empty() {
+            self.write_out(works, &mut batch.segments);
+        }
         for (index, work) in works.iter().enumerate() {
+            if self.conns[work.conn].is_blocked() {
+                self.conns[work.conn].need = 1; // its input stays where it is
+                continue;
+            }
             self.gather(index, work.input(arena), scratch, works, &mut batch);
         }
         self.execute(works, &mut batch);
@@ -282,6 +326,56 @@ impl<E: Engine> Turn<'_, E> {
         };
         for (work, progress) in works.iter_mut().zip(&spare.progress) {
             work.done = progress.0;
+        }
+    }
+
+    /// Executes a store whose value has been received in place. Its connection has no other replies yet in
+    /// this turn, and its socket is not full.
+    fn store_received(
+        &mut self,
+        index: usize,
+        received: Receiving,
+        works: &[Work],
+        segments: &mut Vec<Segment>,
+    ) {
+        let Some(end) = received.end() else {
+            return debug_assert!(false, "the value has come");
+        };
+        let Receiving {
+            line, reservation, ..
+        } = received;
+        let mut codec = self.conns[works[index].conn].codec;
+        let before = codec;
+        let step = codec.next_apart(&line, end, &self.shared.limits, self.now, self.scratch);
+        self.conns[works[index].conn].codec = codec;
+        let (kind, op) = match step {
+            Step::Op {
+                key, verb, form, ..
+            } => (Kind::Op(form, verb), Some((key, verb))),
+            Step::Reply { bytes, .. } => (Kind::Fixed(bytes), None),
+            _ => (Kind::Void, None),
+        };
+        let marks = [Mark {
+            work: index,
+            at: 0,
+            codec: before,
+            kind,
+        }];
+        self.counters.batches += 1;
+        let mut printer = printer!(self, works, &marks, 0, segments);
+        let Some((key, verb)) = op else {
+            return printer.fixed_until(1);
+        };
+        let op = Op {
+            token: 0,
+            key,
+            verb,
+        };
+        let session = &mut *self.session;
+        let accepted = session.submit_reserved(self.now, &op, reservation, &mut printer);
+        debug_assert!(accepted, "nothing is pending");
+        while session.poll(self.now, &mut printer) > 0 {
+            corewise_atomic::hint::spin_loop();
         }
     }
 
@@ -336,6 +430,9 @@ impl<E: Engine> Turn<'_, E> {
                     }
                     self.administer(index, conn, admin, &mut codec, batch);
                     at += consumed;
+                    if self.conns[conn].dump.is_some() {
+                        break; // the rest waits for its end
+                    }
                 }
                 Step::Close { reply } => {
                     batch.marks.push(mark(Kind::Fixed(reply)));
@@ -395,22 +492,9 @@ impl<E: Engine> Turn<'_, E> {
         self.counters.batches += 1;
         let mut first = 0; // of the operations not executed
         let mut next = 0; // of the marks not answered
+        let mut idle_rounds = 0;
         loop {
-            // Relaxed: a switch; a stale value counts a few operations more or less.
-            let detail = self.shared.detail.load(Ordering::Relaxed);
-            let mut printer = Printer {
-                works,
-                conns: &mut *self.conns,
-                card: &self.shared.loops[self.loop_index],
-                marks: &batch.marks,
-                next,
-                blocked: false,
-                out: &mut *self.out,
-                segments: &mut batch.segments,
-                counters: &mut *self.counters,
-                detail: detail.then_some(self.shared),
-                now: self.now,
-            };
+            let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
             let accepted = self
                 .session
                 .submit(self.now, &batch.ops[first..], &mut printer);
@@ -421,6 +505,16 @@ impl<E: Engine> Turn<'_, E> {
                 break;
             }
             let blocked = printer.blocked;
+            // Every engine completes something, or waits for another session for a bounded time.
+            idle_rounds = if printer.next == next {
+                idle_rounds + 1
+            } else {
+                0
+            };
+            assert!(
+                idle_rounds < MOST_IDLE_ROUNDS,
+                "the engine makes no progress"
+            );
             next = printer.next;
             corewise_atomic::hint::spin_loop();
             let full = self.out.len() >= OUTPUT_PAUSE;
@@ -519,6 +613,12 @@ impl<E: Engine> Turn<'_, E> {
         match context.answer(admin) {
             admin::After::GoOn => {}
             admin::After::Admitted => codec.set_authenticated(),
+            admin::After::Dumps(dump) => {
+                // Relaxed: a gauge.
+                self.shared.dumps.fetch_add(1, Ordering::Relaxed);
+                self.counters.dumps += 1;
+                self.conns[conn].dump = Some(Box::new(dump));
+            }
             admin::After::Close => self.conns[conn].closing = true,
         }
     }

@@ -32,4 +32,6 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+mod compile_fail;
 pub mod memcached;

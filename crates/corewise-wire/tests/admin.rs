@@ -6,7 +6,7 @@ use bumpalo::Bump;
 use common::{NOW, Session, talk, talk_with, transcript};
 use corewise_ops::Deadline;
 use corewise_wire::memcached::{
-    Admin, Codec, Crawl, DumpFormat, Limits, StatsRequest, Step, VERSION_LINE,
+    Admin, Classes, Codec, Crawl, DumpFormat, Limits, StatsRequest, Step, VERSION_LINE,
 };
 
 #[track_caller]
@@ -29,16 +29,7 @@ fn asks(limits: &Limits, line: &str, expected: Admin<'_>) {
 #[test]
 fn unknown_commands_are_errors() {
     for line in [
-        "",
-        " ",
-        "a",
-        "foo",
-        "getx a",
-        "mgx",
-        "mx a",
-        "bget a",
-        "lru mode flat",
-        "SET a",
+        "", " ", "a", "foo", "getx a", "mgx", "mx a", "bget a", "SET a",
     ] {
         says(&format!("{line}\r\n"), "ERROR\r\n");
     }
@@ -243,11 +234,14 @@ fn the_crawler_takes_orders() {
         ("lru_crawler disable", Crawl::Disable),
         ("lru_crawler sleep 1000000", Crawl::SleepMicros(1_000_000)),
         ("lru_crawler tocrawl 7", Crawl::Limit(7)),
-        ("lru_crawler crawl 1,2", Crawl::Crawl(b"1,2")),
+        (
+            "lru_crawler crawl 1,2",
+            Crawl::Crawl(Classes::parse(b"1,2", 63).unwrap()),
+        ),
     ] {
         asks(&limits, line, Admin::Crawler(crawl));
     }
-    let (format, classes) = (DumpFormat::Metadump, &b"all"[..]);
+    let (format, classes) = (DumpFormat::Metadump, Classes::ALL);
     asks(
         &limits,
         "lru_crawler metadump all",
@@ -259,6 +253,14 @@ fn the_crawler_takes_orders() {
         "lru_crawler mgdump all",
         Admin::Dump { format, classes },
     );
+    for classes in ["0", "64", "300", "1,x", "x", "-1"] {
+        for order in ["metadump", "mgdump", "crawl"] {
+            says(
+                &format!("lru_crawler {order} {classes}\r\n"),
+                "BADCLASS invalid class id\r\n",
+            );
+        }
+    }
     says(
         "lru_crawler sleep 1000001\r\n",
         "CLIENT_ERROR sleep must be one second or less\r\n",
@@ -274,25 +276,79 @@ fn the_crawler_takes_orders() {
     says("lru_crawler\r\nlru_crawler foo\r\n", "ERROR\r\nERROR\r\n");
 }
 
+/// The replies are those of memcached 1.6.18.
 #[test]
-fn features_that_are_not_there_say_so() {
-    says(
-        "slabs reassign 1 2\r\n",
-        "CLIENT_ERROR slab reassignment disabled\r\n",
-    );
-    says(
-        "slabs automove 0\r\nslabs automove 1\r\n",
-        "OK\r\nERROR\r\n",
-    );
-    says(
-        "slabs automove x\r\n",
-        "CLIENT_ERROR bad command line format\r\n",
-    );
-    says("slabs\r\n", "ERROR\r\n");
-    says(
-        "watch mutations\r\n",
-        "CLIENT_ERROR watch commands not allowed\r\n",
-    );
+fn orders_to_parts_that_are_not_there_are_checked_and_change_nothing() {
+    for (line, reply) in [
+        ("slabs", "ERROR"),
+        ("slabs foo 1 2", "ERROR"),
+        ("slabs reassign 1", "ERROR"),
+        (
+            "slabs reassign 1 2",
+            "NOSPARE source class has no spare pages",
+        ),
+        (
+            "slabs reassign 0 1",
+            "NOSPARE source class has no spare pages",
+        ),
+        ("slabs reassign 1 1", "SAME src and dst class are identical"),
+        (
+            "slabs reassign -1 2",
+            "BADCLASS invalid src or dst class id",
+        ),
+        (
+            "slabs reassign 99 98",
+            "BADCLASS invalid src or dst class id",
+        ),
+        ("slabs reassign x y", "CLIENT_ERROR bad command line format"),
+        ("slabs reassign 1 2 noreply", "ERROR"),
+        ("slabs automove", "ERROR"),
+        ("slabs automove 0", "OK"),
+        ("slabs automove 1", "OK"),
+        ("slabs automove 2", "OK"),
+        ("slabs automove 3", "ERROR"),
+        ("slabs automove x", "CLIENT_ERROR bad command line format"),
+        ("slabs automove ratio 0.8", "OK"),
+        ("slabs automove ratio", "ERROR"),
+        ("slabs automove ratio x", "ERROR"),
+        (
+            "slabs automove window 30",
+            "CLIENT_ERROR bad command line format",
+        ),
+        ("lru", "ERROR"),
+        ("lru foo 1", "ERROR"),
+        ("lru mode flat", "OK"),
+        ("lru mode segmented", "OK"),
+        ("lru mode foo", "ERROR"),
+        ("lru mode", "ERROR"),
+        ("lru tune 10 25 0.1 2.0", "OK"),
+        ("lru tune 10 25", "ERROR"),
+        (
+            "lru tune 50 50 0.1 2.0",
+            "ERROR hot and warm pcts must not exceed 80",
+        ),
+        (
+            "lru tune 10 25 0 0",
+            "ERROR hot/warm age factors must be greater than 0",
+        ),
+        ("lru tune 10 25 x y", "ERROR"),
+        ("lru tune x 25 0.1 2", "ERROR"),
+        ("lru temp_ttl 30", "OK"),
+        ("lru temp_ttl -1", "OK"),
+        ("lru temp_ttl x", "ERROR"),
+        ("lru temp_ttl", "ERROR"),
+        ("watch mutations", "CLIENT_ERROR watch commands not allowed"),
+    ] {
+        says(&format!("{line}\r\n"), &format!("{reply}\r\n"));
+    }
+    for line in [
+        "slabs automove 0",
+        "lru mode flat",
+        "lru tune 10 25 0.1 2.0",
+        "lru temp_ttl 3",
+    ] {
+        says(&format!("{line} noreply\r\nmn\r\n"), "MN\r\n");
+    }
 }
 
 /// A conversation with a server that wants `ann secret`.

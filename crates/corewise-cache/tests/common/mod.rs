@@ -9,10 +9,10 @@ mod engines;
 pub use crew::{Seat, at_once};
 pub use engines::{Setup, TestEngine};
 
-use corewise_cache::{Engine, Session};
+use corewise_cache::{Cursor, Engine, ScanStep, Session};
 use corewise_ops::{
-    Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, Now, Op, Outcome, ReplySink, Store,
-    StoreMode, Token, Verb,
+    Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
+    Store, StoreMode, Token, Verb,
 };
 use std::sync::Arc;
 
@@ -185,6 +185,15 @@ impl<E: TestEngine> Cache<E> {
         let (token, seen) = sink.seen.pop().expect("one outcome");
         assert_eq!((token, sink.seen.len()), (7, 0));
         seen
+    }
+
+    /// Shows all items, in steps.
+    pub fn scan(&self, most_looks: usize, mut show: impl FnMut(&ItemView<'_>)) {
+        let mut step = ScanStep::More(Cursor::START);
+        while let ScanStep::More(cursor) = step {
+            step = self.engine.scan(cursor, most_looks, self.now, &mut show);
+        }
+        assert_eq!(step, ScanStep::Done);
     }
 
     pub fn get(&mut self, key: &[u8]) -> Seen {

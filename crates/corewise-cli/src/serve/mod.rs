@@ -27,15 +27,18 @@ Examples:
   corewise serve --memory 1g --threads 4 --pin balanced
   corewise serve --listen 127.0.0.1:0 --listen '[::1]:11211' --idle-timeout 5m
   corewise serve --config /etc/corewise.toml
-  corewise serve -d -m 64 -p 11211 -u memcache -l 127.0.0.1 -P /run/memcached/memcached.pid";
+  corewise serve -d -m 64 -p 11211 -u memcache -l 127.0.0.1 -P /run/memcached/memcached.pid
+
+Signals: SIGTERM and SIGINT answer what was received and stop, SIGHUP reads --auth-file again.
+Environment: the TCP ports are written to the file that MEMCACHED_PORT_FILENAME names.";
 
 /// Whose manners to have where the two differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Called by our own name: listens on this machine only unless told otherwise.
     Corewise,
-    /// Called memcached: listens everywhere unless told otherwise, a Unix socket turns TCP off,
-    /// and root must say whom to become.
+    /// Called memcached: listens everywhere and takes 64 MiB unless told otherwise, a Unix socket
+    /// turns TCP off, and root must say whom to become.
     Memcached,
 }
 
@@ -81,7 +84,7 @@ fn prepare(config: &Config, process: &ProcessPlan) -> Result<Option<Daemon>, Fai
     if process.lock_memory {
         process::raise_locked_memory();
     }
-    process::raise_open_files(config.max_connections, config.threads);
+    process::raise_open_files(config.max_connections, config.reserved_files());
     let daemon = process.daemon.then(process::daemonise).transpose()?;
     start_log(config.verbosity);
     Ok(daemon)
@@ -99,6 +102,7 @@ fn serve(
         process::lock_memory();
     }
     let _pidfile = process.pidfile.as_deref().and_then(Pidfile::write);
+    process::write_ports(server.addresses());
     print(&format!("{}\n", server.banner().trim_end()))?;
     if let Some(daemon) = daemon {
         daemon.started(keep_output);
@@ -111,7 +115,7 @@ fn serve(
 /// memcached, or else a socket in the user's directory would be root's; but after such a port.
 fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure> {
     let Some(identity) = identity else {
-        return Server::bind(config).map_err(Failure::start);
+        return bind(config);
     };
     let privileged = config
         .listen
@@ -119,12 +123,19 @@ fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure
         .any(|address| (1..1024).contains(&address.port()));
     if !privileged {
         identity.assume(None)?;
-        return Server::bind(config).map_err(Failure::start);
+        return bind(config);
     }
     let socket = config.unix.clone();
-    let server = Server::bind(config).map_err(Failure::start)?;
+    let server = bind(config)?;
     identity.assume(socket.as_deref())?;
     Ok(server)
+}
+
+fn bind(config: Config) -> Result<Server, Failure> {
+    Server::bind(config).map_err(|error| match error.is_usage() {
+        true => Failure::usage(error),
+        false => Failure::start(error),
+    })
 }
 
 fn start_log(verbosity: u8) {

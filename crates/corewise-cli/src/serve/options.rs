@@ -4,11 +4,13 @@
 //! are the long names. Every option may be absent, so that one can be laid over the other.
 
 use std::any::TypeId;
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use corewise_server::{EngineKind, Eviction};
 use corewise_topology::PinPolicy;
+use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::value::{Bytes, Delimiter, Mode, Parsed, Port, Positive, Span};
@@ -46,7 +48,7 @@ pub(crate) struct ServeOptions {
     #[arg(short = 't', long, value_name = "N")]
     pub(crate) threads: Option<Parsed<Positive>>,
 
-    /// Memory for items and connections, such as 512m or 1g. [default: 64m]
+    /// Memory for items and connections, such as 512m or 1g. [default: 1g; 64m if called memcached]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Parsed<Bytes>>,
 
@@ -98,7 +100,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "POLICY")]
     pub(crate) pin: Option<Parsed<PinPolicy>>,
 
-    /// File of user:password lines; clients authenticate with a first `set`.
+    /// File of user:password lines; clients authenticate with a first `set`. SIGHUP reads it again.
     #[arg(short = 'Y', long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
@@ -135,6 +137,7 @@ pub(crate) struct ServeOptions {
 
     /// Say more on standard error; up to three times.
     #[arg(short = 'v', long, action = ArgAction::Count)]
+    #[serde(deserialize_with = "times")]
     pub(crate) verbose: u8,
 
     /// Run in the background, once the addresses are bound.
@@ -258,14 +261,47 @@ impl ServeOptions {
 
 /// `listen = "a"` and `listen = ["a", "b"]` are both fine.
 fn one_or_many<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Vec<String>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum OneOrMany {
-        One(String),
-        Many(Vec<String>),
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<String>, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = list.next_element()? {
+                texts.push(text);
+            }
+            Ok(texts)
+        }
     }
-    Ok(Some(match OneOrMany::deserialize(source)? {
-        OneOrMany::One(text) => vec![text],
-        OneOrMany::Many(texts) => texts,
-    }))
+
+    source.deserialize_any(OneOrMany).map(Some)
+}
+
+/// How often `-v` is given.
+fn times<'de, D: Deserializer<'de>>(source: D) -> Result<u8, D::Error> {
+    struct Times;
+
+    impl Visitor<'_> for Times {
+        type Value = u8;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number from 0 to 3")
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<u8, E> {
+            let times = u8::try_from(number).ok().filter(|times| *times <= 3);
+            times.ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+        }
+    }
+
+    source.deserialize_any(Times)
 }

@@ -14,6 +14,10 @@ use crate::failure::Failure;
 use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
 
 const DEFAULT_PORT: u16 = 11_211;
+/// The memory that memcached takes unless told otherwise.
+const MEMCACHEDS_MEMORY: u64 = 64 << 20;
+/// Bytes of the path of a Unix socket, of which the system wants one for a zero.
+const SOCKET_PATH: usize = 108;
 const MIN_ITEM_SIZE: u64 = 1 << 10;
 const MAX_ITEM_SIZE: u64 = 128 << 20;
 const MAX_THREADS: u32 = 1_024;
@@ -113,6 +117,13 @@ fn refuse_out_of_scope(options: &ServeOptions) -> Result<(), String> {
     if options.memory_file.is_some() {
         return refuse("a cache kept in a file (-e)");
     }
+    if let Some(Parsed(factor)) = options.slab_growth_factor
+        && (factor.is_nan() || factor <= 1.0)
+    {
+        return Err(format!(
+            "slab-growth-factor (-f) must be greater than 1, not {factor}"
+        ));
+    }
     match options.protocol.as_deref() {
         None | Some("ascii" | "auto") => Ok(()),
         Some("binary") => refuse("memcached's binary protocol (-B binary)"),
@@ -161,10 +172,21 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("the path {}: {error}", path.display()))
 }
 
+fn socket_path(path: &Path) -> Result<PathBuf, String> {
+    let path = absolute(path)?;
+    match path.as_os_str().len() < SOCKET_PATH {
+        true => Ok(path),
+        false => Err(format!(
+            "the path of the Unix socket (-s) cannot have {SOCKET_PATH} bytes or more: {}",
+            path.display()
+        )),
+    }
+}
+
 fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String> {
     let mut config = Config {
         listen: listen(&options, manner)?,
-        unix: options.unix.as_deref().map(absolute).transpose()?,
+        unix: options.unix.as_deref().map(socket_path).transpose()?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
         verbosity: options.verbose,
@@ -173,6 +195,9 @@ fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String
     };
     if config.listen.is_empty() && config.unix.is_none() {
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
+    }
+    if manner == Manner::Memcached {
+        config.memory = MEMCACHEDS_MEMORY;
     }
     set_sizes(&mut config, &options)?;
     set_connections(&mut config, &options)?;

@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, PipeWriter, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -16,12 +17,9 @@ use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitp
 
 use crate::failure::{Failure, complain};
 
-/// Files open beside connections: listeners, event queues, the standard three, logs.
-const FILES_BESIDE_CONNECTIONS: u64 = 64;
-
-/// Raises the limit of open files for so many connections; says so if the system allows fewer.
-pub(super) fn raise_open_files(connections: usize, threads: usize) {
-    let wanted = connections as u64 + FILES_BESIDE_CONNECTIONS + 4 * threads as u64;
+/// Raises the limit of open files for so many connections and others; warns if the system allows fewer.
+pub(super) fn raise_open_files(connections: usize, others: u64) {
+    let wanted = connections as u64 + others;
     let now = getrlimit(Resource::Nofile);
     let Some(current) = now.current else { return };
     if current >= wanted {
@@ -240,11 +238,7 @@ pub(super) struct Pidfile(PathBuf);
 impl Pidfile {
     /// Writes the file whole or not at all; a refusal is only a warning, as in memcached.
     pub(super) fn write(path: &Path) -> Option<Self> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let written = fs::write(&temporary, format!("{}\n", std::process::id()))
-            .and_then(|()| fs::rename(&temporary, path));
-        match written {
+        match write_whole(path, ".tmp", &format!("{}\n", std::process::id())) {
             Ok(()) => Some(Self(path.to_owned())),
             Err(error) => {
                 complain(&format!(
@@ -259,6 +253,38 @@ impl Pidfile {
 
 impl Drop for Pidfile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        // Another server may have written its own there.
+        let ours = format!("{}\n", std::process::id());
+        if fs::read_to_string(&self.0).is_ok_and(|text| text == ours) {
+            let _ = fs::remove_file(&self.0);
+        }
     }
+}
+
+/// Tells where the server listens, in the file that `MEMCACHED_PORT_FILENAME` names, as memcached does:
+/// test-suites of clients start a server on a free port and read the port there. A refusal is only a
+/// warning.
+pub(super) fn write_ports(addresses: &[SocketAddr]) {
+    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
+        return;
+    };
+    if addresses.is_empty() {
+        return;
+    }
+    let line = |address: &SocketAddr| match address {
+        SocketAddr::V4(address) => format!("TCP INET: {}\n", address.port()),
+        SocketAddr::V6(address) => format!("TCP INET6: {}\n", address.port()),
+    };
+    let text: String = addresses.iter().map(line).collect();
+    if let Err(error) = write_whole(&path, ".lck", &text) {
+        let shown = path.display();
+        complain(&format!("warning: cannot write {shown}: {error}"));
+    }
+}
+
+/// Writes a file whole or not at all: under another name first.
+fn write_whole(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(suffix);
+    fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path))
 }

@@ -178,6 +178,13 @@ fn memcached_listens_everywhere_and_a_socket_turns_tcp_off() {
 }
 
 #[test]
+fn the_memory_is_what_the_help_says_and_what_memcached_takes() {
+    assert_eq!(config("").memory, 1 << 30);
+    assert_eq!(memcached("").memory, 64 << 20);
+    assert_eq!(memcached("-m 100").memory, 100 << 20);
+}
+
+#[test]
 fn flags_may_be_written_together_and_options_repeated() {
     let config = config("-AFCXvv -t 2 -t 5 -m64 -m 128");
     assert!(config.enable_shutdown && !config.enable_flush && !config.enable_cas);
@@ -284,6 +291,22 @@ fn a_bad_option_is_named_in_one_line() {
         ("-o idle_timeout", "lacks a number"),
         ("-o idle_timeout=x", "idle_timeout: `x`"),
         ("-o no_such_word", "no_such_word is not an option"),
+        ("-f 1", "greater than 1"),
+        ("-f nan", "greater than 1"),
+        ("-m 0", "above 0"),
+        ("-m -1", "-1"),
+        ("--memory 20000000t", "`20000000t`"),
+        ("-c -1", "-1"),
+        ("-b 0", "above 0"),
+        ("-n 0", "above 0"),
+        ("-N 0", "above 0"),
+        ("-U x", "invalid digit"),
+        ("-D é", "one visible ASCII character"),
+        ("--connection-memory 1", "at least"),
+        ("--pin list:9999", "`9999`"),
+        ("--slow-reader-timeout soon", "`soon`"),
+        ("--maxconns-fast=perhaps", "perhaps"),
+        ("-I 1.5m", "`1.5m`"),
         ("--config /no/such/file", "cannot read /no/such/file"),
     ];
     for (words, part) in table {
@@ -357,6 +380,70 @@ fn a_wrong_file_is_one_line_with_a_place() {
     assert!(line("config = 'other.toml'").contains("unknown field `config`"));
     assert!(line("memory = '1g'\nmemory-limit = 5").contains("cannot both be given"));
     assert!(!line("a = [\n1,").contains('\n'));
+}
+
+/// No type of ours is named, and what is expected is.
+#[test]
+fn a_wrong_type_in_a_file_is_said_in_plain_words() {
+    let texts = "a text or a list of texts";
+    let value = "a text or a number";
+    for (name, expected) in [
+        ("listen", texts),
+        ("extended", texts),
+        ("port", value),
+        ("unix-mode", value),
+        ("threads", value),
+        ("memory", value),
+        ("memory-limit", value),
+        ("max-item-size", value),
+        ("connection-memory", value),
+        ("max-connections", value),
+        ("idle-timeout", value),
+        ("slow-reader-timeout", value),
+        ("engine", value),
+        ("eviction", value),
+        ("pin", value),
+        ("backlog", value),
+        ("prefix-delimiter", value),
+        ("udp-port", value),
+        ("slab-growth-factor", value),
+        ("napi-ids", value),
+        ("unix", "path string"),
+        ("auth-file", "path string"),
+        ("pidfile", "path string"),
+        ("user", "a string"),
+        ("protocol", "a string"),
+        ("daemon", "a boolean"),
+        ("enable-shutdown", "a boolean"),
+        ("maxconns-fast", "a boolean"),
+        ("verbose", "a whole number from 0 to 3"),
+    ] {
+        // Of these the first two are wrong for all but truth values and lists.
+        let line = match expected {
+            "a boolean" => format!("{name} = 5"),
+            _ => format!("{name} = true"),
+        };
+        for line in [line, format!("{name} = {{ a = 1 }}")] {
+            let said = with_file(&line, "").unwrap_err().line().to_owned();
+            let clear = said.contains("line 1: invalid type") && said.contains(expected);
+            assert!(clear, "{line}: {said}");
+            // Behind the random name of the file.
+            let (_, reason) = said.split_once("line 1: ").unwrap();
+            assert!(!reason.contains("enum") && !reason.contains("u8"), "{said}");
+        }
+    }
+    for line in [
+        "listen = 5",
+        "listen = ['a', 5]",
+        "verbose = 4",
+        "verbose = -1",
+    ] {
+        let said = with_file(line, "").unwrap_err().line().to_owned();
+        assert!(
+            said.contains("line 1: invalid") && said.contains("expected a"),
+            "{line}: {said}"
+        );
+    }
 }
 
 #[test]

@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 
 use crate::codec::Codec;
 use crate::config::{
-    Address, MAX_CONNECTIONS, MAX_KEYS, MAX_PIPELINE, MAX_RATE, MAX_UNSENT_BYTES, Protocol, Target,
-    require, validate_keys, within,
+    Address, MAX_CONNECTIONS, MAX_KEYS, MAX_PIPELINE, MAX_RATE, MAX_UNSENT_BYTES, MAX_VALUE_BYTES,
+    Protocol, Target, require, validate_keys, within,
 };
 use crate::crew::{name, pin};
 use crate::driver::Driver;
@@ -31,7 +31,7 @@ use crate::probe::identify;
 use crate::slices::check;
 use crate::tally::Tally;
 use corewise_measure::machine::{Machine, Memory};
-use corewise_measure::trace::{Law, MAX_VALUE_BYTES, TraceConfig};
+use corewise_measure::trace::{Law, TraceConfig};
 
 pub(crate) use player::Player;
 pub use report::{LiveBytes, ReplayReport};
@@ -98,6 +98,8 @@ impl ReplayConfig {
         within("keys", trace.keys, 1, corewise_measure::trace::MAX_KEYS)?;
         within("requests", trace.requests, 1, MAX_KEYS)?;
         within("overwrites", trace.overwrites, 0.0, 1.0)?;
+        let smallest = trace.sizes.map_or(1, |(min, _)| min);
+        within("value size", smallest, 1, MAX_VALUE_BYTES)?;
         within("rate", trace.rate_per_s, 1, MAX_RATE as u64)?;
         within("reply timeout (ms)", self.reply_timeout_ms, 1, 3_600_000)?;
         within("keys of the trace", trace.key_bound(), 1, MAX_KEYS)?;
@@ -107,7 +109,7 @@ impl ReplayConfig {
         })?;
         let bytes = u64::from(self.connections)
             * u64::from(self.pipeline)
-            * (2 * u64::from(MAX_VALUE_BYTES) + 600);
+            * (2 * u64::from(trace.max_value_bytes()) + 600);
         require(bytes <= MAX_UNSENT_BYTES, || {
             format!(
                 "connections x pipeline x request size is {} MiB, the limit is {} MiB",
@@ -202,6 +204,7 @@ mod tests {
         refuses(|c| c.trace.overwrites = 1.5, "overwrites");
         refuses(|c| c.trace.rate_per_s = 0, "rate");
         refuses(|c| c.trace.law = Law::ShortTtl(1.0), "rate");
+        refuses(|c| c.trace.sizes = Some((0, 9)), "value size");
         refuses(|c| c.key_size = 9, "key size");
         refuses(|c| c.reply_timeout_ms = 0, "timeout");
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{ReplayConfig, TENTHS};
+use crate::config::ValueSize;
 use crate::probe::Identity;
 use crate::report::{Percentiles, flatten, to_value};
 use crate::tally::Tally;
@@ -47,6 +48,8 @@ pub struct ReplayReport {
     pub overwrites: f64,
     /// Seed.
     pub seed: u64,
+    /// Sizes of values, if not those of the law.
+    pub value_bytes: Option<String>,
     /// Requests a second asked for; absent if the trace ran as fast as the server answered.
     pub rate_per_s: Option<u64>,
     /// Connections.
@@ -126,6 +129,9 @@ impl ReplayReport {
             requests: trace.requests,
             overwrites: trace.overwrites,
             seed: trace.seed,
+            value_bytes: trace
+                .sizes
+                .map(|(min, max)| ValueSize { min, max }.to_string()),
             rate_per_s: config.paced.then_some(trace.rate_per_s),
             connections: config.connections,
             pipeline: config.pipeline,
@@ -197,11 +203,12 @@ impl fmt::Display for ReplayReport {
         }
         writeln!(
             f,
-            "trace    {}, {} keys, {} requests, {:.1} % overwrites; seed {}",
+            "trace    {}, {} keys, {} requests, {:.1} % overwrites; values {}; seed {}",
             self.trace,
             self.keys,
             self.requests,
             self.overwrites * 100.0,
+            self.value_bytes.as_deref().unwrap_or("of the trace"),
             self.seed
         )?;
         let pace = match self.rate_per_s {

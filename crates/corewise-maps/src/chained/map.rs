@@ -4,17 +4,21 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::AtomicPtr;
 use corewise_rcu::{Domain, Guard, Pressure};
 
 use super::algorithm::{Link, Lookups};
 use super::{Resized, Table};
 use crate::batch;
 use crate::counts::Counts;
+use crate::panics::Panics;
 use crate::relativistic::{DefaultHasher, ResizeError};
+use crate::shared::Shared;
 
 /// A node: drawn from the global allocator.
 #[repr(C)]
@@ -53,7 +57,9 @@ pub struct ChainedMap<K, V, A: Table, S = DefaultHasher> {
     hasher: S,
     counts: Counts,
     resizing: Mutex<()>,
-    _nodes: std::marker::PhantomData<Node<K, V>>,
+    /// Invariant in `K` and `V`, as an owner of nodes must be that others insert into by `&self`: a map of longer-lived
+    /// entries is no map of shorter-lived ones.
+    _nodes: PhantomData<AtomicPtr<Node<K, V>>>,
 }
 
 // SAFETY: it owns its keys and values, and lends them to other threads; the table shares links alone.
@@ -86,7 +92,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
             hasher,
             counts: Counts::new(),
             resizing: Mutex::new(()),
-            _nodes: std::marker::PhantomData,
+            _nodes: PhantomData,
         }
     }
 
@@ -157,10 +163,15 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
 }
 
 impl<K, V, A: Table, S> Drop for ChainedMap<K, V, A, S> {
+    /// If keys or values panic when they are dropped, the others are dropped all the same, and the first panic goes on.
     fn drop(&mut self) {
-        // SAFETY: nobody else has the map any more, and each link was made from a box by `insert`.
-        self.table
-            .take_all(|link| drop(unsafe { Box::from_raw(link.cast::<Node<K, V>>().as_ptr()) }));
+        let mut panics = Panics::default();
+        self.table.take_all(|link| {
+            // SAFETY: kept by `try_insert`, and handed out once; nobody else has the map any more.
+            let node = unsafe { Shared::of(link.cast::<Node<K, V>>()) };
+            panics.catch(|| drop(node));
+        });
+        panics.resume();
     }
 }
 
@@ -281,17 +292,16 @@ where
     pub fn try_insert(&self, key: K, value: V) -> Result<(), &V> {
         let hash = self.map.hasher.hash_one(&key);
         let link = Link::new(hash);
-        let node = Box::new(Node { link, key, value });
-        let new = NonNull::from(Box::leak(node)).cast();
         // Freed if it does not get in, also by a panic.
-        let unused = Unused::<K, V>(new, std::marker::PhantomData);
-        // SAFETY: as above: the node lives as long as it is not in the table.
+        let node = Shared::new(Node { link, key, value });
+        let new = node.address().cast();
+        // SAFETY: the node lives as long as it is not in the table.
         let key = unsafe { &Node::<K, V>::of(new).key };
         // SAFETY: our guard; the node is new, and is freed as `remove` and `drop` say.
         let inserted = unsafe { self.map.table.insert(&*self.guard, new, self.is(key)) };
         match inserted {
             Ok(()) => {
-                std::mem::forget(unused);
+                node.keep();
                 self.map.counts.add(&*self.guard, 1);
                 Ok(())
             }
@@ -311,11 +321,11 @@ where
         let removed = unsafe { self.map.table.remove(&*self.guard, hash, self.is(key)) }?;
         self.map.counts.add(&*self.guard, -1);
         self.has_removed.set(true);
-        let node = removed.cast::<Node<K, V>>();
-        // SAFETY: made from a box; it is in no table any more, and dropped after a grace period.
-        self.map
-            .domain
-            .defer_drop(unsafe { Box::from_raw(node.as_ptr()) });
+        // SAFETY: kept by `try_insert`; it is in no table any more, and dropped after a grace period. Not a `Box`: readers
+        // may be looking at it.
+        let node = unsafe { Shared::of(removed.cast::<Node<K, V>>()) };
+        let free = move || drop(node);
+        self.map.domain.defer(size_of::<Node<K, V>>(), free);
         // SAFETY: dropped after our section at the earliest.
         Some(unsafe { &Node::<K, V>::of(removed).value })
     }
@@ -343,15 +353,5 @@ impl<K, V, A: Table, S> Drop for ChainedRef<'_, K, V, A, S> {
         if domain.pressure() != Pressure::Fine && !domain.is_pinned() {
             domain.barrier();
         }
-    }
-}
-
-/// A node that is not in the table.
-struct Unused<K, V>(NonNull<Link>, std::marker::PhantomData<Node<K, V>>);
-
-impl<K, V> Drop for Unused<K, V> {
-    fn drop(&mut self) {
-        // SAFETY: made from a box by `try_insert`, and nobody else has it.
-        drop(unsafe { Box::from_raw(self.0.cast::<Node<K, V>>().as_ptr()) });
     }
 }

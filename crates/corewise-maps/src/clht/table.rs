@@ -250,6 +250,10 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         Ok(())
     }
 
+    fn wipe(&self, bucket: usize) {
+        self.heads[bucket].wipe();
+    }
+
     fn arrays(&self) -> [Range<*const u8>; 2] {
         [self.heads.range(), ptr::null()..ptr::null()]
     }

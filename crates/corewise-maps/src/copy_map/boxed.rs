@@ -8,7 +8,9 @@
 //! - *It stays valid for as long as the handle lives.* A value is handed to RCU after it was taken out, or replaced. Who
 //!   finds its address later than that was in a section before, and that section is waited for: an update in a bucket
 //!   that was moved goes to where it was moved, and who is in the old bucket came before.
-//! - *A value is freed once*: by the one whose operation took its address out.
+//! - *A value is freed once*: by the one whose operation took its address out, or with the map, which looks at the slots
+//!   of its tables and asks no hasher. Foreign code that panics does so before an operation has changed something, or after
+//!   what it took out was handed on.
 
 #[cfg(test)]
 mod models;
@@ -21,9 +23,11 @@ use std::ptr::NonNull;
 use corewise_atomic::mutant;
 use corewise_rcu::{Domain, Guard, Section};
 
-use super::{Builder, CopyMap, CopyMapRef, Full, Table, TryInsertError};
+use super::{Builder, CopyMap, CopyMapRef, Full, Put, Table};
 use crate::batch;
+use crate::panics::Panics;
 use crate::relativistic::{DefaultHasher, ResizeError};
+use crate::shared::Shared;
 
 /// A map of `Copy` keys to values of any type, in any table of [`CopyMap`]: the table holds the addresses of the
 /// values, each in a box of its own.
@@ -190,11 +194,16 @@ where
     T: Table<Value = NonNull<V>>,
     S: BuildHasher,
 {
+    /// If values panic when they are dropped, the others are dropped all the same, and the first panic goes on.
     fn drop(&mut self) {
-        for (_, value) in self.map.pin().iter() {
-            // SAFETY: nobody else has the map any more, so no reference to what is in it; it came from a box.
-            drop(unsafe { Box::from_raw(value.as_ptr()) });
-        }
+        let mut panics = Panics::default();
+        self.map.for_each_mut(|_, value| {
+            // SAFETY: kept by the operation that put it in, and met once. Nobody else has the map any more, so no
+            // reference to what is in it.
+            let value = unsafe { Shared::of(value) };
+            panics.catch(|| drop(value));
+        });
+        panics.resume();
     }
 }
 
@@ -236,35 +245,6 @@ impl<V> fmt::Display for Refused<'_, V> {
 }
 
 impl<V: fmt::Debug> std::error::Error for Refused<'_, V> {}
-
-/// A value in a box whose address others may have: nobody's unique property, as a `Box` would be.
-struct Shared<V>(NonNull<V>);
-
-// SAFETY: it is the box.
-unsafe impl<V: Send> Send for Shared<V> {}
-
-impl<V> Drop for Shared<V> {
-    fn drop(&mut self) {
-        // SAFETY: from a box; whoever drops it knows that nobody else uses it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-/// A value for a table. It leaks if nothing is done with it: an operation that panics, in a hasher, may have put it
-/// in before.
-fn boxed<V>(value: V) -> NonNull<V> {
-    NonNull::from(Box::leak(Box::new(value)))
-}
-
-/// A value that was not put in.
-///
-/// # Safety
-///
-/// 1. It is from `boxed`, and its address was in no table.
-unsafe fn unboxed<V>(value: NonNull<V>) -> V {
-    // SAFETY: from a box, by 1, and ours alone.
-    *unsafe { Box::from_raw(value.as_ptr()) }
-}
 
 /// A handle of a [`BoxMap`], in a read-side critical section.
 pub struct BoxMapRef<'m, V, T, S = DefaultHasher, G = Guard<'m>> {
@@ -320,11 +300,19 @@ where
     ///
     /// [`Refused::Full`] with the value, and with nothing changed.
     pub fn insert(&self, key: T::Key, value: V) -> Result<Option<&V>, Refused<'_, V>> {
-        let value = boxed(value);
-        match self.map.insert(key, value) {
-            Ok(old) => Ok(old.map(|old| self.retire(old))),
+        let value = Shared::new(value);
+        match self.map.put_alone(key, value.address(), true) {
+            Ok(put) => {
+                value.keep();
+                let old = match put {
+                    Put::New { .. } => None,
+                    Put::There(old) => Some(self.retire(old)),
+                };
+                self.map.after_put(&put);
+                Ok(old)
+            }
             // SAFETY: it was not put in.
-            Err(Full) => Err(Refused::Full(unsafe { unboxed(value) })),
+            Err(Full) => Err(Refused::Full(unsafe { value.into_inner() })),
         }
     }
 
@@ -334,44 +322,48 @@ where
     ///
     /// [`Refused`] with the value.
     pub fn try_insert(&self, key: T::Key, value: V) -> Result<&V, Refused<'_, V>> {
-        let value = boxed(value);
-        // SAFETY: it was not put in.
-        let back = |value| unsafe { unboxed(value) };
-        match self.map.try_insert(key, value) {
-            Ok(()) => Ok(self.value(value)),
-            Err(TryInsertError::Occupied(there)) => Err(Refused::Occupied {
+        let value = Shared::new(value);
+        // SAFETY: called if it was not put in.
+        let back = |value: Shared<V>| unsafe { value.into_inner() };
+        match self.map.put_alone(key, value.address(), false) {
+            Ok(Put::There(there)) => Err(Refused::Occupied {
                 there: self.value(there),
                 value: back(value),
             }),
-            Err(TryInsertError::Full) => Err(Refused::Full(back(value))),
+            Ok(put) => {
+                let value = value.keep();
+                self.map.after_put(&put);
+                Ok(self.value(value))
+            }
+            Err(Full) => Err(Refused::Full(back(value))),
         }
     }
 
     /// Replaces the value of a key by what `f` makes of it; the new value, or `None` if the key is not there. `f` is
     /// called without a lock, again if the value was replaced meanwhile.
     pub fn update(&self, key: &T::Key, mut f: impl FnMut(&V) -> V) -> Option<&V> {
+        // What was made and not put in is dropped.
         let mut last = None;
-        // SAFETY: called for what was made and not put in.
-        let discard = |made: Option<(_, _)>| drop(made.map(|(_, new)| unsafe { unboxed(new) }));
-        let new = self.map.update(key, |old| {
-            discard(last.take());
+        self.map.update_alone(key, |old| {
+            last = None;
             // SAFETY: an address of the table, found in our section.
-            let new = boxed(f(unsafe { old.as_ref() }));
-            last = Some((old, new));
-            new
-        });
-        if new.is_none() {
-            discard(last.take());
-        }
+            let new = Shared::new(f(unsafe { old.as_ref() }));
+            let (_, new) = last.insert((old, new));
+            new.address()
+        })?;
         let (old, new) = last?;
+        let new = new.keep();
         self.retire(old);
+        self.map.help();
         Some(self.value(new))
     }
 
     /// Removes a key; its value, valid while the handle lives.
     pub fn remove(&self, key: &T::Key) -> Option<&V> {
-        let value = self.map.remove(key)?;
-        Some(self.retire(value))
+        let value = self.map.remove_alone(key)?;
+        let value = self.retire(value);
+        self.map.help();
+        Some(value)
     }
 
     /// All entries, as [`CopyMapRef::iter`].
@@ -388,7 +380,8 @@ where
 
     /// Frees a value, which our operation has taken out of the table, when no reader has it any more.
     fn retire(&self, value: NonNull<V>) -> &V {
-        let owned = Shared(value);
+        // SAFETY: it was kept when it was put in, and taken out by us alone; dropped when nobody reads it.
+        let owned = unsafe { Shared::of(value) };
         if mutant!("boxed_frees_at_once") {
             drop(owned);
         } else {

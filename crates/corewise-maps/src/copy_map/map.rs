@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
@@ -353,6 +353,24 @@ impl<T: Table, S> CopyMap<T, S> {
         true
     }
 
+    /// Calls `each` with every pair once, whatever its hash is by now: with what lies in the slots of buckets that were
+    /// not moved, and of those that they are moved to.
+    pub(super) fn for_each_mut(&mut self, mut each: impl FnMut(T::Key, T::Value)) {
+        // Relaxed: the map is ours alone.
+        // SAFETY: so are its tables, which it keeps.
+        let mut next = unsafe { self.current.load(Relaxed).as_ref() };
+        while let Some(stage) = next {
+            for bucket in 0..stage.table().buckets() {
+                // What was moved is met in the successor.
+                let _moved = stage.table().for_each_in(bucket, |entry| {
+                    let (key, value) = T::pair(&entry);
+                    each(key, value);
+                });
+            }
+            next = stage.next();
+        }
+    }
+
     /// Puts a table that nobody finds any more in the list, before the `at`th.
     fn retire(&self, table: Retired<T>, at: usize) {
         let mut retired = self.retired.lock();
@@ -363,12 +381,16 @@ impl<T: Table, S> CopyMap<T, S> {
 
     /// Makes the successor, which has everything, the table to begin with.
     fn finish(&self, old: &Stage<T>) {
+        // The pointer that it was made with: it is freed by that. Relaxed: nobody else changes the word, since we
+        // have counted the last group.
+        let stage = NonNull::new(self.current.load(Relaxed)).expect("there is a table");
+        debug_assert_eq!(stage.as_ptr().cast_const(), ptr::from_ref(old));
         // Release: pairs with the Acquire in `stage`. We have counted the last group, so all that was moved
         // was moved before.
         self.current.store(old.next_ptr(), Release);
         // Nobody finds the old one from here on, and only sections that run now can have it.
         let table = Retired {
-            stage: NonNull::from(old),
+            stage,
             after: self.domain.start_poll(),
             freed: 0,
         };
@@ -393,11 +415,15 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     ///
     /// A map that grows by itself goes its own way afterwards.
     ///
+    /// If the new table has fewer buckets, or the map a limit of bytes, all entries are hashed and copied once more
+    /// beforehand, to see to the memory for what overflows.
+    ///
     /// # Errors
     ///
     /// [`ResizeError::NoBuckets`], or [`ResizeError::NoMemory`], also for more than
-    /// [`Builder::max_buckets`]. After that nothing is lost: if the memory for what overflows ran out while entries
-    /// were moved, they lie in both tables, and updates try again.
+    /// [`Builder::max_buckets`]. After that the map is as before, with one exception: if other threads have
+    /// inserted beside the resize, and the memory ran out for what they added, some entries are in the old table and
+    /// some in the new one. Then updates, and the next call, go on as soon as removals make room.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         if buckets == 0 {
             return Err(ResizeError::NoBuckets);
@@ -406,13 +432,43 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         let buckets = buckets.filter(|buckets| *buckets <= self.max_buckets);
         let buckets = buckets.ok_or(ResizeError::NoMemory)?;
         let alone = self.resizing.lock();
-        self.complete()?;
-        if self.buckets() != buckets {
-            self.begin(buckets)?;
-            self.complete()?;
+        loop {
+            match self.resize_alone(buckets) {
+                // What was replaced may be memory enough.
+                Err(ResizeError::NoMemory) if self.reap() => while self.reap() {},
+                answer => break answer?,
+            }
         }
         drop(alone);
         self.settle();
+        Ok(())
+    }
+
+    /// [`resize_to`](Self::resize_to) under the lock `resizing`.
+    fn resize_alone(&self, buckets: usize) -> Result<(), ResizeError> {
+        self.complete()?;
+        let before = self.buckets();
+        if before == buckets {
+            return Ok(());
+        }
+        let next = T::try_new(buckets, &self.space).ok_or(ResizeError::NoMemory)?;
+        if buckets < before || self.space.is_limited() {
+            self.rehearse(&next)?;
+        }
+        self.begin(next);
+        self.complete()
+    }
+
+    /// Sees to it that a table has the memory for what will overflow there. Nobody else knows it yet.
+    fn rehearse(&self, next: &T) -> Result<(), ResizeError> {
+        let groups = self.buckets().min(next.buckets());
+        for first in (0..groups).step_by(share::<T>() * LARGE) {
+            let these = first..groups.min(first + share::<T>() * LARGE);
+            let section = self.domain.pin();
+            let rehearsed = self.stage(&section).rehearse(next, these, &self.hash_of());
+            rehearsed.map_err(|_| ResizeError::NoMemory)?;
+        }
+        (0..next.buckets()).for_each(|bucket| next.wipe(bucket));
         Ok(())
     }
 
@@ -425,14 +481,12 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     }
 
     /// Begins a resize. The caller holds the lock `resizing`, and none is under way.
-    fn begin(&self, buckets: usize) -> Result<(), ResizeError> {
+    fn begin(&self, next: T) {
         let section = self.domain.pin();
-        let next = T::try_new(buckets, &self.space).ok_or(ResizeError::NoMemory)?;
         let next = NonNull::from(Box::leak(Stage::new(next)));
         // SAFETY: the successor is retired after this table, or freed with it by `drop`. The lock is ours,
         // and who holds it has found no successor.
         unsafe { self.stage(&section).link(next) };
-        Ok(())
     }
 
     /// Moves everything to the successor, if there is one.
@@ -489,7 +543,8 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         // Another may have been faster.
         if stage.next().is_none() && stage.table().buckets() == buckets {
             // Without memory the table fills up further.
-            let _ = self.begin(buckets * 2);
+            let next = T::try_new(buckets * 2, &self.space);
+            next.into_iter().for_each(|next| self.begin(next));
         }
     }
 }
@@ -618,16 +673,15 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     /// Replaces the value of a key by what `f` makes of it; the new value, or `None` if the key is not there, and
     /// nothing is written then. `f` is called without a lock, again if the value was changed meanwhile.
     pub fn update(&self, key: &T::Key, f: impl FnMut(T::Value) -> T::Value) -> Option<T::Value> {
-        let new = T::update(self.stage(), self.map.hash(key), key, f)?;
-        self.map.help(&self.section);
+        let new = self.update_alone(key, f)?;
+        self.help();
         Some(new)
     }
 
     /// Removes a key; its value. Nothing is written if it is not there.
     pub fn remove(&self, key: &T::Key) -> Option<T::Value> {
-        let value = T::remove(self.stage(), self.map.hash(key), key)?;
-        self.map.counts.add(&self.section, -1);
-        self.map.help(&self.section);
+        let value = self.remove_alone(key)?;
+        self.help();
         Some(value)
     }
 
@@ -648,6 +702,25 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
 
     /// The value that is there.
     fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
+        let put = self.put_alone(key, value, replace)?;
+        // Who was refused has written nothing, and writes nothing here.
+        if replace || matches!(put, Put::New { .. }) {
+            self.after_put(&put);
+        }
+        Ok(match put {
+            Put::New { .. } => None,
+            Put::There(there) => Some(there),
+        })
+    }
+
+    /// [`put`](Self::put) without [`after_put`](Self::after_put). If foreign code panics nothing was put in.
+    #[inline]
+    pub(super) fn put_alone(
+        &self,
+        key: T::Key,
+        value: T::Value,
+        replace: bool,
+    ) -> Result<Put<T::Value>, Full> {
         let hash = self.map.hash(&key);
         let put = loop {
             match T::put(self.stage(), hash, key, value, replace) {
@@ -656,22 +729,42 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
                 answer => break answer?,
             }
         };
-        match put {
-            Put::New { crowded } => {
-                self.map.counts.add(&self.section, 1);
-                if crowded {
-                    self.map.grow(&self.section);
-                }
-                self.map.help(&self.section);
-                Ok(None)
-            }
-            Put::There(there) => {
-                // Who was refused has written nothing, and writes nothing here.
-                if replace {
-                    self.map.help(&self.section);
-                }
-                Ok(Some(there))
-            }
+        if let Put::New { .. } = put {
+            self.map.counts.add(&self.section, 1);
         }
+        Ok(put)
+    }
+
+    /// Begins a resize if it is due, and does a share of one. Hashes: the hasher may panic.
+    #[inline]
+    pub(super) fn after_put(&self, put: &Put<T::Value>) {
+        if let Put::New { crowded: true } = put {
+            self.map.grow(&self.section);
+        }
+        self.help();
+    }
+
+    /// [`update`](Self::update) without [`help`](Self::help). If foreign code panics nothing was changed.
+    #[inline]
+    pub(super) fn update_alone(
+        &self,
+        key: &T::Key,
+        f: impl FnMut(T::Value) -> T::Value,
+    ) -> Option<T::Value> {
+        T::update(self.stage(), self.map.hash(key), key, f)
+    }
+
+    /// [`remove`](Self::remove) without [`help`](Self::help). If foreign code panics nothing was removed.
+    #[inline]
+    pub(super) fn remove_alone(&self, key: &T::Key) -> Option<T::Value> {
+        let value = T::remove(self.stage(), self.map.hash(key), key)?;
+        self.map.counts.add(&self.section, -1);
+        Some(value)
+    }
+
+    /// After an update: does a share of the resize that is under way. Hashes: the hasher may panic.
+    #[inline]
+    pub(super) fn help(&self) {
+        self.map.help(&self.section);
     }
 }

@@ -20,6 +20,11 @@
 //! is a bucket of the smaller table and all of the other whose entries go there or come from there. Buckets that were moved say so, and operations go on in the successor. Who moves the
 //! last group makes the new table the current one; the old one is freed a grace period later, a share by each update.
 //!
+//! A group that does not fit in the new table stays where it is, and so a resize can be held up in the middle.
+//! [`CopyMap::resize_to`] avoids this where it can be expected, which is if the new table is smaller or the map has a limit
+//! of bytes. Before it hangs the new table on the current one, it copies every group into it and wipes it again. If
+//! there is memory for what overflows then, the table keeps that memory. If there is not, the table is dropped.
+//!
 //! # The longest update of a map that grows
 //!
 //! An update that also begins a resize, moves a share or frees one is a long one, and its thread knows nothing of it.
@@ -44,10 +49,13 @@
 //!
 //! 1. *Linearizable*, also beside a resize: every operation but [`len`](CopyMap::len) and [`iter`](CopyMapRef::iter).
 //! 2. *Nobody waits for readers* but [`CopyMap::resize_to`] and [`CopyMap::settle`], and these without a lock.
-//! 3. *Without memory* nothing is lost: an insertion that needs some says [`Full`], with nothing changed; a growth does
-//!    not begin; groups whose entries do not fit in the new table stay in the old one, and later updates try again.
+//! 3. *Without memory* nothing is lost. An insertion that needs some says [`Full`], with nothing changed. A growth does
+//!    not begin. [`CopyMap::resize_to`] says so and leaves the map as it was, unless other threads insert meanwhile:
+//!    then, and while a map grows by itself, groups whose entries do not fit in the new table stay in the old one, and
+//!    later updates try again.
 //! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, but for the hasher while entries are
-//!    moved; if it panics there, what is being moved is unlocked and as before.
+//!    moved; if it panics there, what is being moved is unlocked and as before. An operation calls foreign code before it
+//!    changes something, or when it has taken effect. Whatever a hasher says, a value of a [`BoxMap`] is dropped once.
 //! 5. *Nothing is locked between calls*: a handle may be held as long as wanted, and used with others of the same
 //!    map. It delays nobody; only memory that was replaced since cannot be freed.
 //!
@@ -66,6 +74,9 @@
 //! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its group.
 //! - *Pages of the successor are put in place before they are needed*, by updates that do only that, and not all when it
 //!   is made: that would be the same wait, dozens of times in one update.
+//! - *A failed shrink is not taken back*: groups that were moved would have to be moved back, to buckets in which lookups
+//!   may still be, and whose marks say for good that they were moved. To try it on a copy first costs a second walk over
+//!   the entries, of resizes that somebody asked for.
 //! - *It does not shrink by itself*: what is crowded says little about what is empty.
 
 mod boxed;

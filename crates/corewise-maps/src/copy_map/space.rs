@@ -40,6 +40,10 @@ impl Space {
         &self.walks
     }
 
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit != usize::MAX
+    }
+
     pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
@@ -85,13 +89,19 @@ unsafe impl<B: Sync> Sync for Heads<B> {}
 const MAPPED_FROM: usize = 1 << 20;
 
 impl<B> Heads<B> {
-    /// So many buckets, or `None` if there is no memory for them. Their number is not 0.
+    /// So many buckets, or `None` if there is no memory for them. Their number is not 0; their size may be.
     pub(crate) fn try_new(len: usize) -> Option<Self>
     where
         B: Bucket,
     {
         assert!(len > 0, "no buckets");
         let layout = Layout::array::<B>(len).ok()?;
+        if layout.size() == 0 {
+            // Values without bytes lie anywhere.
+            let base = NonNull::dangling();
+            let mapped = false;
+            return Some(Self { base, len, mapped });
+        }
         // The checkers' atomics are not plain memory.
         let plain = !cfg!(any(corewise_loom, corewise_shuttle));
         let mapped = cfg!(target_os = "linux") && plain && layout.size() >= MAPPED_FROM;
@@ -141,12 +151,13 @@ impl<B> Deref for Heads<B> {
 
 impl<B> Drop for Heads<B> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the buckets any more; they were allocated by `try_new`, with this layout.
+        // SAFETY: nobody uses the buckets any more; they were allocated by `try_new`, with this layout, if they have
+        // bytes.
         unsafe {
             NonNull::slice_from_raw_parts(self.base, self.len).drop_in_place();
             if self.mapped {
                 alloc::unmap(self.base.cast(), Self::bytes(self.len));
-            } else {
+            } else if size_of::<B>() > 0 {
                 let layout = Layout::array::<B>(self.len).expect("it was allocated");
                 alloc::dealloc(self.base.cast(), layout);
             }

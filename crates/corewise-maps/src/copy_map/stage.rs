@@ -45,7 +45,7 @@ pub enum Put<V> {
 /// ```
 // All operations are safe for any threads to call at any time. Each is given the table as a `Stage`, and answers
 // for what is there and in its successors together. Who is told of a value has seen all that was written before it was
-// put in.
+// put in. Foreign code is called before an operation has changed something: if it panics, nothing has happened.
 pub trait Table: Sized {
     /// Keys; equal ones have equal hashes.
     type Key: Copy + Eq + Hash;
@@ -152,6 +152,10 @@ pub trait Table: Sized {
     /// Puts entries in buckets that no hash leads to yet; after an error they are empty.
     #[doc(hidden)]
     fn take_in(&self, entries: &mut [Moving<Self::Entry>]) -> Result<(), NoMemory>;
+
+    /// Empties a bucket that no hash leads to yet. What overflowed from it is kept for what comes.
+    #[doc(hidden)]
+    fn wipe(&self, bucket: usize);
 
     /// Where its largest arrays lie. They are plain memory, which needs nothing to be done when the table is dropped.
     #[doc(hidden)]
@@ -325,6 +329,37 @@ impl<T: Table> Stage<T> {
         Ok(step)
     }
 
+    /// Puts copies of some groups in a table that is not linked yet, in order to find out whether there is memory for
+    /// what overflows there, and to have it. `to` is wiped afterwards, or dropped.
+    pub(crate) fn rehearse(
+        &self,
+        to: &T,
+        these: Range<usize>,
+        hash_of: &impl Fn(&T::Key) -> u64,
+    ) -> Result<(), NoMemory> {
+        let from = self.table();
+        let groups = from.buckets().min(to.buckets());
+        for group in these {
+            let mut entries = Vec::new();
+            let mut no_memory = false;
+            for bucket in (group..from.buckets()).step_by(groups) {
+                let copied = from.for_each_in(bucket, |entry| {
+                    no_memory |= entries.try_reserve(1).is_err();
+                    if !no_memory {
+                        entries.push(Moving::new(entry));
+                    }
+                });
+                debug_assert_eq!(copied, Ok(()), "there is no successor");
+            }
+            if no_memory {
+                return Err(NoMemory);
+            }
+            place::<T>(&mut entries, to.buckets(), (groups, group), hash_of);
+            to.take_in(&mut entries)?;
+        }
+        Ok(())
+    }
+
     /// Has a page of the successor put in place that groups are about to be moved to; false if they all are.
     ///
     /// A huge page takes as long as clearing it, and on a machine that is itself lent out as long as finding so much
@@ -457,16 +492,26 @@ fn move_group<T: Table>(
     for held in all() {
         held.copy(&mut entries)?;
     }
-    for moving in &mut entries {
-        moving.number = T::home_of(&moving.entry, hash_of);
-        // Whatever the hasher says, it is a bucket of the group.
-        let home = moving.number as usize & (to.buckets() - 1);
-        moving.bucket = home & !(groups - 1) | group;
-    }
+    place::<T>(&mut entries, to.buckets(), (groups, group), hash_of);
     to.take_in(&mut entries)?;
     first.set_moved();
     others.into_iter().for_each(Held::set_moved);
     Ok(true)
+}
+
+/// Says which of the buckets the entries of a group go to.
+fn place<T: Table>(
+    entries: &mut [Moving<T::Entry>],
+    buckets: usize,
+    (groups, group): (usize, usize),
+    hash_of: &impl Fn(&T::Key) -> u64,
+) {
+    for moving in entries {
+        moving.number = T::home_of(&moving.entry, hash_of);
+        // Whatever the hasher says, it is a bucket of the group.
+        let home = moving.number as usize & (buckets - 1);
+        moving.bucket = home & !(groups - 1) | group;
+    }
 }
 
 #[cfg(corewise_loom)]

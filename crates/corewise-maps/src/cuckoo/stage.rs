@@ -12,17 +12,6 @@ use crate::copy_map::space::Space;
 use crate::copy_map::{Full, Moved, Moving, NoMemory, Put, Stage, Table};
 
 impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
-    /// Empties a bucket that nobody else can reach.
-    fn wipe(&self, bucket: usize) {
-        let head = self.part(bucket);
-        let mut next = head.state().next();
-        head.wipe();
-        while let Some(name) = next {
-            let spare = self.overflow().unhang(name);
-            next = spare.node().state().next();
-        }
-    }
-
     /// Puts an entry in a bucket that nobody else can reach and that has no room for it.
     fn add_to_chain(&self, moving: &Moving<Entry<K, V>>) -> Option<()> {
         let head = self.part(moving.bucket);
@@ -138,6 +127,16 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
             }
         }
         Ok(())
+    }
+
+    fn wipe(&self, bucket: usize) {
+        let head = self.part(bucket);
+        let mut next = head.state().next();
+        head.wipe();
+        while let Some(name) = next {
+            let spare = self.overflow().unhang(name);
+            next = spare.node().state().next();
+        }
     }
 
     fn arrays(&self) -> [Range<*const u8>; 2] {

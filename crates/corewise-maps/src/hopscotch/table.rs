@@ -419,11 +419,12 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         if entries.iter().all(&mut put_in) {
             return Ok(());
         }
-        let homes = entries
-            .iter()
-            .map(|moving| self.lock_unmoved(moving.bucket));
-        homes.for_each(Locked::clear);
+        entries.iter().for_each(|moving| self.wipe(moving.bucket));
         Err(NoMemory)
+    }
+
+    fn wipe(&self, bucket: usize) {
+        self.lock_unmoved(bucket).clear();
     }
 
     /// The large ones. (On the segments nodes hang.)

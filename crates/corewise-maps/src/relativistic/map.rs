@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs, View};
 use super::word::NodeId;
 use crate::batch;
+use crate::panics::{self, Panics};
 
 /// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
 /// as long as the hash makes it. (With some seeds of the fast one, chains of consecutive numbers are
@@ -498,8 +499,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         while let Err(payload) =
             catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
         {
-            // What was thrown may throw again when dropped.
-            std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))).err());
+            panics::discard(payload);
         }
         let section = self.raw.domain().pin();
         let give = |own: &mut Own<K, V>| {
@@ -522,16 +522,11 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
     /// are dropped all the same, and the first panic goes on.
     fn drop(&mut self) {
         let mut magazine = Magazine::new();
-        let mut panic = None;
+        let mut panics = Panics::default();
         let mut bury = |slabs: &Slabs, id: NodeId| {
             // SAFETY: the node is the map's, and reached once: it is either in the table or in a
             // limbo.
-            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe {
-                Node::<K, V>::of(slabs.link(id)).drop_in_place();
-            }));
-            if let Err(payload) = dropped {
-                panic.get_or_insert(payload);
-            }
+            panics.catch(|| unsafe { Node::<K, V>::of(slabs.link(id)).drop_in_place() });
             // SAFETY: a slot of these slabs, whose contents are gone.
             unsafe { slabs.free(&mut magazine, id) };
         };
@@ -545,11 +540,7 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
         for retired in self.surplus.get_mut().take_all(backlog) {
             bury(slabs, retired.0);
         }
-        if let Some(panic) = panic
-            && !std::thread::panicking()
-        {
-            resume_unwind(panic);
-        }
+        panics.resume();
     }
 }
 

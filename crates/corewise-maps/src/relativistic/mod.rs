@@ -80,6 +80,7 @@ mod raw;
 #[cfg(any(feature = "rename", corewise_loom, corewise_shuttle))]
 pub mod rename;
 mod resize;
+mod scan;
 mod slab;
 mod table;
 mod traits;

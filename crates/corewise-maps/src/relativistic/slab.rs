@@ -230,7 +230,8 @@ impl Slabs {
         }
         magazine.fresh_slots -= 1;
         let slot = NonZeroU32::new(magazine.fresh).map(NodeId);
-        magazine.fresh += 1;
+        // After the last name there is none; it is not used, since the slab has no more slots.
+        magazine.fresh = magazine.fresh.wrapping_add(1);
         slot
     }
 
@@ -499,6 +500,25 @@ mod tests {
             }
         }
         assert!(slabs.bytes() <= 2 * LARGEST, "{}", slabs.bytes());
+    }
+
+    #[test]
+    fn the_last_name_is_given_out() {
+        let (slabs, mut magazine) = (slabs(16), Magazine::new());
+        let last = u32::MAX >> slabs.slot_bits;
+        // All slabs but the last one are there, of a map so large that the last one is of the largest kind.
+        slabs.bytes.store(1 << 40, Relaxed);
+        let mut depot = slabs.depot.lock();
+        while slabs.number(&mut depot) != Some(last - 1) {}
+        drop(depot);
+        let names: Vec<_> = std::iter::from_fn(|| slabs.alloc(&mut magazine)).collect();
+        assert_eq!(names.len(), LARGEST / 16);
+        assert!(names.is_sorted_by_key(|name| name.0));
+        assert_eq!(names.last().map(|name| name.0.get()), Some(u32::MAX));
+        assert!(
+            slabs.alloc(&mut magazine).is_none(),
+            "a name after the last one"
+        );
     }
 
     #[test]

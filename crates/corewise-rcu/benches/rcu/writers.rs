@@ -1,6 +1,7 @@
 //! Writers that replace an object and retire the old one, as fast as they can.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -117,11 +118,13 @@ impl Scheme {
     fn replace(self, places: &Places) {
         match self {
             Self::Corewise => {
-                places.domain.defer_drop(places.swap(self));
+                // SAFETY: made by `Box`; nobody finds it any more, and it is deferred once.
+                unsafe { places.domain.defer_drop(places.swap(self)) };
             }
             Self::CorewisePinned => {
                 let _guard = places.domain.pin();
-                places.domain.defer_drop(places.swap(self));
+                // SAFETY: as above.
+                unsafe { places.domain.defer_drop(places.swap(self)) };
             }
             Self::Crossbeam => {
                 let guard = crossbeam_epoch::pin();
@@ -131,13 +134,13 @@ impl Scheme {
                 unsafe { guard.defer_destroy(old) };
             }
             Self::Seize => {
-                let old = Box::into_raw(places.swap(self));
+                let old = places.swap(self).as_ptr();
                 // SAFETY: as above, and made by `Box`.
                 unsafe { places.collector.retire(old, seize::reclaim::boxed) };
             }
             Self::SeizePinned => {
                 let guard = places.collector.enter();
-                let old = Box::into_raw(places.swap(self));
+                let old = places.swap(self).as_ptr();
                 // SAFETY: as above.
                 unsafe { guard.defer_retire(old, seize::reclaim::boxed) };
             }
@@ -183,10 +186,9 @@ impl Places {
 
     /// Puts a new object into the plain place.
     #[inline(always)]
-    fn swap(&self, scheme: Scheme) -> Box<Object> {
+    fn swap(&self, scheme: Scheme) -> NonNull<Object> {
         let new = Box::into_raw(Box::new(Object::new(scheme)));
-        // SAFETY: made by `Box`, and no longer here for another to take.
-        unsafe { Box::from_raw(self.plain.swap(new, AcqRel)) }
+        NonNull::new(self.plain.swap(new, AcqRel)).expect("there always is one")
     }
 }
 

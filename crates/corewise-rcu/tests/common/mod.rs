@@ -4,14 +4,14 @@
 // Each test program uses a part.
 #![allow(dead_code)]
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::{Duration, Instant};
 
-use corewise_rcu::{Domain, Section};
+use corewise_rcu::{Domain, Pressure, Section};
 
 const POISON: u64 = 0xdead_dead_dead_dead;
 
@@ -80,13 +80,18 @@ impl Place {
         object.check();
     }
 
-    /// Puts a new object here; the old one is to be dropped after a grace period.
-    pub(crate) fn replace(&self) -> Box<Object> {
+    /// Puts a new object here; the old one, from a box, is to be dropped after a grace period.
+    pub(crate) fn replace(&self) -> NonNull<Object> {
         let new = Box::into_raw(Object::new(&self.alive));
         // AcqRel: pairs with the Acquire in `read`, and with itself.
         let old = self.current.swap(new, AcqRel);
-        // SAFETY: made by `Box`, and no longer here for another to take.
-        unsafe { Box::from_raw(old) }
+        NonNull::new(old).expect("there always is one")
+    }
+
+    /// Replaces the object, and defers the drop of the old one. Readers are in sections of `domain`.
+    pub(crate) fn retire(&self, domain: &Domain) -> Pressure {
+        // SAFETY: from a box, and no longer here for another to take.
+        unsafe { domain.defer_drop(self.replace()) }
     }
 }
 
@@ -146,20 +151,21 @@ pub(crate) fn spawn_readers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, pl
 pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
     scope.spawn(move || {
         for_a_while(|_| {
-            domain.defer_drop(place.replace());
+            place.retire(domain);
         });
     });
     scope.spawn(move || {
         for_a_while(|round| {
             let guard = domain.pin();
             place.read(&guard);
-            let old = place.replace();
             if round % 64 != 0 {
-                domain.defer_drop(old);
+                place.retire(domain);
             } else {
+                let old = place.replace();
                 drop(guard);
                 domain.synchronize();
-                drop(old);
+                // SAFETY: from a box, and readers have left it.
+                drop(unsafe { Box::from_raw(old.as_ptr()) });
             }
         });
     });

@@ -8,8 +8,8 @@ use super::reply;
 use super::scan::{Args, i64_token, u32_token};
 use super::time::flush_at;
 
-/// Slab classes that memcached knows; `stats cachedump` refuses others.
-const SLAB_CLASSES: u32 = 64;
+/// The most of the memory, in percent, that memcached gives its hot and warm queues together.
+const MOST_HOT_AND_WARM: u64 = 80;
 
 /// Something only the server can do. Arguments are checked; the server acts,
 /// and answers unless `noreply` is set.
@@ -58,8 +58,8 @@ pub enum Admin<'i> {
     Dump {
         /// In which form.
         format: DumpFormat,
-        /// Size classes, `all` or numbers with commas, as sent.
-        classes: &'i [u8],
+        /// Of which size classes.
+        classes: Classes<'i>,
     },
 }
 
@@ -93,7 +93,7 @@ pub enum StatsRequest<'i> {
     DetailDump,
     /// `stats cachedump CLASS LIMIT`.
     Cachedump {
-        /// The size class, below 64.
+        /// The size class, at most [`Limits::size_classes`](super::Limits::size_classes).
         class: u32,
         /// How many items at most; zero is all.
         limit: u32,
@@ -114,9 +114,51 @@ pub enum Crawl<'i> {
     SleepMicros(u32),
     /// Look at so many items per class at most.
     Limit(u32),
-    /// Reclaim what has expired in these classes (`all`, or numbers with
-    /// commas).
-    Crawl(&'i [u8]),
+    /// Reclaim what has expired in these classes.
+    Crawl(Classes<'i>),
+}
+
+/// Size classes: `all`, or numbers with commas; `hash`, which asks for a walk over the hash table, is
+/// all of them, too.
+///
+/// ```
+/// use corewise_wire::memcached::Classes;
+/// let classes = Classes::parse(b"1,3", 63).unwrap();
+/// assert!(classes.contains(3) && !classes.contains(2));
+/// assert!(Classes::parse(b"all", 63).unwrap().contains(2));
+/// assert_eq!(Classes::parse(b"1,64", 63), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes<'i> {
+    /// Checked; `None` for all.
+    list: Option<&'i [u8]>,
+}
+
+impl<'i> Classes<'i> {
+    /// Every class.
+    pub const ALL: Self = Self { list: None };
+
+    /// `all`, `hash`, or numbers from 1 to `last` with commas. `None`: it is something else.
+    #[must_use]
+    pub fn parse(text: &'i [u8], last: u32) -> Option<Self> {
+        if matches!(text, b"all" | b"hash") {
+            return Some(Self::ALL);
+        }
+        let list = Self { list: Some(text) };
+        let is_class = |class: Option<u32>| class.is_some_and(|class| (1..=last).contains(&class));
+        list.numbers().all(is_class).then_some(list)
+    }
+
+    /// Whether a class is among them.
+    #[must_use]
+    pub fn contains(self, class: u32) -> bool {
+        self.list.is_none() || self.numbers().any(|number| number == Some(class))
+    }
+
+    fn numbers(self) -> impl Iterator<Item = Option<u32>> {
+        let parts = self.list.unwrap_or_default().split(|&byte| byte == b',');
+        parts.filter(|part| !part.is_empty()).map(u32_token)
+    }
 }
 
 /// The form of a dump.
@@ -205,7 +247,8 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         b"flush_all" if args.count <= 2 => silenced(flush_all(&args, cx), noreply),
         b"verbosity" if (1..=2).contains(&args.count) => silenced(verbosity(&args), noreply),
         b"cache_memlimit" if (1..=2).contains(&args.count) => silenced(memlimit(&args), noreply),
-        b"slabs" => slabs(&args),
+        b"slabs" => slabs(&args, cx),
+        b"lru" => silenced(Say(lru(&args)), noreply),
         b"watch" => silenced(Say(reply::WATCH_NOT_ALLOWED), noreply),
         _ if args.last.starts_with(b"HTTP/") => HangUp,
         _ => Say(reply::ERROR),
@@ -259,7 +302,7 @@ fn cachedump<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
         return Say(reply::STATS_BAD_LINE);
     }
     match (u32_token(args.get(1)), u32_token(args.get(2))) {
-        (Some(SLAB_CLASSES..), Some(_)) => Say(reply::CACHEDUMP_BAD_CLASS),
+        (Some(class), Some(_)) if class > cx.limits.size_classes => Say(reply::CACHEDUMP_BAD_CLASS),
         (Some(class), Some(limit)) => Do(Admin::Stats(StatsRequest::Cachedump { class, limit })),
         _ => Say(reply::BAD_FORMAT),
     }
@@ -325,7 +368,11 @@ fn crawler<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
     let crawl = match (args.count, args.get(0)) {
         (1, b"enable") => Crawl::Enable,
         (1, b"disable") => Crawl::Disable,
-        (2, b"crawl") => Crawl::Crawl(classes),
+        (2, b"crawl") if classes == b"hash" => return Say(reply::CRAWLER_BAD_CLASS),
+        (2, b"crawl") => match Classes::parse(classes, cx.limits.size_classes) {
+            Some(classes) => Crawl::Crawl(classes),
+            None => return Say(reply::CRAWLER_BAD_CLASS),
+        },
         (2, b"tocrawl") => match u32_token(classes) {
             Some(items) => Crawl::Limit(items),
             None => return Say(reply::BAD_FORMAT),
@@ -350,18 +397,74 @@ fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> Verdict<'i> 
     if !cx.limits.dump_enabled {
         return Say(refusal);
     }
-    Do(Admin::Dump { format, classes })
+    match Classes::parse(classes, cx.limits.size_classes) {
+        Some(classes) => Do(Admin::Dump { format, classes }),
+        None => Say(reply::CRAWLER_BAD_CLASS),
+    }
 }
 
-/// `slabs …`: there are none to move, so this checks its arguments and says so.
-fn slabs<'i>(args: &Args<'i>) -> Verdict<'i> {
-    Say(match (args.count, args.get(0)) {
-        (3, b"reassign") => reply::SLABS_DISABLED,
-        (2.., b"automove") => match u32_token(args.get(1)) {
-            Some(0) => reply::OK,
-            Some(_) => reply::ERROR,
-            None => reply::BAD_FORMAT,
-        },
+/// `slabs …`: arguments are checked as in memcached, and nothing is changed: there are no slabs.
+fn slabs<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+    match (args.count, args.get(0)) {
+        (3, b"reassign") => Say(reassign(args, cx)),
+        (2.., b"automove") => silenced(Say(automove(args)), args.noreply()),
+        _ => Say(reply::ERROR),
+    }
+}
+
+/// `slabs reassign SOURCE DESTINATION`: no class has a page to spare.
+fn reassign(args: &Args<'_>, cx: Context<'_, '_>) -> &'static [u8] {
+    let (Some(from), Some(to)) = (i64_token(args.get(1)), i64_token(args.get(2))) else {
+        return reply::BAD_FORMAT;
+    };
+    // Class 0 is memcached's pool of free pages.
+    let is_class = |class: i64| (0..=i64::from(cx.limits.size_classes)).contains(&class);
+    if from == to {
+        reply::SLABS_SAME
+    } else if is_class(from) && is_class(to) {
+        reply::SLABS_NO_SPARE
+    } else {
+        reply::SLABS_BAD_CLASS
+    }
+}
+
+/// `slabs automove 0|1|2` or `slabs automove ratio NUMBER`.
+fn automove(args: &Args<'_>) -> &'static [u8] {
+    match (args.get(1), u32_token(args.get(1))) {
+        (b"ratio", _) if number_token(args.get(2)).is_some() => reply::OK,
+        (b"ratio", _) | (_, Some(3..)) => reply::ERROR,
+        (_, Some(_)) => reply::OK,
+        (_, None) => reply::BAD_FORMAT,
+    }
+}
+
+/// `lru mode|tune|temp_ttl …`: arguments are checked as in memcached, and nothing is changed: there are
+/// no such queues.
+fn lru(args: &Args<'_>) -> &'static [u8] {
+    match (args.count, args.get(0)) {
+        (2.., b"mode") if matches!(args.get(1), b"flat" | b"segmented") => reply::OK,
+        (2.., b"temp_ttl") if i64_token(args.get(1)).is_some() => reply::OK,
+        (5.., b"tune") => lru_tune(args).unwrap_or(reply::ERROR),
         _ => reply::ERROR,
+    }
+}
+
+/// `lru tune HOT WARM HOT_FACTOR WARM_FACTOR`: two percentages and two factors.
+fn lru_tune(args: &Args<'_>) -> Option<&'static [u8]> {
+    let percent = |index| u32_token(args.get(index)).map(u64::from);
+    let (hot, warm) = (percent(1)?, percent(2)?);
+    let factors = [number_token(args.get(3))?, number_token(args.get(4))?];
+    Some(if hot + warm > MOST_HOT_AND_WARM {
+        reply::LRU_TOO_MUCH
+    } else if factors.iter().any(|factor| *factor <= 0.0) {
+        reply::LRU_BAD_FACTOR
+    } else {
+        reply::OK
     })
+}
+
+/// A decimal number, with or without a fraction.
+fn number_token(token: &[u8]) -> Option<f64> {
+    let number = str::from_utf8(token).ok()?.parse();
+    number.ok().filter(|number: &f64| number.is_finite())
 }

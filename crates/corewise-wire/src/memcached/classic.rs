@@ -4,7 +4,7 @@
 use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
 
 use super::MAX_KEY_LEN;
-use super::codec::{Codec, Context, Limits, Line, Step};
+use super::codec::{Codec, Context, Limits, Line, Missing, Step};
 use super::form::{Command, Form};
 use super::reply;
 use super::scan::{Args, i64_token, u32_token, u64_token};
@@ -74,18 +74,25 @@ impl Refused {
 pub(super) enum Data<'i> {
     /// Not all there: this many bytes of input are needed.
     Partial(usize),
+    /// Not all there, and there is no memory to wait for it.
+    Refused,
     /// Not followed by a line break.
     Bad,
-    /// The value.
+    /// The value; empty if it is not in the input.
     Value(&'i [u8]),
 }
 
 /// Cuts `length` bytes and their line break out of the input.
 #[inline]
-pub(super) fn data(input: &[u8], line_len: usize, length: usize) -> Data<'_> {
+pub(super) fn data(input: &[u8], line_len: usize, length: usize, missing: Missing) -> Data<'_> {
     let end = line_len + length;
     match input.get(line_len..end + 2) {
-        None => Data::Partial(end + 2),
+        None => match missing {
+            Missing::Awaited => Data::Partial(end + 2),
+            Missing::Refused => Data::Refused,
+            Missing::Apart([b'\r', b'\n']) => Data::Value(b""),
+            Missing::Apart(_) => Data::Bad,
+        },
         Some([value @ .., b'\r', b'\n']) => Data::Value(value),
         Some(_) => Data::Bad,
     }
@@ -105,10 +112,8 @@ impl Codec {
             return self.refuse_store(line_len, s, Refused::TooLarge);
         }
         let consumed = line_len + s.length + 2;
-        let value = match data(input, line_len, s.length) {
-            Data::Partial(_) if cx.no_room => {
-                return self.refuse_store(line_len, s, Refused::NoRoom);
-            }
+        let value = match data(input, line_len, s.length, cx.missing) {
+            Data::Refused => return self.refuse_store(line_len, s, Refused::NoRoom),
             Data::Partial(need) => return Step::Incomplete { need },
             Data::Bad => return Step::answer(consumed, reply::BAD_DATA_CHUNK, s.noreply),
             Data::Value(value) => value,

@@ -1,7 +1,7 @@
 //! The state of one connection, and the framing of its input.
 
 use bumpalo::Bump;
-use corewise_ops::{Deadline, Get, Now, Verb};
+use corewise_ops::{Deadline, Get, Now, StoreMode, Verb};
 
 use super::admin::{self, Admin};
 use super::classic::{self, Storage};
@@ -36,6 +36,8 @@ pub struct Limits {
     pub cas_enabled: bool,
     /// Whether keys may be dumped (memcached's `-X` switches it off).
     pub dump_enabled: bool,
+    /// The highest size class; commands that name a higher one are refused. memcached has 63.
+    pub size_classes: u32,
     /// The answer to `version`, line break included.
     pub version: &'static [u8],
 }
@@ -49,6 +51,7 @@ impl Default for Limits {
             shutdown_enabled: false,
             cas_enabled: true,
             dump_enabled: true,
+            size_classes: 63,
             version: VERSION_LINE,
         }
     }
@@ -189,8 +192,33 @@ pub(super) struct Context<'c, 'i> {
     pub(super) limits: &'c Limits,
     pub(super) now: Now,
     pub(super) scratch: &'i Bump,
-    /// There is no memory to wait for data that is not there yet.
-    pub(super) no_room: bool,
+    pub(super) missing: Missing,
+}
+
+/// What a store does whose data is not in the input.
+#[derive(Clone, Copy)]
+pub(super) enum Missing {
+    /// It waits for the data.
+    Awaited,
+    /// It is refused: there is no memory to wait for the data.
+    Refused,
+    /// It goes on as if the data were there: the caller has the value, and these
+    /// two bytes followed it.
+    Apart([u8; 2]),
+}
+
+/// A store whose line has come and whose value has not; see
+/// [`Codec::announced`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced<'i> {
+    /// Bytes of the input before the value.
+    pub line_len: usize,
+    /// Bytes of the value. Two more follow it, which should be a line break.
+    pub value_len: usize,
+    /// The key, decoded.
+    pub key: &'i [u8],
+    /// What the item's client flags will be.
+    pub client_flags: u32,
 }
 
 impl Codec {
@@ -243,7 +271,7 @@ impl Codec {
             limits,
             now,
             scratch,
-            no_room: false,
+            missing: Missing::Awaited,
         };
         // A line seen before is searched on from where the search stopped.
         let plain = self.mode == Mode::Line && self.scanned == 0 && self.authenticated;
@@ -290,7 +318,7 @@ impl Codec {
             limits,
             now,
             scratch,
-            no_room: true,
+            missing: Missing::Refused,
         };
         match self.general(input, cx) {
             Step::Incomplete { .. } => Step::Close {
@@ -298,6 +326,72 @@ impl Codec {
             },
             step => step,
         }
+    }
+
+    /// The store at the start of `input`, if [`next`](Self::next) has answered
+    /// [`Step::Incomplete`] and waits for nothing but the store's data. The
+    /// caller may then receive the value elsewhere and go on with
+    /// [`next_apart`](Self::next_apart).
+    ///
+    /// `None` also for `append` and `prepend`, whose value is only a part of the
+    /// item's, and for credentials.
+    #[must_use]
+    pub fn announced<'i>(
+        &self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Option<Announced<'i>> {
+        if self.mode != Mode::Line || !self.authenticated {
+            return None;
+        }
+        let line_len = memchr::memchr(b'\n', input)? + 1;
+        let mut copy = *self;
+        let step = copy.next_apart(&input[..line_len], *b"\r\n", limits, now, scratch);
+        let Step::Op {
+            consumed,
+            key,
+            verb: Verb::Store(store),
+            ..
+        } = step
+        else {
+            return None;
+        };
+        if matches!(store.mode, StoreMode::Append | StoreMode::Prepend) || consumed <= input.len() {
+            return None;
+        }
+        Some(Announced {
+            line_len,
+            value_len: consumed - line_len - 2,
+            key,
+            client_flags: store.client_flags,
+        })
+    }
+
+    /// What [`next`](Self::next) would say of `line` and its data, which the
+    /// caller has received apart from each other: a value of the length that the
+    /// line [announced](Self::announced), and `end`, the two bytes that followed
+    /// it.
+    ///
+    /// There are two differences. The value of the operation is empty, and the
+    /// step consumes the data too, though it is in no input.
+    #[cold]
+    pub fn next_apart<'i>(
+        &mut self,
+        line: &'i [u8],
+        end: [u8; 2],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        let cx = Context {
+            limits,
+            now,
+            scratch,
+            missing: Missing::Apart(end),
+        };
+        self.general(line, cx)
     }
 
     /// Any state, any command.
@@ -592,7 +686,7 @@ mod tests {
             let input = format!("{request}{behind}");
             let (limits, scratch) = (Limits::default(), Bump::new());
             let (mut quick, mut slow) = (Codec::new(false), Codec::new(false));
-            let cx = Context { limits: &limits, now: NOW, scratch: &scratch, no_room: false };
+            let cx = Context { limits: &limits, now: NOW, scratch: &scratch, missing: Missing::Awaited };
             let fast = quick.next(input.as_bytes(), &limits, NOW, &scratch);
             let general = slow.general(input.as_bytes(), cx);
             prop_assert_eq!(format!("{fast:?}"), format!("{general:?}"));

@@ -326,16 +326,14 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
     if is_too_large(request.key.len(), request.client_flags, length, cx.limits) {
         return refuse(codec, line.len, length, &request, Refused::TooLarge);
     }
-    match data(line.input, line.len, length) {
-        Data::Partial(_) if cx.no_room => {
-            refuse(codec, line.len, length, &request, Refused::NoRoom)
-        }
+    match data(line.input, line.len, length, cx.missing) {
+        Data::Refused => refuse(codec, line.len, length, &request, Refused::NoRoom),
         Data::Partial(need) => Step::Incomplete { need },
         Data::Bad => Step::Reply {
             consumed: line.len + length + 2,
             bytes: reply::BAD_DATA_CHUNK,
         },
-        Data::Value(value) => stored(line.len + length + 2, &request, mode, value),
+        Data::Value(value) => stored((line.len, length), &request, mode, value),
     }
 }
 
@@ -370,9 +368,10 @@ fn refuse<'i>(
     }
 }
 
-/// The operation of a meta set whose data is there.
+/// The operation of a meta set whose data is there; lengths of the line and the
+/// value.
 fn stored<'i>(
-    consumed: usize,
+    (line_len, length): (usize, usize),
     request: &Request<'i>,
     mode: StoreMode,
     value: &'i [u8],
@@ -397,9 +396,9 @@ fn stored<'i>(
     });
     let form = request
         .form(Command::MetaSet)
-        .storing(value.len() as u32, appending);
+        .storing(length as u32, appending);
     Step::Op {
-        consumed,
+        consumed: line_len + length + 2,
         key: request.key,
         verb,
         form,

@@ -89,6 +89,9 @@
 //! 5. **Rewindable.** [`Codec`] is a value: a caller that cannot execute a step
 //!    puts back the copy taken before it and repeats the call later.
 //! 6. **No unsafe code.**
+//! 7. **Values may come apart.** A caller may receive the value of a store that
+//!    [is announced](Codec::announced) elsewhere, in the memory of the item for
+//!    example; [`Codec::next_apart`] then says what [`Codec::next`] would.
 
 mod admin;
 mod classic;
@@ -101,8 +104,8 @@ mod sink;
 mod stats;
 mod time;
 
-pub use admin::{Admin, Crawl, DumpFormat, StatsRequest, credentials};
-pub use codec::{Codec, Limits, Step};
+pub use admin::{Admin, Classes, Crawl, DumpFormat, StatsRequest, credentials};
+pub use codec::{Announced, Codec, Limits, Step};
 pub use form::{Command, Form};
 pub use sink::ReplyWriter;
 pub use stats::StatsWriter;

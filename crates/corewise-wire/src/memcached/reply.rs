@@ -124,9 +124,19 @@ pub const MGDUMP_NOT_ALLOWED: &[u8] = b"ERROR key dump not allowed\r\n";
 pub const CRAWLER_BAD_SLEEP: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
 /// `lru_crawler` asked for a class that does not exist.
 pub const CRAWLER_BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+/// A dump could not be completed; see `Engine::scan` of `corewise-cache`.
+pub const DUMP_LOST: &[u8] = b"SERVER_ERROR the table changed too often during the dump\r\n";
 /// The crawler is at work already.
 pub const CRAWLER_BUSY: &[u8] = b"BUSY currently processing crawler request\r\n";
-/// `slabs reassign`: there are no slabs to reassign.
-pub const SLABS_DISABLED: &[u8] = b"CLIENT_ERROR slab reassignment disabled\r\n";
+/// `slabs reassign` from a class to itself.
+pub const SLABS_SAME: &[u8] = b"SAME src and dst class are identical\r\n";
+/// `slabs reassign` of a class that does not exist.
+pub const SLABS_BAD_CLASS: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
+/// `slabs reassign`: there is nothing to take away.
+pub const SLABS_NO_SPARE: &[u8] = b"NOSPARE source class has no spare pages\r\n";
+/// `lru tune` with percentages that leave too little for the rest.
+pub const LRU_TOO_MUCH: &[u8] = b"ERROR hot and warm pcts must not exceed 80\r\n";
+/// `lru tune` with a factor that is not positive.
+pub const LRU_BAD_FACTOR: &[u8] = b"ERROR hot/warm age factors must be greater than 0\r\n";
 /// `watch`: there are no watchers.
 pub const WATCH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";

@@ -49,11 +49,12 @@
 
 mod exec;
 mod references;
+mod scan;
 mod shard;
 
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
-use crate::engine::{ClassStats, Engine, EngineStats, Session};
+use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
 use crate::item;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
@@ -355,9 +356,24 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
         self.for_each_shard(Shard::reset_stats);
     }
 
-    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>)) {
-        let mut left = limit;
-        self.for_each_shard(|shard| left = shard.sample(size_class, left, now, show));
+    fn scan(
+        &self,
+        cursor: Cursor,
+        most_looks: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) -> ScanStep {
+        let mut place = scan::Place::of(cursor);
+        let mut looks = most_looks.max(1);
+        while let Some(slot) = self.slots.get(place.shard) {
+            if looks == 0 {
+                return ScanStep::More(place.cursor());
+            }
+            if !place.scan(&mut slot.lock(), &mut looks, now, show) {
+                return ScanStep::Lost;
+            }
+        }
+        ScanStep::Done
     }
 }
 

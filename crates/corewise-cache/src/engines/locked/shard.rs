@@ -18,8 +18,9 @@ use crate::item::{Item, Node, state};
 use crate::size_class;
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
 use hashbrown::HashTable;
+use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
 
 /// What the engine keeps in front of an item's header.
@@ -224,11 +225,18 @@ struct Class {
     items: u64,
     bytes: u64,
     evictions: u64,
+    evicted_unfetched: u64,
+    evicted_with_deadline: u64,
+    evicted_idle_s: u32,
+    reclaimed: u64,
+    expired_unfetched: u64,
 }
 
 /// One shard.
 pub(super) struct Shard<R: References> {
     table: HashTable<Ptr<R>>,
+    /// How often the table has moved its elements; see `scan`.
+    rehashes: u64,
     lru: List<R>,
     /// Flushed items: out of the table, not yet freed.
     dead: List<R>,
@@ -254,6 +262,7 @@ impl<R: References> Shard<R> {
     pub(super) fn new(index: u64, shards: u64) -> Self {
         Self {
             table: HashTable::new(),
+            rehashes: 0,
             lru: List::default(),
             dead: List::default(),
             dead_bytes: 0,
@@ -291,6 +300,7 @@ impl<R: References> Shard<R> {
     fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         if item(node).state() & state::FETCHED == 0 {
             self.events.expired_unfetched += 1;
+            self.class(footprint(node)).expired_unfetched += 1;
         }
         self.unlink(hash, node, garbage);
     }
@@ -334,9 +344,13 @@ impl<R: References> Shard<R> {
     /// Makes sure that one more item fits the table without rehashing under an
     /// allocation that may fail. False: no memory.
     pub(super) fn reserve_slot(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
-        self.table
-            .try_reserve(1, |&node| hasher(item(node).key()))
-            .is_ok()
+        let is_rehashed = Cell::new(false);
+        let reserved = self.table.try_reserve(1, |&node| {
+            is_rehashed.set(true);
+            hasher(item(node).key())
+        });
+        self.rehashes += u64::from(is_rehashed.get());
+        reserved.is_ok()
     }
 
     /// Links an item whose key is not in the table. A slot has been reserved.
@@ -504,12 +518,19 @@ impl<R: References> Shard<R> {
         if victim.deadline().is_past(room.now) {
             self.events.reclaimed += 1;
             self.events.expired_unfetched += u64::from(unfetched);
+            let class = self.class(footprint(node));
+            class.reclaimed += 1;
+            class.expired_unfetched += u64::from(unfetched);
         } else {
             self.events.evictions += 1;
             self.events.evicted_unfetched += u64::from(unfetched);
             self.evicted_idle_s = victim.idle_s(room.now);
             self.refresh_after_s = (self.evicted_idle_s / 8).min(REFRESH_AT_MOST_S);
-            self.class(footprint(node)).evictions += 1;
+            let class = self.class(footprint(node));
+            class.evictions += 1;
+            class.evicted_unfetched += u64::from(unfetched);
+            class.evicted_with_deadline += u64::from(victim.deadline() != Deadline::NEVER);
+            class.evicted_idle_s = victim.idle_s(room.now);
         }
         let hash = (room.hasher)(victim.key());
         self.unlink(hash, node, garbage);
@@ -576,40 +597,47 @@ impl<R: References> Shard<R> {
             sum.items += class.items;
             sum.bytes += class.bytes;
             sum.evictions += class.evictions;
+            sum.evicted_unfetched += class.evicted_unfetched;
+            sum.evicted_with_deadline += class.evicted_with_deadline;
+            sum.evicted_idle_s = sum.evicted_idle_s.max(class.evicted_idle_s);
+            sum.reclaimed += class.reclaimed;
+            sum.expired_unfetched += class.expired_unfetched;
         }
     }
 
     pub(super) fn reset_stats(&mut self) {
         self.events = Events::default();
         for class in &mut self.classes {
-            class.evictions = 0;
+            *class = Class {
+                items: class.items,
+                bytes: class.bytes,
+                ..Class::default()
+            };
         }
     }
 
-    /// Shows up to `limit` live items of a class, most recently used first;
-    /// looks at no more than eight times as many. Returns what is left of
-    /// `limit`.
-    pub(super) fn sample(
+    /// How often the table has moved its elements.
+    pub(super) fn rehashes(&self) -> u64 {
+        self.rehashes
+    }
+
+    /// Buckets of the table.
+    pub(super) fn buckets(&self) -> usize {
+        self.table.num_buckets()
+    }
+
+    /// Shows the live items in some buckets.
+    pub(super) fn show(
         &self,
-        class: u32,
-        limit: usize,
+        buckets: std::ops::Range<usize>,
         now: Now,
         show: &mut dyn FnMut(&ItemView<'_>),
-    ) -> usize {
-        let mut left = limit;
-        let mut next = self.lru.newest;
-        for _ in 0..limit.saturating_mul(8) {
-            let Some(node) = next.filter(|_| left > 0) else {
-                break;
-            };
-            let bytes = footprint(node);
-            if size_class::of(bytes) == class && !item(node).deadline().is_past(now) {
-                show(&item(node).view(item(node).before(now), ItemFlags::NONE, bytes));
-                left -= 1;
+    ) {
+        for &node in buckets.filter_map(|bucket| self.table.get_bucket(bucket)) {
+            if !item(node).deadline().is_past(now) {
+                show(&item(node).view(item(node).before(now), ItemFlags::NONE, footprint(node)));
             }
-            next = links(node).older;
         }
-        left
     }
 }
 

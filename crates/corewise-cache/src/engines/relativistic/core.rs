@@ -1,10 +1,11 @@
-//! What a session owns: the segments that it appends to, its part of eviction, its counts.
+//! What a session owns: its share of eviction, room for the item it is about to write, its counts.
 
 use super::Relativistic;
-use super::evict::Evictor;
-use super::heap::{Open, Ptr};
+use super::appender::Appender;
+use super::evict::{Progress, Site};
+use super::heap::{Ptr, Request};
 use super::policy;
-use super::queues::{Place, Queue};
+use super::queues::Queue;
 use super::tally::Tally;
 use crate::item::{self, Contents, Item};
 use corewise_atomic::hint;
@@ -16,16 +17,26 @@ use std::sync::Arc;
 /// Bytes of old segments that are looked through for each byte stored, when little memory is left, when
 /// half of that is, and when less.
 const PACE: [usize; 3] = [4, 8, 32];
-/// How often a session that needs memory looks whether readers have moved on, before it gives up.
+/// Bytes of old segments looked through in one step.
+const STEP_BYTES: usize = 1 << 16;
+/// How often a session that needs memory looks whether readers have moved on, before it gives up: about a
+/// second.
 const PATIENCE: u32 = 20_000;
+/// How often all memory is walked for one item, at most; and if nothing may be evicted.
+const TURNS: u64 = 4;
+const TURNS_REFUSING: u64 = 1;
+/// How often it looks for something to evict where there was nothing: some tenths of a second, in which a
+/// thread that was interrupted while it wrote an item, or walked a segment, gets on.
+const LOOKS: u32 = 4_000;
+/// After how many looks it seals what others have open.
+const LOOKS_BEFORE_SEALING: u32 = 64;
+/// The same if nothing may be evicted.
+const LOOKS_REFUSING: u32 = 3;
 
 pub(super) struct Core {
     pub(super) tally: Arc<Tally>,
-    pub(super) evictor: Evictor,
-    /// What is appended to now, for each queue.
-    opens: [Option<Open>; 2],
-    /// A large item that is not published yet.
-    large: Option<(Open, Queue)>,
+    /// The session's number, which chooses its appender.
+    number: usize,
     /// Where the next item goes; decided when room is made for it.
     queue: Queue,
     /// The policy's state bits for it.
@@ -36,17 +47,37 @@ pub(super) struct Core {
     pub(super) refused: bool,
 }
 
+/// An item that is to be stored.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Already rounded.
+    pub(super) bytes: usize,
+    /// Bytes of the item whose place it takes; 0 if there is none.
+    pub(super) old_bytes: usize,
+}
+
 impl Core {
-    pub(super) fn new(tally: Arc<Tally>) -> Self {
+    pub(super) fn new(tally: Arc<Tally>, number: usize) -> Self {
         Self {
             tally,
-            evictor: Evictor::new(),
-            opens: [None, None],
-            large: None,
+            number,
             queue: Queue::Main,
             state: 0,
             unreported: 0,
             refused: false,
+        }
+    }
+
+    pub(super) fn appender<'e>(&self, engine: &'e Relativistic) -> &'e Appender {
+        engine.appender(self.number)
+    }
+
+    pub(super) fn site<'s>(&'s self, engine: &'s Relativistic, now: Now) -> Site<'s> {
+        Site {
+            engine,
+            appender: self.appender(engine),
+            tally: &self.tally,
+            now,
         }
     }
 
@@ -55,19 +86,10 @@ impl Core {
         (self.queue, self.state) = entrance;
     }
 
-    /// Sees to it that an item of so many bytes, already rounded, has room, in a segment of the present
-    /// generation, and does a share of the eviction. Outside of sections and stripes. False: there is no
-    /// memory for it.
+    /// Does a share of the eviction for `bytes` bytes that will be stored. Outside of sections and stripes.
     #[inline]
-    pub(super) fn ensure(
-        &mut self,
-        engine: &Relativistic,
-        now: Now,
-        entrance: (Queue, u8),
-        bytes: usize,
-    ) -> bool {
-        let heap = &engine.heap;
-        let headroom = heap.headroom();
+    pub(super) fn evict_ahead(&mut self, engine: &Relativistic, now: Now, bytes: usize) {
+        let headroom = engine.heap.headroom();
         let reserve = engine.reserve() as i64;
         if headroom < reserve {
             let pace = match headroom {
@@ -75,70 +97,72 @@ impl Core {
                 _ if headroom > 0 => PACE[1],
                 _ => PACE[2],
             };
-            self.evictor
-                .step(engine, &self.tally, now, bytes.min(1 << 16) * pace);
+            self.evict_some(engine, now, reserve, bytes.min(STEP_BYTES) * pace);
         }
-        self.enter_at(entrance);
-        if bytes > heap.small_bytes() {
-            return self.make_room(engine, now, heap.large_bytes(bytes));
-        }
-        let generation = engine.generation().number;
-        let open = self.opens[self.queue as usize].as_ref();
-        let fits =
-            open.is_some_and(|open| open.generation == generation && heap.has_room(open, bytes));
-        fits || self.open_next(engine, now)
     }
 
-    /// A new segment in the place of the one that is full, or of another generation.
+    /// Walks until the heap's headroom is `target`, but no more than about `bytes` bytes. Outside of sections
+    /// and stripes.
     #[cold]
-    fn open_next(&mut self, engine: &Relativistic, now: Now) -> bool {
-        self.seal(engine, self.queue);
-        let (heap, domain) = (&engine.heap, engine.table.domain());
-        loop {
-            if !self.make_room(engine, now, heap.segment_bytes()) {
-                return false;
-            }
-            let generation = engine.generation().number;
-            let open = heap.open(domain, generation, engine.spare());
-            if open.is_some() {
-                self.opens[self.queue as usize] = open;
-                return true;
-            }
-        }
+    pub(super) fn evict_some(
+        &mut self,
+        engine: &Relativistic,
+        now: Now,
+        target: i64,
+        bytes: usize,
+    ) -> Progress {
+        let site = self.site(engine, now);
+        let Some(mut evictor) = site.appender.evictor.try_lock() else {
+            return Progress::None; // another session is at it
+        };
+        evictor.make_headroom(&site, target, bytes)
     }
 
-    fn seal(&mut self, engine: &Relativistic, queue: Queue) {
-        if let Some(open) = self.opens[queue as usize].take() {
-            engine
-                .heap
-                .seal(engine.table.domain(), open, Place::Newest(queue));
-        }
-    }
-
-    /// Evicts, and waits for readers if need be, until so many bytes more may be held. Those who are in
-    /// the middle of an operation hold up nobody for long; if a reader does, or nothing can be evicted,
-    /// the answer is false.
-    fn make_room(&mut self, engine: &Relativistic, now: Now, bytes: u64) -> bool {
+    /// Evicts, and waits for readers if need be, until an item has room. Outside of sections and stripes.
+    ///
+    /// Sessions that are in the middle of an operation hold up nobody for long; if a reader does, or
+    /// nothing can be evicted, the answer is false: there is no memory for it.
+    #[cold]
+    pub(super) fn make_room(&mut self, engine: &Relativistic, now: Now, wanted: Wanted) -> bool {
         let heap = &engine.heap;
         engine.budget();
+        let needed = heap.needed(wanted.bytes) + engine.spare();
+        if needed > heap.allowed() {
+            return false;
+        }
+        let (turns, mut looks) = if engine.may_evict() {
+            (TURNS, LOOKS)
+        } else {
+            (TURNS_REFUSING, LOOKS_REFUSING)
+        };
+        let mut steps = 64 + turns * heap.held() / STEP_BYTES as u64;
         let mut patience = PATIENCE;
-        let mut fruitless = if engine.may_evict() { 100 } else { 3 };
         loop {
             heap.collect(engine.table.domain());
-            if heap.held() + bytes + engine.spare() <= heap.allowed() {
+            // Otherwise compaction cannot help: the limit was lowered below what lives.
+            let has_space = engine.may_evict() || heap.live_bytes() + needed <= heap.allowed();
+            let may_grow = has_space && engine.may_grow(wanted);
+            if may_grow && heap.held() + needed <= heap.allowed() {
                 return true;
             }
-            let worked = heap.headroom() < (bytes + engine.spare()) as i64
-                && self.evictor.step(engine, &self.tally, now, 1 << 16);
-            if worked {
+            let progress = if may_grow {
+                self.drive_evictors(engine, now, needed as i64)
+            } else {
+                self.take_back_dead(engine, now)
+            };
+            if progress == Progress::Made && steps > 0 {
+                steps -= 1;
                 continue;
             }
-            let others = heap.waiting_bytes() > 0 || engine.evictors() > 0;
-            if !others {
-                // They may have finished since we looked for something to do.
-                fruitless -= 1;
+            if progress == Progress::None && heap.waiting_bytes() == 0 {
+                // Others may have finished since we looked for something to do; or they hold what there
+                // is in open segments.
+                if looks.is_multiple_of(LOOKS_BEFORE_SEALING) || !engine.may_evict() {
+                    engine.seal_older(u32::MAX);
+                }
+                looks -= 1;
             }
-            if patience == 0 || fruitless == 0 {
+            if patience == 0 || looks == 0 || steps == 0 {
                 return false;
             }
             patience -= 1;
@@ -146,31 +170,72 @@ impl Core {
         }
     }
 
-    /// Makes an item where there is room; `None` if there is none.
+    /// A step of eviction, by the session's own evictor or another, until the heap's headroom is `target`.
+    fn drive_evictors(&mut self, engine: &Relativistic, now: Now, target: i64) -> Progress {
+        if engine.heap.headroom() >= target {
+            return Progress::Blocked; // only readers are waited for
+        }
+        let site = self.site(engine, now);
+        let mut best = Progress::None;
+        for appender in engine.appenders_from(self.number) {
+            let Some(mut evictor) = appender.evictor.try_lock() else {
+                best = Progress::Blocked;
+                continue;
+            };
+            match evictor.make_headroom(&site, target, STEP_BYTES) {
+                Progress::Made => return Progress::Made,
+                Progress::Blocked => best = Progress::Blocked,
+                Progress::None => {}
+            }
+        }
+        best
+    }
+
+    /// Removes what has been flushed or has expired, where nothing else may be removed.
+    fn take_back_dead(&mut self, engine: &Relativistic, now: Now) -> Progress {
+        let site = self.site(engine, now);
+        let swept = engine.generation().has_older && {
+            engine.seal_older(engine.generation().number);
+            let evictor = site.appender.evictor.try_lock();
+            evictor.is_some_and(|mut evictor| evictor.sweep(&site, STEP_BYTES))
+        };
+        let expired = !swept && {
+            let search = engine.search.try_lock();
+            search.is_some_and(|mut search| search.all(&site))
+        };
+        if swept || expired {
+            Progress::Made
+        } else {
+            Progress::None
+        }
+    }
+
+    /// Makes an item where there is room; `None` if there is none at the moment. The caller links it, or
+    /// [discards](Core::discard) it.
     #[inline]
     pub(super) fn create(
         &mut self,
         engine: &Relativistic,
         contents: &Contents<'_>,
-        bytes: usize,
+        wanted: Wanted,
         now: Now,
     ) -> Option<Ptr> {
-        let heap = &engine.heap;
-        let hash = engine.hash(contents.key);
-        let memory = if bytes > heap.small_bytes() {
-            let generation = engine.generation().number;
-            let open = heap.open_large(engine.table.domain(), generation, bytes, engine.spare())?;
-            let memory = heap.large_address(&open);
-            self.large = Some((open, self.queue));
-            memory
-        } else {
-            let open = self.opens[self.queue as usize].as_mut()?;
-            heap.append(open, bytes)?
+        if !engine.may_grow(wanted) {
+            return None;
+        }
+        let request = Request {
+            bytes: wanted.bytes,
+            generation: engine.generation().number,
+            spare: engine.spare(),
         };
+        let memory = self
+            .appender(engine)
+            .allocate(engine, self.queue, request)?;
+        let hash = engine.hash(contents.key);
         // SAFETY: the memory is the heap's, of the item's size rounded up, aligned to a granule, and
         // nobody else's; `size` has looked at the lengths.
         let node = unsafe { item::write(memory, Link::new(hash), contents, now) };
-        // SAFETY: as above.
+        // SAFETY: just written, and nobody else has it.
         unsafe { Item::from_raw(node) }.set_state(policy::BITS, self.state);
         Some(node)
     }
@@ -178,27 +243,12 @@ impl Core {
     /// Gives up an item that was not linked.
     #[cold]
     pub(super) fn discard(&mut self, engine: &Relativistic, fresh: Ptr) {
-        if let Some((open, _)) = self.large.take() {
-            return engine.heap.abandon(open);
-        }
         // SAFETY: nobody else has the item.
         let bytes = engine.heap.footprint(unsafe { Item::from_raw(fresh) });
-        let open = self.opens[self.queue as usize].as_mut();
-        let taken_back = open.is_some_and(|open| engine.heap.take_back(open, fresh, bytes));
-        debug_assert!(taken_back, "what is given up was appended last");
-        if !taken_back {
+        let appender = self.appender(engine);
+        if !appender.take_back(engine, self.queue, fresh, bytes) {
             // SAFETY: as above.
-            unsafe { (*fresh.as_ptr()).links.abandon() };
-            engine.heap.bury(engine.table.domain(), fresh, bytes);
-        }
-    }
-
-    /// A large item has been published.
-    #[inline]
-    pub(super) fn seal_large(&mut self, engine: &Relativistic) {
-        if let Some((open, queue)) = self.large.take() {
-            let place = Place::Newest(queue);
-            engine.heap.seal(engine.table.domain(), open, place);
+            unsafe { abandon(engine, fresh, bytes) };
         }
     }
 
@@ -208,23 +258,26 @@ impl Core {
         forget(engine, &self.tally, node);
     }
 
-    /// Seals everything, and tells the table of everything, when the session ends.
+    /// Tells the table of everything, and leaves nothing half done, when the session ends.
     pub(super) fn end(&mut self, engine: &Relativistic) {
-        self.evictor.end(engine);
-        self.seal_older(engine, u32::MAX);
+        if let Some(mut evictor) = self.appender(engine).evictor.try_lock() {
+            evictor.end(engine);
+        }
         engine.table.adjust(std::mem::take(&mut self.unreported));
     }
+}
 
-    /// Seals what is open and of an older generation.
-    pub(super) fn seal_older(&mut self, engine: &Relativistic, generation: u32) {
-        for queue in [Queue::Small, Queue::Main] {
-            let open = self.opens[queue as usize].as_ref();
-            if open.is_some_and(|open| open.generation < generation) {
-                self.seal(engine, queue);
-            }
-        }
-        self.evictor.seal_older(engine, generation);
-    }
+/// Gives up an item of a sealed or open segment.
+///
+/// # Safety
+///
+/// The item was never linked, is not settled, and is the caller's alone.
+pub(super) unsafe fn abandon(engine: &Relativistic, fresh: Ptr, bytes: usize) {
+    let _section = engine.table.domain().pin();
+    // SAFETY: the caller's; the segment is not reused before the section ends.
+    unsafe { (*fresh.as_ptr()).links.abandon() };
+    engine.heap.settle(fresh, bytes);
+    engine.heap.bury(engine.table.domain(), fresh, bytes);
 }
 
 /// Counts an item as dead that the caller has unlinked, in a section that began before.
@@ -239,7 +292,7 @@ pub(super) fn forget(engine: &Relativistic, tally: &Tally, node: Ptr) {
     engine.heap.bury(engine.table.domain(), node, bytes);
 }
 
-/// Lets others run: readers, or those who are evicting.
+/// Lets others run: readers, or sessions that are evicting.
 fn wait(patience: u32) {
     if patience > PATIENCE - 64 && !cfg!(any(corewise_loom, corewise_shuttle)) {
         hint::spin_loop();

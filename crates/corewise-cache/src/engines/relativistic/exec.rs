@@ -4,25 +4,30 @@
 //! key's stripe while it runs ([`Inside`]), so that the writers of a key exclude one another; what the
 //! verbs mean is in [`verbs`](crate::engines::verbs).
 //!
-//! Room is made before a stripe is locked ([`Core::ensure`]): nobody evicts, and nobody waits for
-//! readers, with a stripe or in a section. A verb that finds out how much it needs only inside
-//! (`append`) gives up before it has changed anything, and is tried again.
+//! Room is made before a stripe is locked ([`Core::make_room`]): nobody evicts, and nobody waits for
+//! readers, with a stripe or in a section. A verb that finds out inside that there is no room gives up
+//! before it has changed anything, and is tried again, [a bounded number of times](ATTEMPTS).
 
-use super::core::Core;
+use super::core::{Core, Wanted};
 use super::heap::Ptr;
 use super::{Relativistic, Stripe};
 use crate::contention;
 use crate::engines::verbs::{self, Attempt, Keeper, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
+use crate::reservation::Reservation;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
 use corewise_ops::{Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
 use corewise_rcu::Guard;
 
-/// How often a verb is tried again because what it needs has grown meanwhile, before it is told that
-/// there is no memory.
-const ATTEMPTS: u32 = 16;
+/// How often an operation begins before it answers that there is no memory. It begins again where another
+/// session came in between: took the room that was made, flushed the cache, or evicted the item that was
+/// found.
+const ATTEMPTS: u32 = 64;
+/// How often a store makes its item before it locks the stripe, so that nobody waits while it copies its
+/// value. After that it makes it inside: then a flush must come between two instructions to be in its way.
+const ATTEMPTS_OUTSIDE: u32 = 4;
 
 /// One operation about to be executed.
 pub(super) struct Exec<'e> {
@@ -108,57 +113,93 @@ impl<'e> Exec<'e> {
             deadline: store.deadline,
             state: 0,
         };
-        let mut attempts = 0;
-        loop {
-            let fresh = self.make(&contents, attempts, self.peek(key));
-            when_made();
-            let attempt = self.inside(key, |inside| verbs::put(inside, store, fresh, report));
+        let (state, old_bytes) = self.peek(key);
+        self.enter(state);
+        if let Ok(bytes) = self.engine.size(&contents) {
+            self.core.evict_ahead(self.engine, self.now, bytes);
+        }
+        self.core.refused = false;
+        for attempt in 0..ATTEMPTS {
+            let attempt = if attempt < ATTEMPTS_OUTSIDE {
+                let fresh = self.make(&contents, old_bytes);
+                when_made();
+                self.inside(key, |inside| verbs::put(inside, store, fresh, report))
+            } else {
+                self.inside(key, |inside| {
+                    inside.old_bytes = old_bytes;
+                    match inside.create(&contents) {
+                        Err(NoItem::NotYet(bytes)) => Err(NeedsRoom(bytes)),
+                        fresh => verbs::put(inside, store, fresh, report),
+                    }
+                })
+            };
             match attempt {
                 Ok(flow) => return flow,
-                Err(NeedsRoom(_)) => attempts += 1,
+                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes),
             }
         }
+        self.give_up(report)
     }
 
-    /// The state bits of what is there now, for the eviction policy.
-    fn peek(&self, key: &[u8]) -> Option<u8> {
+    /// Answers that there is no memory.
+    #[cold]
+    fn give_up(&mut self, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
+        self.core.tally.out_of_memory.add(1);
+        report(Outcome::OutOfMemory)
+    }
+
+    /// The state bits of what is there now, for the eviction policy, and its bytes.
+    pub(super) fn peek(&self, key: &[u8]) -> (Option<u8>, usize) {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        let node = engine.find_any(&guard, self.hash, key)?;
+        let Some(node) = engine.find_any(&guard, self.hash, key) else {
+            return (None, 0);
+        };
         // SAFETY: found under the guard, which keeps it.
-        Some(unsafe { Item::<Link>::from_raw(node) }.state())
+        let found = unsafe { Item::<Link>::from_raw(node) };
+        (Some(found.state()), engine.heap.footprint(found))
     }
 
-    fn make(
-        &mut self,
-        contents: &Contents<'_>,
-        attempts: u32,
-        old: Option<u8>,
-    ) -> Result<Ptr, NoItem> {
+    /// Decides where the item goes that the operation makes, in the place of one with this state.
+    fn enter(&mut self, old: Option<u8>) {
+        let entrance = self.engine.policy.entrance(self.hash, old);
+        self.core.enter_at(entrance);
+    }
+
+    /// Makes an item, after making room for it if need be.
+    fn make(&mut self, contents: &Contents<'_>, old_bytes: usize) -> Result<Ptr, NoItem> {
         let bytes = self.engine.size(contents)?;
-        for _ in attempts..ATTEMPTS {
-            if !self.ensure(bytes, old) {
-                break;
-            }
-            if let Some(made) = self.core.create(self.engine, contents, bytes, self.now) {
+        let wanted = Wanted { bytes, old_bytes };
+        for _ in 0..ATTEMPTS {
+            let made = self.core.create(self.engine, contents, wanted, self.now);
+            if let Some(made) = made {
                 return Ok(made);
             }
-            // Another session has taken the room for a large item.
+            if !self.core.make_room(self.engine, self.now, wanted) {
+                break;
+            }
         }
         self.core.tally.out_of_memory.add(1);
         Err(NoItem::OutOfMemory)
     }
 
+    fn make_room(&mut self, bytes: usize, old_bytes: usize) {
+        let wanted = Wanted { bytes, old_bytes };
+        self.core.refused = !self.core.make_room(self.engine, self.now, wanted);
+    }
+
     /// All that needs the stripe from the start.
     #[cold]
     fn change(&mut self, op: &Op<'_>, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
-        let mut attempts = 0;
         self.core.refused = false;
+        let mut old_bytes = 0;
         if makes_items(&op.verb) {
-            let entrance = self.engine.policy.entrance(self.hash, self.peek(op.key));
-            self.core.enter_at(entrance);
+            let state;
+            (state, old_bytes) = self.peek(op.key);
+            self.enter(state);
+            self.core.evict_ahead(self.engine, self.now, old_bytes);
         }
-        loop {
+        for _ in 0..ATTEMPTS {
             let attempt = self.inside(op.key, |inside| match op.verb {
                 Verb::Get(get) => verbs::get(inside, get, &mut *report),
                 Verb::Store(store) => verbs::extend(inside, &store, report),
@@ -169,18 +210,10 @@ impl<'e> Exec<'e> {
             });
             match attempt {
                 Ok(flow) => return flow,
-                Err(NeedsRoom(bytes)) => {
-                    attempts += 1;
-                    let has_room = attempts < ATTEMPTS && self.ensure(bytes, self.peek(op.key));
-                    self.core.refused = !has_room;
-                }
+                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes),
             }
         }
-    }
-
-    fn ensure(&mut self, bytes: usize, old: Option<u8>) -> bool {
-        let entrance = self.engine.policy.entrance(self.hash, old);
-        self.core.ensure(self.engine, self.now, entrance, bytes)
+        self.give_up(report)
     }
 
     /// Runs something with the key's stripe locked.
@@ -188,6 +221,17 @@ impl<'e> Exec<'e> {
     pub(super) fn inside(
         &mut self,
         key: &[u8],
+        run: impl FnOnce(&mut Inside<'_>) -> Attempt,
+    ) -> Attempt {
+        self.inside_with(key, None, run)
+    }
+
+    /// The same for the item of a reservation, which is the only one that may be published then.
+    #[inline]
+    pub(super) fn inside_with(
+        &mut self,
+        key: &[u8],
+        reserved: Option<&Reservation>,
         run: impl FnOnce(&mut Inside<'_>) -> Attempt,
     ) -> Attempt {
         let engine = self.engine;
@@ -205,13 +249,15 @@ impl<'e> Exec<'e> {
             hash: self.hash,
             now: self.now,
             key,
+            old_bytes: 0,
+            reserved,
         };
         run(&mut inside)
     }
 }
 
 /// Whether the item is known before the present one is seen.
-fn is_whole(store: &Store<'_>) -> bool {
+pub(super) fn is_whole(store: &Store<'_>) -> bool {
     !matches!(store.mode, StoreMode::Append | StoreMode::Prepend)
 }
 
@@ -245,6 +291,11 @@ pub(super) struct Inside<'x> {
     key: &'x [u8],
     /// Of flushes, as it was when the operation took effect.
     generation: u32,
+    /// Bytes of the item that was found.
+    old_bytes: usize,
+    /// The item to be published, if it is reserved: its reservation then gives it up, and is told when it
+    /// is linked.
+    reserved: Option<&'x Reservation>,
 }
 
 impl Inside<'_> {
@@ -279,17 +330,21 @@ impl Keeper for Inside<'_> {
             return Err(Absence::Flushed);
         }
         if found.deadline().is_past(self.now) {
-            let unfetched = found.state() & state::FETCHED == 0;
-            self.core.tally.expired_unfetched.add(u64::from(unfetched));
+            self.core.tally.expired_found(engine.heap.removed(found));
             self.unlink(node);
             return Err(Absence::Expired);
         }
+        self.old_bytes = engine.heap.footprint(found);
         Ok(node)
     }
 
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {
         let bytes = self.engine.size(contents)?;
-        match self.core.create(self.engine, contents, bytes, self.now) {
+        let wanted = Wanted {
+            bytes,
+            old_bytes: self.old_bytes,
+        };
+        match self.core.create(self.engine, contents, wanted, self.now) {
             Some(node) => Ok(node),
             None if self.core.refused => {
                 self.core.tally.out_of_memory.add(1);
@@ -300,7 +355,9 @@ impl Keeper for Inside<'_> {
     }
 
     fn discard(&mut self, fresh: Ptr) {
-        self.core.discard(self.engine, fresh);
+        if self.reserved.is_none() {
+            self.core.discard(self.engine, fresh);
+        }
     }
 
     fn publish(&mut self, fresh: Ptr, old: Option<Ptr>, cas: Option<u64>) -> Result<(), NoItem> {
@@ -337,9 +394,12 @@ impl Keeper for Inside<'_> {
                 self.core.unreported += 1;
             }
         }
+        if let Some(reservation) = self.reserved.take() {
+            reservation.forget_item();
+        }
         self.core.tally.total_items.add(1);
         self.core.tally.linked(bytes);
-        self.core.seal_large(engine);
+        engine.heap.settle(fresh, bytes);
         Ok(())
     }
 

@@ -35,7 +35,8 @@
 //!    in the number of bytes dead in a segment.
 //! 4. *Memory.* Segments, bucket arrays, ghost, and what the owner says it uses itself
 //!    ([`Engine::set_overhead`]) are at most the budget; what waits for readers is a part of the
-//!    segments. The table asks before it grows, and room is made for the new array first.
+//!    segments. The table asks before it grows, and room is made for the new array first. (When it shrinks,
+//!    the smaller array is on top until items have made room for it.)
 //! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
 //!    through a few times as many bytes of old segments as it stores; so no store waits for more, unless
 //!    it is large. Nobody evicts, or waits for readers, while it holds a stripe or is in a section.
@@ -48,27 +49,42 @@
 //! nobody, and going offline is free. (Handles that announce quiescent states instead were considered:
 //! entering a section costs 1.3 ns a window, and a handle that its owner forgets stops reclamation.)
 
+mod appender;
 mod core;
+mod dump;
 mod evict;
 mod exec;
+mod expire;
 mod heap;
 #[cfg(test)]
 mod models;
 mod policy;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod properties;
 mod queues;
+mod reserve;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod reserve_tests;
+mod runs;
 mod tally;
 
-use crate::engine::{ClassStats, Engine, EngineStats, Session};
+use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
 use crate::engines::verbs::NoItem;
 use crate::item::{Contents, Item};
+use crate::reservation::Reservation;
+use appender::Appender;
 use core::Core;
+use core::Wanted;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use corewise_atomic::mutant;
+use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
-use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Now, Op, ReplySink};
+use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink};
 use corewise_rcu::Guard;
+use evict::Progress;
 use exec::Exec;
+use expire::Search;
 use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
 pub use policy::Eviction;
@@ -79,11 +95,12 @@ use tally::Tally;
 
 /// Operations whose cache misses are overlapped with one another.
 pub const WINDOW: usize = 32;
-/// Locks that exclude writers of a key from one another.
-const STRIPES: usize = if MODELLED { 4 } else { 4096 };
+/// Locks that exclude writers of a key from one another: one for each 4 KiB of memory, within these bounds.
+const STRIPES: std::ops::RangeInclusive<u64> = if MODELLED { 4..=4 } else { 256..=4096 };
+const BYTES_PER_STRIPE: u64 = 4096;
 /// The checkers' atomics are dear.
 const MODELLED: bool = cfg!(any(corewise_loom, corewise_shuttle));
-/// An empty table has a bucket for so many bytes of memory, and [`BUCKETS`] of them: 1/512 of the memory,
+/// An empty table has a bucket for this many bytes of memory, and [`BUCKETS`] of them: 1/512 of the memory,
 /// untouched at first, instead of the first doublings.
 const BYTES_PER_BUCKET: u64 = 4096;
 const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
@@ -94,8 +111,6 @@ const MAINTENANCE_BYTES: usize = 16 << 10;
 /// Buckets whose chains are measured in a second, and at once.
 const SURVEYED: usize = 1 << 14;
 const SURVEYED_AT_ONCE: usize = 1 << 8;
-/// Items looked at for each that is to be shown.
-const LOOKS: usize = 64;
 
 /// How to build the engine.
 #[derive(Clone, Copy, Debug)]
@@ -139,9 +154,15 @@ pub struct Relativistic {
     heap: Heap,
     policy: Policy,
     hasher: foldhash::quality::RandomState,
+    /// A power of two.
     stripes: Box<[Mutex<Stripe>]>,
+    appenders: Box<[CachePadded<Appender>]>,
+    /// Appenders in use: those that fit the present limit.
+    active: AtomicUsize,
     max_item_bytes: usize,
     memory: AtomicU64,
+    /// Buckets that the table may have without asking.
+    most_buckets: AtomicUsize,
     /// What the owner uses itself. It takes half of the memory at most.
     overhead: AtomicU64,
     /// Twice the number of flushes, and one if there may be items from before the last.
@@ -152,10 +173,11 @@ pub struct Relativistic {
     flush_at_ms: AtomicU64,
     /// The second whose search for expired items has begun.
     searched_s: AtomicU32,
+    search: Mutex<Search>,
     survey: Mutex<Survey>,
-    /// Walks that evict or compact, under way.
-    evictors: AtomicU32,
-    sessions: AtomicU32,
+    sessions: AtomicUsize,
+    /// The number of the next session.
+    next_session: AtomicUsize,
     tallies: Mutex<Tallies>,
 }
 
@@ -180,7 +202,8 @@ struct Tallies {
     ended: Tally,
     /// What events were when they were reset.
     baseline: EngineStats,
-    evictions: Vec<u64>,
+    /// Of each class: evictions, and those of items that were never read.
+    classes: Vec<ClassStats>,
 }
 
 /// Which flush was the last.
@@ -194,7 +217,7 @@ pub(super) struct Generation {
 impl Stripe {
     /// A cas value greater than all that this stripe gave out before; no other stripe has it.
     fn next_cas(&mut self) -> u64 {
-        self.cas += STRIPES as u64;
+        self.cas += *STRIPES.end();
         self.cas
     }
 }
@@ -217,40 +240,49 @@ impl Relativistic {
     /// [`NoAddresses`].
     pub fn try_new(config: Config) -> Result<Self, NoAddresses> {
         let memory = config.memory.clamp(MIN_MEMORY, MAX_MEMORY);
-        let heap = Heap::new(memory, config.huge_pages).ok_or(NoAddresses)?;
+        let refuses = config.eviction == Eviction::Refuse;
+        let heap = Heap::new(memory, config.huge_pages, refuses).ok_or(NoAddresses)?;
         let domain = corewise_rcu::Builder::default().build("cache");
         let buckets = (memory / BYTES_PER_BUCKET).clamp(*BUCKETS.start(), *BUCKETS.end());
-        let buckets = 1 << buckets.ilog2();
+        let buckets: usize = 1 << buckets.ilog2();
         let policy = maps::Policy {
             min_buckets: buckets,
             automatic: true,
         };
         let table = RawTable::new(buckets, policy, domain, heap.arena());
         table.set_most_buckets(buckets);
-        let stripes = (0..STRIPES as u64).map(|cas| Mutex::new(Stripe { cas }));
+        let stripes = (memory / BYTES_PER_STRIPE).clamp(*STRIPES.start(), *STRIPES.end());
+        let stripes = (0..1 << stripes.ilog2()).map(|cas| Mutex::new(Stripe { cas }));
+        let appenders = appender::count(heap.most_allowed(), heap.segment_bytes());
+        let appenders = (0..appenders).map(|_| CachePadded::new(Appender::new()));
         let engine = Self {
             table,
             heap,
             policy: Policy::new(config.eviction, memory),
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
+            appenders: appenders.collect(),
+            active: AtomicUsize::new(1),
             max_item_bytes: config.max_item_bytes,
             memory: AtomicU64::new(memory),
+            most_buckets: AtomicUsize::new(buckets),
             overhead: AtomicU64::new(0),
             flushes: CachePadded::new(AtomicU64::new(0)),
             flushed: Flushed::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
             searched_s: AtomicU32::new(0),
+            search: Mutex::new(Search::new()),
             survey: Mutex::new(Survey::default()),
-            evictors: AtomicU32::new(0),
-            sessions: AtomicU32::new(0),
+            sessions: AtomicUsize::new(0),
+            next_session: AtomicUsize::new(0),
             tallies: Mutex::new(Tallies {
                 running: Vec::new(),
                 ended: Tally::new(),
                 baseline: EngineStats::default(),
-                evictions: Vec::new(),
+                classes: Vec::new(),
             }),
         };
+        engine.set_active(memory);
         engine.budget();
         Ok(engine)
     }
@@ -264,7 +296,7 @@ impl Relativistic {
     #[inline]
     fn stripe(&self, hash: u64) -> &Mutex<Stripe> {
         // Not the low bits alone: those are the bucket.
-        let index = (hash ^ hash >> 12) as usize % STRIPES;
+        let index = (hash ^ hash >> 12) as usize & (self.stripes.len() - 1);
         &self.stripes[index]
     }
 
@@ -353,7 +385,7 @@ impl Relativistic {
         }
         self.flushed.set(0, 0);
         let flushed = u64::from(generation.number) << 1;
-        // Release: pairs with the Acquire in `generation`. Whoever sees that nothing is left looks at no
+        // Release: pairs with the Acquire in `generation`. A thread that sees that nothing is left looks at no
         // generation any more, so it must see all the removals; we have seen them by the pool's lock.
         // Relaxed: if there was another flush meanwhile, it is not ours to forget.
         let _ = self.flushes.compare_exchange(
@@ -380,12 +412,50 @@ impl Relativistic {
         self.policy.eviction() != Eviction::Refuse
     }
 
-    /// Memory that stores leave for eviction to copy into: a segment for each session, and one more.
+    // ---- appenders
+
+    /// The appender of a session.
+    #[inline]
+    fn appender(&self, session: usize) -> &Appender {
+        // Relaxed: a setting.
+        let active = self.active.load(Ordering::Relaxed);
+        &self.appenders[session % active]
+    }
+
+    /// All appenders, the session's first.
+    fn appenders_from(&self, session: usize) -> impl Iterator<Item = &Appender> {
+        // Relaxed: a setting.
+        let first = session % self.active.load(Ordering::Relaxed);
+        let (before, from) = self.appenders.split_at(first);
+        from.iter().chain(before).map(|appender| &**appender)
+    }
+
+    /// Seals what appenders have open and of a generation older than this.
+    fn seal_older(&self, generation: u32) {
+        for appender in &self.appenders {
+            appender.seal_older(self, generation);
+        }
+    }
+
+    /// Sets how many appenders are used. What the others have open is sealed.
+    fn set_active(&self, memory: u64) {
+        let active = appender::count(memory, self.heap.segment_bytes());
+        let active = active.min(self.appenders.len());
+        // Relaxed: a setting; a session that still uses another appender does no harm.
+        let before = self.active.swap(active, Ordering::Relaxed);
+        if active < before {
+            self.seal_older(u32::MAX);
+        }
+    }
+
+    /// Memory that stores leave for eviction to copy into: a segment for each appender in use, and one
+    /// more.
     #[inline]
     fn spare(&self) -> u64 {
-        // Relaxed: a setting, more or less.
-        let sessions = u64::from(self.sessions.load(Ordering::Relaxed));
-        (sessions + 1).min(MOST_SPARE) * self.heap.segment_bytes()
+        // Relaxed, both: settings, more or less.
+        let sessions = self.sessions.load(Ordering::Relaxed);
+        let active = self.active.load(Ordering::Relaxed);
+        (sessions.min(active) as u64 + 1) * self.heap.segment_bytes()
     }
 
     /// Eviction runs while less than this is left.
@@ -394,25 +464,71 @@ impl Relativistic {
         2 * self.spare()
     }
 
+    /// Whether there is memory for an item at all, where nothing may be evicted. Items leave a share of the
+    /// memory in which others can be overwritten, whose old places must be compacted first: 1/20, and a
+    /// segment or the largest item that there is, up to a quarter.
+    #[inline]
+    fn may_grow(&self, wanted: Wanted) -> bool {
+        self.may_evict() || wanted.bytes <= wanted.old_bytes || self.has_slack(wanted)
+    }
+
+    fn has_slack(&self, wanted: Wanted) -> bool {
+        let allowed = self.heap.allowed();
+        let largest = self.heap.needed(wanted.bytes);
+        let largest = largest.max(self.heap.largest_bytes());
+        let slack = allowed / 20 + largest.min(allowed / 4);
+        let slack = if mutant!("no_slack") { 0 } else { slack };
+        let growth = match wanted.old_bytes {
+            0 => wanted.bytes,
+            old => wanted.bytes - old,
+        };
+        self.heap.live_bytes() + growth as u64 + slack + self.spare() <= allowed
+    }
+
     /// Works out what is left for segments, lets the table grow if there is room, and makes room if not.
     fn budget(&self) {
         // Relaxed, both: settings.
         let memory = self.memory.load(Ordering::Relaxed);
         let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
-        let fixed = overhead + self.policy.bytes() + (STRIPES * size_of::<Mutex<Stripe>>()) as u64;
+        let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
         let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
-        let arrays = self.table.array_bytes() as u64;
+        let arrays = self.table.array_bytes() as u64 + self.granted_bytes();
         let wanted = self.table.wanted_buckets();
-        let larger = left(arrays + (wanted * size_of::<u64>()) as u64);
+        let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held() <= larger;
         if wanted == 0 || !(has_room || self.may_evict()) {
             return self.heap.allow(left(arrays));
         }
         self.heap.allow(larger);
         if has_room {
-            self.heap.trim();
-            self.table.set_most_buckets(wanted);
+            self.grant(wanted);
+        }
+    }
+
+    /// Lets the table have an array of `buckets` buckets.
+    fn grant(&self, buckets: usize) {
+        // Relaxed: a setting. Before the table can act on it, so that nobody sees room that is not there.
+        self.most_buckets.store(buckets, Ordering::Relaxed);
+        self.table.set_most_buckets(buckets);
+    }
+
+    /// Bytes of an array that the table may make without asking, and has not made.
+    fn granted_bytes(&self) -> u64 {
+        // Relaxed: a setting.
+        let most = self.most_buckets.load(Ordering::Relaxed);
+        let state = self.table.resize_state();
+        let newest = state.building.unwrap_or(0).max(state.buckets);
+        if newest < most { array_bytes(most) } else { 0 }
+    }
+
+    /// Takes back leave to grow that the table does not use: it has shrunk since.
+    fn revoke_grant(&self) {
+        let state = self.table.resize_state();
+        // Relaxed: a setting.
+        let most = self.most_buckets.load(Ordering::Relaxed);
+        if state.building.is_none() && state.zipped == 0 && state.buckets < most {
+            self.grant(state.buckets);
         }
     }
 
@@ -443,6 +559,7 @@ impl Relativistic {
                 .is_ok();
         if begins {
             self.survey.lock().left = SURVEYED;
+            self.revoke_grant();
         }
         begins
     }
@@ -484,21 +601,6 @@ impl Relativistic {
         }
     }
 
-    fn begin_eviction(&self) {
-        // Relaxed: a hint whether to wait for others.
-        self.evictors.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn end_eviction(&self) {
-        // Relaxed: as above.
-        self.evictors.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn evictors(&self) -> u32 {
-        // Relaxed: as above.
-        self.evictors.load(Ordering::Relaxed)
-    }
-
     fn sum(&self, mut add: impl FnMut(&Tally)) {
         let tallies = self.tallies.lock();
         add(&tallies.ended);
@@ -506,10 +608,13 @@ impl Relativistic {
     }
 }
 
+/// Bytes of an array of buckets.
+fn array_bytes(buckets: usize) -> u64 {
+    (buckets * size_of::<u64>()) as u64
+}
+
 /// Segments that the engine has at least, whatever the budget says.
 const LEAST_SEGMENTS: u64 = 16;
-/// Segments that stores leave for eviction, at most.
-const MOST_SPARE: u64 = 32;
 
 impl Engine for Relativistic {
     type Session = RelativisticSession;
@@ -523,9 +628,11 @@ impl Engine for Relativistic {
         self.tallies.lock().running.push(Arc::clone(&tally));
         // Relaxed: see `spare`.
         self.sessions.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: only distinct numbers are wanted.
+        let number = self.next_session.fetch_add(1, Ordering::Relaxed);
         RelativisticSession {
             engine: Arc::clone(self),
-            core: Core::new(tally),
+            core: Core::new(tally, number),
             hashes: Vec::with_capacity(WINDOW),
         }
     }
@@ -556,6 +663,7 @@ impl Engine for Relativistic {
         if bytes > before {
             self.heap.prefer_huge(bytes);
         }
+        self.set_active(bytes);
         self.budget();
     }
 
@@ -605,8 +713,16 @@ impl Engine for Relativistic {
             class.bytes = tally::gauge(class.bytes);
         }
         let tallies = self.tallies.lock();
-        for (class, before) in classes.iter_mut().zip(&tallies.evictions) {
-            class.evictions = class.evictions.saturating_sub(*before);
+        for (class, before) in classes.iter_mut().zip(&tallies.classes) {
+            let less = |count: &mut u64, before: u64| *count = count.saturating_sub(before);
+            less(&mut class.evictions, before.evictions);
+            less(&mut class.evicted_unfetched, before.evicted_unfetched);
+            less(
+                &mut class.evicted_with_deadline,
+                before.evicted_with_deadline,
+            );
+            less(&mut class.reclaimed, before.reclaimed);
+            less(&mut class.expired_unfetched, before.expired_unfetched);
         }
         classes.retain(|class| class.items != 0 || class.evictions != 0);
         classes
@@ -621,27 +737,17 @@ impl Engine for Relativistic {
         });
         let mut tallies = self.tallies.lock();
         tallies.baseline = events;
-        tallies.evictions = classes.iter().map(|class| class.evictions).collect();
+        tallies.classes = classes;
     }
 
-    fn sample(&self, size_class: u32, limit: usize, now: Now, show: &mut dyn FnMut(&ItemView<'_>)) {
-        let guard = self.table.domain().pin();
-        let generation = self.generation().number;
-        let mut left = limit;
-        // SAFETY: the guard outlives the iterator and what it yields.
-        let nodes = unsafe { self.table.iter(&guard) };
-        for link in nodes.take(limit.saturating_mul(LOOKS)) {
-            let node: Ptr = link.cast();
-            // SAFETY: as above.
-            let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
-            let bytes = self.heap.footprint(found);
-            let is_live = self.heap.generation(self.heap.segment_of(node)) >= generation
-                && !found.deadline().is_past(now);
-            if left > 0 && is_live && crate::size_class::of(bytes) == size_class {
-                show(&found.view(found.before(now), ItemFlags::NONE, bytes));
-                left -= 1;
-            }
-        }
+    fn scan(
+        &self,
+        cursor: Cursor,
+        most_looks: usize,
+        now: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) -> ScanStep {
+        self.scan_step(cursor, most_looks, now, show)
     }
 }
 
@@ -726,6 +832,25 @@ impl RelativisticSession {
         }
     }
 
+    /// Removes some of what was flushed. True if there is more.
+    fn sweep_flushed(&self, now: Now) -> bool {
+        let engine = &*self.engine;
+        let generation = engine.generation();
+        if !generation.has_older {
+            return false;
+        }
+        engine.seal_older(generation.number);
+        let site = self.core.site(engine, now);
+        let more = engine.appenders_from(0).any(|appender| {
+            let evictor = appender.evictor.try_lock();
+            evictor.is_none_or(|mut evictor| evictor.sweep(&site, MAINTENANCE_BYTES))
+        });
+        if !more {
+            engine.forget_flush();
+        }
+        more || engine.generation().has_older
+    }
+
     /// What is due after changes: the table's count and its resizing.
     #[inline]
     fn after_changes(&mut self) {
@@ -769,33 +894,62 @@ impl Session for RelativisticSession {
         done
     }
 
+    fn reserve(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        value_len: usize,
+        client_flags: u32,
+    ) -> Option<Reservation> {
+        let mut exec = Exec {
+            engine: &self.engine,
+            core: &mut self.core,
+            hash: self.engine.hash(key),
+            now,
+        };
+        exec.reserve(&self.engine, key, value_len, client_flags)
+    }
+
+    fn submit_reserved<S: ReplySink>(
+        &mut self,
+        now: Now,
+        op: &Op<'_>,
+        reservation: Reservation,
+        sink: &mut S,
+    ) -> bool {
+        self.engine.flush_if_due(now);
+        let exec = Exec {
+            engine: &self.engine,
+            core: &mut self.core,
+            hash: self.engine.hash(op.key),
+            now,
+        };
+        let _ = exec.run_reserved(op, &reservation, sink); // there is nothing left to pause
+        self.after_changes();
+        true
+    }
+
     fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {
         0 // everything completes in `submit`
     }
 
     fn maintain(&mut self, now: Now) -> bool {
-        let engine = &*self.engine;
+        let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
         engine.budget();
         engine.heap.collect(engine.table.domain());
-        let generation = engine.generation();
-        if generation.has_older {
-            self.core.seal_older(engine, generation.number);
+        let mut more = self.sweep_flushed(now);
+        let reserve = engine.reserve() as i64;
+        if engine.heap.headroom() < reserve {
+            let progress = self
+                .core
+                .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);
+            // Otherwise nothing may be evicted, or others are at it: looking again at once helps nobody.
+            more |= progress == Progress::Made;
         }
-        let tally = &self.core.tally;
-        let is_short = engine.heap.headroom() < engine.reserve() as i64;
-        let mut more = false;
-        if is_short || generation.has_older {
-            let evictor = &mut self.core.evictor;
-            more = evictor.step(engine, tally, now, MAINTENANCE_BYTES);
+        if let Some(mut search) = engine.search.try_lock() {
+            more |= search.step(&self.core.site(&engine, now), MAINTENANCE_BYTES);
         }
-        if generation.has_older && !more {
-            engine.forget_flush();
-        }
-        more |= self
-            .core
-            .evictor
-            .search(engine, tally, now, MAINTENANCE_BYTES);
         engine.look_at_chains();
         self.after_changes();
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()

@@ -3,7 +3,6 @@
 
 use super::evict::Purpose;
 use super::heap::{Claim, Segment};
-use super::queues::Queue;
 use super::*;
 use crate::engines::verbs::Keeper;
 use corewise_atomic::thread;
@@ -81,7 +80,7 @@ fn engine() -> Arc<Relativistic> {
 impl RelativisticSession {
     /// Seals what it appends to.
     fn seal(&mut self) {
-        self.core.seal_older(&self.engine, u32::MAX);
+        self.engine.seal_older(u32::MAX);
     }
 
     /// Walks every sealed segment.
@@ -93,8 +92,9 @@ impl RelativisticSession {
             claims.push(claim);
         }
         for claim in claims {
-            let evictor = &mut self.core.evictor;
-            evictor.walk_all(engine, &self.core.tally, NOW, claim, purpose);
+            let site = self.core.site(engine, NOW);
+            let mut evictor = site.appender.evictor.lock();
+            evictor.walk_all(&site, claim, purpose);
         }
     }
 }
@@ -155,6 +155,30 @@ fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
     });
 }
 
+/// Mutant `claims_unsettled`: a segment is walked while an item in it is still being written. Step by step.
+#[test]
+fn a_segment_is_not_claimed_before_its_items_are_linked() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let [mut mine, mut other] = [(); 2].map(|()| engine.session());
+        let Verb::Store(set) = store(StoreMode::Set, b"value") else {
+            unreachable!("a store is one")
+        };
+        let mut exec = Exec {
+            engine: &engine,
+            core: &mut other.core,
+            hash: engine.hash(b"k"),
+            now: NOW,
+        };
+        let claim = || engine.heap.claim_where(&mut 1, &mut 8, |_| true);
+        let _ = exec.store_after(b"k", &set, &mut |_| Flow::Continue, || {
+            mine.seal();
+            assert!(claim().is_none(), "an item in it is being written");
+        });
+        assert!(claim().is_some(), "all its items are linked");
+    });
+}
+
 /// Mutant `forgets_the_eviction`: what was seen to be gone comes back, with a change. The operation is to
 /// begin again. Step by step, as above.
 #[test]
@@ -178,7 +202,11 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             state: 0,
         };
         let bytes = engine.size(&contents).unwrap();
-        assert!(exec.core.ensure(&engine, NOW, (Queue::Main, 0), bytes));
+        let wanted = Wanted {
+            bytes,
+            old_bytes: 0,
+        };
+        assert!(exec.core.make_room(&engine, NOW, wanted));
         let _ = exec.inside(b"k", |inside| {
             let old = inside.find().expect("it was stored");
             mine.walk_all(Purpose::Evict);

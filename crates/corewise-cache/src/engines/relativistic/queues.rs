@@ -30,7 +30,7 @@ pub(super) enum Place {
 struct Ends {
     oldest: Segment,
     newest: Segment,
-    len: u32,
+    bytes: u64,
 }
 
 pub(super) struct Queues {
@@ -39,8 +39,6 @@ pub(super) struct Queues {
     /// Which queue, plus one; 0 for none.
     of: Vec<u8>,
     ends: [Ends; COUNT],
-    /// The highest segment that was ever in a queue.
-    highest: Segment,
 }
 
 impl Queues {
@@ -48,7 +46,7 @@ impl Queues {
         let none = Ends {
             oldest: NONE,
             newest: NONE,
-            len: 0,
+            bytes: 0,
         };
         // Of zeros, whose pages come when they are touched: most segments are never used.
         Self {
@@ -56,17 +54,12 @@ impl Queues {
             older: vec![0; segments],
             of: vec![0; segments],
             ends: [none; COUNT],
-            highest: 0,
         }
     }
 
-    /// No segment above this one was ever in a queue.
-    pub(super) fn highest(&self) -> Segment {
-        self.highest
-    }
-
-    pub(super) fn len(&self, queue: Queue) -> u32 {
-        self.ends[queue as usize].len
+    /// Bytes that the segments of a queue hold.
+    pub(super) fn bytes(&self, queue: Queue) -> u64 {
+        self.ends[queue as usize].bytes
     }
 
     pub(super) fn oldest(&self, queue: Queue) -> Option<Segment> {
@@ -77,7 +70,8 @@ impl Queues {
         some(self.newer[segment as usize])
     }
 
-    pub(super) fn insert(&mut self, segment: Segment, place: Place) {
+    /// Adds a segment that holds `bytes` bytes.
+    pub(super) fn insert(&mut self, segment: Segment, place: Place, bytes: u64) {
         let Place::Newest(queue) = place;
         debug_assert_eq!(self.of[segment as usize], 0);
         let ends = &mut self.ends[queue as usize];
@@ -86,15 +80,15 @@ impl Queues {
             Some(before) => self.newer[before as usize] = segment,
             None => ends.oldest = segment,
         }
-        ends.len += 1;
-        self.highest = self.highest.max(segment);
+        ends.bytes += bytes;
         self.older[segment as usize] = before;
         self.newer[segment as usize] = NONE;
         self.of[segment as usize] = queue as u8 + 1;
     }
 
-    /// Takes a segment out of its queue, if it is in one.
-    pub(super) fn remove(&mut self, segment: Segment) {
+    /// Takes a segment, which holds as many bytes as when it was inserted, out of its queue, if it is in
+    /// one.
+    pub(super) fn remove(&mut self, segment: Segment, bytes: u64) {
         let index = segment as usize;
         let Some(queue) = std::mem::take(&mut self.of[index]).checked_sub(1) else {
             return;
@@ -109,7 +103,7 @@ impl Queues {
             Some(newer) => self.older[newer as usize] = older,
             None => ends.newest = older,
         }
-        ends.len -= 1;
+        ends.bytes -= bytes;
     }
 }
 
@@ -130,27 +124,30 @@ mod tests {
         let place = Place::Newest(Queue::Main);
         for gone in 0..4 {
             let mut queues = Queues::new(4);
-            (0..4).for_each(|segment| queues.insert(segment, place));
-            queues.remove(gone);
-            queues.remove(gone);
+            (0..4).for_each(|segment| queues.insert(segment, place, 10 + u64::from(segment)));
+            queues.remove(gone, 10 + u64::from(gone));
+            queues.remove(gone, 10 + u64::from(gone));
             let rest: Vec<_> = (0..4).filter(|segment| *segment != gone).collect();
             assert_eq!(order(&queues, Queue::Main), rest);
-            queues.insert(gone, place);
+            queues.insert(gone, place, 1);
             assert_eq!(order(&queues, Queue::Main), [rest, vec![gone]].concat());
-            assert_eq!(queues.len(Queue::Main), 4);
+            assert_eq!(queues.bytes(Queue::Main), 46 - 10 - u64::from(gone) + 1);
         }
     }
 
     #[test]
     fn queues_are_apart() {
         let mut queues = Queues::new(4);
-        queues.insert(1, Place::Newest(Queue::Small));
-        queues.insert(2, Place::Newest(Queue::Main));
-        queues.insert(3, Place::Newest(Queue::Small));
+        queues.insert(1, Place::Newest(Queue::Small), 1);
+        queues.insert(2, Place::Newest(Queue::Main), 2);
+        queues.insert(3, Place::Newest(Queue::Small), 3);
         assert_eq!(order(&queues, Queue::Small), [1, 3]);
-        queues.remove(1);
+        queues.remove(1, 1);
         assert_eq!(order(&queues, Queue::Small), [3]);
         assert_eq!(order(&queues, Queue::Main), [2]);
-        assert_eq!((queues.len(Queue::Small), queues.len(Queue::Main)), (1, 1));
+        assert_eq!(
+            (queues.bytes(Queue::Small), queues.bytes(Queue::Main)),
+            (3, 2)
+        );
     }
 }

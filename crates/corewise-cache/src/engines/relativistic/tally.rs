@@ -1,4 +1,4 @@
-//! What a session counts: written by it alone, read by whoever asks for statistics.
+//! What a session counts: written by it alone, read for statistics.
 
 use crate::engine::{ClassStats, EngineStats};
 use crate::size_class;
@@ -24,8 +24,12 @@ macro_rules! events {
             /// Adds another's numbers to these, which nobody writes at the moment.
             pub(super) fn absorb(&self, other: &Self) {
                 $(self.$name.add(other.$name.get());)+
-                for (sum, part) in self.classes.iter().zip(other.classes.iter()) {
-                    add(sum, get(part));
+                for (index, (sum, part)) in self.classes.iter().zip(other.classes.iter()).enumerate() {
+                    match index % COLUMNS {
+                        // Relaxed: a statistic.
+                        IDLE_S => sum.store(get(sum).max(get(part)), Ordering::Relaxed),
+                        _ => add(sum, get(part)),
+                    }
                 }
             }
         }
@@ -99,10 +103,25 @@ fn get(count: &AtomicU64) -> u64 {
 }
 
 /// What is counted for each size class.
-const COLUMNS: usize = 3;
+const COLUMNS: usize = 8;
 const ITEMS: usize = 0;
 const BYTES: usize = 1;
 const EVICTIONS: usize = 2;
+const UNFETCHED: usize = 3;
+/// Seconds since the last use of what was evicted last: no sum.
+const IDLE_S: usize = 4;
+const WITH_DEADLINE: usize = 5;
+const RECLAIMED: usize = 6;
+const EXPIRED_UNFETCHED: usize = 7;
+
+/// An item that was removed because it had to go, or had expired.
+#[derive(Clone, Copy)]
+pub(super) struct Removed {
+    /// Bytes that it took.
+    pub(super) footprint: usize,
+    /// It was never read.
+    pub(super) unfetched: bool,
+}
 
 impl Tally {
     fn column(&self, footprint: usize, column: usize) -> &AtomicU64 {
@@ -129,22 +148,41 @@ impl Tally {
     }
 
     /// An unlinked item was live, and had to go.
-    pub(super) fn evicted(&self, footprint: usize, idle_s: u32, unfetched: bool) {
+    pub(super) fn evicted(&self, removed: Removed, idle_s: u32, has_deadline: bool) {
+        let Removed {
+            footprint,
+            unfetched,
+        } = removed;
         self.evictions.add(1);
         self.evicted_unfetched.add(u64::from(unfetched));
         self.evicted_idle_s.set(u64::from(idle_s));
         add(self.column(footprint, EVICTIONS), 1);
+        add(self.column(footprint, UNFETCHED), u64::from(unfetched));
+        add(
+            self.column(footprint, WITH_DEADLINE),
+            u64::from(has_deadline),
+        );
+        // Relaxed: a statistic.
+        self.column(footprint, IDLE_S)
+            .store(u64::from(idle_s), Ordering::Relaxed);
     }
 
-    /// An unlinked item had expired; `looked_for`, or was met on the way.
-    pub(super) fn expired(&self, unfetched: bool, looked_for: bool) {
-        let count = if looked_for {
-            &self.found_expired
+    /// An unlinked item had expired; `looked_for`, or eviction or compaction came across it.
+    pub(super) fn expired(&self, removed: Removed, looked_for: bool) {
+        if looked_for {
+            self.found_expired.add(1);
         } else {
-            &self.reclaimed
-        };
-        count.add(1);
-        self.expired_unfetched.add(u64::from(unfetched));
+            self.reclaimed.add(1);
+            add(self.column(removed.footprint, RECLAIMED), 1);
+        }
+        self.expired_found(removed);
+    }
+
+    /// An operation found its item expired.
+    pub(super) fn expired_found(&self, removed: Removed) {
+        let unfetched = u64::from(removed.unfetched);
+        self.expired_unfetched.add(unfetched);
+        add(self.column(removed.footprint, EXPIRED_UNFETCHED), unfetched);
     }
 
     pub(super) fn add_to(&self, sum: &mut EngineStats) {
@@ -171,6 +209,12 @@ impl Tally {
             sum.items = sum.items.wrapping_add(of(ITEMS));
             sum.bytes = sum.bytes.wrapping_add(of(BYTES));
             sum.evictions = sum.evictions.wrapping_add(of(EVICTIONS));
+            sum.evicted_unfetched = sum.evicted_unfetched.wrapping_add(of(UNFETCHED));
+            sum.evicted_idle_s = sum.evicted_idle_s.max(of(IDLE_S) as u32);
+            let more = |to: &mut u64, column| *to = to.wrapping_add(of(column));
+            more(&mut sum.evicted_with_deadline, WITH_DEADLINE);
+            more(&mut sum.reclaimed, RECLAIMED);
+            more(&mut sum.expired_unfetched, EXPIRED_UNFETCHED);
         }
     }
 }

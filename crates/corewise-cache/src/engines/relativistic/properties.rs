@@ -1,0 +1,692 @@
+//! What the engine promises about memory, as properties over limits, sessions, sizes and operations, with
+//! an oracle that knows every acknowledged item. An invariant is checked after every batch, not at the
+//! end: a cache that empties itself now and then is full at most ends.
+//!
+//! Sessions take turns in one thread, so each run is what its seed makes it. `COREWISE_SEED=n` runs the
+//! random mixture with another seed.
+
+use super::*;
+use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Token, Verb};
+use std::collections::HashMap;
+
+const MIB: u64 = 1 << 20;
+/// Bytes stored between two checks.
+const BATCH: u64 = 32 << 10;
+
+/// What an item takes beside its value.
+const HEAD: usize = 48;
+
+// ---- a cache and what should be in it
+
+/// The last outcome.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// Stamp and length of the value.
+    Value(u64, usize),
+    Number(u64),
+    Stored,
+    Deleted,
+    Missing,
+    OutOfMemory,
+}
+
+struct Sink(Option<Seen>);
+
+impl ReplySink for Sink {
+    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
+        self.0 = Some(match outcome {
+            Outcome::Found(view) => Seen::Value(stamp_of(view.value), view.value.len()),
+            Outcome::Stored(_) => Seen::Stored,
+            Outcome::Counter { value, .. } => Seen::Number(value),
+            Outcome::Deleted => Seen::Deleted,
+            Outcome::Missing(_) | Outcome::NotStored => Seen::Missing,
+            Outcome::OutOfMemory => Seen::OutOfMemory,
+            Outcome::Exists | Outcome::NonNumeric | Outcome::TooLarge => {
+                panic!("an outcome that no operation here has")
+            }
+            _ => panic!("an unknown outcome"),
+        });
+        Flow::Continue
+    }
+}
+
+/// The first and last eight bytes of a value, which are to be the same.
+fn stamp_of(value: &[u8]) -> u64 {
+    let Some(first) = value.first_chunk() else {
+        return 0;
+    };
+    assert_eq!(Some(first), value.last_chunk(), "a value is whole");
+    u64::from_le_bytes(*first)
+}
+
+struct Cache {
+    engine: Arc<Relativistic>,
+    sessions: Vec<RelativisticSession>,
+    turn: usize,
+    now: Now,
+    /// By key: stamp and length.
+    oracle: HashMap<u64, (u64, usize)>,
+    stamps: u64,
+    value: Vec<u8>,
+    stored_bytes: u64,
+    checked: Checked,
+}
+
+/// What was seen at the last check.
+#[derive(Clone, Copy, Default)]
+struct Checked {
+    evictions: u64,
+    stored_bytes: u64,
+    held: u64,
+    /// Bytes of the table, with what it may grow by.
+    arrays: u64,
+}
+
+impl Cache {
+    fn new(memory: u64, sessions: usize, eviction: Eviction) -> Self {
+        let engine = Arc::new(Relativistic::new(Config {
+            memory,
+            max_item_bytes: memory as usize / 2,
+            eviction,
+            huge_pages: false,
+        }));
+        Self {
+            sessions: (0..sessions).map(|_| engine.session()).collect(),
+            engine,
+            turn: 0,
+            now: Now {
+                ms: 10_000,
+                unix_s: 1_700_000_000,
+            },
+            oracle: HashMap::new(),
+            stamps: 0,
+            value: Vec::new(),
+            stored_bytes: 0,
+            checked: Checked::default(),
+        }
+    }
+
+    fn run(&mut self, key: u64, verb: Verb<'_>) -> Seen {
+        self.turn = (self.turn + 1) % self.sessions.len();
+        let mut sink = Sink(None);
+        let key = key.to_le_bytes();
+        let ops = [Op {
+            token: 0,
+            key: &key,
+            verb,
+        }];
+        self.sessions[self.turn].submit(self.now, &ops, &mut sink);
+        sink.0.expect("an outcome")
+    }
+
+    fn set_until(&mut self, key: u64, length: usize, deadline: Deadline) -> bool {
+        self.stamps += 1;
+        let (stamp, length) = (self.stamps, length.max(16));
+        let mut value = std::mem::take(&mut self.value);
+        value.resize(length, 7);
+        value[..8].copy_from_slice(&stamp.to_le_bytes());
+        value[length - 8..].copy_from_slice(&stamp.to_le_bytes());
+        let verb = Verb::Store(Store {
+            mode: StoreMode::Set,
+            value: &value,
+            client_flags: 0,
+            deadline,
+            compare_cas: None,
+            stale_if_older: false,
+            new_cas: None,
+            vivify: None,
+        });
+        let seen = self.run(key, verb);
+        self.value = value;
+        match seen {
+            Seen::Stored => {
+                self.stored_bytes += (length + HEAD) as u64;
+                self.oracle.insert(key, (stamp, length));
+                true
+            }
+            Seen::OutOfMemory => {
+                // A set that is refused takes away what it would have overwritten.
+                self.oracle.remove(&key);
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set(&mut self, key: u64, length: usize) -> bool {
+        self.set_until(key, length, Deadline::NEVER)
+    }
+
+    /// Whether the key is there; if so, with what was stored last.
+    fn get(&mut self, key: u64) -> bool {
+        match self.run(key, Verb::Get(Get::default())) {
+            Seen::Value(stamp, length) => {
+                assert_eq!(self.oracle.get(&key), Some(&(stamp, length)), "key {key}");
+                true
+            }
+            Seen::Missing => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn incr(&mut self, key: u64) -> Seen {
+        let verb = Verb::Arith(Arith {
+            delta: 1,
+            decrement: false,
+            compare_cas: None,
+            new_cas: None,
+            touch: None,
+            vivify: None,
+        });
+        self.run(key, verb)
+    }
+
+    fn touch(&mut self, key: u64, deadline: Deadline) -> Seen {
+        let get = Get {
+            touch: Some(deadline),
+            ..Get::default()
+        };
+        self.run(key, Verb::Get(get))
+    }
+
+    fn delete(&mut self, key: u64) {
+        self.run(key, Verb::Delete(Delete::default()));
+        self.oracle.remove(&key);
+    }
+
+    fn flush(&mut self) {
+        self.engine.flush_all(Deadline::PAST, self.now);
+        self.oracle.clear();
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        let mut sum = 0;
+        self.engine.sum(|tally| sum += tally.copied_bytes.get());
+        sum
+    }
+
+    // ---- what must hold at any time
+
+    /// Items and tables over the limit.
+    fn share(&self) -> f64 {
+        self.engine.stats().bytes as f64 / self.engine.memory_limit() as f64
+    }
+
+    /// The share that must be in use once the cache is full of items of up to `bytes` bytes. Where only some
+    /// items fit, the next one may be all that is missing.
+    fn least_share(&self, bytes: usize) -> f64 {
+        let limit = self.engine.memory_limit();
+        let least = if limit < 16 * MIB { 0.60 } else { 0.80 };
+        let item = (bytes + HEAD) as f64 / limit as f64;
+        if item > 1.0 / 16.0 {
+            least - item
+        } else {
+            least
+        }
+    }
+
+    /// Segments, tables and what the policy remembers lie within the limit, and so does what may be resident.
+    fn assert_budget(&mut self) {
+        let engine = &self.engine;
+        let fixed = engine.table.array_bytes() as u64 + engine.policy.bytes();
+        let (held, resident) = (engine.heap.held() + fixed, engine.heap.resident() + fixed);
+        // A table that shrinks has its new array on top of everything for a while.
+        let state = engine.table.resize_state();
+        let smaller = state.building.filter(|building| *building < state.buckets);
+        // What is held beyond the limit was held before that fell.
+        let most = engine.memory_limit().max(self.checked.held) + array_bytes(smaller.unwrap_or(0));
+        assert!(held <= most, "{held} bytes held, {most} allowed");
+        assert!(
+            resident <= most,
+            "{resident} bytes resident, {most} allowed"
+        );
+        self.checked.held = held;
+    }
+
+    /// Whether nothing was evicted without need since the last check, if all items have `bytes` bytes.
+    fn assert_evicted_no_more_than_stored(&mut self, bytes: usize) {
+        let evictions = self.engine.stats().evictions;
+        let evicted = (evictions - self.checked.evictions) * bytes as u64;
+        let stored = self.stored_bytes - self.checked.stored_bytes;
+        let engine = &self.engine;
+        let active = engine.active.load(Ordering::Relaxed) as u64;
+        let arrays = engine.table.array_bytes() as u64 + engine.granted_bytes();
+        let grown = arrays.saturating_sub(self.checked.arrays);
+        let most = stored + engine.reserve() + active * engine.heap.segment_bytes() + grown;
+        assert!(
+            evicted <= most,
+            "{evicted} bytes evicted for {stored} stored"
+        );
+        self.checked.evictions = evictions;
+        self.checked.stored_bytes = self.stored_bytes;
+        self.checked.arrays = arrays;
+    }
+}
+
+/// A reproducible draw.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0 >> 11) * u128::from(bound)) >> 53) as u64
+    }
+
+    /// From `least` to `most`, each power of two as often as the next.
+    fn size(&mut self, least: usize, most: usize) -> usize {
+        let (from, to) = ((least as f64).ln(), (most as f64).ln());
+        let at = self.below(1 << 20) as f64 / f64::from(1u32 << 20);
+        (from + (to - from) * at).exp() as usize
+    }
+}
+
+fn fewer(count: u64) -> u64 {
+    match std::env::var_os("COREWISE_FEWER") {
+        Some(_) => count.div_ceil(8),
+        None => count,
+    }
+}
+
+/// Value sizes from 50 bytes to a quarter of the limit, some for each power of two, those where an item
+/// changes its kind among them.
+fn sizes(memory: u64) -> Vec<usize> {
+    let segment = Heap::new(memory, false, false).unwrap().segment_bytes() as usize;
+    let mut sizes = vec![
+        segment / 16,
+        segment / 2,
+        segment / 3,
+        segment / 4,
+        segment / 13,
+        segment,
+    ];
+    for edge in sizes.clone() {
+        sizes.push(edge - HEAD);
+        sizes.push(edge + 1);
+    }
+    let mut size = 50.0;
+    while size < memory as f64 / 4.0 {
+        sizes.push(size as usize);
+        size *= 2.7;
+    }
+    sizes.push(memory as usize / 4 - 100);
+    sizes.sort_unstable();
+    sizes
+}
+
+/// Writes `bytes` bytes of new keys whose sizes `size` gives; checks after every batch that the cache is
+/// full, once it was.
+fn write_through(
+    cache: &mut Cache,
+    keys: &mut u64,
+    bytes: u64,
+    mut size: impl FnMut(u64) -> usize,
+    mut check: impl FnMut(&mut Cache),
+) {
+    let end = cache.stored_bytes + bytes;
+    let (mut written, mut batch) = (0, 0);
+    while cache.stored_bytes < end {
+        let length = size(written);
+        *keys += 1;
+        written += 1;
+        batch += length as u64;
+        assert!(
+            cache.set(*keys, length),
+            "a store of {length} bytes is refused"
+        );
+        if batch >= BATCH {
+            batch = 0;
+            let turn = cache.turn;
+            let now = cache.now;
+            cache.sessions[turn].maintain(now);
+            cache.assert_budget();
+            check(cache);
+        }
+        if cache.oracle.len() > 1 << 20 {
+            cache.oracle.clear(); // nobody asks here
+        }
+    }
+}
+
+fn assert_full(cache: &Cache, bytes: usize, what: &str) {
+    if cache.engine.stats().evictions > 0 {
+        let (share, least) = (cache.share(), cache.least_share(bytes));
+        assert!(share >= least, "{what}: {share:.3} of the limit in use");
+    }
+}
+
+// ---- full and staying full
+
+fn stays_full(memory: u64, sessions: usize, sizes: impl Iterator<Item = usize>) {
+    for size in sizes {
+        let what = format!("{} MiB, {sessions} sessions, {size} bytes", memory / MIB);
+        let mut cache = Cache::new(memory, sessions, Eviction::S3Fifo);
+        let footprint = cache.engine.heap.rounded(size.max(8) + 8 + 32);
+        write_through(
+            &mut cache,
+            &mut 0,
+            3 * memory,
+            |_| size,
+            |cache| {
+                assert_full(cache, size, &what);
+                cache.assert_evicted_no_more_than_stored(footprint);
+            },
+        );
+        assert!(cache.engine.stats().evictions > 0, "{what}: it was filled");
+    }
+}
+
+/// Mutants `keeps_tails`, `an_appender_each`.
+#[test]
+fn a_full_cache_stays_full_at_every_size() {
+    for memory in [MIB, 2 * MIB, 4 * MIB] {
+        for sessions in [1, 4, 64] {
+            stays_full(memory, sessions, sizes(memory).into_iter());
+        }
+    }
+    let every = fewer(1) as usize;
+    for (memory, sessions) in [(16 * MIB, 1), (16 * MIB, 64), (64 * MIB, 8)] {
+        let few = if memory > 16 * MIB { 3 } else { 1 };
+        stays_full(
+            memory,
+            sessions,
+            sizes(memory).into_iter().step_by(every * few),
+        );
+    }
+}
+
+/// Mutant `counts_unused_as_gain`.
+#[test]
+fn a_full_cache_stays_full_when_sizes_mix_shift_and_grow() {
+    let mut draw = Draw(3);
+    for round in 0..fewer(24) {
+        let memory = [MIB, 3 * MIB, 16 * MIB, 24 * MIB][round as usize % 4];
+        let sessions = [1, 3, 16][draw.below(3) as usize];
+        let most = memory as usize / 4 - 100;
+        let (a, b) = (draw.size(50, most), draw.size(50, most));
+        let what = format!("{memory} bytes, {sessions} sessions, sizes {a} and {b}");
+        let mut cache = Cache::new(memory, sessions, Eviction::S3Fifo);
+        let mut keys = 0;
+        let full = |cache: &mut Cache| assert_full(cache, a.max(b), &what);
+        let full_of_any = |cache: &mut Cache| assert_full(cache, most, &what);
+        let both = 2 * memory;
+        write_through(
+            &mut cache,
+            &mut keys,
+            both,
+            |i| if i % 2 == 0 { a } else { b },
+            full,
+        );
+        write_through(&mut cache, &mut keys, both, |_| a, full);
+        write_through(&mut cache, &mut keys, both, |_| b, full);
+        write_through(
+            &mut cache,
+            &mut keys,
+            both,
+            |_| draw.size(50, most),
+            full_of_any,
+        );
+        let grow = |i: u64| ((50.0 * 1.01f64.powi(i.min(4000) as i32)) as usize).min(most);
+        write_through(&mut cache, &mut keys, both, grow, full_of_any);
+    }
+}
+
+/// Overwriting leaves dead items behind, which must not take the place of live ones.
+#[test]
+fn a_full_cache_stays_full_while_it_is_overwritten() {
+    let mut draw = Draw(5);
+    for round in 0..fewer(12) {
+        let memory = [2 * MIB, 16 * MIB, 20 * MIB][round as usize % 3];
+        let size = draw.size(100, memory as usize / 16);
+        let what = format!("{memory} bytes, overwritten with {size} bytes");
+        let mut cache = Cache::new(memory, 2, Eviction::S3Fifo);
+        let keys = 3 * memory / size as u64;
+        let mut stored = 0;
+        while stored < 4 * memory {
+            cache.set(draw.below(keys), size);
+            stored += size as u64;
+            if draw.below(16) == 0 {
+                cache.assert_budget();
+                // Dead items are part of what a segment holds until they are a sixth of it.
+                let least = cache.least_share(size) - 0.10;
+                let is_filled = cache.engine.stats().evictions > 0;
+                assert!(
+                    !is_filled || cache.share() >= least,
+                    "{what}: {}",
+                    cache.share()
+                );
+            }
+        }
+    }
+}
+
+/// Mutant `taxes_large_items`.
+#[test]
+fn what_is_read_twice_between_turnovers_stays() {
+    let mut draw = Draw(7);
+    for round in 0..fewer(16) {
+        let memory = [2 * MIB, 4 * MIB, 16 * MIB][round as usize % 3];
+        let (hot, cold) = (draw.size(50, 40_000), draw.size(50, 40_000));
+        let what = format!("{memory} bytes, {hot} bytes hot, {cold} cold");
+        let mut cache = Cache::new(memory, 2, Eviction::S3Fifo);
+        let count = (memory / 10 / (hot + HEAD) as u64).max(1);
+        let mut keys = count;
+        for key in 0..count {
+            cache.set(key, hot);
+        }
+        for _ in 0..60 {
+            for _ in 0..2 {
+                for key in 0..count {
+                    assert!(cache.get(key), "{what}: key {key} of {count} is gone");
+                }
+            }
+            write_through(&mut cache, &mut keys, memory / 16, |_| cold, |_| {});
+        }
+    }
+}
+
+// ---- nothing may be evicted
+
+/// Mutants `no_slack`, `sweeps_what_lives`.
+#[test]
+fn without_eviction_nothing_is_lost_and_changes_go_on() {
+    for memory in [MIB, 2 * MIB, 16 * MIB] {
+        let few = fewer(if memory > 2 * MIB { 3 } else { 2 }) as usize;
+        for (index, size) in sizes(memory).into_iter().enumerate().step_by(few) {
+            fills_without_loss(memory, 1 + 3 * (index % 2), size);
+        }
+    }
+}
+
+fn fills_without_loss(memory: u64, sessions: usize, size: usize) {
+    let what = format!("{} MiB, {sessions} sessions, {size} bytes", memory / MIB);
+    let mut cache = Cache::new(memory, sessions, Eviction::Refuse);
+    cache.set(1, 20);
+    let mut keys = 1;
+    while cache.set(keys + 1, size) {
+        keys += 1;
+        assert!(
+            cache.stored_bytes < 2 * memory,
+            "{what}: it is refused at last"
+        );
+    }
+    cache.assert_budget();
+    // A store is refused when less than itself and what lets others be overwritten is left.
+    let (used, slack) = (cache.engine.stats().bytes, (size as u64).min(memory / 4));
+    let room = memory as f64 * (1.0 - cache.least_share(0));
+    assert!(
+        used as f64 + (2 * slack) as f64 + room >= memory as f64,
+        "{what}: {used} used"
+    );
+    let all = |cache: &mut Cache| {
+        for key in 1..=keys {
+            assert!(cache.get(key), "{what}: key {key} of {keys} is lost");
+        }
+    };
+    all(&mut cache);
+    let mut draw = Draw(size as u64);
+    let rounds = (2 * memory / (size + HEAD) as u64).clamp(8, 4_000);
+    for _ in 0..rounds {
+        let key = 2 + draw.below(keys.saturating_sub(1).max(1));
+        if key <= keys {
+            assert!(
+                cache.set(key, size),
+                "{what}: key {key} of {keys} is overwritten"
+            );
+            let seen = cache.touch(key, Deadline::NEVER);
+            assert!(matches!(seen, Seen::Value(..)), "{what}: {seen:?}");
+        }
+        cache.assert_budget();
+    }
+    all(&mut cache);
+    counts(&mut cache, &what);
+    assert_eq!(cache.engine.stats().evictions, 0, "{what}");
+}
+
+/// Counters go on in a full cache.
+fn counts(cache: &mut Cache, what: &str) {
+    let verb = |value| {
+        Verb::Store(Store {
+            mode: StoreMode::Set,
+            value,
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+            compare_cas: None,
+            stale_if_older: false,
+            new_cas: None,
+            vivify: None,
+        })
+    };
+    assert_eq!(
+        cache.run(1, verb(b"10000000000000000000")),
+        Seen::Stored,
+        "{what}"
+    );
+    for i in 1..2_000 {
+        assert_eq!(
+            cache.incr(1),
+            Seen::Number(10_000_000_000_000_000_000 + i),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_below_what_lives_refuses_at_once_and_loses_nothing() {
+    let memory = 32 * MIB;
+    let mut cache = Cache::new(memory, 2, Eviction::Refuse);
+    let mut keys = 0;
+    while cache.set(keys, 900) {
+        keys += 1;
+    }
+    for key in (0..keys).step_by(5) {
+        cache.delete(key);
+    }
+    cache.engine.set_memory_limit(memory / 2);
+    let now = cache.now;
+    let mut steps = 0..10_000;
+    let ends = steps.any(|_| !cache.sessions[0].maintain(now));
+    assert!(ends, "maintenance goes on although nothing can be done");
+    let before = cache.copied_bytes();
+    for key in (1..keys).step_by(5).take(50) {
+        // There is no room for a copy beside it.
+        assert!(!cache.set(key, 900), "key {key} is overwritten");
+    }
+    let copied = cache.copied_bytes() - before;
+    assert_eq!(copied, 0, "nothing is gained by copying");
+    // A set that is refused takes away what it would have overwritten, and nothing else.
+    assert_eq!(cache.oracle.len() as u64, keys - keys.div_ceil(5) - 50);
+    for key in 0..keys {
+        let is_kept = cache.oracle.contains_key(&key);
+        assert_eq!(cache.get(key), is_kept, "key {key} of {keys}");
+    }
+}
+
+// ---- flushes
+
+/// Mutant `sweeps_what_lives`.
+#[test]
+fn what_is_stored_after_a_flush_stays() {
+    for memory in [MIB, 4 * MIB, 16 * MIB] {
+        for size in sizes(memory).into_iter().step_by(fewer(2) as usize) {
+            let what = format!("{} MiB, {size} bytes", memory / MIB);
+            let mut cache = Cache::new(memory, 3, Eviction::S3Fifo);
+            let mut keys = 0;
+            write_through(&mut cache, &mut keys, 2 * memory, |_| size, |_| {});
+            for round in 0..3 {
+                cache.flush();
+                let first = keys + 1;
+                let begun = cache.engine.stats().evictions;
+                write_through(&mut cache, &mut keys, memory / 2, |_| size, |_| {});
+                let evicted = cache.engine.stats().evictions - begun;
+                assert_eq!(
+                    evicted, 0,
+                    "{what}: evicted from half a cache, flush {round}"
+                );
+                for key in first..=keys {
+                    assert!(cache.get(key), "{what}: key {key} from {first} on is gone");
+                }
+            }
+        }
+    }
+}
+
+// ---- everything at once
+
+/// Mutant `claims_unsettled` is for the models; here sessions take turns.
+#[test]
+fn any_mixture_of_operations_keeps_budget_and_answers() {
+    let seed = std::env::var("COREWISE_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for round in 0..fewer(48) {
+        mixture(seed * 1_000 + round);
+    }
+}
+
+fn mixture(seed: u64) {
+    let mut draw = Draw(seed);
+    let memory = MIB + draw.below(7 * MIB);
+    let refuses = draw.below(3) == 0;
+    let eviction = [
+        [Eviction::S3Fifo, Eviction::Lru, Eviction::Random][seed as usize % 3],
+        Eviction::Refuse,
+    ][usize::from(refuses)];
+    let mut cache = Cache::new(memory, 1 + draw.below(20) as usize, eviction);
+    let most = draw.size(200, memory as usize / 4);
+    let keys = 1 + draw.below(2 * memory / (most as u64 / 3 + 60));
+    let mut lost = 0u64;
+    for _ in 0..fewer(6_000) {
+        let key = draw.below(keys);
+        match draw.below(100) {
+            0..50 => {
+                let length = draw.size(8, most);
+                cache.set(key, length);
+            }
+            50..85 => {
+                let there = cache.get(key);
+                lost += u64::from(!there && cache.oracle.contains_key(&key));
+            }
+            85..93 => cache.delete(key),
+            93..98 => {
+                let turn = draw.below(cache.sessions.len() as u64) as usize;
+                let now = cache.now;
+                cache.sessions[turn].maintain(now);
+            }
+            98 if draw.below(10) == 0 => cache.flush(),
+            98 if !refuses && draw.below(4) == 0 => {
+                let limit = MIB + draw.below(2 * memory);
+                cache.engine.set_memory_limit(limit);
+            }
+            98 => {
+                let session = cache.engine.session();
+                let index = draw.below(cache.sessions.len() as u64) as usize;
+                cache.sessions[index] = session;
+            }
+            _ => cache.now.ms += draw.below(3_000),
+        }
+        cache.assert_budget();
+    }
+    assert!(!refuses || lost == 0, "seed {seed}: {lost} items lost");
+}

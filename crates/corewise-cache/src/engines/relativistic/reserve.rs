@@ -1,0 +1,159 @@
+//! Large items whose values are received where they stay.
+//!
+//! Such an item has a run of segments to itself, which is in no queue until the value is there
+//! ([`State::Reserved`](super::heap::State)). So nobody walks it, and a client that takes its time holds up
+//! nobody. Storing it is publishing an item that was made long before, with one difference: there may have
+//! been a flush since. Then it is not of the present generation, and its value is copied.
+
+use super::Relativistic;
+use super::core::{Wanted, abandon};
+use super::exec::{Exec, is_whole};
+use super::heap::{Kind, Ptr, Request};
+use super::queues::Place;
+use crate::engine::op_of;
+use crate::engines::verbs;
+use crate::item::{self, Contents, Item};
+use crate::reservation::{Reservation, Reserver};
+use corewise_maps::relativistic::Link;
+use corewise_ops::{Deadline, Flow, Op, Outcome, ReplySink, Store, Verb};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+impl Reserver for Relativistic {
+    unsafe fn release(&self, item: NonNull<u8>) {
+        let node: Ptr = item.cast();
+        if !self.heap.release(node) {
+            // It has entered, and was not linked then.
+            // SAFETY: the caller's.
+            unsafe {
+                let bytes = self.heap.footprint(Item::from_raw(node));
+                abandon(self, node, bytes);
+            }
+        }
+    }
+}
+
+impl Exec<'_> {
+    /// An item for `key` whose value is to come, if it would be a large one and there is room for it.
+    pub(super) fn reserve(
+        &mut self,
+        owner: &Arc<Relativistic>,
+        key: &[u8],
+        value_len: usize,
+        client_flags: u32,
+    ) -> Option<Reservation> {
+        let engine = self.engine;
+        let contents = Contents {
+            key,
+            value: [b"", b""],
+            client_flags,
+            deadline: Deadline::NEVER,
+            state: 0,
+        };
+        let bytes = contents.bytes::<Link>() + value_len;
+        let fits = contents.fits_header() && value_len <= item::MAX_VALUE_BYTES;
+        if !fits || bytes > engine.max_item_bytes {
+            return None;
+        }
+        let bytes = engine.heap.rounded(bytes);
+        if engine.heap.kind(bytes) != Kind::Large || !engine.heap.may_reserve(bytes) {
+            return None;
+        }
+        let memory = self.room_for(key, bytes)?;
+        let link = Link::new(self.hash);
+        // SAFETY: the memory is the heap's, of the item's size rounded up, aligned to a granule, and nobody
+        // else's; the lengths fit. Only what has entered is read.
+        let (node, value) =
+            unsafe { item::write_head(memory, link, &contents, value_len, self.now) };
+        let owner: Arc<Relativistic> = Arc::clone(owner);
+        // SAFETY: the run is reserved until it is released, or entered and linked.
+        Some(unsafe { Reservation::new(owner, node.cast(), value, value_len) })
+    }
+
+    /// Room for a large item of `bytes` bytes. Where nothing may be evicted, only if it is there already.
+    fn room_for(&mut self, key: &[u8], bytes: usize) -> Option<NonNull<u8>> {
+        let engine = self.engine;
+        let may_evict = engine.may_evict();
+        let old_bytes = if may_evict { 0 } else { self.peek(key).1 };
+        let wanted = Wanted { bytes, old_bytes };
+        self.core.evict_ahead(engine, self.now, bytes);
+        let found = engine.reserve_run(wanted);
+        if found.is_some() || !may_evict || !self.core.make_room(engine, self.now, wanted) {
+            return found;
+        }
+        engine.reserve_run(wanted)
+    }
+
+    /// Executes a store whose value is that of the reservation.
+    pub(super) fn run_reserved<S: ReplySink>(
+        mut self,
+        op: &Op<'_>,
+        reservation: &Reservation,
+        sink: &mut S,
+    ) -> Flow {
+        let op = op_of(op, reservation);
+        let mut report = |outcome: Outcome<'_>| sink.complete(op.token, outcome);
+        if let Verb::Store(store) = &op.verb
+            && let Some(node) = self.made_for(op.key, store, reservation)
+        {
+            let published = self.publish_reserved(node, op.key, store, reservation, &mut report);
+            if let Ok(flow) = published {
+                return flow;
+            }
+        }
+        self.run(&op, sink)
+    }
+
+    /// The item of the reservation, if it can be stored as it is.
+    fn made_for(&self, key: &[u8], store: &Store<'_>, reservation: &Reservation) -> Option<Ptr> {
+        let engine = self.engine;
+        let node: Ptr = reservation
+            .item_of(std::ptr::from_ref(engine).cast())?
+            .cast();
+        // SAFETY: the item is the reservation's, and whole.
+        let made: Item<'_, Link> = unsafe { Item::from_raw(node) };
+        let fits = made.key() == key && made.client_flags() == store.client_flags;
+        (fits && is_whole(store) && !engine.is_flushed(node)).then_some(node)
+    }
+
+    /// Stores the item. An error: it could not be, and nothing has been reported.
+    fn publish_reserved(
+        &mut self,
+        node: Ptr,
+        key: &[u8],
+        store: &Store<'_>,
+        reservation: &Reservation,
+        report: &mut dyn FnMut(Outcome<'_>) -> Flow,
+    ) -> verbs::Attempt {
+        let engine = self.engine;
+        let (old, _) = self.peek(key);
+        let (queue, bits) = engine.policy.entrance(self.hash, old);
+        // SAFETY: the item is the reservation's, and whole.
+        let made: Item<'_, Link> = unsafe { Item::from_raw(node) };
+        made.begin_life(store.deadline, bits, self.now);
+        let bytes = engine.heap.footprint(made);
+        // Before the stripe is locked and the generation looked at: see `Heap::enter`.
+        let domain = engine.table.domain();
+        engine.heap.enter(domain, node, bytes, Place::Newest(queue));
+        self.core.refused = false;
+        self.inside_with(key, Some(reservation), |inside| {
+            verbs::put(inside, store, Ok(node), report)
+        })
+    }
+}
+
+impl Relativistic {
+    /// A run for a large item whose value is to come.
+    fn reserve_run(&self, wanted: Wanted) -> Option<NonNull<u8>> {
+        if !self.may_grow(wanted) {
+            return None;
+        }
+        let request = Request {
+            bytes: wanted.bytes,
+            generation: self.generation().number,
+            spare: self.spare(),
+        };
+        let is_current = || self.generation().number == request.generation;
+        self.heap.reserve(self.table.domain(), request, is_current)
+    }
+}

@@ -1,0 +1,435 @@
+//! Values that come later: what is found, what is held, and what others may do meanwhile.
+
+use super::*;
+use corewise_ops::{Get, Outcome, Store, StoreMode, Token, Verb};
+use heap::Kind;
+
+const MEMORY: u64 = 16 << 20;
+const NOW: Now = Now {
+    ms: 10_000,
+    unix_s: 1_700_000_000,
+};
+const LATER: Now = Now {
+    ms: 17_000,
+    unix_s: 1_700_000_007,
+};
+
+/// A value, too long to be printed.
+#[derive(PartialEq)]
+struct Bytes(Vec<u8>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Seen {
+    Value(Bytes, u32, Deadline),
+    Stored(u64),
+    NotStored,
+    Exists,
+    Missing,
+    OutOfMemory,
+    #[default]
+    Nothing,
+}
+
+impl ReplySink for Seen {
+    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
+        *self = match outcome {
+            Outcome::Found(v) => Self::Value(Bytes(v.value.to_vec()), v.client_flags, v.deadline),
+            Outcome::Stored(view) => Self::Stored(view.cas),
+            Outcome::NotStored => Self::NotStored,
+            Outcome::Exists => Self::Exists,
+            Outcome::Missing(_) => Self::Missing,
+            Outcome::OutOfMemory => Self::OutOfMemory,
+            other => panic!("{other:?}"),
+        };
+        Flow::Continue
+    }
+}
+
+fn engine(memory: u64, eviction: Eviction) -> Arc<Relativistic> {
+    Arc::new(Relativistic::new(Config {
+        memory,
+        max_item_bytes: memory as usize / 4,
+        eviction,
+        huge_pages: false,
+    }))
+}
+
+fn store(mode: StoreMode) -> Store<'static> {
+    Store {
+        mode,
+        value: b"",
+        client_flags: 0,
+        deadline: Deadline::NEVER,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    }
+}
+
+fn op<'a>(key: &'a [u8], verb: Verb<'a>) -> Op<'a> {
+    Op {
+        token: 0,
+        key,
+        verb,
+    }
+}
+
+fn get(session: &mut RelativisticSession, key: &[u8]) -> Seen {
+    let mut seen = Seen::default();
+    session.submit(LATER, &[op(key, Verb::Get(Get::default()))], &mut seen);
+    seen
+}
+
+fn set(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Seen {
+    let mut seen = Seen::default();
+    let verb = Verb::Store(Store {
+        value,
+        ..store(StoreMode::Set)
+    });
+    session.submit(NOW, &[op(key, verb)], &mut seen);
+    seen
+}
+
+fn finish(
+    session: &mut RelativisticSession,
+    key: &[u8],
+    store: Store<'static>,
+    reservation: Reservation,
+) -> Seen {
+    let mut seen = Seen::default();
+    let verb = Verb::Store(store);
+    assert!(session.submit_reserved(LATER, &op(key, verb), reservation, &mut seen));
+    seen
+}
+
+fn value(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn reserve(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Reservation {
+    let mut reservation = session.reserve(NOW, key, value.len(), 0).expect("room");
+    assert_eq!(reservation.extend(value), value.len());
+    reservation
+}
+
+#[test]
+fn a_value_that_comes_later_is_stored_where_it_lies() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(100_000);
+    let mut reservation = session.reserve(NOW, b"key", value.len(), 77).expect("room");
+    let place = reservation.spare().as_ptr().addr();
+    for part in value.chunks(777) {
+        assert_eq!(get(&mut session, b"key"), Seen::Missing);
+        assert_eq!(reservation.extend(part), part.len());
+    }
+    assert_eq!(reservation.extend(b"more"), 0);
+    let deadline = Deadline::at_ms(500_000);
+    let store = Store {
+        client_flags: 77,
+        deadline,
+        ..store(StoreMode::Set)
+    };
+    assert!(matches!(
+        finish(&mut session, b"key", store, reservation),
+        Seen::Stored(1..)
+    ));
+    assert_eq!(
+        get(&mut session, b"key"),
+        Seen::Value(Bytes(value), 77, deadline)
+    );
+    let guard = engine.table.domain().pin();
+    let node = engine
+        .find_any(&guard, engine.hash(b"key"), b"key")
+        .unwrap();
+    // SAFETY: the guard keeps it.
+    let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
+    assert_eq!(found.value().as_ptr().addr(), place, "it was not copied");
+    assert_eq!(found.idle_s(LATER), 0, "its life begins when it is stored");
+    assert_eq!(engine.heap.awaited(), 0);
+}
+
+/// What is not stored gives its memory back: dropped, refused, or copied because it does not fit the store.
+#[test]
+fn reservations_leave_nothing_behind() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(50_000);
+    let empty = engine.heap.held();
+    drop(session.reserve(NOW, b"a", 50_000, 0).expect("room"));
+    let partly = session.reserve(NOW, b"a", 50_000, 0);
+    partly.expect("room").extend(b"part");
+    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+    let refused = reserve(&mut session, b"a", &value);
+    let seen = finish(&mut session, b"a", store(StoreMode::Replace), refused);
+    assert_eq!(seen, Seen::NotStored);
+    engine.heap.collect(engine.table.domain());
+    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+    // One of another key, one that is not full, one of another engine: copied.
+    let other = reserve(&mut session, b"b", &value);
+    assert!(matches!(
+        finish(&mut session, b"a", store(StoreMode::Add), other),
+        Seen::Stored(_)
+    ));
+    let mut short = session.reserve(NOW, b"b", 50_000, 0).expect("room");
+    short.extend(b"short");
+    assert!(matches!(
+        finish(&mut session, b"b", store(StoreMode::Set), short),
+        Seen::Stored(_)
+    ));
+    let mut stranger = self::engine(MEMORY, Eviction::S3Fifo).session();
+    let foreign = reserve(&mut stranger, b"c", &value);
+    drop(stranger);
+    assert!(matches!(
+        finish(&mut session, b"c", store(StoreMode::Set), foreign),
+        Seen::Stored(_)
+    ));
+    let never = Deadline::NEVER;
+    assert_eq!(
+        get(&mut session, b"a"),
+        Seen::Value(Bytes(value.clone()), 0, never)
+    );
+    assert_eq!(
+        get(&mut session, b"b"),
+        Seen::Value(Bytes(b"short".to_vec()), 0, never)
+    );
+    assert_eq!(get(&mut session, b"c"), Seen::Value(Bytes(value), 0, never));
+    assert_eq!(engine.heap.awaited(), 0);
+}
+
+#[test]
+fn conditions_hold_when_the_value_has_come() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(40_000);
+    let early = reserve(&mut session, b"k", &value);
+    let Seen::Stored(cas) = set(&mut session, b"k", b"meanwhile") else {
+        panic!()
+    };
+    assert_eq!(
+        finish(&mut session, b"k", store(StoreMode::Add), early),
+        Seen::NotStored
+    );
+    let with = |cas| Store {
+        compare_cas: Some(cas),
+        ..store(StoreMode::Set)
+    };
+    let old = reserve(&mut session, b"k", &value);
+    assert_eq!(finish(&mut session, b"k", with(cas + 1), old), Seen::Exists);
+    let right = reserve(&mut session, b"k", &value);
+    let Seen::Stored(next) = finish(&mut session, b"k", with(cas), right) else {
+        panic!()
+    };
+    assert!(next > cas);
+    assert_eq!(
+        get(&mut session, b"k"),
+        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+    );
+}
+
+/// Mutant `publishes_in_any_generation`.
+#[test]
+fn a_flush_before_the_value_has_come_takes_nothing_of_it() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(70_000);
+    let reservation = reserve(&mut session, b"k", &value);
+    engine.flush_all(Deadline::PAST, NOW);
+    // The flush is cleared up although the reservation is older: nobody waits for a slow client.
+    for _ in 0..1_000 {
+        session.maintain(NOW);
+    }
+    assert!(
+        !engine.generation().has_older,
+        "maintenance would look for more without end"
+    );
+    assert!(matches!(
+        finish(&mut session, b"k", store(StoreMode::Set), reservation),
+        Seen::Stored(_)
+    ));
+    assert_eq!(
+        get(&mut session, b"k"),
+        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+    );
+    assert_eq!(engine.heap.awaited(), 0);
+    engine.flush_all(Deadline::PAST, NOW);
+    assert_eq!(get(&mut session, b"k"), Seen::Missing);
+}
+
+/// A flush between the look at the generation and the publication, which the reservation survives.
+#[test]
+fn an_item_that_entered_and_was_flushed_is_copied() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(70_000);
+    let empty = engine.heap.held();
+    let reservation = reserve(&mut session, b"k", &value);
+    let node: Ptr = reservation
+        .item_of(Arc::as_ptr(&engine).cast())
+        .unwrap()
+        .cast();
+    // SAFETY: the item is the reservation's.
+    let bytes = engine
+        .heap
+        .footprint(unsafe { Item::<Link>::from_raw(node) });
+    engine.flush_all(Deadline::PAST, NOW);
+    let place = queues::Place::Newest(queues::Queue::Main);
+    engine.heap.enter(engine.table.domain(), node, bytes, place);
+    session.maintain(NOW);
+    assert!(
+        engine.generation().has_older,
+        "what has entered is waited for"
+    );
+    drop(reservation);
+    for _ in 0..1_000 {
+        session.maintain(NOW);
+    }
+    assert!(!engine.generation().has_older);
+    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+}
+
+#[test]
+fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let (mut session, mut slow) = (engine.session(), engine.session());
+    let mut reserved = Vec::new();
+    while let Some(reservation) = slow.reserve(NOW, &[reserved.len() as u8], 60_000, 0) {
+        reserved.push(reservation);
+    }
+    let share = engine.heap.allowed() / 8;
+    assert!((share - (60 << 10)..=share).contains(&engine.heap.awaited()));
+    let value = value(60_000);
+    for key in 0..2_000u32 {
+        let seen = set(&mut session, &key.to_le_bytes(), &value);
+        assert!(matches!(seen, Seen::Stored(_)), "store {key}: {seen:?}");
+        session.maintain(NOW);
+    }
+    assert!(engine.heap.held() <= engine.heap.allowed());
+    let used = engine.stats().bytes as f64 / MEMORY as f64;
+    assert!(
+        used > 0.7,
+        "{used} of the memory in use beside what is reserved"
+    );
+    for (key, mut reservation) in reserved.into_iter().enumerate() {
+        reservation.extend(&value);
+        let seen = finish(
+            &mut session,
+            &[key as u8],
+            store(StoreMode::Set),
+            reservation,
+        );
+        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+    }
+    assert_eq!(
+        get(&mut session, &[3]),
+        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+    );
+    assert_eq!(engine.heap.awaited(), 0);
+}
+
+/// Values are received in place in a full cache, too: room is made when the value is announced.
+#[test]
+fn a_full_cache_makes_room_for_what_is_announced() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(500_000);
+    for key in 0..200u32 {
+        let reservation = reserve(&mut session, &key.to_le_bytes(), &value);
+        let seen = finish(
+            &mut session,
+            &key.to_le_bytes(),
+            store(StoreMode::Set),
+            reservation,
+        );
+        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+        assert_eq!(
+            get(&mut session, &key.to_le_bytes()),
+            Seen::Value(Bytes(value.clone()), 0, Deadline::NEVER)
+        );
+    }
+    assert!(engine.stats().evictions > 100);
+}
+
+/// Where nothing may be evicted, nothing is lost for what is announced, and it is refused in the end as ever.
+#[test]
+fn a_full_cache_that_refuses_reserves_nothing_more() {
+    let engine = engine(MEMORY, Eviction::Refuse);
+    let mut session = engine.session();
+    let value = value(100_000);
+    let mut keys = 0u32;
+    let last = loop {
+        let key = keys.to_le_bytes();
+        let Some(mut reservation) = session.reserve(NOW, &key, value.len(), 0) else {
+            break set(&mut session, &key, &value);
+        };
+        reservation.extend(&value);
+        finish(&mut session, &key, store(StoreMode::Set), reservation);
+        keys += 1;
+    };
+    assert_eq!(last, Seen::OutOfMemory);
+    assert!(keys > 100, "{keys} items");
+    // Overwriting at the same size goes on.
+    for round in 0..500u32 {
+        let key = (round % keys).to_le_bytes();
+        let seen = match session.reserve(NOW, &key, value.len(), 0) {
+            Some(mut reservation) => {
+                reservation.extend(&value);
+                finish(&mut session, &key, store(StoreMode::Set), reservation)
+            }
+            None => set(&mut session, &key, &value),
+        };
+        assert!(matches!(seen, Seen::Stored(_)), "round {round}: {seen:?}");
+    }
+    for key in 0..keys {
+        let seen = get(&mut session, &key.to_le_bytes());
+        assert_eq!(
+            seen,
+            Seen::Value(Bytes(value.clone()), 0, Deadline::NEVER),
+            "key {key}"
+        );
+    }
+    assert_eq!(engine.stats().evictions, 0);
+}
+
+#[test]
+fn items_are_large_as_far_as_addresses_reach() {
+    let edge = |memory: u64| {
+        let heap = Heap::new(memory, false, false).expect("addresses");
+        let large = |bytes: &usize| heap.kind(*bytes) == Kind::Large;
+        let edge = (0..1 << 18).step_by(8).find(large).expect("some are") - 8;
+        (heap.segment_bytes() as usize, edge)
+    };
+    for (memory, segment, above) in [
+        (1 << 20, 32 << 10, 16 << 10),
+        (16 << 20, 64 << 10, 32 << 10),
+        (64 << 20, 128 << 10, 32 << 10),
+        (256 << 20, 256 << 10, 32 << 10),
+        (1 << 30, 256 << 10, 32 << 10),
+        (8 << 30, 256 << 10, 128 << 10),
+        (64 << 30, 256 << 10, 128 << 10),
+    ] {
+        assert_eq!(edge(memory), (segment, above), "{memory} bytes");
+    }
+}
+
+/// No granted reservation holds addresses that others need: a memory full of the smallest large items.
+#[test]
+fn the_smallest_large_items_fill_the_memory() {
+    let engine = engine(64 << 20, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(32 << 10);
+    for key in 0..4_000u32 {
+        assert!(matches!(
+            set(&mut session, &key.to_le_bytes(), &value),
+            Seen::Stored(_)
+        ));
+    }
+    assert!(engine.stats().bytes as f64 > 0.8 * (64 << 20) as f64);
+}

@@ -1,0 +1,306 @@
+//! Which public types are `Send` and `Sync`, with contents that are both, one of the two, or neither.
+//!
+//! The questions are asked at compile time and answered by constants, so that one program has the answers that are no
+//! beside those that are yes: a type that became `Send` by mistake fails a test here, and does not just stop a test
+//! from failing to compile. Variance cannot be asked for this way: see `src/compile_fail.rs`.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::MutexGuard;
+
+use corewise_maps::chained::{self, ChainedMap, ChainedRef};
+use corewise_maps::clht::{self, LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{
+    self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
+};
+use corewise_maps::cuckoo::{self, CuckooTable};
+use corewise_maps::hopscotch::{self, HopscotchTable};
+use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_rcu::{Guard, QsbrGuard};
+
+/// Contents that are `Send` and `Sync` as this is.
+struct Like<T>(PhantomData<T>);
+
+impl<T> Clone for Like<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Like<T> {}
+
+impl<T> PartialEq for Like<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Like<T> {}
+
+impl<T> std::hash::Hash for Like<T> {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// As a hasher, too.
+impl<T> std::hash::BuildHasher for Like<T> {
+    type Hasher = std::hash::DefaultHasher;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        Self::Hasher::new()
+    }
+}
+
+type Both = Like<u64>;
+type OnlySend = Like<Cell<u64>>;
+type OnlySync = Like<MutexGuard<'static, u64>>;
+type Neither = Like<Rc<u64>>;
+
+/// Whether a type implements a trait: an inherent constant hides that of a trait, where its bounds hold.
+macro_rules! is {
+    ($type:ty: $bound:ident) => {{
+        struct Probe<T: ?Sized>(PhantomData<T>);
+        #[allow(dead_code)]
+        trait No {
+            const IS: bool = false;
+        }
+        impl<T: ?Sized> No for Probe<T> {}
+        #[allow(dead_code)]
+        impl<T: ?Sized + $bound> Probe<T> {
+            const IS: bool = true;
+        }
+        <Probe<$type>>::IS
+    }};
+}
+
+/// Of each type whether it is `Send`, and `Sync`.
+macro_rules! expect {
+    ($($type:ty: $send:literal $sync:literal,)+) => {$({
+        let is = (is!($type: Send), is!($type: Sync));
+        assert_eq!(is, ($send, $sync), "(Send, Sync) of {}", stringify!($type));
+    })+};
+}
+
+/// What a type is whose other parts are both, for contents that are both, `Send`, `Sync`, neither.
+macro_rules! expect_of_contents {
+    ($($type:ident: $both:tt, $send:tt, $sync:tt, $neither:tt;)+) => {$(
+        expect_of_contents!(@ $type, Both, $both);
+        expect_of_contents!(@ $type, OnlySend, $send);
+        expect_of_contents!(@ $type, OnlySync, $sync);
+        expect_of_contents!(@ $type, Neither, $neither);
+    )+};
+    (@ $type:ident, $contents:ty, ($send:literal $sync:literal)) => {
+        expect! { $type<$contents>: $send $sync, }
+    };
+}
+
+#[test]
+fn the_probe_tells_the_traits_apart() {
+    expect! {
+        Both: true true,
+        OnlySend: true false,
+        OnlySync: false true,
+        Neither: false false,
+        Guard<'static>: false false,
+        &'static Guard<'static>: false false,
+        QsbrGuard<'static>: false false,
+    }
+}
+
+type RelativisticKeys<T> = RelativisticMap<T, u64>;
+type RelativisticValues<T> = RelativisticMap<u64, T>;
+type RelativisticHasher<T> = RelativisticMap<u64, u64, T>;
+type RelIter<T> = rel::Iter<'static, T, u64>;
+type RelIterValues<T> = rel::Iter<'static, u64, T>;
+type RelKeys<T> = rel::Keys<'static, T, u64>;
+type RelValues<T> = rel::Values<'static, u64, T>;
+type RelBuilder<T> = rel::Builder<u64, u64, T>;
+type RelBuilderContents<T> = rel::Builder<T, T>;
+type RelOccupied<T> = rel::OccupiedError<'static, T>;
+type RelCompute<T> = rel::Compute<'static, T, T>;
+type RelOperation<T> = rel::Operation<T>;
+
+#[test]
+fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
+    expect_of_contents! {
+        RelativisticKeys: (true true), (false false), (false false), (false false);
+        RelativisticValues: (true true), (false false), (false false), (false false);
+        RelativisticHasher: (true true), (true false), (false true), (false false);
+        // They lend references.
+        RelIter: (true true), (false false), (true true), (false false);
+        RelIterValues: (true true), (false false), (true true), (false false);
+        RelKeys: (true true), (false false), (true true), (false false);
+        RelValues: (true true), (false false), (true true), (false false);
+        RelBuilder: (true true), (true false), (false true), (false false);
+        // It has no entries.
+        RelBuilderContents: (true true), (true true), (true true), (true true);
+        // A reference and a value.
+        RelOccupied: (true true), (false false), (false true), (false false);
+        RelCompute: (true true), (false false), (true true), (false false);
+        RelOperation: (true true), (true false), (false true), (false false);
+    }
+}
+
+#[test]
+fn handles_and_entries_belong_to_their_thread() {
+    type G = Guard<'static>;
+    type S = DefaultHasher;
+    expect! {
+        MapRef<'static, u64, u64>: false false,
+        MapRef<'static, u64, u64, S, &'static G>: false false,
+        MapRef<'static, u64, u64, S, QsbrGuard<'static>>: false false,
+        rel::Entry<'static, 'static, u64, u64, S, G>: false false,
+        rel::OccupiedEntry<'static, 'static, u64, u64, S, G>: false false,
+        rel::VacantEntry<'static, 'static, u64, u64, S, G>: false false,
+        rel::VacantEntry<'static, 'static, u64, u64, S, &'static G>: false false,
+        ChainedRef<'static, u64, u64, chained::OutOfPlace>: false false,
+        CopyMapRef<'static, LockBasedTable<u64, u64>>: false false,
+        CopyMapRef<'static, LockFreeTable<u64, u64>, S, &'static G>: false false,
+        CopyMapRef<'static, CuckooTable<u64, u64>, S, QsbrGuard<'static>>: false false,
+        CopyMapRef<'static, HopscotchTable<u64, u64>>: false false,
+        BoxMapRef<'static, u8, LockBasedTable<u64, NonNull<u8>>>: false false,
+        BoxMapRef<'static, u8, LockFreeTable<u64, NonNull<u8>>, S, &'static G>: false false,
+        BoxMapRef<'static, u8, CuckooTable<u64, NonNull<u8>>>: false false,
+        BoxMapRef<'static, u8, HopscotchTable<u64, NonNull<u8>>>: false false,
+    }
+}
+
+#[test]
+fn raw_tables_are_as_their_arenas() {
+    type Table<T> = rel::RawTable<T>;
+    type Iter<T> = rel::RawIter<'static, T>;
+    expect_of_contents! {
+        Table: (true true), (true false), (false true), (false false);
+        // A reference to an arena.
+        Iter: (true true), (false false), (true true), (false false);
+    }
+    expect! {
+        rel::Link: true true,
+        rel::NodeId: true true,
+        rel::Policy: true true,
+        rel::ResizeState: true true,
+        rel::ResizeError: true true,
+        rel::Changed: true true,
+    }
+}
+
+type ChainedKeys<T> = ChainedMap<T, u64, chained::PerEntry>;
+type ChainedValues<T> = ChainedMap<u64, T, chained::RwLocked>;
+type ChainedHasher<T> = ChainedMap<u64, u64, chained::Ddds, T>;
+
+#[test]
+fn chained_maps_are_shared_and_sent_if_their_contents_are_both() {
+    expect_of_contents! {
+        ChainedKeys: (true true), (false false), (false false), (false false);
+        ChainedValues: (true true), (false false), (false false), (false false);
+        ChainedHasher: (true true), (true false), (false true), (false false);
+    }
+    expect! {
+        chained::OutOfPlace: true true,
+        chained::Atc11: true true,
+        chained::InPlace: true true,
+        chained::NoAuxiliary: true true,
+        chained::SortedByReversedHash: true true,
+        chained::SortedByHighBits: true true,
+        chained::SplitOrdered: true true,
+        chained::PerEntry: true true,
+        chained::Ddds: true true,
+        chained::RwLocked: true true,
+        chained::Resized: true true,
+    }
+}
+
+type LockBased<T> = clht::LockBased<u64, u64, T>;
+type LockFree<T> = clht::LockFree<u64, u64, T>;
+type LockBasedPointers<T> = clht::LockBased<NonNull<T>, *const T>;
+type CuckooKeys<T> = cuckoo::CuckooMap<T, u64>;
+type CuckooValues<T> = cuckoo::CuckooMap<u64, T>;
+type CuckooHasher<T> = cuckoo::CuckooMap<u64, u64, T>;
+type HopscotchKeys<T> = hopscotch::HopscotchMap<T, u64>;
+type HopscotchValues<T> = hopscotch::HopscotchMap<u64, T>;
+type HopscotchHasher<T> = hopscotch::HopscotchMap<u64, u64, T>;
+type CopyIter<T> = copy_map::Iter<'static, CuckooTable<u64, T>, DefaultHasher>;
+type CopyIterHasher<T> = copy_map::Iter<'static, HopscotchTable<u64, u64>, T>;
+type CopyBuilder<T> = copy_map::Builder<CuckooTable<T, T>>;
+type CopyBuilderHasher<T> = copy_map::Builder<CuckooTable<u64, u64>, T>;
+type TryInsert<T> = TryInsertError<T>;
+
+#[test]
+fn maps_of_copies_are_shared_and_sent_if_their_contents_may_be_sent() {
+    expect_of_contents! {
+        LockBased: (true true), (true false), (false true), (false false);
+        LockFree: (true true), (true false), (false true), (false false);
+        // As an `AtomicPtr` is: who uses a pointer answers for it.
+        LockBasedPointers: (true true), (true true), (true true), (true true);
+        // They hand out copies and no references.
+        CuckooKeys: (true true), (true true), (false false), (false false);
+        CuckooValues: (true true), (true true), (false false), (false false);
+        CuckooHasher: (true true), (true false), (false true), (false false);
+        HopscotchKeys: (true true), (true true), (false false), (false false);
+        HopscotchValues: (true true), (true true), (false false), (false false);
+        HopscotchHasher: (true true), (true false), (false true), (false false);
+        // A reference to a map, and pairs.
+        CopyIter: (true true), (true false), (false false), (false false);
+        CopyIterHasher: (true true), (false false), (true true), (false false);
+        CopyBuilder: (true true), (true true), (true true), (true true);
+        CopyBuilderHasher: (true true), (true false), (false true), (false false);
+        TryInsert: (true true), (true false), (false true), (false false);
+    }
+}
+
+type BoxedCuckoo<T> = BoxMap<u8, CuckooTable<T, NonNull<u8>>>;
+type BoxedHopscotch<T> = BoxMap<u8, HopscotchTable<T, NonNull<u8>>>;
+type BoxedHasher<T> = BoxMap<u8, LockBasedTable<u64, NonNull<u8>>, T>;
+type BoxedFreeHasher<T> = BoxMap<u8, LockFreeTable<u64, NonNull<u8>>, T>;
+type BoxRefused<T> = Refused<'static, T>;
+
+/// Their values are both, or there is no such map: see the examples of `BoxMap`.
+#[test]
+fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
+    expect_of_contents! {
+        BoxedCuckoo: (true true), (true true), (false false), (false false);
+        BoxedHopscotch: (true true), (true true), (false false), (false false);
+        BoxedHasher: (true true), (true false), (false true), (false false);
+        BoxedFreeHasher: (true true), (true false), (false true), (false false);
+        BoxRefused: (true true), (false false), (false true), (false false);
+    }
+    expect! {
+        copy_map::Full: true true,
+        CopyMap<LockFreeTable<u64, NonNull<u8>>>: true true,
+        // The addresses of boxes are with the map of boxes alone.
+        CopyMap<CuckooTable<u64, NonNull<u8>>>: false false,
+    }
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
+    type ParIter<T> = rel::ParIter<'static, T, T>;
+    expect_of_contents! {
+        ParIter: (true true), (false false), (true true), (false false);
+    }
+}
+
+#[cfg(feature = "rename")]
+#[test]
+fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
+    use corewise_maps::relativistic::rename::{self, RenameMap, RenameRef};
+    type Keys<T> = RenameMap<T, u64>;
+    type Values<T> = RenameMap<u64, T>;
+    type WithHasher<T> = RenameMap<u64, u64, T>;
+    type Iter<T> = rename::Iter<'static, u64, T>;
+    expect_of_contents! {
+        Keys: (true true), (false false), (false false), (false false);
+        Values: (true true), (false false), (false false), (false false);
+        WithHasher: (true true), (true false), (false true), (false false);
+        // A name owns its share of a value.
+        Iter: (true true), (false false), (false false), (false false);
+    }
+    expect! {
+        RenameRef<'static, u64, u64>: false false,
+        RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
+        rename::RenameError: true true,
+    }
+}

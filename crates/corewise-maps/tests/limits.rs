@@ -1,0 +1,186 @@
+//! Tables of copies where memory is short, and contents and numbers that are out of the ordinary.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::cell::{Cell, RefCell};
+use std::hash::BuildHasher;
+use std::rc::Rc;
+
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps::relativistic::ResizeError;
+use corewise_rcu::Domain;
+
+#[path = "common/every.rs"]
+mod every;
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use every::for_every;
+use hashing::Hashing;
+
+for_every! {
+    lock_based: LockBasedTable<u64, u64>,
+    lock_free: LockFreeTable<u64, u64>,
+    cuckoo: CuckooTable<u64, u64>,
+    hopscotch: HopscotchTable<u64, u64>,
+    => {
+        a_resize_without_memory_changes_nothing
+        a_resize_frees_what_was_replaced_when_it_needs_memory
+        insertions_beside_a_resize_may_delay_its_end
+    }
+}
+
+type Map<T> = CopyMap<T, Hashing>;
+
+thread_local! {
+    /// Hashes until somebody inserts.
+    static HASHES: Cell<i64> = const { Cell::new(-1) };
+    static INSERT: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// A number is its own hash; and when it is asked for the last one of `HASHES`, it inserts.
+struct Inserting(Hashing);
+
+impl BuildHasher for Inserting {
+    type Hasher = <Hashing as BuildHasher>::Hasher;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        let left = HASHES.get();
+        HASHES.set((left - 1).max(-1));
+        if left == 0 {
+            let insert = INSERT.take().expect("what is to be inserted");
+            insert();
+        }
+        self.0.build_hasher()
+    }
+}
+
+/// Others insert, into groups whose memory was seen to already, more than it is enough for.
+fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64> + 'static>() {
+    const ENTRIES: u64 = 40;
+    let make = |bytes| {
+        let builder = CopyMap::<T>::builder().buckets(64).max_bytes(bytes);
+        let builder = builder.automatic_resize(false).domain(Domain::new());
+        let map = Rc::new(builder.hasher(Inserting(Hashing::Own)).build());
+        (0..ENTRIES).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+        map
+    };
+    let is_enough = |bytes: &usize| make(*bytes).resize_to(8).is_ok();
+    let least = make(usize::MAX).bytes();
+    let bytes = (least..)
+        .step_by(8)
+        .find(is_enough)
+        .expect("some number is enough");
+    let map = make(bytes);
+    let others = map.clone();
+    let insert = move || {
+        // Of all groups, all but one of which were looked at. They are looked at again when they are moved.
+        let inserted = (64..128).filter(|key| others.pin().insert(*key, !key).is_ok());
+        assert!(inserted.count() > 6, "there is room in the table");
+    };
+    INSERT.set(Some(Box::new(insert)));
+    HASHES.set(ENTRIES as i64 - 1);
+    assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
+    let is_whole = |map: &CopyMap<T, Inserting>, expected: usize| {
+        let handle = map.pin();
+        assert!(
+            handle
+                .iter()
+                .all(|(key, value)| value == !key && handle.get(&key) == Some(value))
+        );
+        assert_eq!((handle.iter().count(), map.len()), (expected, expected));
+    };
+    let all = map.len();
+    assert!(all > ENTRIES as usize);
+    for _ in 0..20 {
+        is_whole(&map, all);
+        // What changes nothing in number goes on.
+        assert_eq!(map.pin().insert(0, !0), Ok(Some(!0)));
+        assert_eq!(map.pin().update(&8, |value| value), Some(!8));
+    }
+    let removed = |key: u64| map.pin().remove(&key).is_none_or(|value| value == !key);
+    assert!((8..128).all(removed));
+    map.resize_to(8).unwrap();
+    is_whole(&map, 8);
+    assert_eq!(map.buckets(), 8);
+    assert_eq!(map.resize_to(1 << 41), Err(ResizeError::NoMemory));
+    is_whole(&map, 8);
+}
+
+fn map<T: Table<Key = u64, Value = u64>>(buckets: usize, bytes: usize, hashing: Hashing) -> Map<T> {
+    let builder = CopyMap::<T>::builder().buckets(buckets).max_bytes(bytes);
+    let builder = builder.automatic_resize(false).hasher(hashing);
+    builder.domain(Domain::new()).build()
+}
+
+fn filled<T: Table<Key = u64, Value = u64>>(
+    buckets: usize,
+    bytes: usize,
+    hashing: Hashing,
+) -> (Map<T>, u64) {
+    let map = map::<T>(buckets, bytes, hashing);
+    let full = (0..50).find(|key| map.pin().insert(*key, !key).is_err());
+    (map, full.unwrap_or(50))
+}
+
+/// The pairs of a map, in order.
+fn pairs<T: Table<Key = u64, Value = u64>>(map: &Map<T>) -> Vec<(u64, u64)> {
+    let mut pairs: Vec<_> = map.pin().iter().collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// How many of forty new keys are refused.
+fn refusals<T: Table<Key = u64, Value = u64>>(map: &Map<T>) -> usize {
+    let keys = 100..140;
+    keys.filter(|key| map.pin().insert(*key, *key).is_err())
+        .count()
+}
+
+fn a_resize_without_memory_changes_nothing<T: Table<Key = u64, Value = u64>>() {
+    let mut refused = 0;
+    for hashing in Hashing::ALL {
+        let least = map::<T>(32, usize::MAX, hashing).bytes();
+        for bytes in (least..4 * least).step_by(192) {
+            for buckets in [1, 2, 4, 8, 16, 64] {
+                let (map, entries) = filled::<T>(32, bytes, hashing);
+                let (twin, _) = filled::<T>(32, bytes, hashing);
+                if map.resize_to(buckets).is_ok() {
+                    continue;
+                }
+                refused += 1;
+                let what = format!("{buckets} buckets, {bytes} bytes, {hashing:?}");
+                assert_eq!((map.buckets(), map.bytes()), (32, twin.bytes()), "{what}");
+                assert_eq!(pairs(&map), pairs(&twin), "{what}");
+                assert_eq!(refusals(&map), refusals(&twin), "{what}");
+                assert!((0..entries).all(|key| map.pin().get(&key) == Some(!key)));
+                // Without entries it can be done or not, as in a map that was not asked before.
+                for map in [&map, &twin] {
+                    let all = pairs(map);
+                    let removed = |(key, value): &(u64, u64)| map.pin().remove(key) == Some(*value);
+                    assert!(all.iter().all(removed), "{what}");
+                }
+                assert_eq!(map.resize_to(buckets), twin.resize_to(buckets), "{what}");
+                assert_eq!(map.bytes(), twin.bytes(), "{what}");
+            }
+        }
+    }
+    assert!(refused > 100, "only {refused} resizes lacked memory");
+}
+
+/// Three tables fit at a time, and the first one is kept by a reader until it is needed.
+fn a_resize_frees_what_was_replaced_when_it_needs_memory<T: Table<Key = u64, Value = u64>>() {
+    let least = map::<T>(32, usize::MAX, Hashing::Mixed).bytes();
+    let map = map::<T>(32, 2 * least, Hashing::Mixed);
+    for _ in 0..4 {
+        // Its caller is in a section: nothing is freed.
+        let guard = map.domain().pin();
+        map.resize_to(16).unwrap();
+        drop(guard);
+        map.domain().synchronize();
+        map.resize_to(32).unwrap();
+        assert_eq!((map.buckets(), map.bytes()), (32, least));
+    }
+}

@@ -1,0 +1,391 @@
+//! Code of users that uses the map which calls it, and handles and iterators that are kept or forgotten: nothing is
+//! freed too early or twice, and no call waits for itself.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use corewise_maps::RelativisticMap;
+use corewise_maps::chained::{self, ChainedMap};
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{BoxMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
+use corewise_maps::relativistic::{Entry, Operation};
+use corewise_rcu::Domain;
+
+#[path = "common/every.rs"]
+mod every;
+
+use every::for_every;
+
+type Text = NonNull<String>;
+
+for_every! {
+    lock_based: LockBasedTable<u64, Text>,
+    lock_free: LockFreeTable<u64, Text>,
+    cuckoo: CuckooTable<u64, Text>,
+    hopscotch: HopscotchTable<u64, Text>,
+    => {
+        closures_may_change_the_entry_that_they_are_called_for
+        iterators_outlive_resizes_and_what_they_lend
+        forgotten_handles_and_iterators_do_no_harm
+    }
+}
+
+fn filled<T: Table<Key = u64, Value = Text>>(entries: u64) -> BoxMap<String, T> {
+    let builder = BoxMap::<String, T>::builder().buckets(4);
+    let map = builder.domain(Domain::new()).build_boxed();
+    for key in 0..entries {
+        assert!(map.pin().insert(key, key.to_string()).is_ok());
+    }
+    map
+}
+
+fn closures_may_change_the_entry_that_they_are_called_for<T: Table<Key = u64, Value = Text>>() {
+    let map = filled::<T>(100);
+    let mut calls = 0;
+    // Another value each time but the last.
+    let new = map.pin().update(&7, |old| {
+        calls += 1;
+        if calls < 4 {
+            assert!(map.pin().insert(7, format!("{old}+")).is_ok());
+        }
+        old.clone()
+    }) == Some(&"7+++".to_string());
+    assert!(new && calls == 4);
+    // It is removed, and then another one.
+    let handle = map.pin();
+    let gone = handle.update(&7, |old| {
+        handle.remove(&7);
+        old.to_uppercase()
+    });
+    assert_eq!((gone, handle.get(&7)), (None, None));
+    let other = handle.update(&8, |old| {
+        if handle.remove(&8).is_some_and(|value| value == "8") {
+            assert!(handle.insert(8, "eight".into()).is_ok());
+        }
+        old.to_uppercase()
+    });
+    assert_eq!(
+        other.map(String::as_str),
+        None,
+        "removed at the second call"
+    );
+    // The table is replaced meanwhile, and entries added that fill the new one.
+    let moved = handle.update(&9, |old| {
+        map.resize_to(if old.len() == 1 { 256 } else { 2 }).unwrap();
+        for key in 1_000..1_100 {
+            assert!(handle.insert(key, "more".into()).is_ok());
+        }
+        format!("{old}{old}")
+    });
+    assert_eq!(moved.map(String::as_str), Some("99"));
+    assert_eq!(map.len(), 198);
+}
+
+fn iterators_outlive_resizes_and_what_they_lend<T: Table<Key = u64, Value = Text>>() {
+    let map = filled::<T>(200);
+    let handle = map.pin();
+    let mut seen = Vec::new();
+    for (count, (key, value)) in handle.iter().enumerate() {
+        seen.push((key, value));
+        match count % 40 {
+            0 => map.resize_to(512).unwrap(),
+            10 => map.resize_to(8).unwrap(),
+            20 => drop(handle.remove(&key)),
+            30 => assert!(handle.insert(key, "new".into()).is_ok()),
+            _ => {}
+        }
+    }
+    for key in 0..200 {
+        handle.remove(&key);
+    }
+    map.resize_to(1).unwrap();
+    // All that was lent is there, also what was removed and replaced.
+    for (key, value) in &seen {
+        assert!(**value == key.to_string() || *value == "new");
+    }
+    seen.dedup_by_key(|(key, _)| *key);
+    assert_eq!((seen.len(), map.len()), (200, 0));
+}
+
+fn forgotten_handles_and_iterators_do_no_harm<T: Table<Key = u64, Value = Text>>() {
+    let other = filled::<T>(10);
+    let kept = other.pin();
+    for round in 0..20 {
+        let map = filled::<T>(50);
+        let handle = map.pin();
+        // One that has not begun: it has no memory to lose yet.
+        std::mem::forget(handle.iter());
+        for key in 0..100 {
+            assert!(handle.insert(key, "x".into()).is_ok());
+        }
+        if round % 2 == 0 {
+            std::mem::forget(handle);
+        } else {
+            drop(handle);
+        }
+        map.resize_to(2).unwrap();
+        assert_eq!(map.pin().iter().count(), 100);
+        drop(map);
+    }
+    assert_eq!(kept.get(&3).map(String::as_str), Some("3"));
+    // The handle is of another domain.
+    drop(kept);
+    drop(other);
+}
+
+/// A value that uses its map when it is dropped.
+struct Caller<M>(Weak<M>, fn(&M));
+
+impl<M> Drop for Caller<M> {
+    fn drop(&mut self) {
+        if let Some(map) = self.0.upgrade() {
+            self.1(&map);
+        }
+    }
+}
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn values_may_use_their_map_when_they_are_dropped() {
+    /// A map of itself needs a name.
+    struct Holder(corewise_maps::hopscotch::Boxed<u64, Caller<Holder>>);
+    let builder = corewise_maps::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
+    let holder = Arc::new(Holder(builder.domain(Domain::new()).build_boxed()));
+    let weak = Arc::downgrade(&holder);
+    let call: fn(&Holder) = |holder| {
+        CALLS.fetch_add(1, Relaxed);
+        let map = holder.0.pin();
+        let weak = map
+            .get(&500)
+            .map(|value| value.0.clone())
+            .unwrap_or_default();
+        let _ = map.insert(300 + CALLS.load(Relaxed) as u64 % 50, Caller(weak, |_| {}));
+        map.remove(&(CALLS.load(Relaxed) as u64 % 40));
+    };
+    for round in 0..400u64 {
+        drop(
+            holder
+                .0
+                .pin()
+                .insert(round % 40, Caller(weak.clone(), call)),
+        );
+        holder.0.pin().remove(&(round % 7));
+        if round % 50 == 0 {
+            holder.0.resize_to(1 << (round / 50 % 6)).unwrap();
+        }
+    }
+    holder.0.domain().barrier();
+    assert!(CALLS.load(Relaxed) > 100);
+}
+
+#[test]
+fn a_relativistic_map_may_be_used_by_what_it_drops() {
+    struct Holder(RelativisticMap<u64, Caller<Holder>>);
+    let holder = Arc::new(Holder(
+        RelativisticMap::builder().domain(Domain::new()).build(),
+    ));
+    let weak = Arc::downgrade(&holder);
+    fn call(holder: &Holder) {
+        let map = holder.0.pin();
+        map.insert(77, Caller(Weak::new(), |_| {}));
+        map.remove(&3);
+    }
+    for round in 0..5_000u64 {
+        holder
+            .0
+            .pin()
+            .insert(round % 40, Caller(weak.clone(), call));
+        if round % 100 == 0 {
+            holder.0.settle().unwrap();
+        }
+    }
+}
+
+/// A key whose comparison uses the map, a limited number of times.
+#[derive(Clone, Copy, Debug)]
+struct Nosy(u64);
+
+thread_local! {
+    static NOSY: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+impl PartialEq for Nosy {
+    fn eq(&self, other: &Self) -> bool {
+        if let Some(act) = NOSY.take() {
+            act();
+        }
+        self.0 == other.0
+    }
+}
+
+impl Eq for Nosy {}
+
+impl Hash for Nosy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if let Some(act) = NOSY.take() {
+            act();
+        }
+        // Few values, so that keys are compared.
+        state.write_u64(self.0 % 4);
+    }
+}
+
+/// What foreign code may do with the map in the middle of each operation on the same key.
+macro_rules! nosy {
+    ($map:expr, $insert:expr, $remove:expr, $get:expr) => {{
+        let actions: [fn(); 4] = [
+            || $insert(7),
+            || $remove(7),
+            || (0..200).for_each(|key| $insert(key)),
+            || (0..200).for_each(|key| $remove(key)),
+        ];
+        for _ in 0..10 {
+            for act in actions {
+                for operation in [$insert as fn(u64), $remove as fn(u64), $get as fn(u64)] {
+                    NOSY.set(None);
+                    (0..12).for_each(|key| $insert(key));
+                    NOSY.set(Some(act));
+                    operation(7);
+                    NOSY.set(None);
+                    $remove(7);
+                    $get(7);
+                }
+            }
+        }
+    }};
+}
+
+#[test]
+fn comparisons_and_hashers_may_use_a_relativistic_map() {
+    thread_local! {
+        static MAP: RelativisticMap<Nosy, String> = RelativisticMap::new();
+    }
+    fn insert(key: u64) {
+        MAP.with(|map| drop(map.pin().insert(Nosy(key), key.to_string()).cloned()));
+    }
+    fn remove(key: u64) {
+        MAP.with(|map| drop(map.pin().remove(&Nosy(key)).cloned()));
+    }
+    fn get(key: u64) {
+        MAP.with(|map| {
+            let handle = map.pin();
+            let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
+            assert!(twice <= 1, "{key} is there {twice} times");
+            assert!(
+                handle
+                    .get(&Nosy(key))
+                    .is_none_or(|value| *value == key.to_string())
+            );
+        });
+    }
+    nosy!(MAP, insert, remove, get);
+}
+
+#[test]
+fn comparisons_and_hashers_may_use_a_hopscotch_map() {
+    thread_local! {
+        static MAP: HopscotchMap<Nosy, u64> = HopscotchMap::new();
+    }
+    fn insert(key: u64) {
+        MAP.with(|map| map.pin().insert(Nosy(key), key).map(|_| ()).unwrap());
+    }
+    fn remove(key: u64) {
+        let _ = MAP.with(|map| map.pin().remove(&Nosy(key)));
+    }
+    fn get(key: u64) {
+        MAP.with(|map| {
+            let handle = map.pin();
+            let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
+            assert!(twice <= 1, "{key} is there {twice} times");
+            assert!(handle.get(&Nosy(key)).is_none_or(|value| value == key));
+        });
+    }
+    nosy!(MAP, insert, remove, get);
+}
+
+#[test]
+fn entries_and_closures_may_change_their_own_key() {
+    let map = RelativisticMap::from([(1, "one".to_string())]);
+    let handle = map.pin();
+    let Entry::Occupied(entry) = handle.entry(1) else {
+        panic!("it is there")
+    };
+    handle.insert(1, "uno".into());
+    assert_eq!(entry.get(), "one");
+    assert_eq!(entry.replace("eins".into()), Err("eins".into()));
+    let Entry::Vacant(entry) = handle.entry(2) else {
+        panic!("it is not there")
+    };
+    handle.insert(2, "two".into());
+    assert!(
+        entry
+            .insert("deux".into())
+            .is_err_and(|error| error.current == "two")
+    );
+    let value = handle.get_or_insert_with(3, || {
+        handle.insert(3, "three".into());
+        map.resize_to(256).unwrap_or_default();
+        "trois".into()
+    });
+    assert_eq!(value, "three");
+    let mut calls = 0;
+    handle.compute(4, |entry| {
+        calls += 1;
+        if calls < 5 {
+            handle.insert(
+                4,
+                entry.map_or(String::new(), |(_, text)| format!("{text}4")),
+            );
+        }
+        Operation::<_, ()>::Insert("four".into())
+    });
+    assert_eq!(
+        (calls, handle.get(&4).map(String::as_str)),
+        (5, Some("four"))
+    );
+    handle.retain(|key, _| {
+        handle.clear();
+        handle.insert(key + 100, "kept".into());
+        true
+    });
+    assert!(handle.keys().all(|key| *key >= 100));
+}
+
+#[test]
+fn maps_may_be_dropped_beside_guards_of_others_and_within_their_own() {
+    let domain = Domain::new();
+    let chained: ChainedMap<u64, String, chained::PerEntry> =
+        ChainedMap::in_domain(4, Default::default(), domain.clone());
+    let first = RelativisticMap::builder().domain(domain.clone()).build();
+    let second = HopscotchMap::<u64, u64>::builder()
+        .domain(domain.clone())
+        .build();
+    let guard = domain.pin();
+    for key in 0..1_000u64 {
+        first.within(&guard).insert(key % 100, key.to_string());
+        second.within(&guard).insert(key, key).unwrap();
+        chained.pin().insert(key, key.to_string());
+        chained.pin().remove(&(key / 2));
+    }
+    let third = first.clone();
+    assert_eq!(
+        third.within(&guard).get(&3).map(String::as_str),
+        Some("903")
+    );
+    drop((first, second, chained));
+    drop(guard);
+    domain.barrier();
+    let in_panic = catch_unwind(AssertUnwindSafe(|| {
+        let _map: RelativisticMap<u64, String> = (0..100).map(|n| (n, n.to_string())).collect();
+        panic!("the map is dropped while this is thrown");
+    }));
+    assert!(in_panic.is_err());
+}

@@ -1,0 +1,297 @@
+//! Contents of unusual sizes and alignments, and capacities that no memory has.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use corewise_maps::chained::{self, ChainedMap};
+use corewise_maps::clht::{self, LockBased, LockFree};
+use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
+use corewise_maps::cuckoo::{self, CuckooMap};
+use corewise_maps::hopscotch::{self, HopscotchMap};
+use corewise_maps::relativistic::{RelativisticMap, ResizeError};
+
+/// All operations of one pair, and of resizes around it.
+fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
+    map: &CopyMap<T>,
+    (key, value): (T::Key, T::Value),
+) {
+    let is_there = || {
+        let map = map.pin();
+        assert_eq!(map.get(&key), Some(value));
+        let mut values = [None; 3];
+        map.get_many(&[key; 3], &mut values);
+        assert_eq!(values, [Some(value); 3]);
+        assert!(map.iter().all(|pair| pair.0 == key && pair.1 == value));
+        assert_eq!((map.iter().count(), map.contains_key(&key)), (1, true));
+    };
+    assert_eq!(map.pin().get(&key), None);
+    assert_eq!(map.pin().insert(key, value), Ok(None));
+    is_there();
+    let occupied = Err(TryInsertError::Occupied(value));
+    assert_eq!(map.pin().try_insert(key, value), occupied);
+    assert_eq!(map.pin().insert(key, value), Ok(Some(value)));
+    assert_eq!(map.pin().update(&key, |value| value), Some(value));
+    for buckets in [1, 256, 2, 64] {
+        map.resize_to(buckets).unwrap();
+        is_there();
+    }
+    assert_eq!(map.len(), 1);
+    assert_eq!(map.pin().remove(&key), Some(value));
+    assert_eq!(map.pin().remove(&key), None);
+    assert_eq!(map.pin().insert(key, value), Ok(None));
+}
+
+fn copies_are_kept<K: Copy + Eq + Hash + Debug, V: Copy + PartialEq + Debug>(pair: (K, V)) {
+    keeps_a_pair(&HopscotchMap::new(), pair);
+    keeps_a_pair(&CuckooMap::new(), pair);
+    // As large as those whose memory comes from the system.
+    keeps_a_pair(&HopscotchMap::with_buckets(1 << 17), pair);
+    keeps_a_pair(&CuckooMap::with_buckets(1 << 17), pair);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Nothing;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(align(64))]
+struct NothingAligned;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(align(16))]
+struct Byte16(u8);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(align(32))]
+struct Byte32(u8);
+
+#[test]
+fn pairs_without_bytes_are_kept() {
+    copies_are_kept(((), ()));
+    copies_are_kept((Nothing, [0u64; 0]));
+    copies_are_kept((NothingAligned, ()));
+    copies_are_kept((7u64, ()));
+    copies_are_kept(((), 7u64));
+    copies_are_kept(((), [1u64, 2, 3, 4]));
+}
+
+#[test]
+fn aligned_pairs_are_kept() {
+    copies_are_kept((Byte16(1), Byte16(2)));
+    copies_are_kept((Byte32(1), ()));
+    copies_are_kept(((), Byte32(2)));
+    copies_are_kept((u128::MAX, 1u128));
+    copies_are_kept((true, Some('c')));
+}
+
+/// A key without bytes that is another one each time.
+#[derive(Clone, Copy, Debug)]
+struct Stranger;
+
+impl PartialEq for Stranger {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+impl Eq for Stranger {}
+
+impl Hash for Stranger {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        state.write_usize(NEXT.fetch_add(1, Relaxed));
+    }
+}
+
+#[test]
+fn many_pairs_without_bytes_are_counted() {
+    fn count<T: Table<Key = Stranger, Value = ()>>(map: &CopyMap<T>) {
+        for _ in 0..20_000 {
+            assert_eq!(map.pin().insert(Stranger, ()), Ok(None));
+        }
+        assert_eq!((map.len(), map.pin().iter().count()), (20_000, 20_000));
+    }
+    count(&HopscotchMap::new());
+    count(&CuckooMap::new());
+}
+
+/// A value that counts.
+struct Counted<const BYTES: usize>([u8; BYTES]);
+
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+impl<const BYTES: usize> Counted<BYTES> {
+    fn new() -> Self {
+        ALIVE.fetch_add(1, Relaxed);
+        Self([7; BYTES])
+    }
+}
+
+impl<const BYTES: usize> Drop for Counted<BYTES> {
+    fn drop(&mut self) {
+        assert!(self.0.iter().all(|byte| *byte == 7));
+        ALIVE.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Inserts, replaces, updates and removes boxed values in every table.
+fn boxes_are_freed<const BYTES: usize>() {
+    macro_rules! each {
+        ($($map:ty),+) => {$({
+            let map = <$map>::new();
+            let domain = map.domain().clone();
+            for key in 0..100u64 {
+                assert!(map.pin().insert(key % 60, Counted::<BYTES>::new()).is_ok());
+                map.pin().update(&(key % 70), |_| Counted::new());
+                // Some come back, and others stay.
+                drop(map.pin().try_insert(key % 65, Counted::new()));
+                map.pin().remove(&(key % 7));
+            }
+            map.resize_to(4).unwrap();
+            assert!(map.pin().iter().all(|(_, value)| value.0.len() == BYTES));
+            drop(map);
+            domain.barrier();
+            assert_eq!(ALIVE.load(Relaxed), 0);
+        })+};
+    }
+    each!(
+        clht::Boxed<u64, Counted<BYTES>>,
+        corewise_maps::copy_map::BoxMap<Counted<BYTES>, clht::LockFreeTable<u64, std::ptr::NonNull<Counted<BYTES>>>>,
+        cuckoo::Boxed<u64, Counted<BYTES>>,
+        hopscotch::Boxed<u64, Counted<BYTES>>
+    );
+}
+
+#[test]
+fn boxes_of_any_size_are_freed() {
+    boxes_are_freed::<0>();
+    boxes_are_freed::<1>();
+    boxes_are_freed::<10_000>();
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(align(8192))]
+struct Page(u64);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(align(131072))]
+struct Pages(u64);
+
+/// Whether a reference is to where its type may lie.
+fn is_aligned<T>(value: &T) -> bool {
+    std::ptr::from_ref(value).is_aligned()
+}
+
+#[test]
+fn nodes_are_aligned_and_of_any_size() {
+    let map = RelativisticMap::new();
+    // So many that slabs come from the system.
+    for n in 0..9_000 {
+        map.pin().insert(n, Page(n));
+    }
+    let handle = map.pin();
+    assert!(
+        handle
+            .iter()
+            .all(|(n, page)| is_aligned(page) && page.0 == *n)
+    );
+    drop(handle);
+    let map: RelativisticMap<u64, Pages> = (0..40).map(|n| (n, Pages(n))).collect();
+    assert!(map.pin().values().all(is_aligned));
+    let map = RelativisticMap::new();
+    for n in 0..20u64 {
+        map.pin().insert(NothingAligned, n);
+        map.pin().insert(NothingAligned, n);
+    }
+    assert!(map.pin().keys().all(is_aligned));
+    assert_eq!((map.len(), map.pin().get(&NothingAligned)), (1, Some(&19)));
+    let map: RelativisticMap<(), ()> = RelativisticMap::new();
+    assert_eq!(
+        (map.pin().insert((), ()), map.pin().remove(&())),
+        (None, Some(&()))
+    );
+    let map: ChainedMap<Page, Pages, chained::OutOfPlace> = ChainedMap::with_buckets(4);
+    assert!((0..50).all(|n| map.pin().insert(Page(n), Pages(n))));
+    let handle = map.pin();
+    assert!((0..50).all(|n| is_aligned(handle.get(&Page(n)).expect("inserted"))));
+}
+
+#[test]
+fn capacities_beyond_memory_are_refused() {
+    fn fails<R>(make: impl FnOnce() -> R) -> bool {
+        catch_unwind(AssertUnwindSafe(|| drop(make()))).is_err()
+    }
+    for most in [usize::MAX, usize::MAX / 2 + 2, usize::MAX / 8, 1 << 60] {
+        assert!(fails(|| RelativisticMap::<u64, u64>::with_capacity(most)));
+        assert!(fails(|| RelativisticMap::<u64, u64>::builder()
+            .buckets(most)
+            .build()));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::OutOfPlace>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::Atc11>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::InPlace>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::NoAuxiliary>::with_buckets(most)
+        }));
+        assert!(fails(|| ChainedMap::<
+            u64,
+            u64,
+            chained::SortedByReversedHash,
+        >::with_buckets(most)));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::SortedByHighBits>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::SplitOrdered>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::PerEntry>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::Ddds>::with_buckets(most)
+        }));
+        assert!(fails(|| {
+            ChainedMap::<u64, u64, chained::RwLocked>::with_buckets(most)
+        }));
+        // These have 2^40 buckets at most if not told otherwise.
+        assert!(fails(|| LockBased::<u64, u64>::builder()
+            .max_buckets(most)
+            .buckets(most)
+            .build()));
+        assert!(fails(|| LockFree::<u64, u64>::builder()
+            .max_buckets(most)
+            .capacity(most)
+            .build()));
+        assert!(fails(|| CuckooMap::<u64, u64>::builder()
+            .max_buckets(most)
+            .buckets(most)
+            .build()));
+        assert!(fails(|| HopscotchMap::<u64, u64>::builder()
+            .max_buckets(most)
+            .capacity(most)
+            .build()));
+        assert!(fails(|| CuckooMap::<(), ()>::builder()
+            .max_buckets(most)
+            .buckets(most)
+            .build()));
+        assert!(fails(|| HopscotchMap::<(), ()>::builder()
+            .max_buckets(most)
+            .buckets(most)
+            .build()));
+        let map = RelativisticMap::from([(1, 2)]);
+        assert_eq!(map.reserve(most), Err(ResizeError::NoMemory));
+        assert_eq!(map.resize_to(most), Err(ResizeError::NoMemory));
+        assert_eq!(map.pin().get(&1), Some(&2));
+        let map = CuckooMap::<(), ()>::builder().max_buckets(most).build();
+        assert_eq!(map.resize_to(most), Err(ResizeError::NoMemory));
+        let map = HopscotchMap::<(), ()>::builder().max_buckets(most).build();
+        assert_eq!(map.resize_to(most), Err(ResizeError::NoMemory));
+    }
+}

@@ -1,0 +1,275 @@
+//! Programs that must not compile, each before a twin that does.
+//!
+//! A twin differs in one line, so that a program is not refused for another reason than the one
+//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
+//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
+//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
+//! `tests/auto_traits.rs`, for every public type.
+
+/// A guard stays in its thread.
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let guard = domain.pin();
+/// send(guard);
+/// ```
+///
+/// ```
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let guard = domain.pin();
+/// drop(guard);
+/// ```
+struct GuardIsNotSend;
+
+/// Another thread cannot use a reference to a guard.
+///
+/// ```compile_fail,E0277
+/// let guard = corewise_rcu::pin();
+/// let guard = &guard;
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || println!("{guard:?}"));
+/// });
+/// ```
+///
+/// ```
+/// let guard = corewise_rcu::pin();
+/// let guard = &format!("{guard:?}");
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || println!("{guard:?}"));
+/// });
+/// ```
+struct GuardIsNotSync;
+
+/// A QSBR handle stays in its thread, and so do its sections.
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let qsbr = domain.qsbr();
+/// send(qsbr);
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let qsbr = domain.qsbr();
+/// send(qsbr.section());
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let qsbr = domain.qsbr();
+/// send(&qsbr);
+/// ```
+///
+/// ```
+/// fn send<T: Send>(_: T) {}
+/// let domain = corewise_rcu::Domain::new();
+/// let qsbr = domain.qsbr();
+/// send(&domain);
+/// ```
+struct QsbrIsNotSend;
+
+/// A guard does not outlive the handle of its domain that it borrows.
+///
+/// ```compile_fail,E0505
+/// let domain = corewise_rcu::Domain::new();
+/// let guard = domain.pin();
+/// drop(domain);
+/// drop(guard);
+/// ```
+///
+/// ```
+/// let domain = corewise_rcu::Domain::new();
+/// let guard = domain.pin();
+/// drop(domain.clone());
+/// drop(guard);
+/// ```
+struct GuardBorrowsTheDomain;
+
+/// The lifetime of a guard can be shortened, not lengthened.
+///
+/// ```compile_fail,E0597
+/// use corewise_rcu::{Domain, Guard};
+/// let domain = Domain::new();
+/// let guard: Guard<'static> = domain.pin();
+/// ```
+///
+/// ```
+/// use corewise_rcu::{Domain, Guard};
+/// let domain = Domain::new();
+/// let guard: Guard<'_> = domain.pin();
+/// ```
+struct GuardIsNotLengthened;
+
+/// The lifetimes of a handle and of its sections cannot be lengthened either.
+///
+/// ```compile_fail,E0597
+/// use corewise_rcu::{Domain, Qsbr};
+/// let domain = Domain::new();
+/// let qsbr: Qsbr<'static> = domain.qsbr();
+/// ```
+///
+/// ```
+/// use corewise_rcu::{Domain, Qsbr};
+/// let domain = Domain::new();
+/// let qsbr: Qsbr<'_> = domain.qsbr();
+/// ```
+///
+/// ```compile_fail,E0597
+/// use corewise_rcu::{Domain, QsbrGuard};
+/// let qsbr = Domain::global().qsbr();
+/// let section: QsbrGuard<'static> = qsbr.section();
+/// ```
+///
+/// ```
+/// use corewise_rcu::{Domain, QsbrGuard};
+/// let qsbr = Domain::global().qsbr();
+/// let section: QsbrGuard<'_> = qsbr.section();
+/// ```
+struct QsbrIsNotLengthened;
+
+/// No section lives across a quiescent state.
+///
+/// ```compile_fail,E0502
+/// use corewise_rcu::Section;
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// let section = qsbr.section();
+/// qsbr.quiescent();
+/// section.reader_index();
+/// ```
+///
+/// ```compile_fail,E0502
+/// use corewise_rcu::Section;
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// let section = qsbr.section();
+/// qsbr.offline(|| ());
+/// section.reader_index();
+/// ```
+///
+/// ```compile_fail,E0502
+/// use corewise_rcu::Section;
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// let section = qsbr.section();
+/// let _ = qsbr.synchronize();
+/// section.reader_index();
+/// ```
+///
+/// ```
+/// use corewise_rcu::Section;
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// let section = qsbr.section();
+/// let _ = &qsbr;
+/// section.reader_index();
+/// ```
+struct QuiescentStatesEndSections;
+
+/// The closure of `offline` has no section of the handle.
+///
+/// ```compile_fail,E0502
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// qsbr.offline(|| drop(qsbr.section()));
+/// ```
+///
+/// ```
+/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
+/// qsbr.offline(|| drop(corewise_rcu::pin()));
+/// ```
+struct OfflineHasNoSection;
+
+/// `defer_drop` takes no box: moving a box asserts that nothing else uses its contents, and readers
+/// may.
+///
+/// ```compile_fail,E0308
+/// let object = Box::new(1);
+/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
+/// ```
+///
+/// ```
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
+/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
+/// ```
+///
+/// ```compile_fail,E0308
+/// let object = Box::new(1);
+/// let _ = unsafe { corewise_rcu::Domain::global().try_defer_drop(object) };
+/// ```
+///
+/// ```
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
+/// let _ = unsafe { corewise_rcu::Domain::global().try_defer_drop(object) };
+/// ```
+struct DeferDropTakesNoBox;
+
+/// `defer_drop` is unsafe: the caller answers for the pointer.
+///
+/// ```compile_fail,E0133
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
+/// corewise_rcu::Domain::global().defer_drop(object);
+/// ```
+///
+/// ```
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
+/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
+/// ```
+struct DeferDropIsUnsafe;
+
+/// What is deferred may run in another thread.
+///
+/// ```compile_fail,E0277
+/// let object = std::rc::Rc::new(1);
+/// corewise_rcu::Domain::global().defer(8, move || drop(object));
+/// ```
+///
+/// ```
+/// let object = std::sync::Arc::new(1);
+/// corewise_rcu::Domain::global().defer(8, move || drop(object));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(std::rc::Rc::new(1))));
+/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
+/// ```
+///
+/// ```
+/// let object = std::ptr::NonNull::from(Box::leak(Box::new(std::sync::Arc::new(1))));
+/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
+/// ```
+struct DeferredIsSend;
+
+/// What is deferred may run when the caller's frame is gone, and also after the domain's handle.
+///
+/// ```compile_fail,E0597
+/// let text = String::from("short");
+/// let text = text.as_str();
+/// corewise_rcu::Domain::global().defer(8, move || drop(text));
+/// ```
+///
+/// ```
+/// let text = String::from("short");
+/// let text = text.clone();
+/// corewise_rcu::Domain::global().defer(8, move || drop(text));
+/// ```
+struct DeferredIsStatic;
+
+/// `Section` is unsafe to implement: memory is freed by what it promises.
+///
+/// ```compile_fail,E0200
+/// struct Mine;
+/// impl corewise_rcu::Section for Mine {
+///     fn domain_id(&self) -> u64 { 1 }
+///     fn reader_index(&self) -> usize { 0 }
+/// }
+/// ```
+///
+/// ```
+/// struct Mine;
+/// unsafe impl corewise_rcu::Section for Mine {
+///     fn domain_id(&self) -> u64 { 1 }
+///     fn reader_index(&self) -> usize { 0 }
+/// }
+/// ```
+struct SectionIsUnsafe;

@@ -1,0 +1,180 @@
+//! What is counted for each size class: hits and stores, by the loops; and how old its items are, by a
+//! walk in the background.
+
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use corewise_cache::{Cursor, Engine, ScanStep, size_class};
+use corewise_ops::{Now, Outcome, Verb};
+use corewise_wire::memcached::Command;
+
+/// Items and buckets that a walk looks at in one critical section of the engine.
+const LOOKS_PER_STEP: usize = 1_024;
+/// Critical sections of one walk.
+const STEPS: usize = 4;
+
+/// What a class counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    GetHits,
+    CmdSet,
+    IncrHits,
+    DecrHits,
+    CasHits,
+    TouchHits,
+    OutOfMemory,
+}
+
+const COLUMNS: usize = 7;
+
+/// Counts of one loop, or their sums: a row of columns for each class.
+pub(crate) type Sums = Vec<[u64; COLUMNS]>;
+
+/// One loop's counts, written by that loop alone.
+pub(crate) struct ClassCounts(Box<[[AtomicU64; COLUMNS]]>);
+
+impl Default for ClassCounts {
+    fn default() -> Self {
+        let row = |_| std::array::from_fn(|_| AtomicU64::new(0));
+        Self((0..size_class::COUNT).map(row).collect())
+    }
+}
+
+impl ClassCounts {
+    #[inline]
+    fn add(&self, class: u32, column: Column) {
+        let row = (class as usize).wrapping_sub(1);
+        if let Some(row) = self.0.get(row) {
+            let count = &row[column as usize];
+            // Relaxed, both: a statistic with one writer.
+            let before = count.load(Ordering::Relaxed);
+            count.store(before + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one completed operation on `key`.
+    #[inline]
+    pub(crate) fn count(
+        &self,
+        command: Command,
+        key: &[u8],
+        verb: &Verb<'_>,
+        outcome: &Outcome<'_>,
+    ) {
+        match (verb, outcome) {
+            _ if command == Command::MetaDebug => {}
+            (Verb::Get(get), Outcome::Found(item)) => {
+                if command != Command::Touch {
+                    self.add(item.size_class, Column::GetHits);
+                }
+                if get.touch.is_some() {
+                    self.add(item.size_class, Column::TouchHits);
+                }
+            }
+            (Verb::Store(store), Outcome::Stored(item)) => {
+                self.add(item.size_class, Column::CmdSet);
+                if store.compare_cas.is_some() {
+                    self.add(item.size_class, Column::CasHits);
+                }
+            }
+            (Verb::Store(store), Outcome::OutOfMemory) => {
+                // About the class that the item would have had.
+                let class = size_class::of(size_class::HEADER + key.len() + store.value.len());
+                self.add(class, Column::OutOfMemory);
+            }
+            (Verb::Arith(arith), Outcome::Counter { view, .. }) => {
+                let column = match arith.decrement {
+                    true => Column::DecrHits,
+                    false => Column::IncrHits,
+                };
+                self.add(view.size_class, column);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds these counts to `sums`.
+    pub(crate) fn add_to(&self, sums: &mut Sums) {
+        sums.resize(self.0.len(), [0; COLUMNS]);
+        for (sums, row) in sums.iter_mut().zip(&self.0) {
+            for (sum, count) in sums.iter_mut().zip(row) {
+                // Relaxed: a statistic.
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What was counted since `base`, in one class.
+pub(crate) fn since(sums: &Sums, base: &Sums, class: u32, column: Column) -> u64 {
+    let at = |rows: &Sums| {
+        let row = rows.get((class as usize).wrapping_sub(1));
+        row.map_or(0, |row| row[column as usize])
+    };
+    at(sums).wrapping_sub(at(base))
+}
+
+/// The oldest item of each class that a walk over all items has met: in the round that is under way, or
+/// in the one before. So an item counts for up to two rounds after it is gone.
+#[derive(Default)]
+pub(crate) struct Ages(Mutex<Walk>);
+
+struct Walk {
+    cursor: Cursor,
+    /// When the item of each class was last used that has not been for longest, in seconds of the
+    /// clock; `u32::MAX` where none was met.
+    round: Box<[u32]>,
+    before: Box<[u32]>,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        let none = || vec![u32::MAX; size_class::COUNT].into_boxed_slice();
+        Self {
+            cursor: Cursor::START,
+            round: none(),
+            before: none(),
+        }
+    }
+}
+
+impl Ages {
+    /// Looks at some more items, unless another loop does.
+    pub(crate) fn walk<E: Engine>(&self, engine: &E, now: Now) {
+        let Some(mut walk) = self.0.try_lock() else {
+            return;
+        };
+        for _ in 0..STEPS {
+            walk.step(engine, now);
+        }
+    }
+
+    /// Seconds since the last use of a class's oldest item; 0 if none was met.
+    pub(crate) fn age_s(&self, class: u32, now: Now) -> u32 {
+        let walk = self.0.lock();
+        let row = (class as usize).wrapping_sub(1);
+        let of = |rows: &[u32]| rows.get(row).copied().unwrap_or(u32::MAX);
+        match of(&walk.round).min(of(&walk.before)) {
+            u32::MAX => 0,
+            used_s => now.seconds().saturating_sub(used_s),
+        }
+    }
+}
+
+impl Walk {
+    fn step<E: Engine>(&mut self, engine: &E, now: Now) {
+        let step = engine.scan(self.cursor, LOOKS_PER_STEP, now, &mut |item| {
+            let row = (item.size_class as usize).wrapping_sub(1);
+            if let Some(used_s) = self.round.get_mut(row) {
+                *used_s = (*used_s).min(now.seconds().saturating_sub(item.idle_s));
+            }
+        });
+        match step {
+            ScanStep::More(cursor) => self.cursor = cursor,
+            ScanStep::Done | ScanStep::Lost => {
+                std::mem::swap(&mut self.round, &mut self.before);
+                self.round.fill(u32::MAX);
+                self.cursor = Cursor::START;
+            }
+        }
+    }
+}

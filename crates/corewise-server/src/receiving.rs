@@ -1,0 +1,111 @@
+//! A large value that is received where it will stay: in the memory of its item.
+//!
+//! ```text
+//!  set k 0 0 1000000\r\n │ value …………………………………………… │ \r\n │ get k\r\n
+//!  line: a copy          │ reservation, in the engine │ end │ the loop's arena
+//! ```
+//!
+//! A connection is in this state from the turn in which it found the line of such a store until the two
+//! bytes behind the value have come. The store is then executed before anything behind it.
+//!
+//! The value's memory is the engine's and bounded there: see [`corewise_cache::reservation`]. What the
+//! connection holds itself is the line.
+
+use corewise_cache::{Reservation, Session};
+use corewise_ops::Now;
+use corewise_wire::memcached::{Announced, Codec, Limits};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use crate::stream::Stream;
+use bumpalo::Bump;
+use std::io;
+
+/// Bytes of a value that one turn reads at most.
+const SLICE: usize = 512 << 10;
+
+/// See the [module](self).
+pub(crate) struct Receiving {
+    /// The store's command line.
+    pub(crate) line: Vec<u8>,
+    pub(crate) reservation: Reservation,
+    /// What should be a line break, as far as it has come.
+    end: [u8; 2],
+    ended: usize,
+}
+
+impl Receiving {
+    /// Begins to receive the value of the store at the start of `input`, if that is one whose value is
+    /// wanted in place. What has come of it is taken from `input`, all of which belongs to it.
+    pub(crate) fn begin<S: Session>(
+        session: &mut S,
+        codec: &Codec,
+        input: &[u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &Bump,
+    ) -> Option<Box<Self>> {
+        let announced = codec.announced(input, limits, now, scratch)?;
+        let Announced {
+            line_len,
+            value_len,
+            key,
+            client_flags,
+        } = announced;
+        let reservation = session.reserve(now, key, value_len, client_flags)?;
+        let (line, data) = input.split_at(line_len);
+        let mut receiving = Box::new(Self {
+            line: line.to_vec(),
+            reservation,
+            end: [0; 2],
+            ended: 0,
+        });
+        let taken = receiving.take(data);
+        debug_assert_eq!(taken, data.len(), "the request is not whole");
+        Some(receiving)
+    }
+
+    /// Takes what belongs to the value and its end from the front of `data`; returns how much.
+    fn take(&mut self, data: &[u8]) -> usize {
+        let mut taken = self.reservation.extend(data);
+        while self.reservation.is_full() && self.ended < 2 && taken < data.len() {
+            self.end[self.ended] = data[taken];
+            self.ended += 1;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// The two bytes behind the value, once they have come.
+    pub(crate) fn end(&self) -> Option<[u8; 2]> {
+        (self.ended == 2).then_some(self.end)
+    }
+
+    /// Reads from a socket: a piece of the value, and what follows it into `behind`. Returns how many bytes
+    /// came, how many were asked for, and which of `behind` are not the value's.
+    pub(crate) fn read(
+        &mut self,
+        stream: &mut Stream,
+        behind: &mut [u8],
+    ) -> io::Result<(usize, usize, Range<usize>)> {
+        let spare = self.reservation.spare();
+        let count = spare.len().min(SLICE);
+        let is_last = count == spare.len();
+        let behind = if is_last { behind } else { &mut [] };
+        let asked = count + behind.len();
+        // Memory that is initialised may be written as if it was not: nothing but bytes is written to it.
+        let n = stream.read_parts(&mut spare[..count], as_uninit(behind))?;
+        // SAFETY: the read has filled these bytes of the value.
+        unsafe { self.reservation.advance(n.min(count)) };
+        let came = n - n.min(count);
+        let taken = self.take(&behind[..came]);
+        Ok((n, asked, taken..came))
+    }
+}
+
+/// Bytes as memory to be written.
+pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    let len = bytes.len();
+    // SAFETY: the same memory. Those who get it in this crate write bytes to it, and nothing else.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
+}

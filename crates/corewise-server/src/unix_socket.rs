@@ -1,0 +1,69 @@
+//! A listening Unix socket: takes over a file that nobody listens on any more, and removes its own.
+
+use mio::net::UnixListener;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file of a listening socket; removed when this value is dropped, unless another file has taken
+/// its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            file: identity(path)?,
+        })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path); // gone already is as good
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// Listens on `path`, with these permissions.
+///
+/// # Errors
+///
+/// Another process listens there, or the file is no socket, or what the system says.
+pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    // A socket left by a server that was killed; anything else stays.
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        if is_live(path)? {
+            let what = "another process listens there";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    let file = SocketFile::of(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok((listener, file))
+}
+
+/// Whether a process has the socket open: only one that nobody has refuses connections. Does not wait.
+fn is_live(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        _ => Ok(true), // its queue may be full, or it may be none of ours
+    }
+}

@@ -1,0 +1,40 @@
+//! Which public types are `Send` and `Sync`, and which lifetimes may be shortened. Compiling is the
+//! test; programs that must not compile are in `src/compile_fail.rs`.
+
+use corewise_wire::memcached::{
+    Admin, Codec, Command, Crawl, DumpFormat, Form, Limits, ReplyWriter, StatsRequest, StatsWriter,
+    Step,
+};
+use static_assertions::assert_impl_all;
+
+assert_impl_all!(Codec: Send, Sync);
+assert_impl_all!(Command: Send, Sync);
+assert_impl_all!(DumpFormat: Send, Sync);
+assert_impl_all!(Limits: Send, Sync);
+assert_impl_all!(Admin<'static>: Send, Sync);
+assert_impl_all!(Crawl<'static>: Send, Sync);
+assert_impl_all!(Form<'static>: Send, Sync);
+assert_impl_all!(StatsRequest<'static>: Send, Sync);
+assert_impl_all!(Step<'static>: Send, Sync);
+assert_impl_all!(ReplyWriter<'static, 'static>: Send, Sync);
+assert_impl_all!(StatsWriter<'static>: Send, Sync);
+
+type Borrowing<'a> = (
+    Admin<'a>,
+    Crawl<'a>,
+    Form<'a>,
+    StatsRequest<'a>,
+    Step<'a>,
+    ReplyWriter<'a, 'a>,
+    StatsWriter<'a>,
+);
+
+#[allow(dead_code)]
+fn lifetimes_may_be_shortened<'short>(long: Borrowing<'static>) -> Borrowing<'short> {
+    long
+}
+
+#[test]
+fn auto_traits_are_as_stated() {
+    // Stated above, for the compiler.
+}
