@@ -43,6 +43,7 @@ for_every_engine! {
     many_clients_may_be_halfway_through_a_large_value
     large_stores_over_the_memory_of_connections_are_refused_and_swallowed
     what_is_refused_for_lack_of_memory_is_not_served_stale
+    large_stores_wait_for_memory_that_others_have_for_a_moment
     large_and_small_replies_keep_their_order_for_a_slow_reader
     a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent
 }
@@ -797,13 +798,19 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
     let mut server = engine.with(&["--connection-memory", "5200k"]);
     let mut client = server.connect();
     let (most, rest) = (most(), rest());
-    let mut holders = fill_connections(&server, &mut client);
+    // Those who hold memory are closed when they have been still for some seconds.
+    let mut holders = Vec::new();
     for (line, kept) in [
         ("set a 0 0", false),
         ("ms a", false),
         ("add a 0 0", true),
         ("append a 0 0", true),
     ] {
+        drop(holders);
+        wait_until("they are gone", || {
+            stat(&mut client, "curr_connections") == 1
+        });
+        holders = fill_connections(&server, &mut client);
         client.ask(set("a", "old"), "STORED\r\n");
         client.send(format!("{line} {LARGE}\r\n{most}").as_bytes());
         client.expect(format!("{NO_MEMORY}\r\n"));
@@ -830,6 +837,37 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
         stat(&mut client, "connection_buffer_bytes") < held - 900_000
     });
     client.ask(set("a", &most), "STORED\r\n");
+    server.assert_well();
+}
+
+fn large_stores_wait_for_memory_that_others_have_for_a_moment(engine: Engine) {
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let mut server = engine.with(&["--connection-memory", "5200k"]);
+    let mut client = server.connect();
+    let mut holders: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    let seen = stat(&mut client, "bytes_read") as usize;
+    for (n, holder) in holders.iter_mut().enumerate() {
+        holder.send(format!("set held{n} 0 0 {LARGE}\r\n{}", most()).as_bytes());
+    }
+    wait_until("they have arrived", || {
+        stat(&mut client, "bytes_read") as usize > seen + 4 * most().len()
+    });
+    let value = "y".repeat(LARGE);
+    let others: Vec<_> = (0..6)
+        .map(|n| {
+            let (mut other, value) = (server.connect(), value.clone());
+            std::thread::spawn(move || other.ask(set(&format!("k{n}"), &value), "STORED\r\n"))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    for holder in &mut holders {
+        holder.ask(format!("{}\r\n", rest()), "STORED\r\n");
+    }
+    others.into_iter().for_each(|other| other.join().unwrap());
+    assert_eq!(stat(&mut client, "read_buf_oom"), 0);
+    client.ask("get k5\r\n", value_reply("k5", &value));
     server.assert_well();
 }
 

@@ -163,23 +163,31 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What each event loop has for all its connections, about.
+    /// What an event loop has for all its connections, about and at most.
     const LOOP_BYTES: u64 = 2 << 20;
+
+    /// What all event loops have for their connections: 2 MiB each, and together not more than a
+    /// quarter of `memory`.
+    fn loops_bytes(&self) -> u64 {
+        (self.threads as u64 * Self::LOOP_BYTES).min(self.memory / 4)
+    }
 
     /// The bound on the memory of connections in bytes.
     ///
-    /// Unless it is chosen: for each event loop 2 MiB, and an eighth of
-    /// `memory`, at least 16 MiB and two of the largest items. It is taken from
-    /// the items only while it is used, so it may be generous: with 64 MiB and
-    /// items of 1 MiB sixteen clients can be in the middle of such an item at
-    /// once. Two of the largest, because one must find room besides some replies
-    /// that wait.
+    /// Unless it is chosen: what the event loops need (2 MiB each, a quarter of `memory` at most), and
+    /// an eighth of `memory`, at least 16 MiB or a quarter of it, whichever is less, and at least the
+    /// largest item and as much again or an eighth of `memory`, whichever is less: such an item must find
+    /// room besides some replies that wait. It is taken from the items only while it is used, so it may be
+    /// generous: with 64 MiB and items of 1 MiB sixteen clients can be in the middle of such an item at
+    /// once.
     #[must_use]
     pub fn connection_limit(&self) -> u64 {
-        let items = 2 * self.max_item_size as u64;
-        let requests = (self.memory / 8).max(16 << 20).max(items);
+        let largest = self.max_item_size as u64;
+        let items = largest + largest.min(self.memory / 8);
+        let least = (self.memory / 4).min(16 << 20);
+        let requests = (self.memory / 8).max(least).max(items);
         self.connection_memory
-            .unwrap_or(requests + self.threads as u64 * Self::LOOP_BYTES)
+            .unwrap_or(requests + self.loops_bytes())
     }
 
     /// Files that are open beside connections, at most: listeners, event queues, the standard three,
@@ -189,11 +197,11 @@ impl Config {
         64 + 4 * self.threads as u64
     }
 
-    /// The least that `connection_memory` may be: 2 MiB for each event loop, and
-    /// one of the largest items with its line.
+    /// The least that `connection_memory` may be: 2 MiB for each event loop (a quarter of `memory` at
+    /// most), and one of the largest items with its line.
     #[must_use]
     pub fn least_connection_memory(&self) -> u64 {
-        self.threads as u64 * Self::LOOP_BYTES + self.max_item_size as u64 + (64 << 10)
+        self.loops_bytes() + self.max_item_size as u64 + (64 << 10)
     }
 }
 

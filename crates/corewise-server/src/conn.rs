@@ -15,7 +15,7 @@
 
 use crate::dump::Dump;
 use crate::event_loop::SLICE;
-use crate::ledger::{FREE, Held};
+use crate::ledger::{FREE, Growth, Held, WAIT_MS};
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
 use crate::stream::Stream;
@@ -39,6 +39,10 @@ pub(crate) struct Conn {
     pub(crate) slice: usize,
     /// How long `input` must be before it is worth looking at.
     pub(crate) need: usize,
+    /// How long `input` may become for the large request at its front; zero if there is none.
+    pub(crate) granted: usize,
+    /// Since when it has been waiting for memory for that.
+    pub(crate) waits_since_ms: Option<u64>,
     /// Replies the socket has not taken, from `sent` on.
     pub(crate) output: Vec<u8>,
     sent: usize,
@@ -48,7 +52,7 @@ pub(crate) struct Conn {
     pub(crate) noted: Held,
     /// The socket may hold more to read.
     pub(crate) readable: bool,
-    /// In the loop's list of connections to look at next.
+    /// In the loop's list of connections to look at next, or of those that wait for memory.
     pub(crate) queued: bool,
     /// The poller reports when the socket takes bytes again.
     pub(crate) awaits_writable: bool,
@@ -76,6 +80,8 @@ impl Conn {
             receiving: None,
             slice: SLICE,
             need: 1,
+            granted: 0,
+            waits_since_ms: None,
             output: Vec::new(),
             sent: 0,
             dump: None,
@@ -98,12 +104,12 @@ impl Conn {
         !self.output.is_empty()
     }
 
-    /// Memory that its buffers take.
+    /// Memory that its buffers take, or will for the request that is being read.
     #[inline]
     pub(crate) fn held(&self) -> Held {
         let line = self.receiving.as_ref().map_or(0, |r| r.line.capacity());
         Held {
-            input: self.input.capacity() + line,
+            input: self.input.capacity().max(self.granted) + line,
             output: self.output.capacity(),
         }
     }
@@ -116,6 +122,23 @@ impl Conn {
     /// Whether its own buffer holds enough to be looked at.
     pub(crate) fn has_work(&self) -> bool {
         !self.input.is_empty() && self.input.len() >= self.need
+    }
+
+    /// Whether its unfinished request is to be given up: it was to have more `room`, and there was none or
+    /// none within [`WAIT_MS`].
+    pub(crate) fn is_refused(&mut self, room: Option<Growth>, now_ms: u64) -> bool {
+        self.waits_since_ms = match room {
+            Some(Growth::OverLimit) => self.waits_since_ms.or(Some(now_ms)),
+            _ => None,
+        };
+        let waited_ms = self
+            .waits_since_ms
+            .map_or(0, |since| now_ms.saturating_sub(since));
+        let is_refused = room == Some(Growth::NoMemory) || waited_ms >= WAIT_MS;
+        if is_refused {
+            self.waits_since_ms = None;
+        }
+        is_refused
     }
 
     /// Whether all that came from the socket was read and executed; a part of a

@@ -23,7 +23,7 @@
 use crate::config::Config;
 use crate::conn::Conn;
 use crate::counters::Counters;
-use crate::ledger::{FREE, Ledger, STALLED_MS};
+use crate::ledger::{FREE, Growth, Ledger, STALLED_MS};
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
 use crate::stream::Stream;
@@ -70,6 +70,8 @@ const DRAIN_MS: u64 = 5_000;
 const SERVE_ON_MS: u64 = 1_000;
 /// A client that has been silent for so long has nothing under way.
 const QUIET_MS: u64 = 100;
+/// Connections that wait for memory are looked at this often.
+const RETRY_MS: u64 = 1;
 /// The output buffer is given back beyond this capacity.
 const KEEP_OUTPUT: usize = 1 << 20;
 
@@ -111,6 +113,8 @@ pub(crate) struct EventLoop<E: Engine> {
     conns: Slab<Conn>,
     /// Connections to look at in the next turn.
     ready: Vec<usize>,
+    /// Connections that wait for memory for a large request.
+    waiting: Vec<usize>,
     /// Connections with a dump to go on with: their clients have taken what was printed.
     dumping: VecDeque<usize>,
     works: Vec<Work>,
@@ -152,6 +156,7 @@ impl<E: Engine> EventLoop<E> {
             inbox: Arc::clone(&inbox),
             conns: Slab::new(),
             ready: Vec::new(),
+            waiting: Vec::new(),
             dumping: VecDeque::new(),
             works: Vec::new(),
             began_values: false,
@@ -192,6 +197,8 @@ impl<E: Engine> EventLoop<E> {
             if woken {
                 self.welcome(now);
             }
+            // Others may have given memory back.
+            self.ready.append(&mut self.waiting);
             self.turn(now);
             if std::mem::take(&mut self.began_values) {
                 self.turn(now); // what is left of them has come, as a rule
@@ -208,6 +215,9 @@ impl<E: Engine> EventLoop<E> {
     fn timeout(&self, more_maintenance: bool) -> Option<Duration> {
         if !self.ready.is_empty() || !self.dumping.is_empty() || more_maintenance {
             return Some(Duration::ZERO);
+        }
+        if !self.waiting.is_empty() {
+            return Some(Duration::from_millis(RETRY_MS));
         }
         if self.stopped_ms.is_some() {
             return Some(Duration::from_millis(10));
@@ -328,7 +338,7 @@ impl<E: Engine> EventLoop<E> {
             + self.scratch.allocated_bytes()
             + self.spare.held()
             + self.works.capacity() * size_of::<Work>()
-            + self.ready.capacity() * size_of::<usize>()
+            + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
             + self.conns.capacity() * CONN_BYTES
     }
 
@@ -377,12 +387,12 @@ impl<E: Engine> EventLoop<E> {
         } else {
             // What waits to be executed comes before what is to be read.
             let reads = conn.readable && !conn.has_work();
-            work.refused = reads && !make_room(&mut self.ledger, &self.shared, conn);
-            let n = if reads && !work.refused {
-                receive_own(conn)
-            } else {
-                0
+            let room = reads.then(|| make_room(&mut self.ledger, &self.shared, conn));
+            let n = match room {
+                Some(Growth::Done) => receive_own(conn),
+                _ => 0,
             };
+            work.refused = conn.is_refused(room, now.ms);
             work.own = std::mem::take(&mut conn.input);
             n
         };
@@ -433,6 +443,9 @@ impl<E: Engine> EventLoop<E> {
         };
         if work.done == whole {
             conn.need = 1;
+        }
+        if work.done > 0 {
+            conn.granted = 0;
         }
         let arena = &self.arena[work.arena.clone()];
         let input = if arena.is_empty() { &work.own } else { arena };
@@ -494,7 +507,10 @@ impl<E: Engine> EventLoop<E> {
         }
         if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
             conn.queued = true;
-            self.ready.push(key);
+            match conn.waits_since_ms {
+                Some(_) => self.waiting.push(key),
+                None => self.ready.push(key),
+            }
         }
     }
 
@@ -551,6 +567,7 @@ impl<E: Engine> EventLoop<E> {
         for key in expired {
             if self.conns[key].queued {
                 self.ready.retain(|&other| other != key);
+                self.waiting.retain(|&other| other != key);
             }
             self.close(key);
         }
@@ -655,12 +672,12 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
 }
 
 /// Makes room for a read behind what is in the connection's own buffer: for the
-/// rest of the request, or a good piece of it. False: there is no memory.
-fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> bool {
+/// rest of the request, or a good piece of it.
+fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> Growth {
     let (len, capacity) = (conn.input.len(), conn.input.capacity());
     let enough = conn.need.saturating_sub(len).clamp(1, SLICE);
     if capacity - len >= enough {
-        return true;
+        return Growth::Done;
     }
     // Twice as much each time, so that little is copied; of a request whose length
     // is known no more than that. A client that has hung up needs next to none:

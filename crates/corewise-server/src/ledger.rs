@@ -12,10 +12,12 @@
 //! 1. [`FREE`] bytes of input are every connection's right, so an ordinary
 //!    request is never refused.
 //! 2. Beyond that an input grows only if the limit has room for all that the
-//!    request still wants. If it has not, the request is refused: answered with
-//!    an error, and its data swallowed. Nobody waits for memory, so nobody waits
-//!    in vain. What has not come yet is not held: a client that announces much
-//!    and sends nothing keeps nothing from the others.
+//!    request still wants, and all of it is counted from then on: of those that
+//!    may grow, none needs what another one holds. If there is no room, the
+//!    connection is not read for [`WAIT_MS`] at most; if there is none then, the
+//!    request is refused: answered with an error, and its data swallowed. A
+//!    client that announces much and sends less than [`FREE`] bytes keeps nothing
+//!    from the others.
 //! 3. Waiting replies are counted and not refused; they are bounded for each
 //!    connection (see `conn`), and crowd out large requests.
 //! 4. While memory is short (a request was refused of late, or the limit is
@@ -37,11 +39,13 @@ pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection may hold more while memory is short, without a byte
 /// coming or going.
 pub(crate) const STALLED_MS: u64 = 5_000;
+/// How long a connection waits for the memory of a large request.
+pub(crate) const WAIT_MS: u64 = 1_000;
 /// The engine is told when a loop's sum has changed by so much.
 const TELL: u64 = 64 << 10;
 /// Bytes of buffers that the engine is not told of: they are among the 8 MiB that the server may take beside
 /// its limit. A small cache would lose half of it to a few connections.
-const UNCHARGED: u64 = 2 << 20;
+const UNCHARGED: u64 = 1 << 20;
 
 /// Memory of buffers in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +60,16 @@ impl Held {
     pub(crate) fn sum(self) -> usize {
         self.input + self.output
     }
+}
+
+/// What became of a wish for more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    Done,
+    /// The limit does not allow it now.
+    OverLimit,
+    /// The allocator has none.
+    NoMemory,
 }
 
 /// One loop's part of the count.
@@ -99,26 +113,29 @@ impl Ledger {
     }
 
     /// Gives `conn` room for `target` bytes of input, of a request that wants
-    /// `whole` in the end. False, and nothing changed: the limit does not allow
-    /// it, or there is no memory.
+    /// `whole` in the end. If it does not, nothing has changed.
     pub(crate) fn grow(
         &mut self,
         shared: &Shared,
         conn: &mut Conn,
         target: usize,
         whole: usize,
-    ) -> bool {
-        let wanted = (whole.max(target) - conn.input.capacity()) as u64;
+    ) -> Growth {
+        let whole = whole.max(target);
+        let wanted = whole.saturating_sub(conn.held().input) as u64;
         if target > FREE && wanted > self.room(shared) {
-            return false;
+            return Growth::OverLimit;
         }
         let more = target - conn.input.len();
         if conn.input.try_reserve_exact(more).is_err() {
-            return false;
+            return Growth::NoMemory;
+        }
+        if target > FREE {
+            conn.granted = whole;
         }
         self.note(conn);
         self.publish(shared);
-        true
+        Growth::Done
     }
 
     /// What the limit leaves.

@@ -60,8 +60,9 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'I', long, value_name = "SIZE")]
     pub(crate) max_item_size: Option<Parsed<Bytes>>,
 
-    /// Memory that connections may take of it, all together; over it large stores are refused. [default:
-    /// an eighth, at least 16m and two of the largest items; and 2m for each thread]
+    /// Memory that connections may take of it, all together; over it large stores wait for a second and
+    /// are refused then. [default: an eighth, at least 16m (a quarter, if that is less), and room for the
+    /// largest item; and 2m for each thread, a quarter at most]
     #[arg(long, value_name = "SIZE")]
     pub(crate) connection_memory: Option<Parsed<Bytes>>,
 

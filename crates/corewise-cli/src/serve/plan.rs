@@ -241,8 +241,8 @@ fn set_connections(config: &mut Config, options: &ServeOptions) -> Result<(), St
         let least = config.least_connection_memory();
         if memory < least {
             return Err(format!(
-                "connection-memory must be at least {}: 2m for each of {} threads and one of the \
-                 largest items",
+                "connection-memory must be at least {}: 2m for each of {} threads (a quarter of the \
+                 memory at most) and one of the largest items",
                 Bytes(least),
                 config.threads
             ));

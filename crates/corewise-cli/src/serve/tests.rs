@@ -68,10 +68,16 @@ const OF_LIMITS: &[Reaches] = &[
     ("-t 2 --connection-memory 20m", |c| {
         c.connection_limit() == 20 << 20
     }),
-    // Unless chosen: 2m for each thread, and the most of 16m, an eighth and two items.
+    // Unless chosen: 2m for each thread, at most a quarter; and the most of 16m or a quarter, an eighth,
+    // and an item with another one or an eighth.
     ("-t 2 -m 64", |c| c.connection_limit() == 20 << 20),
     ("-t 4 -m 1024", |c| c.connection_limit() == 136 << 20),
-    ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 258 << 20),
+    ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 194 << 20),
+    ("-t 16 -m 16", |c| c.connection_limit() == 8 << 20),
+    ("-t 16 -m 16 -I 4m", |c| c.connection_limit() == 10 << 20),
+    ("-t 1 -m 2 -I 512k", |c| {
+        c.connection_limit() == (5 << 20) / 4
+    }),
     ("-I 1k", |c| c.max_item_size == 1 << 10),
     ("-I 2M", |c| c.max_item_size == 2 << 20),
     ("-I 1048577", |c| c.max_item_size == 1_048_577),
