@@ -86,7 +86,7 @@ pub(super) fn run(
     report.end_items = items;
     report.end_live = bytes as f64 / limit as f64;
     let item = item_bytes(config);
-    report.judge(&live_shares(&samples, limit, item, bytes), &samples, limit);
+    report.judge(&live_shares(&samples, limit, item), &samples, limit);
     Ok(report)
 }
 
@@ -107,11 +107,11 @@ fn take(next: &mut u32) -> impl Iterator<Item = u32> {
 }
 
 /// The live share of the limit at each sample. With one size it is the number of items times their
-/// size. Otherwise it is what the server counts, less a constant for each item that makes the last
-/// sample equal to the `found` bytes.
-fn live_shares(samples: &[Sample], limit: u64, item: Option<u64>, found: u64) -> Vec<f64> {
-    let overhead = samples.last().map_or(0.0, |last| {
-        (last.bytes as f64 - found as f64) / last.items.max(1) as f64
+/// size. Otherwise it is what the server counts, less a constant for each item: what it counted beyond
+/// their bytes when the first sample was taken, before anything was evicted.
+fn live_shares(samples: &[Sample], limit: u64, item: Option<u64>) -> Vec<f64> {
+    let overhead = samples.first().map_or(0.0, |first| {
+        (first.bytes as f64 - first.stored_bytes as f64) / first.items.max(1) as f64
     });
     let live = |sample: &Sample| match item {
         Some(bytes) => (sample.items * bytes) as f64,
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn one_size_counts_items_and_several_sizes_take_off_a_constant_for_each_item() {
-        let samples = [sample(100, 5, 700), sample(200, 10, 1400)];
-        assert_eq!(live_shares(&samples, 1000, Some(100), 0), [0.5, 1.0]);
-        assert_eq!(live_shares(&samples, 1000, None, 1000), [0.5, 1.0]);
+        let samples = [sample(500, 5, 700), sample(2000, 10, 1400)];
+        assert_eq!(live_shares(&samples, 1000, Some(100)), [0.5, 1.0]);
+        assert_eq!(live_shares(&samples, 1000, None), [0.5, 1.0]);
     }
 
     #[test]

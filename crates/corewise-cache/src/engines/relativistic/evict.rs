@@ -41,7 +41,7 @@ const AHEAD: usize = 8;
 /// Segments looked at for one to compact, if something may be evicted instead: as long as there are some,
 /// and while there are none. A turnover of the memory still looks at every segment several times.
 const SAMPLE: u32 = 64;
-const SAMPLE_IDLE: u32 = 16;
+const SAMPLE_IDLE: u32 = 4;
 /// The same if nothing may be evicted.
 const SAMPLE_REFUSING: u32 = 4096;
 /// The share of a segment's bytes, in 32nds, that compaction must gain to be done rather than another
