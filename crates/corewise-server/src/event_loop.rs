@@ -23,7 +23,7 @@
 use crate::config::Config;
 use crate::conn::Conn;
 use crate::counters::Counters;
-use crate::ledger::{FREE, Growth, Ledger, STALLED_MS};
+use crate::ledger::{FREE, Growth, Ledger, SHORT_MS, STALLED_MS};
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
 use crate::stream::Stream;
@@ -128,6 +128,8 @@ pub(crate) struct EventLoop<E: Engine> {
     ledger: Ledger,
     /// Requests refused for lack of memory, by all loops, until the last sweep.
     refusals_seen: u64,
+    /// Memory counts as short until then.
+    short_until_ms: u64,
     next_sweep_ms: u64,
     /// Since when the loop is stopping.
     stopped_ms: Option<u64>,
@@ -167,6 +169,7 @@ impl<E: Engine> EventLoop<E> {
             counters: Counters::default(),
             ledger: Ledger::new(index),
             refusals_seen: 0,
+            short_until_ms: 0,
             next_sweep_ms: 0,
             stopped_ms: None,
         };
@@ -547,7 +550,7 @@ impl<E: Engine> EventLoop<E> {
             .idle_timeout
             .map_or(u64::MAX, |t| t.as_millis() as u64);
         let slow = self.shared.config.slow_reader_timeout.as_millis() as u64;
-        let stalled = if self.memory_is_short() {
+        let stalled = if self.memory_is_short(now) {
             STALLED_MS
         } else {
             u64::MAX
@@ -578,13 +581,15 @@ impl<E: Engine> EventLoop<E> {
         self.publish();
     }
 
-    /// Whether a request was refused for lack of memory since the last sweep, or
-    /// would be now.
-    fn memory_is_short(&mut self) -> bool {
+    /// Whether a request was refused for lack of memory of late, or would be now.
+    fn memory_is_short(&mut self, now: Now) -> bool {
         let refusals = self.shared.counters().read_buf_oom;
-        let refused = refusals != self.refusals_seen;
-        self.refusals_seen = refusals;
-        refused || self.shared.buffer_bytes() > self.shared.buffer_limit
+        if refusals != self.refusals_seen {
+            self.refusals_seen = refusals;
+            self.short_until_ms = now.ms + SHORT_MS;
+        }
+        let is_over = self.shared.buffer_bytes() > self.shared.buffer_limit;
+        is_over || now.ms < self.short_until_ms
     }
 
     /// In a stopping loop: closes the connections that are answered and have been silent for
@@ -679,21 +684,18 @@ fn make_room(ledger: &mut Ledger, shared: &Shared, conn: &mut Conn) -> Growth {
     if capacity - len >= enough {
         return Growth::Done;
     }
-    // Twice as much each time, so that little is copied; of a request whose length
-    // is known no more than that. A client that has hung up needs next to none:
-    // many may do so at the same time.
+    if conn.need > len + 1 {
+        // All at once: pages that nothing is written to take no memory.
+        return ledger.grow(shared, conn, conn.need, conn.need);
+    }
+    // Twice as much each time, so that little is copied. A client that has hung up needs next to none: many
+    // may do so at the same time.
     let step = match conn.stream.readable_bytes() {
         0 => SLICE,
         _ => OWN_SLICE,
     };
-    let wanted = conn.need.saturating_sub(len).clamp(SLICE, step);
-    let most = if conn.need > len + 1 {
-        conn.need
-    } else {
-        usize::MAX
-    };
-    let target = (len + wanted).max(2 * capacity).min(most);
-    ledger.grow(shared, conn, target, conn.need)
+    let target = (len + step).max(2 * capacity);
+    ledger.grow(shared, conn, target, target)
 }
 
 /// Reads behind what is in the connection's own buffer, as far as there is room.

@@ -20,7 +20,7 @@
 //!    from the others.
 //! 3. Waiting replies are counted and not refused; they are bounded for each
 //!    connection (see `conn`), and crowd out large requests.
-//! 4. While memory is short (a request was refused of late, or the limit is
+//! 4. While memory is short (a request was refused within [`SHORT_MS`], or the limit is
 //!    exceeded), a connection with more than [`FREE`] bytes that has neither sent
 //!    nor taken a byte for [`STALLED_MS`] is closed.
 //! 5. So the limit is exceeded by what 1 and 3 allow, and by what loops take in
@@ -30,6 +30,7 @@
 //! other thread writes, and a request nothing.
 
 use crate::conn::Conn;
+use crate::memory;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
@@ -39,6 +40,8 @@ pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection may hold more while memory is short, without a byte
 /// coming or going.
 pub(crate) const STALLED_MS: u64 = 5_000;
+/// For how long memory counts as short after a refusal: those that stall are found out within that time.
+pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
 /// How long a connection waits for the memory of a large request.
 pub(crate) const WAIT_MS: u64 = 1_000;
 /// The engine is told when a loop's sum has changed by so much.
@@ -180,6 +183,9 @@ impl Ledger {
 
     #[cold]
     fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
+        if self.sum() < self.told {
+            memory::let_go();
+        }
         self.told = self.sum();
         // Under the lock, so that the sum told last was taken last.
         let _telling = shared.telling.lock();

@@ -54,6 +54,8 @@ pub(super) struct Wanted {
     pub(super) bytes: usize,
     /// Bytes of the item whose place it takes; 0 if there is none.
     pub(super) old_bytes: usize,
+    /// A counter that is incremented or decremented: it may need a few more digits.
+    pub(super) counts: bool,
 }
 
 impl Core {

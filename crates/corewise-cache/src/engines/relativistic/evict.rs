@@ -24,7 +24,7 @@
 use super::Relativistic;
 use super::appender::Appender;
 use super::core::forget;
-use super::heap::{Candidate, Claim, Ptr, Request, Segment};
+use super::heap::{Candidate, Claim, Heap, Ptr, Request, Segment};
 use super::policy::{self, Eviction, Verdict};
 use super::queues::{Place, Queue};
 use super::tally::Tally;
@@ -42,8 +42,8 @@ const AHEAD: usize = 8;
 /// and while there are none. A turnover of the memory still looks at every segment several times.
 const SAMPLE: u32 = 64;
 const SAMPLE_IDLE: u32 = 4;
-/// The same if nothing may be evicted.
-const SAMPLE_REFUSING: u32 = 4096;
+/// Sparse segments of which the best is compacted, if nothing may be evicted.
+const BEST_OF: usize = 16;
 /// The share of a segment's bytes, in 32nds, that compaction must gain to be done rather than another
 /// segment evicted: 16 %. It is more than what [small items waste](super::heap::Kind) in the copy.
 const GAIN_32NDS: u64 = 5;
@@ -89,6 +89,11 @@ pub(super) struct Site<'s> {
     pub(super) appender: &'s Appender,
     pub(super) tally: &'s Tally,
     pub(super) now: Now,
+}
+
+/// Whether compaction gains so much of a segment.
+fn gains(least_32nds: u64) -> impl Fn(Candidate) -> bool {
+    move |candidate| candidate.gain * 32 >= candidate.held * least_32nds
 }
 
 /// What came of a step.
@@ -192,26 +197,23 @@ impl Evictor {
 
     fn begin_sparse(&mut self, engine: &Relativistic) -> Option<Walk> {
         let heap = &engine.heap;
-        let refuses = !engine.may_evict();
-        let sample = if refuses {
-            SAMPLE_REFUSING
+        let claim = if engine.may_evict() {
+            self.sample_sparse(heap)
         } else {
-            self.sample
+            let from = &mut self.sparse_from;
+            heap.claim_sparsest(from, BEST_OF, gains(GAIN_32NDS_REFUSING))
         };
-        let mut looks = sample.min(heap.used_segments());
-        let is_sparse = |candidate: Candidate| {
-            let least = if refuses {
-                GAIN_32NDS_REFUSING
-            } else {
-                GAIN_32NDS
-            };
-            candidate.gain * 32 >= candidate.held * least
-        };
-        // The one of the sample that gains most; the claim looks at it again.
+        Some(Walk::new(claim?, Purpose::Compact, 0))
+    }
+
+    /// The one of a sample that gains most; the claim looks at it again.
+    fn sample_sparse(&mut self, heap: &Heap) -> Option<Claim> {
+        let mut looks = self.sample.min(heap.used_segments());
+        let is_sparse = gains(GAIN_32NDS);
         let mut best: Option<(u64, Segment)> = None;
         let mut from = self.sparse_from;
         let none = heap.claim_where(&mut from, &mut looks, |candidate| {
-            let share = candidate.gain * 1024 / candidate.held.max(1);
+            let share = candidate.share();
             if is_sparse(candidate) && best.is_none_or(|(best, _)| share > best) {
                 best = Some((share, candidate.segment));
             }
@@ -221,8 +223,7 @@ impl Evictor {
         self.sparse_from = from;
         self.sample = if best.is_some() { SAMPLE } else { SAMPLE_IDLE };
         let (_, mut segment) = best?;
-        let claim = heap.claim_where(&mut segment, &mut 1, is_sparse)?;
-        Some(Walk::new(claim, Purpose::Compact, 0))
+        heap.claim_where(&mut segment, &mut 1, is_sparse)
     }
 
     /// Goes on with a walk: for some items, in one section. What is left of it is parked.

@@ -135,7 +135,7 @@ impl<'e> Exec<'e> {
             };
             match attempt {
                 Ok(flow) => return flow,
-                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes),
+                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes, false),
             }
         }
         self.give_up(report)
@@ -169,7 +169,11 @@ impl<'e> Exec<'e> {
     /// Makes an item, after making room for it if need be.
     fn make(&mut self, contents: &Contents<'_>, old_bytes: usize) -> Result<Ptr, NoItem> {
         let bytes = self.engine.size(contents)?;
-        let wanted = Wanted { bytes, old_bytes };
+        let wanted = Wanted {
+            bytes,
+            old_bytes,
+            counts: false,
+        };
         for _ in 0..ATTEMPTS {
             let made = self.core.create(self.engine, contents, wanted, self.now);
             if let Some(made) = made {
@@ -183,8 +187,12 @@ impl<'e> Exec<'e> {
         Err(NoItem::OutOfMemory)
     }
 
-    fn make_room(&mut self, bytes: usize, old_bytes: usize) {
-        let wanted = Wanted { bytes, old_bytes };
+    fn make_room(&mut self, bytes: usize, old_bytes: usize, counts: bool) {
+        let wanted = Wanted {
+            bytes,
+            old_bytes,
+            counts,
+        };
         self.core.refused = !self.core.make_room(self.engine, self.now, wanted);
     }
 
@@ -204,13 +212,19 @@ impl<'e> Exec<'e> {
                 Verb::Get(get) => verbs::get(inside, get, &mut *report),
                 Verb::Store(store) => verbs::extend(inside, &store, report),
                 Verb::Delete(delete) => verbs::delete(inside, delete, report),
-                Verb::Arith(arith) => verbs::arith(inside, arith, report),
+                Verb::Arith(arith) => {
+                    inside.counts = true;
+                    verbs::arith(inside, arith, report)
+                }
                 // A verb this engine has not learnt is not silently dropped.
                 _ => Ok(report(Outcome::NotStored)),
             });
             match attempt {
                 Ok(flow) => return flow,
-                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes),
+                Err(NeedsRoom(bytes)) => {
+                    let counts = matches!(op.verb, Verb::Arith(_));
+                    self.make_room(bytes, old_bytes, counts);
+                }
             }
         }
         self.give_up(report)
@@ -250,6 +264,7 @@ impl<'e> Exec<'e> {
             now: self.now,
             key,
             old_bytes: 0,
+            counts: false,
             reserved,
         };
         run(&mut inside)
@@ -293,6 +308,8 @@ pub(super) struct Inside<'x> {
     generation: u32,
     /// Bytes of the item that was found.
     old_bytes: usize,
+    /// The operation is an increment or decrement.
+    counts: bool,
     /// The item to be published, if it is reserved: its reservation then gives it up, and is told when it
     /// is linked.
     reserved: Option<&'x Reservation>,
@@ -343,6 +360,7 @@ impl Keeper for Inside<'_> {
         let wanted = Wanted {
             bytes,
             old_bytes: self.old_bytes,
+            counts: self.counts,
         };
         match self.core.create(self.engine, contents, wanted, self.now) {
             Some(node) => Ok(node),

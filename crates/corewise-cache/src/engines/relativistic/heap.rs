@@ -18,6 +18,7 @@
 //!   settled     32                     bytes of items whose writers have finished with them
 //!   generation  32                     of all items in it; older than the last flush: flushed
 //!   due_s       32                     when to look for expired items next
+//!   sparse      1                      worth a look by who compacts, where nothing may be evicted
 //! ```
 //!
 //! A node's name in the table is its offset in granules of 8 bytes (16 to 64 beyond 8 GiB of memory), so
@@ -72,6 +73,7 @@
 
 use super::queues::{Place, Queues};
 use super::runs::{Run, Runs};
+use super::sparse::Marks;
 use super::tally::Removed;
 use crate::item::{Item, Node, state};
 use corewise_atomic::alloc::{self, Layout};
@@ -113,7 +115,7 @@ const SMALL_LOG2: u32 = 4;
 const LEAST_LARGE: usize = 32 << 10;
 /// The same in pages, where these are larger than usual.
 const LEAST_LARGE_PAGES: usize = 8;
-/// Reserved runs are at most this share of the memory: nothing in them can be evicted.
+/// Reserved runs are at most this share of the memory, or one item: nothing in them can be evicted.
 const RESERVED_SHARE: u64 = 8;
 
 /// An item of this engine, and its links.
@@ -153,8 +155,12 @@ pub(super) struct Heap {
     reserved: usize,
     is_reservation: bool,
     huge_pages: bool,
-    /// Whether dead bytes are summed up.
+    /// Whether dead bytes are summed up, and segments to compact are marked.
     sums_dead: bool,
+    sparse: Marks,
+    /// Segments that were looked at for a sparse one.
+    #[cfg(test)]
+    pub(super) looks: AtomicU64,
     /// By segment: used and dead bytes.
     fill: Slots<AtomicU64>,
     settled: Slots<AtomicU32>,
@@ -244,7 +250,7 @@ pub(super) struct Request {
 
 impl Heap {
     /// A heap for `memory` bytes, or `None` if the system has no addresses for it. `sums_dead`: whether
-    /// [`Heap::live_bytes`] will be asked for.
+    /// [`Heap::live_bytes`] and [`Heap::claim_sparsest`] will be asked for.
     pub(super) fn new(memory: u64, huge_pages: bool, sums_dead: bool) -> Option<Self> {
         Self::with_pages(memory, huge_pages, sums_dead, alloc::page_bytes())
     }
@@ -271,6 +277,9 @@ impl Heap {
             reserved,
             is_reservation,
             sums_dead,
+            sparse: Marks::new(if sums_dead { segments } else { 1 })?,
+            #[cfg(test)]
+            looks: AtomicU64::new(0),
             fill: Slots::try_zeroed(segments)?,
             settled: Slots::try_zeroed(segments)?,
             generation: Slots::try_zeroed(segments)?,
@@ -566,6 +575,9 @@ impl Heap {
         pool.queues.insert(open.segment, place, bytes);
         pool.set(open.segment, State::Sealed);
         self.set_used(&mut pool, domain, open.segment, open.used);
+        if self.sums_dead {
+            self.sparse.mark(open.segment);
+        }
     }
 
     /// Leaves to a run the pages that its items use.
@@ -643,11 +655,12 @@ impl Heap {
 
     // ---- reserved runs
 
-    /// Whether a large item of `bytes` bytes may be reserved, room provided.
+    /// Whether a large item of `bytes` bytes may be reserved, room provided: as long as little is, and one in
+    /// any case. (A buffer beside it would take as much.)
     pub(super) fn may_reserve(&self, bytes: usize) -> bool {
         // Relaxed: as in `held`.
         let awaited = self.awaited.load(Ordering::Relaxed);
-        awaited + self.needed(bytes) <= self.allowed() / RESERVED_SHARE
+        awaited == 0 || awaited + self.needed(bytes) <= self.allowed() / RESERVED_SHARE
     }
 
     /// Pages for a large item whose value comes later. The item must be in no table before it has
@@ -740,6 +753,8 @@ impl Heap {
         let (used, dead) = (before >> 32, u64::from(before as u32) + bytes as u64);
         if used == dead {
             self.retire_dead(domain, segment);
+        } else if self.sums_dead {
+            self.sparse.mark(segment);
         }
     }
 
@@ -812,11 +827,45 @@ impl Heap {
             *looks -= 1;
             let segment = pool.next_used(*from);
             *from = segment + 1;
+            self.count_look();
             if pool.may_claim(self, segment) && wanted(pool.candidate(self, segment)) {
                 return Some(pool.claim(segment));
             }
         }
         None
+    }
+
+    /// Claims the segment that gains most of the next `most` that `wanted` accepts, of those that are
+    /// [marked](super::sparse), from `*from` on.
+    pub(super) fn claim_sparsest(
+        &self,
+        from: &mut Segment,
+        most: usize,
+        wanted: impl Fn(Candidate) -> bool,
+    ) -> Option<Claim> {
+        let mut pool = self.pool.lock();
+        let sparse = self.sparse.marked_from(*from).filter_map(|segment| {
+            self.count_look();
+            self.sparse.take(segment);
+            let may_be_later = [State::Open, State::Claimed, State::Reserved];
+            let is_sealed = pool.is(segment, State::Sealed);
+            let may_claim = pool.may_claim(self, segment);
+            let candidate = may_claim.then(|| pool.candidate(self, segment));
+            let found = candidate.filter(|&candidate| wanted(candidate));
+            let is_early = may_be_later.iter().any(|&state| pool.is(segment, state));
+            if found.is_some() || is_early || (is_sealed && !may_claim) {
+                self.sparse.mark(segment);
+            }
+            found
+        });
+        let best = sparse.take(most).max_by_key(Candidate::share)?.segment;
+        *from = best + 1;
+        Some(pool.claim(best))
+    }
+
+    fn count_look(&self) {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a segment other than a free, reserved or retired one has an older generation than this.
@@ -945,6 +994,13 @@ pub(super) struct Candidate {
     /// left unused, if that is more than the tail of a segment that was filled. (Behind a run's items there
     /// are no pages, and a copy would have a tail as well.)
     pub(super) gain: u64,
+}
+
+impl Candidate {
+    /// The share of what it holds that would be gained, in 1,024ths.
+    pub(super) fn share(&self) -> u64 {
+        self.gain * 1024 / self.held.max(1)
+    }
 }
 
 impl Drop for Heap {

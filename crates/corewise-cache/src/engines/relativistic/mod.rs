@@ -66,6 +66,7 @@ mod reserve;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod reserve_tests;
 mod runs;
+mod sparse;
 mod tally;
 
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
@@ -477,7 +478,12 @@ impl Relativistic {
         let largest = self.heap.needed(wanted.bytes);
         let largest = largest.max(self.heap.largest_bytes());
         let slack = allowed / 20 + largest.min(allowed / 4);
-        let slack = if mutant!("no_slack") { 0 } else { slack };
+        let slack = match wanted.counts {
+            // So that counters go on: half of that room is theirs, should they need more digits.
+            true if wanted.old_bytes > 0 => slack / 2,
+            _ if mutant!("no_slack") => 0,
+            _ => slack,
+        };
         let growth = match wanted.old_bytes {
             0 => wanted.bytes,
             old => wanted.bytes - old,

@@ -205,6 +205,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
         let wanted = Wanted {
             bytes,
             old_bytes: 0,
+            counts: false,
         };
         assert!(exec.core.make_room(&engine, NOW, wanted));
         let _ = exec.inside(b"k", |inside| {

@@ -584,6 +584,53 @@ fn counts(cache: &mut Cache, what: &str) {
     }
 }
 
+/// A counter that grows by a digit may need a larger item.
+#[test]
+fn counters_of_a_full_cache_go_on_when_they_need_more_digits() {
+    for memory in [2 * MIB, 16 * MIB] {
+        let mut cache = Cache::new(memory, 2, Eviction::Refuse);
+        let counters = 0..500;
+        for key in counters.clone() {
+            let nine = Store {
+                mode: StoreMode::Set,
+                value: b"9",
+                client_flags: 0,
+                deadline: Deadline::NEVER,
+                compare_cas: None,
+                stale_if_older: false,
+                new_cas: None,
+                vivify: None,
+            };
+            assert_eq!(cache.run(key, Verb::Store(nine)), Seen::Stored);
+        }
+        for size in [3_000, 16] {
+            for key in 1_000.. {
+                if !cache.set(key * 10 + u64::from(size == 16), size) {
+                    break;
+                }
+            }
+        }
+        let mut number = 9;
+        while number < 9_000_000_000_000_000_000 {
+            let more = (number + 1) * 9;
+            for key in counters.clone() {
+                let arith = Arith {
+                    delta: more,
+                    decrement: false,
+                    compare_cas: None,
+                    new_cas: None,
+                    touch: None,
+                    vivify: None,
+                };
+                let seen = cache.run(key, Verb::Arith(arith));
+                assert_eq!(seen, Seen::Number(number + more), "{memory} bytes, {key}");
+            }
+            number += more;
+        }
+        cache.assert_budget();
+    }
+}
+
 #[test]
 fn a_limit_below_what_lives_refuses_at_once_and_loses_nothing() {
     let memory = 32 * MIB;
@@ -613,6 +660,38 @@ fn a_limit_below_what_lives_refuses_at_once_and_loses_nothing() {
         let is_kept = cache.oracle.contains_key(&key);
         assert_eq!(cache.get(key), is_kept, "key {key} of {keys}");
     }
+}
+
+/// A full cache that does not evict may have nothing to compact either: it must not look at all of its
+/// segments to find that out, at every store. Mutant `forgets_sparse` (which finds nothing).
+#[test]
+fn a_full_cache_that_refuses_looks_at_few_segments() {
+    let mut cache = Cache::new(64 * MIB, 2, Eviction::Refuse);
+    let mut draw = Draw(9);
+    let mut keys = 0;
+    while cache.set(keys, draw.size(50, 30_000)) {
+        keys += 1;
+    }
+    let copied = cache.copied_bytes();
+    let looks = cache.engine.heap.looks.load(Ordering::Relaxed);
+    let operations = 8 * fewer(10_000);
+    for _ in 0..operations {
+        let (key, length) = (draw.below(keys), draw.size(50, 30_000));
+        match draw.below(8) {
+            0 => cache.delete(key),
+            _ => _ = cache.set(key, length),
+        }
+    }
+    let mut stored: Vec<u64> = cache.oracle.keys().copied().collect();
+    stored.sort_unstable();
+    for key in stored {
+        assert!(cache.get(key), "key {key} is lost");
+    }
+    let looks = cache.engine.heap.looks.load(Ordering::Relaxed) - looks;
+    let each = looks as f64 / operations as f64;
+    println!("{each} looks an operation");
+    assert!(each < 32.0, "{each} looks an operation");
+    assert!(cache.copied_bytes() > copied, "nothing was compacted");
 }
 
 // ---- flushes

@@ -75,7 +75,11 @@ impl Exec<'_> {
         let engine = self.engine;
         let may_evict = engine.may_evict();
         let old_bytes = if may_evict { 0 } else { self.peek(key).1 };
-        let wanted = Wanted { bytes, old_bytes };
+        let wanted = Wanted {
+            bytes,
+            old_bytes,
+            counts: false,
+        };
         self.core.evict_ahead(engine, self.now, bytes);
         let found = engine.reserve_run(wanted);
         if found.is_some() || !may_evict || !self.core.make_room(engine, self.now, wanted) {
