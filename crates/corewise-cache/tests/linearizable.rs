@@ -174,8 +174,9 @@ impl<E: TestEngine> Perform for Real<E> {
 
     fn pad(&mut self) {
         for i in 0..100u64 {
-            let seen = self.cache.set(&(1_000_000 + i).to_le_bytes(), &[b'p'; 400]);
-            assert!(seen.is_stored(), "{seen:?}");
+            // Refused where those who were interrupted in the middle have not got on for long.
+            let mut set = || self.cache.set(&(1_000_000 + i).to_le_bytes(), &[b'p'; 400]);
+            assert!((0..10).any(|_| set().is_stored()), "no memory");
         }
     }
 
