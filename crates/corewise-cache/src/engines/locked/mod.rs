@@ -151,6 +151,8 @@ pub struct Locked<A: ItemAllocator = GlobalHeap, R: References = NoReferences> {
     overhead: AtomicU64,
     /// When the next delayed flush comes, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
+    /// Held by the one that performs it.
+    flushing: Mutex<()>,
     /// Completed flushes. A session whose count lags has items to free.
     flushes: AtomicUsize,
 }
@@ -186,6 +188,7 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             memory: AtomicU64::new(config.memory),
             overhead: AtomicU64::new(0),
             flush_at_ms: AtomicU64::new(u64::MAX),
+            flushing: Mutex::new(()),
             flushes: AtomicUsize::new(0),
         }
     }
@@ -213,11 +216,13 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
         usize::try_from(left / self.slots.len() as u64).unwrap_or(usize::MAX)
     }
 
-    /// Performs a delayed flush whose time has come. Called once per batch.
+    /// Performs a delayed flush whose time has come. Called once per batch; afterwards nothing that it hides
+    /// is seen, whoever performed it.
     #[inline]
     fn flush_if_due(&self, now: Now) {
-        // Relaxed: only whether to look closer; the exchange below decides.
-        let at = self.flush_at_ms.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `flush_once`, so that one who finds no flush due any more comes
+        // after the flush.
+        let at = self.flush_at_ms.load(Ordering::Acquire);
         if at <= now.ms {
             self.flush_once(at);
         }
@@ -225,12 +230,17 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
 
     #[cold]
     fn flush_once(&self, at: u64) {
-        // Relaxed: elects who flushes; what is flushed is ordered by the locks.
-        let elected =
-            self.flush_at_ms
-                .compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
-        if elected.is_ok() {
+        let _flushing = self.flushing.lock();
+        // Relaxed: under the lock, but for a flush that is ordered meanwhile.
+        if self.flush_at_ms.load(Ordering::Relaxed) == at {
             self.flush_now();
+            // Release: see `flush_if_due`. Relaxed: another one was ordered meanwhile, and is to come.
+            let _ = self.flush_at_ms.compare_exchange(
+                at,
+                u64::MAX,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
         }
     }
 

@@ -172,6 +172,8 @@ pub struct Relativistic {
     flushed: Flushed,
     /// When the next delayed flush comes, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
+    /// Held by the one that performs it.
+    flushing: Mutex<()>,
     /// The second whose search for expired items has begun.
     searched_s: AtomicU32,
     search: Mutex<Search>,
@@ -271,6 +273,7 @@ impl Relativistic {
             flushes: CachePadded::new(AtomicU64::new(0)),
             flushed: Flushed::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
+            flushing: Mutex::new(()),
             searched_s: AtomicU32::new(0),
             search: Mutex::new(Search::new()),
             survey: Mutex::new(Survey::default()),
@@ -357,11 +360,13 @@ impl Relativistic {
         self.flushed.set(items, bytes);
     }
 
-    /// Performs a delayed flush whose time has come. Called once per batch.
+    /// Performs a delayed flush whose time has come. Called once per batch; afterwards nothing that it hides
+    /// is seen, whoever performed it.
     #[inline]
     fn flush_if_due(&self, now: Now) {
-        // Relaxed: only whether to look closer; the exchange below decides.
-        let at = self.flush_at_ms.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `flush_once`, so that one who finds no flush due any more comes
+        // after the flush.
+        let at = self.flush_at_ms.load(Ordering::Acquire);
         if at <= now.ms {
             self.flush_once(at);
         }
@@ -369,12 +374,17 @@ impl Relativistic {
 
     #[cold]
     fn flush_once(&self, at: u64) {
-        // Relaxed: elects who flushes.
-        let elected =
-            self.flush_at_ms
-                .compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
-        if elected.is_ok() {
+        let _flushing = self.flushing.lock();
+        // Relaxed: under the lock, but for a flush that is ordered meanwhile.
+        if self.flush_at_ms.load(Ordering::Relaxed) == at {
             self.flush_now();
+            // Release: see `flush_if_due`. Relaxed: another one was ordered meanwhile, and is to come.
+            let _ = self.flush_at_ms.compare_exchange(
+                at,
+                u64::MAX,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
         }
     }
 
