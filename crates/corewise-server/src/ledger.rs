@@ -46,6 +46,8 @@ pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
 pub(crate) const WAIT_MS: u64 = 1_000;
 /// The engine is told when a loop's sum has changed by so much.
 const TELL: u64 = 64 << 10;
+/// Buffers of more bytes go back to the system when they are freed.
+const LARGE: usize = 128 << 10;
 /// Bytes of buffers that the engine is not told of: they are among the 8 MiB that the server may take beside
 /// its limit. A small cache would lose half of it to a few connections.
 const UNCHARGED: u64 = 1 << 20;
@@ -85,6 +87,8 @@ pub(crate) struct Ledger {
     common: u64,
     /// The loop's sum when the engine was told last.
     told: u64,
+    /// A large buffer was freed.
+    freed_large: bool,
 }
 
 impl Ledger {
@@ -94,6 +98,7 @@ impl Ledger {
             held: Held::default(),
             common: 0,
             told: 0,
+            freed_large: false,
         }
     }
 
@@ -113,6 +118,7 @@ impl Ledger {
     pub(crate) fn forget(&mut self, conn: &Conn) {
         self.held.input -= conn.noted.input;
         self.held.output -= conn.noted.output;
+        self.freed_large |= conn.noted.sum() > LARGE;
     }
 
     /// Gives `conn` room for `target` bytes of input, of a request that wants
@@ -176,6 +182,9 @@ impl Ledger {
     #[inline]
     pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E) {
         self.publish(shared);
+        if std::mem::take(&mut self.freed_large) {
+            memory::let_go();
+        }
         if self.sum().abs_diff(self.told) >= TELL {
             self.tell(shared, engine);
         }
@@ -183,9 +192,6 @@ impl Ledger {
 
     #[cold]
     fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
-        if self.sum() < self.told {
-            memory::let_go();
-        }
         self.told = self.sum();
         // Under the lock, so that the sum told last was taken last.
         let _telling = shared.telling.lock();
