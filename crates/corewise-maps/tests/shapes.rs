@@ -228,38 +228,13 @@ fn capacities_beyond_memory_are_refused() {
         assert!(fails(|| RelativisticMap::<u64, u64>::builder()
             .buckets(most)
             .build()));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::OutOfPlace>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::Atc11>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::InPlace>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::NoAuxiliary>::with_buckets(most)
-        }));
-        assert!(fails(|| ChainedMap::<
-            u64,
-            u64,
-            chained::SortedByReversedHash,
-        >::with_buckets(most)));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::SortedByHighBits>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::SplitOrdered>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::PerEntry>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::Ddds>::with_buckets(most)
-        }));
-        assert!(fails(|| {
-            ChainedMap::<u64, u64, chained::RwLocked>::with_buckets(most)
-        }));
+        macro_rules! chained_fail {
+            ($($algorithm:ident)*) => {
+                $(assert!(fails(|| ChainedMap::<u64, u64, chained::$algorithm>::with_buckets(most)));)*
+            };
+        }
+        chained_fail!(OutOfPlace Atc11 InPlace NoAuxiliary SortedByReversedHash SortedByHighBits);
+        chained_fail!(SplitOrdered PerEntry Ddds RwLocked);
         // These have 2^40 buckets at most if not told otherwise.
         assert!(fails(|| LockBased::<u64, u64>::builder()
             .max_buckets(most)

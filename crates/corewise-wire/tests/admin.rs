@@ -276,69 +276,71 @@ fn the_crawler_takes_orders() {
     says("lru_crawler\r\nlru_crawler foo\r\n", "ERROR\r\nERROR\r\n");
 }
 
-/// The replies are those of memcached 1.6.18.
+/// Orders to parts that are not there, and what memcached 1.6.18 replies.
+const IDLE_ORDERS: &[(&str, &str)] = &[
+    ("slabs", "ERROR"),
+    ("slabs foo 1 2", "ERROR"),
+    ("slabs reassign 1", "ERROR"),
+    (
+        "slabs reassign 1 2",
+        "NOSPARE source class has no spare pages",
+    ),
+    (
+        "slabs reassign 0 1",
+        "NOSPARE source class has no spare pages",
+    ),
+    ("slabs reassign 1 1", "SAME src and dst class are identical"),
+    (
+        "slabs reassign -1 2",
+        "BADCLASS invalid src or dst class id",
+    ),
+    (
+        "slabs reassign 99 98",
+        "BADCLASS invalid src or dst class id",
+    ),
+    ("slabs reassign x y", "CLIENT_ERROR bad command line format"),
+    ("slabs reassign 1 2 noreply", "ERROR"),
+    ("slabs automove", "ERROR"),
+    ("slabs automove 0", "OK"),
+    ("slabs automove 1", "OK"),
+    ("slabs automove 2", "OK"),
+    ("slabs automove 3", "ERROR"),
+    ("slabs automove x", "CLIENT_ERROR bad command line format"),
+    ("slabs automove ratio 0.8", "OK"),
+    ("slabs automove ratio", "ERROR"),
+    ("slabs automove ratio x", "ERROR"),
+    (
+        "slabs automove window 30",
+        "CLIENT_ERROR bad command line format",
+    ),
+    ("lru", "ERROR"),
+    ("lru foo 1", "ERROR"),
+    ("lru mode flat", "OK"),
+    ("lru mode segmented", "OK"),
+    ("lru mode foo", "ERROR"),
+    ("lru mode", "ERROR"),
+    ("lru tune 10 25 0.1 2.0", "OK"),
+    ("lru tune 10 25", "ERROR"),
+    (
+        "lru tune 50 50 0.1 2.0",
+        "ERROR hot and warm pcts must not exceed 80",
+    ),
+    (
+        "lru tune 10 25 0 0",
+        "ERROR hot/warm age factors must be greater than 0",
+    ),
+    ("lru tune 10 25 x y", "ERROR"),
+    ("lru tune x 25 0.1 2", "ERROR"),
+    ("lru temp_ttl 30", "OK"),
+    ("lru temp_ttl -1", "OK"),
+    ("lru temp_ttl x", "ERROR"),
+    ("lru temp_ttl", "ERROR"),
+    ("watch mutations", "CLIENT_ERROR watch commands not allowed"),
+];
+
 #[test]
 fn orders_to_parts_that_are_not_there_are_checked_and_change_nothing() {
-    for (line, reply) in [
-        ("slabs", "ERROR"),
-        ("slabs foo 1 2", "ERROR"),
-        ("slabs reassign 1", "ERROR"),
-        (
-            "slabs reassign 1 2",
-            "NOSPARE source class has no spare pages",
-        ),
-        (
-            "slabs reassign 0 1",
-            "NOSPARE source class has no spare pages",
-        ),
-        ("slabs reassign 1 1", "SAME src and dst class are identical"),
-        (
-            "slabs reassign -1 2",
-            "BADCLASS invalid src or dst class id",
-        ),
-        (
-            "slabs reassign 99 98",
-            "BADCLASS invalid src or dst class id",
-        ),
-        ("slabs reassign x y", "CLIENT_ERROR bad command line format"),
-        ("slabs reassign 1 2 noreply", "ERROR"),
-        ("slabs automove", "ERROR"),
-        ("slabs automove 0", "OK"),
-        ("slabs automove 1", "OK"),
-        ("slabs automove 2", "OK"),
-        ("slabs automove 3", "ERROR"),
-        ("slabs automove x", "CLIENT_ERROR bad command line format"),
-        ("slabs automove ratio 0.8", "OK"),
-        ("slabs automove ratio", "ERROR"),
-        ("slabs automove ratio x", "ERROR"),
-        (
-            "slabs automove window 30",
-            "CLIENT_ERROR bad command line format",
-        ),
-        ("lru", "ERROR"),
-        ("lru foo 1", "ERROR"),
-        ("lru mode flat", "OK"),
-        ("lru mode segmented", "OK"),
-        ("lru mode foo", "ERROR"),
-        ("lru mode", "ERROR"),
-        ("lru tune 10 25 0.1 2.0", "OK"),
-        ("lru tune 10 25", "ERROR"),
-        (
-            "lru tune 50 50 0.1 2.0",
-            "ERROR hot and warm pcts must not exceed 80",
-        ),
-        (
-            "lru tune 10 25 0 0",
-            "ERROR hot/warm age factors must be greater than 0",
-        ),
-        ("lru tune 10 25 x y", "ERROR"),
-        ("lru tune x 25 0.1 2", "ERROR"),
-        ("lru temp_ttl 30", "OK"),
-        ("lru temp_ttl -1", "OK"),
-        ("lru temp_ttl x", "ERROR"),
-        ("lru temp_ttl", "ERROR"),
-        ("watch mutations", "CLIENT_ERROR watch commands not allowed"),
-    ] {
+    for (line, reply) in IDLE_ORDERS {
         says(&format!("{line}\r\n"), &format!("{reply}\r\n"));
     }
     for line in [
