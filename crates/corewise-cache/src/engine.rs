@@ -176,7 +176,7 @@ impl Cursor {
 
 /// What became of one step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a scan is over when a step says so"]
+#[must_use = "a scan goes on until a step returns `Done` or `Lost`"]
 pub enum ScanStep {
     /// There is more, from here on.
     More(Cursor),

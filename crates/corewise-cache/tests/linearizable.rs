@@ -174,7 +174,7 @@ impl<E: TestEngine> Perform for Real<E> {
 
     fn pad(&mut self) {
         for i in 0..100u64 {
-            // Refused where those who were interrupted in the middle have not got on for long.
+            // A store is refused if other threads were descheduled inside an operation for too long.
             let mut set = || self.cache.set(&(1_000_000 + i).to_le_bytes(), &[b'p'; 400]);
             assert!((0..10).any(|_| set().is_stored()), "no memory");
         }

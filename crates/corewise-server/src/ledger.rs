@@ -46,7 +46,7 @@ pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
 pub(crate) const WAIT_MS: u64 = 1_000;
 /// The engine is told when a loop's sum has changed by so much.
 const TELL: u64 = 64 << 10;
-/// Buffers of more bytes go back to the system when they are freed.
+/// A connection whose buffers shrink by more than this has freed memory returned to the system.
 const LARGE: usize = 128 << 10;
 /// Bytes of buffers that the engine is not told of: they are among the 8 MiB that the server may take beside
 /// its limit. A small cache would lose half of it to a few connections.
@@ -107,18 +107,21 @@ impl Ledger {
     pub(crate) fn note(&mut self, conn: &mut Conn) {
         let held = conn.held();
         if held != conn.noted {
-            self.forget(conn);
-            self.held.input += held.input;
-            self.held.output += held.output;
+            self.replace(conn.noted, held);
             conn.noted = held;
         }
     }
 
     /// Takes note that a connection is gone.
     pub(crate) fn forget(&mut self, conn: &Conn) {
-        self.held.input -= conn.noted.input;
-        self.held.output -= conn.noted.output;
-        self.freed_large |= conn.noted.sum() > LARGE;
+        self.replace(conn.noted, Held::default());
+    }
+
+    /// Counts `held` instead of `noted`.
+    fn replace(&mut self, noted: Held, held: Held) {
+        self.held.input = self.held.input - noted.input + held.input;
+        self.held.output = self.held.output - noted.output + held.output;
+        self.freed_large |= noted.sum() > held.sum() + LARGE;
     }
 
     /// Gives `conn` room for `target` bytes of input, of a request that wants
@@ -183,7 +186,7 @@ impl Ledger {
     pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E) {
         self.publish(shared);
         if std::mem::take(&mut self.freed_large) {
-            memory::let_go();
+            memory::return_freed();
         }
         if self.sum().abs_diff(self.told) >= TELL {
             self.tell(shared, engine);

@@ -1,5 +1,5 @@
 //! Items' memory in the engines `locked` and `global-lock`: mimalloc, asked for the true size of what
-//! it gave; and how it is made to let go of what was freed.
+//! it gave; and how freed memory is returned to the system.
 
 use corewise_cache::alloc::{ITEM_ALIGN, ItemAllocator};
 use mimalloc::MiMalloc;
@@ -10,11 +10,12 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ItemHeap;
 
-/// Gives back to the system what this thread has freed.
+/// Returns to the system what this thread has freed.
 ///
-/// mimalloc keeps an empty page of each size that a thread has had, until the thread asks for more: with
-/// eight loops and requests of 500 KB that is 30 MB. Some microseconds, so not after every request.
-pub(crate) fn let_go() {
+/// mimalloc keeps empty pages of each block size that a thread has used, until the thread allocates again;
+/// with several event loops and large requests that is more than a small cache. It visits all pages of the
+/// thread, so it is not for every request.
+pub(crate) fn return_freed() {
     // SAFETY: may be called at any time, whatever the process's global allocator is.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(options: ServeOptions, manner: Manner) -> Result<ExitCode, Fai
         notes,
     } = plan::make(options, manner)?;
     if config.engine == EngineKind::Relativistic {
-        pages::keep_small();
+        pages::configure_allocator();
     }
     let identity = identity(&process, manner)?;
     notes

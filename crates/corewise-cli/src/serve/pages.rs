@@ -6,9 +6,9 @@
 //! - It asks for huge pages and writes here and there in them: 6 of the 10 MiB of an idle server.
 //!   `MIMALLOC_ALLOW_THP=0` turns huge pages off for the whole process; they are turned on again for the
 //!   range of the items.
-//! - It keeps what is freed for 10 ms. With 16 event loops and requests of 4 MiB that was 50 MiB, three
-//!   times the limit of the cache. `MIMALLOC_PURGE_DELAY=0` gives it back at once; the CPU time of stores
-//!   of 30 KB to 1 MB did not change.
+//! - It keeps freed memory for 10 ms. `MIMALLOC_PURGE_DELAY=0` returns it at once. In `scripts/bench-memory
+//!   --sweep --cells 'm16 t16 4194304$'` that was 28 instead of 74 MiB, and the CPU time of
+//!   `scripts/bench-memory large` did not change.
 //!
 //! It reads its settings before `main`, so the only way to have others is to start the program anew.
 //! Settings that a user has made are left alone, and where the program cannot be started anew it goes on
@@ -27,11 +27,11 @@ use rustix::thread::{
 const ALLOW_THP: &str = "MIMALLOC_ALLOW_THP";
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 /// Set in the process that was started anew, to whether huge pages were turned off there.
-const GUARD: &str = "COREWISE_SMALL_PAGES";
+const GUARD: &str = "COREWISE_ALLOCATOR_CONFIGURED";
 
 /// To be called before any thread, file or output; returns in a process whose allocator has these settings
 /// if that can be had.
-pub(super) fn keep_small() {
+pub(super) fn configure_allocator() {
     if let Some(turned_off) = env::var_os(GUARD) {
         if turned_off == "1" {
             // No huge pages for items is the worst that comes of a failure.

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitp
 
 use crate::failure::{Failure, complain};
 
-/// Raises the limit of open files for so many connections and others; warns if the system allows fewer.
+/// Raises the limit of open files to `connections` + `others`; warns if the system allows fewer.
 pub(super) fn raise_open_files(connections: usize, others: u64) {
     let wanted = connections as u64 + others;
     let now = getrlimit(Resource::Nofile);

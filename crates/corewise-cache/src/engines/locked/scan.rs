@@ -13,8 +13,8 @@
 //! └─────────────┴────────────┴──────────┴────────────────────┘
 //! ```
 //!
-//! The count of rehashes is kept modulo 2^19. A scan that rests for exactly a multiple of so many rehashes
-//! of one shard may miss items.
+//! The count of rehashes is kept modulo 2^19. A scan may miss items of a shard that is
+//! rehashed exactly 2^19 times, or a multiple of that, between two steps.
 
 use super::references::References;
 use super::shard::Shard;

@@ -18,7 +18,7 @@
 //!   settled     32                     bytes of items whose writers have finished with them
 //!   generation  32                     of all items in it; older than the last flush: flushed
 //!   due_s       32                     when to look for expired items next
-//!   sparse      1                      worth a look by who compacts, where nothing may be evicted
+//!   sparse      1                      compaction may gain something; only where nothing may be evicted
 //! ```
 //!
 //! A node's name in the table is its offset in granules of 8 bytes (16 to 64 beyond 8 GiB of memory), so
@@ -33,7 +33,7 @@
 //! |---|---|---|---|
 //! | small: up to 1/16 of a segment | a low segment with others | the whole segment | 1/16: the tail |
 //! | medium | a high segment with others | the pages in use when it is sealed | a page in half a segment |
-//! | large: above 1/2 of a segment or 32 KiB | a run of its own | its pages | a page in 32 KiB |
+//! | large: above 1/2 of a segment or 32 KiB | a separate run | its pages | a page in 32 KiB |
 //!
 //! A run begins at a segment and leaves the addresses behind its pages unused. Where addresses are not
 //! plentiful (memory above 2 GiB), items are large from more bytes on: see [`Heap::large_above`].
@@ -847,16 +847,16 @@ impl Heap {
         let sparse = self.sparse.marked_from(*from).filter_map(|segment| {
             self.count_look();
             self.sparse.take(segment);
-            let may_be_later = [State::Open, State::Claimed, State::Reserved];
-            let is_sealed = pool.is(segment, State::Sealed);
             let may_claim = pool.may_claim(self, segment);
             let candidate = may_claim.then(|| pool.candidate(self, segment));
-            let found = candidate.filter(|&candidate| wanted(candidate));
-            let is_early = may_be_later.iter().any(|&state| pool.is(segment, state));
-            if found.is_some() || is_early || (is_sealed && !may_claim) {
+            let stays = match candidate {
+                Some(candidate) => wanted(candidate),
+                None => !pool.is(segment, State::Free) && !pool.is(segment, State::Retired),
+            };
+            if stays {
                 self.sparse.mark(segment);
             }
-            found
+            candidate.filter(|_| stays)
         });
         let best = sparse.take(most).max_by_key(Candidate::share)?.segment;
         *from = best + 1;

@@ -1,17 +1,17 @@
 //! Which segments compaction may gain from, where nothing may be evicted.
 //!
-//! A cache that is full and may not evict looks for something to compact at every store. There may be
-//! thousands of segments and nothing to gain from any, so it does not look at them: a segment is *marked*
-//! by whoever makes it worth a look (one who buries an item of it, or seals it), and only marked ones are
-//! looked at. One bit a segment; a search costs a word for each 64 segments.
+//! A full cache that may not evict searches for a segment to compact at every store. There may be thousands
+//! of segments and nothing to gain from any, so the search does not visit them all: a thread that buries an
+//! item of a segment, or seals the segment, *marks* it, and the search visits marked segments only. The marks
+//! are a bitmap with one bit per segment; a search reads one word for every 64 segments.
 //!
 //! # Guarantees
 //!
-//! 1. *Nothing is missed*: a segment whose numbers make it worth a look, and that no search has looked at
-//!    since, is marked. The one who changes the numbers marks afterwards ([`Marks::mark`]); a search takes
-//!    the mark away before it looks ([`Marks::take`]). Of the two read-modify-writes of the word one comes
-//!    first: if the mark, it is taken by this search, which then sees the numbers; if the taking, the mark
-//!    stays for the next.
+//! 1. *Nothing is missed*: a segment whose fill has changed since the last search visited it is marked. The
+//!    thread that changes the fill sets the mark afterwards ([`Marks::mark`]); a search clears the mark before
+//!    it reads the fill ([`Marks::take`]). Both are read-modify-writes of the same word, so one precedes the
+//!    other: if the mark was set first, the search that clears it sees the new fill; if it was cleared first,
+//!    the mark remains for the next search.
 //! 2. A segment that may not be claimed yet keeps its mark.
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
@@ -31,23 +31,23 @@ impl Marks {
         Some(Self { words })
     }
 
-    /// Marks a segment whose numbers have changed.
+    /// Marks a segment whose fill has changed.
     pub(super) fn mark(&self, segment: Segment) {
         if !mutant!("forgets_sparse") {
-            // AcqRel: pairs with that of `take`, so that one who takes the mark sees the numbers. Not after a
-            // look whether it is there: that could be of a time before the mark was taken.
+            // AcqRel: pairs with that of `take`, so that the thread that clears the mark sees the fill. It is
+            // set even if it seems to be set: a plain load may return the value from before it was cleared.
             self.words[segment as usize / 64].fetch_or(1 << (segment % 64), Ordering::AcqRel);
         }
     }
 
-    /// Takes a segment's mark away, before its numbers are looked at.
+    /// Clears a segment's mark, before its fill is read.
     pub(super) fn take(&self, segment: Segment) {
         // AcqRel: see `mark`.
         self.words[segment as usize / 64].fetch_and(!(1 << (segment % 64)), Ordering::AcqRel);
     }
 
-    /// The marked segments, each once: those from `from` on and then those before it. What is marked
-    /// meanwhile may be among them.
+    /// The marked segments, each once: those from `from` on and then those before it. Segments marked during
+    /// the iteration may be among them.
     pub(super) fn marked_from(&self, from: Segment) -> impl Iterator<Item = Segment> {
         let count = self.words.len();
         let (first, bit) = ((from as usize / 64) % count, from % 64);
