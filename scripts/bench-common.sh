@@ -54,7 +54,7 @@ start_corewise() { # memory threads engine [options...]
     [ -n "$3" ] && options+=(--engine "$3")
     shift 3
     options+=("$@")
-    "${server:-$corewise}" serve "${options[@]}" >"$work/server.log" 2>&1 &
+    "${server_program:-$corewise}" serve "${options[@]}" >"$work/server.log" 2>&1 &
     PID=$! ADDR=
     pids+=("$PID")
     for _ in $(seq 100); do

@@ -1,5 +1,4 @@
-//! Says what the manifest needs to know of the build, and builds the C and C++ peers with the
-//! feature `peers`.
+//! Describes the build for the manifest, and builds the C and C++ peers with the feature `peers`.
 
 #[path = "build/facts.rs"]
 mod facts;
@@ -7,7 +6,7 @@ mod facts;
 #[path = "peers/build.rs"]
 mod peers;
 
-/// What `peers/build.rs` sets for the peers that it could build.
+/// The peers for which `peers/build.rs` may set `corewise_peer`.
 const PEERS: &str = "\"null\", \"tbb\", \"urcu_memb\", \"urcu_qsbr\", \"cuckoo\", \"cds\"";
 
 fn main() {

@@ -1,23 +1,23 @@
-//! Raw memory, with a word about where it should live.
+//! Raw memory, with a hint on where it should live.
 //!
-//! loom reports memory taken here and never given back.
+//! loom reports memory that is allocated here and never given back.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub use std::alloc::Layout;
 
-/// Bytes of a huge page, on the processors with pages of 4 KiB.
+/// Bytes of a huge page on processors with 4 KiB pages.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of a page of this system, a power of two: 4 KiB on most processors, 16 or 64 KiB on some with Arm
-/// or POWER. [`discard`] gives back whole pages only.
+/// Bytes of a page of this system, a power of two: 4 KiB on most processors, 16 or 64 KiB on some
+/// with Arm or POWER. [`discard`] gives back whole pages only.
 ///
-/// Complexity: a load; a system call the first time.
+/// Complexity: a load; the first call makes a system call.
 pub fn page_bytes() -> usize {
-    // Not the façade's: no checker needs to see it.
+    // Uses `std`: loom and shuttle need not see it.
     static BYTES: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed, both: every thread finds the same number.
+    // Relaxed, both: every thread computes the same number.
     match BYTES.load(Relaxed) {
         0 => {
             let bytes = ask_page_bytes();
@@ -28,12 +28,12 @@ pub fn page_bytes() -> usize {
     }
 }
 
-/// The page size where the system does not tell.
+/// The page size to assume if the system does not report one.
 const USUAL_PAGE: usize = 4096;
 
 #[cfg(unix)]
 fn ask_page_bytes() -> usize {
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads a system setting.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes)
         .ok()
@@ -46,22 +46,23 @@ fn ask_page_bytes() -> usize {
     USUAL_PAGE
 }
 
-/// Which NUMA node the memory is for.
+/// The NUMA node that the memory is for.
 ///
-/// A wish: it is recorded by the callers today and ignored by the allocator, which places pages
-/// where they are first touched. So the thread that will use the memory should touch it first.
+/// A hint: callers pass it, but the allocator ignores it and the system places pages where they are
+/// first touched. So the thread that will use the memory should touch it first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Node {
-    /// Wherever the caller runs.
+    /// The node on which the caller runs.
     #[default]
     Local,
     /// The node with this number.
     Number(u32),
 }
 
-/// Memory of `layout`, not initialised; `None` when there is none, or when `layout` has no size.
+/// Allocates uninitialised memory of `layout`; `None` if there is none, or if `layout` has size
+/// zero.
 ///
-/// Complexity: the global allocator's. Give it back with [`dealloc`].
+/// Complexity: the global allocator's. Give the memory back with [`dealloc`].
 #[track_caller]
 pub fn alloc(layout: Layout, node: Node) -> Option<NonNull<u8>> {
     let _ = node;
@@ -72,7 +73,7 @@ pub fn alloc(layout: Layout, node: Node) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { imp::alloc(layout) })
 }
 
-/// As [`alloc`], with every byte zero.
+/// Like [`alloc`], with every byte zero.
 #[track_caller]
 pub fn alloc_zeroed(layout: Layout, node: Node) -> Option<NonNull<u8>> {
     let _ = node;
@@ -83,61 +84,63 @@ pub fn alloc_zeroed(layout: Layout, node: Node) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { imp::alloc_zeroed(layout) })
 }
 
-/// Gives memory back.
+/// Gives memory back to the allocator.
 ///
 /// # Safety
 ///
 /// 1. `memory` came from [`alloc`] or [`alloc_zeroed`] with the same `layout` and was not given
 ///    back before.
-/// 2. Nobody uses it any more.
+/// 2. No code uses it afterwards.
 #[track_caller]
 pub unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
-    // SAFETY: the caller answers for 1 and 2.
+    // SAFETY: the caller guarantees 1 and 2.
     unsafe { imp::dealloc(memory.as_ptr(), layout) }
 }
 
-/// Gives the whole pages within `bytes` from `memory` on back to the system, if it takes them; they
-/// read as zero when touched again. The memory stays allocated.
+/// Gives the whole pages within `bytes` bytes from `memory` back to the system, if it accepts them;
+/// they read as zero when touched again. The memory stays allocated.
 ///
-/// Complexity: a system call, and some 50 ns a page that was in use. Nothing happens on systems
+/// Complexity: a system call, and about 50 ns per page that was in use. Does nothing on systems
 /// other than Linux.
 ///
 /// # Safety
 ///
-/// 1. The memory came from [`alloc`], [`alloc_zeroed`], [`map_zeroed`] or [`reserve`] (private anonymous
-///    memory).
-/// 2. Nobody else uses it, and its owner can do with zeros or with what was there.
+/// 1. The memory came from [`alloc`], [`alloc_zeroed`], [`map_zeroed`] or [`reserve`] (private
+///    anonymous memory).
+/// 2. No other code uses it, and its owner accepts both zeros and the former contents.
 pub unsafe fn discard(memory: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     if let Some((start, bytes)) = whole_pages(memory.addr(), bytes, page_bytes()) {
         let first = memory.with_addr(start).cast();
-        // A refusal (pages of another size) leaves the memory as it was.
-        // SAFETY: the caller answers for 1 and 2; the range lies within the memory.
+        // If the system refuses (pages of another size), the memory stays as it was.
+        // SAFETY: the caller guarantees 1 and 2; the range lies within the memory.
         unsafe { libc::madvise(first, bytes, libc::MADV_DONTNEED) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (memory, bytes);
 }
 
-/// Has the system put the page of `memory` in place, a huge one where those were asked for: whoever touches it first
-/// need not wait for that. What is in it stays as it is, whoever uses it meanwhile.
+/// Asks the system to map the page of `memory` now, a huge one where those were requested, so that
+/// the first access need not wait for it. The contents do not change, even if other threads use the
+/// page meanwhile.
 ///
-/// Complexity: a system call, and if the page was not there the time to clear it. Nothing happens on systems other
-/// than Linux, before 5.14, where there is no memory, and where `memory` is not mapped.
+/// Complexity: a system call, and the time to clear the page if it was not mapped. Does nothing on
+/// systems other than Linux, on Linux before 5.14, if there is no memory, and if `memory` is not
+/// mapped.
 pub fn populate(memory: *const u8) {
     #[cfg(target_os = "linux")]
     {
         let bytes = page_bytes();
         let page = memory.with_addr(memory.addr() & !(bytes - 1));
-        // SAFETY: it changes no byte of any memory.
+        // SAFETY: the call changes no byte of any memory.
         unsafe { libc::madvise(page.cast_mut().cast(), bytes, libc::MADV_POPULATE_WRITE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = memory;
 }
 
-/// The whole pages of `page` bytes within `bytes` from the address `from` on: where they begin, and their
-/// bytes.
+/// The whole pages of `page` bytes within `bytes` bytes from the address `from`: their start and
+/// their length in bytes.
 #[cfg(target_os = "linux")]
 fn whole_pages(from: usize, bytes: usize, page: usize) -> Option<(usize, usize)> {
     let start = from.next_multiple_of(page);
@@ -145,15 +148,15 @@ fn whole_pages(from: usize, bytes: usize, page: usize) -> Option<(usize, usize)>
     (start < end).then(|| (start, end - start))
 }
 
-/// Memory straight from the system, every byte zero and no page in place before it is touched; `None`
-/// when there is none, and on systems other than Linux.
+/// Maps memory from the system, every byte zero and no page resident before it is touched; `None`
+/// if there is none, and on systems other than Linux.
 ///
-/// For large memory that is filled little by little, and not all at random: an allocator that has
-/// kept such memory must write zeros over all of it at once, and somebody waits for that.
-/// From [`HUGE_PAGE`] on it begins at a multiple of that, and huge pages are asked for (`madvise`),
-/// which the system may give or not: fewer faults, and fewer misses of the address caches.
+/// For large memory that is filled gradually, and not all at random: an allocator that has kept
+/// such memory must zero all of it at once, and the caller waits for that. From [`HUGE_PAGE`] on,
+/// the memory begins at a multiple of [`HUGE_PAGE`], and huge pages are requested (`madvise`),
+/// which the system may or may not provide: they mean fewer page faults and fewer TLB misses.
 ///
-/// Complexity: some system calls. Give it back with [`unmap`].
+/// Complexity: some system calls. Give the memory back with [`unmap`].
 pub fn map_zeroed(bytes: usize) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     let memory = map(bytes, 0)?;
@@ -163,16 +166,19 @@ pub fn map_zeroed(bytes: usize) -> Option<NonNull<u8>> {
     }
     #[cfg(not(target_os = "linux"))]
     let memory: NonNull<u8> = None?;
+    // Relaxed: a sum that publishes nothing.
     MAPPED.fetch_add(bytes, Relaxed);
     Some(memory)
 }
 
-/// A range of addresses for far more memory than will be used: nothing is set aside for it, and every
-/// page reads as zero until it is touched. `None` when the system has no such range, or lets nobody
-/// ask for more than there is, and on systems other than Linux.
+/// Reserves a range of addresses for far more memory than will be used: no memory is set aside for
+/// it, and every page reads as zero until it is touched.
 ///
-/// Begins at a multiple of [`HUGE_PAGE`]. What is touched is the caller's to count; [`discard`] gives pages
-/// back, [`release`] all.
+/// `None` if the system has no such range, or forbids overcommitting memory, and on systems other
+/// than Linux.
+///
+/// The range begins at a multiple of [`HUGE_PAGE`]. The caller must count the memory it touches;
+/// [`discard`] gives pages back, [`release`] the whole range.
 ///
 /// Complexity: some system calls.
 pub fn reserve(bytes: usize) -> Option<NonNull<u8>> {
@@ -185,8 +191,10 @@ pub fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// Asks for huge pages (`madvise`) for the first `bytes` of what [`reserve`] gave, which the system may give
-/// or not. Touching a byte then makes 2 MiB resident: so only where all of it will be used.
+/// Requests huge pages (`madvise`) for the first `bytes` of a range from [`reserve`].
+///
+/// The system may or may not provide them. Touching a byte then makes 2 MiB resident, so this pays
+/// only if all of that memory will be used.
 ///
 /// # Safety
 ///
@@ -198,15 +206,15 @@ pub unsafe fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
     let _ = (memory, bytes);
 }
 
-/// Gives a range of addresses back, with what is in it.
+/// Gives a range of addresses and its contents back to the system.
 ///
 /// # Safety
 ///
 /// 1. `memory` came from [`reserve`] with the same number of bytes and was not given back before.
-/// 2. Nobody uses it any more.
+/// 2. No code uses it afterwards.
 pub unsafe fn release(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
-    // SAFETY: the caller answers for 1 and 2.
+    // SAFETY: the caller guarantees 1 and 2.
     unsafe {
         let bytes = bytes.max(HUGE_PAGE).next_multiple_of(page_bytes());
         libc::munmap(memory.as_ptr().cast(), bytes);
@@ -217,8 +225,8 @@ pub unsafe fn release(memory: NonNull<u8>, bytes: usize) {
 
 #[cfg(target_os = "linux")]
 fn advise_huge(memory: NonNull<u8>, bytes: usize) {
-    // A refusal leaves small pages.
-    // SAFETY: advice on a mapping of the caller's.
+    // If the system refuses, small pages remain.
+    // SAFETY: the call changes no byte of any memory; it fails where nothing is mapped.
     unsafe { libc::madvise(memory.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
 }
 
@@ -234,48 +242,49 @@ fn map(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
     let room = bytes.checked_add(align - page)?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: a new mapping wherever there is room touches nothing that exists.
+    // SAFETY: a new mapping at an address that the system chooses touches no existing memory.
     let first = unsafe { libc::mmap(std::ptr::null_mut(), room, access, kind, -1, 0) };
     if first == libc::MAP_FAILED {
         return None;
     }
     let before = first.addr().next_multiple_of(align) - first.addr();
     let memory = first.wrapping_byte_add(before);
-    let unmap = |from: *mut libc::c_void, bytes| {
+    let behind = (memory.wrapping_byte_add(bytes), room - before - bytes);
+    for (from, bytes) in [(first, before), behind] {
         if bytes > 0 {
-            // SAFETY: a part of the new mapping that nobody will use.
+            // SAFETY: a part of the new mapping that no code will use.
             unsafe { libc::munmap(from, bytes) };
         }
-    };
-    unmap(first, before);
-    unmap(memory.wrapping_byte_add(bytes), room - before - bytes);
+    }
     NonNull::new(memory.cast())
 }
 
-/// Gives memory back.
+/// Gives memory back to the system.
 ///
 /// # Safety
 ///
-/// 1. `memory` came from [`map_zeroed`] with the same number of bytes and was not given back before.
-/// 2. Nobody uses it any more.
+/// 1. `memory` came from [`map_zeroed`] with the same number of bytes and was not given back
+///    before.
+/// 2. No code uses it afterwards.
 pub unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the caller answers for 1 and 2.
+        // SAFETY: the caller guarantees 1 and 2.
         unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(page_bytes())) };
+        // Relaxed: a sum that publishes nothing.
         MAPPED.fetch_sub(bytes, Relaxed);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (memory, bytes);
 }
 
-/// Bytes of [`map_zeroed`] that were not given back yet: what an allocator's own count lacks.
+/// Bytes of [`map_zeroed`] that were not given back yet; the global allocator does not count them.
 pub fn mapped_bytes() -> usize {
-    // Relaxed: a number that publishes nothing, here and above.
+    // Relaxed: a sum that publishes nothing.
     MAPPED.load(Relaxed)
 }
 
-// Not the façade's: no checker needs to see it.
+// Uses `std`: loom and shuttle need not see it.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(corewise_loom)]

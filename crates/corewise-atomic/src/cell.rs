@@ -1,13 +1,12 @@
 //! Plain data shared between threads.
 //!
-//! A [`DataCell`] is the place of a value that several threads reach and whose accesses are kept
-//! apart by something else: a lock, a flag, a grace period. The checkers fail a run in which that
-//! something else does not keep them apart.
+//! A [`DataCell`] holds a value that several threads access and whose accesses something else keeps
+//! apart: a lock, a flag, a grace period. loom and shuttle fail a run in which accesses overlap.
 //!
 //! # Guarantees
 //!
 //! 1. *No cost.* In the normal build a `DataCell<T>` has the layout of `T`, and `with` and
-//!    `with_mut` are the pointer and nothing more.
+//!    `with_mut` only pass the pointer.
 //! 2. *Races are found.* Under loom a write that is not ordered with another access fails the
 //!    model. Under shuttle a write that overlaps another access in the schedule does.
 
@@ -20,9 +19,10 @@ use overlap::UnsafeCell;
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 use real::UnsafeCell;
 
-/// A value reached by several threads, whose accesses are kept apart by its owner.
+/// A value that several threads access, and whose owner keeps the accesses apart.
 ///
-/// The closures get raw pointers, so making one is safe and following it is where the reason goes.
+/// The closures get raw pointers, so creating a pointer is safe, and the code that dereferences it
+/// states why the access is safe.
 ///
 /// ```
 /// # corewise_atomic::model(|| {
@@ -35,29 +35,29 @@ use real::UnsafeCell;
 #[repr(transparent)]
 pub struct DataCell<T>(UnsafeCell<T>);
 
-// SAFETY: the safe interface hands out raw pointers only; whoever follows one owes the reason why
-// the accesses are kept apart. `Send + Sync` keeps values that belong to one thread out.
+// SAFETY: the safe interface hands out raw pointers only; code that dereferences one must state why
+// the accesses are kept apart. `Send + Sync` excludes values that belong to one thread.
 unsafe impl<T: Send + Sync> Sync for DataCell<T> {}
 // SAFETY: the value moves with its cell.
 unsafe impl<T: Send> Send for DataCell<T> {}
 
 impl<T> DataCell<T> {
-    /// A cell that holds `value`.
+    /// Creates a cell that holds `value`.
     #[inline(always)]
     #[track_caller]
     pub fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
-    /// Calls `read` with a pointer that is good for reading until `read` returns, provided that
-    /// no write happens at the same time.
+    /// Calls `read` with a pointer that is valid for reading until `read` returns, provided that no
+    /// write happens at the same time.
     #[inline(always)]
     #[track_caller]
     pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         self.0.with(read)
     }
 
-    /// Calls `write` with a pointer that is good for reading and writing until `write` returns,
+    /// Calls `write` with a pointer that is valid for reading and writing until `write` returns,
     /// provided that no other access happens at the same time.
     #[inline(always)]
     #[track_caller]
@@ -65,7 +65,7 @@ impl<T> DataCell<T> {
         self.0.with_mut(write)
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     ///
     /// # Safety
     ///
@@ -76,7 +76,7 @@ impl<T> DataCell<T> {
     where
         T: Copy,
     {
-        // SAFETY: the caller answers for 1.
+        // SAFETY: the caller guarantees 1.
         self.with(|value| unsafe { *value })
     }
 
@@ -88,11 +88,11 @@ impl<T> DataCell<T> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn write(&self, value: T) {
-        // SAFETY: the caller answers for 1.
+        // SAFETY: the caller guarantees 1.
         self.with_mut(|place| unsafe { *place = value });
     }
 
-    /// The value, once the cell is not shared any more.
+    /// Consumes the cell and returns the value.
     #[inline(always)]
     pub fn into_inner(self) -> T {
         self.0.into_inner()
@@ -111,17 +111,17 @@ impl<T> std::fmt::Debug for DataCell<T> {
     }
 }
 
-/// How plain memory is about to be used.
+/// The kind of an access to plain memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is read.
+    /// The memory is read.
     Read,
-    /// It is written.
+    /// The memory is written.
     Write,
 }
 
-/// Announces a plain access to shared memory that lives outside any [`DataCell`], such as the
-/// bytes of an item. Nothing is generated for it today; the simulated machine will use it.
+/// Announces a plain access to shared memory that lives outside any [`DataCell`], such as the bytes
+/// of an item. Generates no code in any build; the simulated machine is to use it.
 #[inline(always)]
 pub fn touch(range: Range<*const u8>, access: Access) {
     let _ = (range, access);
@@ -163,8 +163,8 @@ mod real {
     };
 }
 
-/// A cell that lets the scheduler in at the start and the end of every access, and panics when a
-/// write overlaps anything.
+/// A cell that lets the scheduler run at the start and the end of every access, and panics if a
+/// write overlaps another access.
 #[cfg(corewise_shuttle)]
 mod overlap {
     use shuttle::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -187,6 +187,7 @@ mod overlap {
 
         #[track_caller]
         pub(super) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            // SeqCst, as all of shuttle's atomics are; the counts alone tell an overlap.
             let before = self.state.fetch_add(1, SeqCst);
             assert!(before < WRITING, "a DataCell is read while it is written");
             let result = read(self.value.get());
@@ -196,12 +197,14 @@ mod overlap {
 
         #[track_caller]
         pub(super) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            // SeqCst: as in `with`.
             let before = self.state.fetch_add(WRITING, SeqCst);
             assert!(
                 before == 0,
                 "a DataCell is written while it is read or written"
             );
             let result = write(self.value.get());
+            // SeqCst: as in `with`.
             self.state.fetch_sub(WRITING, SeqCst);
             result
         }

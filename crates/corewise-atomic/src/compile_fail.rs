@@ -1,13 +1,13 @@
-//! Programs that must not compile, each before a twin that does.
+//! Programs that must not compile, each followed by a twin that compiles.
 //!
-//! A twin differs in one line, so that a program is not refused for another reason than the one
-//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
-//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
-//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
-//! `tests/auto_traits.rs`, for every public type.
+//! A twin differs in one line, which shows that the program is rejected for the intended reason.
+//! Doctests need no recorded compiler output, which changes with the compiler. The error codes are
+//! checked with `RUSTDOC=.ci/rustdoc`; without it any error passes, and only the twin ensures that
+//! the reason is right. `tests/auto_traits.rs` states for every public type whether it is `Send`
+//! and `Sync`.
 
-/// A cell is written through shared references, so its type is not covariant: what is put in must
-/// live as long as what is taken out.
+/// A cell is written through shared references, so its type is not covariant: a value that is
+/// stored must live as long as one that is read.
 ///
 /// ```compile_fail,E0597
 /// use corewise_atomic::cell::DataCell;
@@ -76,7 +76,7 @@ struct MutexIsInvariant;
 /// ```
 struct RwLockIsInvariant;
 
-/// No reference to what a mutex guards outlives the lock.
+/// No reference to the guarded value outlives the lock.
 ///
 /// ```compile_fail,E0505
 /// use corewise_atomic::lock::Mutex;
@@ -116,7 +116,7 @@ struct MutexGuardBorrows;
 /// ```
 struct MutexIsBorrowed;
 
-/// A cell is read by unsafe code: something else keeps accesses apart.
+/// Reading a cell requires unsafe code: something else must keep accesses apart.
 ///
 /// ```compile_fail,E0133
 /// use corewise_atomic::cell::DataCell;
@@ -133,7 +133,7 @@ struct MutexIsBorrowed;
 /// ```
 struct DataCellIsUnsafe;
 
-/// Safe code makes zeroed slots only of types for which all zero bits are a value.
+/// Safe code creates zeroed slots only of types for which all zero bits are a valid value.
 ///
 /// ```compile_fail,E0277
 /// use corewise_atomic::Slots;
@@ -150,7 +150,7 @@ struct DataCellIsUnsafe;
 /// ```
 struct ZeroInitIsSealed;
 
-/// `light_prepared` is unsafe: the caller must have seen that the barrier is prepared.
+/// `light_prepared` is unsafe: the caller must have seen `prepare` return true.
 ///
 /// ```compile_fail,E0133
 /// assert!(corewise_atomic::barrier::prepare() || cfg!(not(target_os = "linux")));

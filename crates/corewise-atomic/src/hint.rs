@@ -1,9 +1,9 @@
-//! Waiting politely, and asking early.
+//! Hints to the processor: spinning and prefetching.
 
-/// Says that the caller spins.
+/// Tells the processor that the caller spins.
 ///
-/// The checkers take it as a yield: a loop without it, or without [`crate::thread::yield_now`],
-/// is an endless schedule to them.
+/// loom and shuttle treat it as a yield: for them a loop without it, or without
+/// [`crate::thread::yield_now`], is an endless schedule. Loops that wait use [`crate::Backoff`].
 #[inline(always)]
 pub fn spin_loop() {
     #[cfg(corewise_loom)]
@@ -14,8 +14,8 @@ pub fn spin_loop() {
     std::hint::spin_loop();
 }
 
-/// Asks for the cache line at `address`, to be read soon. Any address is allowed; nothing happens
-/// where there is no such instruction.
+/// Prefetches the cache line at `address` for reading. Any address is allowed; does nothing on
+/// processors without such an instruction.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -25,7 +25,7 @@ pub fn prefetch<T>(address: *const T) {
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above, for PRFM.
+    // SAFETY: PRFM is a hint; it neither faults nor changes memory, whatever the address.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
     }

@@ -1,11 +1,10 @@
-//! The façade: everything a concurrent algorithm touches.
+//! A façade over atomics, cells, locks and threads, so that concurrent code can be model-checked.
 //!
-//! Code that shares memory between threads takes its atomics, data cells, barriers, locks,
-//! threads, statics and clock from here, never from `std`. A normal build compiles to the real
-//! thing at no cost. A cfg swaps the world underneath, so that the very code that ships is the
-//! code that is model-checked:
+//! Code that shares memory between threads takes its atomics, data cells, barriers, locks, threads,
+//! statics and clock from here, never from `std`. A normal build compiles to the `std` items at no
+//! cost. A cfg replaces them, so that the code that ships is the code that is model-checked:
 //!
-//! | build | atomics and threads | what it can show |
+//! | build | atomics and threads | what it checks |
 //! |---|---|---|
 //! | normal | `std` | the program itself |
 //! | `--cfg corewise_loom` | loom | weak memory, every schedule of two or three threads |
@@ -19,7 +18,7 @@
 //! 1. It assumes no size and no `const` constructor of an atomic, cell or lock: both hold in the
 //!    normal build only.
 //! 2. It casts no memory into atomics. Arrays of atomics are [`Slots`].
-//! 3. Its statics are made by [`static_cell!`] and its thread-locals by [`thread_local!`].
+//! 3. It declares its statics with [`static_cell!`] and its thread-locals with [`thread_local!`].
 //! 4. Plain data shared between threads sits in a [`DataCell`](cell::DataCell), or each access to
 //!    it is announced with [`touch`](cell::touch).
 //! 5. Every model has a mutant that must make it fail; `scripts/models` runs both.
@@ -41,7 +40,7 @@
 //!     let mailbox = Arc::new(Mailbox { full: AtomicBool::new(false), letter: DataCell::new(0) });
 //!     let sender = mailbox.clone();
 //!     let handle = thread::spawn(move || {
-//!         // SAFETY: nobody reads the letter before `full` says so.
+//!         // SAFETY: no thread reads the letter before `full` is set.
 //!         sender.letter.with_mut(|letter| unsafe { *letter = 7 });
 //!         sender.full.store(true, Ordering::Release); // pairs with the Acquire below
 //!     });
@@ -62,6 +61,7 @@ compile_error!(
 );
 
 pub mod alloc;
+mod backoff;
 pub mod barrier;
 pub mod cell;
 #[cfg(doctest)]
@@ -76,11 +76,12 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 
+pub use backoff::{Backoff, Sleeps};
 pub use model::{model, model_bounded};
 pub use pad::CachePadded;
 pub use slots::{Slots, ZeroInit};
 
-/// What the exported macros need; not for use by hand.
+/// Items that the exported macros need; not for direct use.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(corewise_loom)]
@@ -100,16 +101,18 @@ pub mod __private {
     #[cfg(corewise_mutants)]
     #[must_use]
     pub fn is_mutant(name: &str) -> bool {
-        // Not the checkers': it is the same in every schedule.
+        // Uses `std`, not loom or shuttle: the value is the same in every schedule.
         static WANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
         let wanted = WANTED.get_or_init(|| std::env::var("COREWISE_MUTANT").ok());
         wanted.as_deref() == Some(name)
     }
 }
 
-/// Whether to make the mistake of this name, which models must find: false, but in a build with the cfg
-/// `corewise_mutants` that runs with the name in the environment variable `COREWISE_MUTANT`. So one build
-/// has all mutants. Without the cfg it is a constant, and no code is left of it.
+/// Whether to make the named mistake, which models must detect.
+///
+/// True only in a build with the cfg `corewise_mutants` that runs with the name in the environment
+/// variable `COREWISE_MUTANT`. So one build has all mutants. Without the cfg it is constant, and
+/// the mistake is compiled out.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! mutant {
@@ -118,14 +121,15 @@ macro_rules! mutant {
     };
 }
 
-/// An ordering, or `Relaxed` if the [mutant](crate::mutant) of this name is wanted.
+/// An ordering, or `Relaxed` if the [mutant](crate::mutant) of this name is active.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! ordering {
     ($right:expr, $mutant:literal) => {
-        match $crate::mutant!($mutant) {
-            true => $crate::sync::atomic::Ordering::Relaxed,
-            false => $right,
+        if $crate::mutant!($mutant) {
+            $crate::sync::atomic::Ordering::Relaxed
+        } else {
+            $right
         }
     };
 }

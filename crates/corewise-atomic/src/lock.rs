@@ -20,8 +20,8 @@ pub type RwLockWriteGuard<'a, T> = imp::RwLockWriteGuard<'a, T>;
 /// Mutual exclusion.
 ///
 /// 1. *Order.* Everything before an unlock happens before everything after the next lock.
-/// 2. *No poison.* A panic while the lock is held releases it, and the next owner sees the value
-///    as the panic left it: whoever calls foreign code under a lock keeps the value whole.
+/// 2. *No poison.* A panic while the lock is held releases it, and the next owner sees the value as
+///    the panic left it: code that calls foreign code under a lock must keep the value consistent.
 /// 3. *Progress.* Blocking, not fair.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub type RwLockWriteGuard<'a, T> = imp::RwLockWriteGuard<'a, T>;
 pub struct Mutex<T>(imp::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex. Not `const`: the checkers' mutexes cannot be.
+    /// Creates an unlocked mutex. Not `const`, because the mutexes of loom and shuttle are not.
     #[inline]
     pub fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))
@@ -47,7 +47,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -57,13 +57,13 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The value, with no locking: the exclusive borrow is the lock.
+    /// The value, without locking: the exclusive borrow replaces the lock.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, once the mutex is not shared any more.
+    /// Consumes the mutex and returns the value.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -82,13 +82,14 @@ impl<T> std::fmt::Debug for Mutex<T> {
     }
 }
 
-/// Readers together, or one writer alone.
+/// A readers-writer lock: shared by readers, or held by one writer.
 ///
-/// 1. *Order.* Everything before an unlock for writing happens before everything after the next lock,
-///    everything before an unlock for reading before what follows the next lock for writing.
-/// 2. *No poison*, as [`Mutex`].
-/// 3. *Progress.* Blocking. Whether readers or writers go first is the system's affair, and a thread that
-///    locks for reading twice may wait for a writer in between for ever.
+/// 1. *Order.* Everything before an unlock for writing happens before everything after the next
+///    lock; everything before an unlock for reading happens before everything after the next lock
+///    for writing.
+/// 2. *No poison*, as in [`Mutex`].
+/// 3. *Progress.* Blocking. The system decides whether readers or writers go first, and a thread
+///    that locks for reading twice may wait for ever for a writer in between.
 ///
 /// ```
 /// # corewise_atomic::model(|| {
@@ -101,27 +102,27 @@ impl<T> std::fmt::Debug for Mutex<T> {
 pub struct RwLock<T>(imp::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// An unlocked lock. Not `const`, as [`Mutex::new`].
+    /// Creates an unlocked lock. Not `const`, as [`Mutex::new`].
     #[inline]
     pub fn new(value: T) -> Self {
         Self(imp::RwLock::new(value))
     }
 
-    /// Waits until nobody has it for writing.
+    /// Waits until no thread holds the lock for writing.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody has it.
+    /// Waits until no thread holds the lock.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, with no locking: the exclusive borrow is the lock.
+    /// The value, without locking: the exclusive borrow replaces the lock.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)

@@ -1,16 +1,16 @@
-//! One entry for all checkers.
+//! One entry point for normal runs, loom and shuttle.
 
 /// Checks `body` in every way this build can, so that a test is written once.
 ///
 /// - normal build: calls it once;
 /// - loom: every schedule and every weak-memory outcome (bound it with `LOOM_MAX_PREEMPTIONS`);
-/// - shuttle: as many random schedules as `COREWISE_SHUTTLE_ITERATIONS` says, 2,000 if unset.
+/// - shuttle: `COREWISE_SHUTTLE_ITERATIONS` random schedules, 2,000 if unset.
 ///
-/// `body` makes all its shared state itself; a checker calls it many times.
+/// `body` creates all its shared state itself; loom and shuttle call it many times.
 ///
 /// # Panics
 ///
-/// When `body` does in any schedule, or when a checker finds a race, a leak or a deadlock.
+/// If `body` panics in any schedule, or if loom or shuttle finds a race, a leak or a deadlock.
 pub fn model(body: impl Fn() + Send + Sync + 'static) {
     #[cfg(corewise_loom)]
     loom::model(with_reset_clock(body));
@@ -20,11 +20,11 @@ pub fn model(body: impl Fn() + Send + Sync + 'static) {
     body();
 }
 
-/// As [`model`], but loom leaves out schedules in which threads are interrupted more than
-/// `preemptions` times, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
+/// Like [`model`], but loom skips schedules with more than `preemptions` preemptions, unless
+/// `LOOM_MAX_PREEMPTIONS` sets another bound.
 ///
 /// For models of three threads, which have too many schedules. Most mistakes show with two
-/// interruptions; a model should have one more.
+/// preemptions; a model should allow one more.
 ///
 /// # Panics
 ///
@@ -42,7 +42,8 @@ pub fn model_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static
 fn loom_bounded(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
-    // Of one schedule; loom's own 1,000 is too few for a table that is made, resized and dropped.
+    // Branches per schedule; loom's default of 1,000 is too low for a table that is created,
+    // resized and dropped.
     builder.max_branches = builder.max_branches.max(20_000);
     builder.check(with_reset_clock(body));
 }

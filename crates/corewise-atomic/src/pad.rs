@@ -1,11 +1,11 @@
-//! Keeping neighbours off each other's cache lines.
+//! Padding against false sharing.
 
 use std::ops::{Deref, DerefMut};
 
-/// A value alone on its cache lines.
+/// A value that shares its cache lines with no other data.
 ///
-/// 128 bytes where the prefetcher or the cache works on pairs of lines (x86-64, AArch64, POWER),
-/// 64 elsewhere.
+/// Aligned to 128 bytes where the prefetcher or the cache works on pairs of lines (x86-64, AArch64,
+/// POWER), to 64 elsewhere.
 ///
 /// ```
 /// let counters = [const { corewise_atomic::CachePadded::new(0u64) }; 2];

@@ -8,8 +8,8 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
 
-/// A boxed array of fixed length, made value by value: the way to have many atomics without
-/// casting memory into them. It dereferences to a slice.
+/// A boxed array of fixed length, created value by value: an array of atomics without casting
+/// memory into them. It dereferences to a slice.
 ///
 /// ```
 /// use corewise_atomic::{Slots, sync::atomic::{AtomicU64, Ordering}};
@@ -21,17 +21,17 @@ use crate::sync::atomic::{
 /// ```
 pub struct Slots<T> {
     slots: NonNull<[T]>,
-    /// Straight from the system, not from the global allocator.
+    /// Whether the memory is from the system, not from the global allocator.
     mapped: bool,
     _owned: PhantomData<T>,
 }
 
-/// Bytes from which on zeroed slots come straight from the system.
+/// Size in bytes from which zeroed slots come directly from the system.
 const MAPPED_FROM: usize = 1 << 20;
 
 // SAFETY: it owns its slots.
 unsafe impl<T: Send> Send for Slots<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to it gives shared references to its slots only.
 unsafe impl<T: Sync> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
@@ -39,7 +39,7 @@ impl<T> Slots<T> {
     ///
     /// # Panics
     ///
-    /// Aborts when there is no memory, as `Vec` does.
+    /// Aborts if there is no memory, as `Vec` does.
     pub fn from_fn(len: usize, make: impl FnMut(usize) -> T) -> Self {
         (0..len).map(make).collect()
     }
@@ -54,12 +54,12 @@ impl<T> Slots<T> {
 
     /// `len` slots of zero, false or null.
     ///
-    /// In the normal build a large array (1 MiB or more) costs no memory and no time until it is used:
-    /// its pages come zeroed from the system one by one.
+    /// In the normal build a large array (1 MiB or more) costs no memory and no time until it is
+    /// used: its pages come zeroed from the system one by one.
     ///
     /// # Panics
     ///
-    /// When there is no memory; [`Slots::try_zeroed`] does not.
+    /// If there is no memory; [`Slots::try_zeroed`] returns `None` instead.
     pub fn zeroed(len: usize) -> Self
     where
         T: ZeroInit,
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
         Self::try_zeroed(len).unwrap_or_else(|| panic!("no memory for {len} slots"))
     }
 
-    /// As [`Slots::zeroed`]; `None` when there is no memory.
+    /// Like [`Slots::zeroed`]; `None` if there is no memory.
     pub fn try_zeroed(len: usize) -> Option<Self>
     where
         T: ZeroInit,
@@ -75,21 +75,22 @@ impl<T> Slots<T> {
         T::zeroed_slots(len, sealed::Token)
     }
 
-    /// Gives the pages that lie wholly within these slots back to the system, as far as it takes
-    /// them; they read as zero afterwards. So a large array can be freed bit by bit.
+    /// Gives the pages that lie wholly within these slots back to the system, as far as it accepts
+    /// them; they read as zero afterwards. So a large array can be freed piece by piece.
     ///
     /// # Panics
     ///
-    /// If the range is not one of this array.
+    /// If the range is out of bounds.
     pub fn discard(&mut self, range: std::ops::Range<usize>)
     where
         T: ZeroInit,
     {
         let slots = &mut self[range];
-        // The checkers' atomics are not plain memory.
+        // The atomics of loom and shuttle are not plain memory.
         if !cfg!(any(corewise_loom, corewise_shuttle)) {
             let bytes = size_of_val(slots);
-            // SAFETY: the slots are ours alone, and all zero bits are a value of theirs.
+            // SAFETY: the slots are exclusively borrowed, and all zero bits are a valid value of
+            // them, by `ZeroInit` 1.
             unsafe { crate::alloc::discard(slots.as_mut_ptr().cast(), bytes) };
         }
     }
@@ -109,7 +110,8 @@ impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         if self.mapped {
             let bytes = size_of::<T>() * self.len();
-            // SAFETY: mapped by `zeroed_slots` with as many bytes; its types need no drop.
+            // SAFETY: mapped by `zeroed_slots` with the same number of bytes; its types need no
+            // drop, by `ZeroInit` 1.
             unsafe { crate::alloc::unmap(self.slots.cast(), bytes) };
         } else {
             // SAFETY: from a box, see `From`.
@@ -122,7 +124,7 @@ impl<T> Deref for Slots<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: slots that we own, borrowed as we are; so in `deref_mut`.
+        // SAFETY: we own the slots, and they are borrowed as `self` is.
         unsafe { self.slots.as_ref() }
     }
 }
@@ -130,7 +132,7 @@ impl<T> Deref for Slots<T> {
 impl<T> DerefMut for Slots<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above.
+        // SAFETY: we own the slots, and they are borrowed exclusively, as `self` is.
         unsafe { self.slots.as_mut() }
     }
 }
@@ -149,20 +151,26 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Slots<T> {
 }
 
 mod sealed {
-    /// Only this crate can name it, so only this crate can call or implement `zeroed_slots`.
+    /// Only this crate can name this type, so only this crate can call or implement `zeroed_slots`.
     #[derive(Debug)]
     pub struct Token;
 }
 
 /// The atomics for which all zero bits mean zero, false or null in the normal build. Sealed.
-pub trait ZeroInit: Sized {
+///
+/// # Safety
+///
+/// 1. In the normal build all zero bits are a valid value of the type, and the type needs no drop.
+pub unsafe trait ZeroInit: Sized {
     #[doc(hidden)]
     fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>>;
 }
 
 macro_rules! zero_init {
     ($($type:ty: $zero:expr $(, <$param:ident>)?;)*) => {$(
-        impl $(<$param>)? ZeroInit for $type {
+        // SAFETY: 1: in the normal build the type is std's, which has the layout of the integer,
+        // boolean or pointer it holds.
+        unsafe impl $(<$param>)? ZeroInit for $type {
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
             fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>> {
                 let layout = std::alloc::Layout::array::<Self>(len).ok()?;
@@ -175,9 +183,8 @@ macro_rules! zero_init {
                 } else {
                     crate::alloc::alloc_zeroed(layout, crate::alloc::Node::Local)?
                 };
-                // In this build the type is std's, which has the layout of the integer, boolean or
-                // pointer it holds, and all zero bits are a value of that. The memory is as aligned
-                // as the layout asks, and given back as it was taken.
+                // All zero bits are a valid value (1). The memory has the alignment that the layout
+                // requires, and is given back the way it was allocated.
                 Some(Slots {
                     slots: NonNull::slice_from_raw_parts(memory.cast(), len),
                     mapped,

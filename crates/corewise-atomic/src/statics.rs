@@ -1,15 +1,15 @@
-//! Statics and thread-locals that the checkers reset before every run.
+//! Statics and thread-locals that loom and shuttle reset before every run.
 
 /// Declares a static: `static_cell! { pub static NAME: Type = value; }`.
 ///
 /// The name dereferences to `Type`. In the normal build the value is made at the first use; write
-/// `= const { value }` where the value is a constant there, and the static costs nothing at all.
-/// The checkers make it anew in every run.
+/// `= const { value }` if the value is a constant in the normal build, and the static costs
+/// nothing. loom and shuttle make the value anew in every run.
 ///
 /// ```
 /// use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 /// corewise_atomic::static_cell! {
-///     /// How many were seen.
+///     /// The number of events seen.
 ///     static SEEN: AtomicU64 = const { AtomicU64::new(0) };
 ///     static TABLE: Vec<u32> = (0..8).map(|i| i * i).collect();
 /// }
@@ -48,7 +48,8 @@ macro_rules! static_cell {
     };
 }
 
-/// A zero-sized static in a hidden struct, because the checkers' macros take no visibility.
+/// A zero-sized static in a hidden struct, because the macros of loom and shuttle take no
+/// visibility.
 #[doc(hidden)]
 #[cfg(any(corewise_loom, corewise_shuttle))]
 #[macro_export]
@@ -85,7 +86,7 @@ macro_rules! __lazy_ref {
     };
 }
 
-/// `std::thread_local!`, and the checkers' own under their cfgs.
+/// `std::thread_local!`, or the macro of loom or shuttle under their cfgs.
 ///
 /// ```
 /// use std::cell::Cell;

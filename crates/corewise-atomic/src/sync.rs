@@ -1,6 +1,6 @@
 //! Atomics, fences and reference counts.
 
-/// Atomic integers, booleans and pointers, with the operations `std` and the checkers share.
+/// Atomic integers, booleans and pointers, with the operations that `std`, loom and shuttle share.
 pub mod atomic {
     #[cfg(corewise_loom)]
     pub use loom::sync::atomic::{
@@ -15,7 +15,7 @@ pub mod atomic {
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
 
-    /// Orders the compiler and nothing else; the checkers, which do not reorder, ignore it.
+    /// Orders the compiler only; loom and shuttle, which do not reorder, ignore it.
     pub use std::sync::atomic::{Ordering, compiler_fence};
 }
 

@@ -17,18 +17,18 @@ pub use std::thread::panicking;
 ///
 /// # Panics
 ///
-/// When the system has no thread to give; [`spawn_named`] returns the error instead.
+/// If the system cannot create a thread; [`spawn_named`] returns the error instead.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     imp::spawn(body)
 }
 
-/// Runs `body` on a new thread called `name`: what debuggers and `top` show (15 bytes of it on
+/// Runs `body` on a new thread called `name`, which debuggers and `top` show (15 bytes of it on
 /// Linux).
 ///
 /// # Errors
 ///
-/// When the system has no thread to give.
+/// If the system cannot create a thread.
 pub fn spawn_named<T: Send + 'static>(
     name: impl Into<String>,
     body: impl FnOnce() -> T + Send + 'static,
@@ -36,14 +36,14 @@ pub fn spawn_named<T: Send + 'static>(
     imp::Builder::new().name(name.into()).spawn(body)
 }
 
-/// Wakes `thread` from [`park`], or lets its next one pass.
+/// Wakes `thread` from [`park`], or makes its next `park` return at once.
 #[inline]
 pub fn unpark(thread: &Thread) {
     thread.unpark();
 }
 
-/// Parks until unparked or for `timeout` at most; may return early. The checkers, which have no
-/// clock, return after letting others run.
+/// Parks until unparked or for at most `timeout`; may return early. Under loom and shuttle, which
+/// have no clock, it returns after other threads have run.
 pub fn park_timeout(timeout: Duration) {
     #[cfg(any(corewise_loom, corewise_shuttle))]
     pass(timeout);
@@ -51,8 +51,8 @@ pub fn park_timeout(timeout: Duration) {
     imp::park_timeout(timeout);
 }
 
-/// Sleeps for `duration` at least. The checkers let others run and move the clock of
-/// [`crate::time`] on.
+/// Sleeps for at least `duration`. Under loom and shuttle it lets other threads run and advances
+/// the clock of [`crate::time`].
 pub fn sleep(duration: Duration) {
     #[cfg(any(corewise_loom, corewise_shuttle))]
     pass(duration);

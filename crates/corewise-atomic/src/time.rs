@@ -1,4 +1,4 @@
-//! A monotonic clock that the checkers, and tests, can hold still.
+//! A monotonic clock that loom, shuttle and tests control.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Nanoseconds since an arbitrary start, never going back.
 ///
-/// The checkers' clock stands still but for [`crate::thread::sleep`] and
+/// Under loom and shuttle the clock advances only in [`crate::thread::sleep`] and
 /// [`crate::thread::park_timeout`], so that a run can be repeated.
 #[inline]
 pub fn now_ns() -> u64 {
@@ -27,7 +27,7 @@ fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where time comes from: the system, or the hands of a test.
+/// A source of time: the system's clock, or one that a test sets.
 ///
 /// ```
 /// use corewise_atomic::time::Clock;
@@ -47,7 +47,7 @@ impl Clock {
         Self(None)
     }
 
-    /// A clock at zero that moves only by [`Clock::advance`]; clones share it.
+    /// A clock at zero that only [`Clock::advance`] moves; clones share it.
     pub fn manual() -> Self {
         Self(Some(Arc::default()))
     }
@@ -62,7 +62,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on; does nothing to the system's.
+    /// Advances a manual clock; has no effect on the system's.
     pub fn advance(&self, by: Duration) {
         if let Some(manual) = &self.0 {
             // Relaxed: a number that publishes nothing.
@@ -74,7 +74,8 @@ impl Clock {
 #[cfg(any(corewise_loom, corewise_shuttle))]
 pub(crate) use virtual_clock::{advance as advance_model_clock, reset as reset_model_clock};
 
-/// One number per OS thread: a checker runs all the threads of a model on one, one at a time.
+/// One number per OS thread: loom and shuttle run all threads of a model on one OS thread, one at a
+/// time.
 #[cfg(any(corewise_loom, corewise_shuttle))]
 mod virtual_clock {
     use std::cell::Cell;

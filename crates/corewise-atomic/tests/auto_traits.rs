@@ -12,12 +12,13 @@ use corewise_atomic::lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWr
 use corewise_atomic::sync::atomic::AtomicPtr;
 use corewise_atomic::thread::{JoinHandle, Thread, ThreadId};
 use corewise_atomic::time::Clock;
-use corewise_atomic::{CachePadded, Slots};
+use corewise_atomic::{Backoff, CachePadded, Slots};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 /// `Sync`, not `Send`.
 type OnlySync = NotSend<'static, u8>;
 
+assert_impl_all!(Backoff: Send, Sync);
 assert_impl_all!(Layout: Send, Sync);
 assert_impl_all!(Node: Send, Sync);
 assert_impl_all!(Access: Send, Sync);
@@ -33,7 +34,7 @@ assert_not_impl_any!(DataCell<Cell<u8>>: Sync);
 assert_not_impl_any!(DataCell<OnlySync>: Send, Sync);
 assert_not_impl_any!(DataCell<Rc<u8>>: Send, Sync);
 
-// A mutex makes what can be sent one that can be shared; a lock for readers does not.
+// A mutex makes a `Send` value shareable; a readers-writer lock does not.
 assert_impl_all!(Mutex<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(Mutex<OnlySync>: Send, Sync);
 assert_not_impl_any!(Mutex<Rc<u8>>: Send, Sync);
@@ -52,7 +53,7 @@ assert_not_impl_any!(RwLockReadGuard<'static, Cell<u8>>: Send, Sync);
 assert_not_impl_any!(RwLockWriteGuard<'static, u8>: Send);
 assert_not_impl_any!(RwLockWriteGuard<'static, Cell<u8>>: Send, Sync);
 
-// As what they hold.
+// `Send` and `Sync` if their contents are.
 assert_impl_all!(Slots<u8>: Send, Sync);
 assert_impl_all!(Slots<AtomicPtr<Rc<u8>>>: Send, Sync);
 assert_impl_all!(Slots<Cell<u8>>: Send);
@@ -66,8 +67,8 @@ assert_not_impl_any!(CachePadded<Cell<u8>>: Sync);
 assert_impl_all!(CachePadded<OnlySync>: Sync);
 assert_not_impl_any!(CachePadded<OnlySync>: Send);
 
-/// They own their values and write them through unique references only. Cells and locks do not:
-/// see `src/compile_fail.rs`.
+/// These types own their values and write them through unique references only. Cells and locks do
+/// not: see `src/compile_fail.rs`.
 #[allow(dead_code)]
 fn lifetimes_may_be_shortened<'short>(
     long: (Slots<&'static str>, CachePadded<&'static str>),
@@ -77,5 +78,5 @@ fn lifetimes_may_be_shortened<'short>(
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The compiler checks the assertions above.
 }

@@ -1,4 +1,4 @@
-//! What the façade does in the normal build.
+//! The façade in the normal build.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn zeroed_slots_are_zero_and_writable() {
     assert!(Slots::<AtomicU64>::zeroed(0).is_empty());
 }
 
-/// Held by tests that map memory: the count of mapped bytes is the process's.
+/// Held by tests that map memory: the count of mapped bytes is global to the process.
 static MAPPING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -78,15 +78,15 @@ fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
     };
     for at in [0, 5_000, alloc::HUGE_PAGE + 7] {
         let byte = memory.as_ptr().wrapping_add(at);
-        // SAFETY: a byte of the mapping, ours alone.
+        // SAFETY: a byte of the mapping, which only this test uses.
         unsafe { byte.write(9) };
         alloc::populate(byte);
-        // SAFETY: as above.
+        // SAFETY: a byte of the mapping, which only this test uses.
         assert_eq!(unsafe { byte.read() }, 9);
     }
-    // SAFETY: 1: from `map_zeroed` with as many bytes; 2: it is not used again.
+    // SAFETY: 1: from `map_zeroed` with the same number of bytes; 2: it is not used again.
     unsafe { alloc::unmap(memory, 2 * alloc::HUGE_PAGE) };
-    // Nothing is there.
+    // The memory is no longer mapped.
     alloc::populate(memory.as_ptr());
 }
 
@@ -95,7 +95,7 @@ fn memory_is_given_zeroed_and_taken_back() {
     let layout = Layout::from_size_align(256, 64).unwrap();
     let memory = alloc::alloc_zeroed(layout, Node::Local).unwrap();
     assert_eq!(memory.as_ptr() as usize % 64, 0);
-    // SAFETY: 256 zeroed bytes, ours alone.
+    // SAFETY: 256 zeroed bytes that only this test uses.
     let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 256) };
     assert!(bytes.iter().all(|&byte| byte == 0));
     // SAFETY: 1: from `alloc_zeroed` with this layout; 2: `bytes` is not used again.
@@ -130,7 +130,7 @@ fn threads_carry_their_names() {
     assert_eq!(handle.join().unwrap().as_deref(), Some("worker 3"));
 }
 
-/// Guarantee 1 of `barrier`, on the machine itself.
+/// Guarantee 1 of `barrier`, on the real machine.
 #[test]
 fn light_and_heavy_forbid_both_missing_the_other_on_this_machine() {
     barrier::prepare();

@@ -1,12 +1,14 @@
-//! Models of the façade itself. Each runs once in the normal build, in every schedule under loom
-//! and in many under shuttle; `models.table` names the mutants that must fail.
+//! Models of the façade itself. Each runs once in the normal build, in every schedule under loom,
+//! and in many schedules under shuttle; `models.table` names the mutants that must fail.
+
+use std::time::Duration;
 
 use corewise_atomic::barrier;
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::{Mutex, RwLock};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
-use corewise_atomic::{model, mutant, ordering, thread};
+use corewise_atomic::{Backoff, Sleeps, model, mutant, ordering, thread};
 
 #[test]
 fn message_passing() {
@@ -14,7 +16,7 @@ fn message_passing() {
         let shared = Arc::new((AtomicBool::new(false), DataCell::new(0)));
         let publisher = shared.clone();
         let handle = thread::spawn(move || {
-            // SAFETY: nobody reads before the flag is set.
+            // SAFETY: no thread reads before the flag is set.
             unsafe { publisher.1.write(42) };
             // Release: pairs with the Acquire below.
             let release = ordering!(Ordering::Release, "relaxed_publish");
@@ -167,4 +169,35 @@ fn statics_start_anew_in_every_run() {
             .unwrap();
         assert_eq!((fresh, DEPTH.with(std::cell::Cell::get)), (0, 1));
     });
+}
+
+/// An endless schedule, unless the waiting thread lets the other one run.
+#[test]
+fn a_thread_that_backs_off_lets_others_run() {
+    const SLEEPS: Sleeps = Sleeps {
+        after_rounds: 1,
+        shortest: Duration::from_micros(50),
+        longest: Duration::from_micros(50),
+    };
+    let pauses: [fn(&mut Backoff); 3] = [Backoff::spin, Backoff::snooze, |backoff| {
+        backoff.snooze_or_sleep(&SLEEPS);
+    }];
+    for pause in pauses {
+        model(move || {
+            let is_ready = Arc::new(AtomicBool::new(false));
+            let other = is_ready.clone();
+            let handle = thread::spawn(move || {
+                // Release: pairs with the Acquire below.
+                other.store(true, Ordering::Release);
+            });
+            let mut backoff = Backoff::new();
+            // Acquire: pairs with the Release above.
+            while !is_ready.load(Ordering::Acquire) {
+                if !mutant!("no_backoff") {
+                    pause(&mut backoff);
+                }
+            }
+            handle.join().unwrap();
+        });
+    }
 }

@@ -1,14 +1,14 @@
-//! What the manifest says about the build, handed over in environment variables.
+//! Facts about the build for the manifest, passed in environment variables.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sets `COREWISE_COMMIT`, `COREWISE_DIRTY`, `COREWISE_RUSTC` and `COREWISE_BUILD`. Never fails:
-/// what cannot be found out is "unknown".
+/// unknown facts are "unknown".
 pub(crate) fn describe_build() {
     let root = Path::new("../..");
-    // A prefix means that this is a folder of somebody else's repository.
+    // A prefix means that the enclosing repository is not ours.
     let is_ours =
         git(root, &["rev-parse", "--show-prefix"]).is_some_and(|prefix| prefix.is_empty());
     let commit = git(root, &["rev-parse", "HEAD"]).filter(|_| is_ours);
@@ -52,16 +52,16 @@ fn build_line() -> String {
     )
 }
 
-/// The profile's own name, which only the path tells (`target/NAME/build/PACKAGE/out`): `PROFILE`
-/// says `release` for all that derive from it.
+/// Name of the profile, taken from the path (`target/NAME/build/PACKAGE/out`): `PROFILE` is
+/// `release` for all profiles that inherit from it.
 fn profile() -> String {
     let out = PathBuf::from(variable("OUT_DIR"));
     let name = out.ancestors().nth(3).and_then(Path::file_name);
     name.map_or_else(|| variable("PROFILE"), |name| name.to_string_lossy().into())
 }
 
-/// Runs again when HEAD moves: the files of the repository that say where it is, those of them
-/// that exist, since cargo takes a missing one for a changed one.
+/// Reruns the script when HEAD moves. Watches only the files that exist, since cargo treats a
+/// missing file as changed.
 fn watch_commit(root: &Path) {
     let branch = git(root, &["symbolic-ref", "-q", "HEAD"]).unwrap_or_default();
     for name in ["HEAD", "logs/HEAD", "packed-refs", branch.as_str()] {
@@ -75,7 +75,7 @@ fn watch_commit(root: &Path) {
     }
 }
 
-/// Runs again when a source changes, which is what makes the tree differ from its commit.
+/// Reruns the script when a source changes, so that `COREWISE_DIRTY` stays current.
 fn watch_sources(root: &Path) {
     for name in ["crates", "Cargo.toml", "Cargo.lock"] {
         let path = root.join(name);
@@ -86,7 +86,7 @@ fn watch_sources(root: &Path) {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
-    // Without optional locks `status` leaves the index alone.
+    // Without optional locks, `git status` does not write the index.
     output(
         Command::new("git")
             .arg("-C")

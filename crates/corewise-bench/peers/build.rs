@@ -1,32 +1,32 @@
-//! Finds the C and C++ libraries that are installed and builds a peer for each.
+//! Finds the installed C and C++ libraries and builds a peer for each.
 //!
-//! A library counts as installed if a program that includes its header links. For each peer that
-//! is built, `cfg(corewise_peer = "name")` is set and `COREWISE_PEER_NAME_VERSION` holds the
-//! library's version. What is missing, and why, is in `COREWISE_PEERS_MISSING`, one line of
-//! `names=reason` after the other, with `;` between. A library that is installed later is found
-//! when this script runs again: touch a file in `peers`.
+//! A library counts as installed if a program that includes its header links. For each peer that is
+//! built, the script sets `cfg(corewise_peer = "name")`, and `COREWISE_PEER_NAME_VERSION` holds the
+//! library's version. `COREWISE_PEERS_MISSING` lists the missing peers with reasons, as
+//! `names=reason` entries separated by `;`. A library that is installed later is found when this
+//! script runs again: touch a file in `peers`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// Where a version is found.
+/// Where the version of a library is found.
 enum Version {
-    /// There is none.
+    /// No version is available.
     None,
     /// A string literal that a macro of the header expands to.
     Macro(&'static str, &'static str),
-    /// What pkg-config says of a package.
+    /// The version that pkg-config reports for a package.
     PkgConfig(&'static str),
-    /// `PACKAGE_VERSION` in a file of CMake's, under a prefix.
+    /// `PACKAGE_VERSION` in a CMake file, under a prefix.
     CMake(&'static str),
 }
 
-/// A peer's source and the library it needs.
+/// Source of a peer and the library it needs.
 struct Library {
     /// Name of the cfg and the environment variable.
     name: &'static str,
-    /// Tables, as the program names them.
+    /// Names of the tables in the program.
     tables: &'static str,
     source: &'static str,
     define: &'static str,
@@ -99,7 +99,7 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// What says where compilers and libraries are.
+/// Environment variables that locate compilers and libraries.
 const VARIABLES: &[&str] = &[
     "CC",
     "CXX",
@@ -111,7 +111,7 @@ const VARIABLES: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// Builds what can be built and tells the crate.
+/// Builds all available peers and passes the result to the crate.
 pub(crate) fn build() {
     println!("cargo::rerun-if-changed=peers");
     for variable in VARIABLES {
@@ -138,7 +138,7 @@ pub(crate) fn build() {
 }
 
 impl Library {
-    /// The version of what was built, or why it was not.
+    /// Builds the peer. Returns its version, or the reason for the failure.
     fn build(&self) -> Result<String, String> {
         self.links()?;
         let source = Path::new("peers").join(self.source);
@@ -161,7 +161,7 @@ impl Library {
         println!("cargo::rustc-env=COREWISE_PEER_{name}_VERSION={version}");
     }
 
-    /// Optimised as a release build of these libraries is, whatever the profile of the crate.
+    /// A compiler with the optimisation of a release build, whatever the profile of the crate.
     fn compiler(&self) -> cc::Build {
         let mut build = cc::Build::new();
         build.opt_level(3).define("NDEBUG", None).warnings(true);
@@ -207,7 +207,7 @@ impl Library {
         }
     }
 
-    /// The preprocessor's output; `None` if it fails.
+    /// Runs the preprocessor and returns its output; `None` if it fails.
     fn expand(&self, text: &str) -> Result<Option<String>, String> {
         let source = self.probe("expand", text);
         let mut command = self.command()?;
@@ -227,7 +227,7 @@ impl Library {
         }
     }
 
-    /// A file for the compiler to try.
+    /// Writes a file for the compiler to try.
     fn probe(&self, what: &str, text: &str) -> PathBuf {
         let extension = if self.is_cpp() { "cpp" } else { "c" };
         let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
@@ -251,7 +251,7 @@ impl Library {
         let output = self.expand(&text).ok()??;
         let (_, literals) = output.rsplit_once("corewise_version")?;
         let line = literals.lines().next()?;
-        // Of the literals "2021" "." "8", what is between quotes.
+        // Joins the contents of the literals, as in "2021" "." "8".
         let version: String = line.split('"').skip(1).step_by(2).collect();
         (!version.is_empty()).then_some(version)
     }
@@ -271,7 +271,7 @@ fn cmake_version(path: &str) -> Option<String> {
     })
 }
 
-/// Standard output of a command that succeeds.
+/// Returns the standard output of a command that succeeds.
 fn run(command: &mut Command) -> Result<String, ()> {
     let output = command.stderr(Stdio::null()).output().map_err(drop)?;
     if output.status.success() {
@@ -281,7 +281,7 @@ fn run(command: &mut Command) -> Result<String, ()> {
     }
 }
 
-/// A message without what would end the line or the entry.
+/// Replaces the characters that would end the line or the entry.
 fn one_line(error: &impl ToString) -> String {
     error.to_string().replace(['\n', ';', '='], " ")
 }

@@ -1,9 +1,9 @@
-//! Comparing two results: which rows became faster or slower.
+//! Compares two results: which rows became faster or slower.
 //!
-//! Rows are matched by cell and table; the reference's second appearance is a row of its own. The ratio of a row is the median rate of the new
-//! repetitions over that of the old ones. Its interval is a bootstrap over the repetitions of both
-//! sides, resampled independently since nothing pairs them. With the equivalence band of
-//! ±3 %:
+//! Rows are matched by cell and table; the reference's second measurement is a separate row. The
+//! ratio of a row is the median rate of the new repetitions over that of the old ones. Its interval
+//! is a bootstrap over the repetitions of both sides, resampled independently since nothing pairs
+//! them. With the equivalence band of ±3 %:
 //!
 //! | interval | verdict |
 //! |---|---|
@@ -24,58 +24,59 @@ use serde::Serialize;
 use crate::record::{Interval, Manifest, Role};
 use crate::results::{Results, RowResults};
 
-/// Ratios within this of 1 make no difference.
+/// Ratios within this distance of 1 are equivalent.
 pub const BAND: f64 = 0.03;
 
-/// With fewer repetitions on a side an interval means nothing.
+/// Least repetitions on each side for a verdict.
 pub const LEAST_REPETITIONS: usize = 3;
 
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 4_000;
 
-/// What two results say about each other.
+/// The result of comparing two results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Differences between the runs that may be the reason for any other difference.
+    /// Differences between the runs, other than the tables, that could explain a difference in
+    /// rates.
     pub warnings: Vec<String>,
-    /// Rows that both have, in the order of the old result.
+    /// Rows in both results, in the order of the old result.
     pub rows: Vec<Compared>,
-    /// Rows that only the old result has.
+    /// Rows only in the old result.
     pub only_old: Vec<RowName>,
-    /// Rows that only the new result has.
+    /// Rows only in the new result.
     pub only_new: Vec<RowName>,
-    /// Rows in both without a rate to compare.
+    /// Rows in both results without a rate to compare.
     pub without_rate: Vec<RowName>,
 }
 
-/// Which row.
+/// The name of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RowName {
     /// The cell's id.
     pub cell: String,
     /// The table.
     pub table: String,
-    /// Whether it is the reference's second appearance in the cell.
+    /// Whether it is the reference's second measurement in the cell.
     pub again: bool,
 }
 
 /// A row in both results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// Which row.
+    /// The name of the row.
     #[serde(flatten)]
     pub name: RowName,
     /// Median of the old rates, operations per second.
     pub old_rate: Option<f64>,
-    /// Median of the new ones.
+    /// Median of the new rates, operations per second.
     pub new_rate: Option<f64>,
-    /// New over old; `None` if a side is void.
+    /// New rate over old rate; `None` if a side is void.
     pub ratio: Option<Interval>,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a comparison of a row says about its new side.
+/// The verdict on a row of the new result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -85,20 +86,20 @@ pub enum Verdict {
     Slower,
     /// As fast as it was, within [`BAND`].
     Equivalent,
-    /// The repetitions do not tell.
+    /// The repetitions do not decide.
     Undecided,
-    /// Void in the old result; the new one is fine.
+    /// Void in the old result, valid in the new one.
     VoidBefore,
     /// Void in the new result.
     Void,
 }
 
-/// What makes a comparison fail.
+/// When a comparison fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailOn {
-    /// Nothing does.
+    /// Never.
     Never,
-    /// A row that is slower or newly void, or nothing to compare at all.
+    /// If a row is slower or newly void, or if there is nothing to compare.
     Slower,
 }
 
@@ -125,22 +126,22 @@ pub fn compare(old: &Results, new: &Results) -> Comparison {
 }
 
 impl Comparison {
-    /// Whether a command that was asked to fail on this should.
+    /// Returns whether the command should fail under this setting.
     ///
-    /// With [`FailOn::Slower`], a row of the new result that is void fails too: what broke cannot
-    /// pass for not slower. So does a comparison in which no row has a rate on both sides.
+    /// With [`FailOn::Slower`], a void row of the new result also fails: a broken table must not
+    /// pass as not slower. So does a comparison in which no row has a rate on both sides.
     pub fn fails(&self, on: FailOn) -> bool {
         let bad = |row: &Compared| matches!(row.verdict, Verdict::Slower | Verdict::Void);
         on == FailOn::Slower && (self.rows.is_empty() || self.rows.iter().any(bad))
     }
 
-    /// Rows with a verdict.
+    /// Counts the rows with a verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let with = self.rows.iter().filter(|row| row.verdict == verdict);
         with.count()
     }
 
-    /// A table for people.
+    /// Returns the comparison as a text table.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for warning in &self.warnings {
@@ -161,7 +162,7 @@ impl Comparison {
         out
     }
 
-    /// The same for programs.
+    /// Returns the comparison as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
@@ -179,7 +180,7 @@ impl Comparison {
         let head = ["cell", "table", "old", "new", "new/old", "verdict"];
         let mut lines = vec![head.map(str::to_owned)];
         for row in &self.rows {
-            let rate = |rate: Option<f64>| rate.map_or("–".into(), crate::report::rate_text);
+            let rate = |rate: Option<f64>| rate.map_or("–".into(), crate::plot::svg::rate);
             let ratio = row.ratio.map_or("–".into(), |ratio| {
                 format!("{:.3} [{:.3}, {:.3}]", ratio.value, ratio.low, ratio.high)
             });
@@ -221,14 +222,14 @@ impl RowName {
     }
 
     fn shown(&self) -> String {
-        let named = self.table.ends_with(" (again)"); // as the runner names it
+        let named = self.table.ends_with(" (again)"); // see `runner::lane_name`
         let again = if self.again && !named { " (again)" } else { "" };
         format!("{}{again}", self.table)
     }
 }
 
 impl Verdict {
-    /// The verdict in a word.
+    /// Returns the verdict as a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -260,7 +261,7 @@ fn index(results: &Results) -> HashMap<RowName, &RowResults> {
     rows.map(|row| (RowName::of(row), row)).collect()
 }
 
-/// The rates of a row that can be divided by, in order.
+/// Returns the positive rates of a row, sorted.
 fn rates(row: &RowResults) -> Vec<f64> {
     let mut rates = row.rates();
     rates.retain(|rate| *rate > 0.0);
@@ -289,8 +290,8 @@ fn compared(
     }
 }
 
-/// The ratio of the medians of two sorted samples with its 95 % bootstrap interval; the seed is
-/// fixed, so that equal samples give equal verdicts.
+/// Returns the ratio of the medians of two sorted samples with its 95 % bootstrap interval. The
+/// seed is fixed, so that equal samples give equal verdicts.
 pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Interval> {
     let value = median(new)? / median(old)?;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(0x00c0_3fa2);
@@ -312,7 +313,7 @@ pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The middle of sorted values.
+/// Returns the median of sorted values.
 fn median(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -322,10 +323,10 @@ fn median(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// Something that a manifest says.
+/// A fact of a manifest.
 type Fact = fn(&Manifest) -> String;
 
-/// What differs between the runs, other than the tables' speed.
+/// Returns the differences between the runs other than the tables' speed.
 fn warnings(old: &Results, new: &Results) -> Vec<String> {
     let facts: [(&str, Fact); 8] = [
         ("machine", machine),
@@ -352,7 +353,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
     warnings
 }
 
-/// What the manifests of a result say, each different answer once.
+/// Returns the distinct values of a fact in the manifests of a result.
 fn said(results: &Results, fact: &Fact) -> String {
     let mut answers: Vec<String> = Vec::new();
     for file in &results.files {
@@ -374,7 +375,7 @@ fn commit(manifest: &Manifest) -> String {
     format!("{}{changed}", manifest.commit)
 }
 
-/// Columns padded to equal width; the first two to the left, numbers to the right.
+/// Pads columns to equal width; aligns the first two left, numbers right.
 fn aligned(lines: &[[String; 6]]) -> String {
     let width = |at: usize| lines.iter().map(|l| l[at].chars().count()).max();
     let widths: Vec<usize> = (0..6).map(|at| width(at).unwrap_or(0)).collect();

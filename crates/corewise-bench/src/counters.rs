@@ -1,50 +1,49 @@
-//! Hardware counters of the threads that measure.
+//! Hardware counters of the measuring threads.
 //!
-//! A count is given only if the counter was on the processor while it was asked to count. Virtual
-//! machines often open counters that never run, or that run and stay at zero: that is `None` too,
-//! never 0. Only what the program itself executes is counted, not the kernel on its behalf.
+//! A count is reported only if the counter was on the processor while it was enabled. Virtual
+//! machines often open counters that never run, or that run and stay at zero: those give `None`
+//! too, never 0. Only user-mode execution of the program is counted, not the kernel on its behalf.
 
 use crate::record::HardwareCounters;
 
 /// The counters of one thread.
 ///
-/// Opened, started and stopped on the thread that is to be counted. Starting and stopping are
-/// system calls, so they belong outside of the measured time or well away from it.
+/// Open, start and stop them on the thread that is to be counted. Starting and stopping are system
+/// calls, so they belong outside of the measured time or well away from it.
 #[derive(Debug)]
 pub struct Counters {
     inner: imp::Counters,
 }
 
 impl Counters {
-    /// Opens what the system allows.
+    /// Opens the counters that the system allows.
     pub fn open_for_this_thread() -> Self {
         Self {
             inner: imp::Counters::open(),
         }
     }
 
-    /// Begins to count.
+    /// Starts counting.
     pub fn start(&mut self) {
         self.inner.start();
     }
 
-    /// Ends counting: what the thread did since [`Counters::start`], all `None` without a start.
+    /// Stops counting. Returns the counts since [`Counters::start`], all `None` without a start.
     pub fn stop(&mut self) -> HardwareCounters {
         believed(self.inner.stop())
     }
 
-    /// Why there are no counters, in words; `None` if at least one was opened.
+    /// Returns why there are no counters; `None` if at least one was opened.
     pub fn why_not(&self) -> Option<&str> {
         self.inner.why_not()
     }
 }
 
-/// Tries the counters on a loop that certainly executes instructions: `Ok` if instructions are
-/// counted, otherwise the reason in words.
+/// Tests the counters on a loop that executes instructions: `Ok` if instructions are counted.
 ///
 /// # Errors
 ///
-/// Why not, in one line.
+/// The reason, in one line.
 pub fn probe() -> Result<(), String> {
     let mut counters = Counters::open_for_this_thread();
     if let Some(reason) = counters.why_not() {
@@ -60,7 +59,7 @@ pub fn probe() -> Result<(), String> {
     }
 }
 
-/// The counters of several threads together: a count that one thread lacks is lacking.
+/// Adds the counters of several threads; a count that one thread lacks is `None`.
 pub fn sum(threads: impl IntoIterator<Item = HardwareCounters>) -> HardwareCounters {
     let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
     threads
@@ -74,8 +73,8 @@ pub fn sum(threads: impl IntoIterator<Item = HardwareCounters>) -> HardwareCount
         .unwrap_or_default()
 }
 
-/// No program runs without instructions and cycles, so a zero of either means a counter that is
-/// not real; and where instructions are not real, the misses are not either.
+/// Discards implausible counts. No program runs without instructions and cycles, so a zero of
+/// either means that the counter does not work; if instructions do not work, neither do the misses.
 fn believed(mut counts: HardwareCounters) -> HardwareCounters {
     let zero = Some(0);
     if counts.instructions == zero {
@@ -92,14 +91,14 @@ fn believed(mut counts: HardwareCounters) -> HardwareCounters {
 #[cfg_attr(not(all(feature = "bench", target_os = "linux")), allow(dead_code))]
 struct Reading {
     count: u64,
-    /// How long it was to count.
+    /// Time for which the counter was enabled.
     enabled_ns: u128,
-    /// How long it was on the processor.
+    /// Time for which the counter ran on the processor.
     running_ns: u128,
 }
 
-/// The count between two readings. When the processor had fewer counters than were asked for, they
-/// took turns, and the count is scaled up. `None` if it never ran.
+/// Returns the count between two readings, scaled up if the counter shared the processor's counters
+/// with others. `None` if it never ran.
 #[cfg_attr(not(all(feature = "bench", target_os = "linux")), allow(dead_code))]
 fn between(start: Reading, end: Reading) -> Option<u64> {
     let count = end.count.checked_sub(start.count)?;
@@ -121,7 +120,7 @@ mod imp {
 
     use super::{HardwareCounters, Reading, between};
 
-    /// One counter and where it stood at the start.
+    /// One counter and its reading at the start.
     struct One {
         counter: Counter,
         start: Option<Reading>,
@@ -190,7 +189,7 @@ mod imp {
 
         pub(super) fn stop(&mut self) -> HardwareCounters {
             for one in self.all().flatten() {
-                let _ = one.counter.disable(); // the reading below tells whether it counted
+                let _ = one.counter.disable(); // the reading below shows whether it counted
             }
             let count = |one: &mut Option<One>| {
                 let one = one.as_mut()?;
@@ -218,7 +217,7 @@ mod imp {
         })
     }
 
-    /// The kernel's refusal in words.
+    /// Describes the kernel's error.
     fn reason(error: &io::Error) -> String {
         let why = match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {

@@ -1,19 +1,19 @@
-//! What can go wrong with a run.
+//! Errors of a run.
 
-/// Why a run did not happen or did not end. One line each.
+/// Why a run did not happen or did not end. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Something about the options or the suite: nothing was measured.
+    /// An error in the options or the suite: nothing was measured.
     #[error("{0}")]
     Usage(String),
-    /// A thread of a table did not come back.
+    /// A thread of a table did not return.
     #[error(
         "`{table}` does not come back from {phase}; its threads cannot be stopped, so the run ends here"
     )]
     Stuck {
         /// The table.
         table: String,
-        /// What it was doing.
+        /// The phase.
         phase: &'static str,
     },
     /// A file could not be read or written.
@@ -21,16 +21,16 @@ pub enum BenchError {
     File {
         /// Its name.
         path: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A part of the program that was started failed.
+    /// A child process failed.
     #[error("{0}")]
     Failed(String),
 }
 
 impl BenchError {
-    /// The exit status that goes with it.
+    /// Returns its exit status.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

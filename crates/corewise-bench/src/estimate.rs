@@ -1,4 +1,4 @@
-//! About how long a run takes, reckoned before anything is measured: `bench run --dry-run`.
+//! Estimates the duration of a run before anything is measured: `bench run --dry-run`.
 //!
 //! ```text
 //! a repetition of a row    make and fill | age | measured slices | look up every key | audit | drop
@@ -6,15 +6,15 @@
 //! what is reckoned         by operations, each at a price that grows with the entries
 //! ```
 //!
-//! The prices are guesses that fit two runs on the machine of the README: `--suite quick` took 247 s, and
-//! `--suite choosing` 1,450 s. Both are reckoned within a fifth of that.
+//! The prices are estimates that fit two runs on the machine of the README: `--suite quick` took
+//! 247 s, and `--suite choosing` 1,450 s. The estimates of both are within a fifth of that.
 //!
-//! Left out is
+//! The estimate ignores
 //!
-//! - that tables differ. A price is that of the mean table of `choosing`, where two threads filled the
-//!   fastest with 10^6 entries in 105 ns an entry and the slowest in 424. A run of fast tables alone is shorter
-//!   than reckoned, and one of tables whose chains get longer as they grow (cds-michael in the section `memory`)
-//!   is longer;
+//! - differences between tables. A price is that of the mean table of `choosing`, where two threads
+//!   filled the fastest with 10^6 entries in 105 ns an entry and the slowest in 424. A run of fast
+//!   tables alone is shorter than estimated, and one of tables whose chains get longer as they grow
+//!   (cds-michael in the section `memory`) is longer;
 //! - a phase that is given up: that takes 20 s and 10 µs a key, and happened once in 1,450 s;
 //! - drawing the keys of a cell, and starting its threads: some tens of milliseconds.
 
@@ -24,9 +24,9 @@ use crate::error::BenchError;
 use crate::registry::Registry;
 use crate::runner::lanes;
 use crate::suite::Task;
-use crate::workload::{Method, Workload};
+use crate::workload::Workload;
 
-/// Nanoseconds of an operation on a table of up to so many entries.
+/// Table sizes with the nanoseconds of an operation on a table up to that size.
 const PRICES: [(u64, f64); 4] = [
     (1 << 14, 50.0),
     (1 << 18, 90.0),
@@ -35,48 +35,38 @@ const PRICES: [(u64, f64); 4] = [
 ];
 /// Operations of a thread's audit.
 const AUDIT: u64 = 20_000;
-/// Seconds that a process of the section `memory` needs besides its operations: most of them churn.
-const PROCESS_S: f64 = 0.65;
-/// What starting and ending phases adds to everything.
+/// Factor for the overhead of starting and ending phases.
 const HANDING_OVER: f64 = 1.4;
 
-/// Seconds that a task takes with so many rows.
-pub fn seconds(task: &Task, rows: usize) -> f64 {
-    let of = &task.workload;
-    // A process for each table, once.
-    if of.method == Method::Memory {
-        return (PROCESS_S + 4.0 * on_all(of, of.initial)) * rows as f64;
-    }
-    let once = match of.method {
-        Method::Growth => 2.0 * on_all(of, of.range) + around(of),
-        // One thread inserts, at its slowest while the table grows; then an empty loop runs for as long.
-        Method::Tails => 4.0 * on_one(of, of.range) + around(of),
-        Method::Resize(_) => 4.0 * measured(of) + 2.0 * around(of),
-        Method::Batch(_) => 2.0 * measured(of) + around(of),
-        _ => measured(of) + around(of),
-    };
+/// Estimates the seconds of a task with `rows` rows, of which each repetition takes `once`.
+pub(crate) fn repeated(task: &Task, rows: usize, once: f64) -> f64 {
     once * rows as f64 * task.repetitions as f64 * HANDING_OVER
 }
 
-/// Seconds of slices.
-fn measured(of: &Workload) -> f64 {
+/// Seconds of a repetition in closed loop.
+pub(crate) fn closed_loop(of: &Workload) -> f64 {
+    measured(of) + around(of)
+}
+
+/// Seconds of the slices.
+pub(crate) fn measured(of: &Workload) -> f64 {
     (of.duration_ms + of.slices as f64 * of.warm_ms) / 1e3
 }
 
-/// Seconds of filling, ageing, looking everything up, auditing and dropping, which one thread does.
-fn around(of: &Workload) -> f64 {
+/// Seconds of filling, churning, looking everything up, auditing and dropping by one thread.
+pub(crate) fn around(of: &Workload) -> f64 {
     let filled = of.initial as f64 * (1.0 + 2.0 * of.churn);
     let dropped = of.initial / 2;
     on_all(of, filled as u64 + of.range) + on_one(of, AUDIT + dropped)
 }
 
-/// Seconds of operations of one thread.
-fn on_one(of: &Workload, operations: u64) -> f64 {
+/// Seconds of `operations` operations by one thread.
+pub(crate) fn on_one(of: &Workload, operations: u64) -> f64 {
     operations as f64 * price(of) / 1e9
 }
 
-/// Seconds of operations that all threads share.
-fn on_all(of: &Workload, operations: u64) -> f64 {
+/// Seconds of `operations` operations divided among all threads.
+pub(crate) fn on_all(of: &Workload, operations: u64) -> f64 {
     on_one(of, operations) / of.threads as f64
 }
 
@@ -86,7 +76,7 @@ fn price(of: &Workload) -> f64 {
     step.map_or(0.0, |(_, ns)| *ns)
 }
 
-/// A line for each cell, and one for all.
+/// Returns a line for each cell, and one for the total.
 pub(crate) fn text(registry: &Registry, tasks: &[Task]) -> Result<String, BenchError> {
     let mut out = format!(
         "{:<44} {:>4} {:>5} {:>6}\n",
@@ -94,13 +84,9 @@ pub(crate) fn text(registry: &Registry, tasks: &[Task]) -> Result<String, BenchE
     );
     let (mut all_rows, mut all_seconds) = (0, 0.0);
     for task in tasks {
-        let rows = match task.workload.method {
-            Method::Memory => stored(registry, task)?,
-            Method::Resize(_) => lanes(registry, task)?.len() * task.workload.ids().len(),
-            _ => lanes(registry, task)?.len(),
-        };
         let cells = task.workload.ids().len();
-        let some = seconds(task, rows / cells);
+        let tables = lanes(registry, task)?.len();
+        let (rows, some) = (tables * cells, task.workload.section.seconds(task, tables));
         let id = task.workload.id();
         let _ = writeln!(
             out,
@@ -118,14 +104,6 @@ pub(crate) fn text(registry: &Registry, tasks: &[Task]) -> Result<String, BenchE
     Ok(out)
 }
 
-/// Rows of a cell of the section `memory`: neither the reference again nor the harness.
-fn stored(registry: &Registry, task: &Task) -> Result<usize, BenchError> {
-    use crate::record::Role;
-    let all = lanes(registry, task)?;
-    let stores = |lane: &&crate::lane::Lane| lane.role != Role::Again && !lane.entry.null;
-    Ok(all.iter().filter(stores).count())
-}
-
 #[cfg(test)]
 mod tests {
     use corewise_topology::Topology;
@@ -133,18 +111,21 @@ mod tests {
     use super::*;
     use crate::suite::{Params, Suite};
 
-    /// What a suite takes on two CPUs where every table it names is in the build.
+    /// Estimates a suite on two CPUs with every table it names in the build.
     fn whole(suite: &str) -> f64 {
         let suite = Suite::find(suite).expect("it is shipped");
         let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
-        let rows = |task: &Task| match task.workload.method {
-            Method::Memory => task.tables.len() + 1,
-            Method::Resize(_) => 14,
+        let rows = |task: &Task| match task.workload.section_name() {
+            "memory" => task.tables.len() + 1,
+            "resize" => 14,
             _ if task.workload.kind == "bytes" => 12,
             _ => task.tables.len() + 4,
         };
         let tasks = tasks.expect("valid");
-        tasks.iter().map(|task| seconds(task, rows(task))).sum()
+        tasks
+            .iter()
+            .map(|task| task.workload.section.seconds(task, rows(task)))
+            .sum()
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! The hash function that all tables share.
 //!
-//! Two tables with different hash functions are not compared, their hash functions are. So every
+//! With different hash functions, a comparison of tables would compare the functions. So every
 //! table runs with [`Common`] unless a run asks for `--hash native`, each library's own default.
-//! The C and C++ peers have the same function in `peers/peer.h`; a test compares the two.
+//! The C and C++ peers reimplement the function in `peers/peer.h`; a test compares the two.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Odd, from the digits of pi, as are the others.
+/// Odd, from the digits of pi, as are the other constants.
 const MULTIPLIER: u64 = 0x2d35_8dcc_aa6c_78a5;
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 
-/// One folded multiplication for an integer; byte strings go through foldhash with a fixed seed.
+/// One folded multiplication for an integer; foldhash with a fixed seed for byte strings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Common;
 
@@ -18,7 +18,7 @@ pub struct Common;
 #[derive(Clone, Copy, Debug)]
 pub struct CommonHasher(u64);
 
-/// The common hash of an integer key.
+/// Returns the common hash of an integer key.
 #[inline(always)]
 pub const fn hash_u64(key: u64) -> u64 {
     let wide = (key ^ SEED) as u128 * MULTIPLIER as u128;
@@ -47,7 +47,7 @@ impl Hasher for CommonHasher {
         self.0 = inner.finish();
     }
 
-    /// Slices are hashed with their length in front, which the bytes already say.
+    /// Ignores the length that precedes the bytes of a slice: the bytes imply it.
     #[inline(always)]
     fn write_usize(&mut self, _: usize) {}
 
@@ -57,7 +57,7 @@ impl Hasher for CommonHasher {
     }
 }
 
-/// What the card says of [`Common`].
+/// The description of [`Common`] on cards.
 pub const COMMON: &str = "common: one folded multiplication (foldhash for byte strings)";
 
 #[cfg(test)]

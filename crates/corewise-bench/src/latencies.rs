@@ -6,7 +6,7 @@ use hdrhistogram::Histogram as Hdr;
 
 use crate::record::Histogram;
 
-/// The names of the outcomes (thesis, section 3.4.5), in the order of [`Outcome`].
+/// The names of the outcomes (\[CHTBench\] §3.4.5), in the order of [`Outcome`].
 pub const OUTCOMES: [&str; 6] = [
     "get hit",
     "get miss",
@@ -16,13 +16,13 @@ pub const OUTCOMES: [&str; 6] = [
     "remove fail",
 ];
 
-/// Index into [`OUTCOMES`].
+/// An index into [`OUTCOMES`].
 pub type Outcome = usize;
 
-/// The longest latency that is told from longer ones: 100 s.
+/// The longest latency that a histogram resolves: 100 s.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// One histogram per outcome, three digits exact.
+/// One histogram per outcome, with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     by_outcome: Vec<Hdr<u64>>,
@@ -37,7 +37,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Empty.
+    /// Creates empty histograms.
     pub fn new() -> Self {
         let empty = || Hdr::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds are valid");
         Self {
@@ -47,32 +47,40 @@ impl Latencies {
         }
     }
 
-    /// Adds an operation that took so many ticks, timing included.
+    /// Adds an operation that took `ticks` ticks, timing included.
     #[inline]
     pub fn record(&mut self, outcome: Outcome, ticks: u64) {
         let ns = (ticks as f64 * self.ns_per_tick - self.overhead_ns).max(1.0);
         self.by_outcome[outcome].saturating_record(ns as u64);
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's latencies.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.by_outcome.iter_mut().zip(&other.by_outcome) {
             mine.add(theirs).expect("all have the same bounds");
         }
     }
 
-    /// The latency that so many percent of the operations of an outcome do not exceed.
+    /// Adds latencies to those so far, if there are any.
+    pub(crate) fn merge(all: &mut Option<Self>, more: Self) {
+        match all {
+            Some(all) => all.add(&more),
+            none => *none = Some(more),
+        }
+    }
+
+    /// Returns the latency that `percent` percent of the operations of an outcome do not exceed.
     pub fn percentile_ns(&self, outcome: Outcome, percent: f64) -> f64 {
         self.by_outcome[outcome].value_at_percentile(percent) as f64
     }
 
-    /// The longest of all.
+    /// Returns the longest latency.
     pub fn max_ns(&self) -> f64 {
         let longest = self.by_outcome.iter().map(Hdr::max).max();
         longest.unwrap_or(0) as f64
     }
 
-    /// Records of the outcomes that occurred, and of all together if `together`.
+    /// Returns the records of the outcomes that occurred, and of all operations if `together`.
     pub fn records(&self, cell: &str, table: &str, together: bool) -> Vec<Histogram> {
         let named = OUTCOMES.iter().zip(&self.by_outcome);
         let mut records: Vec<Histogram> = named

@@ -6,9 +6,10 @@ use corewise_topology::{CacheKind, Topology};
 
 use crate::args::Format;
 use crate::registry::Registry;
-use crate::suite::{SECTIONS, SUITES, Suite};
+use crate::sections::SECTIONS;
+use crate::suite::{SUITES, Suite};
 
-/// Everything that can be named on the command line.
+/// Lists everything that can be named on the command line.
 pub(crate) fn list(registry: &Registry, format: Format) -> String {
     match format {
         Format::Text => text(registry),
@@ -42,8 +43,8 @@ fn text(registry: &Registry) -> String {
         );
     }
     out += "\nsections\n";
-    for (kind, about) in SECTIONS {
-        let _ = writeln!(out, "  {kind:<20} {about}");
+    for section in SECTIONS {
+        let _ = writeln!(out, "  {:<20} {}", section.name(), section.about());
     }
     out += "\nsuites\n";
     for (name, _) in SUITES {
@@ -81,7 +82,7 @@ fn machine(topology: &Topology) -> String {
 }
 
 fn json(registry: &Registry) -> String {
-    let card = |entry: &crate::subject::Entry| {
+    let card = |entry: &crate::dyn_table::Entry| {
         let mut card = serde_json::json!(entry.card);
         card["resizes_on_request"] = entry.resizes().into();
         card
@@ -94,7 +95,7 @@ fn json(registry: &Registry) -> String {
         .collect();
     let sections: Vec<_> = SECTIONS
         .iter()
-        .map(|(name, about)| serde_json::json!({"name": name, "about": about}))
+        .map(|of| serde_json::json!({"name": of.name(), "about": of.about()}))
         .collect();
     let suites: Vec<_> = SUITES.iter().map(|(name, _)| name).collect();
     serde_json::json!({"tables": cards, "missing": missing, "sections": sections, "suites": suites})

@@ -1,4 +1,4 @@
-//! The head of a result file: what was measured with, and on what.
+//! The manifest of a result file: program, build and machine of a run.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use corewise_topology::{CacheKind, Topology};
 
 use crate::allocator;
 use crate::record::{CacheFacts, MachineFacts, Manifest, SCHEMA};
-use crate::table::Card;
+use crate::table::TableInfo;
 
-/// What only the run itself knows.
+/// Facts that only the run itself knows.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// Name of the suite, or "command line".
@@ -21,11 +21,11 @@ pub struct Run {
     pub plan: String,
     /// Seed of all random streams.
     pub seed: u64,
-    /// Cards of the tables that take part.
-    pub cards: Vec<Card>,
+    /// Cards of the measured tables.
+    pub cards: Vec<TableInfo>,
 }
 
-/// The manifest of a run that starts now in this process. What cannot be found out is "unknown".
+/// Returns the manifest of a run that starts now in this process. Unknown facts are "unknown".
 pub fn manifest(run: Run) -> Manifest {
     let now = Machine::look();
     let arguments = std::env::args_os();
@@ -50,7 +50,7 @@ pub fn manifest(run: Run) -> Manifest {
     }
 }
 
-/// The features that were compiled in.
+/// Returns the features that were compiled in.
 pub fn features() -> Vec<String> {
     let all = [
         ("bench", cfg!(feature = "bench")),
@@ -60,7 +60,7 @@ pub fn features() -> Vec<String> {
     on.map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// The machine: `topology` and what `proc` under `root` and the processor itself say.
+/// Returns the facts of the machine: from `topology`, `proc` under `root` and the processor itself.
 pub fn machine_facts(machine: &Machine, topology: &Topology, root: &Path) -> MachineFacts {
     let clock = Ticks::get();
     MachineFacts {
@@ -78,7 +78,8 @@ pub fn machine_facts(machine: &Machine, topology: &Topology, root: &Path) -> Mac
     }
 }
 
-/// Data and unified caches of the first CPU that this process may use, from the core outwards.
+/// Returns the data and unified caches of the first CPU that this process may use, from the core
+/// outwards.
 pub fn caches(topology: &Topology) -> Vec<CacheFacts> {
     let Some(first) = topology.allowed().next().map(|cpu| cpu.id) else {
         return Vec::new();
@@ -98,24 +99,24 @@ pub fn caches(topology: &Topology) -> Vec<CacheFacts> {
     caches
 }
 
-/// Physical memory.
+/// Returns the bytes of physical memory.
 pub(crate) fn memory_bytes(root: &Path) -> Option<u64> {
     meminfo_kib(root, "MemTotal").map(|kib| kib * 1024)
 }
 
-/// A line of `/proc/meminfo`.
+/// Returns a value of `/proc/meminfo`.
 pub(crate) fn meminfo_kib(root: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     field(&text, name)?.strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// Runnable processes averaged over a minute.
+/// Returns the load average over a minute.
 pub(crate) fn load_1min(root: &Path) -> Option<f64> {
     let text = fs::read_to_string(root.join("proc/loadavg")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether a hypervisor shows itself: in the flags of the CPU, or to the kernel.
+/// Returns whether a hypervisor is detected, by the flags of the CPU or by the kernel.
 pub(crate) fn is_virtual(root: &Path) -> bool {
     let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flagged = field(&cpuinfo, "flags")
@@ -147,7 +148,7 @@ mod tests {
         assert!(machine.tsc_hz > 1e6 && machine.timing_overhead_ns >= 0.0);
         let text = serde_json::to_string(&manifest).expect("it is written");
         let mut back: Manifest = serde_json::from_str(&text).expect("it is read");
-        // Without its feature `float_roundtrip` serde_json may read the last digit differently.
+        // Without its feature `float_roundtrip`, serde_json may read the last digit differently.
         let (read, written) = (back.machine.tsc_hz, manifest.machine.tsc_hz);
         assert!((read / written - 1.0).abs() < 1e-12, "{read} {written}");
         back.machine.tsc_hz = written;

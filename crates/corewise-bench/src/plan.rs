@@ -1,4 +1,4 @@
-//! What every thread of a run must know: which keys there are and which are there at the start.
+//! What every thread of a run must know: the keys, and which are present at the start.
 
 use corewise_measure::draw::{Scramble, mix};
 
@@ -7,28 +7,28 @@ use crate::table::Shape;
 /// Odd, so that multiplying by it is a permutation of the integers.
 const MIXED: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// How keys are made of indices.
+/// How indices become keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyMap {
-    /// Spread over all 64-bit integers: what hashes, pointers and random numbers look like.
+    /// Spread over all 64-bit integers, like hashes, pointers and random numbers.
     #[default]
     Mixed,
-    /// 1, 2, 3 and so on: what counters look like, and the keys of the thesis. With a weak hash
-    /// function they fill a table more evenly than chance would.
+    /// 1, 2, 3 and so on, like counters, and the keys of \[CHTBench\]. With a weak hash function
+    /// they fill a table more evenly than random keys.
     Dense,
 }
 
-/// Which keys stay where they are while a stream runs: a lookup of one of them that misses is the
-/// table's fault, whatever the other threads do.
+/// Which keys stay while a stream runs. A lookup that misses one of them is the table's fault,
+/// whatever the other threads do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
-    /// None is known to.
+    /// None is known to stay.
     #[default]
     None,
-    /// Those of even indices. An update that draws one of them goes to the next index.
+    /// Keys of even indices. An update that draws one of them goes to the next index.
     Half,
-    /// All: they are there from the start, and there are no updates.
+    /// All keys: they are present from the start, and there are no updates.
     All,
 }
 
@@ -37,13 +37,13 @@ pub enum Kept {
 pub struct Plan {
     /// Sizes of keys and values.
     pub shape: Shape,
-    /// Indices are below this (r).
+    /// Number of keys (r); indices are below it.
     pub range: u32,
-    /// How many of them are present at the start (i).
+    /// Number of keys present at the start (i).
     pub initial: u32,
     /// Threads (n).
     pub threads: usize,
-    /// Which of them stay.
+    /// Which keys stay.
     pub kept: Kept,
     multiplier: u64,
     order: Scramble,
@@ -67,8 +67,8 @@ impl Plan {
         }
     }
 
-    /// The same with keys that stay. With [`Kept::Half`] the range is even, and `initial` is half
-    /// of it at least: the kept keys are there from the start.
+    /// Sets which keys stay. With [`Kept::Half`] the range is even, and `initial` is at least half
+    /// of it: the kept keys are present from the start.
     pub fn keeping(mut self, kept: Kept) -> Self {
         self.kept = kept;
         if kept == Kept::Half {
@@ -77,7 +77,8 @@ impl Plan {
         self
     }
 
-    /// With [`Kept::Half`], as many keys as do not stay and as many entries as are among them.
+    /// With [`Kept::Half`], returns the plan of the keys that do not stay: their number, and how
+    /// many are present at the start.
     pub fn updated_half(&self) -> Self {
         let half = self.range / 2;
         let initial = self.initial - half;
@@ -89,7 +90,7 @@ impl Plan {
         }
     }
 
-    /// Whether the key of this index stays.
+    /// Returns whether the key of this index stays.
     #[inline(always)]
     pub const fn keeps(&self, index: u32) -> bool {
         match self.kept {
@@ -99,20 +100,20 @@ impl Plan {
         }
     }
 
-    /// With [`Kept::Half`], the index that an update goes to that drew this one.
+    /// With [`Kept::Half`], returns the index that an update of `index` goes to.
     #[inline(always)]
     pub const fn updated(index: u32) -> u32 {
         index | 1
     }
 
-    /// The key of an index: never 0.
+    /// Returns the key of an index: never 0.
     #[inline(always)]
     pub const fn key(&self, index: u32) -> u64 {
         (index as u64 + 1).wrapping_mul(self.multiplier)
     }
 
-    /// Whether the key of this index is present at the start. Exactly [`Plan::initial`] are, in no
-    /// pattern that a branch predictor could learn.
+    /// Returns whether the key of this index is present at the start. Exactly [`Plan::initial`]
+    /// are, in no pattern that a branch predictor could learn.
     pub fn prefilled(&self, index: u32) -> bool {
         match self.kept {
             Kept::Half if self.keeps(index) => true,
@@ -124,12 +125,12 @@ impl Plan {
         }
     }
 
-    /// The number in the value that is stored under an index at the start.
+    /// Returns the number in the initial value of an index.
     pub fn first_number(&self, index: u32) -> u32 {
         mix(index.into()) as u32
     }
 
-    /// One thread's part of the indices: neighbours go to different threads.
+    /// Returns one thread's indices; neighbours go to different threads.
     pub fn part(&self, thread: usize, threads: usize) -> impl Iterator<Item = u32> + use<> {
         (thread as u32..self.range).step_by(threads)
     }

@@ -4,29 +4,33 @@
 //! manifest   once, first: machine, toolchain, command, cards of the tables
 //! slice      one repetition of one row, with its verification      } in the order in which they
 //! row        the summary of a row, after its last repetition       } were measured
-//! histogram, timeline, memory, garbage   what a section has besides
+//! histogram  latencies of one operation of a row
+//! ...        further records, each of one section
 //! end        once, last: a file without it was cut off
 //! ```
 //!
 //! Lines are appended and flushed one at a time, so a run that dies leaves a file that is valid up
-//! to its last line; a reader skips a last line that is not whole. A reader refuses a file whose
+//! to its last line; a reader skips an incomplete last line. A reader refuses a file whose
 //! [`SCHEMA`] is newer than its own.
 //!
 //! A *cell* is a workload at a number of threads; a *row* is a table in a cell. Rates are
-//! operations per second over all threads; times are nanoseconds.
+//! operations per second over all threads; times are nanoseconds. A section can add fields to rows
+//! and slices, and records of its own: see [`Payload`].
 
 use std::collections::BTreeMap;
 
 use corewise_measure::stats::{Ratio, Spread};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-use crate::table::{Card, Contention};
+use crate::table::{Contention, TableInfo};
 
 /// The version of the format that this program writes.
 pub const SCHEMA: u32 = 1;
 
 /// A line of a result file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
     /// The head of the file.
@@ -37,17 +41,134 @@ pub enum Record {
     Row(Box<Row>),
     /// Latencies of one operation of a row.
     Histogram(Box<Histogram>),
-    /// Progress over time of a row.
-    Timeline(Box<Timeline>),
-    /// Memory taken by a table at a size.
-    Memory(Box<MemoryPoint>),
-    /// Memory over time while a table is churned.
-    Garbage(Box<Garbage>),
-    /// The end of a file that is whole.
+    /// The end of a complete file.
     End(End),
+    /// A record of one section, in a type of that section.
+    #[serde(untagged)]
+    Detail(Box<Detail>),
 }
 
-/// What a result was measured with and on.
+/// By hand: a record whose type is none of the shared ones is a [`Detail`], but a shared record
+/// that is damaged is not.
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = Map::deserialize(deserializer)?;
+        let kind = match fields.remove("type") {
+            Some(Value::String(kind)) => kind,
+            _ => return Err(D::Error::missing_field("type")),
+        };
+        let record = match &*kind {
+            "manifest" => read(fields).map(Self::Manifest),
+            "slice" => read(fields).map(Self::Slice),
+            "row" => read(fields).map(Self::Row),
+            "histogram" => read(fields).map(Self::Histogram),
+            "end" => read(fields).map(Self::End),
+            _ => {
+                fields.insert("type".to_owned(), kind.into());
+                read(fields).map(Self::Detail)
+            }
+        };
+        record.map_err(D::Error::custom)
+    }
+}
+
+fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, serde_json::Error> {
+    serde_json::from_value(Value::Object(fields))
+}
+
+/// What a section adds to results: the value of a field of a row or slice, or a record.
+pub trait Payload: Serialize + DeserializeOwned {
+    /// The name of the field, or the type of the record.
+    const NAME: &'static str;
+}
+
+/// What a section adds to a record, by the names of fields. Each type of value is a [`Payload`] of
+/// the section.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// Returns the field of a payload; `None` if it is absent, or has another form.
+    pub fn get<P: Payload>(&self) -> Option<P> {
+        P::deserialize(self.0.get(P::NAME)?).ok()
+    }
+
+    /// Sets the field of a payload. A payload that is no JSON sets it to null.
+    pub fn set<P: Payload>(&mut self, payload: &P) {
+        let value = serde_json::to_value(payload).unwrap_or_default();
+        self.0.insert(P::NAME.to_owned(), value);
+    }
+
+    /// Checks the field of a payload, if it is present.
+    pub(crate) fn check<P: Payload>(&self) -> Result<(), String> {
+        let field = self.0.get(P::NAME).map(P::deserialize).transpose();
+        field
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", P::NAME))
+    }
+
+    /// Checks that all fields together are a payload.
+    pub(crate) fn check_all<P: Payload>(&self) -> Result<(), String> {
+        let payload = P::deserialize(&Value::Object(self.0.clone()));
+        payload
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", P::NAME))
+    }
+}
+
+/// A record that one section writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// The name of its [`Payload`].
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// All other fields.
+    #[serde(flatten)]
+    pub fields: Fields,
+}
+
+impl Detail {
+    /// A record of a payload, which has the fields `cell` and `table`.
+    pub fn of<P: Payload>(payload: &P) -> Self {
+        let mut fields = match serde_json::to_value(payload) {
+            Ok(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        let mut take = |name: &str| match fields.remove(name) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        Self {
+            kind: P::NAME.to_owned(),
+            cell: take("cell"),
+            table: take("table"),
+            fields: Fields(fields),
+        }
+    }
+
+    /// Returns the payload; `None` if the record is of another type.
+    pub fn get<P: Payload>(&self) -> Option<P> {
+        if self.kind != P::NAME {
+            return None;
+        }
+        P::deserialize(&Value::Object(self.all().0)).ok()
+    }
+
+    /// Returns the fields of the payload.
+    pub(crate) fn all(&self) -> Fields {
+        let mut fields = self.fields.0.clone();
+        fields.insert("cell".to_owned(), self.cell.clone().into());
+        fields.insert("table".to_owned(), self.table.clone().into());
+        Fields(fields)
+    }
+}
+
+/// Program, build and machine of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`SCHEMA`] of the writer.
@@ -74,12 +195,12 @@ pub struct Manifest {
     pub features: Vec<String>,
     /// Memory allocator and its version.
     pub allocator: String,
-    /// Page policy: what was asked for and what the system's setting is.
+    /// The page policy, and the system's setting.
     pub pages: String,
     /// The machine.
     pub machine: MachineFacts,
     /// Cards of the tables of this run.
-    pub cards: Vec<Card>,
+    pub cards: Vec<TableInfo>,
 }
 
 /// The machine of a run.
@@ -89,9 +210,9 @@ pub struct MachineFacts {
     pub cpu: String,
     /// CPUs this process may use.
     pub cpus: usize,
-    /// Cores and sockets that they belong to.
+    /// Cores of these CPUs.
     pub cores: usize,
-    /// Sockets.
+    /// Sockets of these CPUs.
     pub sockets: usize,
     /// Kernel release.
     pub kernel: String,
@@ -99,39 +220,39 @@ pub struct MachineFacts {
     pub memory_bytes: u64,
     /// Data and unified caches of the first CPU, by level.
     pub caches: Vec<CacheFacts>,
-    /// Runnable processes averaged over a minute, at the start.
+    /// Load average over a minute, at the start.
     pub load_1min: f64,
     /// Whether a hypervisor is present.
     pub virtual_machine: bool,
-    /// Ticks of the timestamp counter in a second.
+    /// Ticks of the timestamp counter per second.
     pub tsc_hz: f64,
-    /// What a timed operation costs in timing alone; subtracted from all latencies.
+    /// Cost of timing an operation; subtracted from all latencies.
     pub timing_overhead_ns: f64,
 }
 
 /// A cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheFacts {
-    /// 1 is next to the core.
+    /// Level; 1 is next to the core.
     pub level: u8,
-    /// Bytes it holds.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// CPUs that share it.
+    /// Number of CPUs that share it.
     pub shared_by: usize,
 }
 
-/// A workload at a number of threads: the parameters of the thesis (section 3.3.1) and ours.
+/// A workload at a number of threads: the parameters of \[CHTBench\] §3.3.1 and ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Its name, unique in a file: `scaling/i=1048576,u=10,uniform,n=2`.
     pub id: String,
-    /// The section of the run: the dimension that is looked at.
+    /// The section, which names the dimension under study.
     pub section: String,
     /// Threads (n).
     pub threads: usize,
     /// Measured milliseconds of a repetition (d).
     pub duration_ms: f64,
-    /// Percentage of updates (u), of which inserts and removes.
+    /// Percentage of updates (u), the sum of the next two.
     pub update_percent: f64,
     /// Percentage of inserts.
     pub insert_percent: f64,
@@ -139,40 +260,39 @@ pub struct Cell {
     pub remove_percent: f64,
     /// Entries at the start (i).
     pub initial: u64,
-    /// Keys are drawn from this many (r).
+    /// Number of keys (r).
     pub range: u64,
-    /// The law keys are drawn by.
+    /// Distribution of keys.
     pub distribution: String,
     /// `u64`, or `bytes` with the sizes below.
     pub kind: String,
-    /// Bytes of keys: least and most.
+    /// Least and greatest length of keys in bytes.
     pub key_bytes: (usize, usize),
-    /// Bytes of values.
+    /// Length of values in bytes.
     pub value_bytes: usize,
-    /// How keys are made of drawn numbers: `mixed` or `dense`.
+    /// How keys are made of indices: `mixed` or `dense`.
     pub keys: String,
-    /// `common` or `native`.
+    /// Hash functions: `common` or `native`.
     pub hash: String,
-    /// `all` threads filled the table at the start, or `one`.
+    /// Whether `all` threads or `one` filled the table at the start.
     pub prefill: String,
     /// Pin policy.
     pub pin: String,
-    /// The CPUs it came to; empty if threads were not pinned.
+    /// The CPUs that the policy chose; empty if threads were not pinned.
     pub cpus: Vec<usize>,
     /// Load mode: `closed`, or `open` at a rate.
     pub mode: String,
     /// Operations per second of all threads in open loop.
     pub rate_per_s: Option<f64>,
-    /// What its section varies besides: in `resize`, the buckets.
+    /// What else the section varies: in `resize`, the buckets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
-    /// Tables that were asked for and cannot do what the section asks: in `resize`, to resize on
-    /// request.
+    /// Requested tables that lack what the section needs: in `resize`, resizing on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
-/// What happened to operations in a repetition.
+/// Outcomes of the operations of a repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Lookups that found their key.
@@ -190,22 +310,22 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All operations.
+    /// Returns the number of all operations.
     pub fn total(&self) -> u64 {
         self.gets() + self.inserts() + self.removes()
     }
 
-    /// Lookups.
+    /// Returns the number of lookups.
     pub fn gets(&self) -> u64 {
         self.get_hits + self.get_misses
     }
 
-    /// Tried inserts.
+    /// Returns the number of attempted inserts.
     pub fn inserts(&self) -> u64 {
         self.inserted + self.insert_failed
     }
 
-    /// Tried removes.
+    /// Returns the number of attempted removes.
     pub fn removes(&self) -> u64 {
         self.removed + self.remove_failed
     }
@@ -221,51 +341,51 @@ impl Counts {
     }
 }
 
-/// Hardware counters of all threads of a repetition; `None` where the machine has none.
+/// Hardware counters of all threads of a repetition; `None` if the machine has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HardwareCounters {
     /// Instructions.
     pub instructions: Option<u64>,
     /// Core cycles.
     pub cycles: Option<u64>,
-    /// Misses of the last cache.
+    /// Misses of the last-level cache.
     pub cache_misses: Option<u64>,
     /// Mispredicted branches.
     pub branch_misses: Option<u64>,
 }
 
-/// Why a row is in its cell.
+/// The role of a row in its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A table to be compared.
-    Subject,
+    /// A table under comparison.
+    DynTable,
     /// The table that the others are compared with.
     Reference,
-    /// The reference once more: the noise floor.
+    /// The reference once more, for the noise floor.
     Again,
-    /// No table: the cost of the harness.
+    /// The null table, for the cost of the harness.
     Null,
 }
 
-/// What the checks of a repetition said.
+/// Results of the checks of a repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdicts {
-    /// What is wrong, in words; empty if nothing is. Any entry voids the row.
+    /// Failed checks, in words; empty if none failed. Any entry voids the row.
     pub problems: Vec<String>,
     /// Keys looked up one by one after the repetition.
     pub probed: u64,
     /// Operations whose outcome was known beforehand and compared.
     pub audited: u64,
-    /// Share of lookups that should hit, and that did.
+    /// Expected share of lookups that hit.
     pub expected_hit_rate: Option<f64>,
     /// Share of lookups that hit.
     pub hit_rate: Option<f64>,
-    /// Entries there should be at the end.
+    /// Expected number of entries at the end.
     pub expected_size: Option<u64>,
-    /// Entries found.
+    /// Number of entries found.
     pub size: Option<u64>,
-    /// Entries as the table counts them itself.
+    /// Number of entries as the table counts them.
     pub reported_size: Option<u64>,
 }
 
@@ -276,7 +396,7 @@ pub struct Slice {
     pub cell: String,
     /// The table.
     pub table: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// Repetition, from 0.
     pub repetition: usize,
@@ -284,25 +404,25 @@ pub struct Slice {
     pub rate: f64,
     /// The rates of the short slices.
     pub rates: Vec<f64>,
-    /// In the section `batch`, rates of single lookups: one for each of `rates`, from the same round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub singles: Vec<f64>,
-    /// Measured operations.
+    /// Number of measured operations.
     pub operations: u64,
     /// Measured time.
     pub elapsed_ns: u64,
     /// All operations since the prefill, measured or not.
     pub counts: Counts,
-    /// Time it took to fill the table.
+    /// Time to fill the table.
     pub prefill_ns: u64,
-    /// The checks.
+    /// Results of the checks.
     pub checks: Verdicts,
-    /// Counters of the measured time.
+    /// Hardware counters of the measured time.
     pub hardware: HardwareCounters,
-    /// Locks and transactions.
+    /// Contention of locks and transactions.
     pub contention: Option<Contention>,
     /// CPUs that the threads ran on at the end.
     pub ran_on: Vec<usize>,
+    /// What the section adds.
+    #[serde(flatten)]
+    pub fields: Fields,
 }
 
 /// A value with its spread over repetitions.
@@ -343,16 +463,16 @@ pub struct Row {
     pub cell: Cell,
     /// The table.
     pub table: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
-    /// Repetitions.
+    /// Number of repetitions.
     pub repetitions: usize,
     /// Operations per second; `None` in sections that measure something else.
     pub rate: Option<Interval>,
     /// Rate over the reference's in the same repetitions; `None` for the reference.
     pub ratio: Option<Interval>,
     /// `faster`, `slower`, `equivalent` or `undecided`; `void` if a check failed; empty for the
-    /// reference and where there is no ratio.
+    /// reference and if there is no ratio.
     pub verdict: String,
     /// Version of the table's library.
     pub version: String,
@@ -360,124 +480,15 @@ pub struct Row {
     pub allocator: String,
     /// Page policy.
     pub pages: String,
-    /// First problems, if void.
+    /// The first problems, if void.
     pub problems: Vec<String>,
     /// Sums over the repetitions.
     pub contention: Option<Contention>,
-    /// Instructions per operation and so on, by name; absent where not available.
+    /// Instructions per operation and so on, by name; absent if not available.
     pub per_operation: BTreeMap<String, f64>,
-    /// Nanoseconds that a thread takes to remove a key and insert it again (section `hot`); there,
-    /// `rate` counts such pairs of all threads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pair_ns: Option<Interval>,
-    /// Slow operations of the writer and of the reader (section `tails`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tails: Vec<Tail>,
-    /// Lookups beside a thread that resizes, against those at rest (section `resize`, the cell
-    /// with both sizes).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resize: Option<ResizeSummary>,
-    /// Lookups in batches, against single ones (section `batch`); there, `rate` is of lookups in batches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batch: Option<BatchSummary>,
-}
-
-/// Lookups in batches, against single ones in the same table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BatchSummary {
-    /// Keys of a batch.
-    pub keys: usize,
-    /// Rounds in which both were measured.
-    pub pairs: usize,
-    /// Single lookups per second.
-    pub single: Interval,
-    /// Lookups in batches over single ones of the same round.
-    pub ratio: Interval,
-}
-
-/// One of the two threads of a growth: how slow it was at times, and how slow an empty loop was.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tail {
-    /// `writer` or `reader`.
-    pub side: String,
-    /// Its operations in all repetitions.
-    pub operations: u64,
-    /// Its time in all repetitions.
-    pub elapsed_ns: u64,
-    /// The latency that 99.9 % of them did not exceed.
-    pub p999_ns: f64,
-    /// The longest.
-    pub max_ns: f64,
-    /// Counts of those over a limit.
-    pub slow: Vec<SlowCount>,
-    /// Operations of the empty loop.
-    pub empty_operations: u64,
-    /// Its time.
-    pub empty_elapsed_ns: u64,
-    /// Its longest operation.
-    pub empty_max_ns: f64,
-}
-
-/// Operations that took longer than a limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SlowCount {
-    /// The limit in microseconds.
-    pub over_us: u64,
-    /// Operations of the table over it.
-    pub count: u64,
-    /// By repetition.
-    pub counts: Vec<u64>,
-    /// Operations of the empty loop over it.
-    pub empty_count: u64,
-    /// By repetition.
-    pub empty_counts: Vec<u64>,
-    /// `empty_count`, scaled to the table's time.
-    pub expected: f64,
-    /// That and three standard deviations, of at least 1.
-    pub allowed: f64,
-    /// Whether `count` is at most `allowed`.
-    pub within: bool,
-}
-
-/// How lookups, or a mix with updates, fare while their table is resized back and forth without pause.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ResizeSummary {
-    /// Buckets at the two sizes, as the table counts them.
-    pub buckets: (usize, usize),
-    /// Rounds in which all variants were measured one after the other.
-    pub pairs: usize,
-    /// Operations per second at the smaller size, at rest.
-    pub small: Interval,
-    /// At the larger size, at rest.
-    pub large: Interval,
-    /// While the table was resized.
-    pub resizing: Interval,
-    /// `resizing` over the slower of the two sizes, round by round.
-    pub to_slower: Interval,
-    /// Over the faster one.
-    pub to_faster: Interval,
-    /// `between`, `below`, `above` or `undecided`.
-    pub position: String,
-    /// At the larger size, with another table of the kind resized on the other CPU, over the
-    /// same without: what the machine takes, whatever the table does.
-    pub machine: Interval,
-    /// Resizes per second.
-    pub resizes_per_s: Interval,
-    /// Share of the time in which a resize was in progress.
-    pub busy_share: Interval,
-    /// Whether the thread that resizes had a CPU of its own.
-    pub own_cpu: bool,
-}
-
-impl ResizeSummary {
-    /// Share of the time in which a resize must be in progress for a row to be of continuous
-    /// resizing.
-    pub const LEAST_BUSY: f64 = 0.9;
-
-    /// Whether a resize was in progress for so much of the time, in the median round.
-    pub fn is_continuous(&self) -> bool {
-        self.busy_share.value >= Self::LEAST_BUSY
-    }
+    /// What the section adds; nothing if the row is void.
+    #[serde(flatten)]
+    pub fields: Fields,
 }
 
 /// Latencies of one operation of a row.
@@ -489,87 +500,27 @@ pub struct Histogram {
     pub table: String,
     /// `get hit`, `get miss`, `insert ok`, `insert fail`, `remove ok`, `remove fail`, or `all`.
     pub operation: String,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
     /// Mean.
     pub mean_ns: f64,
-    /// Least and greatest.
+    /// Least.
     pub min_ns: f64,
     /// Greatest.
     pub max_ns: f64,
     /// Percentiles by name: `50`, `90`, `99`, `99.9`, `99.99`.
     pub percentiles_ns: BTreeMap<String, f64>,
-    /// The whole histogram: nanoseconds and samples of each bucket that has any, 3 digits exact.
+    /// The whole histogram: nanoseconds and samples of each nonempty bucket, three significant
+    /// digits.
     pub buckets: Vec<(u64, u64)>,
-}
-
-/// Progress over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Repetition, from 0.
-    pub repetition: usize,
-    /// Milliseconds of a bin.
-    pub bin_ms: f64,
-    /// Operations that ended in each bin.
-    pub operations: Vec<u64>,
-    /// The longest operation that ended in each bin.
-    pub longest_ns: Vec<u64>,
-}
-
-/// Memory of a table that holds a number of entries.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryPoint {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Bytes of keys and values alone.
-    pub payload_bytes: u64,
-    /// Bytes allocated and not freed; `None` for memory that the allocator does not see.
-    pub live_bytes: Option<u64>,
-    /// Most of them at any time while the table was filled.
-    pub peak_live_bytes: Option<u64>,
-    /// Growth of the process's resident set.
-    pub resident_bytes: u64,
-    /// Most of it at any time while the table was filled.
-    pub peak_resident_bytes: u64,
-    /// What stays allocated after all entries are removed and the table has settled.
-    pub emptied_bytes: Option<u64>,
-    /// What stays allocated after the table is dropped.
-    pub dropped_bytes: Option<u64>,
-}
-
-/// Memory over time while a table of steady size is churned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Garbage {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Milliseconds between two samples.
-    pub interval_ms: f64,
-    /// Live bytes, or the resident set, less what it was before the churn.
-    pub over_bytes: Vec<i64>,
-    /// `live` or `resident`.
-    pub source: String,
-    /// What is left of it after the table has settled.
-    pub settled_bytes: i64,
 }
 
 /// The end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Of these void.
+    /// Number of void rows.
     pub void: usize,
     /// Seconds the run took.
     pub seconds: u64,

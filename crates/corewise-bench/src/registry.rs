@@ -1,7 +1,7 @@
-//! The tables that this program knows.
+//! The tables of this build.
 
+use crate::dyn_table::Entry;
 use crate::error::BenchError;
-use crate::subject::Entry;
 
 /// A table that was not compiled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +20,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Of these tables, and of the names of those that are not there.
+    /// A registry of these tables, and the tables that were not compiled in.
     pub fn new(entries: Vec<Entry>, missing: Vec<Missing>) -> Self {
         Self { entries, missing }
     }
 
-    /// The table of a name, or one line that says why there is none.
+    /// Returns the table of a name, or one line that says why it is missing.
     pub fn find(&self, name: &str) -> Result<&Entry, BenchError> {
         let missing = || self.missing.iter().find(|missing| missing.name == name);
         let entry = self.entries.iter().find(|entry| entry.card.name == name);
@@ -37,9 +37,9 @@ impl Registry {
         })
     }
 
-    /// The tables asked for, without those that end in `?` and are not in this build; if none are
-    /// asked for, all but those that stand for a lock, the chained ones that do not grow by themselves, and
-    /// those that calibrate.
+    /// Returns the requested tables, without those that end in `?` and are not in this build. If
+    /// none are requested, returns all except those that represent a lock, the chained tables (they
+    /// do not grow by themselves) and those that calibrate.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
             let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);
@@ -57,19 +57,19 @@ impl Registry {
             .collect()
     }
 
-    /// Whether there is a table of that name that stores nothing.
+    /// Returns whether the table of that name stores nothing.
     pub fn is_null(&self, name: &str) -> bool {
         self.entries
             .iter()
             .any(|entry| entry.null && entry.card.name == name)
     }
 
-    /// The tables.
+    /// Returns the tables.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The tables that are not there.
+    /// Returns the tables that were not compiled in.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }

@@ -1,10 +1,10 @@
-//! Measuring a row of a result file again.
+//! `corewise bench replay`: measures a row of a result file again.
 
 use crate::error::BenchError;
 use crate::results::Results;
 use crate::suite::{Params, Suite, Task};
 
-/// The suite of a file and the tasks that a row needs: the cell, and its table if one is named.
+/// Returns the suite of a file and the tasks for a row: its cell, and its table if one is named.
 pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
     let usage = |what: String| BenchError::Usage(format!("replay: {what}"));
     let (file, rest) = row.split_once('#').ok_or_else(|| {
@@ -40,8 +40,8 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
     Ok((suite, vec![task], manifest.seed))
 }
 
-/// The cell and the table that are meant: a row by its number from 1, a cell by its name, or a
-/// cell and one of its tables.
+/// Resolves a cell and a table: a row by its number from 1, a cell by its name, or a cell and one
+/// of its tables.
 fn named(results: &Results, text: &str) -> Option<(String, Option<String>)> {
     let plain = |table: &str| table.trim_end_matches(" (again)").to_string();
     if let Ok(number) = text.parse::<usize>() {

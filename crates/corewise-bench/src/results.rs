@@ -1,47 +1,47 @@
-//! Reading result files: every [`Record`] of one or several files, put back together.
+//! Reading result files: reassembles every [`Record`] of one or several files.
 //!
 //! ```text
 //! Results
-//!   files     what each file was measured with, and what is wrong with it
+//!   files     build, machine and defects of each file
 //!   sections  in the order in which they were measured
 //!     cells   a workload at a number of threads
 //!       rows  a table in it, with its slices, histograms, timelines, memory and garbage
 //! ```
 //!
-//! A cell that several files have is one cell here, with the rows of all of them. Where a table
-//! would then be there twice, [`RowResults::label`] tells the files apart.
+//! A cell that occurs in several files is one cell here, with the rows of all of them. If a table
+//! then occurs twice, [`RowResults::label`] distinguishes the files.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::record::{
-    Cell, End, Garbage, Histogram, Manifest, MemoryPoint, Record, Role, Row, SCHEMA, Slice,
-    Timeline,
+    Cell, Detail, End, Histogram, Manifest, Payload, Record, Role, Row, SCHEMA, Slice,
 };
+use crate::sections;
 
 /// Why a result file cannot be read. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultsError {
-    /// No file was named.
+    /// No file was given.
     #[error("no result file given")]
     NoFiles,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: no such file", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// The system does not let it be read.
+    /// The system cannot read the file.
     #[error("{}: cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It does not begin with a manifest.
+    /// The file does not begin with a manifest.
     #[error("{}: not a result file: {detail}", path.display())]
     NotResults {
         /// The file.
@@ -49,7 +49,7 @@ pub enum ResultsError {
         /// What it begins with.
         detail: String,
     },
-    /// It was written by a newer program.
+    /// A newer program wrote the file.
     #[error("{}: written in format {found}, this program reads up to {SCHEMA}; use a newer one", path.display())]
     Newer {
         /// The file.
@@ -57,7 +57,7 @@ pub enum ResultsError {
         /// Its version.
         found: u64,
     },
-    /// A line that is not the last cannot be understood.
+    /// A line before the last cannot be parsed.
     #[error("{}: line {line} is damaged: {detail}", path.display())]
     Damaged {
         /// The file.
@@ -75,50 +75,52 @@ pub struct Results {
     /// The files, in the order given.
     pub files: Vec<SourceFile>,
     /// Sections in the order in which they first appear.
-    pub sections: Vec<Section>,
+    pub sections: Vec<SectionResults>,
 }
 
-/// A result file as a whole.
+/// A result file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it was measured with and on.
+    /// Build and machine of the run.
     pub manifest: Manifest,
-    /// The end marker; `None` if the run did not get there.
+    /// The end marker; `None` if the run did not finish.
     pub end: Option<End>,
     /// Whether the last line was cut off and skipped.
     pub truncated: bool,
-    /// Rows it has.
+    /// Number of its rows.
     pub rows: usize,
-    /// Other records that belong to no row, because the run ended before the row did.
+    /// Number of other records without a row, because the run ended before the row did.
     pub orphans: usize,
 }
 
-/// A section of a run: cells in which one dimension is looked at.
+/// A section of a run: cells that study one dimension.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
+pub struct SectionResults {
     /// Its name.
     pub name: String,
     /// Its cells, in the order in which they were measured.
     pub cells: Vec<CellResults>,
 }
 
-/// A cell and what was measured in it.
+/// A cell and its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellResults {
     /// The workload.
     pub cell: Cell,
     /// The tables in it.
     pub rows: Vec<RowResults>,
+    /// What its operations are, if not a mix of lookups and updates.
+    pub operations: Option<&'static str>,
 }
 
-/// A row and everything that was recorded for it.
+/// A row and all its records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowResults {
     /// Index of its file in [`Results::files`].
     pub file: usize,
-    /// Its place among the rows of its file, from 1: what `corewise bench replay` wants.
+    /// Its number among the rows of its file, from 1, as in `corewise bench replay`.
     pub number: usize,
     /// The table's name, with the file's number if several files measured it in one cell.
     pub label: String,
@@ -128,22 +130,18 @@ pub struct RowResults {
     pub slices: Vec<Slice>,
     /// Latencies by operation.
     pub histograms: Vec<Histogram>,
-    /// Progress over time.
-    pub timelines: Vec<Timeline>,
-    /// Memory by size.
-    pub memory: Vec<MemoryPoint>,
-    /// Memory over time.
-    pub garbage: Vec<Garbage>,
+    /// Records of its section.
+    pub details: Vec<Detail>,
 }
 
 impl SourceFile {
-    /// The file's name without its folders.
+    /// Returns the file's name without its directories.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
     }
 
-    /// What a reader should know about the state of the file, a sentence each.
+    /// Returns notes about the state of the file, a sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.truncated {
@@ -168,14 +166,14 @@ impl SourceFile {
 }
 
 impl RowResults {
-    /// Whether a check failed, so that its numbers must not be used.
+    /// Returns whether a check failed, so that its numbers must not be used.
     pub fn void(&self) -> bool {
         self.row.verdict == "void"
             || !self.row.problems.is_empty()
             || self.slices.iter().any(|s| !s.checks.problems.is_empty())
     }
 
-    /// The first thing that is wrong with it.
+    /// Returns its first problem.
     pub fn problem(&self) -> Option<&str> {
         let sliced = self.slices.iter().flat_map(|s| &s.checks.problems);
         let first = self.row.problems.iter().chain(sliced).next();
@@ -184,7 +182,17 @@ impl RowResults {
             .or_else(|| self.void().then_some("void"))
     }
 
-    /// Operations per second of each repetition.
+    /// Returns the records of a type of its section.
+    pub fn details<P: Payload>(&self) -> impl Iterator<Item = P> {
+        self.details.iter().filter_map(Detail::get)
+    }
+
+    /// Returns whether it has a record of a type of its section.
+    pub fn has<P: Payload>(&self) -> bool {
+        self.details.iter().any(|detail| detail.kind == P::NAME)
+    }
+
+    /// Returns the operations per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
         let rates = self.slices.iter().map(|slice| slice.rate);
         rates.filter(|rate| rate.is_finite()).collect()
@@ -196,9 +204,9 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// A [`ResultsError`] for the first file that is missing, no result file, too new, or damaged
-    /// before its last line. A last line that is cut off, and a missing end marker, are no errors:
-    /// see [`SourceFile::notes`].
+    /// A [`ResultsError`] for the first file that is missing, is not a result file, is too new, or
+    /// is damaged before its last line. A last line that is cut off, and a missing end marker, are
+    /// no errors: see [`SourceFile::notes`].
     pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ResultsError> {
         if paths.is_empty() {
             return Err(ResultsError::NoFiles);
@@ -213,7 +221,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Reads a result file that is in memory already; `path` is what it is called.
+    /// Parses a result file in memory; `path` is its name in messages.
     ///
     /// # Errors
     ///
@@ -225,12 +233,12 @@ impl Results {
         Ok(results)
     }
 
-    /// All cells.
+    /// Returns all cells.
     pub fn cells(&self) -> impl Iterator<Item = &CellResults> {
         self.sections.iter().flat_map(|section| &section.cells)
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn rows(&self) -> impl Iterator<Item = &RowResults> {
         self.cells().flat_map(|cell| &cell.rows)
     }
@@ -263,12 +271,12 @@ impl Results {
         Ok(())
     }
 
-    /// Puts a row into its cell, which is made if it is the first of it.
+    /// Adds a row to its cell; creates the cell if it is new.
     fn place(&mut self, row: Row, file: usize, number: usize, at: &mut Places) {
         let section = find_or_push(
             &mut self.sections,
             |section| section.name == row.cell.section,
-            || Section {
+            || SectionResults {
                 name: row.cell.section.clone(),
                 cells: Vec::new(),
             },
@@ -280,6 +288,7 @@ impl Results {
             || CellResults {
                 cell: row.cell.clone(),
                 rows: Vec::new(),
+                operations: sections::find(&row.cell.section).and_then(|of| of.operations()),
             },
         );
         let rows = &mut cells[cell].rows;
@@ -293,20 +302,16 @@ impl Results {
             row,
             slices: Vec::new(),
             histograms: Vec::new(),
-            timelines: Vec::new(),
-            memory: Vec::new(),
-            garbage: Vec::new(),
+            details: Vec::new(),
         });
     }
 
-    /// Gives a record to its row; whether there is one.
+    /// Adds a record to its row; returns whether the row exists.
     fn attach(&mut self, record: &Record, at: &Places) -> bool {
         let (cell, table, role) = match record {
             Record::Slice(of) => (&of.cell, &of.table, Some(of.role)),
             Record::Histogram(of) => (&of.cell, &of.table, None),
-            Record::Timeline(of) => (&of.cell, &of.table, None),
-            Record::Memory(of) => (&of.cell, &of.table, None),
-            Record::Garbage(of) => (&of.cell, &of.table, None),
+            Record::Detail(of) => (&of.cell, &of.table, None),
             Record::Manifest(_) | Record::Row(_) | Record::End(_) => return true,
         };
         let Some(&[section, cell, row]) = at
@@ -319,15 +324,13 @@ impl Results {
         match record {
             Record::Slice(of) => row.slices.push(Slice::clone(of)),
             Record::Histogram(of) => row.histograms.push(Histogram::clone(of)),
-            Record::Timeline(of) => row.timelines.push(Timeline::clone(of)),
-            Record::Memory(of) => row.memory.push(MemoryPoint::clone(of)),
-            Record::Garbage(of) => row.garbage.push(Garbage::clone(of)),
+            Record::Detail(of) => row.details.push(Detail::clone(of)),
             Record::Manifest(_) | Record::Row(_) | Record::End(_) => {}
         }
         true
     }
 
-    /// Tells rows of one table in one cell apart if several files have them.
+    /// Labels the rows of one table in one cell if several files have them.
     fn name_rows(&mut self) {
         let mut seen: HashMap<(&str, &str, bool), usize> = HashMap::new();
         let mut twice: HashSet<String> = HashSet::new();
@@ -347,10 +350,10 @@ impl Results {
     }
 }
 
-/// Where the rows of a cell and table are, by their part.
+/// The positions of the rows of a cell and table, by role.
 type Places = HashMap<(String, String), Vec<(Role, [usize; 3])>>;
 
-/// The row of that part; without a part, the table itself before its second appearance.
+/// Returns the row of that role; without a role, the table itself before its second measurement.
 fn choose(places: &[(Role, [usize; 3])], role: Option<Role>) -> Option<&[usize; 3]> {
     let wanted = |&&(found, _): &&(Role, _)| match role {
         Some(role) => found == role,
@@ -421,14 +424,17 @@ impl Parsed {
         match serde_json::from_slice(text) {
             Ok(Record::Manifest(_)) => return Err("a second manifest".to_owned()),
             Ok(Record::End(end)) => self.end = Some(end),
-            Ok(record) => self.records.push(record),
+            Ok(record) => {
+                sections::check(&record)?;
+                self.records.push(record);
+            }
             Err(error) => return Err(error.to_string()),
         }
         Ok(())
     }
 }
 
-/// The manifest of a file's first line; its version is looked at before anything else.
+/// Parses the manifest of a file's first line; checks its version before anything else.
 fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
     let not = |detail: &str| ResultsError::NotResults {
         path: path.to_owned(),

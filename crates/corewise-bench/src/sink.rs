@@ -1,4 +1,4 @@
-//! Where results go: appended to a file line by line, and as text to the terminal.
+//! Output of results: appended to a file line by line, and as text to the terminal.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use crate::error::BenchError;
 use crate::record::Record;
 
-/// A result file that is being written.
+/// A result file under construction.
 #[derive(Debug)]
 pub struct Sink {
     file: Option<(PathBuf, File)>,
-    /// Whether records go to standard output too.
+    /// Whether records also go to standard output.
     json: bool,
 }
 
 impl Sink {
-    /// A new file, which must not exist unless it may be replaced.
+    /// Creates a file, which must not exist unless it may be replaced.
     pub fn create(path: Option<&Path>, replace: bool, json: bool) -> Result<Self, BenchError> {
         let open = |path: &Path| {
             let mut options = File::options();
@@ -39,7 +39,7 @@ impl Sink {
         })
     }
 
-    /// Appends a record: one write, so that a line is there as a whole or was the last.
+    /// Appends a record in one write, so that only the last line can be incomplete.
     pub fn write(&mut self, record: &Record) -> Result<(), BenchError> {
         let mut line = serde_json::to_vec(record)
             .map_err(|error| BenchError::Failed(format!("cannot write a record: {error}")))?;
@@ -48,12 +48,12 @@ impl Sink {
             file.write_all(&line).map_err(|error| fail(path, error))?;
         }
         if self.json {
-            let _ = std::io::stdout().lock().write_all(&line); // a reader that went away is no error
+            let _ = std::io::stdout().lock().write_all(&line); // a closed pipe is no error
         }
         Ok(())
     }
 
-    /// Makes sure that what was written survives a crash of the machine.
+    /// Flushes to disk, so that the file survives a crash of the machine.
     pub fn sync(&mut self) -> Result<(), BenchError> {
         match &self.file {
             Some((path, file)) => file.sync_data().map_err(|error| fail(path, error)),

@@ -1,4 +1,4 @@
-//! Stamps: values that say which key they belong to.
+//! Stamps: values that identify their key.
 //!
 //! ```text
 //!  63            32 31             0
@@ -7,38 +7,38 @@
 //! └────────────────┴────────────────┘
 //! ```
 //!
-//! The number comes from the writer's value stream and differs from one insert to the next, so
-//! that a value that is right for its key but old is told from the present one.
+//! The number comes from the writer's value stream and differs from one insert to the next, so that
+//! a stale value of the right key can be distinguished from the current one.
 
-/// The upper half of every value stored under a key.
+/// Returns the upper half of every value stored under a key.
 #[inline(always)]
 pub const fn tag(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-/// The stamp of a key with a number.
+/// Returns the stamp of a key with a number.
 #[inline(always)]
 pub const fn stamp(key: u64, number: u32) -> u64 {
     tag(key) << 32 | number as u64 | 1
 }
 
-/// Whether a stamp can belong to a key.
+/// Returns whether a stamp can belong to a key.
 #[inline(always)]
 pub const fn belongs(stamp: u64, key: u64) -> bool {
     stamp >> 32 == tag(key)
 }
 
-/// A thread's endless sequence of numbers: no two of 2^31 successive ones are equal.
+/// A thread's sequence of numbers: any 2^31 successive numbers are distinct.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers(u32);
 
 impl Numbers {
-    /// A sequence of its own for each thread.
+    /// A separate sequence for each thread.
     pub fn of_thread(thread: usize) -> Self {
         Self((thread as u32).wrapping_mul(0x85eb_ca6b))
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline(always)]
     pub fn draw(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79ba); // even, so the last bit stays free

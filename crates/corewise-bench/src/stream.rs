@@ -1,28 +1,28 @@
-//! What a thread does: streams of operations and keys, drawn before anything is measured.
+//! The operations of a thread: streams of operations and keys, drawn before anything is measured.
 //!
-//! Operations and keys are streams of their own (thesis, section 3.3.1: `c` and `r`), of lengths
-//! that share no divisor but a chunk, so a key meets another operation each time round. Drawn
-//! once and used again unchanged, a pool of keys would be a smaller working set than the range
-//! and would leave each key with the same last operation in every round; so
+//! Operations and keys are separate streams (\[CHTBench\] §3.3.1: `c` and `r`), of lengths that
+//! share no divisor but a chunk, so a key gets another operation in each round. A pool of keys that
+//! is drawn once and reused unchanged would be a smaller working set than the range and would leave
+//! each key with the same last operation in every round; so
 //!
-//! - uniform keys are shifted by a new random distance in every round, which keeps them uniform
-//!   and reaches the whole range;
-//! - a part of all other pools is drawn anew between repetitions.
+//! - uniform keys are shifted by a new random distance in every round, which keeps them uniform and
+//!   reaches the whole range;
+//! - a part of all other pools is redrawn between repetitions.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use corewise_measure::draw::mix;
 
-use crate::law::{Drawer, Law};
+use crate::distribution::{Distribution, Sampler};
 
-/// Keys of a thread's stream.
+/// Keys in a thread's stream.
 pub const KEYS: usize = 1 << 20;
-/// Operations that are executed between two looks at the clock.
+/// Operations between two reads of the clock.
 pub const CHUNK: usize = 64;
-/// Operations of a thread's stream.
+/// Operations in a thread's stream.
 const OPERATIONS: usize = KEYS - CHUNK;
-/// Keys drawn anew between repetitions.
+/// Keys redrawn between repetitions.
 const RENEWED: usize = KEYS / 8;
 
 /// A lookup.
@@ -37,14 +37,15 @@ pub const REMOVE: u8 = 2;
 pub struct Stream {
     keys: Vec<u32>,
     operations: Vec<u8>,
-    drawer: Drawer,
+    sampler: Sampler,
     range: u32,
     renew: usize,
     rng: Xoshiro256PlusPlus,
     place: u32,
 }
 
-/// A place in a stream. Each table has one of its own, so that all of them see the same.
+/// A position in a stream. Each table has a separate cursor, so that all tables see the same
+/// stream.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     key: usize,
@@ -58,18 +59,18 @@ pub struct Cursor {
 pub struct Chunk<'a> {
     /// Indices before the shift.
     pub keys: &'a [u32],
-    /// As many operations.
+    /// The operations, one for each key.
     pub operations: &'a [u8],
-    /// To be added to each index, modulo the range.
+    /// Shift of each index, modulo the range.
     pub shift: u32,
 }
 
 impl Stream {
-    /// The streams of a thread. `insert` and `remove` are shares of all operations.
+    /// Draws the streams of a thread. `insert` and `remove` are shares of all operations.
     pub fn new(
         seed: u64,
         thread: (usize, usize),
-        drawer: Drawer,
+        sampler: Sampler,
         range: u32,
         (insert, remove): (f64, f64),
     ) -> Self {
@@ -89,7 +90,7 @@ impl Stream {
             renew: 0,
             rng: Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0x4e75 << 40) ^ number as u64),
             place: (u64::from(range) * number as u64 / threads as u64) as u32,
-            drawer,
+            sampler,
         };
         stream.draw(KEYS);
         stream
@@ -98,30 +99,30 @@ impl Stream {
     fn draw(&mut self, count: usize) {
         for _ in 0..count {
             let at = self.renew;
-            self.keys[at] = match self.drawer.law() {
-                Law::Sequential => (at as u64 % u64::from(self.range)) as u32,
-                _ => self.drawer.draw(&mut self.rng),
+            self.keys[at] = match self.sampler.distribution() {
+                Distribution::Sequential => (at as u64 % u64::from(self.range)) as u32,
+                _ => self.sampler.draw(&mut self.rng),
             };
             self.renew = (at + 1) % KEYS;
         }
     }
 
-    /// Draws a part of the keys anew.
+    /// Redraws a part of the keys.
     pub fn renew(&mut self) {
         if !matches!(
-            self.drawer.law(),
-            Law::Uniform | Law::Sequential | Law::Single
+            self.sampler.distribution(),
+            Distribution::Uniform | Distribution::Sequential | Distribution::Single
         ) {
             self.draw(RENEWED);
         }
     }
 
-    /// The range of the indices.
+    /// Returns the range of the indices.
     pub fn range(&self) -> u32 {
         self.range
     }
 
-    /// A place to start from, the same for the same repetition.
+    /// Returns a position to start from, the same for the same repetition.
     pub fn cursor(&self, seed: u64) -> Cursor {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xc0_0001));
         let chunk = |rng: &mut Xoshiro256PlusPlus, length: usize| {
@@ -133,7 +134,7 @@ impl Stream {
             shift: self.place,
             rng,
         };
-        if self.drawer.law() != Law::Sequential {
+        if self.sampler.distribution() != Distribution::Sequential {
             cursor.shift = 0;
             self.shift(&mut cursor);
         }
@@ -141,9 +142,9 @@ impl Stream {
     }
 
     fn shift(&self, cursor: &mut Cursor) {
-        match self.drawer.law() {
-            Law::Uniform => cursor.shift = cursor.rng.random_range(0..self.range),
-            Law::Sequential => {
+        match self.sampler.distribution() {
+            Distribution::Uniform => cursor.shift = cursor.rng.random_range(0..self.range),
+            Distribution::Sequential => {
                 let next = u64::from(cursor.shift) + KEYS as u64;
                 cursor.shift = (next % u64::from(self.range)) as u32;
             }
@@ -151,7 +152,7 @@ impl Stream {
         }
     }
 
-    /// The next [`CHUNK`] operations.
+    /// Returns the next [`CHUNK`] operations.
     #[inline]
     pub fn chunk(&self, cursor: &mut Cursor) -> Chunk<'_> {
         let chunk = Chunk {
@@ -172,10 +173,10 @@ impl Stream {
     }
 }
 
-/// `index + shift` modulo `range`, without a division; both are below `range`.
+/// Returns `index + shift` modulo `range`, without a division; both are below `range`.
 #[inline(always)]
 pub const fn shifted(index: u32, shift: u32, range: u32) -> u32 {
-    // Wraps around only if the sum is below the range, where the other one is less.
+    // The difference wraps around only if the sum is below the range; it is then the greater one.
     let sum = index as u64 + shift as u64;
     let less = sum.wrapping_sub(range as u64);
     if less < sum { less as u32 } else { sum as u32 }
@@ -185,8 +186,14 @@ pub const fn shifted(index: u32, shift: u32, range: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn stream(law: Law, range: u32, updates: (f64, f64)) -> Stream {
-        Stream::new(1, (0, 2), Drawer::new(law, range.into()), range, updates)
+    fn stream(distribution: Distribution, range: u32, updates: (f64, f64)) -> Stream {
+        Stream::new(
+            1,
+            (0, 2),
+            Sampler::new(distribution, range.into()),
+            range,
+            updates,
+        )
     }
 
     #[test]
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn operations_have_their_shares() {
-        let stream = stream(Law::Uniform, 100, (0.35, 0.05));
+        let stream = stream(Distribution::Uniform, 100, (0.35, 0.05));
         let count = |kind| stream.operations.iter().filter(|&&op| op == kind).count() as f64;
         let all = stream.operations.len() as f64;
         assert!((count(INSERT) / all - 0.35).abs() < 0.002);
@@ -217,7 +224,7 @@ mod tests {
     #[test]
     fn rounds_reach_a_range_larger_than_the_pool() {
         let range = 1 << 24;
-        let stream = stream(Law::Uniform, range, (0.0, 0.0));
+        let stream = stream(Distribution::Uniform, range, (0.0, 0.0));
         let mut cursor = stream.cursor(1);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..3 * KEYS / CHUNK {
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn a_sequential_stream_goes_through_all_keys_in_turn() {
         let range = 3_000_000;
-        let stream = stream(Law::Sequential, range, (0.0, 0.0));
+        let stream = stream(Distribution::Sequential, range, (0.0, 0.0));
         let mut cursor = stream.cursor(1);
         let mut last = None;
         for _ in 0..2 * KEYS / CHUNK {
@@ -252,7 +259,7 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_places() {
-        let stream = stream(Law::Zipf(0.99), 1000, (0.1, 0.1));
+        let stream = stream(Distribution::Zipf(0.99), 1000, (0.1, 0.1));
         let (mut a, mut b) = (stream.cursor(5), stream.cursor(5));
         assert_eq!(stream.chunk(&mut a).keys, stream.chunk(&mut b).keys);
     }

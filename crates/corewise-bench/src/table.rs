@@ -1,52 +1,53 @@
-//! What a table must offer to be measured, and what it tells about itself.
+//! The interface of a table under test, and its fairness card.
 //!
 //! An adapter implements [`Table`] and [`Handle`] for one or both [`Kind`]s of keys, in one small
-//! file under `adapters/`, and describes itself with a [`Card`]. The harness never calls through a
-//! pointer inside its measured loop: each adapter gets a loop of its own, compiled for it.
+//! file under `adapters/`, and describes itself with a [`TableInfo`]. The harness never calls
+//! through a pointer inside its measured loop: each adapter gets a loop compiled for it.
 //!
 //! # Contract
 //!
-//! 1. `insert` is insert-if-absent and says whether it inserted; `remove` says what it removed. A
-//!    call that says so has taken effect before it returns.
-//! 2. `get` and `remove` give the value's stamp as [`Kind::stamp`] reads it, which for byte
-//!    values looks at every byte: a table that hands out references has no head start over one
-//!    that copies.
-//! 3. A table is built for the number of entries that the harness announces
-//!    ([`Setup::capacity`], 0 for a table that is to grow), by the means its own users have.
-//! 4. `get_many` is the table's own batched lookup. A table without one leaves the default, a lookup for each key, and
-//!    its card says so.
-//! 5. An adapter adds nothing to an operation but what the table's interface asks for (a guard, a
-//!    registration), and its card says what that is.
+//! 1. `insert` is insert-if-absent and returns whether it inserted; `remove` returns the removed
+//!    value. A call that reports a change has taken effect before it returns.
+//! 2. `get` and `remove` return the value's stamp as [`Kind::stamp`] reads it, which for byte
+//!    values reads every byte: a table that returns references has no advantage over one that
+//!    copies.
+//! 3. A table is built for the number of entries that the harness announces ([`Setup::capacity`], 0
+//!    for a table that is to grow), by its public interface.
+//! 4. `get_many` is the table's batched lookup. A table without one keeps the default, a lookup for
+//!    each key, and its card states that.
+//! 5. `for_each` is the table's iteration. A table that has one sets [`Table::ITERATES`].
+//! 6. An adapter adds nothing to an operation but what the table's interface requires (a guard, a
+//!    registration), and its card states what that is.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
 
-/// What the harness tells a table that is about to be built.
+/// Parameters for constructing a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Entries that it will hold in a steady state; 0 if it is to grow from empty.
+    /// Entries in the steady state; 0 if the table is to grow from empty.
     pub capacity: usize,
-    /// Threads that will use it at a time.
+    /// Threads that use it concurrently.
     pub threads: usize,
-    /// Bytes of a value, of which memory budgets must know.
+    /// Length of a value in bytes, for memory budgets.
     pub value_bytes: usize,
-    /// Bytes of the longest key.
+    /// Length of the longest key in bytes.
     pub key_bytes: usize,
 }
 
 /// Sizes of the keys and values of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of the shortest and of the longest key; 8 and 8 for integers.
+    /// Lengths of the shortest and of the longest key in bytes; 8 and 8 for integers.
     pub key_bytes: (usize, usize),
-    /// Bytes of a value; 8 for integers.
+    /// Length of a value in bytes; 8 for integers.
     pub value_bytes: usize,
 }
 
 /// A kind of keys and values.
 ///
-/// The harness thinks of a key as a `u64` that is never 0, and of a value as a *stamp*, a `u64`
-/// whose upper half is made of the key. A kind turns them into what the table stores.
+/// The harness represents a key as a `u64` that is never 0, and a value as a *stamp*, a `u64` whose
+/// upper half is derived from the key. A kind converts them to what the table stores.
 pub trait Kind: Send + Sync + 'static {
     /// Its name on the command line and in results.
     const NAME: &'static str;
@@ -56,86 +57,94 @@ pub trait Kind: Send + Sync + 'static {
     type Query: ?Sized + Eq + Hash + Ord + Sync;
     /// A value as stored.
     type Value: Clone + Send + Sync + 'static;
-    /// Where a thread writes the key it looks up and the value it is about to store.
+    /// Buffers for the key that a thread looks up and the value that it is about to store.
     type Scratch: Send;
 
-    /// A scratch for keys and values of this shape.
+    /// Creates a scratch for keys and values of this shape.
     fn scratch(shape: &Shape) -> Self::Scratch;
-    /// The key made of a number other than 0.
+    /// Writes the key of a nonzero number.
     fn query(scratch: &mut Self::Scratch, key: u64) -> &Self::Query;
-    /// An owned key.
+    /// Returns the number of a key.
+    fn number(query: &Self::Query) -> u64;
+    /// Returns an owned key.
     fn own(query: &Self::Query) -> Self::Key;
-    /// The value that carries a stamp.
+    /// Returns the value with a stamp.
     fn value(scratch: &Self::Scratch, stamp: u64) -> Self::Value;
-    /// The stamp of a value; 0, which no value has, if its repetitions differ. (Of values under 16
-    /// bytes only the stamp itself can be checked, by its upper half.)
+    /// Returns the stamp of a value; 0, which no value has, if its repetitions differ. (Values
+    /// under 16 bytes contain the stamp once, so only its upper half can be checked.)
     fn stamp(value: &Self::Value) -> u64;
-    /// The bytes of a key, for tables that know nothing else.
+    /// Returns the bytes of a key, for tables that accept only bytes.
     fn key_bytes(query: &Self::Query) -> &[u8];
-    /// The bytes of a value.
+    /// Returns the bytes of a value.
     fn value_bytes(value: &Self::Value) -> &[u8];
-    /// The stamp of a value given by its bytes; 0 if any of them is wrong.
+    /// Returns the stamp of a value given by its bytes; 0 if any byte is wrong.
     fn stamp_of_bytes(bytes: &[u8]) -> u64;
 }
 
 /// A concurrent hash table under test.
 pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
-    /// One thread's way to it.
+    /// A thread's handle.
     type Handle<'t>: Handle<K>
     where
         Self: 't;
 
-    /// An empty table.
+    /// Whether [`Handle::for_each`] visits the entries.
+    const ITERATES: bool = false;
+
+    /// Creates an empty table.
     fn build(setup: &Setup) -> Self;
 
-    /// A handle; called on the thread that uses it, which drops it when its part is done.
+    /// Creates a handle; called on the thread that uses it, which drops it at the end of its part.
     fn handle(&self) -> Self::Handle<'_>;
 
-    /// The number of entries as the table itself counts them, asked while nobody writes. `None`
-    /// if it has no such call.
+    /// Returns the number of entries as the table counts them; called while no thread writes.
+    /// `None` if it has no such call.
     fn size(&self) -> Option<usize>;
 
-    /// Frees what the table has put off, as far as its interface allows; called while no handle
+    /// Reclaims deferred memory, as far as the table's interface allows; called while no handle
     /// exists.
     fn settle(&self) {}
 
-    /// Acquisitions of a lock and how many of them found it taken, or transactions and how many
-    /// of them aborted; `None` where the table does not count.
+    /// Returns acquisitions of a lock and how many of them found it taken, or transactions and how
+    /// many of them aborted; `None` if the table does not count them.
     fn contention(&self) -> Option<Contention> {
         None
     }
 }
 
-/// A table that takes another number of buckets when it is told to; optional.
+/// A table that resizes on request; optional.
 ///
 /// An adapter of such a table implements this and registers it with
-/// [`Entry::u64_resize`](crate::subject::Entry::u64_resize); the section `resize` measures no other.
+/// [`Entry::u64_resize`](crate::dyn_table::Entry::u64_resize); the section `resize` measures no
+/// other.
 ///
 /// # Contract
 ///
-/// 1. `resize_to` returns when the resize is complete: no operation that starts later meets any
-///    of it. It is called on a thread that holds no [`Handle`] at that time, while other threads
-///    use theirs, and never by two threads at a time.
-/// 2. Every key that is in the table stays to be found, at every moment.
-/// 3. A *bucket* is what the table itself calls one. Where its interface speaks of entries only,
-///    or where a size cannot be had exactly, the card says what a bucket stands for, and
-///    [`Resize::buckets`] tells what it came to.
+/// 1. `resize_to` returns when the resize is complete: no operation that starts later encounters
+///    any of it. It is called on a thread that holds no [`Handle`] at that time, while other
+///    threads use theirs, and never by two threads at a time.
+/// 2. Every key in the table can be found at every moment.
+/// 3. A *bucket* is what the table itself calls one. If its interface counts entries only, or
+///    cannot set a size exactly, the card says what a bucket stands for, and [`Resize::buckets`]
+///    returns the actual number.
 pub trait Resize<K: Kind>: Table<K> {
-    /// Takes so many buckets, or the nearest number that the table can have.
+    /// Resizes to `buckets` buckets, or to the nearest number that the table can have.
     fn resize_to(&self, buckets: usize);
 
-    /// How many it has; asked by the thread that resizes, or while no other uses the table.
+    /// Returns the number of buckets; called by the resizing thread, or while no other uses the
+    /// table.
     fn buckets(&self) -> usize;
 }
 
-/// The most keys of a batch of lookups.
+/// Maximum number of keys in a batch of lookups.
 pub const MOST_BATCHED: usize = crate::stream::CHUNK;
 
-/// One thread's way to a table.
+/// A thread's handle to a table.
 pub trait Handle<K: Kind> {
-    /// The stamp of the key's value.
+    /// Returns the stamp of the key's value.
     fn get(&mut self, key: &K::Query) -> Option<u64>;
-    /// The stamps of the values of several keys, up to [`MOST_BATCHED`], in their order; as many places as keys.
+    /// Looks up a batch of at most [`MOST_BATCHED`] keys and writes the stamps of their values in
+    /// order. `out` has one place per key.
     #[inline(always)]
     fn get_many<'q>(
         &mut self,
@@ -148,20 +157,24 @@ pub trait Handle<K: Kind> {
             *out = self.get(key);
         }
     }
-    /// Inserts if absent; whether it did.
+    /// Calls `visit` with the key and the stamp of the value of each entry, in any order. An entry
+    /// that is present all the time is visited once. Visits nothing unless [`Table::ITERATES`].
+    #[inline(always)]
+    fn for_each(&mut self, _visit: impl FnMut(&K::Query, u64)) {}
+    /// Inserts if absent; returns whether it inserted.
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool;
-    /// Removes; the stamp of the removed value.
+    /// Removes; returns the stamp of the removed value.
     fn remove(&mut self, key: &K::Query) -> Option<u64>;
 }
 
-/// What a table's locks saw.
+/// Lock statistics of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Contention {
     /// Critical sections entered.
     pub acquisitions: u64,
-    /// Those that found the lock taken at first sight.
+    /// Critical sections that found the lock taken at the first try.
     pub contended: u64,
-    /// Critical sections that ran as a transaction to its end.
+    /// Critical sections that completed as a transaction.
     pub elided: u64,
     /// Transactions that aborted.
     pub aborts: u64,
@@ -169,20 +182,20 @@ pub struct Contention {
 
 /// The fairness card of a table: what a reader must know before believing its rows.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Card {
+pub struct TableInfo {
     /// Its name on the command line and in results.
     pub name: String,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: String,
     /// Version of the library.
     pub version: String,
     /// The language of its implementation.
     pub language: String,
-    /// The hash function it runs with here.
+    /// The hash function in this benchmark.
     pub hasher: String,
     /// How memory of removed entries is reclaimed.
     pub reclamation: String,
-    /// What it promises to concurrent readers and writers.
+    /// Its guarantees to concurrent readers and writers.
     pub guarantees: String,
     /// Options that were set, and why.
     pub settings: String,
@@ -190,12 +203,12 @@ pub struct Card {
     pub adapter: String,
     /// Where its memory comes from.
     pub memory: String,
-    /// What it does with a batch of lookups.
+    /// How it performs a batch of lookups.
     #[serde(default = "no_batch")]
     pub batch: String,
 }
 
-/// What the card of a table without batched lookups says.
+/// The `batch` field of a table without batched lookups.
 pub fn no_batch() -> String {
     "no batch: one lookup after the other".into()
 }
@@ -220,6 +233,10 @@ impl Kind for U64 {
         scratch
     }
     #[inline(always)]
+    fn number(query: &u64) -> u64 {
+        *query
+    }
+    #[inline(always)]
     fn own(query: &u64) -> u64 {
         *query
     }
@@ -242,17 +259,17 @@ impl Kind for U64 {
     }
 }
 
-/// The bytes of an integer, in this machine's order.
+/// Returns the bytes of an integer, in native order.
 fn bytes_of(number: &u64) -> &[u8] {
-    // SAFETY: eight initialised bytes without padding live behind the reference, for as long as
-    // it does, and bytes have no alignment.
+    // SAFETY: eight initialised bytes without padding live behind the reference, for as long as it
+    // does, and bytes have no alignment.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(number).cast(), 8) }
 }
 
 /// Byte strings to byte strings.
 ///
-/// A key is 16 hexadecimal digits and a filling up to a length between the shape's limits that
-/// follows from the key. A value is its stamp, again and again.
+/// A key is 16 hexadecimal digits and padding to a length within the shape's limits that follows
+/// from the key. A value repeats its stamp.
 #[derive(Debug)]
 pub enum Bytes {}
 
@@ -261,7 +278,7 @@ pub enum Bytes {}
 pub struct ByteScratch {
     key: Box<[u8]>,
     shortest: usize,
-    /// Longest less shortest, plus one.
+    /// Longest minus shortest length, plus one.
     spread: u64,
     value_bytes: usize,
 }
@@ -293,6 +310,13 @@ impl Kind for Bytes {
         let more =
             (u128::from(corewise_measure::draw::mix(key)) * u128::from(scratch.spread)) >> 64;
         &scratch.key[..scratch.shortest + more as usize]
+    }
+
+    #[inline]
+    fn number(query: &[u8]) -> u64 {
+        let digit = |byte: u8| u64::from(byte & 15) + 9 * u64::from(byte >> 6);
+        let digits = query.iter().take(16);
+        digits.fold(0, |number, &byte| number << 4 | digit(byte))
     }
 
     #[inline]
@@ -366,6 +390,19 @@ mod tests {
         assert_eq!(keys.len(), 10_000);
         let lengths = || keys.iter().map(|key| key.len());
         assert_eq!((lengths().min(), lengths().max()), (Some(16), Some(250)));
+    }
+
+    #[test]
+    fn keys_have_their_numbers() {
+        let shape = Shape {
+            key_bytes: (16, 40),
+            value_bytes: 8,
+        };
+        let (mut integer, mut bytes) = (U64::scratch(&shape), Bytes::scratch(&shape));
+        for key in [1, 0x0123_4567_89ab_cdef, u64::MAX] {
+            assert_eq!(U64::number(U64::query(&mut integer, key)), key);
+            assert_eq!(Bytes::number(Bytes::query(&mut bytes, key)), key);
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Rows on the terminal.
+//! Output of rows on the terminal.
 
 use std::io::Write;
 
-use crate::record::{Interval, Manifest, ResizeSummary, Role, Row, Tail};
+use crate::record::{Interval, Manifest, Role, Row};
+use crate::sections;
 
-/// Machine, date, commit and memory of a run, in a line.
+/// Formats machine, date, commit and memory of a run in a line.
 pub(crate) fn heading(manifest: &Manifest) -> String {
     let machine = &manifest.machine;
     format!(
@@ -19,7 +20,7 @@ pub(crate) fn heading(manifest: &Manifest) -> String {
     )
 }
 
-/// A table of rows that is printed as they come.
+/// Prints rows as they arrive.
 #[derive(Debug)]
 pub(crate) struct Table {
     shown: bool,
@@ -27,7 +28,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Prints the head, if anything is to be shown.
+    /// Prints the head, if the table is shown.
     pub(crate) fn new(manifest: &Manifest, shown: bool) -> Self {
         if shown {
             say(&heading(manifest));
@@ -45,6 +46,7 @@ impl Table {
         if !self.shown {
             return;
         }
+        let section = sections::find(&row.cell.section);
         if self.cell != row.cell.id {
             self.cell.clone_from(&row.cell.id);
             let rate = row
@@ -58,18 +60,17 @@ impl Table {
             ));
             if !row.cell.left_out.is_empty() {
                 let names = row.cell.left_out.join(", ");
-                say(&format!("  cannot resize on request: {names}"));
+                let reason = section.map_or("left out", |section| section.left_out());
+                say(&format!("  {reason}: {names}"));
             }
             say(&format!(
                 "  {:<22} {:>9} {:>17}  {:>6} {:>15}  verdict",
                 "table", "Mops/s", "95 %", "ratio", "95 %"
             ));
         }
-        say(&line(row));
-        for tail in &row.tails {
-            say(&format!("    {}", slow(tail)));
-        }
-        for more in row.resize.iter().flat_map(resize) {
+        let remark = section.map_or(String::new(), |section| section.remark(row));
+        say(&line(row, &remark));
+        for more in section.iter().flat_map(|section| section.lines(row)) {
             say(&format!("    {more}"));
         }
         for problem in &row.problems {
@@ -78,7 +79,7 @@ impl Table {
     }
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Row, remark: &str) -> String {
     let mops = |interval: Interval| {
         let [value, low, high] = [interval.value, interval.low, interval.high].map(|v| v / 1e6);
         format!("{value:>9.2} {:>17}", format!("{low:.2} - {high:.2}"))
@@ -108,86 +109,14 @@ fn line(row: &Row) -> String {
         _ => &row.verdict,
     };
     let contention = row.contention.map(contention).unwrap_or_default();
-    let pair = row.pair_ns.map(|ns| {
-        format!(
-            "  {:.1} ns a pair ({:.1} - {:.1})",
-            ns.value, ns.low, ns.high
-        )
-    });
-    let pair = pair.unwrap_or_default();
     let counters = row.per_operation.iter();
     let counters: String = counters
         .map(|(name, value)| format!("  {value:.2} {name}/op"))
         .collect();
     format!(
-        "  {:<22} {rate}  {ratio}  {verdict}{pair}{contention}{counters}",
+        "  {:<22} {rate}  {ratio}  {verdict}{remark}{contention}{counters}",
         row.table
     )
-}
-
-/// Slow operations of a thread.
-fn slow(of: &Tail) -> String {
-    let time = crate::report::time_text;
-    let counts = of.slow.iter().map(|slow| {
-        let word = if slow.within { "within" } else { "above" };
-        format!(
-            ", over {} µs {} ({word}: empty loop {:.1}, at most {:.1})",
-            slow.over_us, slow.count, slow.expected, slow.allowed
-        )
-    });
-    format!(
-        "{}: 99.9 % {}, longest {} (empty loop {}){}",
-        of.side,
-        time(of.p999_ns),
-        time(of.max_ns),
-        time(of.empty_max_ns),
-        counts.collect::<String>()
-    )
-}
-
-/// A ratio with its interval; small ones with more digits.
-fn times(ratio: Interval) -> String {
-    let digits = if ratio.value < 0.1 { 4 } else { 2 };
-    format!(
-        "{:.digits$} ({:.digits$} - {:.digits$})",
-        ratio.value, ratio.low, ratio.high
-    )
-}
-
-/// Operations beside a thread that resizes, in two lines.
-fn resize(of: &ResizeSummary) -> [String; 2] {
-    let rate = |rate: Interval| crate::report::rate_text(rate.value);
-    let shared = match of.own_cpu {
-        true => "",
-        false => "; the thread that resizes shares a CPU with a reader",
-    };
-    let pauses = match of.is_continuous() {
-        true => String::new(),
-        false => format!(
-            " (! less than {:.0} %: not resized all the time)",
-            ResizeSummary::LEAST_BUSY * 100.0
-        ),
-    };
-    [
-        format!(
-            "{} buckets {}, {} buckets {}, resizing {}: {} of the slower, {} of the faster, {} ({} pairs)",
-            of.buckets.0,
-            rate(of.small),
-            of.buckets.1,
-            rate(of.large),
-            rate(of.resizing),
-            times(of.to_slower),
-            times(of.to_faster),
-            of.position,
-            of.pairs
-        ),
-        format!(
-            "{:.0} resizes/s, in progress {:.1} % of the time{pauses}; beside the resizing of another table {} of the larger size{shared}",
-            of.resizes_per_s.value,
-            of.busy_share.value * 100.0,
-            times(of.machine)
-        ),
-    ]
 }
 
 fn contention(seen: crate::table::Contention) -> String {
@@ -207,38 +136,5 @@ fn contention(seen: crate::table::Contention) -> String {
 }
 
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a reader that went away is no error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_that_was_not_resized_all_the_time_is_marked() {
-        let at = |value: f64| Interval {
-            value,
-            low: value,
-            high: value,
-        };
-        let said = |busy: f64| {
-            let of = ResizeSummary {
-                buckets: (8, 16),
-                pairs: 15,
-                small: at(1e6),
-                large: at(2e6),
-                resizing: at(1.5e6),
-                to_slower: at(1.5),
-                to_faster: at(0.75),
-                position: "between".into(),
-                machine: at(0.9),
-                resizes_per_s: at(100.0),
-                busy_share: at(busy),
-                own_cpu: true,
-            };
-            resize(&of).join("; ")
-        };
-        assert!(said(0.899).contains("in progress 89.9 % of the time (! less than 90 %"));
-        assert!(said(0.9).contains("in progress 90.0 % of the time; beside"));
-    }
+    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }

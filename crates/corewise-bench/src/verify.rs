@@ -1,36 +1,36 @@
 //! The checks of a repetition. A row whose checks fail is void.
 //!
-//! | check | holds because |
+//! | check | guarantees |
 //! |---|---|
-//! | entries, keys and values found one by one are what was put in less what was taken out | nothing was lost, doubled or replaced |
+//! | entries, keys and values found one by one are those inserted minus those removed | nothing was lost, doubled or replaced |
 //! | every value read belongs to its key | no value went to another key |
 //! | the table's own count is the number found | its size is conserved |
 //! | the hit rate and the final size are within a point of what the workload implies | the workload is what its name says |
 //! | audited operations came out as known beforehand | no stale value, no wrong answer |
 //! | threads ran where they were pinned | the placement is what its name says |
 //!
-//! # What the workload implies
+//! # Expected hit rate and size
 //!
 //! Take a key that gets a share p of the operations, of which a share a are inserts and b removes.
 //! Each operation makes it present with probability a, absent with b; so after N operations it is
-//! present with probability x∞ + (x₀ − x∞)·exp(−λ), where x∞ = a/(a+b), λ = (a+b)·p·N and x₀ is
-//! 1 or 0 as the key was or was not there at the start; over the time the mean is
-//! x∞ + (x₀ − x∞)·(1 − exp(−λ))/λ. The expected hit rate is the sum over the keys, weighted by p,
-//! the expected size the plain sum. Tolerance: a point, plus four standard deviations, as few
-//! keys under few updates are truly random. With n threads a lookup of a hot key meets updates of
-//! the same key, and how long those take decides what it sees: a key with share p adds
-//! p/4·min(1, n·p) to the tolerance (a quarter for a single key, 0.3 points for a Zipf law of 0.99).
+//! present with probability x∞ + (x₀ − x∞)·exp(−λ), where x∞ = a/(a+b), λ = (a+b)·p·N and x₀ is 1
+//! if the key was present at the start, else 0. Over the time the mean is x∞ + (x₀ − x∞)·(1 −
+//! exp(−λ))/λ. The expected hit rate is the sum over the keys, weighted by p; the expected size is
+//! the plain sum. The tolerance is a point plus four standard deviations, as few keys under few
+//! updates are truly random. With n threads a lookup of a hot key meets updates of the same key,
+//! and their duration decides what it sees: a key with share p adds p/4·min(1, n·p) to the
+//! tolerance (a quarter for a single key, 0.3 points for a Zipf distribution of 0.99).
 //!
-//! Where half of the keys stay ([`Kept::Half`]) all updates go to the other half, each of whose keys
+//! If half of the keys stay ([`Kept::Half`]), all updates go to the other half, each of whose keys
 //! gets twice its share of them; half of the lookups hit for certain.
 
-use crate::law::{Drawer, Group};
+use crate::distribution::{Group, Sampler};
 use crate::plan::{Kept, Plan};
 use crate::record::{Counts, Verdicts};
-use crate::work::{Sums, Tally};
+use crate::work::{OpCounts, Sums};
 use crate::workload::Workload;
 
-/// How far a rate may be from what is expected.
+/// Tolerance of a rate.
 const TOLERANCE: f64 = 0.01;
 
 /// A share or a number with its standard deviation.
@@ -40,12 +40,11 @@ pub struct Expected {
     pub mean: f64,
     /// Its standard deviation.
     pub deviation: f64,
-    /// What else it may be off by.
+    /// Further tolerance.
     pub slack: f64,
 }
 
-/// What a workload implies after a number of operations: the hit rate over them, and the size in
-/// the end.
+/// Returns the expected hit rate over a number of operations, and the expected size at the end.
 pub fn expectation(
     workload: &Workload,
     plan: &Plan,
@@ -77,7 +76,7 @@ pub fn expectation(
                     1.0
                 };
         let last = limit + (first - limit) * left;
-        // Variance of the mean over time of a key that comes and goes.
+        // Variance of the mean over time of a key that is inserted and removed.
         let wanders = limit * (1.0 - limit) * lambda.min(2.0 / lambda.max(1e-9)).min(1.0);
         let unknown = if group.index.is_none() {
             density * (1.0 - density)
@@ -94,14 +93,14 @@ pub fn expectation(
         size.deviation += keys * last * (1.0 - last);
         rest = (rest.0 - keys, rest.1 - keys * first);
     }
-    // Keys that are never drawn stay what they are.
+    // Keys that are never drawn keep their state.
     size.mean += if rest.0 > 0.5 { rest.1 } else { 0.0 };
     hits.deviation = (hits.deviation + 0.25 / operations.max(1) as f64).sqrt();
     size.deviation = size.deviation.sqrt();
     (hits, size)
 }
 
-/// The same where half of the keys stay and the law is uniform.
+/// The same if half of the keys stay and the distribution is uniform.
 fn expectation_beside_kept(
     workload: &Workload,
     plan: &Plan,
@@ -122,12 +121,12 @@ fn expectation_beside_kept(
     (hits, size)
 }
 
-/// What is known at the end of a repetition.
+/// The evidence at the end of a repetition.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
-    /// Gains less losses of all phases.
+    /// Gains minus losses of all phases.
     pub booked: Sums,
-    /// What was found one by one.
+    /// The entries found one by one.
     pub found: Sums,
     /// Outcomes of the stream.
     pub stream: Counts,
@@ -136,12 +135,12 @@ pub struct Evidence {
 }
 
 /// Compares what was found with what was booked and with what is expected.
-pub fn check(workload: &Workload, plan: &Plan, drawer: &Drawer, evidence: &Evidence) -> Verdicts {
+pub fn check(workload: &Workload, plan: &Plan, sampler: &Sampler, evidence: &Evidence) -> Verdicts {
     let mut verdicts = conservation(plan, evidence);
     let operations = evidence.stream.total();
     let (hits, size) = match plan.kept {
         Kept::Half => expectation_beside_kept(workload, plan, operations),
-        Kept::None | Kept::All => expectation(workload, plan, &drawer.groups(), operations),
+        Kept::None | Kept::All => expectation(workload, plan, &sampler.groups(), operations),
     };
     if evidence.stream.gets() > 1_000 {
         let seen = evidence.stream.get_hits as f64 / evidence.stream.gets() as f64;
@@ -165,7 +164,7 @@ pub fn check(workload: &Workload, plan: &Plan, drawer: &Drawer, evidence: &Evide
     verdicts
 }
 
-/// Nothing was lost, doubled or mixed up.
+/// Checks that nothing was lost, doubled or mixed up.
 pub fn conservation(plan: &Plan, evidence: &Evidence) -> Verdicts {
     let Evidence {
         booked,
@@ -213,11 +212,11 @@ pub fn conservation(plan: &Plan, evidence: &Evidence) -> Verdicts {
     }
 }
 
-/// The stream's part of all tallies.
-pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Tally {
+/// Adds all counts.
+pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a OpCounts>) -> OpCounts {
     tallies
         .into_iter()
-        .fold(Tally::default(), |mut sum, tally| {
+        .fold(OpCounts::default(), |mut sum, tally| {
             sum.add(tally);
             sum
         })
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
     use crate::suite::{Params, Suite};
 
-    /// A mix beside a resizer, with a share of inserts among its updates.
+    /// A mix beside a resizing thread, with a share of inserts among its updates.
     fn mix(insert_share: f64) -> Workload {
         let text = "name='x'\n[[section]]\nkind='resize'\nthreads=[2]\nupdates=[10.0]";
         let given = Params {
@@ -263,7 +262,7 @@ mod tests {
         let mut workload = mix(90.0);
         workload.initial = workload.range / 2;
         let plan = workload.plan();
-        // As many updates as there are keys are two for each of those that are updated.
+        // As many updates as keys mean two for each key that is updated.
         let operations = workload.range * 10;
         let (_, size) = expectation_beside_kept(&workload, &plan, operations);
         let expected = workload.range as f64 / 2.0 * (1.0 + 0.9 * (1.0 - (-2.0f64).exp()));

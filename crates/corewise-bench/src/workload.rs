@@ -1,65 +1,32 @@
-//! A workload: the parameters of the thesis (section 3.3.1), checked.
+//! A workload: the checked parameters of \[CHTBench\] §3.3.1 and ours.
 
 use corewise_topology::PinPolicy;
 
-use crate::law::Law;
+use crate::distribution::Distribution;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
-use crate::table::{MOST_BATCHED, Setup, Shape};
+use crate::sections::{Section, Variant};
+use crate::table::{Setup, Shape};
 
-/// Most threads of a run.
+/// Maximum number of threads of a run.
 pub const MAX_THREADS: usize = 512;
-/// Most keys of a run.
+/// Maximum number of keys of a run.
 pub const MAX_RANGE: u64 = 1 << 31;
 
-/// What is measured in a cell.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
-    /// Operations per second.
-    Throughput,
-    /// Latencies of a sample of the operations, at full load.
-    Latency,
-    /// Latencies from the intended start, at a rate: operations per second, or a share of what
-    /// the reference reaches in closed loop.
-    Paced(Pacing),
-    /// Growth from empty.
-    Growth,
-    /// Slow operations of one writer that grows the table from empty and of one reader beside.
-    Tails,
-    /// Memory, in a process of its own.
-    Memory,
-    /// Pairs of a remove and an insert of the same key, per second.
-    Hot,
-    /// Lookups, or a mix with updates, while a thread besides resizes between these numbers of
-    /// buckets.
-    Resize((usize, usize)),
-    /// Lookups in batches of so many keys, and single ones in turn.
-    Batch(usize),
-}
-
-/// A rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pacing {
-    /// Operations per second of all threads.
-    Rate(f64),
-    /// Share of the reference's closed-loop throughput.
-    Load(f64),
-}
-
 /// A workload at a number of threads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Workload {
     /// The section it belongs to.
-    pub section: String,
-    /// What is measured.
-    pub method: Method,
+    pub(crate) section: &'static dyn Section,
+    /// The parameters that only the section has.
+    pub(crate) variant: Variant,
     /// Threads (n).
     pub threads: usize,
     /// Measured milliseconds of a repetition (d), over all its slices.
     pub duration_ms: f64,
     /// Short slices of a repetition.
     pub slices: usize,
-    /// Milliseconds before each slice that are not measured.
+    /// Unmeasured milliseconds before each slice.
     pub warm_ms: f64,
     /// Percentage of inserts.
     pub insert_percent: f64,
@@ -67,17 +34,17 @@ pub struct Workload {
     pub remove_percent: f64,
     /// Entries at the start (i).
     pub initial: u64,
-    /// Keys (r).
+    /// Number of keys (r).
     pub range: u64,
-    /// What the table is built for, over `initial`.
+    /// Capacity that the table is built for, over `initial`.
     pub capacity: f64,
-    /// The law keys are drawn by.
-    pub law: Law,
+    /// Distribution of keys.
+    pub distribution: Distribution,
     /// `u64` or `bytes`.
     pub kind: String,
-    /// Bytes of keys.
+    /// Least and greatest length of keys in bytes.
     pub key_bytes: (usize, usize),
-    /// Bytes of values.
+    /// Length of values in bytes.
     pub value_bytes: usize,
     /// How keys are made.
     pub keys: KeyMap,
@@ -87,27 +54,28 @@ pub struct Workload {
     pub prefill_by_one: bool,
     /// Entries replaced before measuring, over `initial`.
     pub churn: f64,
-    /// Where threads go.
+    /// Pin policy.
     pub pin: PinPolicy,
 }
 
-/// What has to hold, and what is said if it does not.
-type Check = (bool, String);
+/// A condition, and the message if it does not hold.
+pub(crate) type Check = (bool, String);
 
 impl Workload {
-    /// Says what is wrong with it, if anything.
+    /// Checks the parameters; the error describes the first problem.
     pub fn validate(&self) -> Result<(), String> {
         let numbers = self.checks_of_numbers().into_iter();
-        let method = self.checks_of_method().into_iter();
+        let own = self.section.checks(self).into_iter();
+        let kept = self.checks_of_kept().into_iter();
         let entries = self.checks_of_entries().into_iter();
-        let mut checks = numbers.chain(method).chain(entries);
+        let mut checks = numbers.chain(own).chain(kept).chain(entries);
         match checks.find(|(holds, _)| !holds) {
             Some((_, what)) => Err(what),
             None => Ok(()),
         }
     }
 
-    /// Of what every method goes by.
+    /// Checks of parameters that every section uses.
     fn checks_of_numbers(&self) -> [Check; 8] {
         let updates = self.updates();
         [
@@ -155,38 +123,14 @@ impl Workload {
         ]
     }
 
-    /// Of what a method asks for besides.
-    fn checks_of_method(&self) -> [Check; 7] {
-        let batch = match self.method {
-            Method::Batch(keys) => keys,
-            _ => 1,
-        };
-        let (small, large) = match self.method {
-            Method::Resize(buckets) => buckets,
-            _ => (1, 2),
-        };
+    /// Checks of sections in which half of the keys stay.
+    fn checks_of_kept(&self) -> [Check; 2] {
         [
             (
-                small < large && small >= 1 && large as u64 <= MAX_RANGE,
-                format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
-            ),
-            (
-                self.method != Method::Hot || matches!(self.law, Law::Single | Law::Uniform),
-                format!("distribution: {} (single, uniform)", self.law),
-            ),
-            (
-                (1..=MOST_BATCHED).contains(&batch),
-                format!("batch: {batch} keys (1 to {MOST_BATCHED})"),
-            ),
-            (
-                self.method != Method::Hot || self.initial >= self.threads as u64,
-                format!("initial: {} (a key for each thread)", self.initial),
-            ),
-            (
-                self.kept() != Kept::Half || self.law == Law::Uniform,
+                self.kept() != Kept::Half || self.distribution == Distribution::Uniform,
                 format!(
                     "distribution: {} (uniform, where half of the keys stay)",
-                    self.law
+                    self.distribution
                 ),
             ),
             (
@@ -197,14 +141,10 @@ impl Workload {
                     self.initial, self.range
                 ),
             ),
-            (
-                self.method != Method::Tails || self.threads == 2,
-                format!("threads: {} (2: a writer and a reader)", self.threads),
-            ),
         ]
     }
 
-    /// Of the entries.
+    /// Checks of the entries.
     fn checks_of_entries(&self) -> [Check; 4] {
         [
             (
@@ -232,7 +172,7 @@ impl Workload {
         ]
     }
 
-    /// Sizes of keys and values.
+    /// Returns the sizes of keys and values.
     pub fn shape(&self) -> Shape {
         match &*self.kind {
             "u64" => Shape {
@@ -246,7 +186,7 @@ impl Workload {
         }
     }
 
-    /// The keys.
+    /// Returns the keys.
     pub fn plan(&self) -> Plan {
         Plan::new(
             self.shape(),
@@ -258,30 +198,31 @@ impl Workload {
         .keeping(self.kept())
     }
 
-    /// Which keys stay while it runs.
+    /// Returns which keys stay while it runs.
     fn kept(&self) -> Kept {
-        match self.method {
-            Method::Resize(_) if self.updates() > 0.0 => Kept::Half,
-            Method::Resize(_) => Kept::All,
-            Method::Batch(_) => Kept::Half,
-            _ => Kept::None,
-        }
+        self.section.kept(self)
     }
 
-    /// Percentage of inserts and removes.
-    fn updates(&self) -> f64 {
+    /// Returns the name of the section it belongs to.
+    pub fn section_name(&self) -> &'static str {
+        self.section.name()
+    }
+
+    /// Returns the percentage of inserts and removes.
+    pub(crate) fn updates(&self) -> f64 {
         self.insert_percent + self.remove_percent
     }
 
-    /// What the table is told to expect.
+    /// Returns the number of entries announced to the table.
     pub fn announced(&self) -> usize {
-        match self.method {
-            Method::Growth | Method::Tails | Method::Memory => 0,
-            _ => (self.initial as f64 * self.capacity).ceil() as usize,
+        if self.section.is_presized() {
+            (self.initial as f64 * self.capacity).ceil() as usize
+        } else {
+            0
         }
     }
 
-    /// What the table is told.
+    /// Returns the parameters for constructing the table.
     pub fn setup(&self) -> Setup {
         let shape = self.shape();
         Setup {
@@ -292,34 +233,34 @@ impl Workload {
         }
     }
 
-    /// Bytes of keys and values of an entry.
+    /// Returns the bytes of key and value of an entry.
     pub fn payload_bytes(&self) -> u64 {
         let shape = self.shape();
         ((shape.key_bytes.0 + shape.key_bytes.1) / 2 + shape.value_bytes) as u64
     }
 
-    /// Whether all keys are present at the start and at the end.
+    /// Returns whether all keys are present at the start and at the end.
     fn is_full(&self) -> bool {
-        self.method == Method::Hot || self.kept() == Kept::All
+        self.section.is_full(self)
     }
 
-    /// Its name within a file.
+    /// Returns its name, unique within a file.
     pub fn id(&self) -> String {
-        let mut id = format!("{}/i={}", self.section, self.initial);
+        let mut id = format!("{}/i={}", self.section_name(), self.initial);
         if self.range != 2 * self.initial && !self.is_full() {
             id += &format!(",r={}", self.range);
         }
-        if !matches!(self.method, Method::Growth | Method::Tails | Method::Memory)
-            && !self.is_full()
-        {
+        if self.section.is_presized() && !self.is_full() {
             id += &format!(",u={}", self.updates());
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
             }
-            id += &format!(",{}", self.law);
+            id += &format!(",{}", self.distribution);
         }
-        if self.method == Method::Hot || self.is_full() && self.law != Law::Uniform {
-            id += &format!(",{}", self.law);
+        let names_distribution =
+            self.section.names_distribution() || self.distribution != Distribution::Uniform;
+        if self.is_full() && names_distribution {
+            id += &format!(",{}", self.distribution);
         }
         id += &format!(",n={}", self.threads);
         if self.kind != "u64" {
@@ -334,33 +275,15 @@ impl Workload {
         if self.native_hash {
             id += ",native";
         }
-        if self.section == "pinning" {
-            id += &format!(",{}", self.pin_name());
-        }
-        match self.method {
-            Method::Paced(Pacing::Rate(rate)) => id + &format!(",{rate}/s"),
-            Method::Paced(Pacing::Load(load)) => id + &format!(",load={load}"),
-            Method::Resize((small, large)) => id + &format!(",b={small}-{large}"),
-            Method::Batch(keys) => id + &format!(",batch={keys}"),
-            _ => id,
-        }
+        id + &self.section.id_suffix(self)
     }
 
-    /// The names of all cells that are measured together, its own the first.
+    /// Returns the names of all cells that are measured together, its own first.
     pub fn ids(&self) -> Vec<String> {
-        let id = self.id();
-        let Method::Resize((small, large)) = self.method else {
-            return vec![id];
-        };
-        let base = id.trim_end_matches(&format!("{small}-{large}"));
-        vec![
-            id.clone(),
-            format!("{base}{small}"),
-            format!("{base}{large}"),
-        ]
+        self.section.ids(self, self.id())
     }
 
-    /// The pin policy by the name that the thesis gives it.
+    /// Returns the pin policy by its name in \[CHTBench\].
     pub fn pin_name(&self) -> String {
         match &self.pin {
             PinPolicy::None => "default".into(),
@@ -368,12 +291,12 @@ impl Workload {
         }
     }
 
-    /// As it goes into results.
+    /// Returns the cell for results.
     pub fn cell(&self, cpus: Vec<usize>) -> Cell {
         let shape = self.shape();
-        Cell {
+        let mut cell = Cell {
             id: self.id(),
-            section: self.section.clone(),
+            section: self.section_name().into(),
             threads: self.threads,
             duration_ms: self.duration_ms,
             update_percent: self.updates(),
@@ -381,7 +304,7 @@ impl Workload {
             remove_percent: self.remove_percent,
             initial: self.initial,
             range: self.range,
-            distribution: self.law.to_string(),
+            distribution: self.distribution.to_string(),
             kind: self.kind.clone(),
             key_bytes: shape.key_bytes,
             value_bytes: shape.value_bytes,
@@ -395,21 +318,12 @@ impl Workload {
             prefill: if self.prefill_by_one { "one" } else { "all" }.into(),
             pin: self.pin_name(),
             cpus,
-            mode: if matches!(self.method, Method::Paced(_)) {
-                "open"
-            } else {
-                "closed"
-            }
-            .into(),
-            rate_per_s: match self.method {
-                Method::Paced(Pacing::Rate(rate)) => Some(rate),
-                _ => None,
-            },
-            variant: match self.method {
-                Method::Batch(keys) => format!("batches of {keys}"),
-                _ => String::new(),
-            },
+            mode: "closed".into(),
+            rate_per_s: None,
+            variant: String::new(),
             left_out: Vec::new(),
-        }
+        };
+        self.section.describe(self, &mut cell);
+        cell
     }
 }

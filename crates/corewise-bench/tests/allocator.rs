@@ -1,5 +1,5 @@
-//! The benchmark's allocator as a program's own. Each test starts this program again with another
-//! environment and looks at what it prints, since a process has one allocator for life.
+//! The benchmark's allocator as the global allocator of a program. Each test restarts this program
+//! with another environment and checks its output, since a process has one allocator for life.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use corewise_bench::allocator::{self, BenchAllocator, Choice, DRIFT_BYTES, Pages
 #[global_allocator]
 static ALLOCATOR: BenchAllocator = BenchAllocator;
 
-/// What the ignored test `name` prints between brackets in a process of its own.
+/// Runs the ignored test `name` in a separate process and returns what it prints between brackets.
 fn run(name: &str, environment: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("a path");
     let output = Command::new(program)
@@ -53,7 +53,7 @@ fn bytes_are_counted() {
 #[ignore = "a child process of `bytes_are_counted`, which starts it; no test by itself"]
 fn child_counts() {
     assert_eq!(allocator::counted(), None);
-    // The thread that has started this one allocates a little after it has.
+    // The thread that started this one still allocates a little afterwards.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let before = vec![1_u8; 1_000_000];
     allocator::start_counting();
@@ -75,7 +75,7 @@ fn child_counts() {
     println!("[counted]");
 }
 
-/// Four threads that each have a megabyte in small blocks at the same time.
+/// Four threads that each hold a megabyte in small blocks at the same time.
 fn threads_fill_and_free() {
     let all_full = std::sync::Barrier::new(4);
     std::thread::scope(|scope| {

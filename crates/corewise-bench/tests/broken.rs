@@ -1,51 +1,55 @@
-//! Tables that are broken on purpose: each is caught, and its row is void.
+//! Tables that are broken on purpose: the checks detect each, and its row is void.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use corewise_bench::dyn_table::Entry;
 use corewise_bench::manifest::{Run, manifest};
 use corewise_bench::record::{End, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::runner::Runner;
+use corewise_bench::sections::batch::BatchSummary;
+use corewise_bench::sections::hot::PairTime;
+use corewise_bench::sections::resize::ResizeSummary;
+use corewise_bench::sections::tails::BothTails;
 use corewise_bench::sink::Sink;
-use corewise_bench::subject::Entry;
 use corewise_bench::suite::{Params, Suite};
-use corewise_bench::table::{Card, Handle, Resize, Setup, Table, U64};
+use corewise_bench::table::{Handle, Resize, Setup, Table, TableInfo, U64};
 use corewise_topology::Topology;
 
-/// How a table is broken.
+/// A fault of a table.
 trait Fault: Send + Sync + Default + 'static {
-    /// Whether an insert that says it inserted does not.
+    /// Whether an insert reports success without inserting.
     fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
         false
     }
-    /// What a lookup gives for what is stored.
+    /// The result of a lookup, given what is stored.
     fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
         stored
     }
-    /// What a lookup in a batch gives for what is stored.
+    /// The result of a lookup in a batch, given what is stored.
     fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
         self.bends(key, stored)
     }
-    /// The value that is stored for one that is put in.
+    /// The value to store for an inserted one.
     fn stores(&self, _key: u64, value: u64) -> u64 {
         value
     }
-    /// What is hit by a removal besides.
+    /// Side effects of a removal.
     fn takes_along(&self, _: &mut HashMap<u64, u64>) {}
-    /// Looks at each value before it is removed.
+    /// Called with each value before it is removed.
     fn saw(&self, _key: u64, _value: u64) {}
-    /// What `size` says.
+    /// The result of `size`.
     fn counts(&self, entries: usize) -> usize {
         entries
     }
-    /// How many buckets it has, after it was told to have so many.
+    /// The number of buckets after a resize to `buckets`.
     fn has(&self, buckets: usize) -> usize {
         buckets
     }
-    /// What happens in a resize besides; whether there is one.
+    /// Side effects of a resize; returns whether it takes place.
     fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
         true
     }
@@ -77,7 +81,7 @@ impl<F: Fault> Table<U64> for Broken<F> {
     }
 }
 
-/// A resize by name only, but for its faults.
+/// A resize that does nothing except for its faults.
 impl<F: Fault> Resize<U64> for Broken<F> {
     fn resize_to(&self, buckets: usize) {
         if self.fault.moves(&self.map) {
@@ -123,7 +127,7 @@ impl<F: Fault> Handle<U64> for &Broken<F> {
     }
 }
 
-/// Nothing is wrong.
+/// No fault.
 #[derive(Default)]
 struct Sound;
 impl Fault for Sound {}
@@ -137,7 +141,7 @@ impl Fault for Drops {
     }
 }
 
-/// Once in a while gives a value that has been removed before, the key being there again.
+/// Sometimes returns a removed value of a key that is present again.
 #[derive(Default)]
 struct Stale {
     removed: RwLock<HashMap<u64, u64>>,
@@ -166,7 +170,7 @@ impl Fault for LosesOnResize {
     }
 }
 
-/// Once in a while keeps the value that was there before the last removal.
+/// Sometimes keeps the value from before the last removal.
 #[derive(Default)]
 struct Reverts {
     last: RwLock<HashMap<u64, u64>>,
@@ -183,7 +187,7 @@ impl Fault for Reverts {
     }
 }
 
-/// A removal takes a neighbour along, once.
+/// One removal also removes a neighbouring key.
 #[derive(Default)]
 struct TakesAlong(AtomicU64);
 impl Fault for TakesAlong {
@@ -195,7 +199,7 @@ impl Fault for TakesAlong {
     }
 }
 
-/// Does not find one key in a thousand lookups, though it is there.
+/// One lookup in a thousand misses a present key.
 #[derive(Default)]
 struct Hides(AtomicU64);
 impl Fault for Hides {
@@ -214,7 +218,7 @@ impl Fault for HidesInBatches {
     }
 }
 
-/// Gives other keys' values, in batches only.
+/// Returns values of other keys, in batches only.
 #[derive(Default)]
 struct MixesBatches(Mixes);
 impl Fault for MixesBatches {
@@ -223,7 +227,7 @@ impl Fault for MixesBatches {
     }
 }
 
-/// Gives in batches, once in a while, a value that the key has had before.
+/// In batches, sometimes returns an earlier value of the key.
 #[derive(Default)]
 struct StaleBatches(Stale);
 impl Fault for StaleBatches {
@@ -249,8 +253,8 @@ impl Fault for Forgets {
     }
 }
 
-/// Loses an even key for good in one resize of a hundred: with dense keys, one that updates go to where
-/// half of the keys stay.
+/// Loses an even key for good in one resize of a hundred: with dense keys, one that updates go to
+/// if half of the keys stay.
 #[derive(Default)]
 struct ForgetsUpdated(AtomicU64);
 impl Fault for ForgetsUpdated {
@@ -264,7 +268,7 @@ impl Fault for ForgetsUpdated {
     }
 }
 
-/// An odd key cannot be found while a resize is in progress, and is there again when it is over: with
+/// An odd key cannot be found while a resize is in progress, and is present again afterwards: with
 /// dense keys, one that stays.
 #[derive(Default)]
 struct Blinks;
@@ -286,7 +290,7 @@ impl Fault for Blinks {
     }
 }
 
-/// Grows by itself, some thousand lookups after it was told its size.
+/// Grows by itself, some thousand lookups after a resize.
 #[derive(Default)]
 struct Drifts(AtomicU64);
 impl Fault for Drifts {
@@ -303,7 +307,7 @@ impl Fault for Drifts {
     }
 }
 
-/// Says that it resized, and did not.
+/// Reports a resize without resizing.
 #[derive(Default)]
 struct Idles;
 impl Fault for Idles {
@@ -312,7 +316,7 @@ impl Fault for Idles {
     }
 }
 
-/// Gives other keys' values.
+/// Returns values of other keys.
 #[derive(Default)]
 struct Mixes(AtomicU64);
 impl Fault for Mixes {
@@ -344,9 +348,9 @@ impl Fault for Panics {
     }
 }
 
-fn card(name: &str) -> Card {
+fn card(name: &str) -> TableInfo {
     let text = || "a test".to_string();
-    Card {
+    TableInfo {
         name: name.into(),
         about: text(),
         version: text(),
@@ -367,7 +371,7 @@ fn entry<F: Fault>(name: &str) -> Entry {
         .u64_resize::<Broken<F>>()
 }
 
-/// Runs a suite and gives its rows, as shown and as written.
+/// Runs a suite and returns its rows, as shown and as written.
 fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
     let registry = Registry::new(
         vec![
@@ -508,14 +512,14 @@ fn wrong_answers_in_batches_void_their_rows_and_no_other() {
     assert_eq!((end.rows, end.void), (6, 4));
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
     assert_eq!(sound.cell.id, "batch/i=20000,u=0,uniform,n=1,batch=7");
-    let summary = sound.batch.as_ref().expect("a summary");
+    let summary = sound.fields.get::<BatchSummary>().expect("a summary");
     assert_eq!((summary.keys, summary.pairs), (7, 4));
     assert!(summary.ratio.low <= summary.ratio.value && summary.ratio.value <= summary.ratio.high);
     assert!(
         rows.iter()
-            .all(|row| row.batch.is_some() == (row.verdict != "void"))
+            .all(|row| row.fields.get::<BatchSummary>().is_some() == (row.verdict != "void"))
     );
-    // Also where batches are not what is measured: the audit has some.
+    // The audit also looks up batches where batches are not measured.
     let (rows, ..) =
         measure(&STEADY.replace("'stale', 'mixes', 'miscounts', 'panics'", "'stale batches'"));
     assert!(problems(&rows, "stale batches").contains("get in a batch of key"));
@@ -619,7 +623,7 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
         said.contains(misses) && said.contains("while it was resized"),
         "{said}"
     );
-    // No lookup can tell; the sums can.
+    // No lookup detects it; the sums do.
     let said = problems(&rows, "forgets updated");
     assert!(
         said.contains("entries found") && !said.contains(misses),
@@ -640,7 +644,7 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
                 .cell
                 .starts_with("resize/i=1000,r=1052,u=10(9+1),uniform,n=2,dense,b=")
         );
-        // All kinds of outcomes, in their shares; and the table is as large as it was.
+        // All kinds of outcomes occur in their shares, and the size of the table is unchanged.
         let share = |part: u64| part as f64 / counts.total() as f64;
         assert!((share(counts.inserts()) - 0.09).abs() < 0.01, "{counts:?}");
         assert!((share(counts.removes()) - 0.01).abs() < 0.005, "{counts:?}");
@@ -654,10 +658,12 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
 fn a_resize_row_says_where_its_rate_lies() {
     let (rows, records, _) =
         measure(&RESIZE.replace("'forgets', 'blinks', 'idles', 'drifts', 'fixed'", ""));
-    let with: Vec<&Row> = rows.iter().filter(|row| row.resize.is_some()).collect();
-    assert!(with.iter().any(|row| row.table == "sound"));
-    for row in with {
-        let of = row.resize.as_ref().expect("filtered");
+    let with = rows
+        .iter()
+        .filter_map(|row| Some((row, row.fields.get::<ResizeSummary>()?)));
+    let with: Vec<(&Row, ResizeSummary)> = with.collect();
+    assert!(with.iter().any(|(row, _)| row.table == "sound"));
+    for (row, of) in with {
         assert_eq!(row.cell.id, "resize/i=1000,n=1,b=8192-16384");
         assert_eq!((of.buckets, of.pairs), ((8192, 16384), 15));
         assert!(of.resizes_per_s.value > 0.0 && of.busy_share.value <= 1.0);
@@ -699,14 +705,14 @@ fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
             "takes along" => "entries found",
             _ => {
                 assert_eq!(said, "");
-                let ns = row.pair_ns.expect("a valid row").value;
+                let ns = row.fields.get::<PairTime>().expect("a valid row").0.value;
                 let rate = row.rate.expect("a valid row").value;
                 assert!((ns * rate / 2e9 - 1.0).abs() < 1e-6, "{ns} ns at {rate}/s");
                 continue;
             }
         };
         assert!(said.contains(expected), "{}: {said}", row.table);
-        assert_eq!(row.pair_ns, None);
+        assert_eq!(row.fields.get::<PairTime>(), None);
     }
     for record in records {
         if let Record::Slice(slice) = record
@@ -739,10 +745,11 @@ fn a_key_that_is_inserted_and_not_found_at_once_voids_the_row() {
         problems(&rows, "hides")
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    let sides: Vec<&str> = sound.tails.iter().map(|tail| &*tail.side).collect();
+    let BothTails(tails) = sound.fields.get().expect("tails");
+    let sides: Vec<&str> = tails.iter().map(|tail| &*tail.side).collect();
     assert_eq!(sides, ["writer", "reader"]);
-    assert_eq!(sound.tails[0].operations, 400_000);
-    for tail in &sound.tails {
+    assert_eq!(tails[0].operations, 400_000);
+    for tail in &tails {
         let limits: Vec<u64> = tail.slow.iter().map(|slow| slow.over_us).collect();
         assert_eq!(limits, [3, 50, 100]);
         let ratio = tail.empty_elapsed_ns as f64 / tail.elapsed_ns as f64;

@@ -10,7 +10,7 @@ use corewise_bench::results::Results;
 /// A result with one row of these repetitions.
 fn rates(rates: &[f64]) -> Results {
     let mut run = Run::empty();
-    run.row(&cell("scaling", "x"), "papaya", Role::Subject, 1e6, None);
+    run.row(&cell("scaling", "x"), "papaya", Role::DynTable, 1e6, None);
     let mut left = rates.iter();
     run.records.retain_mut(|record| match record {
         Record::Slice(slice) => left.next().map(|rate| slice.rate = *rate).is_some(),
@@ -26,7 +26,7 @@ fn verdict(old: &[f64], new: &[f64]) -> Verdict {
 
 fn with_void(why: Option<&str>) -> Results {
     let mut run = Run::empty();
-    run.row(&cell("scaling", "x"), "papaya", Role::Subject, 1e6, why);
+    run.row(&cell("scaling", "x"), "papaya", Role::DynTable, 1e6, why);
     run.end();
     run.results()
 }
@@ -78,7 +78,7 @@ fn equal_inputs_give_equal_comparisons() {
 fn ratios_are_new_over_old() {
     let mut slow = Run::empty();
     slow.speed = 0.5;
-    slow.row(&cell("scaling", "x"), "papaya", Role::Subject, 1e6, None);
+    slow.row(&cell("scaling", "x"), "papaya", Role::DynTable, 1e6, None);
     slow.end();
     let comparison = compare(&with_void(None), &slow.results());
     let ratio = comparison.rows[0].ratio.expect("a ratio");
@@ -113,7 +113,7 @@ fn void_rows_have_no_ratio_and_fail_only_if_they_are_new() {
 #[test]
 fn rows_of_one_side_are_listed_and_an_empty_comparison_fails() {
     let mut other = Run::empty();
-    other.row(&cell("scaling", "y"), "papaya", Role::Subject, 1e6, None);
+    other.row(&cell("scaling", "y"), "papaya", Role::DynTable, 1e6, None);
     let comparison = compare(&with_void(None), &other.results());
     assert_eq!(comparison.only_old[0].cell, "scaling/x");
     assert_eq!(comparison.only_new[0].cell, "scaling/y");
@@ -157,7 +157,7 @@ fn differing_circumstances_are_warned_about() {
         manifest.pages = "huge".into();
         manifest.commit = "0000".into();
     }
-    run.row(&cell("scaling", "x"), "papaya", Role::Subject, 1e6, None);
+    run.row(&cell("scaling", "x"), "papaya", Role::DynTable, 1e6, None);
     let warnings = compare(&with_void(None), &run.results()).warnings;
     for what in ["machine", "allocator", "page policy", "commit"] {
         let start = format!("the {what} differs: ");

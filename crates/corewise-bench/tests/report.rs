@@ -1,4 +1,4 @@
-//! What a report contains, looked at as text.
+//! Tests the text of a report.
 
 mod common;
 
@@ -28,7 +28,7 @@ const KINDS: [&str; 17] = [
     "sync",
 ];
 
-/// Fails unless every tag is closed in order; gives back the names of all elements.
+/// Fails unless every tag is closed in order; returns the names of all elements.
 fn balanced(page: &str) -> Vec<String> {
     const VOID: [&str; 3] = ["meta", "!DOCTYPE", "br"];
     let mut open: Vec<String> = Vec::new();
@@ -158,7 +158,7 @@ fn a_section_of_the_users_own_is_shown_too() {
     assert!(page.contains("plot-rates-1") && page.contains("my &lt;own&gt;"));
 }
 
-/// All rates in millions that a plot names.
+/// Returns all rates in millions that a plot names.
 fn shown_rates(plot: &str) -> impl Iterator<Item = f64> {
     let named = plot.match_indices(" M/s").map(|(at, _)| &plot[..at]);
     named.map(|before| {
@@ -181,7 +181,7 @@ fn void_rows_are_marked_and_never_plotted() {
     ] {
         let cell = cell(section, "x");
         run.row(&cell, "good", Role::Reference, 1e6, None);
-        run.row(&cell, BROKEN, Role::Subject, 987e6, Some("loses keys"));
+        run.row(&cell, BROKEN, Role::DynTable, 987e6, Some("loses keys"));
     }
     let results = run.results();
     let page = report::html(&results);
@@ -211,7 +211,7 @@ fn resizes() -> Run {
                 let role = if at == 0 {
                     Role::Reference
                 } else {
-                    Role::Subject
+                    Role::DynTable
                 };
                 let void = (*table == "chained:rwlock" && readers == 4).then_some("loses keys");
                 run.row(&cell, table, role, 1e6 * (at + readers) as f64, void);
@@ -239,7 +239,7 @@ fn the_papers_figures_are_drawn_of_the_section_resize() {
             _ => ", with updates",
         };
         let figure = |number: usize, what: &str| named(&format!("{prefix}{number}{with}: {what}"));
-        // Four tables with three readers, but for the void row; and a mark beside each name.
+        // Four tables with three readers, except the void row; and a mark beside each name.
         let fixed = figure(3, "8 Ki buckets, never resized");
         let moving = figure(4, "resized without pause");
         for plot in [&fixed, &moving] {
@@ -333,7 +333,7 @@ fn every_plot_stands_alone() {
     assert_eq!(report::svg(&results, "scaling-99"), None);
 }
 
-/// Every cell of the suite of all tables, on two CPUs with all of them in the build.
+/// Every cell of the suite of all tables, on two CPUs with all tables in the build.
 fn choosing() -> Run {
     let suite = Suite::find("choosing").expect("it is shipped");
     let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);

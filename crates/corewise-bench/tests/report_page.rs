@@ -1,4 +1,4 @@
-//! The page as a browser sees it: every plot is there, has marks at finite places, and room.
+//! Tests the page in a browser: every plot is present, with marks at finite positions, and fits.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::Run;
 use corewise_bench::report;
 use serde_json::Value;
 
-/// Writes what is to be known about every plot, and every error, into the page.
+/// A script that writes the facts about every plot, and every error, into the page.
 const PROBE: &str = r#"<script>
 const seen = [...document.querySelectorAll('svg.plot')].map(svg => {
   const outer = svg.getBoundingClientRect(), view = svg.viewBox.baseVal;
@@ -58,7 +58,7 @@ fn chromium() -> Option<PathBuf> {
     found.find(|file| file.is_file())
 }
 
-/// Runs the browser on a page; gives back its standard output.
+/// Runs the browser on a page; returns its standard output.
 fn browse(browser: &Path, page: &Path, options: &[&str]) -> String {
     let profile = tempfile::tempdir().expect("a folder");
     let out = tempfile::NamedTempFile::new().expect("a file");
@@ -93,7 +93,7 @@ fn browse(browser: &Path, page: &Path, options: &[&str]) -> String {
     std::fs::read_to_string(out.path()).expect("output")
 }
 
-/// What the probe says about the page at a width.
+/// Returns the probe's report on the page at a width.
 fn probe(browser: &Path, page: &Path, width: usize) -> Value {
     let size = format!("--window-size={width},900");
     let dom = browse(browser, page, &["--dump-dom", &size]);
@@ -116,7 +116,7 @@ fn write_pages(folder: &Path) -> (PathBuf, PathBuf) {
     (plain, probed)
 }
 
-/// Fails unless everything that was written is there and can be seen.
+/// Fails unless everything that was written is present and visible.
 fn check(seen: &Value, wanted: &[(String, String)]) {
     assert_eq!(
         seen["errors"].as_array().map(Vec::len),

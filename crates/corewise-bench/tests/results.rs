@@ -1,4 +1,4 @@
-//! Reading result files, whole ones and others.
+//! Reading result files, complete and damaged ones.
 
 mod common;
 
@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use common::{BROKEN, Run, TABLES, cell};
 use corewise_bench::record::{Record, Role, SCHEMA};
 use corewise_bench::results::{Results, ResultsError};
+use corewise_bench::sections::growth::Timeline;
+use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 
 fn parse(text: &str) -> Result<Results, ResultsError> {
     Results::parse(Path::new("x.jsonl"), text.as_bytes())
@@ -16,7 +18,7 @@ fn small() -> Run {
     let mut run = Run::empty();
     run.row(&cell("scaling", "a"), "dashmap", Role::Reference, 1e6, None);
     run.row(&cell("scaling", "a"), "dashmap", Role::Again, 1e6, None);
-    run.row(&cell("scaling", "b"), "papaya", Role::Subject, 2e6, None);
+    run.row(&cell("scaling", "b"), "papaya", Role::DynTable, 2e6, None);
     run.end();
     run
 }
@@ -46,12 +48,16 @@ fn everything_is_given_to_its_row() {
         sum(|r| r.histograms.len()),
         written(|r| matches!(r, Record::Histogram(_)))
     );
-    assert_eq!(sum(|r| r.timelines.len()), TABLES.len());
     assert_eq!(
-        sum(|r| r.memory.len()),
-        written(|r| matches!(r, Record::Memory(_)))
+        sum(|r| r.details.len()),
+        written(|r| matches!(r, Record::Detail(_)))
     );
-    assert_eq!(sum(|r| r.garbage.len()), TABLES.len());
+    assert_eq!(sum(|r| r.details::<Timeline>().count()), TABLES.len());
+    assert_eq!(sum(|r| r.details::<Garbage>().count()), TABLES.len());
+    assert_eq!(
+        sum(|r| r.details::<MemoryPoint>().count()),
+        5 * TABLES.len()
+    );
     let names: Vec<_> = results.sections.iter().map(|s| &*s.name).collect();
     let in_order = [
         "scaling",
@@ -254,7 +260,7 @@ fn files_that_measured_the_same_are_told_apart() {
     let paths = ["a.jsonl", "b.jsonl"].map(|name| folder.path().join(name));
     let mut other = Run::empty();
     other.row(&cell("scaling", "a"), "dashmap", Role::Reference, 3e6, None);
-    other.row(&cell("scaling", "a"), "scc", Role::Subject, 3e6, None);
+    other.row(&cell("scaling", "a"), "scc", Role::DynTable, 3e6, None);
     other.end();
     std::fs::write(&paths[0], small().lines()).expect("written");
     std::fs::write(&paths[1], other.lines()).expect("written");

@@ -1,4 +1,4 @@
-//! What `bench show` says of a made-up result.
+//! Output of `bench show` on a made-up result.
 
 mod common;
 
@@ -18,9 +18,9 @@ fn results() -> Results {
         let mut cell = cell("updates", &format!("u={updates}"));
         set_updates(&mut cell, updates);
         run.row(&cell, "one", Role::Reference, 8e6, None);
-        run.row(&cell, "two", Role::Subject, 8e6 * factor, None);
+        run.row(&cell, "two", Role::DynTable, 8e6 * factor, None);
         run.row(&cell, "one", Role::Again, 8e6, None);
-        run.row(&cell, BROKEN, Role::Subject, 80e6, Some("loses keys"));
+        run.row(&cell, BROKEN, Role::DynTable, 80e6, Some("loses keys"));
     }
     run.end();
     run.results()

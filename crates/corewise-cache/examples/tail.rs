@@ -1,15 +1,16 @@
-//! Service times of single operations while a cache grows, evicts and expires, beside those of the same
-//! operations while it does not: what the engine adds to the tail, without a network, a second process or a
-//! queue.
+//! Service times of single operations while a cache grows, evicts and expires, compared with the
+//! same operations while it does not: the engine's contribution to the tail, without a network, a
+//! second process or a queue.
 //!
 //! ```text
 //! cargo run --release -p corewise-cache --example tail -- [relativistic|locked] [ITEMS [ROUNDS]]
 //! ```
 //!
-//! One thread sets and gets in turn, and lets the engine do its housekeeping after every 32 pairs, as an event
-//! loop does; what that takes is counted with the set that comes next. Each row has a measurement *during* and
-//! a *steady* one in the same engine, sets of keys that are there already; figures are medians of the rounds
-//! (3). What the machine takes away from the thread is in both. Every value that is found is compared.
+//! One thread alternates sets and gets, and lets the engine do its housekeeping after every 32
+//! pairs, as an event loop does; the time for that is counted with the next set. Each row has a
+//! measurement *during* and a *steady* one in the same engine, with sets of keys that are already
+//! present. Figures are medians of the rounds (default 3). Time that the machine takes from the
+//! thread is in both. Every value found is compared with the expected one.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +28,7 @@ const QUANTILES: [f64; 3] = [0.99, 0.999, 0.9999];
 const VALUE_BYTES: usize = 32;
 const PAIRS_PER_TURN: u64 = 32;
 
-/// What the last operation said.
+/// The outcome of the last operation.
 #[derive(Default)]
 struct Last {
     stored: bool,
@@ -121,7 +122,7 @@ impl<E: Engine> Client<E> {
         assert!(self.run(now, key, Verb::Store(store)).stored);
     }
 
-    /// So many pairs: sets of what `key` says, gets of any of `known` keys.
+    /// Measures `pairs` pairs: a set of the key that `key` gives, and a get of any of `known` keys.
     fn measure(
         &mut self,
         pairs: u64,
@@ -192,7 +193,7 @@ fn expire<E: Engine>(make: &impl Fn(u64) -> E, items: u64, rounds: u64) -> Round
         let (doomed, kept) = (items / 10, items / 10);
         client.measure(kept, |pair, _| pair, |pair| pair);
         let steady = client.steady(items / 10, kept);
-        // In the same second, when all of them are there.
+        // All expire in the same second, when all of them are stored.
         let at = Deadline::at_ms(client.now().ms + 5_000 + items / 2_000);
         for key in 0..doomed {
             let now = client.now();

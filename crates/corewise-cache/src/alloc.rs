@@ -1,9 +1,8 @@
-//! Where items' memory comes from.
+//! Allocators of item memory.
 //!
-//! A memory budget is only honest if it counts what the allocator really gave,
-//! so an engine asks for that too. Binaries plug in their allocator; the
-//! library's default is the global one, whose true sizes cannot be asked for
-//! and are estimated by glibc's rule.
+//! A memory budget must count the bytes that the allocator really took, so an engine asks the
+//! allocator for that number. Binaries plug in their allocator. The library's default is the global
+//! allocator, which cannot report true sizes; they are estimated by glibc's rule.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -11,33 +10,33 @@ use std::ptr::NonNull;
 /// Alignment of every item.
 pub const ITEM_ALIGN: usize = 8;
 
-/// Memory for items.
+/// An allocator of item memory.
 ///
 /// # Safety
 ///
-/// 1. `alloc` returns memory that is valid for reads and writes of `size`
-///    bytes, aligned to [`ITEM_ALIGN`], and not handed out again before it is
-///    passed to `dealloc`.
-/// 2. Both may be called from any thread at any time.
+/// 1. `alloc` returns memory that is valid for reads and writes of `size` bytes, aligned to
+///    [`ITEM_ALIGN`], and not handed out again before it is passed to `dealloc`.
+/// 2. Both methods may be called from any thread at any time.
 pub unsafe trait ItemAllocator: Send + Sync + 'static {
-    /// At least `size` bytes and how many were really taken from the system for
-    /// them; `None` when there are none.
+    /// Allocates at least `size` bytes. Returns the memory and the number of bytes really taken
+    /// from the system for it, or `None` when there is no memory.
     fn alloc(&self, size: usize) -> Option<(NonNull<u8>, usize)>;
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     ///
-    /// `ptr` came from `alloc(size)` of the same allocator and is not used
-    /// afterwards.
+    /// `ptr` came from `alloc(size)` of the same allocator and is not used afterwards.
     unsafe fn dealloc(&self, ptr: NonNull<u8>, size: usize);
 
     /// The allocator's name, for reports.
     fn name(&self) -> &'static str;
 }
 
-/// The process's global allocator. Sizes are estimated as glibc's `malloc`
-/// would round them: eight bytes of header, multiples of sixteen, at least 32.
+/// The process's global allocator.
+///
+/// Sizes are estimated as glibc's `malloc` would round them: eight bytes of header, multiples of
+/// sixteen, at least 32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GlobalHeap;
 
@@ -45,8 +44,8 @@ fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size.max(1), ITEM_ALIGN).ok()
 }
 
-// SAFETY: std's global allocator gives both guarantees for the layout built
-// here, whose alignment is ITEM_ALIGN.
+// SAFETY: std's global allocator gives both guarantees for the layout built here, whose alignment
+// is ITEM_ALIGN.
 unsafe impl ItemAllocator for GlobalHeap {
     fn alloc(&self, size: usize) -> Option<(NonNull<u8>, usize)> {
         let layout = layout(size)?;
@@ -57,8 +56,8 @@ unsafe impl ItemAllocator for GlobalHeap {
 
     unsafe fn dealloc(&self, ptr: NonNull<u8>, size: usize) {
         if let Some(layout) = layout(size) {
-            // SAFETY: by this function's contract `ptr` came from `alloc(size)`,
-            // which used the same layout.
+            // SAFETY: by this function's contract `ptr` came from `alloc(size)`, which used the
+            // same layout.
             unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) }
         }
     }

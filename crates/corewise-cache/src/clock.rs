@@ -1,16 +1,14 @@
-//! Where time comes from.
+//! Sources of time.
 //!
-//! An event loop reads the clock once per turn and hands the reading to
-//! everything it executes ([`corewise_ops::Now`]), so one batch sees one time
-//! and tests can move time by hand.
+//! An event loop reads the clock once per turn and passes the reading to everything it executes
+//! ([`corewise_ops::Now`]). So one batch sees one time, and tests can move time by hand.
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::Now;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds that every time line starts at. Well above
-/// [`corewise_ops::Deadline::PAST`], so that nothing alive is older than the
-/// clock.
+/// Milliseconds at which every time line starts. Well above [`corewise_ops::Deadline::PAST`], so
+/// that no live item is older than the clock.
 pub const ORIGIN_MS: u64 = 2_000;
 
 /// A source of [`Now`].
@@ -19,11 +17,11 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Now;
 }
 
-/// The machine's clocks: monotonic time since this value was made, and the wall
-/// clock as it stood then, advanced by the same amount.
+/// The machine's clocks: monotonic time since this value was made, and the wall clock as it stood
+/// then, advanced by the same amount.
 ///
-/// Stepping the wall clock later does not move deadlines; absolute expiry times
-/// are understood against the wall clock at start plus time elapsed.
+/// Stepping the wall clock later does not move deadlines. Absolute expiry times are understood
+/// against the wall clock at start plus the time elapsed.
 #[derive(Debug)]
 pub struct SystemClock {
     started: Instant,
@@ -31,7 +29,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose time line starts now.
+    /// Creates a clock whose time line starts now.
     #[must_use]
     pub fn new() -> Self {
         let unix = SystemTime::now()
@@ -61,7 +59,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told otherwise.
+/// A clock that moves only when it is told to.
 ///
 /// ```
 /// use corewise_cache::{Clock, ManualClock};
@@ -78,7 +76,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock whose wall time stands at `unix_s`.
+    /// Creates a clock whose wall time stands at `unix_s`.
     #[must_use]
     pub fn new(unix_s: u64) -> Self {
         Self {

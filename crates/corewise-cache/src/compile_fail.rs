@@ -1,12 +1,12 @@
-//! Programs that must not compile, each before a twin that does.
+//! Programs that must not compile, each followed by a twin that does.
 //!
-//! A twin differs in one line, so that a program is not refused for another reason than the one
-//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
-//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
-//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
-//! `tests/auto_traits.rs`, for every public type.
+//! A twin differs in one line, which shows that the program is not rejected for another reason than
+//! the intended one. Doctests need no recorded compiler output, which changes with the compiler.
+//! The error codes are checked with `RUSTDOC=.ci/rustdoc`; without it any error counts, and the
+//! twin is what keeps the reason right. `tests/auto_traits.rs` checks which types are `Send` and
+//! `Sync`, for every public type.
 
-/// A reference to an item stays where the item was found: in a section, or under a lock.
+/// A reference to an item stays in the section, or under the lock, in which it was found.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -162,7 +162,7 @@ struct DestroyIsUnsafe;
 /// ```
 struct LinksAreAligned;
 
-/// An allocator promises what safe code cannot.
+/// An allocator must be `unsafe` to implement: safe code cannot make its promises.
 ///
 /// ```compile_fail,E0200
 /// use corewise_cache::alloc::ItemAllocator;
@@ -195,7 +195,7 @@ struct LinksAreAligned;
 /// ```
 struct ItemAllocatorIsUnsafe;
 
-/// Users cannot add another way to refer to items: when an item is freed depends on it.
+/// Users cannot add another reference discipline: when an item is freed depends on it.
 ///
 /// ```compile_fail,E0277
 /// use corewise_cache::alloc::GlobalHeap;

@@ -1,12 +1,15 @@
-//! How long threads wait for locks.
+//! Measures how long threads wait for locks.
 
 use corewise_atomic::lock::{Mutex, MutexGuard};
 
-/// Takes a lock, and says for how many nanoseconds it waited if somebody held it. A lock that is free
-/// costs what it always does: the clock is read only when the first attempt fails.
+/// Takes a lock and returns the nanoseconds it waited, if another thread held the lock.
+///
+/// An uncontended lock costs no more than without this: the clock is read only when the first
+/// attempt fails.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> (MutexGuard<'_, T>, Option<u64>) {
-    // The checkers' clock stands still, and another attempt is another branch for them to follow.
+    // The model checkers' clock stands still, and a second attempt is another branch for them to
+    // explore.
     if cfg!(any(corewise_loom, corewise_shuttle)) {
         return (mutex.lock(), None);
     }
@@ -42,7 +45,7 @@ mod tests {
                 other.join().expect("no panic")
             })
         };
-        // A thread that starts late finds the lock free; not each time.
+        // A thread that starts late finds the lock free, but not every time.
         let waited = (0..10_000).find_map(|_| wait_once());
         assert!(waited.is_some_and(|ns| ns > 0), "{waited:?}");
     }

@@ -1,17 +1,19 @@
-//! Counters: decimal ASCII, as memcached has them.
+//! Counters: values in decimal ASCII, as in memcached.
 
-/// The longest decimal `u64`.
+/// The length of the longest decimal `u64`.
 const MAX_DIGITS: usize = 20;
 
-/// Whether a value of `len` bytes may be a counter at all.
+/// Whether a value of `len` bytes can be a counter.
 #[must_use]
 pub(crate) fn has_length(len: usize) -> bool {
     (1..=MAX_DIGITS).contains(&len)
 }
 
-/// The number a value stands for: decimal digits below 2^64, up to the end or
-/// the first blank (what a shrunken counter leaves; as in memcached, whatever
-/// comes behind it does not matter), in at most 20 bytes.
+/// Parses a counter: decimal digits below 2^64, up to the end or the first blank, in at most 20
+/// bytes.
+///
+/// A counter that shrank leaves blanks behind it; as in memcached, the bytes after the first blank
+/// do not matter.
 #[must_use]
 pub(crate) fn parse(value: &[u8]) -> Option<u64> {
     if !has_length(value.len()) {
@@ -37,15 +39,15 @@ pub(crate) fn apply(value: u64, delta: u64, decrement: bool) -> u64 {
     }
 }
 
-/// Room for a counter's text.
+/// A buffer for a counter's text.
 pub(crate) struct Text {
     bytes: [u8; MAX_DIGITS],
     len: usize,
 }
 
 impl Text {
-    /// `value` in decimal, padded with blanks to `former_len` if it has become
-    /// shorter (and `former_len` is no longer than a counter can be).
+    /// `value` in decimal, padded with blanks to `former_len` if it has become shorter (and
+    /// `former_len` is not longer than a counter can be).
     #[must_use]
     pub(crate) fn new(value: u64, former_len: usize) -> Self {
         let mut buffer = itoa::Buffer::new();

@@ -15,17 +15,16 @@
 //!              └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Value, key, kind and client flags never change once an item is published:
-//! whoever wants another value publishes another item. What may change in place
-//! is what fits one atomic word: expiry and state (touch, win tokens,
-//! staleness), the cas value (with staleness), the access time.
+//! Value, key, kind and client flags never change once an item is published: a writer that changes
+//! the value publishes another item. Only fields that fit one atomic word change in place: expiry
+//! and state (touch, win tokens, staleness), the cas value (with staleness), and the access time.
 //!
 //! # Guarantees
 //!
 //! 1. A reader that can reach an item sees its key and value whole.
 //! 2. Expiry and state change together or not at all.
-//! 3. A hit writes the access time only if the second has changed and the
-//!    fetched bit only if it is clear (DESIGN decision 9).
+//! 3. A hit writes the state bits only if they change, and the access time only then or if the last
+//!    recorded access is some seconds old.
 
 use crate::alloc::{ITEM_ALIGN, ItemAllocator};
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -40,7 +39,8 @@ pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
 /// The longest key an item can hold.
 pub const MAX_KEY_BYTES: usize = u8::MAX as usize;
 
-/// An access time is at most so many seconds older than the last access where readers exclude nobody.
+/// Where readers exclude no other thread, a recorded access time is at most this many seconds older
+/// than the last access.
 pub const ACCESS_STEP_S: u32 = 8;
 
 const EXPIRY_MASK: u64 = (1 << 48) - 1;
@@ -52,18 +52,18 @@ const CLIENT_FLAGS_BYTES: usize = 4;
 
 /// State bits of an item.
 pub mod state {
-    /// It has been read since it was stored.
+    /// The item has been read since it was stored.
     pub const FETCHED: u8 = 1;
-    /// It was marked stale.
+    /// The item was marked stale.
     pub const STALE: u8 = 2;
-    /// Somebody was told to refresh it.
+    /// A client was told to refresh the item.
     pub const WIN_SENT: u8 = 4;
-    /// How often it was read since the eviction policy looked at it last, up to three times: two bits.
-    /// For engines whose policy asks.
+    /// The number of reads since the eviction policy last looked at the item, up to three: two
+    /// bits. For engines whose policy uses it.
     pub const HITS: u8 = 3 << HITS_SHIFT;
-    /// Where [`HITS`] are.
+    /// Position of [`HITS`].
     pub const HITS_SHIFT: u32 = 3;
-    /// The eviction policy has found it worth keeping. For engines whose policy asks.
+    /// The eviction policy has decided to keep the item. For engines whose policy uses it.
     pub const KEPT: u8 = 32;
 }
 
@@ -75,11 +75,10 @@ struct Header {
     access_s: AtomicU32,
 }
 
-/// An item as it lies in memory, up to its header; what follows is reached by
-/// [`Item`].
+/// The header of an item as it lies in memory; [`Item`] reaches the bytes that follow.
 #[repr(C)]
 pub struct Node<L> {
-    /// The engine's own words: chain, eviction order, accounting.
+    /// The engine's words: chain, eviction order, accounting.
     pub links: L,
     header: Header,
 }
@@ -91,18 +90,18 @@ const _: () = {
     assert!(size_of::<Node<u64>>() == HEADER_BYTES + 8);
 };
 
-/// What an item is made from.
+/// The contents from which an item is made.
 #[derive(Clone, Copy)]
 pub struct Contents<'a> {
     /// At most [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
-    /// The value in two parts, laid one behind the other (append and prepend).
+    /// The value in two parts, stored one after the other (append and prepend).
     pub value: [&'a [u8]; 2],
-    /// Opaque to the cache; stored only if not zero.
+    /// Opaque to the cache; stored only if it is not zero.
     pub client_flags: u32,
-    /// When it dies.
+    /// When the item expires.
     pub deadline: Deadline,
-    /// State bits to start with.
+    /// Initial state bits.
     pub state: u8,
 }
 
@@ -111,13 +110,13 @@ impl Contents<'_> {
         self.value[0].len() + self.value[1].len()
     }
 
-    /// Whether key and value are no longer than a header can say.
+    /// Whether the header can express the lengths of key and value.
     #[must_use]
     pub fn fits_header(&self) -> bool {
         self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
     }
 
-    /// Bytes that the item will take, before anything is rounded.
+    /// Bytes that the item will take, before any rounding.
     #[must_use]
     pub fn bytes<L>(&self) -> usize {
         let flags = if self.client_flags == 0 {
@@ -129,9 +128,10 @@ impl Contents<'_> {
     }
 }
 
-/// Allocates and writes an item with cas value zero. Returns it with the bytes
-/// it really takes, or `None` when the allocator has none or a length does not
-/// fit the header.
+/// Allocates and writes an item with cas value zero.
+///
+/// Returns the item and the bytes that it really takes, or `None` when there is no memory or a
+/// length does not fit the header.
 pub fn create<L, A: ItemAllocator>(
     allocator: &A,
     links: L,
@@ -152,7 +152,7 @@ pub fn create<L, A: ItemAllocator>(
 /// # Safety
 ///
 /// 1. `memory` is valid for writes of `contents.bytes::<L>()` bytes, aligned to [`ITEM_ALIGN`], and
-///    nobody else's.
+///    not used by anything else.
 /// 2. The contents [fit the header](Contents::fits_header).
 pub unsafe fn write<L>(
     memory: NonNull<u8>,
@@ -184,14 +184,16 @@ pub unsafe fn write<L>(
     }
 }
 
-/// Writes an item as [`write()`] does, but for its value, and returns where `value_len` bytes of that are to
-/// be written. `contents` has no value.
+/// Writes an item as [`write()`] does, except for its value.
+///
+/// Returns where the `value_len` bytes of the value are to be written. `contents` has no value.
 ///
 /// # Safety
 ///
-/// 1. `memory` is valid for writes of `contents.bytes::<L>() + value_len` bytes, aligned to [`ITEM_ALIGN`],
-///    and nobody else's.
-/// 2. The key [fits the header](Contents::fits_header), and `value_len` is at most [`MAX_VALUE_BYTES`].
+/// 1. `memory` is valid for writes of `contents.bytes::<L>() + value_len` bytes, aligned to
+///    [`ITEM_ALIGN`], and not used by anything else.
+/// 2. The key [fits the header](Contents::fits_header), and `value_len` is at most
+///    [`MAX_VALUE_BYTES`].
 /// 3. The item's value is not read before it has been written.
 pub unsafe fn write_head<L>(
     memory: NonNull<u8>,
@@ -209,13 +211,12 @@ pub unsafe fn write_head<L>(
     }
 }
 
-/// Writes an item that is the same as `from` in everything but its links, with `state` for its state
-/// bits.
+/// Writes a copy of `from` with other links and with `state` as its state bits.
 ///
 /// # Safety
 ///
-/// 1. `memory` is valid for writes of `from.bytes()` bytes, aligned to [`ITEM_ALIGN`], and nobody
-///    else's.
+/// 1. `memory` is valid for writes of `from.bytes()` bytes, aligned to [`ITEM_ALIGN`], and not used
+///    by anything else.
 pub unsafe fn copy<L>(
     memory: NonNull<u8>,
     links: L,
@@ -238,8 +239,8 @@ pub unsafe fn copy<L>(
 
 /// # Safety
 ///
-/// 1. `memory` is valid for writes of the node and the parts, one behind the other, aligned to
-///    [`ITEM_ALIGN`], and nobody else's.
+/// 1. `memory` is valid for writes of the node and the parts, one after the other, aligned to
+///    [`ITEM_ALIGN`], and not used by anything else.
 unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 4]) -> NonNull<Node<L>> {
     const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
     let node = memory.cast::<Node<L>>();
@@ -259,8 +260,8 @@ unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 4]) -> N
 ///
 /// # Safety
 ///
-/// `node` came from [`create`] with the same allocator, nobody else can reach
-/// it, and it is not used afterwards.
+/// `node` came from [`create`] with the same allocator, nothing else can reach it, and it is not
+/// used afterwards.
 pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<Node<L>>) {
     // SAFETY: the caller's contract; the item is alive until `dealloc` below.
     unsafe {
@@ -270,7 +271,7 @@ pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<Node<L>>
     }
 }
 
-/// A reference to an item and the bytes behind its header.
+/// A reference to an item: its header and the bytes behind it.
 pub struct Item<'a, L> {
     node: NonNull<Node<L>>,
     _alive: PhantomData<&'a Node<L>>,
@@ -285,7 +286,7 @@ impl<L> Clone for Item<'_, L> {
 impl<L> Copy for Item<'_, L> {}
 
 impl<'a, L> Item<'a, L> {
-    /// A reference to the item at `node`.
+    /// Creates a reference to the item at `node`.
     ///
     /// # Safety
     ///
@@ -301,18 +302,17 @@ impl<'a, L> Item<'a, L> {
 
     #[inline]
     fn header(self) -> &'a Header {
-        // SAFETY: the item is alive during 'a (`from_raw`), and of its header
-        // only atomics change, so a shared reference to it is always valid.
+        // SAFETY: the item is alive during 'a (`from_raw`), and of its header only atomics change,
+        // so a shared reference to it is always valid.
         unsafe { &*addr_of!((*self.node.as_ptr()).header) }
     }
 
-    /// The bytes from `start` behind the header.
+    /// The `len` bytes from `start` behind the header.
     #[inline]
     fn tail(self, start: usize, len: usize) -> &'a [u8] {
-        // SAFETY: called with ranges inside what `create` wrote behind the node
-        // (flags, key, value, by the lengths in the header), which does not
-        // change while the item is alive; the pointer carries the provenance of
-        // the whole allocation.
+        // SAFETY: called with ranges inside what `create` wrote behind the node (flags, key, value,
+        // by the lengths in the header), which does not change while the item is alive; the pointer
+        // carries the provenance of the whole allocation.
         unsafe {
             let base = self.node.as_ptr().add(1).cast::<u8>();
             std::slice::from_raw_parts(base.add(start), len)
@@ -330,8 +330,8 @@ impl<'a, L> Item<'a, L> {
 
     #[inline]
     fn life(self) -> u64 {
-        // Relaxed: the word is read on its own; reaching the item already
-        // ordered its contents (the engine's lock or publication).
+        // Relaxed: the word is read on its own; the engine's lock or publication already ordered
+        // the item's contents before the reader reached it.
         self.header().life.load(Ordering::Relaxed)
     }
 
@@ -361,7 +361,7 @@ impl<'a, L> Item<'a, L> {
         self.tail(self.key_start() + self.key_len(), self.value_len())
     }
 
-    /// What the client attached.
+    /// The client flags.
     #[inline]
     #[must_use]
     pub fn client_flags(self) -> u32 {
@@ -373,7 +373,7 @@ impl<'a, L> Item<'a, L> {
         u32::from_ne_bytes(bytes)
     }
 
-    /// Bytes the allocator was asked for.
+    /// Bytes requested from the allocator.
     #[must_use]
     pub fn bytes(self) -> usize {
         size_of::<Node<L>>() + self.key_start() + self.key_len() + self.value_len()
@@ -387,14 +387,14 @@ impl<'a, L> Item<'a, L> {
         self.header().cas.load(Ordering::Relaxed)
     }
 
-    /// Sets the cas value; writers of one key exclude each other.
+    /// Sets the cas value. Writers of one key exclude each other.
     #[inline]
     pub fn set_cas(self, cas: u64) {
         // Relaxed: see `cas`.
         self.header().cas.store(cas, Ordering::Relaxed);
     }
 
-    /// When the item dies.
+    /// When the item expires.
     #[inline]
     #[must_use]
     pub fn deadline(self) -> Deadline {
@@ -408,8 +408,7 @@ impl<'a, L> Item<'a, L> {
         (self.life() >> STATE_SHIFT) as u8
     }
 
-    /// Replaces deadline and state bits together; writers of one key exclude
-    /// each other.
+    /// Replaces deadline and state bits together. Writers of one key exclude each other.
     #[inline]
     pub fn set_life(self, deadline: Deadline, state: u8) {
         let life = deadline.to_bits()
@@ -419,7 +418,7 @@ impl<'a, L> Item<'a, L> {
         self.header().life.store(life, Ordering::Relaxed);
     }
 
-    /// Begins the item's life now; nobody else has it yet.
+    /// Begins the item's life now. No other thread can reach the item yet.
     pub fn begin_life(self, deadline: Deadline, state: u8, now: Now) {
         self.set_life(deadline, state);
         // Relaxed: a statistic.
@@ -428,8 +427,8 @@ impl<'a, L> Item<'a, L> {
             .store(now.seconds(), Ordering::Relaxed);
     }
 
-    /// Replaces the deadline, if one is given, and adds state bits, while readers may
-    /// [record hits](Self::record_shared_hit); writers of one key exclude each other.
+    /// Replaces the deadline, if one is given, and adds state bits, while readers may [record
+    /// hits](Self::record_shared_hit). Writers of one key exclude each other.
     #[inline]
     pub fn update_life(self, deadline: Option<Deadline>, add: u8) {
         let life = |old: u64| {
@@ -443,7 +442,7 @@ impl<'a, L> Item<'a, L> {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(life(old)));
     }
 
-    /// Replaces the state bits of a mask, while readers may record hits.
+    /// Replaces the state bits selected by a mask, while readers may record hits.
     #[inline]
     pub fn set_state(self, mask: u8, bits: u8) {
         let mask = u64::from(mask) << STATE_SHIFT;
@@ -457,15 +456,18 @@ impl<'a, L> Item<'a, L> {
             });
     }
 
-    /// Records a read by somebody who excludes nobody: the fetched bit, if it is clear, one hit more, if
-    /// there are not three, and then the access time; that also if it is [`ACCESS_STEP_S`] old. Of hits
-    /// at the same moment one may not count.
+    /// Records a read by a thread that excludes no other thread.
+    ///
+    /// Sets the fetched bit if it is clear, adds a hit if there are fewer than three, and then sets
+    /// the access time. If neither changes, sets the access time only if it is at least
+    /// [`ACCESS_STEP_S`] old. Concurrent hits may be counted as one.
     #[inline]
     pub fn record_shared_hit(self, now: Now) {
         self.record_use(now, state::FETCHED);
     }
 
-    /// The same for a use that does not fetch the item.
+    /// As [`record_shared_hit`](Self::record_shared_hit), with the state bits `add` instead of the
+    /// fetched bit.
     #[inline]
     pub fn record_use(self, now: Now, add: u8) {
         const HIT: u64 = 1 << (STATE_SHIFT + state::HITS_SHIFT);
@@ -481,6 +483,7 @@ impl<'a, L> Item<'a, L> {
                 .compare_exchange(life, more, Ordering::Relaxed, Ordering::Relaxed);
             header.access_s.store(now.seconds(), Ordering::Relaxed);
         } else if self.idle_s(now) >= ACCESS_STEP_S {
+            // Relaxed: as above.
             header.access_s.store(now.seconds(), Ordering::Relaxed);
         }
     }
@@ -494,8 +497,8 @@ impl<'a, L> Item<'a, L> {
             .saturating_sub(self.header().access_s.load(Ordering::Relaxed))
     }
 
-    /// Records a read: access time and fetched bit, each only if it changes.
-    /// Writers of one key exclude each other.
+    /// Records a read: writes access time and fetched bit, each only if it changes. Writers of one
+    /// key exclude each other.
     #[inline]
     pub fn record_hit(self, now: Now) {
         let header = self.header();
@@ -508,9 +511,10 @@ impl<'a, L> Item<'a, L> {
         }
     }
 
-    /// What a sink may see of the item. `flags` adds what only this operation
-    /// knows; staleness and the fetched bit come from `before`, the state bits
-    /// as they stood before the operation.
+    /// The part of the item that a sink may see.
+    ///
+    /// `flags` adds what only this operation knows. Staleness and the fetched bit come from
+    /// `before`, the state bits as they stood before the operation.
     #[inline]
     #[must_use]
     pub fn view(self, before: Before, flags: ItemFlags, footprint: usize) -> ItemView<'a> {
@@ -534,7 +538,7 @@ impl<'a, L> Item<'a, L> {
         }
     }
 
-    /// What an operation is about to change.
+    /// The item's state that an operation is about to change.
     #[inline]
     #[must_use]
     pub fn before(self, now: Now) -> Before {

@@ -1,15 +1,14 @@
 //! Cache engines: items, expiry, eviction, memory budget.
 //!
-//! An [`Engine`] executes protocol-neutral operations
-//! ([`corewise_ops::Op`]) in batches and reports each outcome to a
-//! [`corewise_ops::ReplySink`] from inside its own critical section. It knows
-//! no protocol and does no I/O.
+//! An [`Engine`] executes protocol-neutral operations ([`corewise_ops::Op`]) in batches and reports
+//! each outcome to a [`corewise_ops::ReplySink`] from inside its critical section. It knows no
+//! protocol and does no I/O.
 //!
-//! | engine | table | reads | eviction | for |
+//! | engine | table | reads | eviction | use |
 //! |---|---|---|---|---|
-//! | [`relativistic`](engines::relativistic) | the relativistic table, items as its nodes | in a read-side section, no lock | S3-FIFO, on segments | the server's default |
+//! | [`relativistic`](engines::relativistic) | the relativistic table; its nodes are the items | in a read-side section, no lock | S3-FIFO, on segments | the server's default |
 //! | [`locked`](engines::locked) | hashbrown, one per shard | under the shard's lock | LRU per shard | the baseline of every figure |
-//! | [`global_lock`](engines::global_lock) | the same, one for all | under the one lock, twice | LRU | comparison: the paper's baseline |
+//! | [`global_lock`](engines::global_lock) | hashbrown, one in all | under the one lock, taken twice | LRU | comparison: the baseline of \[ATC11\] |
 //!
 //! ```
 //! use corewise_cache::{Clock, Engine, ManualClock, Session};

@@ -1,8 +1,8 @@
-//! Memory for a value that is still to come, inside of the item that it will belong to.
+//! Memory for a value that is still to be received, inside the item that it will belong to.
 //!
-//! A caller that knows the length of a value before it has the value (a server that has read the line of a
-//! store) can [reserve](crate::Session::reserve) the item, receive the value into it, and have it
-//! [stored](crate::Session::submit_reserved) without another copy.
+//! A caller that knows the length of a value before it has the value (such as a server that has
+//! read the line of a store command) can [reserve](crate::Session::reserve) the item, receive the
+//! value into it, and [store](crate::Session::submit_reserved) it without another copy.
 //!
 //! ```text
 //!  reserve ─▶ spare ─▶ advance ─▶ … ─▶ submit_reserved      the item is linked
@@ -12,11 +12,12 @@
 //!
 //! # Guarantees
 //!
-//! 1. Nobody finds the item, and nobody evicts it, before it is stored.
-//! 2. Memory that was not written is never read: only a reservation that is full is stored as it lies.
+//! 1. No operation finds the item, and nothing evicts it, before it is stored.
+//! 2. Memory that was not written is never read: a reservation is stored in place only if it is
+//!    full.
 //! 3. A reservation that is dropped, on any thread, gives its memory back at once.
-//! 4. Engines bound what is reserved. One that has no more room for reservations, or none at all,
-//!    grants none, and values are stored by copying them.
+//! 4. Engines bound the reserved memory. An engine that has no more room for reservations, or that
+//!    never has any, grants none, and values are stored by copying them.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -25,37 +26,38 @@ use std::sync::Arc;
 
 /// An engine that grants reservations.
 pub(crate) trait Reserver: Send + Sync {
-    /// Gives up an item.
+    /// Gives up an item that was not linked.
     ///
     /// # Safety
     ///
-    /// The item is that of a reservation of this engine, was not linked, and is not used afterwards.
+    /// The item belongs to a reservation of this engine, was not linked, and is not used
+    /// afterwards.
     unsafe fn release(&self, item: NonNull<u8>);
 }
 
-/// See the [module](self).
+/// Memory for a value that is still to be received. See the [module](self).
 pub struct Reservation {
     owner: Arc<dyn Reserver>,
     /// The item, until it is linked.
     item: Cell<Option<NonNull<u8>>>,
     value: NonNull<u8>,
     len: usize,
-    /// How much of the value, from its beginning, has been written.
+    /// The number of bytes of the value, from its beginning, that have been written.
     filled: usize,
 }
 
-// SAFETY: the memory is the reservation's alone as long as `item` has it, and its owner may be told from any
-// thread.
+// SAFETY: only the reservation can reach the memory as long as `item` has it, and `release` of its
+// owner may be called from any thread.
 unsafe impl Send for Reservation {}
 
 impl Reservation {
-    /// The reservation of `item`, whose value is to be written to `len` bytes at `value`.
+    /// Creates the reservation of `item`, whose value is to be written to `len` bytes at `value`.
     ///
     /// # Safety
     ///
     /// 1. Both are valid until `owner` is told to release the item, or the item is
     ///    [forgotten](Self::forget_item).
-    /// 2. The value's memory is nobody else's until then.
+    /// 2. Nothing else uses the value's memory until then.
     pub(crate) unsafe fn new(
         owner: Arc<dyn Reserver>,
         item: NonNull<u8>,
@@ -71,34 +73,34 @@ impl Reservation {
         }
     }
 
-    /// Bytes of the whole value.
+    /// Length of the whole value in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the value has no bytes.
+    /// Whether the value is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether all of the value has been written.
+    /// Whether the whole value has been written.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.filled == self.len
     }
 
-    /// Memory for what is missing of the value.
+    /// Memory for the part of the value that is not yet written.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `new` 1 and 2: a reservation that can be called has its item.
+        // SAFETY: `new` 1 and 2: a reservation whose methods can be called has its item.
         unsafe {
             let at = self.value.add(self.filled).cast().as_ptr();
             std::slice::from_raw_parts_mut(at, self.len - self.filled)
         }
     }
 
-    /// The next `count` bytes of the value have been written.
+    /// Declares that the next `count` bytes of the value have been written.
     ///
     /// # Safety
     ///
@@ -108,12 +110,13 @@ impl Reservation {
         self.filled += count;
     }
 
-    /// Writes the next bytes of the value; those that it has no room for are left. Returns how many were
-    /// taken.
+    /// Writes the next bytes of the value and returns how many were taken. Bytes for which there is
+    /// no room are left.
     pub fn extend(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare();
         let count = bytes.len().min(spare.len());
-        // SAFETY: `spare` has room for these bytes, and is nobody else's; they are initialised then.
+        // SAFETY: `spare` has room for these bytes, and nothing else uses it; they are initialised
+        // by the copy.
         unsafe {
             let to = spare.as_mut_ptr().cast::<u8>();
             to.copy_from_nonoverlapping(bytes.as_ptr(), count);
@@ -122,21 +125,25 @@ impl Reservation {
         count
     }
 
-    /// What has been written of the value.
+    /// The part of the value that has been written.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         // SAFETY: `new` 1 and 2, and `advance`.
         unsafe { std::slice::from_raw_parts(self.value.as_ptr(), self.filled) }
     }
 
-    /// The item, if it is whole and this owner's.
+    /// The item, if it is full and belongs to this owner.
     pub(crate) fn item_of(&self, owner: *const ()) -> Option<NonNull<u8>> {
         let is_owner = std::ptr::addr_eq(Arc::as_ptr(&self.owner), owner);
         self.item.get().filter(|_| is_owner && self.is_full())
     }
 
-    /// The item was linked, and is the engine's. The reservation may only be dropped now.
-    pub(crate) fn forget_item(&self) {
+    /// Notes that the item was linked and now belongs to the engine.
+    ///
+    /// # Safety
+    ///
+    /// 1. Afterwards the reservation is only dropped, unless the caller keeps the item.
+    pub(crate) unsafe fn forget_item(&self) {
         self.item.set(None);
     }
 }
@@ -144,7 +151,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            // SAFETY: `new`, and the item was not forgotten.
+            // SAFETY: by the contract of `new`, and because the item was not forgotten.
             unsafe { self.owner.release(item) };
         }
     }

@@ -1,29 +1,29 @@
-//! Size classes for statistics: eight to each doubling of an item's footprint,
-//! from 64 bytes up.
+//! Size classes for statistics: eight classes per doubling of an item's footprint, from 64 bytes
+//! up.
 //!
-//! They do not steer allocation in the `locked` engine; they are what `stats
-//! items`, `stats slabs` and `stats sizes` report by.
+//! They do not steer allocation in the `locked` engine. `stats items`, `stats slabs` and `stats
+//! sizes` report by them.
 
 /// Footprints up to this many bytes share the first class.
 const SMALLEST: usize = 64;
 const SMALLEST_LOG2: u32 = SMALLEST.trailing_zeros();
 const STEPS_LOG2: u32 = 3;
 
-/// Bytes that an item takes beside key and value, about.
+/// Approximate bytes that an item takes beside its key and value.
 pub const HEADER: usize = 32;
 
 /// The number of classes: enough for a footprint of 2^29 bytes.
 pub const COUNT: usize = ((29 - SMALLEST_LOG2) << STEPS_LOG2) as usize + 1;
 
-/// The class of an item that takes `footprint` bytes; 1 is the first, as in
-/// memcached. Constant time.
+/// The class of an item that takes `footprint` bytes; the first class is 1, as in memcached.
+/// Constant time.
 #[inline]
 #[must_use]
 pub fn of(footprint: usize) -> u32 {
     if footprint <= SMALLEST {
         return 1;
     }
-    // Classes are closed above, so a footprint belongs with the one below it.
+    // A class includes its upper bound, so an exact bound belongs to the class below it.
     let below = footprint - 1;
     let log2 = below.ilog2();
     let step = (below >> (log2 - STEPS_LOG2)) & ((1 << STEPS_LOG2) - 1);

@@ -1,5 +1,5 @@
-//! Which public types are `Send` and `Sync`, and which lifetimes may be shortened. Compiling is the
-//! test; programs that must not compile are in `src/compile_fail.rs`.
+//! Checks which public types are `Send` and `Sync`, and which lifetimes may be shortened. Compiling
+//! is the test; programs that must not compile are in `src/compile_fail.rs`.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use corewise_cache::alloc::GlobalHeap;
@@ -28,12 +28,12 @@ assert_impl_all!(relativistic::Eviction: Send, Sync);
 assert_impl_all!(relativistic::NoAddresses: Send, Sync);
 assert_impl_all!(relativistic::Relativistic: Send, Sync);
 
-// The links are the engine's.
+// The links belong to the engine.
 assert_impl_all!(Node<Cell<u64>>: Send);
 assert_not_impl_any!(Node<Cell<u64>>: Sync);
 
-// A session may move to another thread between operations. It has no shared methods, and sharing is
-// nothing to promise.
+// A session may move to another thread between operations. It has no shared methods, so `Sync` is
+// not promised.
 assert_impl_all!(locked::LockedSession: Send);
 assert_impl_all!(locked::LockedSession<GlobalHeap, locked::ReferenceCount>: Send);
 assert_impl_all!(relativistic::RelativisticSession: Send);
@@ -52,5 +52,5 @@ fn lifetimes_may_be_shortened<'short>(
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The signature above is the test; the compiler checks it.
 }

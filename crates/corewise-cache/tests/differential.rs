@@ -1,4 +1,4 @@
-//! Random operations against every engine and against a plain model of it.
+//! Random operations, executed by every engine and by a plain model of it.
 
 #[macro_use]
 mod common;
@@ -12,7 +12,7 @@ for_every_engine! {
     an_engine_does_what_a_plain_map_would
 }
 
-/// A step of a history. Keys are few, so that steps meet.
+/// A step of a history. There are few keys, so that steps interact.
 #[derive(Clone, Debug)]
 enum Step {
     Get {
@@ -40,7 +40,7 @@ enum Step {
     Flush,
 }
 
-/// Which cas value an operation brings.
+/// The cas value of an operation.
 #[derive(Clone, Copy, Debug)]
 enum Cas {
     None,
@@ -55,7 +55,7 @@ struct Entry {
     cas: u64,
 }
 
-/// What the engine should do, in the simplest way.
+/// The expected behaviour of an engine, in the simplest form.
 #[derive(Default)]
 struct Model {
     entries: HashMap<u8, Entry>,
@@ -200,7 +200,7 @@ fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, 
             matches!(seen, Seen::Counter { value: v, .. } if v == value),
             "{seen:?}"
         );
-        // The cas value is learnt by reading.
+        // The test reads the value to learn its cas value.
         let cas = cache.get(&[key]).cas();
         let value = value.to_string().into_bytes();
         model.entries.insert(

@@ -1,4 +1,4 @@
-//! What each operation does, on one thread, in every engine.
+//! The effect of each operation, on one thread, in every engine.
 
 #[macro_use]
 mod common;
@@ -62,14 +62,16 @@ fn a_value_comes_back_as_it_was_stored<E: TestEngine>() {
     assert!(cache.get(b"k").flags().contains(ItemFlags::FETCHED));
 }
 
-/// A key and a value of these lengths that no other lengths share, but for the shortest.
+/// A key and a value of these lengths. No other lengths give the same pair, except for the
+/// shortest.
 fn pair(key_length: usize, value_length: usize) -> (Vec<u8>, Vec<u8>) {
     let stamp = (key_length << 32 | value_length) as u64;
     let bytes = |from: u64, length| stamped(stamp ^ from, length)[..length].to_vec();
     (bytes(u64::MAX, key_length), bytes(0, value_length))
 }
 
-/// Also where an item's size, of which the engine knows more than the test, passes a power of two.
+/// Includes lengths near which an item's size passes a power of two; the engine adds bytes that the
+/// test does not know.
 fn keys_and_values_of_every_length_come_back_whole<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let near = |power: usize| (1 << power) - 100..=(1 << power) + 10;
@@ -181,7 +183,7 @@ fn compare_and_swap_stores_only_over_the_value_that_was_read<E: TestEngine>() {
     assert_eq!(cache.store(b"k", given).cas(), 77);
 }
 
-/// Else a client could overwrite an item that it has never seen.
+/// Otherwise a client could overwrite an item that it has never seen.
 fn a_key_is_never_given_the_same_cas_value_again<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let mut given = HashSet::new();
@@ -231,7 +233,8 @@ fn an_older_cas_with_stale_if_older_stores_a_stale_item<E: TestEngine>() {
         let stale = with(Deadline::NEVER, Some(old), value);
         assert_eq!(cache.store(b"k", stale).value(), Some(&value[..]));
         let seen = cache.run(b"k", claim);
-        // Who was sent to refresh the item still is, and the item lives no longer than it did.
+        // A client that was sent to refresh the item still is, and the item lives no longer than
+        // before.
         assert!(seen.flags().contains(ItemFlags::STALE.with(flag)));
         assert_eq!(seen.deadline(), deadline);
     }
@@ -542,7 +545,7 @@ fn a_counter_keeps_what_is_not_its_value<E: TestEngine>() {
         ..store(StoreMode::Set, b"8")
     };
     let mut cas = cache.store(b"n", request).cas();
-    // The third needs a digit more.
+    // The third value needs one more digit.
     let touches = [None, Some(Deadline::at_ms(late)), None, None];
     for (step, touch) in (9u64..).zip(touches) {
         let wrong = Some(cas + 1);

@@ -1,5 +1,5 @@
-//! What the engine `global-lock` promises beyond what every engine does: a reply is made outside of the
-//! lock, from an item that a reference keeps.
+//! The guarantees of the engine `global-lock` beyond those of every engine: it makes a reply
+//! outside the lock, from an item that a reference keeps alive.
 
 mod common;
 
@@ -15,11 +15,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The global heap, and how many items of it are in use.
+/// The global heap, with a count of the items in use.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicI64>);
 
-// SAFETY: memory is the global heap's, whose promises are the same.
+// SAFETY: memory is the global heap's, whose guarantees are the same.
 unsafe impl ItemAllocator for Counting {
     fn alloc(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let memory = GlobalHeap.alloc(bytes)?;
@@ -39,7 +39,7 @@ unsafe impl ItemAllocator for Counting {
     }
 }
 
-/// Runs something while a reply is made, and looks at the item before and afterwards.
+/// Runs a function while a reply is made, and compares the item before and afterwards.
 struct Meanwhile<F>(F);
 
 impl<F: FnMut()> ReplySink for Meanwhile<F> {
@@ -52,7 +52,7 @@ impl<F: FnMut()> ReplySink for Meanwhile<F> {
     }
 }
 
-/// Gets the key `k`, and does something to the engine, by another session, while the reply is made.
+/// Gets the key `k`, and lets another session act on the engine while the reply is made.
 fn get_and_meanwhile(engine: &Arc<GlobalLock<Counting>>, act: impl Fn(&Arc<GlobalLock<Counting>>)) {
     let mut session = engine.session();
     let verb = Verb::Get(Get::default());
@@ -81,7 +81,7 @@ fn set(engine: &Arc<GlobalLock<Counting>>, key: &[u8], value: &[u8]) {
     assert!(seen.is_stored(), "{seen:?}");
 }
 
-/// What may happen to a key while its item is being replied with.
+/// Something that may happen to a key while its item is in a reply.
 type Act = fn(&Arc<GlobalLock<Counting>>);
 
 #[test]
@@ -107,7 +107,7 @@ fn an_item_outlives_its_key_until_its_reply_is_made_and_no_longer() {
         set(&engine, b"k", b"value");
         get_and_meanwhile(&engine, |engine| {
             act(engine);
-            // The item that the reply is made of, and what has come in its place.
+            // The item in the reply, and the item that replaced it, if any.
             assert_eq!(heap.0.load(Ordering::Relaxed), 1 + stays);
         });
         assert_eq!(heap.0.load(Ordering::Relaxed), stays);

@@ -2,17 +2,19 @@
 //! `corewise-history`.
 //!
 //! Each round works on a few keys of a fresh engine: undisturbed, while the table grows, and while
-//! items are evicted, when a value may vanish at any time, but nothing may come back. Some calls
-//! yield before they do anything, so that calls overlap on any machine. Caches with a flaw must be
-//! found out: one that increments by reading and writing back, and one that brings evicted items
-//! back.
+//! items are evicted. During eviction a value may vanish at any time, but nothing may come back.
+//! Some calls yield before they do anything, so that calls overlap on any machine. The checks must
+//! detect two flawed caches: one that increments by reading and writing back, and one that brings
+//! evicted items back.
 
 #[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seat, Seen, Setup, TestEngine, at_once, fewer, incr, number, store};
+use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, at_once, fewer, incr, number, store};
 use corewise_cache::Session;
-use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry, MapEntry};
+use corewise_history::models::{
+    CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,
+};
 use corewise_history::{History, Operation, Recorder, Recording};
 use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
 use rand::rngs::SmallRng;
@@ -30,71 +32,29 @@ for_every_engine! {
 
 const THREADS: usize = 3;
 const KEYS: u8 = 3;
-/// Values written under a key differ by multiples of this, which nobody counts up to: so a value
-/// tells who wrote it.
+/// Values written under a key differ by multiples of this, and no counter is incremented that
+/// often. So a value identifies its writer.
 const APART: u64 = 100_000;
 
 type Outcome = EntryOutcome<u64>;
 type Calls = Recorder<u8, EntryOp<u64>, Outcome>;
 type Recorded = History<u8, EntryOp<u64>, Outcome>;
 
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Get,
-    /// A read that sets the deadline.
-    Touch,
-    /// A read that lets the item expire.
-    Expire,
-    Set(u64),
-    Add(u64),
-    /// A store over the version that the thread has seen last, if that is still there.
-    Swap {
-        seen: Version,
-        new: u64,
-    },
-    Incr,
-    Delete,
-}
-
-/// A value and the cas value it came with.
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    value: u64,
-    cas: u64,
-}
-
-impl Call {
-    /// The call as an operation on one entry of a map.
-    fn op(self) -> EntryOp<u64> {
-        match self {
-            Self::Get | Self::Touch => EntryOp::Get,
-            Self::Set(value) => EntryOp::Insert(value),
-            Self::Add(value) => EntryOp::TryInsert(value),
-            Self::Swap { seen, new } => EntryOp::CompareExchange {
-                expected: Some(seen.value),
-                new: Some(new),
-            },
-            Self::Incr => EntryOp::Update,
-            Self::Delete | Self::Expire => EntryOp::Remove,
-        }
-    }
-}
-
 /// How a thread performs calls.
 trait Perform {
-    fn perform(&mut self, key: u8, call: Call) -> Outcome;
+    fn perform(&mut self, key: u8, call: CacheCall) -> Outcome;
     fn flush(&mut self);
     fn maintain(&mut self);
-    /// Stores some other items, as those do who are not looked at: what a session stored last may have a
-    /// place of its own.
+    /// Stores some other items that the test does not check: a session may keep the item that it
+    /// stored last in a separate place.
     fn pad(&mut self);
-    /// What this thread has seen last under a key, if anything.
-    fn seen(&self, key: u8) -> Option<Version>;
+    /// The version that this thread saw last under a key, if any.
+    fn seen(&self, key: u8) -> Option<ItemVersion>;
 }
 
 struct Real<E: TestEngine> {
     cache: Cache<E>,
-    seen: [Option<Version>; KEYS as usize],
+    seen: [Option<ItemVersion>; KEYS as usize],
 }
 
 impl<E: TestEngine> Real<E> {
@@ -111,12 +71,12 @@ impl<E: TestEngine> Real<E> {
             ..Get::default()
         };
         let seen = self.cache.run(&[key], Verb::Get(get));
-        let value = number(&seen);
-        self.seen[key as usize] = value.map(|value| Version {
+        let version = number(&seen).map(|value| ItemVersion {
             value,
             cas: seen.cas(),
         });
-        EntryOutcome::Held(value)
+        self.seen[key as usize] = version;
+        CacheCall::read(version)
     }
 
     fn store(&mut self, key: u8, mode: StoreMode, value: u64, compare_cas: Option<u64>) -> Outcome {
@@ -129,7 +89,7 @@ impl<E: TestEngine> Real<E> {
         match seen {
             Seen::Stored { cas, .. } => {
                 assert_eq!(number(&seen), Some(value));
-                self.seen[key as usize] = Some(Version { value, cas });
+                self.seen[key as usize] = Some(ItemVersion { value, cas });
                 EntryOutcome::Done(true)
             }
             Seen::NotStored | Seen::Exists => EntryOutcome::Done(false),
@@ -140,24 +100,23 @@ impl<E: TestEngine> Real<E> {
 }
 
 impl<E: TestEngine> Perform for Real<E> {
-    fn perform(&mut self, key: u8, call: Call) -> Outcome {
+    fn perform(&mut self, key: u8, call: CacheCall) -> Outcome {
         match call {
-            Call::Get => self.get(key, None),
-            Call::Touch => self.get(key, Some(Deadline::after_ms(NOW, 1_000))),
-            Call::Expire => self.get(key, Some(Deadline::PAST)),
-            Call::Set(value) => self.store(key, StoreMode::Set, value, None),
-            Call::Add(value) => self.store(key, StoreMode::Add, value, None),
-            Call::Swap { seen, new } => self.store(key, StoreMode::Set, new, Some(seen.cas)),
-            Call::Incr => {
+            CacheCall::Get => self.get(key, None),
+            CacheCall::Touch => self.get(key, Some(Deadline::after_ms(NOW, 1_000))),
+            CacheCall::Expire => self.get(key, Some(Deadline::PAST)),
+            CacheCall::Set(value) => self.store(key, StoreMode::Set, value, None),
+            CacheCall::Add(value) => self.store(key, StoreMode::Add, value, None),
+            CacheCall::Swap { seen, new } => self.store(key, StoreMode::Set, new, Some(seen.cas)),
+            CacheCall::Incr => {
                 let new = match self.cache.arith(&[key], incr(1)) {
                     Seen::Counter { value, .. } => Some(value),
                     Seen::Missing(_) => None,
                     other => panic!("{other:?}"),
                 };
-                let old = new.map(|new| new - 1);
-                EntryOutcome::Updated { old, new }
+                CacheCall::incremented(new)
             }
-            Call::Delete => {
+            CacheCall::Delete => {
                 let seen = self.cache.delete(&[key], Delete::default());
                 EntryOutcome::Done(seen == Seen::Deleted)
             }
@@ -174,13 +133,14 @@ impl<E: TestEngine> Perform for Real<E> {
 
     fn pad(&mut self) {
         for i in 0..100u64 {
-            // A store is refused if other threads were descheduled inside an operation for too long.
+            // A store is refused if other threads were descheduled inside an operation for too
+            // long.
             let mut set = || self.cache.set(&(1_000_000 + i).to_le_bytes(), &[b'p'; 400]);
             assert!((0..10).any(|_| set().is_stored()), "no memory");
         }
     }
 
-    fn seen(&self, key: u8) -> Option<Version> {
+    fn seen(&self, key: u8) -> Option<ItemVersion> {
         self.seen[key as usize]
     }
 }
@@ -189,17 +149,17 @@ impl<E: TestEngine> Perform for Real<E> {
 struct TwoSteps<P>(P);
 
 impl<P: Perform> Perform for TwoSteps<P> {
-    fn perform(&mut self, key: u8, call: Call) -> Outcome {
-        let Call::Incr = call else {
+    fn perform(&mut self, key: u8, call: CacheCall) -> Outcome {
+        let CacheCall::Incr = call else {
             return self.0.perform(key, call);
         };
-        let EntryOutcome::Held(old) = self.0.perform(key, Call::Get) else {
+        let EntryOutcome::Held(old) = self.0.perform(key, CacheCall::Get) else {
             unreachable!("a read tells what was held")
         };
         std::thread::yield_now();
         let new = old.map(|old| old + 1);
         if let Some(new) = new {
-            self.0.perform(key, Call::Set(new));
+            self.0.perform(key, CacheCall::Set(new));
         }
         EntryOutcome::Updated { old, new }
     }
@@ -216,22 +176,22 @@ impl<P: Perform> Perform for TwoSteps<P> {
         self.0.pad();
     }
 
-    fn seen(&self, key: u8) -> Option<Version> {
+    fn seen(&self, key: u8) -> Option<ItemVersion> {
         self.0.seen(key)
     }
 }
 
-/// A cache in which a read that finds nothing brings back what the thread has seen last.
+/// A cache in which a read that finds nothing brings back the value that the thread saw last.
 struct Remembers<P>(P);
 
 impl<P: Perform> Perform for Remembers<P> {
-    fn perform(&mut self, key: u8, call: Call) -> Outcome {
+    fn perform(&mut self, key: u8, call: CacheCall) -> Outcome {
         let remembered = self.0.seen(key);
         let outcome = self.0.perform(key, call);
         match (call, remembered) {
-            (Call::Get, Some(version)) if outcome == EntryOutcome::Held(None) => {
-                self.0.perform(key, Call::Add(version.value));
-                self.0.perform(key, Call::Get)
+            (CacheCall::Get, Some(version)) if outcome == EntryOutcome::Held(None) => {
+                self.0.perform(key, CacheCall::Add(version.value));
+                self.0.perform(key, CacheCall::Get)
             }
             _ => outcome,
         }
@@ -249,55 +209,42 @@ impl<P: Perform> Perform for Remembers<P> {
         self.0.pad();
     }
 
-    fn seen(&self, key: u8) -> Option<Version> {
+    fn seen(&self, key: u8) -> Option<ItemVersion> {
         self.0.seen(key)
     }
 }
 
-fn random_call(random: &mut SmallRng, unique: u64, seen: Option<Version>) -> Call {
-    match random.random_range(0..20) {
-        0..4 => Call::Get,
-        4 => Call::Touch,
-        5 => Call::Expire,
-        6..9 => Call::Set(unique),
-        9 => Call::Add(unique),
-        10..13 => seen.map_or(Call::Get, |seen| Call::Swap { seen, new: unique }),
-        13..19 => Call::Incr,
-        _ => Call::Delete,
-    }
-}
-
-/// What each thread of a round does.
+/// The work of each thread of a round.
 #[derive(Clone, Copy)]
 struct Round {
     seed: u64,
     calls: u64,
     /// Whether one call in a hundred is a flush.
     flushes: bool,
-    /// How often the memory is filled anew between every [`BURST`] calls and the next.
+    /// How often the memory is refilled after every [`BURST`] calls.
     refills: u64,
 }
 
-/// Calls without a pause in which items get old.
+/// Calls without a pause in which items can age.
 const BURST: u64 = 20;
 
-/// What the threads of a round tell each other.
+/// Progress that the threads of a round share.
 struct Progress {
-    /// Threads that make calls still.
+    /// Threads that still make calls.
     running: AtomicU64,
-    /// How often the memory has been filled anew.
+    /// How often the memory has been refilled.
     refills: AtomicU64,
 }
 
 impl Progress {
-    fn is_over(&self, seat: &Seat<'_>) -> bool {
+    fn is_over(&self, seat: &Worker<'_>) -> bool {
         // Relaxed: a hint; the threads are joined.
         self.running.load(Ordering::Relaxed) == 0 || seat.is_over()
     }
 
-    /// Waits until the memory has been filled so often from now on.
-    fn await_refills(&self, count: u64, seat: &Seat<'_>) {
-        // Relaxed: only how long to wait.
+    /// Waits until the memory has been refilled `count` times from now on.
+    fn await_refills(&self, count: u64, seat: &Worker<'_>) {
+        // Relaxed: determines only how long to wait.
         let until = self.refills.load(Ordering::Relaxed) + count;
         while self.refills.load(Ordering::Relaxed) < until && !seat.is_over() {
             std::thread::yield_now();
@@ -305,7 +252,7 @@ impl Progress {
     }
 }
 
-/// What one thread of a round does.
+/// The work of one thread of a round.
 enum Job<P, B> {
     Record(P, Calls),
     Beside(B),
@@ -314,7 +261,7 @@ enum Job<P, B> {
 impl Round {
     fn perform(
         self,
-        seat: &Seat<'_>,
+        seat: &Worker<'_>,
         progress: &Progress,
         mut performer: impl Perform,
         mut recorder: Calls,
@@ -342,7 +289,8 @@ impl Round {
                 _ => {
                     let key = random.random_range(0..KEYS);
                     let unique = (thread * self.calls + i + 1) * APART;
-                    let call = random_call(&mut random, unique, performer.seen(key));
+                    let face = random.random_range(0..CacheCall::FACES);
+                    let call = CacheCall::draw(face, unique, performer.seen(key));
                     recorder.record(key, call.op(), || {
                         turn();
                         performer.perform(key, call)
@@ -353,11 +301,11 @@ impl Round {
     }
 }
 
-/// Lets each performer do its part, beside something else.
+/// Runs each performer's part, with other work beside it.
 fn record<P: Perform + Send>(
     round: Round,
     performers: Vec<P>,
-    beside: impl FnOnce(&Progress, &Seat<'_>) + Send,
+    beside: impl FnOnce(&Progress, &Worker<'_>) + Send,
 ) -> Recorded {
     let recording = Recording::new();
     let progress = Progress {
@@ -377,9 +325,9 @@ fn record<P: Perform + Send>(
     recording.finish().unwrap()
 }
 
-fn nothing(_: &Progress, _: &Seat<'_>) {}
+fn nothing(_: &Progress, _: &Worker<'_>) {}
 
-/// A round without anything beside it.
+/// A round with no other work beside it.
 fn quiet(seed: u64) -> Round {
     Round {
         seed,
@@ -408,7 +356,7 @@ fn every_recorded_history_is_linearizable<E: TestEngine>() {
     assert!(concurrent > 0, "no operation overlapped another");
 }
 
-/// From nothing on, by another thread's items. A flush would make it start again.
+/// The table grows from empty, by another thread's items. A flush would restart the growth.
 fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
     let mut concurrent = 0;
     for seed in 0..fewer(20) {
@@ -435,13 +383,15 @@ fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
     assert!(concurrent > 0, "no operation overlapped another");
 }
 
-/// Records histories in the least memory while another thread fills it again and again, and so
-/// often between bursts of calls that what is not in use leaves, even if it was used several times.
+/// Records histories in the least memory while another thread refills it again and again. Between
+/// bursts of calls it refills the memory often enough that unused items leave, even if they were
+/// used several times.
 fn record_with_evictions<E: TestEngine, P: Perform + Send>(
     seed: u64,
     with: impl Fn(Real<E>) -> P,
 ) -> Recorded {
-    // Items of much the same size as those of the histories: smaller ones would stay beside larger ones.
+    // Items have about the size of those of the histories: smaller ones would stay beside larger
+    // ones.
     const LENGTH: usize = 64;
     let setup = Setup::tight::<E>(THREADS + 1);
     let parts = setup.memory / (2 * LENGTH as u64);
@@ -504,16 +454,16 @@ fn a_cache_that_brings_evicted_items_back_is_found_out<E: TestEngine>() {
 
 #[test]
 fn a_stale_read_is_no_linearizable_history() {
-    let call = |call: Call, outcome, invoked, done| {
+    let call = |call: CacheCall, outcome, invoked, done| {
         Operation::new(0, 0, call.op(), invoked).returning(outcome, done)
     };
     let check = |read| {
-        let set = |value, at| call(Call::Set(value), EntryOutcome::Done(true), at, at + 1);
+        let set = |value, at| call(CacheCall::Set(value), EntryOutcome::Done(true), at, at + 1);
         History::new(vec![set(1, 0), set(2, 2), read]).check(&MapEntry::new())
     };
     let one = || EntryOutcome::Held(Some(1));
-    let stale = check(call(Call::Get, one(), 4, 5));
+    let stale = check(call(CacheCall::Get, one(), 4, 5));
     assert!(stale.violation().is_some());
-    let overlapping = check(call(Call::Get, one(), 2, 5));
+    let overlapping = check(call(CacheCall::Get, one(), 2, 5));
     overlapping.assert_linearizable();
 }

@@ -1,4 +1,4 @@
-//! What the engine `locked` promises beyond what every engine does.
+//! The guarantees of the engine `locked` beyond those of every engine.
 
 mod common;
 
@@ -9,7 +9,7 @@ use corewise_ops::{
     Absence, Deadline, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
 };
 
-/// One shard.
+/// A cache with one shard.
 fn tight() -> Cache<Locked> {
     let cache = Cache::<Locked>::new(Setup::tight::<Locked>(1));
     assert_eq!(cache.engine.stats().shards, 1);
@@ -81,7 +81,7 @@ fn the_bytes_of_the_size_classes_and_the_tables_are_all_that_is_charged() {
     assert_eq!(bytes, stats.bytes - stats.table_bytes);
 }
 
-/// Tells another thread that the lock is held, and keeps it a while.
+/// A sink that tells another thread that the lock is held, and keeps it for a while.
 struct Lingers(std::sync::mpsc::SyncSender<()>);
 
 impl ReplySink for Lingers {
@@ -117,7 +117,7 @@ fn the_time_for_which_others_wait_for_the_lock_is_counted() {
         let stats = cache.engine.stats();
         (stats.lock_waits > 0).then_some(stats.lock_wait_ns)
     };
-    // A thread that is late finds the lock free; not each time.
+    // A thread that starts late finds the lock free, but not every time.
     let waited = (0..10_000).find_map(|_| wait_once());
     assert!(waited.is_some_and(|ns| ns > 0), "{waited:?}");
     cache.engine.reset_stats();

@@ -1,5 +1,4 @@
-//! What is promised about memory: the budget, eviction, refusal, and that nothing keeps what is
-//! dead.
+//! The guarantees about memory: the budget, eviction, refusal, and that dead items are not kept.
 
 #[macro_use]
 mod common;
@@ -32,13 +31,13 @@ for_every_engine! {
     a_scan_shows_what_is_alive_and_no_more
 }
 
-/// The largest value that certainly fits into an item of the largest size, with a key of up to
-/// eight bytes.
+/// The largest value that certainly fits an item of the largest size with a key of up to eight
+/// bytes.
 fn largest(setup: &Setup) -> usize {
     setup.max_item_bytes - 512
 }
 
-/// Values of this length are stored where the length does not matter.
+/// Length of values where the length does not matter.
 const LENGTH: usize = 400;
 
 /// Stores values of [`LENGTH`] or `length` bytes under the numbers from `from` on until one is
@@ -69,8 +68,8 @@ fn fill_until<E: TestEngine>(
     panic!("twice the budget was stored");
 }
 
-/// A cache without eviction, and how many items of [`LENGTH`] it takes: a quarter of its budget at
-/// least.
+/// A cache without eviction, and the number of items of [`LENGTH`] that it takes: at least a
+/// quarter of its budget.
 fn refusing<E: TestEngine>() -> (Cache<E>, u64) {
     let setup = Setup::refusing::<E>(1);
     let count = fill(&mut Cache::<E>::new(setup), 0, LENGTH);
@@ -78,7 +77,7 @@ fn refusing<E: TestEngine>() -> (Cache<E>, u64) {
     (Cache::new(setup), count)
 }
 
-/// The stamp of the value of a number, if it is there.
+/// The stamp of a number's value, if it is present.
 fn stamp<E: TestEngine>(cache: &mut Cache<E>, i: u64) -> Option<u64> {
     cache.get(&i.to_le_bytes()).value().map(stamp_of)
 }
@@ -89,7 +88,7 @@ fn assert_all_there<E: TestEngine>(cache: &mut Cache<E>, numbers: impl Iterator<
     }
 }
 
-/// Lengths such as real ones: many short, some longer, a few as long as may be.
+/// Lengths with a realistic mix: many short, some longer, a few of the greatest length.
 fn mixed(i: u64, largest: usize) -> usize {
     let random = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
     match i % 100 {
@@ -99,7 +98,7 @@ fn mixed(i: u64, largest: usize) -> usize {
     }
 }
 
-/// Numbers until values of [`mixed`] lengths are `times` the memory.
+/// Numbers until values of [`mixed`] lengths amount to `times` the memory.
 fn mixed_numbers(setup: &Setup, times: u64) -> impl Iterator<Item = (u64, usize)> + use<> {
     let (largest, memory) = (largest(setup).min(setup.memory as usize / 16), setup.memory);
     let mut left = (fewer(times) * memory) as usize;
@@ -140,7 +139,7 @@ fn a_full_cache_takes_items_up_to_the_largest<E: TestEngine>() {
     let mut cache = Cache::<E>::new(setup);
     let mut small = 0..;
     for round in 0..6u64 {
-        // From the second round on they are in the way of the large ones.
+        // From the second round on, the small items are in the way of the large ones.
         for i in small.by_ref().take(setup.memory as usize / LENGTH) {
             cache.set(&u64::to_le_bytes(i), &stamped(i, LENGTH));
         }
@@ -212,7 +211,7 @@ fn what_was_evicted_stays_away<E: TestEngine>() {
     }
 }
 
-/// In a full cache every change needs room, which must not be that of the item itself.
+/// In a full cache every change needs room. The engine must not take it from the item itself.
 fn an_item_may_be_changed_when_it_is_next_to_leave<E: TestEngine>() {
     let mut cache = Cache::<E>::new(Setup::tight::<E>(1));
     let count = cache.engine.memory_limit() / 100;
@@ -257,8 +256,8 @@ fn an_item_may_be_changed_when_it_is_next_to_leave<E: TestEngine>() {
     assert!(changed.iter().all(|count| *count > 0), "{changed:?}");
 }
 
-/// A value that is appended to, one that is prepended to, a counter: each is what it was and one
-/// step more, or starts again.
+/// A value that is appended to, one that is prepended to, and a counter. Each advances by one step,
+/// or starts again.
 fn chains_of_changes_go_on_or_break_off_while_others_are_evicted<E: TestEngine>() {
     let setup = Setup::tight::<E>(1);
     let mut cache = Cache::<E>::new(setup);
@@ -358,7 +357,7 @@ fn a_refused_store_takes_nothing_away_but_what_a_set_would_have_overwritten<E: T
     let (mut cache, _) = refusing::<E>();
     let count = fill(&mut cache, 0, LENGTH);
     let mut refused = 1;
-    // Keys that are not there, by every mode.
+    // Absent keys, with every mode.
     for i in count + 1..count + 1_000 {
         for mode in [StoreMode::Set, StoreMode::Add] {
             let seen = cache.store(&i.to_le_bytes(), store(mode, &stamped(i, 4_000)));
@@ -453,7 +452,7 @@ fn what_is_deleted_makes_room<E: TestEngine>() {
         assert!(end - from > count * 3 / 4, "{} after {count}", end - from);
         assert_all_there(&mut cache, from..end);
     }
-    // Every other one.
+    // Every second number.
     for i in (from..end).step_by(2) {
         cache.delete(&i.to_le_bytes(), Delete::default());
     }
@@ -470,7 +469,7 @@ fn room_for_small_items_becomes_room_for_large_ones_and_back<E: TestEngine>() {
     for length in [10, largest(&setup), 100, 1_000, largest(&setup) / 3, 10] {
         let end = fill(&mut cache, from, length);
         let bytes = (end - from) * length as u64;
-        // Of the smallest there is mostly header and table.
+        // With the smallest items, header and table take most of the memory.
         let least = if length == 10 { 32 } else { 4 };
         assert!(bytes > setup.memory / least, "{bytes} with {length} each");
         assert_all_there(&mut cache, from..end);
@@ -590,7 +589,8 @@ fn the_statistics_of_size_classes_add_up<E: TestEngine>() {
     assert_eq!((stats.items, stats.total_items), (1_000, 0));
 }
 
-/// The numbers that a scan in steps of `most_looks` shows, each once and with its value.
+/// The numbers that a scan in steps of `most_looks` shows. Checks that each is shown once and with
+/// its value.
 fn scan<E: TestEngine>(cache: &Cache<E>, most_looks: usize) -> Vec<u64> {
     let mut shown = Vec::new();
     cache.scan(most_looks, |item| {

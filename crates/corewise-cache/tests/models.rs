@@ -1,8 +1,8 @@
 //! Two threads on one key, in every engine, under the model checkers.
 //!
 //! The mutant `split_section` reads the counter in one critical section and writes it in another,
-//! as a server would that had no read-modify-write operations. The mutant `frees_what_is_held` is a
-//! `global-lock` that does not look at the references of what it unlinks.
+//! as a server without read-modify-write operations would. The mutant `frees_what_is_held` is a
+//! `global-lock` that ignores the references of items that it unlinks.
 
 #[macro_use]
 mod common;
@@ -84,26 +84,28 @@ fn of_two_swaps_from_the_same_value_one_succeeds<E: TestEngine>() {
     });
 }
 
-/// Memory that is used again by nobody: items that have been given back stay until the end.
+/// An allocator that never reuses memory: freed items stay until the end.
 #[derive(Clone, Default)]
 struct Quarantine(Arc<Mutex<Freed>>);
 
 #[derive(Default)]
 struct Freed(Vec<(NonNull<u8>, usize)>);
 
-// SAFETY: nobody but it has the pointers.
+// SAFETY: nothing else has the pointers.
 unsafe impl Send for Freed {}
 
 impl Drop for Freed {
     fn drop(&mut self) {
         for (ptr, size) in self.0.drain(..) {
-            // SAFETY: from `alloc(size)` of the same heap, and given back by whoever used it.
+            // SAFETY: from `alloc(size)` of the same heap, and no longer used by the engine that
+            // freed it.
             unsafe { GlobalHeap.dealloc(ptr, size) }
         }
     }
 }
 
-// SAFETY: memory is the global heap's, and is given back to it only when the engine is no more.
+// SAFETY: memory is the global heap's, and is given back to it only when the engine no longer
+// exists.
 unsafe impl ItemAllocator for Quarantine {
     fn alloc(&self, size: usize) -> Option<(NonNull<u8>, usize)> {
         GlobalHeap.alloc(size)
@@ -126,7 +128,7 @@ impl Quarantine {
     }
 }
 
-/// Looks whether its item is still there when others have had their turn.
+/// A sink that checks that its item is still there after other threads have run.
 struct Looks<'q>(&'q Quarantine);
 
 impl ReplySink for Looks<'_> {

@@ -1,10 +1,10 @@
-//! What several sessions may do side by side, on one thread and on several.
+//! What several sessions may do concurrently, on one thread and on several.
 
 #[macro_use]
 mod common;
 
 use common::{
-    Cache, NOW, Seat, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store,
+    Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, incr, later, stamp_of, stamped, store,
 };
 use corewise_cache::{Cursor, ScanStep, Session};
 use corewise_ops::{
@@ -43,11 +43,11 @@ fn roomy<E: TestEngine>() -> Arc<E> {
     Arc::new(E::make(Setup::roomy()))
 }
 
-/// A session in each of so many threads, which start together.
+/// Runs `work` with one session in each of `threads` threads, which start together.
 fn at_once<E: TestEngine, R: Send>(
     engine: &Arc<E>,
     threads: u64,
-    work: impl Fn(&mut Cache<E>, &Seat<'_>) -> R + Sync,
+    work: impl Fn(&mut Cache<E>, &Worker<'_>) -> R + Sync,
 ) -> Vec<R> {
     let sessions = (0..threads).map(|_| Cache::over(engine));
     common::at_once(sessions, |mut cache, seat| work(&mut cache, &seat))
@@ -61,7 +61,7 @@ fn stamp<E: TestEngine>(cache: &mut Cache<E>, i: u64) -> Option<u64> {
     cache.get(&key(i)).value().map(stamp_of)
 }
 
-/// Overwrites a few keys until `times` the memory has gone by.
+/// Overwrites a few keys until `times` the memory has been stored.
 fn churn<E: TestEngine>(cache: &mut Cache<E>, times: u64) {
     let memory = cache.engine.memory_limit();
     for i in 0..fewer(times) * memory / 1_000 {
@@ -84,7 +84,7 @@ fn one_thread_may_use_several_sessions_in_turn<E: TestEngine>() {
     }
 }
 
-/// Neither one that waits for work nor one that said so.
+/// Neither a session that waits for work nor one that has gone offline.
 fn an_idle_session_holds_nobody_up<E: TestEngine>() {
     let engine = Arc::new(E::make(Setup::refusing::<E>(3)));
     let [mut busy, mut online, mut offline] = [(); 3].map(|()| Cache::over(&engine));
@@ -96,7 +96,7 @@ fn an_idle_session_holds_nobody_up<E: TestEngine>() {
         churn(&mut busy, 4);
         engine.flush_all(Deadline::PAST, NOW);
         busy.maintain();
-        // An idle session may keep what it stored last, until it looks.
+        // An idle session may keep the item that it stored last until it next runs.
         let dead = engine.stats().dead_bytes;
         assert!(dead < 2 * 400, "{dead}");
         churn(&mut busy, 4);
@@ -134,7 +134,7 @@ fn a_session_may_move_to_another_thread<E: TestEngine>() {
 
 fn sessions_may_come_and_go_while_others_work<E: TestEngine>() {
     let engine = Arc::new(E::make(Setup::tight::<E>(2 * THREADS as usize)));
-    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
+    at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
         for i in 0..fewer(2_000) {
             let mut short = Cache::over(&engine);
             let one = key(i % 100);
@@ -147,7 +147,7 @@ fn sessions_may_come_and_go_while_others_work<E: TestEngine>() {
     Cache::over(&engine).assert_within_budget();
 }
 
-/// Looks at a value, lets others go on, and looks again.
+/// A sink that looks at a value, lets other threads run, and looks again.
 struct Linger {
     stamp: Option<u64>,
 }
@@ -167,13 +167,13 @@ impl ReplySink for Linger {
     }
 }
 
-/// Some are overwritten, some deleted, some evicted, while readers look at them.
+/// Some items are overwritten, some deleted, some evicted, while readers look at them.
 fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
     const KEYS: u64 = 40;
     let setup = Setup::tight::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
     let found = AtomicU64::new(0);
-    // Threads may take turns of some milliseconds, in which much is written.
+    // Threads may be scheduled for some milliseconds at a time, in which much is written.
     let enough = |written| found.load(Ordering::Relaxed) > fewer(2_000) || written > 1 << 32;
     at_once(&engine, THREADS, |cache, seat| {
         let random = |i: u64| (i << 8 | seat.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
@@ -203,8 +203,8 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
     assert!(enough(0), "values were seen");
 }
 
-/// Stores or deletes one of `keys` keys, and stores another one that makes others leave. Returns
-/// how many bytes that took.
+/// Stores or deletes one of `keys` keys, and stores another one that displaces others. Returns the
+/// number of bytes that this took.
 fn overwrite<E: TestEngine>(cache: &mut Cache<E>, setup: &Setup, one: u64, keys: u64) -> u64 {
     let largest = setup.max_item_bytes as u64 - 512;
     let length = if one.is_multiple_of(61) {
@@ -218,7 +218,7 @@ fn overwrite<E: TestEngine>(cache: &mut Cache<E>, setup: &Setup, one: u64, keys:
     let seen = cache.set(&key(keys + one % 1_009), &value);
     assert!(seen.is_stored(), "{seen:?}");
     if one.is_multiple_of(8) {
-        std::thread::yield_now(); // so that the others come to it at all
+        std::thread::yield_now(); // so that the other threads get to run
     }
     if one.is_multiple_of(7) {
         cache.delete(&key(one / 7 % keys), Delete::default());
@@ -255,7 +255,7 @@ fn several_sessions_keep_to_the_budget<E: TestEngine>() {
     let setup = Setup::tight::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
     for _ in 0..4 {
-        at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
+        at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
             for i in 0..fewer(4) * setup.memory / 600 {
                 let one = i * THREADS + thread;
                 let length = (one.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 1_200;
@@ -273,7 +273,7 @@ fn what_several_sessions_stored_before_one_was_refused_is_there<E: TestEngine>()
     let setup = Setup::refusing::<E>(THREADS as usize);
     let engine = Arc::new(E::make(setup));
     for round in 0..3 {
-        let stored = at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
+        let stored = at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
             let first = thread << 32 | round << 24;
             let refused = |i: &u64| !cache.set(&key(*i), &stamped(*i, 400)).is_stored();
             let end = (first..first + (1 << 24)).find(refused).unwrap();
@@ -301,7 +301,7 @@ fn own_key(thread: u64, i: u64) -> [u8; 8] {
     key(thread * OWN + i % OWN)
 }
 
-/// What writers say of themselves: the number of the last value that each has certainly stored.
+/// Progress of the writers: the number of the last value that each has certainly stored.
 struct Writers {
     stored: Vec<AtomicU64>,
 }
@@ -313,14 +313,15 @@ impl Writers {
         }
     }
 
-    /// Stores numbers under the thread's own keys until it is over.
-    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, seat: &Seat<'_>, now_ms: &AtomicU64) {
+    /// Stores numbers under the thread's keys until the test is over.
+    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, seat: &Worker<'_>, now_ms: &AtomicU64) {
         let thread = seat.thread;
         for i in (1..).take_while(|_| !seat.is_over()) {
             cache.now.ms = now_ms.load(Ordering::Acquire);
             let seen = cache.set(&own_key(thread, i), &stamped(i, 30 + i as usize % 100));
             assert!(seen.is_stored(), "{seen:?}");
-            // Release: pairs with the Acquire in `stored`; whoever reads the number may rely on it.
+            // Release: pairs with the Acquire in `stored`, so that a thread that reads the number
+            // sees the store.
             self.stored[thread as usize].store(i, Ordering::Release);
         }
     }
@@ -399,7 +400,7 @@ fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngi
 
 fn flushed_items_are_given_back_by_whoever_has_time<E: TestEngine>() {
     let engine = roomy::<E>();
-    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
+    at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
         for round in 0..fewer(20) {
             for i in 0..1_000 {
                 cache.set(&key(thread << 32 | i), &stamped(i, 100));
@@ -416,8 +417,8 @@ fn flushed_items_are_given_back_by_whoever_has_time<E: TestEngine>() {
     assert_eq!((stats.items, stats.dead_bytes), (0, 0));
 }
 
-/// Lets all threads do the same at once, `rounds` times, and hands each round's outcomes to
-/// `check`. Before each round one of them prepares it.
+/// Runs the same work on all threads at once, `rounds` times, and hands each round's outcomes to
+/// `check`. Before each round one thread prepares it.
 fn rounds<E: TestEngine>(
     engine: &Arc<E>,
     rounds: u64,
@@ -490,7 +491,7 @@ fn no_append_and_no_increment_is_lost<E: TestEngine>() {
     cache.set(b"count", b"0");
     cache.set(b"text", b"");
     let each = fewer(2_000);
-    at_once(&engine, THREADS, |cache, &Seat { thread, .. }| {
+    at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
         for i in 0..each {
             cache.arith(b"count", incr(1));
             let mode = if thread == 0 {
@@ -522,7 +523,7 @@ fn no_append_and_no_increment_is_lost<E: TestEngine>() {
 fn cas_values_tell_the_order_of_stores<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", &stamped(0, 8));
-    let stores_and_reads = at_once(&engine, THREADS + 1, |cache, &Seat { thread, .. }| {
+    let stores_and_reads = at_once(&engine, THREADS + 1, |cache, &Worker { thread, .. }| {
         let one = |i: u64| {
             if thread == THREADS {
                 let seen = cache.get(b"k");
@@ -585,12 +586,12 @@ fn one_reader_wins_what_is_missing_stale_or_expiring<E: TestEngine>() {
     rounds(&engine, count, soon, get, won());
 }
 
-/// While one thread stores and marks stale again and again.
+/// Holds while one thread stores and marks stale again and again.
 fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", b"v");
     let wins = AtomicU64::new(0);
-    // Threads may take turns of some milliseconds, in which much is stored.
+    // Threads may be scheduled for some milliseconds at a time, in which much is stored.
     let go_on = |round| {
         let few = wins.load(Ordering::Relaxed) < fewer(200);
         round < fewer(5_000) || few && round < 1_000_000
@@ -620,7 +621,7 @@ fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
 }
 
 fn store_or_mark<E: TestEngine>(cache: &mut Cache<E>, round: u64) {
-    std::thread::yield_now(); // so that the others come to it at all
+    std::thread::yield_now(); // so that the other threads get to run
     if round.is_multiple_of(4) {
         let request = Store {
             deadline: Deadline::after_ms(NOW, 500 + round % 8 * 1_000),
@@ -698,8 +699,8 @@ fn a_scan_beside_writers_shows_whole_items<E: TestEngine>() {
 const STAY: u64 = 2_000;
 const COME: u64 = 30_000;
 
-/// Overwrites what stays, and lets the rest come and go.
-fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, seat: &Seat<'_>) {
+/// Overwrites the keys that stay, and stores and deletes the others.
+fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, seat: &Worker<'_>) {
     for round in 0.. {
         for i in STAY..STAY + fewer(COME) {
             if seat.is_over() {
@@ -720,7 +721,8 @@ fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, seat: &Seat<'_>) {
     }
 }
 
-/// What `Engine::scan` guarantees, while other threads store, delete and so resize.
+/// Checks what `Engine::scan` guarantees while other threads store and delete, and so resize the
+/// table.
 fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
     let engine = roomy::<E>();
     let mut cache = Cache::over(&engine);
@@ -760,7 +762,7 @@ fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
     });
 }
 
-/// Looks at all items; returns how many were shown.
+/// Scans all items; returns how many were shown.
 fn scan<E: TestEngine>(cache: &Cache<E>, keys: u64) -> u64 {
     let mut shown = 0;
     cache.scan(20, |item| {

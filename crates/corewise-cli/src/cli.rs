@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
-use crate::serve::{self, Manner, ServeOptions};
+use crate::serve::{self, CliMode, ServeOptions};
 
 /// A memcached-compatible cache server that keeps scaling as cores are added.
 #[derive(Debug, Parser)]
@@ -27,7 +27,7 @@ struct Cli {
 enum Command {
     /// Run the cache server.
     ///
-    /// Takes long options of its own and memcached's short ones. Called through a link named
+    /// Takes its own long options and memcached's short ones. Called through a link named
     /// memcached, `corewise` takes memcached's command line and needs no `serve`.
     #[command(args_override_self = true, after_help = serve::EXAMPLES)]
     Serve(Box<ServeOptions>),
@@ -48,10 +48,10 @@ enum Command {
     },
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let manner = manner_of(arguments.first());
-    if manner == Manner::Memcached {
+    if manner == CliMode::Memcached {
         arguments.insert(1, "serve".into());
     }
     match parse(arguments) {
@@ -74,14 +74,14 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }
 
-/// A link named memcached, or memcached-debug as its tests call it, wants memcached's manners.
-fn manner_of(program: Option<&OsString>) -> Manner {
+/// Called as memcached, or as memcached-debug in memcached's tests, it behaves like memcached.
+fn manner_of(program: Option<&OsString>) -> CliMode {
     let name = program
         .and_then(|path| Path::new(path).file_name())
         .and_then(OsStr::to_str);
     match name {
-        Some(name) if name.starts_with("memcached") => Manner::Memcached,
-        _ => Manner::Corewise,
+        Some(name) if name.starts_with("memcached") => CliMode::Memcached,
+        _ => CliMode::Corewise,
     }
 }
 
@@ -98,7 +98,7 @@ fn version_line() -> String {
     concat!("corewise ", env!("CARGO_PKG_VERSION"), "\n").into()
 }
 
-/// Writes to standard output at once; a reader that went away is no error.
+/// Writes to standard output at once. A closed reader is no error.
 pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
@@ -110,7 +110,7 @@ pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The options of `corewise serve ARGUMENTS`.
+/// Parses the options of `corewise serve ARGUMENTS`.
 #[cfg(test)]
 pub(crate) fn parse_serve(arguments: &[&str]) -> Result<ServeOptions, Failure> {
     let words = ["corewise", "serve"].iter().chain(arguments);

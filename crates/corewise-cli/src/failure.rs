@@ -1,14 +1,14 @@
-//! How the command fails: one line on standard error, and an exit status.
+//! Failures of the command: one line on standard error, and an exit status.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 /// The exit status for bad options.
 const USAGE: u8 = 2;
-/// The exit status for everything that goes wrong afterwards.
+/// The exit status for all later failures.
 const START: u8 = 1;
 
-/// A line for the user and the exit status that goes with it.
+/// A message for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     line: String,
@@ -16,7 +16,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something about the options.
+    /// A bad option.
     pub(crate) fn usage(what: impl Display) -> Self {
         Self {
             line: one_line(&what.to_string()),
@@ -24,7 +24,7 @@ impl Failure {
         }
     }
 
-    /// Something that went wrong while doing what the options say.
+    /// A failure while executing valid options.
     pub(crate) fn start(what: impl Display) -> Self {
         Self {
             line: one_line(&what.to_string()),
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// clap's first paragraph as a line, with the way to the help.
+    /// The first paragraph of clap's message as one line, with a reference to `--help`.
     pub(crate) fn from_clap(error: &clap::Error) -> Self {
         let text = error.to_string();
         let paragraph = text.split("\n\n").next().unwrap_or_default();
@@ -40,7 +40,7 @@ impl Failure {
         Self::usage(format!("{message} (see --help)"))
     }
 
-    /// Prints the line.
+    /// Prints the message and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         complain(&self.line);
         ExitCode::from(self.code)
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-/// Prints one line about something that is wrong. A closed standard error is no reason to stop.
+/// Prints one line about a problem. Ignores a closed standard error.
 pub(crate) fn complain(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "corewise: {line}");

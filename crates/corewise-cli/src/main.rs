@@ -4,8 +4,8 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | it could not start, or stopped with an error |
-//! | 2 | a bad option: one line on standard error says which |
-//! | 3 | `load` saw a wrong reply, a check of `bench` failed |
+//! | 2 | a bad option: one line on standard error names it |
+//! | 3 | `load` received a wrong reply, or a check of `bench` failed |
 //!
 //! Called by a name that starts with `memcached`, it takes memcached's command line.
 
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// mimalloc too, unless a benchmark asks for another one or for its bytes to be counted.
+/// mimalloc by default; a benchmark may choose another allocator or count its bytes.
 #[cfg(feature = "bench")]
 #[global_allocator]
 static ALLOCATOR: corewise_bench::allocator::BenchAllocator =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// A value that is read from text in both places: in the file it may also be a plain number.
+/// A value that is parsed from text in both places. In the file it may also be a plain number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parsed<T>(pub(crate) T);
 
@@ -131,7 +131,7 @@ fn number_and_unit(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Permissions in octal, as memcached's `-a` and `chmod` take them.
+/// Permissions in octal, as in memcached's `-a` and `chmod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(pub(crate) u32);
 
@@ -147,14 +147,14 @@ impl FromStr for Mode {
     }
 }
 
-/// A TCP port, or -1 for one that the system chooses.
+/// A TCP port; -1 lets the system choose one, and 0 turns TCP off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     /// memcached's `-p 0`.
     Off,
     /// memcached's `-p -1`.
     Any,
-    /// This one.
+    /// A port number.
     Number(u16),
 }
 
@@ -202,7 +202,7 @@ pub(crate) struct Delimiter(pub(crate) u8);
 impl FromStr for Delimiter {
     type Err = String;
 
-    /// memcached looks at the first byte only.
+    /// memcached reads the first byte only.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.as_bytes().first() {
             Some(&byte) if byte.is_ascii_graphic() => Ok(Self(byte)),

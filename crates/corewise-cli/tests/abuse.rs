@@ -1,6 +1,6 @@
-//! What must not bring the server down, nor keep it from serving the others.
+//! Input that must neither bring the server down nor keep it from serving other clients.
 //!
-//! `COREWISE_ABUSE_SECONDS` says how long to send random bytes; five by default.
+//! `COREWISE_ABUSE_SECONDS` sets how long to send random bytes; the default is five.
 
 #[macro_use]
 mod common;
@@ -48,7 +48,7 @@ for_every_engine! {
     a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent
 }
 
-/// One of each kind.
+/// One request of each kind.
 const REQUESTS: [&str; 28] = [
     "set a 5 0 3\r\nabc\r\n",
     "add a 5 100 3 noreply\r\nabc\r\n",
@@ -80,7 +80,7 @@ const REQUESTS: [&str; 28] = [
     "ma n N0 J5 v\r\n",
 ];
 
-/// As large as a value may be with the default limit.
+/// The largest value with the default limit.
 const LARGE: usize = 1024 * 1024 - 512;
 
 fn seconds_of_abuse() -> Duration {
@@ -96,7 +96,7 @@ fn set(key: &str, value: &str) -> String {
     format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
 }
 
-/// A client that may be hung up on while it sends.
+/// Sends to a server that may hang up meanwhile. Returns whether it took everything.
 fn send_all(client: &mut Client, bytes: &[u8]) -> bool {
     match client.try_send(bytes) {
         Ok(()) => true,
@@ -119,7 +119,7 @@ fn every_prefix_of_a_request_may_be_the_last_thing_heard(engine: Engine) {
             polite.send(&request[..length]);
             polite.finish();
             polite.read_to_end();
-            // Another one goes away without a look at the reply.
+            // Another client leaves without reading the reply.
             server.connect().send(&request[..length]);
         }
     }
@@ -143,7 +143,7 @@ fn random_bytes_do_no_harm(engine: Engine) {
     server.assert_well();
 }
 
-/// Random bytes, among them pieces of requests.
+/// Sends random bytes, among them pieces of requests.
 fn babble(client: &mut Client, random: &mut Xoshiro256PlusPlus) {
     for _ in 0..random.random_range(1..40) {
         let mut noise = [0; 64];
@@ -192,7 +192,7 @@ fn a_client_that_dies_in_the_middle_of_a_set_stores_nothing(engine: Engine) {
     for cut in [1, 50, 99, 100, 101] {
         let data = "x".repeat(cut);
         let mut client = server.connect();
-        // The reply that nobody reads makes the end abrupt.
+        // Unread data makes the close abrupt.
         client.send(format!("mn\r\nset a 0 0 100\r\n{data}").as_bytes());
         drop(client);
     }
@@ -232,8 +232,8 @@ fn a_client_that_never_reads_is_bounded_and_holds_nobody_up(engine: Engine) {
     server.assert_well();
 }
 
-/// The server rewinds what it could not answer; the length of the large request must not be what
-/// it then waits for.
+/// The server rewinds requests that it could not answer. It must not wait then for the length of
+/// the large request.
 fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads(engine: Engine) {
     let mut server = engine.start();
     let mut client = server.connect();
@@ -253,7 +253,7 @@ fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads(engine: Eng
     server.assert_well();
 }
 
-/// Sends until the other side is found to be gone.
+/// Sends until the server has hung up.
 fn assert_hung_up(socket: &mut TcpStream) {
     wait_until("a slow reader is hung up on", || {
         match socket.write_all(b"mn\r\n") {
@@ -276,7 +276,7 @@ fn absurd_lengths_are_refused(engine: Engine) {
         "",
     ];
     if Kind::under_test() == Kind::Corewise {
-        // memcached cuts these to their low 32 bits.
+        // memcached truncates these to their low 32 bits.
         lengths.extend(["4294967295", "4294967296", "9223372036854775807"]);
         lengths.push("18446744073709551615");
     }
@@ -315,7 +315,7 @@ fn a_line_without_an_end_is_not_kept() {
         let sent = (0..128)
             .take_while(|_| send_all(&mut client, block.as_bytes()))
             .count();
-        // Either it was hung up on, or all that was swallowed.
+        // Either the server hung up, or it swallowed all of that.
         client.finish();
         client.read_to_end();
         println!("{start:?}: {sent} blocks of 64 KiB were taken");
@@ -427,7 +427,7 @@ fn connections_over_the_limit_are_told_so_and_room_is_reused() {
     let (mut served, mut refused) = (Vec::new(), 0);
     for _ in 0..80 {
         let mut client = server.connect();
-        // A refused one may be gone before it can say anything.
+        // A refused client may be disconnected before it can send anything.
         let _ = client.try_send(b"mn\r\n");
         match client.try_line().as_deref() {
             Some("MN") => served.push(client),
@@ -482,7 +482,7 @@ fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
     let (requests, reply) = ("get a\r\n".repeat(100), value_reply("a", &value));
     for client in &mut clients {
         client.send(requests.as_bytes());
-        // Its requests have arrived, and most of its replies have no room yet.
+        // Its requests have arrived, and most of its replies do not fit the socket buffers yet.
         client.expect(&reply);
     }
     server.terminate();
@@ -507,7 +507,7 @@ fn a_server_told_to_stop_lets_each_client_go_once_it_is_answered(engine: Engine)
     slow.send("get a\r\n".repeat(20).as_bytes());
     slow.expect(&reply);
     server.terminate();
-    // Before the slow one has read what it is owed.
+    // Before the slow client has read all its replies.
     idle.expect_end();
     half.expect_end();
     (1..20).for_each(|_| slow.expect(&reply));
@@ -586,7 +586,7 @@ fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o720);
         server.assert_no_panic();
-        // Dropping the server kills it, so that its socket stays.
+        // Dropping the server kills it, so its socket file stays.
     }
 }
 
@@ -626,7 +626,7 @@ fn nothing_is_served_before_authentication() {
     );
     client.ask("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
     client.ask(set("anything", "someone secret"), "STORED\r\n");
-    // The credentials were no value.
+    // The credentials were not stored as a value.
     client.ask("get anything\r\n", "END\r\n");
     client.ask(set("a", "x"), "STORED\r\n");
 
@@ -654,14 +654,14 @@ fn memory_comes_back_when_the_clients_are_gone(engine: Engine) {
     let mut server = engine.with(&["-c", "2000"]);
     let mut client = server.connect();
     let value = "x".repeat(LARGE);
-    // What items need is used once before measuring.
+    // The memory of items is touched once before measuring.
     for n in 0..100 {
         client.ask(set(&format!("warm{n}"), &value), "STORED\r\n");
     }
     let before = server.rss_kib();
     let mut clients: Vec<Client> = (0..300).map(|_| server.connect()).collect();
     for client in &mut clients {
-        // Nearly a whole large value, and a long list of keys whose values nobody reads.
+        // Part of a large value, and a long list of keys whose values are never read.
         client.send(format!("get{}\r\n", " warm99".repeat(200)).as_bytes());
         client.send(format!("set a 0 0 {LARGE}\r\n").as_bytes());
         let half = &value.as_bytes()[..100_000];
@@ -699,7 +699,7 @@ fn stat(client: &mut Client, name: &str) -> u64 {
 
 const NO_MEMORY: &str = "SERVER_ERROR out of memory reading request";
 
-/// Bytes of input that a connection may have in any case.
+/// Bytes of input that every connection may have.
 const FREE: u64 = 32 * 1024;
 
 fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine: Engine) {
@@ -713,7 +713,7 @@ fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine:
     }
     let value = "x".repeat(LARGE);
     let (half, rest) = value.split_at(LARGE * 3 / 4);
-    // An engine may take some in the memory of their items: not more than an eighth of that.
+    // An engine may receive some values in the memory of their items: at most an eighth of it.
     let mut others: Vec<Client> = (0..30).map(|_| server.connect()).collect();
     for (n, other) in others.iter_mut().enumerate() {
         other.send(format!("set k{n} 0 0 {LARGE}\r\n{half}").as_bytes());
@@ -727,7 +727,7 @@ fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine:
     );
     assert_eq!(limit, 8 << 20);
     assert!(held <= limit + 31 * FREE, "{held} bytes of {limit}");
-    // A small request has room in any case.
+    // A small request always has room.
     client.ask(set("small", &"y".repeat(10_000)), "STORED\r\n");
     let (mut stored, mut refused) = (0, Vec::new());
     for (n, other) in others.iter_mut().enumerate() {
@@ -764,7 +764,7 @@ fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine:
     server.assert_well();
 }
 
-/// As large as they may be, but for the end, which is [`rest`].
+/// All of the largest value but its end, which is [`rest`].
 fn most() -> String {
     "x".repeat(LARGE - 100_000)
 }
@@ -773,11 +773,11 @@ fn rest() -> String {
     "x".repeat(100_000)
 }
 
-/// Clients in the middle of a large store, as many as there is memory for.
+/// Opens clients in the middle of a large store until the memory of connections is used up.
 fn fill_connections(server: &TestServer, client: &mut Client) -> Vec<Client> {
     let refused = stat(client, "read_buf_oom");
     let mut holders = Vec::new();
-    // The one that is refused has to forget what it has sent.
+    // The client that is refused must forget what it has sent.
     while stat(client, "read_buf_oom") == refused {
         let mut holder = server.connect();
         let seen = stat(client, "bytes_read") as usize;
@@ -798,7 +798,7 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
     let mut server = engine.with(&["--connection-memory", "5200k"]);
     let mut client = server.connect();
     let (most, rest) = (most(), rest());
-    // Those who hold memory are closed when they have been still for some seconds.
+    // Clients that hold memory are closed when they have been silent for some seconds.
     let mut holders = Vec::new();
     for (line, kept) in [
         ("set a 0 0", false),
@@ -822,15 +822,15 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
         };
         client.ask("get a\r\n", reply);
     }
-    // A line may be long, too; nobody knows where it would have ended.
+    // A line may be long, too; the server does not know where it would have ended.
     let keys = " nothing".repeat(100_000);
     let mut lister = server.connect();
     send_all(&mut lister, format!("mn\r\nget{keys}").as_bytes());
     lister.expect(format!("MN\r\n{NO_MEMORY}\r\n"));
     lister.expect_end();
     let held = stat(&mut client, "connection_buffer_bytes");
-    // One that was taken, and so late that its value is in a buffer. The last was refused, and perhaps the
-    // one before it.
+    // A client whose store was accepted, and so late that its value is in a buffer. The last client
+    // was refused, and perhaps the one before it.
     let late = holders.len() - 3;
     holders[late].ask(format!("{rest}\r\n"), "STORED\r\n");
     wait_until("its memory is free", || {
@@ -889,14 +889,14 @@ fn half_sent_stores_do_not_keep_the_memory_from_others_for_good() {
             other
         })
         .collect();
-    // A refusal that is still to come would be taken for one of those that follow.
+    // A refusal that is still to come would be mistaken for one of the following.
     wait_until("all halves have arrived", || {
         stat(&mut client, "bytes_read") as usize > before + stuck.len() * half.len()
     });
     let limit = stat(&mut client, "connection_buffer_limit");
     let held = stat(&mut client, "connection_buffer_bytes");
     assert!(held <= limit + 301 * FREE, "{held} bytes of {limit}");
-    // They are silent and hold what others ask for.
+    // They are silent and hold memory that others ask for.
     let holders = fill_connections(&server, &mut client);
     let value = "x".repeat(LARGE);
     wait_until("a large value is stored", || {
@@ -916,8 +916,7 @@ fn pattern(length: usize) -> String {
     ('a'..='z').cycle().take(length).collect()
 }
 
-/// Sends on a thread of its own and reads in sips, so that the server meets a full socket again and
-/// again.
+/// Sends on another thread and reads in small pieces, so that the server often meets a full socket.
 fn sip(client: &mut Client, requests: String, replies: &str) {
     let mut socket = client.socket();
     let sender = std::thread::spawn(move || socket.write_all(requests.as_bytes()).unwrap());
@@ -933,7 +932,7 @@ fn sip(client: &mut Client, requests: String, replies: &str) {
 fn large_and_small_replies_keep_their_order_for_a_slow_reader(engine: Engine) {
     let mut server = engine.start();
     let mut client = server.connect();
-    // Around the size from which values are not copied any more, and the largest.
+    // Around the size from which values are not copied, and the largest size.
     let sizes = [0, 100, 32_767, 32_768, 40_000, 100_000, 600_000, LARGE];
     let values = sizes.map(pattern);
     for (n, value) in values.iter().enumerate() {
@@ -960,7 +959,7 @@ fn large_and_small_replies_keep_their_order_for_a_slow_reader(engine: Engine) {
                 requests += "what\r\n";
                 replies += "ERROR\r\n";
             }
-            // What was executed before the socket was full is not executed again.
+            // Requests executed before the socket was full are not executed again.
             3 => {
                 counter += 1;
                 requests += "incr n 1\r\n";
@@ -1020,14 +1019,14 @@ fn a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent(engine: En
     server.assert_well();
 }
 
-/// Large, and made of one letter: both tell which version it is.
+/// A large value of one letter. Length and letter both identify the version.
 fn version(number: usize) -> String {
     let letter = char::from(b'a' + (number % 26) as u8);
     letter.to_string().repeat(LARGE - number % 26 * 1_000)
 }
 
-/// Reads one reply to `get`, slowly, and fails unless it is one version, whole. Whether there was
-/// one.
+/// Reads one reply to `get`, slowly, and fails unless it is one complete version. Returns whether
+/// there was one.
 fn read_version(client: &mut Client, pause: Duration) -> bool {
     let line = client.line();
     if line == "END" {
@@ -1043,7 +1042,7 @@ fn read_version(client: &mut Client, pause: Duration) -> bool {
     true
 }
 
-/// The cache is small and may not evict, so there would soon be no room.
+/// The cache is small and may not evict, so memory would soon run out.
 fn replies_that_nobody_reads_keep_no_memory_of_items(engine: Engine) {
     let mut server = engine.with(&["-M", "-m", "16"]);
     let mut other = server.connect();
@@ -1062,7 +1061,7 @@ fn replies_that_nobody_reads_keep_no_memory_of_items(engine: Engine) {
     let grown = server.rss_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB for four that never read");
     for mut client in stuck {
-        // Those that are read after all are whole, too.
+        // Replies that are read after all are also complete.
         for _ in 0..5 {
             read_version(&mut client, Duration::ZERO);
         }
@@ -1070,7 +1069,7 @@ fn replies_that_nobody_reads_keep_no_memory_of_items(engine: Engine) {
     server.assert_well();
 }
 
-/// Overwritten, deleted and evicted.
+/// The values are overwritten, deleted and evicted.
 fn large_values_are_whole_for_slow_readers_while_others_change_them(engine: Engine) {
     const READERS: usize = 4;
     const REPLIES: usize = 12;
@@ -1115,7 +1114,7 @@ fn large_values_are_whole_for_slow_readers_while_others_change_them(engine: Engi
     server.assert_well();
 }
 
-/// One fewer, also after a panic.
+/// Decrements a counter when dropped, so also after a panic.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -1145,7 +1144,7 @@ fn readers_may_leave_in_the_middle_of_large_values(engine: Engine) {
 fn many_clients_may_be_halfway_through_a_large_value(engine: Engine) {
     const COUNT: usize = 60;
     let corewise = Kind::under_test() == Kind::Corewise;
-    // Else a part of them would be refused.
+    // Otherwise some of them would be refused.
     let room = ["-m", "128", "--connection-memory", "80m"];
     let mut server = engine.with(if corewise { &room } else { &room[..2] });
     let mut other = server.connect();
@@ -1159,11 +1158,11 @@ fn many_clients_may_be_halfway_through_a_large_value(engine: Engine) {
         other.ask(set("small", &n.to_string()), "STORED\r\n");
         other.ask("get small\r\n", value_reply("small", &n.to_string()));
     }
-    // A buffer of the announced length for each, and not more.
+    // At most one buffer of the announced length for each.
     let grown = server.rss_kib().saturating_sub(before);
     let most = 2 * COUNT * LARGE / 1024;
     assert!(grown < most as u64, "{grown} KiB for {COUNT} halves");
-    // Every other one goes away.
+    // Every other client leaves.
     senders.retain(|(n, _)| n % 2 == 0);
     for (n, sender) in &mut senders {
         sender.send(&request(*n).as_bytes()[LARGE / 2..]);

@@ -1,4 +1,4 @@
-//! `corewise bench` from outside: what it says to bad input, a run of every section, its page in a
+//! `corewise bench` from outside: its errors for bad input, a run of every section, its page in a
 //! browser, a comparison and a replay.
 #![cfg(feature = "bench")]
 
@@ -16,7 +16,7 @@ fn bench(arguments: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// Standard error of a call that must fail with a status.
+/// Standard error of a call that must fail with this status.
 fn complaint(arguments: &[&str], status: i32) -> String {
     let output = bench(arguments);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -27,11 +27,12 @@ fn complaint(arguments: &[&str], status: i32) -> String {
 fn succeed(arguments: &[&str]) -> String {
     let output = bench(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {error}\n{said}");
+    said
 }
 
-/// Words that `bench` refuses, and what it complains of.
+/// Arguments that `bench` refuses, and a word of its error message.
 type Refused = (&'static [&'static str], &'static str);
 
 const REFUSED_BY_RUN: &[Refused] = &[
@@ -95,7 +96,7 @@ const REFUSED_BY_OTHERS: &[Refused] = &[
     ),
 ];
 
-/// One line that has the word, and status 2.
+/// Expects one line that contains the word, and status 2.
 fn refused(arguments: &[&str], word: &str) {
     let text = complaint(arguments, 2);
     assert!(text.contains(word), "{arguments:?}: {text}");
@@ -151,7 +152,7 @@ fn bad_files_are_one_clear_line_and_status_2() {
     }
 }
 
-/// Every section, as small as it gets.
+/// Every section, as small as possible.
 const SUITE: &str = "
     name = 'all'
     [defaults]
@@ -200,6 +201,7 @@ const SUITE: &str = "
     threads = ['1..cpus']
     [[section]]
     kind = 'resize'
+    reference = 'relativistic'
     initial = [65536]
     slices = 5
     repetitions = 3
@@ -394,7 +396,7 @@ fn the_papers_resize_benchmark_is_measured_and_drawn() {
             assert!(html.contains(&start), "{start}");
         }
     }
-    // For each mix two sizes at rest, one resized, five tables, and the dots.
+    // For each mix: two sizes at rest, one while resizing, five tables, and the dots.
     look_at_it(folder.path(), &html, (18, 6));
     let again = complaint(&arguments, 2);
     assert!(again.contains("--replace"), "{again}");
@@ -464,8 +466,8 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Runs in the page and writes down what it finds: errors, and for each plot its size, its marks
-/// and numbers that are none.
+/// Runs in the page and records errors, and for each plot its size, its marks, and the elements
+/// with numbers that are NaN or infinite.
 const PROBE: &str = r#"<script>
 window.addEventListener('load', () => {
   const plots = [...document.querySelectorAll('svg.plot')].map(svg => {
@@ -482,7 +484,7 @@ window.addEventListener('load', () => {
 });
 </script></body>"#;
 
-/// Opens the page in a browser and checks it element by element: so many plots at least, and lines of
+/// Opens the page in a browser and checks its elements: at least `plots` plots and `rows` rows of
 /// verdicts.
 fn look_at_it(folder: &Path, html: &str, (plots, rows): (usize, u64)) {
     let Some(browser) = browser() else {
@@ -642,7 +644,7 @@ fn a_wrong_reply_voids_the_row_of_a_server() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    // Its clients see wrong replies, but not while they store the keys.
+    // Its clients see wrong replies, except while they store the keys.
     let program = path("liar");
     let script = format!(
         "#!/bin/sh\n\

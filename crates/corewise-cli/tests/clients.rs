@@ -1,7 +1,7 @@
-//! Clients that others wrote, unchanged: what they do must work.
+//! Third-party clients, unchanged, must work.
 //!
-//! `.ci/install` brings them. `COREWISE_TEST_PYTHON` names another Python interpreter that has
-//! them, `COREWISE_TEST_NODE_MODULES` another folder of node's.
+//! `.ci/install` installs them. `COREWISE_TEST_PYTHON` names another Python interpreter that has
+//! them, `COREWISE_TEST_NODE_MODULES` another folder of Node.js modules.
 
 #[macro_use]
 mod common;
@@ -18,7 +18,7 @@ for_every_engine! {
     memccapable_is_content
 }
 
-/// Where `.ci/install` puts things.
+/// Where `.ci/install` installs to.
 fn installed(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).join(name)
 }
@@ -46,14 +46,14 @@ fn node() -> Command {
     node
 }
 
-/// Whether a command can be run at all and succeeds.
+/// Whether a command can be run and succeeds.
 fn works(command: &mut Command) -> bool {
     let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a client against a new server. It says on its output what it checks, and fails if that
-/// does not hold.
+/// Runs a client against a new server. The client prints what it checks, and fails if a check
+/// fails.
 fn run(engine: Engine, client: &mut Command) {
     let mut server = engine.start();
     let port = server.address().port().to_string();
@@ -86,9 +86,9 @@ fn node_memcached_works(engine: Engine) {
     run(engine, node().arg(script("with_node_memcached.js")));
 }
 
-/// libmemcached's own test of servers.
+/// libmemcached's test program for servers.
 fn memccapable_is_content(engine: Engine) {
-    // It has no option that does nothing, and complains about `-?`.
+    // It has no option without effect, and rejects `-?`.
     if Command::new("memccapable").arg("-?").output().is_err() {
         return skip("memccapable is not installed");
     }

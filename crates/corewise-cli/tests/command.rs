@@ -1,4 +1,4 @@
-//! The binary from outside: exit statuses, error lines, start and stop.
+//! The binary from outside: exit statuses, error messages, start and stop.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A server that is killed when the test is done with it.
+/// A server; killed on drop.
 struct Running(Child);
 
 impl Running {
@@ -34,13 +34,13 @@ impl Running {
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut lines = String::new();
         while !lines.contains("127.0.0.1:") && out.read_line(&mut lines).unwrap() > 0 {}
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         (Self(child), lines)
     }
 
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the child has not been waited for, so the number is still its own.
+        // SAFETY: the child has not been waited for, so the process id is still its own.
         unsafe { libc::kill(self.0.id() as libc::pid_t, signal) };
     }
 }
@@ -151,7 +151,7 @@ fn a_server_says_where_it_listens_and_keeps_its_process_id() {
     assert!(!pidfile.exists());
 }
 
-/// Under its other name there is no subcommand, and root must name a user.
+/// Called as memcached there is no subcommand, and root must name a user.
 #[test]
 fn a_link_named_memcached_takes_memcacheds_command_line() {
     let dir = TempDir::new().unwrap();
@@ -184,7 +184,7 @@ fn a_daemon_lets_its_parent_go_and_stops_when_told() {
     assert!(parent.status.success(), "{}", text(&parent.stderr));
     let pid = pid_in(&pidfile).unwrap();
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
-    // SAFETY: the daemon's number from its own file, which it removes when it stops.
+    // SAFETY: the process id of the daemon from its file, which it removes when it stops.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     wait_until("the daemon is gone", || !pidfile.exists());
 }
@@ -208,7 +208,7 @@ fn notes_and_warnings_go_to_standard_error() {
     );
 }
 
-/// Values that are wrong only for the server, which looks before it listens.
+/// Values that only the server can reject, which it does before it listens.
 #[test]
 fn a_bad_value_that_the_server_finds_is_a_bad_option() {
     let long = format!("-s /tmp/{}", "x".repeat(120));

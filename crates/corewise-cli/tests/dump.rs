@@ -18,10 +18,10 @@ for_every_engine! {
     a_dump_shows_what_stays_while_others_come_and_go
 }
 
-/// More than a dump once showed of a class.
+/// Enough items for a dump of many steps.
 const ITEMS: usize = 30_000;
 
-/// Stores `key-0` and so on, with values of `length` bytes.
+/// Stores `key-0`, `key-1` and so on, with values of `length` bytes.
 fn fill(client: &mut Client, items: usize, length: usize) {
     let value = "v".repeat(length);
     for first in (0..items).step_by(1_000) {
@@ -33,7 +33,7 @@ fn fill(client: &mut Client, items: usize, length: usize) {
     }
 }
 
-/// How often each key is in the lines of a metadump.
+/// How often each key occurs in the lines of a metadump.
 fn keys_of(dump: &[u8]) -> HashMap<String, usize> {
     let mut keys = HashMap::new();
     let text = str::from_utf8(dump).unwrap();
@@ -135,7 +135,7 @@ fn requests_behind_a_dump_are_answered_after_it(engine: Engine) {
     client.expect_end();
 }
 
-/// A number of `stats`.
+/// A field of `stats`.
 fn stat(client: &mut Client, name: &str) -> u64 {
     client.send(b"stats\r\n");
     let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
@@ -146,9 +146,9 @@ fn stat(client: &mut Client, name: &str) -> u64 {
 
 fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     if !concerns_the_server_under_test() {
-        return; // memcached lists its buffers under other names
+        return; // memcached reports its buffers under other names
     }
-    // Some 17 MB of lines: more than the sockets take.
+    // Some 17 MB of lines: more than the socket buffers take.
     let items = 250_000;
     let server = engine.with(&["-m", "256"]);
     let mut client = server.connect();
@@ -157,7 +157,7 @@ fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     for other in &mut slow {
         other.send(b"lru_crawler metadump all\r\n");
     }
-    // Until all wait: nothing more is written.
+    // Until all dumps wait: nothing more is written.
     let mut written = 0;
     common::wait_until("the dumps wait for their clients", || {
         std::thread::sleep(Duration::from_millis(100));

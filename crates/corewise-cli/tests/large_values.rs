@@ -1,5 +1,5 @@
-//! Large values, which a server may receive in the memory of their items: whatever their sizes, however
-//! they arrive, and whatever others do before they are whole.
+//! Large values, which a server may receive in the memory of their items: of all sizes, arriving in
+//! all ways, and with other operations executed before they are complete.
 
 #[macro_use]
 mod common;
@@ -21,7 +21,7 @@ for_every_engine! {
     a_cache_that_may_not_evict_keeps_every_large_value
 }
 
-/// Bytes that are different everywhere and for every key, without a line break.
+/// Bytes without a line break that differ at every position and for every key.
 fn value(key: usize, length: usize) -> String {
     let mut text = String::with_capacity(length + 24);
     while text.len() < length {
@@ -39,7 +39,7 @@ fn found(key: &str, value: &str) -> String {
     format!("VALUE {key} 5 {}\r\n{value}\r\nEND\r\n", value.len())
 }
 
-/// Sends `pieces`, each when the one before it has been read on its own.
+/// Sends `pieces`, with a pause after each, so that the server reads them separately.
 fn send_in_pieces(client: &mut Client, pieces: &[&[u8]]) {
     for piece in pieces {
         client.send(piece);
@@ -93,7 +93,8 @@ fn a_large_store_may_be_cut_anywhere(engine: Engine) {
         send_in_pieces(&mut client, &[first, second]);
         client.expect(&replies);
     }
-    // The line, a little of the value, and the last bytes one by one.
+    // The line with a few bytes of the value, then most of the value, and the last bytes one by
+    // one.
     let (line, rest) = requests.as_bytes().split_at(21);
     let (most, last) = rest.split_at(39_990);
     let mut pieces = vec![line, most];
@@ -150,7 +151,7 @@ fn replies_to_pipelined_large_stores_keep_their_order(engine: Engine) {
     server.assert_well();
 }
 
-/// Values of several clients become whole in one turn of the loop, each with a get of it behind.
+/// Values of several clients become complete in one turn of the loop, each followed by a get of it.
 fn replies_keep_their_order_beside_other_clients_large_values(engine: Engine) {
     let mut server = engine.with(&["-m", "64", "-t", "1"]);
     let clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
@@ -249,13 +250,13 @@ fn clients_that_announce_much_and_stop_hold_up_nobody(engine: Engine) {
         for other in &mut stuck {
             other.send(format!("set k{round} 0 0 500000\r\nbegun").as_bytes());
         }
-        // More than the memory, beside what is announced, and all of it by way of the same path.
+        // More than the memory limit, beside the announced values, and received in the same way.
         for key in 0..300 {
             let (name, value) = (format!("k{key}"), value(key, 100_000 + key * 1_000));
             client.ask(set(&name, &value), "STORED\r\n");
             client.ask(format!("get {name}\r\n"), found(&name, &value));
         }
-        // One of them goes on in the end; the others have gone.
+        // One of the stuck clients finally continues; the others have left.
         let value = value(round, 499_995);
         let mut last = stuck.pop().expect("one");
         drop(stuck);

@@ -1,8 +1,8 @@
-//! What several connections of one server were answered, checked for linearizability by
-//! `corewise-history`: undisturbed, with flushes, while another connection makes the table grow, and
-//! while another one makes items leave, when a value may vanish at any time, but nothing may come
-//! back. Half of the requests are in the classic protocol, half in the meta protocol. A client that
-//! increments by reading and writing back must be found out.
+//! Checks with `corewise-history` that the replies to several connections of one server are
+//! linearizable: undisturbed, with flushes, while another connection makes the table grow, and
+//! while another one causes evictions, when a value may vanish at any time but must not reappear.
+//! Half of the requests use the classic protocol, half the meta protocol. The check must detect a
+//! client that increments by reading and writing back.
 
 #[macro_use]
 mod common;
@@ -13,7 +13,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Client, Engine, Kind};
-use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry, MapEntry};
+use corewise_history::models::{
+    CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,
+};
 use corewise_history::{History, Recorder, Recording};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -26,68 +28,21 @@ for_every_engine! {
 }
 
 const CONNECTIONS: u64 = 3;
-/// Values written under a key differ by multiples of this, which nobody counts up to: so a value
-/// tells who wrote it.
+/// Values written under a key differ by multiples of this, and no counter is incremented that
+/// often. So a value identifies its writer.
 const APART: u64 = 1_000_000;
 
 type Random = Xoshiro256PlusPlus;
 type Outcome = EntryOutcome<u64>;
 type Recorded = History<u64, EntryOp<u64>, Outcome>;
 
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Get,
-    /// A read that sets the time to live.
-    Touch,
-    /// A read that ends it.
-    Expire,
-    Set(u64),
-    Add(u64),
-    /// A store over the version that the connection has seen last, if that is still there.
-    Swap {
-        seen: Version,
-        new: u64,
-    },
-    Incr,
-    Delete,
+/// The requests for a call in both protocols.
+trait Encode {
+    fn classic(self, key: &str) -> String;
+    fn meta(self, key: &str) -> String;
 }
 
-/// A value and the cas value it came with.
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    value: u64,
-    cas: u64,
-}
-
-impl Call {
-    fn random(random: &mut Random, unique: u64, seen: Option<Version>) -> Self {
-        match random.random_range(0..20) {
-            0..4 => Self::Get,
-            4 => Self::Touch,
-            5 => Self::Expire,
-            6..9 => Self::Set(unique),
-            9 => Self::Add(unique),
-            10..13 => seen.map_or(Self::Get, |seen| Self::Swap { seen, new: unique }),
-            13..19 => Self::Incr,
-            _ => Self::Delete,
-        }
-    }
-
-    /// The call as an operation on one entry of a map.
-    fn op(self) -> EntryOp<u64> {
-        match self {
-            Self::Get | Self::Touch => EntryOp::Get,
-            Self::Set(value) => EntryOp::Insert(value),
-            Self::Add(value) => EntryOp::TryInsert(value),
-            Self::Swap { seen, new } => EntryOp::CompareExchange {
-                expected: Some(seen.value),
-                new: Some(new),
-            },
-            Self::Incr => EntryOp::Update,
-            Self::Delete | Self::Expire => EntryOp::Remove,
-        }
-    }
-
+impl Encode for CacheCall {
     fn classic(self, key: &str) -> String {
         let store = |command, value: u64, cas: &str| {
             let value = value.to_string();
@@ -123,21 +78,21 @@ impl Call {
     }
 }
 
-/// One connection and what it knows.
+/// One connection and its state.
 struct Connection {
     client: Client,
-    /// Keys of this history.
+    /// Prefix of the keys of this history.
     prefix: String,
-    /// What it has seen last, by key.
-    seen: Vec<Option<Version>>,
+    /// The version read last, by key.
+    seen: Vec<Option<ItemVersion>>,
     random: Random,
     /// Whether it increments by reading and writing back.
     in_two_steps: bool,
 }
 
 impl Connection {
-    fn perform(&mut self, key: u64, call: Call) -> Outcome {
-        if self.in_two_steps && matches!(call, Call::Incr) {
+    fn perform(&mut self, key: u64, call: CacheCall) -> Outcome {
+        if self.in_two_steps && matches!(call, CacheCall::Incr) {
             return self.increment_in_two_steps(key);
         }
         let name = format!("{}{key}", self.prefix);
@@ -148,16 +103,12 @@ impl Connection {
         };
         self.client.send(request.as_bytes());
         match call {
-            Call::Get | Call::Touch | Call::Expire => {
+            CacheCall::Get | CacheCall::Touch | CacheCall::Expire => {
                 let version = self.version();
                 self.seen[key as usize] = version;
-                EntryOutcome::Held(version.map(|version| version.value))
+                CacheCall::read(version)
             }
-            Call::Incr => {
-                let new = self.counter();
-                let old = new.map(|new| new - 1);
-                EntryOutcome::Updated { old, new }
-            }
+            CacheCall::Incr => CacheCall::incremented(self.counter()),
             _ => match self.client.line().as_str() {
                 "STORED" | "DELETED" | "HD" => EntryOutcome::Done(true),
                 "NOT_STORED" | "EXISTS" | "NS" | "EX" => EntryOutcome::Done(false),
@@ -168,17 +119,17 @@ impl Connection {
     }
 
     fn increment_in_two_steps(&mut self, key: u64) -> Outcome {
-        self.perform(key, Call::Get);
+        self.perform(key, CacheCall::Get);
         let old = self.seen[key as usize].map(|version| version.value);
         let new = old.map(|old| old + 1);
         if let Some(new) = new {
-            self.perform(key, Call::Set(new));
+            self.perform(key, CacheCall::Set(new));
         }
         EntryOutcome::Updated { old, new }
     }
 
-    /// The reply to a read.
-    fn version(&mut self) -> Option<Version> {
+    /// Parses the reply to a read.
+    fn version(&mut self) -> Option<ItemVersion> {
         let line = self.client.line();
         let words: Vec<&str> = line.split(' ').collect();
         let (cas, classic) = match words[..] {
@@ -192,10 +143,10 @@ impl Connection {
         if classic {
             self.client.expect("END\r\n");
         }
-        Some(Version { value, cas })
+        Some(ItemVersion { value, cas })
     }
 
-    /// The reply to an increment.
+    /// Parses the reply to an increment.
     fn counter(&mut self) -> Option<u64> {
         match self.client.line().as_str() {
             "NOT_FOUND" | "NF" => None,
@@ -210,14 +161,14 @@ impl Connection {
     }
 }
 
-/// What the connections of a history do.
+/// The workload of a history.
 #[derive(Clone, Copy)]
 struct Round {
     seed: u64,
-    /// Requests of each connection, at least.
+    /// Minimum number of requests of each connection.
     requests: u64,
     keys: u64,
-    /// How many of a thousand requests are flushes.
+    /// Flushes in a thousand requests.
     flushes: u64,
     in_two_steps: bool,
 }
@@ -237,7 +188,8 @@ impl Round {
             }
             let key = random.random_range(0..self.keys);
             let unique = (i * CONNECTIONS + number) * APART;
-            let call = Call::random(&mut random, unique, connection.seen[key as usize]);
+            let face = random.random_range(0..CacheCall::FACES);
+            let call = CacheCall::draw(face, unique, connection.seen[key as usize]);
             recorder.record(key, call.op(), || connection.perform(key, call));
             if i >= self.requests && !goes_on.load(Ordering::Relaxed) {
                 return;
@@ -245,7 +197,7 @@ impl Round {
         }
     }
 
-    /// Records a history, beside something else; the connections go on until that returns.
+    /// Records a history while `beside` runs; the connections continue until it returns.
     fn record(self, address: SocketAddr, beside: impl FnOnce()) -> Recorded {
         let recording = Recording::new();
         let goes_on = AtomicBool::new(true);
@@ -274,7 +226,7 @@ impl Round {
     }
 }
 
-/// Ends a round, also when what is beside it panics.
+/// Ends a round when dropped, so also when `beside` panics.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -283,7 +235,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A history of a few keys with flushes and nothing beside it.
+/// A history of a few keys, with flushes, and nothing beside it.
 fn quiet(seed: u64) -> Round {
     Round {
         seed,
@@ -298,7 +250,7 @@ fn histories_are_linearizable(engine: Engine) {
     let mut server = engine.start();
     let mut concurrent = 0;
     for seed in 0..5 {
-        // In the last ones a flush comes every few requests.
+        // In the last two rounds, a flush comes every few requests.
         let round = Round {
             flushes: if seed < 3 { 10 } else { 200 },
             ..quiet(seed)
@@ -316,7 +268,7 @@ fn histories_are_linearizable_while_the_table_grows(engine: Engine) {
     const ITEMS: u64 = 200_000;
     let mut server = engine.start();
     let mut other = server.connect();
-    // A flush would make the table start again.
+    // A flush would empty the table, which would start to grow again.
     let round = Round {
         flushes: 0,
         ..quiet(0)
@@ -354,12 +306,12 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
     let mut other = server.connect();
     let value = "x".repeat(500_000);
     let mut forgetful = 0;
-    // Whether a request meets an eviction depends on who is faster: some rounds more, until one has.
+    // Whether a request meets an eviction depends on timing, so rounds are added until one does.
     for seed in 0..40 {
         if seed >= 3 && (forgetful > 0 || Kind::under_test() == Kind::Memcached) {
             break;
         }
-        // So many that some are not in use when it is their turn to leave.
+        // Enough keys that some are not in use when they are evicted.
         let round = Round {
             keys: 400,
             flushes: 0,
@@ -376,7 +328,7 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
         verdict.assert_linearizable();
         forgetful += u64::from(history.check(&MapEntry::new()).violation().is_some());
     }
-    // memcached evicts small items for small ones only.
+    // memcached evicts small items only for small ones.
     assert!(
         forgetful > 0 || Kind::under_test() == Kind::Memcached,
         "no request met an eviction"

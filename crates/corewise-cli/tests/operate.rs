@@ -1,4 +1,4 @@
-//! What operators do to a running server: signals, limits of the system, files that it leaves.
+//! What operators do to a running server: signals, system limits, and files that it leaves.
 
 #[macro_use]
 mod common;
@@ -30,7 +30,7 @@ fn stats(client: &mut Client) -> HashMap<String, String> {
     text.lines().filter_map(stat).collect()
 }
 
-/// Whether a new connection gets in with these credentials.
+/// Whether a new connection is admitted with these credentials.
 fn is_admitted(server: &TestServer, credentials: &str) -> bool {
     let mut client = server.connect();
     client.send(format!("set auth 0 0 {}\r\n{credentials}\r\n", credentials.len()).as_bytes());
@@ -53,7 +53,7 @@ fn a_hangup_is_survived_and_the_users_are_read_again() {
     });
     assert!(!is_admitted(&server, "ann one"));
     inside.ask("mn\r\n", "MN\r\n");
-    // A bad file changes nothing, and the log says why.
+    // A bad file changes nothing, and the log reports why.
     std::fs::write(&users, "no colon\n").unwrap();
     signal(&server, Signal::HUP);
     wait_until("the log says what is wrong", || {
@@ -79,7 +79,7 @@ fn a_hangup_without_users_changes_nothing() {
     server.assert_well();
 }
 
-/// As many lines of the log as have this in them.
+/// The number of lines in the log that contain `what`.
 fn lines_with(server: &TestServer, what: &str) -> usize {
     let said = server.said();
     said.lines().filter(|line| line.contains(what)).count()
@@ -104,7 +104,7 @@ fn without_descriptors_accepting_pauses_and_the_log_stays_short() {
     assert_eq!(now["listen_disabled_num"], "1");
     let paused_us: u64 = now["time_in_listen_disabled_us"].parse().unwrap();
     assert!((1_000_000..10_000_000).contains(&paused_us), "{paused_us}");
-    // Those that waited are served when others go.
+    // Connections that waited are served when others are closed.
     let mut last = others.pop().unwrap();
     last.send(b"mn\r\n");
     others.drain(..40);
@@ -130,7 +130,7 @@ fn a_unix_socket_that_a_server_listens_on_is_left_alone() {
     assert!(said.contains("another process listens there"), "{said}");
     let mut client = Client::connect_unix(path.as_ref());
     client.ask("mn\r\n", "MN\r\n");
-    // A file that took its place is not removed.
+    // A file that has taken its place is not removed.
     std::fs::remove_file(path).unwrap();
     let _other = UnixListener::bind(path).unwrap();
     server.terminate();
@@ -164,7 +164,7 @@ fn a_pidfile_of_another_server_is_not_removed() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
 }
 
-/// Ends a command that goes on for longer.
+/// Runs a command, and ends it if it takes longer than `limit`.
 trait OutputWithin {
     fn output_within(&mut self, limit: Duration) -> Option<(Option<i32>, String)>;
 }
@@ -224,7 +224,7 @@ fn the_file_that_the_environment_names_has_the_ports() {
     assert_eq!(left, 1, "the temporary file is left");
 }
 
-/// 50 requests on each of 8 connections, in pieces, with the signal in the middle.
+/// Sends 50 requests on each of 8 connections, in pieces, with the signal in the middle.
 #[test]
 fn requests_under_way_when_the_server_is_told_to_stop_are_answered() {
     const REQUESTS: usize = 50;
@@ -241,7 +241,7 @@ fn requests_under_way_when_the_server_is_told_to_stop_are_answered() {
                 std::thread::sleep(Duration::from_millis(2));
             }
             let mut replies = Vec::new();
-            let _ = socket.read_to_end(&mut replies); // what came is looked at
+            let _ = socket.read_to_end(&mut replies); // what arrived is examined
             replies
                 .windows(5)
                 .filter(|bytes| bytes == b"END\r\n")
@@ -262,7 +262,7 @@ fn requests_under_way_when_the_server_is_told_to_stop_are_answered() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
-/// Clients that go on and on do not keep the server from stopping, nor do idle ones.
+/// Neither clients that keep sending nor idle clients keep the server from stopping.
 #[test]
 fn a_server_that_is_told_to_stop_stops_beside_busy_clients() {
     let mut server = TestServer::start();
@@ -283,7 +283,7 @@ fn a_server_that_is_told_to_stop_stops_beside_busy_clients() {
         assert!(start.elapsed() < Duration::from_secs(4));
     });
     drop(idle);
-    // With idle clients alone it is a matter of moments.
+    // With idle clients only, the server stops within moments.
     let mut server = TestServer::start();
     let mut idle = server.connect();
     idle.ask("mn\r\n", "MN\r\n");

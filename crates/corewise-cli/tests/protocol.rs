@@ -1,4 +1,4 @@
-//! What is answered to what: memcached's text protocol, byte for byte.
+//! Replies of memcached's text protocol, byte for byte.
 
 #[macro_use]
 mod common;
@@ -746,7 +746,7 @@ fn stats_count_what_was_done(engine: Engine) {
 }
 
 fn keys_can_be_listed(engine: Engine) {
-    // memcached lists one of its queues only, and its maintainer moves items between them.
+    // memcached lists only one of its queues, and its maintainer moves items between them.
     let server = engine.with(&["-o", "no_lru_maintainer"]);
     converse_with(
         &server,
@@ -801,7 +801,7 @@ fn shutdown_obeys_where_it_is_enabled(engine: Engine) {
         );
         client.send(request.as_bytes());
         let status = server.wait();
-        // memcached's plain shutdown is a signal to itself.
+        // memcached implements plain `shutdown` by sending itself a signal.
         if Kind::under_test() == Kind::Corewise {
             assert_eq!(status.code(), Some(code), "{request}");
         }

@@ -1,4 +1,4 @@
-//! Statistics as those read them who draw graphs of memcached.
+//! Statistics, as monitoring tools for memcached read them.
 
 #[macro_use]
 mod common;
@@ -18,7 +18,7 @@ for_every_engine! {
 
 type Fields = BTreeMap<String, String>;
 
-/// What the exporter for Prometheus makes of `stats`, `stats slabs` and `stats items`.
+/// The Prometheus exporter's view of `stats`, `stats slabs` and `stats items`.
 #[derive(Default)]
 struct Scraped {
     general: Fields,
@@ -26,7 +26,7 @@ struct Scraped {
     items: BTreeMap<u32, Fields>,
 }
 
-/// As its client library reads: lines of three words, names of one to three parts.
+/// Parses as its client library does: lines of three words, names of one to three parts.
 fn scrape(client: &mut Client) -> Scraped {
     let mut scraped = Scraped::default();
     for request in ["stats", "stats slabs", "stats items"] {
@@ -60,7 +60,7 @@ fn ask(client: &mut Client, request: &str) -> Vec<(String, String)> {
     }
 }
 
-/// A number, which the exporter wants as a float.
+/// Parses a number as the exporter does: as a float.
 #[track_caller]
 fn number(fields: &Fields, name: &str) -> f64 {
     let value = fields.get(name);
@@ -73,7 +73,7 @@ fn set(key: &str, length: usize) -> String {
     format!("set {key} 0 0 {length}\r\n{}\r\n", "x".repeat(length))
 }
 
-/// Some of everything that is counted.
+/// Executes some of every counted command.
 fn work(client: &mut Client) {
     for n in 0..10 {
         client.ask(set(&format!("a{n}"), 20), "STORED\r\n");
@@ -172,11 +172,11 @@ fn classes_are_true(slabs: &BTreeMap<u32, Fields>, items: &BTreeMap<u32, Fields>
     assert_eq!(sum("number"), 20.0);
     assert!(sum("mem_requested") >= 50_000.0);
     assert_eq!(sum("evicted"), 0.0);
-    // memcached counts some of its own.
+    // memcached also counts chunks that it uses itself.
     let used = |class: &Fields| number(class, "used_chunks");
     assert!(slabs.values().map(used).sum::<f64>() >= 20.0);
     for class in slabs.values() {
-        // Without these the server counts as down, if classes are asked for at all.
+        // Without these the exporter reports the server as down when it asks for classes.
         for name in ["cmd_set", "cas_hits", "cas_badval"] {
             number(class, name);
         }
@@ -191,7 +191,7 @@ fn settings_are_read(client: &mut Client) {
     assert_eq!(number(&settings, "maxconns"), 1024.0);
     assert_eq!(number(&settings, "maxbytes"), 67_108_864.0);
     assert_eq!(number(&settings, "num_threads"), 2.0);
-    // If it is on, seven more must be there.
+    // If it is on, seven more must be present.
     let crawls = settings["lru_crawler"] == "yes";
     let more = ["lru_crawler_sleep", "hot_lru_pct", "warm_max_factor"];
     for name in more.iter().filter(|_| crawls) {
@@ -225,12 +225,12 @@ fn what_engines_have_beside_is_a_number(engine: Engine) {
     ] {
         number(&general, name);
     }
-    // The client is connected to a loop, and that has an arena.
+    // The client is connected to a loop, which has an arena.
     let bytes = number(&general, "connection_buffer_bytes");
     assert!(bytes > 500_000.0 && bytes < number(&general, "connection_buffer_limit"));
 }
 
-/// What `stats conns` says of the connection from this address; `None` if no loop has it yet.
+/// The state in `stats conns` of the connection from this address; `None` if no loop has it yet.
 fn state(client: &mut Client, peer: SocketAddr) -> Option<String> {
     let fields: Fields = ask(client, "stats conns").into_iter().collect();
     let there = format!("tcp:{peer}");
@@ -266,7 +266,7 @@ fn connections_are_in_the_state_that_they_are_in() {
     other.ask("\r\n", "STORED\r\n");
     other.send(b"add a 0 0 9000000\r\nabc");
     expect(&other, "conn_swallow");
-    // Replies that nobody reads.
+    // Replies that are never read.
     let mut other = server.connect();
     other.send("get large\r\n".repeat(20).as_bytes());
     expect(&other, "conn_mwrite");
@@ -280,7 +280,7 @@ fn connections_are_in_the_state_that_they_are_in() {
     assert_eq!(state(&mut client, listener).unwrap(), "conn_listening");
 }
 
-/// Names of statistics, with the numbers of classes and connections taken out.
+/// Names of statistics, with the numbers of classes and connections replaced.
 fn names(client: &mut Client, request: &str) -> Vec<String> {
     let is_number = |part: &str| part.parse::<u32>().is_ok();
     let normal = |(name, _): (String, String)| {
@@ -291,7 +291,7 @@ fn names(client: &mut Client, request: &str) -> Vec<String> {
     ask_any(client, request).into_iter().map(normal).collect()
 }
 
-/// As `ask`, where a value may have blanks.
+/// Like `ask`, but values may contain blanks.
 fn ask_any(client: &mut Client, request: &str) -> Vec<(String, String)> {
     client.send(format!("{request}\r\n").as_bytes());
     let mut lines = Vec::new();
@@ -344,7 +344,7 @@ fn every_name_that_memcached_gives_is_given(engine: Engine) {
 
 fn size_classes_are_counted(engine: Engine) {
     if Kind::under_test() == Kind::Memcached {
-        return; // its classes have others' counts, too
+        return; // its classes also have other counts
     }
     let server = engine.start();
     let mut client = server.connect();
@@ -385,8 +385,8 @@ fn size_classes_are_counted(engine: Engine) {
     assert!(slabs.values().all(|class| number(class, "get_hits") == 0.0));
 }
 
-/// While the item is still there: loops take flushed items back within moments, and `locked` and
-/// `global-lock` forget them at once.
+/// The get must come while the item is still there: loops reclaim flushed items within moments, and
+/// `locked` and `global-lock` forget them at once.
 #[test]
 fn a_get_of_a_flushed_item_is_counted() {
     let server = TestServer::start();
@@ -394,7 +394,7 @@ fn a_get_of_a_flushed_item_is_counted() {
     for n in 0..10 {
         client.ask(set(&format!("a{n}"), 20), "STORED\r\n");
     }
-    // memcached's flush concerns items of an earlier second.
+    // memcached's flush affects items of an earlier second.
     std::thread::sleep(Duration::from_millis(2_100));
     client.ask("flush_all\r\nget a1\r\n", "OK\r\nEND\r\n");
     let general = scrape(&mut client).general;

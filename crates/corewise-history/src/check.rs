@@ -2,26 +2,26 @@
 //!
 //! A configuration stands just before a return (its *step*): everything that returned earlier has
 //! been placed in the order, and of the open operations those in `placed`. The operation that is
-//! about to return must be placed now, after any of the other open ones. The search goes depth
-//! first from an explicit stack, and tries first to place what returns first. The stack holds what
-//! is left to try along one path: at most the open operations of each step.
+//! about to return must be placed now, after any of the other open ones. The search is depth-first
+//! with an explicit stack, and first tries to place the operation that returns first. The stack
+//! holds the alternatives left along one path: at most the open operations of each step.
 //!
-//! 1. *Every order is tried*, up to when its operations are placed. Whatever an order has before
-//!    the operation that a step forces was invoked before that return, so it is open at the step,
-//!    and the search can place it there.
-//! 2. *No configuration twice*: what can follow depends on nothing else.
-//! 3. *Reads at once*: see [`Model`].
+//! 1. *Every order is tried*, down to the step at which each operation is placed. Whatever an order
+//!    has before the operation that a step forces was invoked before that return, so it is open at
+//!    the step, and the search can place it there.
+//! 2. *No configuration is visited twice*: nothing else determines what can follow.
+//! 3. *Reads are placed at once*: see [`Model`].
 
 use crate::timeline::{Timeline, TooManyOpen};
 use crate::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Verdict, Violation};
 use std::collections::HashSet;
 use std::fmt::Debug;
 
-/// The configurations that [`History::check`](crate::History::check) visits for a key before it
-/// gives up. With a state of a word each takes some 64 bytes.
+/// Most configurations that [`History::check`](crate::History::check) visits for a key before it
+/// gives up. With a state of one word each takes some 64 bytes.
 pub const DEFAULT_LIMIT: usize = 4_000_000;
 
-/// States told to the reader of a violation.
+/// Most states shown with a violation.
 const STATES_SHOWN: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ struct Search<'a, K, M: Model> {
     timeline: &'a Timeline<'a, K, M::Op, M::Outcome>,
     stack: Vec<Configuration<M::State>>,
     visited: HashSet<Configuration<M::State>>,
-    /// The last step that a configuration has come to, and some of the states there.
+    /// The last step that a configuration has reached, and some of the states there.
     furthest: usize,
     states: Vec<M::State>,
 }
@@ -48,7 +48,7 @@ enum Found {
     Limit,
 }
 
-/// The verdict about the operations on one key, of which there is at least one.
+/// Checks the operations on one key, of which there is at least one.
 pub(crate) fn check_key<K: Debug, M: Model>(
     model: &M,
     operations: &[&Operation<K, M::Op, M::Outcome>],
@@ -113,8 +113,7 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         Found::NoOrder
     }
 
-    /// Takes all steps for which there is no choice: over returns of operations that are placed,
-    /// and placing reads.
+    /// Takes all steps without a choice: passes returns of placed operations, and places reads.
     fn settle(&self, configuration: &mut Configuration<M::State>) {
         while configuration.step < self.timeline.steps() {
             let open = self.timeline.open(configuration.step);
@@ -130,14 +129,14 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         }
     }
 
-    /// The bits of those of `open` that may come next and are reads.
+    /// The bits of the operations in `open` that are reads and may come next.
     fn reads(&self, open: &[usize], configuration: &Configuration<M::State>) -> u128 {
         let Configuration { placed, state, .. } = configuration;
         let left = open
             .iter()
             .map(|&operation| (operation, self.timeline.bits[operation]));
         let left = left.filter(|(_, bit)| placed & bit == 0);
-        // A model's state may stand for several; then a read can tell which.
+        // A model's state may stand for several states, which a read may narrow down.
         let may_come_next = |operation| self.after(operation, state).as_ref() == Some(state);
         left.filter(|&(operation, _)| self.is_read(operation) && may_come_next(operation))
             .fold(0, |bits, (_, bit)| bits | bit)
@@ -149,14 +148,14 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         response.is_some_and(|r| self.model.only_reads(&operation.op, &r.outcome))
     }
 
-    /// The state after an operation that has returned, if it may come next.
+    /// The state after a returned operation, if it may come next.
     fn after(&self, operation: usize, state: &M::State) -> Option<M::State> {
         let operation = self.timeline.operations[operation];
         let outcome = &operation.response.as_ref()?.outcome;
         self.model.step(state, &operation.op, outcome)
     }
 
-    /// The states after an operation that never returned, but for `state` itself: an operation
+    /// The states after an operation that never returned, except `state` itself: an operation
     /// without effect need not be placed.
     fn after_pending(&self, operation: usize, state: &M::State) -> Vec<M::State> {
         let operation = self.timeline.operations[operation];
@@ -168,8 +167,8 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         states
     }
 
-    /// Puts each configuration with one more open operation placed on the stack; topmost the one
-    /// with the operation that returns first.
+    /// Pushes each configuration with one more open operation placed; the one with the operation
+    /// that returns first ends on top.
     fn expand(&mut self, configuration: &Configuration<M::State>) {
         let timeline = self.timeline;
         let state = &configuration.state;
@@ -189,7 +188,7 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         }
     }
 
-    /// Remembers a configuration if none has come further.
+    /// Remembers a configuration if none has reached a later step.
     fn note(&mut self, configuration: &Configuration<M::State>) {
         if configuration.step > self.furthest {
             self.furthest = configuration.step;

@@ -9,9 +9,9 @@ use std::hash::Hash;
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response<R> {
-    /// What the caller was told.
+    /// The result that the caller received.
     pub outcome: R,
-    /// A time stamp from after the return.
+    /// A time stamp taken after the return.
     pub returned: u64,
 }
 
@@ -19,20 +19,20 @@ pub struct Response<R> {
 /// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<K, O, R> {
-    /// Who called; for the reader of a violation, the checker does not ask.
+    /// The calling thread; shown with a violation and ignored by the checker.
     pub thread: usize,
-    /// Which of the independent parts of the object was called.
+    /// The independent part of the object that was called.
     pub key: K,
-    /// What was asked.
+    /// The operation.
     pub op: O,
-    /// A time stamp from before the call.
+    /// A time stamp taken before the call.
     pub invoked: u64,
     /// How it ended; `None` while it is pending.
     pub response: Option<Response<R>>,
 }
 
 impl<K, O, R> Operation<K, O, R> {
-    /// A pending operation.
+    /// Makes a pending operation.
     ///
     /// ```
     /// # use corewise_history::Operation;
@@ -49,7 +49,7 @@ impl<K, O, R> Operation<K, O, R> {
         }
     }
 
-    /// The same operation, returned. Operations that share a time stamp overlap.
+    /// Makes the operation return. Operations that share a time stamp overlap.
     ///
     /// ```
     /// # use corewise_history::Operation;
@@ -62,22 +62,22 @@ impl<K, O, R> Operation<K, O, R> {
         Self { response, ..self }
     }
 
-    /// When the operation has certainly ended; a pending one never.
+    /// The time by which the operation has certainly ended; never for a pending one.
     pub(crate) fn end(&self) -> u64 {
         let returned = |response: &Response<R>| response.returned;
         self.response.as_ref().map_or(u64::MAX, returned)
     }
 }
 
-/// What some threads did to an object. Made by [`Recording::finish`](crate::Recording::finish), or
-/// from operations.
+/// The operations of some threads on an object. Made by
+/// [`Recording::finish`](crate::Recording::finish), or from operations.
 #[derive(Clone, Debug)]
 pub struct History<K, O, R> {
     operations: Vec<Operation<K, O, R>>,
 }
 
 impl<K, O, R> History<K, O, R> {
-    /// A history of these operations, in any order.
+    /// Makes a history of these operations, in any order.
     ///
     /// # Panics
     ///
@@ -100,7 +100,8 @@ impl<K, O, R> History<K, O, R> {
         Self { operations }
     }
 
-    /// The operations: a thread's in its order, the threads one after the other if recorded.
+    /// The operations. In a recorded history, each thread's operations are in order, one thread
+    /// after the other.
     #[must_use]
     pub fn operations(&self) -> &[Operation<K, O, R>] {
         &self.operations
@@ -108,8 +109,8 @@ impl<K, O, R> History<K, O, R> {
 }
 
 impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
-    /// Whether every key of the history is linearizable, each checked against the same model with
-    /// at most [`DEFAULT_LIMIT`] configurations.
+    /// Checks whether every key of the history is linearizable, each against the same model with at
+    /// most [`DEFAULT_LIMIT`] configurations.
     ///
     /// ```
     /// use corewise_history::models::{Register, RegisterOp, RegisterOutcome};
@@ -129,9 +130,9 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
         self.check_each(DEFAULT_LIMIT, |_| model)
     }
 
-    /// Whether every key is linearizable, with a model for each (a table that was not empty at the
-    /// start, say) and at most `limit` configurations a key. A violation on any key goes before
-    /// doubt about another.
+    /// Checks whether every key is linearizable, with a separate model for each (say, for a table
+    /// that was not empty at the start) and at most `limit` configurations a key. A violation on
+    /// any key takes precedence over an undecided one.
     ///
     /// ```
     /// use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -158,7 +159,7 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
         }
         doubt.map_or(Verdict::Linearizable(summary), Verdict::Undecided)
     }
-    /// The operations by key, keys in the order in which they first occur.
+    /// Groups the operations by key, keys in the order in which they first occur.
     fn by_key(&self) -> Vec<Vec<&Operation<K, O, R>>> {
         let mut places = HashMap::new();
         let mut keys: Vec<Vec<_>> = Vec::new();

@@ -1,10 +1,9 @@
 //! Histories of concurrent operations: recorded by threads, checked for linearizability.
 //!
-//! A test lets threads call an object and record what they asked and what they were told
-//! ([`Recording`], [`Recorder`]). The [`History`] is then checked against a [`Model`], the same
-//! object as one thread would see it: is there an order of the operations that keeps to real time
-//! and in which the sequential object gives these very outcomes? For development only; no program
-//! links it.
+//! A test lets threads call an object and record their operations and outcomes ([`Recording`],
+//! [`Recorder`]). The [`History`] is then checked against a [`Model`], the sequential specification
+//! of the object: is there an order of the operations that respects real time and in which the
+//! sequential object gives exactly these outcomes? For development only; no program links it.
 //!
 //! ```
 //! use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -33,36 +32,37 @@
 //!
 //! # Sources
 //!
-//! - Herlihy and Wing, *Linearizability: a correctness condition for concurrent objects* (1990):
-//!   the definition, and its theorem 1, that the property is *local*. The parts of a history on
-//!   different keys are therefore checked one by one.
-//! - Wing and Gong, *Testing and verifying concurrent objects* (1993): the search. The next
-//!   operation is any whose invocation comes before the first return among those left.
-//! - Lowe, *Testing for linearizability* (2017): no configuration, a pair of (operations done,
-//!   state), is visited twice; and *just-in-time* linearization, which orders operations only
-//!   when one of them is about to return. [`Model`] says what is ours.
+//! - \[HW90\]: the definition, and theorem 1, that the property is *local*. The parts of a history
+//!   on different keys are therefore checked separately.
+//! - \[WG93\]: the search. The next operation is any whose invocation comes before the first return
+//!   among those left.
+//! - \[Lowe17\]: no configuration, a pair of (operations done, state), is visited twice; and
+//!   *just-in-time* linearization, which orders operations only when one of them is about to
+//!   return. [`Model`] describes our additions.
 //!
 //! # Guarantees
 //!
-//! 1. *A violation is one.* [`Verdict::Violation`] is given only if no order explains the history,
-//!    provided that the model is right. For a recorded history the object then broke its promise
-//!    even to callers that are ordered by *happens before* ([`Recorder::record`] says why).
-//! 2. *So is a proof.* [`Verdict::Linearizable`] is given only if an order explains the history.
-//!    It is one history's proof, not the object's: [`Summary::concurrent`] says how much it shows.
-//! 3. *The checker stops.* The configurations visited for a key are at most the limit (by default
-//!    [`DEFAULT_LIMIT`]), and no call recurses; beyond it the verdict is [`Verdict::Undecided`].
+//! 1. *A violation is real.* [`Verdict::Violation`] is given only if no order explains the history,
+//!    provided that the model is right. For a recorded history the object then broke its guarantee
+//!    even to callers that are ordered by *happens before* ([`Recorder::record`] explains why).
+//! 2. *A proof is real.* [`Verdict::Linearizable`] is given only if an order explains the history.
+//!    It proves one history, not the object: [`Summary::concurrent`] tells how much it shows.
+//! 3. *The checker terminates.* It visits at most the limit of configurations for each key (by
+//!    default [`DEFAULT_LIMIT`]), and no call recurses; beyond the limit the verdict is
+//!    [`Verdict::Undecided`].
 //! 4. *Shortest prefix.* A violation names the operation whose return cannot be explained, given
-//!    the outcomes of all that were invoked before it; everything that returned earlier can be.
-//! 5. *Pending operations* (a thread panicked in one, or waits for ever) may take effect at any
-//!    time after their invocation, or never.
+//!    the outcomes of all operations invoked before it; everything that returned earlier can be
+//!    explained.
+//! 5. *Pending operations* (a thread panicked in one, or waits forever) may take effect at any time
+//!    after their invocation, or never.
 //!
 //! # Cost
 //!
 //! A history of `n` operations with at most `c` open at once on a key has at most `n` times `2^c`
-//! times the number of states; typical ones, whose outcomes show what was overwritten, have about
-//! `n`. At a quiescent point nothing is open, so a configuration there is a state and no more: the
-//! set of possible states is all that is carried over, and long histories cost what their
-//! stretches between such points cost. Configurations are kept until the key is done.
+//! times the number of states as configurations; typical histories, whose outcomes show what was
+//! overwritten, have about `n`. At a quiescent point no operation is open, so a configuration there
+//! is just a state: only the set of possible states is carried over, and a long history costs the
+//! sum of its stretches between such points. Configurations are kept until the key is done.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,23 @@
-//! What a sequential object promises.
+//! Sequential specifications.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// An object as one thread alone would see it: the specification that a history is checked
-/// against. One model describes one key; [`models`](crate::models) has some.
+/// A sequential object: the specification that a history is checked against. One model describes
+/// one key; [`models`](crate::models) has some.
 ///
-/// # What the checker makes of it
+/// # How the checker uses it
 ///
-/// It calls [`step`](Model::step) once or twice for each configuration and open operation, so a
-/// step should be cheap and a state small. Equal states must behave alike in every future: they
-/// are visited once.
+/// The checker calls [`step`](Model::step) once or twice for each configuration and open operation,
+/// so a step should be cheap and a state small. Equal states must behave alike in every future:
+/// they are visited once.
 ///
 /// A read, an operation with [`only_reads`](Model::only_reads), comes next as soon as it may, and
-/// nothing else is tried. That loses no order: taken from its place in any explanation and put
-/// first, it changes nothing for the others, and all that returned before its invocation has been
-/// placed. (It is not enough that an operation leaves *this* state as it is. A compare-exchange
-/// whose outcome nobody saw may fail now, and still be needed to succeed later.)
+/// nothing else is tried. That loses no order: moved from its place in any explanation to the
+/// front, it changes nothing for the others, and everything that returned before its invocation has
+/// been placed. (It is not enough that an operation leaves *this* state unchanged. A
+/// compare-exchange whose outcome no thread saw may fail now, and still be needed to succeed
+/// later.)
 ///
 /// # Examples
 ///
@@ -50,18 +51,18 @@ use std::hash::Hash;
 /// assert!(twice_one.check(&Counter).violation().is_some());
 /// ```
 pub trait Model {
-    /// All that decides how the object behaves from here on.
+    /// Everything that determines the future behaviour of the object.
     type State: Clone + Eq + Hash + Debug;
-    /// What a thread asks of the object.
+    /// An operation on the object.
     type Op: Debug;
-    /// What it is told.
+    /// The result of an operation.
     type Outcome: Debug;
 
     /// The state before the first operation.
     fn initial(&self) -> Self::State;
 
-    /// The state after `op` in `state` if `outcome` is one that the object may give there, and
-    /// `None` if it may not.
+    /// The state after `op` in `state` if the object may give `outcome` there, or `None` if it may
+    /// not.
     fn step(
         &self,
         state: &Self::State,
@@ -69,12 +70,12 @@ pub trait Model {
         outcome: &Self::Outcome,
     ) -> Option<Self::State>;
 
-    /// The states after `op` in `state` when nobody has seen its outcome: one for each effect that
-    /// `op` can have. A model that leaves out a possible effect makes false violations.
+    /// The states after `op` in `state` when no thread has seen its outcome: one for each effect
+    /// that `op` can have. A model that omits a possible effect produces false violations.
     fn pending(&self, state: &Self::State, op: &Self::Op) -> Vec<Self::State>;
 
-    /// Whether `op` leaves the object as it is in every state in which it may have `outcome`. To
-    /// say `false` is always right; to say so of a read costs time.
+    /// Whether `op` leaves the object unchanged in every state in which it may have `outcome`.
+    /// Returning `false` is always correct; returning it for a read costs time.
     fn only_reads(&self, op: &Self::Op, outcome: &Self::Outcome) -> bool {
         let _ = (op, outcome);
         false

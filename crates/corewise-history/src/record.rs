@@ -1,4 +1,4 @@
-//! Recording what threads do.
+//! Recording the operations of threads.
 
 use crate::{History, Operation, Response};
 use std::error::Error;
@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-// Atomics of `std`, not the façade's: the recorder stands outside of what is tested. Under shuttle
-// its stamps must be no scheduling points, and under loom they must order nothing.
+// Atomics of `std`, not the façade's: the recorder is outside of the code under test. Under shuttle
+// its stamps must not be scheduling points, and under loom they must order nothing.
 
 /// The operations of each recorder, by its number; empty until the recorder is dropped.
 type Threads<K, O, R> = Vec<Vec<Operation<K, O, R>>>;
@@ -18,20 +18,20 @@ struct Shared<K, O, R> {
 }
 
 impl<K, O, R> Shared<K, O, R> {
-    /// The next number in the one order of all invocations and returns.
+    /// The next number in the total order of all invocations and returns.
     fn stamp(&self) -> u64 {
-        // SeqCst: pairs with every other stamp. Each reads the one before it, so all that a thread
-        // did before stamp n happens before all that another does after stamp n + 1.
+        // SeqCst: pairs with every other stamp. Each reads the one before it, so everything that a
+        // thread did before stamp n happens before everything that another does after stamp n + 1.
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Poison is of no interest: no code of a caller runs under the lock.
+    /// Ignores poison: no caller's code runs under the lock.
     fn threads(&self) -> MutexGuard<'_, Threads<K, O, R>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A history in the making: it hands out a [`Recorder`] to each thread.
+/// A history being recorded: it hands out a [`Recorder`] to each thread.
 ///
 /// See the example of the [crate].
 pub struct Recording<K, O, R> {
@@ -39,7 +39,7 @@ pub struct Recording<K, O, R> {
 }
 
 impl<K, O, R> Recording<K, O, R> {
-    /// A recording in which nothing has happened yet.
+    /// Makes an empty recording.
     ///
     /// ```
     /// # use corewise_history::Recording;
@@ -57,8 +57,8 @@ impl<K, O, R> Recording<K, O, R> {
         }
     }
 
-    /// A recorder for one thread, with room for `operations` of them, so that recording these
-    /// allocates nothing. Recorders are numbered from 0 on.
+    /// Makes a recorder for one thread, with room for `operations` operations, so that recording
+    /// these allocates nothing. Recorders are numbered from 0.
     ///
     /// ```
     /// # use corewise_history::Recording;
@@ -77,8 +77,8 @@ impl<K, O, R> Recording<K, O, R> {
         }
     }
 
-    /// The history of all recorders, which must have been dropped: a thread that was joined has
-    /// dropped the one that it owned, whether it returned or panicked.
+    /// Returns the history of all recorders, which must have been dropped: a joined thread has
+    /// dropped the recorder that it owned, whether it returned or panicked.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl<K, O, R> Default for Recording<K, O, R> {
     }
 }
 
-/// A recorder that was alive when its history was to be finished.
+/// The error for finishing a recording while a recorder is alive.
 ///
 /// ```
 /// # use corewise_history::Recording;
@@ -130,8 +130,8 @@ impl fmt::Display for StillRecording {
 
 impl Error for StillRecording {}
 
-/// One thread's part of a [`Recording`]. It shares nothing but the clock until it is dropped, also
-/// by a panic; then it hands its operations over.
+/// One thread's part of a [`Recording`]. It shares nothing but the clock until it is dropped,
+/// normally or by a panic; then it hands its operations over.
 pub struct Recorder<K, O, R> {
     thread: usize,
     operations: Vec<Operation<K, O, R>>,
@@ -139,25 +139,25 @@ pub struct Recorder<K, O, R> {
 }
 
 impl<K, O, R> Recorder<K, O, R> {
-    /// Calls `call`, which does `op` on `key`, and notes its outcome between two time stamps.
-    /// If `call` panics, the operation stays pending.
+    /// Calls `call`, which does `op` on `key`, and records its outcome between two time stamps. If
+    /// `call` panics, the operation stays pending.
     ///
     /// # Why this is sound
     ///
-    /// The stamps are increments of one counter, one before and one after the call, so the noted
+    /// The stamps are increments of one counter, one before and one after the call, so the recorded
     /// interval contains the call. An interval that is too long only lets the checker accept more.
     /// And if one operation's response has a lower stamp than another's invocation, the first
     /// increment happens before the second: the caller of the second operation was entitled to see
-    /// the first, not by a clock on the wall but by the memory model. A clock of each core would
-    /// be cheaper, and would accuse a plain `Release` store that has not reached another core yet.
+    /// the first, by the memory model and not only by wall-clock time. Per-core clocks would be
+    /// cheaper, and would accuse a plain `Release` store that has not reached another core yet.
     ///
-    /// # What it does to the schedule
+    /// # Effect on the schedule
     ///
-    /// All threads write one cache line twice for each operation, some 10 to 100 ns each, and the
-    /// increments are full barriers on most machines. So operations that take less overlap less
-    /// than without a recorder, and a barrier that is missing at the very start or end of an
-    /// operation does not show: that is for a model checker to find. Let threads start together
-    /// and do many short rounds, and look at [`Summary::concurrent`](crate::Summary::concurrent).
+    /// All threads write one cache line twice for each operation, at some 10 to 100 ns each, and
+    /// the increments are full barriers on most machines. So operations that take less time overlap
+    /// less than without a recorder, and a barrier that is missing at the very start or end of an
+    /// operation does not show: a model checker has to find that. Let threads start together and do
+    /// many short rounds, and check [`Summary::concurrent`](crate::Summary::concurrent).
     ///
     /// ```
     /// # use corewise_history::Recording;
@@ -177,11 +177,11 @@ impl<K, O, R> Recorder<K, O, R> {
         &self.operations[place].response.insert(response).outcome
     }
 
-    /// Calls `call`, which does `op` on each of `keys`, and notes its outcome for all of them
+    /// Calls `call`, which does `op` on each of `keys`, and records its outcome for all of them
     /// between the same two time stamps: a flush, say, is a removal of every key. If `call` panics,
     /// the operations stay pending.
     ///
-    /// Keys are checked one by one, so a history does not show whether the call took effect on all
+    /// Keys are checked separately, so a history does not show whether the call took effect on all
     /// of them at the same moment.
     ///
     /// ```
@@ -207,12 +207,12 @@ impl<K, O, R> Recorder<K, O, R> {
         self.record_batch(keys, op, || std::iter::repeat(call()));
     }
 
-    /// Calls `call`, which does `op` on each of `keys`, and notes the outcomes that it returns, in the order of the
-    /// keys, all between the same two time stamps. If `call` panics, the operations stay pending; so do those that
-    /// it returns no outcome for.
+    /// Calls `call`, which does `op` on each of `keys`, and records the outcomes that it returns,
+    /// in the order of the keys, all between the same two time stamps. If `call` panics, the
+    /// operations stay pending; so do those without a returned outcome.
     ///
-    /// No key may be among them twice: which of two operations of a thread was first would be unknown. Keys are checked
-    /// one by one, as [`record_on_each`](Self::record_on_each) says.
+    /// No key may occur twice: it would be unknown which of two operations of a thread was first.
+    /// Keys are checked separately, as with [`record_on_each`](Self::record_on_each).
     ///
     /// ```
     /// # use corewise_history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};

@@ -1,4 +1,4 @@
-//! What the checker found, for programs and for readers.
+//! The results of the checker, for programs and for readers.
 
 use crate::Operation;
 use crate::timeline::Timeline;
@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Debug;
 
-/// Operations shown that returned before the one that fits nowhere.
+/// Operations shown that returned before the violating one.
 const SHOWN_BEFORE: usize = 4;
-/// Operations shown in all.
+/// Operations shown in total.
 const SHOWN: usize = 16;
 
 /// Whether a history is linearizable.
@@ -19,18 +19,18 @@ const SHOWN: usize = 16;
 pub enum Verdict {
     /// An order of the operations explains every outcome.
     Linearizable(Summary),
-    /// No order does.
+    /// No order explains them.
     Violation(Violation),
     /// The checker gave up.
     Undecided(Undecided),
 }
 
 impl Verdict {
-    /// What was checked, if the history is linearizable.
+    /// Returns the summary of the check, if the history is linearizable.
     ///
     /// # Panics
     ///
-    /// With the violation, or the reason why there is no answer.
+    /// Otherwise, with the violation or the reason why there is no verdict.
     ///
     /// ```
     /// # use corewise_history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
@@ -84,7 +84,7 @@ pub struct Summary {
     /// Operations on them.
     pub operations: usize,
     /// Operations that overlap another on their key. If there are few, the history shows little:
-    /// one operation after the other would be right in almost any implementation.
+    /// almost any implementation handles operations one after the other correctly.
     pub concurrent: usize,
     /// Configurations visited.
     pub configurations: usize,
@@ -119,25 +119,25 @@ impl fmt::Display for Summary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The search visited as many configurations as it may.
+    /// The search reached the limit of configurations.
     Configurations {
-        /// How many.
+        /// The limit.
         limit: usize,
-        /// How many operations in the order of their returns some order explains.
+        /// Number of operations, in the order of their returns, that some order explains.
         explained: usize,
     },
-    /// More than so many operations were open at once ([`MAX_OPEN`](crate::MAX_OPEN)).
+    /// More operations than this were open at once ([`MAX_OPEN`](crate::MAX_OPEN)).
     Open(usize),
 }
 
-/// A history that the checker gave up on.
+/// A key on which the checker gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecided {
     /// The key, as its `Debug` prints it.
     pub key: String,
-    /// How many operations it has.
+    /// Number of operations on the key.
     pub operations: usize,
-    /// Why.
+    /// Why the checker gave up.
     pub reason: Reason,
 }
 
@@ -214,7 +214,7 @@ impl Violation {
         &self.operation
     }
 
-    /// The violation at a step that no configuration gets over.
+    /// Makes the violation at a step that no configuration gets past.
     pub(crate) fn new<K, O: Debug, R: Debug, S: Debug>(
         key: String,
         timeline: &Timeline<'_, K, O, R>,
@@ -243,8 +243,8 @@ impl Violation {
     }
 }
 
-/// The operations worth showing for a step, by invocation: the open ones, and those that returned
-/// last before them. And how many open ones are too many to show.
+/// The operations to show for a step, by invocation: the open ones, and those that returned last
+/// before it. Also the number of open ones left out.
 fn excerpt<'h, K, O, R>(
     timeline: &Timeline<'h, K, O, R>,
     step: usize,
@@ -267,7 +267,7 @@ fn describe<K, O: Debug, R: Debug>(operation: &Operation<K, O, R>) -> String {
 }
 
 impl Line {
-    /// `├─────┤` in its columns, or `├─────┄` to the end of all.
+    /// Draws `├─────┤` in its columns, or `├─────┄` to the end of the picture.
     fn bar(&self, width: usize) -> String {
         let blank = " ".repeat(self.from);
         let to = self.to.unwrap_or(width - 1).max(self.from + 1);
@@ -291,9 +291,10 @@ impl fmt::Display for Violation {
         for line in &self.lines {
             let Line { thread, what, .. } = line;
             let bar = line.bar(self.width);
-            let mark = match line.fits_nowhere {
-                true => "  <- fits nowhere",
-                false => "",
+            let mark = if line.fits_nowhere {
+                "  <- fits nowhere"
+            } else {
+                ""
             };
             writeln!(
                 f,

@@ -3,28 +3,28 @@
 use crate::Operation;
 use std::ops::Range;
 
-/// At most so many operations can be open at once on a key: one bit each in a configuration.
+/// Most operations that can be open at once on a key: each is one bit in a configuration.
 pub const MAX_OPEN: usize = 128;
 
 /// More than [`MAX_OPEN`] operations are open at once.
 #[derive(Debug)]
 pub(crate) struct TooManyOpen;
 
-/// A key's operations and, for each return in time order (a *step*), those open at that moment:
-/// invoked before it and not returned before it.
+/// A key's operations and, for each return in time order (a *step*), the operations open at that
+/// moment: invoked before it and not returned before it.
 pub(crate) struct Timeline<'h, K, O, R> {
     pub(crate) operations: &'h [&'h Operation<K, O, R>],
-    /// A bit for each operation, unlike those of all others open at the same time. The bit of an
-    /// operation that has returned is used again.
+    /// A bit for each operation, unique among all operations open at the same time. The bit of a
+    /// returned operation is reused.
     pub(crate) bits: Vec<u128>,
-    /// The stretch of `open` that belongs to each step.
+    /// The range of `open` that belongs to each step.
     steps: Vec<Range<usize>>,
     open: Vec<usize>,
-    /// How many operations overlap another.
+    /// Number of operations that overlap another.
     pub(crate) concurrent: usize,
 }
 
-/// What is open at one moment of the sweep over all invocations and returns.
+/// The open operations at one moment of the sweep over all invocations and returns.
 struct Sweep {
     /// Earliest return first, pending operations last.
     open: Vec<usize>,
@@ -84,7 +84,7 @@ impl<'h, K, O, R> Timeline<'h, K, O, R> {
         sweep.bits_in_use &= !self.bits[operation];
     }
 
-    /// How many operations return.
+    /// Number of operations that return.
     pub(crate) fn steps(&self) -> usize {
         self.steps.len()
     }
@@ -95,8 +95,8 @@ impl<'h, K, O, R> Timeline<'h, K, O, R> {
     }
 }
 
-/// All invocations and returns in time order: time stamp, whether it is a return, operation. Of
-/// those with one stamp the invocations come first, so the operations overlap.
+/// All invocations and returns in time order: time stamp, whether it is a return, operation. Among
+/// equal stamps the invocations come first, so the operations overlap.
 fn moments<K, O, R>(operations: &[&Operation<K, O, R>]) -> Vec<(u64, bool, usize)> {
     let of = |(index, operation): (usize, &&Operation<K, O, R>)| {
         let returns = operation.response.as_ref();

@@ -1,4 +1,4 @@
-//! The checker against one that tries every order, on small random histories.
+//! Compares the checker with one that tries every order, on small random histories.
 
 use corewise_history::models::{Content, EntryOp, EntryOutcome, EvictingEntry, MapEntry};
 use corewise_history::{History, Model, Operation};
@@ -14,8 +14,8 @@ type Entry = Operation<(), Op, Outcome>;
 const HISTORIES: u64 = 20_000;
 const VALUES: u8 = 2;
 
-/// Whether some order of `left`, all of them but pending ones, starts in `state`. Between two
-/// operations the value may be evicted, if that is so.
+/// Whether some order of `left`, all of them except pending ones, can start in `state`. If eviction
+/// is allowed, the value may be evicted between two operations.
 fn some_order(model: &MapEntry<u8>, state: &Content<u8>, left: &[Entry], evicts: bool) -> bool {
     let first_return = left
         .iter()
@@ -78,7 +78,7 @@ fn random_outcome(random: &mut SmallRng, op: &Op) -> Outcome {
 }
 
 /// Random intervals of up to seven operations, some pending. Half of the histories take their
-/// outcomes from an order that exists, but for at most one.
+/// outcomes from an order that exists, with at most one exception.
 fn random_history(random: &mut SmallRng, evicts: bool) -> Vec<Entry> {
     let count = random.random_range(1..=7);
     let spread = random.random_range(1..=12);
@@ -88,9 +88,10 @@ fn random_history(random: &mut SmallRng, evicts: bool) -> Vec<Entry> {
             let op = random_op(random);
             let outcome = random_outcome(random, &op);
             let returned = invoked + random.random_range(0..spread);
-            match random.random_bool(0.15) {
-                true => Operation::new(thread, (), op, invoked),
-                false => Operation::new(thread, (), op, invoked).returning(outcome, returned),
+            if random.random_bool(0.15) {
+                Operation::new(thread, (), op, invoked)
+            } else {
+                Operation::new(thread, (), op, invoked).returning(outcome, returned)
             }
         })
         .collect();
@@ -102,7 +103,7 @@ fn random_history(random: &mut SmallRng, evicts: bool) -> Vec<Entry> {
 }
 
 /// Gives each operation, in the order of their returns or invocations, an outcome that fits; then
-/// perhaps spoils one. The value is evicted now and then, if that may be.
+/// perhaps spoils one. Evicts the value now and then, if eviction is allowed.
 fn explain(random: &mut SmallRng, operations: &mut [Entry], evicts: bool) {
     let model = MapEntry::new();
     let mut state = model.initial();
@@ -136,7 +137,7 @@ fn explain(random: &mut SmallRng, operations: &mut [Entry], evicts: bool) {
     }
 }
 
-/// Compares the checker's verdicts by `checked` with those of a search through all orders.
+/// Compares the verdicts of `checked` with those of a search through all orders.
 fn compare<M: Model<Op = Op, Outcome = Outcome>>(checked: &M, evicts: bool) {
     let model = MapEntry::new();
     let mut linearizable = 0;

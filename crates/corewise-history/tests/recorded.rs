@@ -1,4 +1,4 @@
-//! Histories of running threads: a locked map is linearizable, maps with a flaw are found out.
+//! Histories of running threads: a locked map is linearizable, and flaws of other maps are found.
 
 use corewise_history::models::EntryOp::{Get, Insert, Remove, TryInsert, Update};
 use corewise_history::models::EntryOutcome::{Done, Held, Updated};
@@ -16,7 +16,7 @@ type Op = EntryOp<u64>;
 type Outcome = EntryOutcome<u64>;
 type Map = Mutex<HashMap<u64, u64>>;
 
-/// Does `op` in one step.
+/// Does `op` atomically.
 fn perform(map: &Map, key: u64, op: &Op) -> Outcome {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
     match *op {

@@ -1,4 +1,4 @@
-//! Histories by hand: what the checker accepts, what it refuses, when it gives up.
+//! Histories made by hand: which the checker accepts, which it refuses, when it gives up.
 
 use corewise_history::models::EntryOp::{CompareExchange, Get, Insert, Remove, TryInsert, Update};
 use corewise_history::models::EntryOutcome::{Done, Held, Present, Silent, Updated};
@@ -258,7 +258,7 @@ fn an_outcome_of_another_operation_is_refused() {
     assert!(verdict.violation().is_some());
 }
 
-/// Writes that all overlap, and a read of what none wrote.
+/// Writes that all overlap, and a read of a value that none wrote.
 fn tangle(writes: usize) -> Vec<Entry> {
     let write = |i: usize| done(i, i as u64..1_000, Insert(i as u64), Silent);
     let read = done(writes, 1_001..1_002, Get, Held(Some(1_000_000)));

@@ -1,4 +1,4 @@
-//! The load generator as a program of its own.
+//! The load generator as a stand-alone program.
 
 use std::process::ExitCode;
 

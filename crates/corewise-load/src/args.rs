@@ -6,20 +6,21 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::config::{
-    Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, Target, ValueSize,
+    Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, ReplayConfig,
+    Target, ValueSize,
 };
 use crate::error::LoadError;
 use crate::oracle::{Check, OracleConfig, Sizes, check_server};
-use crate::replay::{ReplayConfig, replay};
+use crate::replay::replay;
 use crate::slices::run;
-use corewise_measure::trace::{Law, TraceConfig};
+use corewise_measure::trace::{TraceConfig, TraceModel};
 
-/// How the report is printed.
+/// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
     Text,
-    /// Everything, every slice too.
+    /// All data, including every slice.
     Json,
     /// One `path value` per line, for shell scripts.
     Flat,
@@ -61,7 +62,7 @@ pub struct LoadArgs {
     /// Process of B
     #[arg(long, value_name = "PID", requires = "vs")]
     pub vs_pid: Option<u32>,
-    /// Measure an empty responder too and print figures net of it
+    /// Also measure an empty responder, and print figures net of it
     #[arg(long)]
     pub floor: bool,
     /// Threads of the empty responder
@@ -83,7 +84,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub keys: u64,
     /// uniform or zipf:EXPONENT, over the whole key space
-    #[arg(long, value_name = "LAW", default_value = "uniform")]
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
     pub distribution: String,
     /// Value length in bytes, or MIN-MAX (each key keeps its length; log-uniform with --trace and
     /// --oracle); with --oracle also A+B (mixed), A,B (one after the other) and A..B (growing)
@@ -98,7 +99,7 @@ pub struct LoadArgs {
         conflicts_with = "mix"
     )]
     pub set_ratio: f64,
-    /// Gets to sets, such as 9:1
+    /// Ratio of gets to sets, such as 9:1
     #[arg(long, value_name = "GET:SET")]
     pub mix: Option<String>,
     /// Time under load per target, in seconds
@@ -113,32 +114,33 @@ pub struct LoadArgs {
     /// Open loop or trace: requests per second over all connections
     #[arg(long, value_name = "PER_SECOND")]
     pub rate: Option<f64>,
-    /// Open loop: how requests are spaced
+    /// Open loop: distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
     pub arrivals: Arrivals,
-    /// Open loop: requests a connection may have outstanding; more are dropped and reported
+    /// Open loop: requests that a connection may have outstanding; more are dropped and reported
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "rate")]
     pub max_outstanding: u32,
     /// Replay a generated cache trace: NAME or NAME:PARAM, see below
     #[arg(
         long,
-        value_name = "LAW",
+        value_name = "MODEL",
         conflicts_with_all = [
             "vs", "floor", "multiget", "distribution", "set_ratio", "mix", "warmup", "threads",
             "arrivals", "max_outstanding", "prefill", "slice_ms", "slice_warm_ms",
         ]
     )]
     pub trace: Option<String>,
-    /// Trace: its length [default: with --rate what falls into --seconds, else ten for each key]
+    /// Trace: number of requests [default: with --rate those due within --seconds, else ten per
+    /// key]
     #[arg(long, value_name = "N", requires = "trace")]
     pub requests: Option<u64>,
-    /// Trace: share of requests that store without asking, 0 to 1 [default: 1/30]
+    /// Trace: share of requests that store without a get, 0 to 1 [default: 1/30]
     #[arg(long, value_name = "SHARE", requires = "trace")]
     pub overwrites: Option<f64>,
-    /// Trace: ask for every stored key at the end and sum what is still there
+    /// Trace: get every stored key at the end and sum the bytes that are still there
     #[arg(long, requires = "trace")]
     pub read_back: bool,
-    /// Check what the server keeps, against an oracle that knows every acknowledged item
+    /// Check what the server keeps, with an oracle that knows every acknowledged item
     #[arg(
         long,
         value_enum,
@@ -153,7 +155,7 @@ pub struct LoadArgs {
     /// Oracle: the server's memory limit in MiB
     #[arg(long, value_name = "MIB", requires = "oracle")]
     pub limit: Option<u64>,
-    /// Oracle fill: how often the limit is written through
+    /// Oracle fill: how many times the limit is written
     #[arg(long, value_name = "N", default_value_t = 4.0, requires = "oracle")]
     pub turnovers: f64,
     /// Oracle mixed: the server does not evict, so no acknowledged item may be missing
@@ -162,13 +164,13 @@ pub struct LoadArgs {
     /// Store every key on every server first
     #[arg(long)]
     pub prefill: bool,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Length of every key in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 12)]
     pub key_size: usize,
-    /// What every key starts with
+    /// Prefix of every key
     #[arg(long, value_name = "TEXT", default_value = "key:")]
     pub key_prefix: String,
     /// Length of a slice in milliseconds
@@ -180,25 +182,25 @@ pub struct LoadArgs {
     /// CPUs of the client threads, such as 1 or 0,2-3
     #[arg(long, value_name = "CPUS")]
     pub pin: Option<String>,
-    /// Fail after so long without any reply, in milliseconds
+    /// Fail after this long without any reply, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub reply_timeout_ms: u64,
-    /// How the report is printed
+    /// Format of the report
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
 
-/// The value size of a load that names none.
+/// The default value size.
 const DEFAULT_SIZE: &str = "32";
 
-/// Sizes that replace those of a trace.
+/// Parses sizes that replace those of a trace.
 fn sizes_of_trace(text: Option<&str>) -> Result<Option<(u32, u32)>, LoadError> {
     let Some(text) = text else { return Ok(None) };
     let ValueSize { min, max } = text.parse().map_err(LoadError::Config)?;
     Ok(Some((min, max)))
 }
 
-/// A list of CPUs: `0`, `0,2`, `1-3`.
+/// Parses a list of CPUs: `0`, `0,2`, `1-3`.
 fn cpu_list(text: Option<&str>) -> Result<Vec<usize>, LoadError> {
     let bad = || {
         LoadError::config(format!(
@@ -322,9 +324,9 @@ impl TryFrom<LoadArgs> for ReplayConfig {
     type Error = LoadError;
 
     fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
-        let law = args.trace.as_deref().unwrap_or_default();
-        let law = law
-            .parse::<Law>()
+        let model = args.trace.as_deref().unwrap_or_default();
+        let model = model
+            .parse::<TraceModel>()
             .map_err(|e| LoadError::config(e.to_string()))?;
         let defaults = TraceConfig::default();
         let requests = match (args.requests, args.rate) {
@@ -335,7 +337,7 @@ impl TryFrom<LoadArgs> for ReplayConfig {
         let config = Self {
             target: target(&args.target, args.protocol, args.server_pid)?,
             trace: TraceConfig {
-                law,
+                model,
                 keys: args.keys,
                 requests,
                 rate_per_s: args.rate.map_or(defaults.rate_per_s, |rate| rate as u64),
@@ -387,8 +389,8 @@ impl TryFrom<LoadArgs> for OracleConfig {
     }
 }
 
-/// The whole subcommand: runs, prints the report on standard output and
-/// progress and errors on standard error. The caller's `main` must have called
+/// Runs the whole subcommand: prints the report on standard output, and progress and errors on
+/// standard error. The caller's `main` must have called
 /// [`maybe_run_from_env`](crate::floor::maybe_run_from_env) first.
 pub fn main(args: LoadArgs) -> ExitCode {
     let text = match printed(args) {
@@ -404,7 +406,7 @@ pub fn main(args: LoadArgs) -> ExitCode {
     }
 }
 
-/// Runs and returns what is to be printed.
+/// Runs the subcommand and returns the output.
 fn printed(args: LoadArgs) -> Result<String, LoadError> {
     let (format, mut progress) = (args.format, |line: &str| eprintln!("{line}"));
     if args.oracle.is_some() {
@@ -492,7 +494,7 @@ mod tests {
         )
         .expect("valid");
         let expected = TraceConfig {
-            law: Law::ShortTtl(0.9),
+            model: TraceModel::ShortTtl(0.9),
             keys: 500,
             requests: 6000,
             rate_per_s: 2000,

@@ -1,4 +1,4 @@
-//! One connection: what it sent, what it still expects, and the bytes between.
+//! One connection: its requests, the replies that it expects, and its buffers.
 
 use std::io::{self, Read};
 
@@ -8,10 +8,10 @@ use crate::codec::Codec;
 use crate::codec::scan::{Pending, Scanner};
 use crate::config::Address;
 use crate::keys::KeyStream;
+use crate::load_stats::LoadStats;
 use crate::socket::{Outbox, Socket};
-use crate::tally::Tally;
 
-/// Why a slice could not be finished, before the target's name is known.
+/// Why a slice failed, before the target's name is known.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Io(&'static str, io::Error),
@@ -24,7 +24,7 @@ pub(crate) struct Conn {
     socket: Socket,
     token: Token,
     outbox: Outbox,
-    /// The start of a line whose rest has not come.
+    /// The start of an incomplete line.
     carry: Vec<u8>,
     scanner: Scanner,
     pub(crate) pending: Pending,
@@ -44,13 +44,13 @@ impl Conn {
         })
     }
 
-    /// Whether every request has its reply.
+    /// Whether every request is answered.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.requests.is_empty()
     }
 
-    /// Prepares the next request of the stream, counted from `at`.
+    /// Prepares the next request of the stream; its latency counts from `at`.
     #[inline]
     pub(crate) fn push_next(&mut self, codec: &Codec, stream: &mut KeyStream, at: u64) {
         if stream.next_is_set() {
@@ -67,34 +67,34 @@ impl Conn {
         codec.get(keys, &mut self.outbox.bytes);
     }
 
-    /// Prepares a get of `key` alone, counted from `at`.
+    /// Prepares a get of one `key`; its latency counts from `at`.
     pub(crate) fn push_get(&mut self, codec: &Codec, key: u32, at: u64) {
         self.pending.push_get(at, 1);
         self.pending.keys.push_back(key);
         codec.get(std::iter::once(key), &mut self.outbox.bytes);
     }
 
-    /// Prepares a set of `key`, counted from `at`.
+    /// Prepares a set of `key`; its latency counts from `at`.
     pub(crate) fn push_set(&mut self, codec: &Codec, key: u32, at: u64) {
         self.pending.push_set(at);
         codec.set(key, &mut self.outbox.bytes);
     }
 
-    /// Sends what was prepared, as far as the socket takes it.
+    /// Sends prepared requests as far as the socket takes them.
     pub(crate) fn flush(&mut self, registry: &Registry) -> Result<(), Fault> {
         self.outbox
             .flush(&mut self.socket, registry, self.token)
             .map_err(|e| Fault::Io("write", e))
     }
 
-    /// Reads all replies that have come; returns the time of the last read
-    /// that brought any, or nothing if none did.
+    /// Reads all replies that have arrived. Returns the time of the last read that returned any;
+    /// `None` if no read did.
     pub(crate) fn receive(
         &mut self,
         codec: &Codec,
         buf: &mut [u8],
         clock: impl Fn() -> u64,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> Result<Option<u64>, Fault> {
         let mut latest = None;
         loop {
@@ -109,15 +109,15 @@ impl Conn {
             };
             let now = clock();
             latest = Some(now);
-            tally.read_at(now);
+            stats.read_at(now);
             let filled = held + n;
             let used = self
                 .scanner
-                .feed(codec, &buf[..filled], &mut self.pending, tally)
+                .feed(codec, &buf[..filled], &mut self.pending, stats)
                 .map_err(Fault::Protocol)?;
             self.carry.clear();
             self.carry.extend_from_slice(&buf[used..filled]);
-            // A short read took all there was; more will raise another event.
+            // A short read took all available bytes; more bytes will raise another event.
             if filled < buf.len() {
                 return Ok(latest);
             }

@@ -1,10 +1,9 @@
-//! CPU time of a server process: one source for all servers of a run.
+//! CPU time of a server process, from one source for all servers of a run.
 //!
-//! `/proc/PID/task/*/schedstat` counts user and system time of each thread in
-//! nanoseconds, as the scheduler charged it. It is brought up to date when a
-//! thread stops running, so it is read when the server has gone to sleep after
-//! a drained slice. Threads that ended in between are missing from it. Where the
-//! kernel lacks it, `/proc/PID/stat` gives ticks, usually of 10 ms.
+//! `/proc/PID/task/*/schedstat` contains user plus system time of each thread in nanoseconds, as
+//! charged by the scheduler. It is updated when a thread stops running, so it is read after a
+//! drained slice, when the server is asleep. It does not include threads that have ended meanwhile.
+//! Where the kernel lacks it, `/proc/PID/stat` gives ticks, usually of 10 ms.
 
 use std::{fmt, fs};
 
@@ -12,7 +11,7 @@ use corewise_measure::machine::CpuTimes;
 
 use crate::error::LoadError;
 
-/// Where CPU time comes from.
+/// The source of CPU times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuSource {
@@ -39,7 +38,7 @@ pub(crate) struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// The best source this kernel has for `pid`.
+    /// A meter with the best source that the kernel has for `pid`.
     pub(crate) fn new(pid: u32) -> Result<Self, LoadError> {
         let fine = Self {
             pid,

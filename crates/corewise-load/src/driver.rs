@@ -1,9 +1,8 @@
-//! The event loop of one client thread towards one target.
+//! The event loop of one client thread for one target.
 //!
-//! A target has a poll of its own per thread, so connections of targets that
-//! are not in their slice cost nothing. Work ends drained: no request is
-//! outstanding when [`Driver::run`] returns, which makes counts and CPU time of
-//! a slice belong together.
+//! Each thread has a separate poll for each target, so connections of targets whose slice it is not
+//! cost nothing. Work ends drained: no request is outstanding when [`Driver::run`] returns. So the
+//! counts and the CPU time of a slice belong together.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,22 +15,22 @@ use crate::conn::{Conn, Fault};
 use corewise_measure::draw::Scramble;
 
 use crate::keys::KeyStream;
-use crate::replay::Player;
+use crate::load_stats::LoadStats;
+use crate::player::Player;
 use crate::schedule::{Schedule, Stagger, Timer};
-use crate::tally::Tally;
 
-/// Shared read buffer of a driver in bytes; must exceed the longest line.
+/// Size in bytes of a driver's shared read buffer; must exceed the longest line.
 const READ_BYTES: usize = 256 << 10;
-/// Most events taken from the kernel at once.
+/// Maximum number of events taken from the kernel at once.
 const EVENTS: usize = 256;
-/// A shorter wait than this is spun, a longer one sleeps on the timer.
+/// The driver spins for shorter waits than this, and sleeps on the timer for longer ones.
 const SPIN_BELOW_NS: u64 = 50_000;
-/// Longest sleep in a poll.
+/// Maximum sleep in a poll.
 const NAP: Duration = Duration::from_millis(100);
 /// The timer's token; connections count from zero.
 const TIMER: Token = Token(usize::MAX - 1);
 
-/// What a driver is told to do.
+/// The work of a driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Store every key of the permuted range `next..end`, in batches.
@@ -41,7 +40,7 @@ pub(crate) enum Work {
         keys: u64,
         batch: u32,
     },
-    /// Closed loop with batches of `pipeline` until `ns` have passed.
+    /// Closed loop with batches of `pipeline` requests, until `ns` have passed.
     Closed { ns: u64, pipeline: u32 },
     /// Open loop for `ns`.
     Open {
@@ -59,20 +58,20 @@ pub(crate) struct Driver {
     net: Net,
 }
 
-/// The connections and what they share.
+/// The connections and their shared state.
 struct Net {
     conns: Vec<Conn>,
     codec: Codec,
     buf: Vec<u8>,
     epoch: Instant,
-    tally: Tally,
+    stats: LoadStats,
     /// Connections with requests outstanding.
     busy: usize,
     last_reply: u64,
     timeout_ns: u64,
 }
 
-/// Where the closed loop takes its requests from.
+/// The source of the closed loop's requests.
 enum Feed<'a> {
     Mix {
         stream: &'a mut KeyStream,
@@ -105,7 +104,7 @@ impl Driver {
             codec,
             buf: vec![0; READ_BYTES],
             epoch: Instant::now(),
-            tally: Tally::new(),
+            stats: LoadStats::new(),
             busy: 0,
             last_reply: 0,
             timeout_ns: timeout_ms * 1_000_000,
@@ -118,9 +117,9 @@ impl Driver {
         })
     }
 
-    /// Does the work and waits for the last reply.
-    pub(crate) fn run(&mut self, work: &Work, stream: &mut KeyStream) -> Result<Tally, Fault> {
-        self.net.tally = Tally::new();
+    /// Executes the work and waits for the last reply.
+    pub(crate) fn run(&mut self, work: &Work, stream: &mut KeyStream) -> Result<LoadStats, Fault> {
+        self.net.stats = LoadStats::new();
         let start = self.net.now();
         self.net.last_reply = start;
         match *work {
@@ -168,7 +167,7 @@ impl Driver {
         Ok(self.net.finish(start))
     }
 
-    /// Each connection sends its next batch when its own last batch is answered.
+    /// Each connection sends its next batch when its last one is answered.
     fn closed(&mut self, mut stagger: Stagger, feed: &mut Feed<'_>) -> Result<(), Fault> {
         loop {
             if !stagger.done() {
@@ -201,9 +200,9 @@ impl Driver {
         }
     }
 
-    /// Plays a stretch of a trace: an idle connection takes what comes next, if it is due.
-    pub(crate) fn replay(&mut self, player: &mut Player) -> Result<Tally, Fault> {
-        self.net.tally = Tally::new();
+    /// Replays a stretch of a trace: an idle connection takes the next requests that are due.
+    pub(crate) fn replay(&mut self, player: &mut Player) -> Result<LoadStats, Fault> {
+        self.net.stats = LoadStats::new();
         let start = self.net.now();
         self.net.last_reply = start;
         let mut idle: Vec<usize> = (0..self.net.conns.len()).collect();
@@ -238,7 +237,7 @@ impl Driver {
         Ok(self.net.finish(start))
     }
 
-    /// Requests leave when they are due, whatever has been answered.
+    /// Requests are sent when they are due, whether or not earlier ones have been answered.
     fn open(
         &mut self,
         mut schedule: Schedule,
@@ -345,15 +344,15 @@ impl Net {
         conn.flush(poll.registry())
     }
 
-    /// Sends the next batch of a trace, if anything is due.
+    /// Sends the next batch of a trace, if any request is due.
     fn load(&mut self, conn: usize, player: &mut Player, poll: &Poll) -> Result<bool, Fault> {
         let now = self.now();
         let conn = &mut self.conns[conn];
-        if !player.load(conn, &self.codec, now, &mut self.tally) {
+        if !player.load(conn, &self.codec, now, &mut self.stats) {
             return Ok(false);
         }
         if self.busy == 0 {
-            // Nothing was awaited until now.
+            // No reply was expected until now.
             self.last_reply = now;
         }
         self.busy += 1;
@@ -361,18 +360,18 @@ impl Net {
         Ok(true)
     }
 
-    /// What was counted since `start`.
-    fn finish(&mut self, start: u64) -> Tally {
-        self.tally.flush();
-        self.tally.elapsed_ns = self.last_reply.saturating_sub(start).max(1);
-        std::mem::replace(&mut self.tally, Tally::new())
+    /// The counts since `start`.
+    fn finish(&mut self, start: u64) -> LoadStats {
+        self.stats.flush();
+        self.stats.elapsed_ns = self.last_reply.saturating_sub(start).max(1);
+        std::mem::replace(&mut self.stats, LoadStats::new())
     }
 
-    /// Prepares a request of the open loop; says whether it may be sent.
+    /// Prepares a request of the open loop. Returns whether it may be sent.
     fn arrive(&mut self, conn: usize, at: u64, limit: usize, stream: &mut KeyStream) -> bool {
         let conn = &mut self.conns[conn];
         if conn.pending.requests.len() >= limit {
-            self.tally.overload += 1;
+            self.stats.overload += 1;
             return false;
         }
         self.busy += usize::from(conn.is_idle());
@@ -380,23 +379,23 @@ impl Net {
         true
     }
 
-    /// Writes prepared requests, notes how late they are.
+    /// Writes prepared requests, and records how late they are.
     fn send(&mut self, dirty: &mut Vec<(usize, u64)>, poll: &Poll) -> Result<(), Fault> {
         for (conn, at) in dirty.drain(..) {
             let late = self.now().saturating_sub(at);
-            self.tally.lag.saturating_record(late);
+            self.stats.lag.saturating_record(late);
             self.conns[conn].flush(poll.registry())?;
         }
         Ok(())
     }
 
-    /// Reads the replies of `conn`; the time, if there were any.
+    /// Reads the replies of `conn`. Returns the time of the last read, if there were any.
     fn receive(&mut self, conn: usize) -> Result<Option<u64>, Fault> {
         let conn = &mut self.conns[conn];
         let was_idle = conn.is_idle();
         let epoch = self.epoch;
         let clock = || epoch.elapsed().as_nanos() as u64;
-        let now = conn.receive(&self.codec, &mut self.buf, clock, &mut self.tally)?;
+        let now = conn.receive(&self.codec, &mut self.buf, clock, &mut self.stats)?;
         if let Some(now) = now {
             self.last_reply = now;
             self.busy -= usize::from(!was_idle && conn.is_idle());
@@ -404,7 +403,7 @@ impl Net {
         Ok(now)
     }
 
-    /// Fails if requests are outstanding and nothing came for too long.
+    /// Fails if requests are outstanding and no reply has arrived for too long.
     fn check_stall(&self) -> Result<(), Fault> {
         if self.busy == 0 || self.now() - self.last_reply < self.timeout_ns {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can go wrong with a run, and the exit code each kind deserves.
+//! Errors of a run, and their exit codes.
 
 use std::io;
 
@@ -9,23 +9,23 @@ pub enum LoadError {
     /// An option is out of range or contradicts another one.
     #[error("{0}")]
     Config(String),
-    /// A connection could not be opened.
+    /// A connection cannot be opened.
     #[error("cannot connect to {target}: {source}")]
     Connect {
         /// The server's address.
         target: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system refused a call other than a connect.
+    /// A system call other than a connect failed.
     #[error("{what}: {source}")]
     Io {
         /// What was attempted, and on which target.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A reply could not be read as the protocol demands, or a store was refused.
+    /// A reply violates the protocol, or a store was refused.
     #[error("{target}: wrong reply: {detail}")]
     Protocol {
         /// The server's address.
@@ -33,12 +33,12 @@ pub enum LoadError {
         /// The reply, shortened, and what was expected.
         detail: String,
     },
-    /// Well-formed replies carried a wrong key or value.
+    /// Well-formed replies contain a wrong key or value.
     #[error("{target}: {count} replies with a wrong key or value; the first: {first}")]
     Mismatch {
         /// The server's address.
         target: String,
-        /// How many replies were wrong until the slice ended.
+        /// Number of wrong replies until the slice ended.
         count: u64,
         /// The first of them.
         first: String,
@@ -53,12 +53,12 @@ pub enum LoadError {
         /// Requests sent and not answered.
         outstanding: u64,
     },
-    /// The CPU time of a server could not be read.
+    /// The CPU time of a server cannot be read.
     #[error("cannot read the CPU time of process {pid}: {detail}")]
     Cpu {
-        /// The process asked about.
+        /// The process.
         pid: u32,
-        /// Why not.
+        /// The reason.
         detail: String,
     },
     /// The empty responder did not start.
@@ -67,8 +67,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// 2 for bad options, 3 for a server that answered wrongly or not at all,
-    /// 1 for everything else.
+    /// 2 for bad options, 3 for a server that answered wrongly or not at all, 1 for everything
+    /// else.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) => 2,

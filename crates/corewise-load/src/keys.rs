@@ -1,9 +1,8 @@
-//! Keys: how an index is written, and which index comes next.
+//! Keys: the encoding of an index, and the sequence of indices.
 //!
-//! A key is a prefix and a zero-padded index, so all keys have one length.
-//! Uniform draws are made when needed. Zipf draws are slow (about 100 ns), so
-//! each client thread keeps a table of [`TABLE`] draws and renews a part of it
-//! between slices, while no server is under load.
+//! A key is a prefix and a zero-padded index, so all keys have one length. Uniform draws are made
+//! on demand. Zipf draws are slow (about 100 ns), so each client thread keeps a table of [`TABLE`]
+//! draws and renews a part of it between slices, while no server is under load.
 
 use rand::distr::Distribution as _;
 use rand::{RngExt, SeedableRng};
@@ -19,7 +18,7 @@ pub(crate) const TABLE: usize = 1 << 21;
 /// Zipf draws renewed between two slices.
 const RENEWED: usize = 1 << 16;
 
-/// How an index becomes a key and back.
+/// Encodes an index as a key and parses it back.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyFormat {
     template: Vec<u8>,
@@ -53,7 +52,7 @@ impl KeyFormat {
         }
     }
 
-    /// The index, if `key` is a key of this format.
+    /// Parses the index, if `key` is a key of this format.
     pub(crate) fn parse(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.template.len() || key[..self.prefix] != self.template[..self.prefix] {
             return None;
@@ -75,7 +74,7 @@ impl KeyFormat {
 pub(crate) struct KeyStream {
     rng: Xoshiro256PlusPlus,
     keys: u64,
-    /// Sets come when 32 random bits are below this.
+    /// A request is a set if 32 random bits are below this.
     set_below: u64,
     zipf: Option<ZipfTable>,
 }
@@ -85,21 +84,21 @@ struct ZipfTable {
     draws: Vec<u32>,
     next: usize,
     renew: usize,
-    law: Zipf<f64>,
+    zipf: Zipf<f64>,
     scramble: Scramble,
 }
 
 impl KeyStream {
-    /// A stream of its own for each `(seed, thread)`.
+    /// Each `(seed, thread)` has a different stream.
     pub(crate) fn new(
         seed: u64,
         thread: u64,
         keys: u64,
-        law: Distribution,
+        distribution: Distribution,
         set_ratio: f64,
     ) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed) ^ thread);
-        let zipf = match law {
+        let zipf = match distribution {
             Distribution::Uniform => None,
             Distribution::Zipf(exponent) => ZipfTable::new(keys, exponent, &mut rng),
         };
@@ -136,7 +135,7 @@ impl KeyStream {
         }
     }
 
-    /// Renews a part of the table; to be called between slices.
+    /// Renews a part of the table. Call it between slices.
     pub(crate) fn renew(&mut self) {
         if let Some(table) = &mut self.zipf {
             table.renew(&mut self.rng);
@@ -145,14 +144,14 @@ impl KeyStream {
 }
 
 impl ZipfTable {
-    /// `None` if the law cannot be built, which validated options exclude.
+    /// `None` if the distribution cannot be built, which validated options exclude.
     fn new(keys: u64, exponent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Self> {
-        let law = Zipf::new(keys as f64, exponent).ok()?;
+        let zipf = Zipf::new(keys as f64, exponent).ok()?;
         let mut table = Self {
             draws: Vec::with_capacity(TABLE),
             next: 0,
             renew: 0,
-            law,
+            zipf,
             scramble: Scramble::new(keys),
         };
         for _ in 0..TABLE {
@@ -163,7 +162,7 @@ impl ZipfTable {
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
-        let rank = (self.law.sample(rng) as u64).clamp(1, self.scramble.len()) - 1;
+        let rank = (self.zipf.sample(rng) as u64).clamp(1, self.scramble.len()) - 1;
         self.scramble.apply(rank) as u32
     }
 
@@ -179,7 +178,7 @@ impl ZipfTable {
             self.draws[self.renew] = self.draw(rng);
             self.renew = (self.renew + 1) % TABLE;
         }
-        // Start elsewhere, so that short slices do not meet the same draws again.
+        // Continue at a random place, so that short slices do not repeat the same draws.
         self.next = rng.random_range(0..TABLE);
     }
 }

@@ -1,4 +1,4 @@
-//! Asks a server who it is, before it is put under load.
+//! Identifies a server before it is put under load.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,21 +10,21 @@ use serde::Serialize;
 use crate::config::{Address, Protocol, Target};
 use crate::error::LoadError;
 
-/// Longest wait for an answer.
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most bytes of an answer that are read.
+/// Maximum number of bytes read of an answer.
 const ANSWER_LIMIT: usize = 256 << 10;
 
-/// What a server says about itself; what it does not say is absent.
+/// What a server reports about itself. What it does not report is absent.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Identity {
-    /// Its version, with its name where it gives one.
+    /// Version, with the server's name if it reports one.
     pub version: Option<String>,
-    /// The process that serves, by its own account.
+    /// Process ID, as the server reports it.
     pub pid: Option<u32>,
-    /// Its server threads.
+    /// Number of server threads.
     pub threads: Option<u32>,
-    /// Its allocator.
+    /// Allocator.
     pub allocator: Option<String>,
 }
 
@@ -66,7 +66,7 @@ fn ask(
     }
 }
 
-/// Asks the server. A server that does not know a question is no error.
+/// Identifies the server. A server that does not know a question is no error.
 pub(crate) fn identify(target: &Target) -> Result<Identity, LoadError> {
     let address = target.address.to_string();
     let mut stream = connect(&target.address).map_err(|source| LoadError::Connect {

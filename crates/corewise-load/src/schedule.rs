@@ -1,5 +1,5 @@
-//! When requests are due: the staggered start of the closed loop, the arrivals
-//! of the open loop, and a timer finer than the millisecond of `epoll_wait`.
+//! Times at which requests are due: the staggered start of the closed loop, the arrivals of the
+//! open loop, and a timer finer than the millisecond of `epoll_wait`.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,8 +16,8 @@ use rustix::time::{
 
 use crate::config::Arrivals;
 
-/// Connections of the closed loop start over this time, in random order, so
-/// that they do not run in step.
+/// Connections of the closed loop start over this time, in random order, so that they do not run in
+/// lockstep.
 const STAGGER_NS: u64 = 2_000_000;
 
 /// The staggered starts of one slice.
@@ -30,7 +30,7 @@ pub(crate) struct Stagger {
 }
 
 impl Stagger {
-    /// At most a tenth of the slice is spent on starting.
+    /// Starting takes at most a tenth of the slice.
     pub(crate) fn new(conns: usize, start: u64, slice_ns: u64, rng: &mut impl Rng) -> Self {
         let mut order: Vec<u32> = (0..conns as u32).collect();
         order.shuffle(rng);
@@ -64,7 +64,7 @@ impl Stagger {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     mean_gap_ns: f64,
-    law: Arrivals,
+    arrivals: Arrivals,
     next_ns: f64,
     turn: usize,
     conns: usize,
@@ -74,20 +74,20 @@ impl Schedule {
     /// `rate` requests per second over `conns` connections, from `start` on.
     pub(crate) fn new(
         rate: f64,
-        law: Arrivals,
+        arrivals: Arrivals,
         start: u64,
         conns: usize,
         rng: &mut impl Rng,
     ) -> Self {
         let mut schedule = Self {
             mean_gap_ns: 1e9 / rate,
-            law,
+            arrivals,
             next_ns: start as f64,
             turn: 0,
             conns,
         };
-        // The first request is not at the very start, where all threads begin.
-        schedule.next_ns += match law {
+        // The first request is not at the very start, which all threads share.
+        schedule.next_ns += match arrivals {
             Arrivals::Poisson => schedule.gap(rng),
             Arrivals::Constant => schedule.mean_gap_ns * rng.random::<f64>(),
         };
@@ -100,11 +100,11 @@ impl Schedule {
         self.next_ns as u64
     }
 
-    /// Takes the next request: on which connection it goes.
+    /// Takes the next request, and returns the connection that sends it.
     #[inline]
     pub(crate) fn take(&mut self, rng: &mut impl Rng) -> usize {
         self.next_ns += self.gap(rng);
-        match self.law {
+        match self.arrivals {
             Arrivals::Poisson => rng.random_range(0..self.conns),
             Arrivals::Constant => {
                 self.turn = (self.turn + 1) % self.conns;
@@ -115,7 +115,7 @@ impl Schedule {
 
     #[inline]
     fn gap(&self, rng: &mut impl Rng) -> f64 {
-        match self.law {
+        match self.arrivals {
             // 1 - [0, 1) is never zero, so the logarithm is finite.
             Arrivals::Poisson => -(1.0 - rng.random::<f64>()).ln() * self.mean_gap_ns,
             Arrivals::Constant => self.mean_gap_ns,
@@ -123,7 +123,7 @@ impl Schedule {
     }
 }
 
-/// A one-shot timer that wakes a poll with nanosecond settings.
+/// A one-shot timer that wakes a poll with nanosecond resolution.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
@@ -137,7 +137,7 @@ impl Timer {
         Ok(Self { fd })
     }
 
-    /// Wakes the poll once, `after` from now; replaces an earlier setting.
+    /// Wakes the poll once, `after` from now. Replaces an earlier setting.
     pub(crate) fn arm(&self, after: Duration) -> io::Result<()> {
         let zero = Timespec {
             tv_sec: 0,
@@ -163,9 +163,9 @@ mod tests {
 
     use super::*;
 
-    fn gaps(law: Arrivals) -> Vec<f64> {
+    fn gaps(arrivals: Arrivals) -> Vec<f64> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut schedule = Schedule::new(1e5, law, 0, 50, &mut rng);
+        let mut schedule = Schedule::new(1e5, arrivals, 0, 50, &mut rng);
         let mut last = schedule.next_ns;
         (0..100_000)
             .map(|_| {

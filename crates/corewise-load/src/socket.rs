@@ -1,4 +1,4 @@
-//! One type for the stream sockets of both families.
+//! One type for TCP and Unix stream sockets.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream as StdTcp;
@@ -19,11 +19,11 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// Longest wait for a connection.
+/// Maximum wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Socket {
-    /// Connects, waiting until that is done; small writes leave at once.
+    /// Connects and waits until the connection is established. Small writes are sent at once.
     pub(crate) fn connect(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(addr) => {
@@ -97,8 +97,8 @@ impl Source for Socket {
 
 /// Bytes that wait to be written to a socket.
 ///
-/// Interest in writability is registered only while bytes are left over: on a
-/// Unix socket every read of the peer would raise an event otherwise.
+/// Interest in writability is registered only while bytes are left over. On a Unix socket, every
+/// read of the peer would raise an event otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) bytes: Vec<u8>,
@@ -106,7 +106,7 @@ pub(crate) struct Outbox {
     armed: bool,
 }
 
-/// Capacity an outbox keeps when it is empty.
+/// Capacity that an empty outbox keeps.
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
@@ -114,7 +114,7 @@ impl Outbox {
         self.bytes.is_empty()
     }
 
-    /// Writes until all is gone or the socket is full.
+    /// Writes until everything is sent or the socket is full.
     pub(crate) fn flush(
         &mut self,
         socket: &mut Socket,

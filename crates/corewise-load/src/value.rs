@@ -1,14 +1,13 @@
-//! Values: a key decides the length and every byte of its value, so each hit
-//! can be checked without remembering what was stored.
+//! Values. A key determines the length and every byte of its value, so each hit can be checked
+//! without remembering what was stored.
 //!
 //! ```text
 //! byte   0        8                                   len
 //!        [ tag    | FILLER[8 % 4096] FILLER[9 % 4096] ... ]
 //! ```
 //!
-//! The tag is 48 bits of a hash of the key index in printable characters; a
-//! value shorter than eight bytes is a prefix of it. No byte is a line end,
-//! which lets the empty responder count lines.
+//! The tag is 48 bits of a hash of the key index in printable characters; a value shorter than
+//! eight bytes is a prefix of it. No byte is a line break, so the empty responder can count lines.
 
 use crate::config::ValueSize;
 use corewise_measure::draw::mix;
@@ -67,7 +66,7 @@ impl Values {
         size.min + ((draw * (u64::from(span) + 1)) >> 32) as u32
     }
 
-    /// Time to live of `key` in seconds; 0 is for ever.
+    /// Time to live of `key` in seconds; 0 means forever.
     #[inline]
     pub(crate) fn ttl_s(&self, key: u32) -> u32 {
         match &self.lengths {
@@ -89,7 +88,7 @@ impl Values {
         }
     }
 
-    /// Whether `piece` is what the value of `key` holds from byte `at` on.
+    /// Whether the value of `key` contains `piece` at byte `at`.
     #[inline]
     pub(crate) fn matches(&self, key: u32, at: u32, piece: &[u8]) -> bool {
         let (mut at, mut rest) = (at as usize, piece);

@@ -1,7 +1,6 @@
-//! The empty responder as a process of its own, beside two honest servers.
+//! The empty responder as a separate process, beside two honest servers.
 //!
-//! This test has its own `main`, because the responder is this very program
-//! started again.
+//! This test has its own `main`, because the responder is this test program, started again.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Guarantee 1: no wrong reply goes unnoticed, and an honest server passes.
+//! Guarantee 1: every wrong reply is detected, and an honest server passes.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn load(config: &LoadConfig) -> Result<Report, LoadError> {
     run(config, &mut |_| {})
 }
 
-/// Runs against a liar and returns the error, which must have exit code 3.
+/// Runs against a server that lies and returns the error, which must have exit code 3.
 fn caught(protocol: Protocol, lie: Lie) -> String {
     let error = load(&config(protocol, lie)).expect_err("a lie went unnoticed");
     assert_eq!(error.exit_code(), 3, "{error}");
@@ -102,7 +102,7 @@ fn the_open_loop_keeps_its_rate() {
         };
         let report = load(&config).expect("honest");
         let a = &report.targets[0];
-        // 10 slices of 90 ms at 2000/s are 1800 requests.
+        // 10 slices of 90 ms at 2000 requests per second are 1800 requests.
         assert!(
             (1500..2100).contains(&a.requests),
             "{arrivals:?}: {}",
@@ -160,7 +160,7 @@ fn a_dropped_reply_is_caught() {
 
 #[test]
 fn an_extra_reply_is_caught() {
-    // The reply that follows answers the wrong request, or none.
+    // The following reply answers the wrong request, or none.
     assert!(caught(Protocol::Memcached, Lie::ExtraReply).contains("wrong reply"));
 }
 

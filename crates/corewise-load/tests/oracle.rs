@@ -1,4 +1,4 @@
-//! The oracle passes an honest server and catches one that loses items, returns old ones, or counts
+//! The oracle passes an honest server and detects one that loses items, returns old ones, or counts
 //! wrongly.
 
 use std::collections::HashMap;
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use corewise_load::config::{Address, Protocol, Target};
 use corewise_load::{Check, LoadError, OracleConfig, OracleReport, Sizes, check_server};
 
-/// What the server does wrong, each time the thousandth chance comes.
+/// What the server does wrong, at every thousandth opportunity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Nothing,
-    /// A get returns the value before the last one.
+    /// A get returns the previous value.
     Stale,
     /// A get returns a deleted value.
     Resurrect,
-    /// A set is acknowledged and forgotten.
+    /// A set is acknowledged and not executed.
     Lose,
-    /// `flush_all` is acknowledged and not done.
+    /// `flush_all` is acknowledged and not executed.
     IgnoreFlush,
     /// Items never expire.
     Immortal,
-    /// `incr` answers a number that is one too large.
+    /// `incr` returns a number that is one too large.
     Miscount,
     /// A byte of a value is wrong.
     WrongByte,
@@ -49,11 +49,11 @@ struct Store {
     lie: Lie,
 }
 
-/// Chances to lie until the server does.
+/// One of this many opportunities is used to lie.
 const CHANCE: u32 = 1_000;
 
 impl Store {
-    /// Whether this is the moment for `lie`.
+    /// Whether to use this opportunity for `lie`.
     fn lies(&mut self, lie: Lie) -> bool {
         if self.lie != lie {
             return false;
@@ -133,7 +133,7 @@ impl Store {
         format!("{reply}\r\n").into()
     }
 
-    /// Joins pieces; the expiry time of the item stays.
+    /// Replaces the value by the joined pieces; the expiry time of the item stays.
     fn join(&mut self, key: &str, pieces: &[&[u8]]) -> &'static str {
         let value = pieces.concat();
         let item = self.items.get_mut(key).expect("it is live");
@@ -179,7 +179,7 @@ impl Store {
     }
 }
 
-/// When an item with this time to live dies.
+/// The expiry time of an item with this time to live.
 fn dies(ttl: &str) -> Option<Instant> {
     let ttl: u64 = ttl.parse().expect("a time to live");
     (ttl != 0).then(|| Instant::now() + Duration::from_secs(ttl))
@@ -210,7 +210,7 @@ fn start(lie: Lie, room: usize) -> Target {
     }
 }
 
-/// One connection, until it fails.
+/// Serves one connection until it fails.
 fn serve(stream: TcpStream, store: &Mutex<Store>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut out = stream.try_clone()?;
@@ -268,7 +268,7 @@ fn check(config: &OracleConfig) -> Result<OracleReport, LoadError> {
     check_server(config, &mut |_| {})
 }
 
-/// Runs against a liar and returns the error, which must have exit code 3.
+/// Runs against a server that lies and returns the error, which must have exit code 3.
 fn caught(lie: Lie, evicts: bool, seconds: f64) -> String {
     let error = mixed(lie, usize::MAX, evicts, seconds).expect_err("a lie went unnoticed");
     assert_eq!(error.exit_code(), 3, "{error}");
@@ -307,7 +307,7 @@ fn a_flush_that_is_not_done_is_caught() {
 
 #[test]
 fn items_that_do_not_expire_are_caught() {
-    // So many keys that most are not written again before their time is over.
+    // Enough keys that most are not written again before they expire.
     let error = check(&OracleConfig {
         limit_bytes: 32 * LIMIT,
         ..mixed_config(Lie::Immortal, usize::MAX, true, 8.0)
@@ -333,7 +333,7 @@ fn a_fill_finds_what_is_live() {
             ..config()
         });
         let fill = report.expect("honest").fill.expect("a fill");
-        // Nothing is evicted: all that was stored is live, keys counted.
+        // Nothing is evicted: everything stored is live, including keys.
         assert!((1.99..2.2).contains(&fill.end_live), "{fill:?}");
         assert!((0.99..1.2).contains(&fill.min_live), "{fill:?}");
         assert_eq!((fill.end_items, fill.refused), (fill.stored, 0));

@@ -1,4 +1,4 @@
-//! Traces are replayed cache-aside, every value is checked, and what is counted is what happened.
+//! Traces are replayed cache-aside, every value is checked, and the counts are correct.
 
 mod common;
 
@@ -7,11 +7,11 @@ use corewise_load::config::Protocol;
 use corewise_load::{LoadError, ReplayConfig, ReplayReport, replay};
 use corewise_measure::trace::{Kind, Trace, TraceConfig};
 
-fn config(protocol: Protocol, law: &str, lie: Lie) -> ReplayConfig {
+fn config(protocol: Protocol, model: &str, lie: Lie) -> ReplayConfig {
     ReplayConfig {
         target: start(protocol, lie),
         trace: TraceConfig {
-            law: law.parse().expect("a law"),
+            model: model.parse().expect("a model"),
             keys: 300,
             requests: 5_000,
             overwrites: 0.05,
@@ -45,21 +45,21 @@ fn expected(config: &ReplayConfig) -> (u64, u64, u64, u64) {
 #[test]
 fn an_unlimited_server_misses_each_key_about_once_and_holds_all() {
     for protocol in [Protocol::Memcached, Protocol::Meta, Protocol::Resp] {
-        for law in [
+        for model in [
             "zipf:1",
             "zipf-scan:1",
             "size-shift:1",
             "correlated",
             "drift:1",
         ] {
-            let config = config(protocol, law, Lie::Nothing);
+            let config = config(protocol, model, Lie::Nothing);
             let report = play(&config).expect("honest");
             let (keys, bytes, gets, overwrites) = expected(&config);
-            assert_eq!(report.hits + report.misses, gets, "{protocol} {law}");
+            assert_eq!(report.hits + report.misses, gets, "{protocol} {model}");
             assert_eq!(
                 report.stores,
                 report.misses + overwrites,
-                "{protocol} {law}"
+                "{protocol} {model}"
             );
             assert_eq!(report.latency.count, gets + report.stores);
             // A key may miss again until it is stored, at most a window later.
@@ -87,7 +87,7 @@ fn a_rate_paces_the_trace() {
     config.paced = true;
     config.trace.rate_per_s = 10_000;
     let report = play(&config).expect("honest");
-    // 5000 requests at 10000/s; the last is due half a second after the first.
+    // 5000 requests at 10000 per second; the last is due half a second after the first.
     assert!(report.elapsed_ns > 450_000_000, "{}", report.elapsed_ns);
     assert_eq!(report.lag.expect("paced").count, 5_000);
     assert!(report.to_flat().contains("replay.rate_per_s 10000"));
@@ -102,7 +102,7 @@ fn a_wrong_byte_is_caught() {
         (Lie::Refuse, "SERVER_ERROR out of memory"),
     ] {
         let mut config = config(Protocol::Memcached, "correlated:large", lie);
-        // Popular keys have values far longer than the byte that is spoiled.
+        // Popular keys have values much longer than the offset of the wrong byte.
         config.trace.keys = 5;
         let error = play(&config).expect_err("a lie went unnoticed");
         assert_eq!(error.exit_code(), 3, "{error}");

@@ -1,12 +1,14 @@
-//! Bytes of buckets for an entry of two words, while a map grows by itself: of each table with entries in place.
+//! Measures the bytes of buckets per entry of two words while a map grows by itself, for each table
+//! with entries in place.
 //!
 //! ```text
 //! cargo run --release -p corewise-maps --example bytes_per_entry -- [FEWEST] [MOST]
 //! ```
 //!
-//! From 2^16 to 2^22 entries, or between other powers of two, it is looked at 32 times a doubling: the least, the
-//! median and the most. The most is while there are two tables. Counted by the maps ([`CopyMap::bytes`]), whether
-//! the memory was ever touched or not.
+//! The map grows from 2^16 to 2^22 entries, or between other powers of two, and is measured 32
+//! times per doubling. The output is the minimum, the median and the maximum. The maximum is
+//! reached while two tables exist. The maps count the bytes ([`CopyMap::bytes`]), whether the
+//! memory was ever touched or not.
 
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{CopyMap, Table};
@@ -15,7 +17,7 @@ use corewise_maps::hopscotch::HopscotchTable;
 
 type Grow = fn(u32, u32) -> Vec<f64>;
 
-/// What was seen, in ascending order.
+/// The measured values in ascending order.
 fn grow<T: Table<Key = u64, Value = u64>>(fewest: u32, most: u32) -> Vec<f64> {
     let map = CopyMap::<T>::new();
     let mut seen = Vec::new();

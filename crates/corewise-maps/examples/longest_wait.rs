@@ -1,21 +1,25 @@
-//! How long single updates wait while a map grows from 2^10 buckets, beside the same updates of a map that has its
-//! size already, and beside a loop that does nothing: what the machine takes away.
+//! Measures how long single updates wait while a map grows from 2^10 buckets. For comparison, it
+//! measures the same updates of a map that already has its size, and an empty loop, which shows
+//! what the machine takes away.
 //!
 //! ```text
 //! cargo run --release -p corewise-maps --example longest_wait -- [TABLE [ROUNDS [ENTRIES]]]
 //! ```
 //!
-//! TABLE: `relativistic` (which it is without), `clht-lb`, `clht-lf`, `hopscotch` or `cuckoo`. Without ENTRIES as many
-//! as 2^24 buckets of the first one hold, 12 582 912.
+//! TABLE is `relativistic` (the default), `clht-lb`, `clht-lf`, `hopscotch` or `cuckoo`. The
+//! default of ENTRIES is what 2^24 buckets of the relativistic table hold, 12 582 912.
 //!
-//! Two threads: one inserts new keys until there are so many; the other inserts and removes keys of its own. Every
-//! call is timed; the clock is read once between two calls. The loop that does nothing goes on for as long as the
-//! growth took, so that it is as often interrupted; the map that has its size is filled again and again for as long.
-//! Per kind: calls, percentiles, the longest, and how many took more than 100 µs and more than 1 ms, first by the
-//! clock, then by the processor's time of the thread, which knows of nothing that others took. Of the calls of a growth
-//! that took the most of it there is also what they did: how many bytes of buckets there were more or fewer after them
-//! (a successor, or a table that was freed; the other thread's included), and how many pages the system put in place.
-//! At the end the medians of all rounds.
+//! Two threads run: one inserts new keys until the map has ENTRIES entries; the other inserts and
+//! removes its own keys. Every call is timed; the clock is read once between two calls. The empty
+//! loop runs as long as the growth took, so that it is interrupted equally often; the map that
+//! already has its size is filled and emptied repeatedly for the same time.
+//!
+//! The output per kind is: calls, percentiles, the longest call, and the number of calls over 100
+//! µs and over 1 ms, first by the clock, then by the CPU time of the thread, which excludes what
+//! other threads took. For the growth calls with the most CPU time it also lists what happened in
+//! them: the change in bytes of buckets (a successor, or a table that was freed; the other thread's
+//! included), and the number of pages that the system mapped. At the end come the medians of all
+//! rounds.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -31,13 +35,13 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const FROM_LOG2: u32 = 10;
-/// Of the thread that inserts and removes its own.
+/// Number of keys of the thread that inserts and removes its own.
 const KEYS: u64 = 1_000;
-/// Calls that took the most, of which there is more to say.
+/// Number of calls with the most CPU time that are listed.
 const TOP: usize = 10;
 
 /// A map whose updates are timed.
-trait Subject: Sync {
+trait MeasuredTable: Sync {
     fn with_buckets(buckets: usize) -> Self;
     fn with_room(entries: u64) -> Self;
     fn insert(&self, key: u64, value: u64);
@@ -47,7 +51,7 @@ trait Subject: Sync {
     fn bytes(&self) -> usize;
 }
 
-impl<T: Table<Key = u64, Value = u64> + Send + Sync> Subject for CopyMap<T> {
+impl<T: Table<Key = u64, Value = u64> + Send + Sync> MeasuredTable for CopyMap<T> {
     fn with_buckets(buckets: usize) -> Self {
         CopyMap::with_buckets(buckets)
     }
@@ -68,7 +72,7 @@ impl<T: Table<Key = u64, Value = u64> + Send + Sync> Subject for CopyMap<T> {
     }
 }
 
-impl Subject for RelativisticMap<u64, u64> {
+impl MeasuredTable for RelativisticMap<u64, u64> {
     fn with_buckets(buckets: usize) -> Self {
         Self::builder().buckets(buckets).build()
     }
@@ -91,7 +95,7 @@ impl Subject for RelativisticMap<u64, u64> {
     }
 }
 
-/// Times by powers of two, sixteen steps each: exact to 6 %.
+/// A histogram of times with sixteen steps per power of two: exact to 6 %.
 struct Times {
     steps: Vec<u64>,
     longest_ns: u64,
@@ -147,7 +151,7 @@ impl Times {
     }
 }
 
-/// What the calls of a thread took, and of those that took most what they did.
+/// The times of a thread's calls, and details of the calls with the most CPU time.
 struct Calls {
     wall: Times,
     own: Times,
@@ -173,14 +177,14 @@ struct Point {
 }
 
 impl Point {
-    fn now(map: &impl Subject) -> Self {
+    fn now(map: &impl MeasuredTable) -> Self {
         let mut own = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         // SAFETY: all bytes zero are a value of it.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both write to what they are given, which is ours.
+        // SAFETY: both write to the given pointers, which are valid.
         unsafe {
             libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
             libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut own);
@@ -235,8 +239,8 @@ impl Calls {
     }
 }
 
-/// Calls `call` until it says no, and times each call.
-fn timed(map: &impl Subject, mut call: impl FnMut(u64) -> bool) -> Calls {
+/// Calls `call` until it returns false, and times each call.
+fn timed(map: &impl MeasuredTable, mut call: impl FnMut(u64) -> bool) -> Calls {
     let mut calls = Calls {
         wall: Times::new(),
         own: Times::new(),
@@ -255,19 +259,19 @@ fn timed(map: &impl Subject, mut call: impl FnMut(u64) -> bool) -> Calls {
     calls
 }
 
-/// What the two threads do.
+/// The work of the two threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// Insert so many entries.
+    /// Insert `entries` entries.
     Grow,
-    /// Insert and remove them, for so long.
+    /// Insert and remove them for this long.
     Refill(Duration),
-    /// Nothing, for so long.
+    /// Do nothing for this long.
     Nothing(Duration),
 }
 
-/// What both threads' calls took, and all of it.
-fn run(map: &impl Subject, entries: u64, work: Work) -> ([Calls; 2], Duration) {
+/// Runs both threads; returns the times of their calls, and the total time.
+fn run(map: &impl MeasuredTable, entries: u64, work: Work) -> ([Calls; 2], Duration) {
     let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -311,8 +315,8 @@ fn run(map: &impl Subject, entries: u64, work: Work) -> ([Calls; 2], Duration) {
     })
 }
 
-/// A map in which so many entries have been, pages and all.
-fn filled<M: Subject>(entries: u64) -> M {
+/// An empty map that has held `entries` entries, so its memory is mapped.
+fn filled<M: MeasuredTable>(entries: u64) -> M {
     let map = M::with_room(entries);
     (0..entries).for_each(|key| map.insert(key, 0));
     (0..entries).for_each(|key| map.remove(key));
@@ -324,10 +328,10 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-fn measure<M: Subject>(rounds: u64, entries: u64) {
+fn measure<M: MeasuredTable>(rounds: u64, entries: u64) {
     println!("from 2^{FROM_LOG2} buckets to {entries} entries, times in µs");
     println!("what | calls | p50 | p99.9 | p99.99 | longest | over 100 µs | over 1 ms");
-    // By the clock, and own.
+    // By the clock, and by CPU time.
     let mut longest = [const { [Vec::new(), Vec::new()] }; 3];
     for _ in 0..rounds {
         let mut time = Duration::ZERO;

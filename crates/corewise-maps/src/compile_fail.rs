@@ -1,51 +1,17 @@
-//! What must not compile: each example twice, once as it is refused and once with the offending line changed.
+//! Programs that must not compile: each example occurs twice, with the line that must be refused
+//! and with a line that must be accepted.
 //!
-//! These are examples of documentation and not files for `trybuild`: that compares the compiler's messages word
-//! for word, which change with its versions. Here a test is one program, given once with the line that must be accepted
-//! and once with the line that must be refused. The first one is compiled and run, so the second one cannot be
-//! refused for another reason than its line. The error's code is checked where rustdoc checks it, in a nightly compiler.
+//! These are documentation examples rather than files for `trybuild`, which compares the compiler's
+//! messages literally; those change between compiler versions. Here a test is one program in two
+//! versions. The accepted version is compiled and run, so only its changed line can be the reason
+//! that the other one is refused. Rustdoc checks the error code in a nightly compiler.
 //!
-//! `Send` and `Sync` need no such tests: `tests/auto_traits.rs` asks for both of every public type.
+//! `Send` and `Sync` need no such tests: `tests/auto_traits.rs` checks both for every public type.
 
-/// A program with `$accepted` compiles and runs, and with `$refused` in its place it does not compile.
-macro_rules! refused {
-    ($($name:ident: $code:literal, $before:expr, $accepted:expr, $refused:expr, $after:expr;)+) => {
-        $(
-            #[doc = concat!("```\n", $before, "\n", $accepted, "\n", $after, "\n```\n")]
-            #[doc = concat!("```compile_fail,", $code, "\n", $before, "\n", $refused, "\n", $after, "\n```")]
-            pub mod $name {}
-        )+
-    };
-}
-
-/// A type whose contents can be changed through `&self` is no subtype of itself with other contents: otherwise a
-/// short-lived reference could be put where one that lives for ever is taken out. `$wide` and `$narrow` are the type
-/// with `Wide` and with `Narrow` in the place in question; a `Wide` is a `Narrow`, but a map of the one is not a map of the
-/// other, in either direction.
-macro_rules! invariant {
-    ($($name:ident: $wide:literal, $narrow:literal;)+) => {
-        refused! {
-            $(
-                $name: "E0308",
-                "#![allow(dead_code, unused_imports)]
-use std::ptr::NonNull;
-use corewise_maps::{*, chained::*, copy_map::*};
-#[cfg(feature = \"rename\")] use corewise_maps::relativistic::rename::*;
-type Wide = for<'a> fn(&'a String);
-type Narrow = fn(&'static String);",
-                concat!("fn narrow<'m>(one: ", $wide, ") -> ", $wide, " { one }"),
-                concat!("fn narrow<'m>(one: ", $wide, ") -> ", $narrow, " { one }"),
-                "fn main() {}";
-            )+
-        }
-    };
-}
+use crate::refused::{invariant, refused};
 
 invariant! {
-    chained_keys: "ChainedMap<Wide, u64, InPlace>", "ChainedMap<Narrow, u64, InPlace>";
-    chained_values: "ChainedMap<u64, Wide, InPlace>", "ChainedMap<u64, Narrow, InPlace>";
-    chained_handle_keys: "ChainedRef<'m, Wide, u64, InPlace>", "ChainedRef<'m, Narrow, u64, InPlace>";
-    chained_handle_values: "ChainedRef<'m, u64, Wide, InPlace>", "ChainedRef<'m, u64, Narrow, InPlace>";
+    "use corewise_maps::{*, copy_map::*};";
     relativistic_keys: "RelativisticMap<Wide, u64>", "RelativisticMap<Narrow, u64>";
     relativistic_values: "RelativisticMap<u64, Wide>", "RelativisticMap<u64, Narrow>";
     relativistic_handle_keys: "relativistic::MapRef<'m, Wide, u64>", "relativistic::MapRef<'m, Narrow, u64>";
@@ -81,6 +47,7 @@ invariant! {
 
 #[cfg(feature = "rename")]
 invariant! {
+    "use corewise_maps::relativistic::rename::*;";
     rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
     rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
     rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";

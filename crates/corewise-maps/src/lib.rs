@@ -1,21 +1,19 @@
 //! Concurrent hash tables.
 //!
-//! | table | for | lookups | updates | memory an entry (`u64`, `u64`) |
+//! | table | use it for | lookups | updates | memory per entry (`u64`, `u64`) |
 //! |---|---|---|---|---|
-//! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, never disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
-//! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; what changes nothing writes nothing | 38 to 105 bytes of buckets, median 49 |
-//! | [`clht::LockFree`] | the same, beside threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; what changes nothing writes nothing | the same |
-//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and tags that stay in the caches | a home's lock; what changes nothing writes nothing; lines of five arrays, which are asked for at once | 29 to 85 bytes of buckets, median 40 |
-//! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; again if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace others when the table is dense | 19 to 57 bytes of buckets, median 26 |
+//! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
+//! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; an update without effect writes nothing | 38 to 105 bytes of buckets, median 49 |
+//! | [`clht::LockFree`] | the same, with threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; an update without effect writes nothing | the same |
+//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and tags that stay in the caches | a home's lock; an update without effect writes nothing; lines of five arrays, which are requested together | 29 to 85 bytes of buckets, median 40 |
+//! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; repeated if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace other entries when the table is dense | 19 to 57 bytes of buckets, median 26 |
 //!
-//! (Bytes of buckets while a map grows, the most beside a table that is being replaced: printed by the example
-//! `bytes_per_entry`.)
+//! (Bytes of buckets are measured while a map grows; the maximum is reached while two tables exist.
+//! The example `bytes_per_entry` prints them.)
 //!
-//! [`chained`] has the resize variations that this one was chosen from, [`baseline`] what its paper compares it
-//! with.
-//! The last four hand out copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`] puts values of any type in
-//! them. All tables keep what a reader looks at alive by [`corewise_rcu`]; a [`corewise_rcu::Guard`] may be held while the
-//! same table is updated.
+//! The last four tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
+//! stores values of any type in them. All tables use [`corewise_rcu`] to keep memory alive while
+//! readers use it. A thread may hold a [`corewise_rcu::Guard`] while it updates the same table.
 //!
 //! ```
 //! use corewise_maps::RelativisticMap;
@@ -26,27 +24,28 @@
 //! assert_eq!(visits, Some(2));
 //! ```
 //!
-//! Each has `get_many`, for several keys at once, whose waits for memory overlap: for batches of 16 keys and more, in
-//! tables that are larger than the caches.
+//! Each table has `get_many` for lookups of several keys, whose memory accesses overlap. It pays
+//! for batches of 16 keys and more, in tables that are larger than the caches.
 //!
-//! # Where others are better
+//! # When to use another table
 //!
-//! - A map that is only ever touched by one thread: `std`'s is smaller and faster.
-//! - Large values that are changed in place: here a change makes a new node or box, or a value has 31 bytes at most.
-//! - Nothing but updates of random keys in [`hopscotch`] and [`cuckoo`], in small tables or by one thread: 64 shards of a map
-//!   behind locks are faster.
-//! - Nothing but updates of random keys: [`RelativisticMap`] writes more cache lines for each than
-//!   [`clht::LockBased`], which has entries in place.
+//! - Only one thread ever uses the map: `std`'s is smaller and faster.
+//! - Large values are changed in place: here an update makes a new node or box, or a value has 31
+//!   bytes at most.
+//! - All operations are updates of random keys in [`hopscotch`] and [`cuckoo`], in small tables or
+//!   by one thread: 64 shards of a locked map are faster.
+//! - All operations are updates of random keys: [`RelativisticMap`] writes more cache lines for
+//!   each than [`clht::LockBased`], which has entries in place.
 //!
 //! # Features
 //!
-//! `foldhash` (default): the default hasher; without it that of `std`. `serde`: maps as maps.
-//! `rayon`: parallel iteration. `rename`: maps whose entries can be given another key in one step
-//! (`relativistic::rename`); off by default for the sake of a patent that its header names.
+//! - `foldhash` (default): the default hasher; without it, that of `std`.
+//! - `serde`: serializes maps as maps.
+//! - `rayon`: parallel iteration.
+//! - `rename`: maps whose entries can be given another key in one step (`relativistic::rename`).
+//!   Off by default because of a patent that the header of the module names.
 
-pub mod baseline;
 mod batch;
-pub mod chained;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;
 #[cfg(all(doctest, target_pointer_width = "64"))]
@@ -64,17 +63,30 @@ mod every;
 mod hashing;
 #[cfg(target_pointer_width = "64")]
 pub mod hopscotch;
-#[cfg(target_pointer_width = "64")]
-mod pair;
 #[cfg(test)]
-mod pairs;
+#[path = "../tests/common/operation_pairs.rs"]
+mod operation_pairs;
+#[cfg(target_pointer_width = "64")]
+mod pair_cell;
 mod panics;
+#[cfg(all(doctest, target_pointer_width = "64"))]
+#[path = "../tests/common/refused.rs"]
+mod refused;
 pub mod relativistic;
 mod shared;
-mod waiting;
 #[cfg(target_pointer_width = "64")]
 mod word;
 
 pub use relativistic::RelativisticMap;
 #[cfg(target_pointer_width = "64")]
 pub use word::{Word, WordKey};
+
+/// Parts that the tables of `corewise-maps-lab` share with these. Not a public interface: it may
+/// change in every version.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::batch::{in_groups, in_stages, prefetch_entry};
+    pub use crate::counts::Counts;
+    pub use crate::panics::Panics;
+    pub use crate::shared::Shared;
+}

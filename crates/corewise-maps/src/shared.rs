@@ -1,50 +1,52 @@
-//! Boxes whose addresses others may have.
+//! Boxes whose addresses are shared with readers.
 
 use std::ptr::NonNull;
 
-/// The owner of a value in a box, beside readers who have its address.
+/// The owner of a boxed value whose address readers may have.
 ///
-/// A `Box` is its value's only way in: moving one, as into a closure, ends what was borrowed by other ways, and the
-/// compiler may assume that nobody reads the value behind its back. This is an address and says nothing of the
-/// kind, until it is dropped and frees the value.
-pub(crate) struct Shared<T>(NonNull<T>);
+/// A `Box` is the only access path to its value: moving one, for example into a closure,
+/// invalidates borrows through other paths, and the compiler may assume that no other thread reads
+/// the value. This type is a plain address without such assumptions, until it is dropped and frees
+/// the value.
+pub struct Shared<T>(NonNull<T>);
 
-// SAFETY: it is the box.
+// SAFETY: it is equivalent to the box.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// Boxes a value.
+    pub fn new(value: T) -> Self {
         Self(NonNull::from(Box::leak(Box::new(value))))
     }
 
-    /// The owner of a value whose address was [kept](Self::keep) somewhere.
+    /// Recreates the owner of a value from an address that was [kept](Self::keep).
     ///
     /// # Safety
     ///
     /// 1. The address is from `keep`, and there is no other owner.
-    /// 2. When this is dropped nobody else uses the value any more.
-    pub(crate) unsafe fn of(address: NonNull<T>) -> Self {
+    /// 2. When this is dropped, no other thread uses the value any more.
+    pub unsafe fn of(address: NonNull<T>) -> Self {
         Self(address)
     }
 
     /// The address, which is valid as long as the value has an owner or was kept.
-    pub(crate) fn address(&self) -> NonNull<T> {
+    pub fn address(&self) -> NonNull<T> {
         self.0
     }
 
-    /// Gives up the value without freeing it: the owner of the address owns the value.
-    pub(crate) fn keep(self) -> NonNull<T> {
+    /// Releases ownership without freeing the value: the holder of the address now owns it.
+    pub fn keep(self) -> NonNull<T> {
         let address = self.0;
         std::mem::forget(self);
         address
     }
 
-    /// The value itself.
+    /// Takes the value out of the box.
     ///
     /// # Safety
     ///
-    /// 1. Nobody else has the address.
-    pub(crate) unsafe fn into_inner(self) -> T {
+    /// 1. No other thread has the address.
+    pub unsafe fn into_inner(self) -> T {
         // SAFETY: made by `new`, and ours alone, by 1.
         *unsafe { Box::from_raw(self.keep().as_ptr()) }
     }
@@ -52,7 +54,8 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; nobody else uses it: it was never shared, or the caller of `of` answers for that.
+        // SAFETY: made by `new`. No other thread uses it: either it was never shared, or the caller
+        // of `of` guarantees this.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

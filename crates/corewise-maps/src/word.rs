@@ -1,17 +1,22 @@
-//! Keys and values that fill no more than a word: what tables with entries in place hold.
+//! Keys and values of at most one word, for tables with entries in place.
 //!
-//! A word is kept as a pointer without a type, so that pointers keep their provenance; a number is one
-//! without. Tables compare keys by their words.
+//! A word is stored as an untyped pointer, so that pointers keep their provenance; a number is a
+//! pointer without provenance. Tables compare keys by their words.
 
 use std::hash::Hash;
 use std::ptr::{self, NonNull};
 
-/// A word as a table holds it.
+/// A word as tables store it.
 pub(crate) type Raw = *mut ();
 
 pub(crate) mod sealed {
     /// Only this crate can name it.
-    pub trait Sealed: Copy {
+    ///
+    /// # Safety
+    ///
+    /// 1. `from_raw` returns the value from which `into_raw` made the word.
+    /// 2. Any thread may have a copy of the value.
+    pub unsafe trait Sealed: Copy {
         fn into_raw(self) -> super::Raw;
 
         /// # Safety
@@ -21,12 +26,12 @@ pub(crate) mod sealed {
     }
 }
 
-/// What fits in a word and is copied: numbers of up to 64 bits, `bool`, `char`, pairs of `u32`, eight bytes,
-/// pointers, and references to what is there for ever. Sealed.
+/// `Copy` types that fit in a word: numbers of up to 64 bits, `bool`, `char`, pairs of `u32`, eight
+/// bytes, pointers, and `'static` references. Sealed.
 ///
-/// Any thread may get a copy of what is in a table. For raw pointers that is no more than what
-/// [`AtomicPtr`](std::sync::atomic::AtomicPtr) does: whoever uses one answers for it. References are words only if
-/// what they refer to may be shared.
+/// Any thread may get a copy of a table's contents. For raw pointers this is what
+/// [`AtomicPtr`](std::sync::atomic::AtomicPtr) allows too: code that dereferences one is
+/// responsible for it. References are words only if their targets may be shared.
 ///
 /// ```
 /// fn is_a_word<T: corewise_maps::Word>() {}
@@ -42,13 +47,15 @@ pub(crate) mod sealed {
 /// ```
 pub trait Word: sealed::Sealed {}
 
-/// A [`Word`] that may be a key: two are equal exactly if their words are. So no numbers with a fraction, and no
-/// references, which are compared by what they refer to. Sealed.
+/// A [`Word`] that may be a key: two keys are equal exactly if their words are. This excludes
+/// floating-point numbers, and references, which are compared by their targets. Sealed.
 pub trait WordKey: Word + Eq + Hash {}
 
 macro_rules! words {
     ($($type:ty $(where [$param:ident $(: $bound:ident)?])?: |$value:ident| $into:expr, |$raw:ident| $from:expr;)*) => {$(
-        impl $(<$param $(: $bound)?>)? sealed::Sealed for $type {
+        // SAFETY: 1: the expressions are inverses. 2: a number, a pointer, which is safe to have,
+        // or a reference to what threads may share.
+        unsafe impl $(<$param $(: $bound)?>)? sealed::Sealed for $type {
             #[inline(always)]
             fn into_raw(self) -> Raw {
                 let $value = self;
@@ -78,7 +85,7 @@ macro_rules! numbers {
 
 #[inline(always)]
 fn of_bits(bits: u64) -> Raw {
-    // The tables of words are there where pointers have 64 bits.
+    // The tables of words exist only where pointers have 64 bits.
     ptr::without_provenance_mut(bits as usize)
 }
 
@@ -102,7 +109,7 @@ words! {
     *const T where [T]: |value| value.cast_mut().cast(), |raw| raw.cast();
     // SAFETY: not null, by 1.
     NonNull<T> where [T]: |value| value.as_ptr().cast(), |raw| unsafe { NonNull::new_unchecked(raw.cast()) };
-    // SAFETY: from a reference for ever, by 1.
+    // SAFETY: from a `'static` reference, by 1.
     &'static T where [T: Sync]: |value| ptr::from_ref(value).cast_mut().cast(), |raw| unsafe { &*raw.cast() };
 }
 
@@ -152,7 +159,7 @@ mod tests {
     fn a_pointer_can_be_used_when_it_is_back() {
         let mut number = 7;
         let raw = (&raw mut number).into_raw();
-        // SAFETY: as above; the number is ours.
+        // SAFETY: from `into_raw` of the same type; the number is ours.
         unsafe { *<*mut i32>::from_raw(raw) += 1 };
         assert_eq!(number, 8);
     }

@@ -1,17 +1,15 @@
-//! Which public types are `Send` and `Sync`, with contents that are both, one of the two, or neither.
+//! Which public types are `Send` and `Sync`, with contents that are both, one of the two, or
+//! neither.
 //!
-//! The questions are asked at compile time and answered by constants, so that one program has the answers that are no
-//! beside those that are yes: a type that became `Send` by mistake fails a test here, and does not just stop a test
-//! from failing to compile. Variance cannot be asked for this way: see `src/compile_fail.rs`.
+//! Constants hold the answers at compile time, so that one program covers negative answers as well
+//! as positive ones: a type that becomes `Send` by mistake fails a test here, rather than merely
+//! stopping some test from failing to compile. Variance cannot be tested this way: see
+//! `src/compile_fail.rs`.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::sync::MutexGuard;
 
-use corewise_maps::chained::{self, ChainedMap, ChainedRef};
 use corewise_maps::clht::{self, LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
@@ -21,84 +19,14 @@ use corewise_maps::hopscotch::{self, HopscotchTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
 use corewise_rcu::{Guard, QsbrGuard};
 
-/// Contents that are `Send` and `Sync` as this is.
-struct Like<T>(PhantomData<T>);
+#[path = "common/auto_traits.rs"]
+mod auto_traits;
 
-impl<T> Clone for Like<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Like<T> {}
-
-impl<T> PartialEq for Like<T> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl<T> Eq for Like<T> {}
-
-impl<T> std::hash::Hash for Like<T> {
-    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
-}
-
-/// As a hasher, too.
-impl<T> std::hash::BuildHasher for Like<T> {
-    type Hasher = std::hash::DefaultHasher;
-
-    fn build_hasher(&self) -> Self::Hasher {
-        Self::Hasher::new()
-    }
-}
-
-type Both = Like<u64>;
-type OnlySend = Like<Cell<u64>>;
-type OnlySync = Like<MutexGuard<'static, u64>>;
-type Neither = Like<Rc<u64>>;
-
-/// Whether a type implements a trait: an inherent constant hides that of a trait, where its bounds hold.
-macro_rules! is {
-    ($type:ty: $bound:ident) => {{
-        struct Probe<T: ?Sized>(PhantomData<T>);
-        #[allow(dead_code)]
-        trait No {
-            const IS: bool = false;
-        }
-        impl<T: ?Sized> No for Probe<T> {}
-        #[allow(dead_code)]
-        impl<T: ?Sized + $bound> Probe<T> {
-            const IS: bool = true;
-        }
-        <Probe<$type>>::IS
-    }};
-}
-
-/// Of each type whether it is `Send`, and `Sync`.
-macro_rules! expect {
-    ($($type:ty: $send:literal $sync:literal,)+) => {$({
-        let is = (is!($type: Send), is!($type: Sync));
-        assert_eq!(is, ($send, $sync), "(Send, Sync) of {}", stringify!($type));
-    })+};
-}
-
-/// What a type is whose other parts are both, for contents that are both, `Send`, `Sync`, neither.
-macro_rules! expect_of_contents {
-    ($($type:ident: $both:tt, $send:tt, $sync:tt, $neither:tt;)+) => {$(
-        expect_of_contents!(@ $type, Both, $both);
-        expect_of_contents!(@ $type, OnlySend, $send);
-        expect_of_contents!(@ $type, OnlySync, $sync);
-        expect_of_contents!(@ $type, Neither, $neither);
-    )+};
-    (@ $type:ident, $contents:ty, ($send:literal $sync:literal)) => {
-        expect! { $type<$contents>: $send $sync, }
-    };
-}
+use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
 
 #[test]
 fn the_probe_tells_the_traits_apart() {
-    expect! {
+    expect_traits! {
         Both: true true,
         OnlySend: true false,
         OnlySync: false true,
@@ -136,7 +64,7 @@ fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
         RelBuilder: (true true), (true false), (false true), (false false);
         // It has no entries.
         RelBuilderContents: (true true), (true true), (true true), (true true);
-        // A reference and a value.
+        // It contains a reference and a value.
         RelOccupied: (true true), (false false), (false true), (false false);
         RelCompute: (true true), (false false), (true true), (false false);
         RelOperation: (true true), (true false), (false true), (false false);
@@ -147,7 +75,7 @@ fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
 fn handles_and_entries_belong_to_their_thread() {
     type G = Guard<'static>;
     type S = DefaultHasher;
-    expect! {
+    expect_traits! {
         MapRef<'static, u64, u64>: false false,
         MapRef<'static, u64, u64, S, &'static G>: false false,
         MapRef<'static, u64, u64, S, QsbrGuard<'static>>: false false,
@@ -155,7 +83,6 @@ fn handles_and_entries_belong_to_their_thread() {
         rel::OccupiedEntry<'static, 'static, u64, u64, S, G>: false false,
         rel::VacantEntry<'static, 'static, u64, u64, S, G>: false false,
         rel::VacantEntry<'static, 'static, u64, u64, S, &'static G>: false false,
-        ChainedRef<'static, u64, u64, chained::OutOfPlace>: false false,
         CopyMapRef<'static, LockBasedTable<u64, u64>>: false false,
         CopyMapRef<'static, LockFreeTable<u64, u64>, S, &'static G>: false false,
         CopyMapRef<'static, CuckooTable<u64, u64>, S, QsbrGuard<'static>>: false false,
@@ -173,42 +100,16 @@ fn raw_tables_are_as_their_arenas() {
     type Iter<T> = rel::RawIter<'static, T>;
     expect_of_contents! {
         Table: (true true), (true false), (false true), (false false);
-        // A reference to an arena.
+        // It contains a reference to an arena.
         Iter: (true true), (false false), (true true), (false false);
     }
-    expect! {
+    expect_traits! {
         rel::Link: true true,
         rel::NodeId: true true,
         rel::Policy: true true,
         rel::ResizeState: true true,
         rel::ResizeError: true true,
         rel::Changed: true true,
-    }
-}
-
-type ChainedKeys<T> = ChainedMap<T, u64, chained::PerEntry>;
-type ChainedValues<T> = ChainedMap<u64, T, chained::RwLocked>;
-type ChainedHasher<T> = ChainedMap<u64, u64, chained::Ddds, T>;
-
-#[test]
-fn chained_maps_are_shared_and_sent_if_their_contents_are_both() {
-    expect_of_contents! {
-        ChainedKeys: (true true), (false false), (false false), (false false);
-        ChainedValues: (true true), (false false), (false false), (false false);
-        ChainedHasher: (true true), (true false), (false true), (false false);
-    }
-    expect! {
-        chained::OutOfPlace: true true,
-        chained::Atc11: true true,
-        chained::InPlace: true true,
-        chained::NoAuxiliary: true true,
-        chained::SortedByReversedHash: true true,
-        chained::SortedByHighBits: true true,
-        chained::SplitOrdered: true true,
-        chained::PerEntry: true true,
-        chained::Ddds: true true,
-        chained::RwLocked: true true,
-        chained::Resized: true true,
     }
 }
 
@@ -232,16 +133,16 @@ fn maps_of_copies_are_shared_and_sent_if_their_contents_may_be_sent() {
     expect_of_contents! {
         LockBased: (true true), (true false), (false true), (false false);
         LockFree: (true true), (true false), (false true), (false false);
-        // As an `AtomicPtr` is: who uses a pointer answers for it.
+        // As for `AtomicPtr`: code that dereferences a pointer is responsible for it.
         LockBasedPointers: (true true), (true true), (true true), (true true);
-        // They hand out copies and no references.
+        // They return copies and no references.
         CuckooKeys: (true true), (true true), (false false), (false false);
         CuckooValues: (true true), (true true), (false false), (false false);
         CuckooHasher: (true true), (true false), (false true), (false false);
         HopscotchKeys: (true true), (true true), (false false), (false false);
         HopscotchValues: (true true), (true true), (false false), (false false);
         HopscotchHasher: (true true), (true false), (false true), (false false);
-        // A reference to a map, and pairs.
+        // It contains a reference to a map, and pairs.
         CopyIter: (true true), (true false), (false false), (false false);
         CopyIterHasher: (true true), (false false), (true true), (false false);
         CopyBuilder: (true true), (true true), (true true), (true true);
@@ -256,7 +157,7 @@ type BoxedHasher<T> = BoxMap<u8, LockBasedTable<u64, NonNull<u8>>, T>;
 type BoxedFreeHasher<T> = BoxMap<u8, LockFreeTable<u64, NonNull<u8>>, T>;
 type BoxRefused<T> = Refused<'static, T>;
 
-/// Their values are both, or there is no such map: see the examples of `BoxMap`.
+/// Their values are both, or such a map does not exist: see the examples of `BoxMap`.
 #[test]
 fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
     expect_of_contents! {
@@ -266,10 +167,10 @@ fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
         BoxedFreeHasher: (true true), (true false), (false true), (false false);
         BoxRefused: (true true), (false false), (false true), (false false);
     }
-    expect! {
+    expect_traits! {
         copy_map::Full: true true,
         CopyMap<LockFreeTable<u64, NonNull<u8>>>: true true,
-        // The addresses of boxes are with the map of boxes alone.
+        // Only the map of boxes has the addresses of boxes.
         CopyMap<CuckooTable<u64, NonNull<u8>>>: false false,
     }
 }
@@ -298,7 +199,7 @@ fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
         // A name owns its share of a value.
         Iter: (true true), (false false), (false false), (false false);
     }
-    expect! {
+    expect_traits! {
         RenameRef<'static, u64, u64>: false false,
         RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
         rename::RenameError: true true,

@@ -1,4 +1,4 @@
-//! What users of boxed values may rely on, in every table.
+//! The guarantees of boxed values, in every table.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ mod hashing;
 use every::for_every;
 use hashing::Hashing;
 
-/// A number that knows how many there are.
+/// A value that counts its live instances.
 #[derive(Debug)]
 struct Counted(u64, Arc<AtomicIsize>);
 
@@ -37,7 +37,7 @@ impl Drop for Counted {
     }
 }
 
-/// Makes them.
+/// Creates them.
 #[derive(Clone, Default)]
 struct Mint(Arc<AtomicIsize>);
 
@@ -168,7 +168,7 @@ fn what_is_refused_comes_back<T: Table<Key = u64, Value = Value>>() {
     let builder = CopyMap::<T>::builder().buckets(1).max_bytes(0);
     let refused = catch_unwind(|| drop(builder.build_boxed())).is_err();
     assert!(refused, "a map without memory");
-    // As much as one bucket has, and no more.
+    // Exactly the bytes of one bucket.
     let bytes = map::<T>(false).bytes();
     let builder = CopyMap::<T>::builder().buckets(1).max_bytes(bytes);
     let map = builder

@@ -1,4 +1,5 @@
-//! What both forms of `clht` promise beyond what every map of words does (`tests/words.rs`): memory, above all.
+//! Guarantees of both variants of `clht` beyond those of every map of words (`tests/words.rs`):
+//! mainly about memory.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -22,18 +23,19 @@ use every::for_every;
 use hashing::{Hashing, NumberHasher};
 
 thread_local! {
-    /// Whether this thread is refused memory for buckets, and the bytes that it has been given and not given back.
+    /// Whether bucket allocations fail in this thread, and the bytes that it has allocated and not
+    /// freed.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which can be told to have no buckets: memory at multiples of 64.
+/// The system's allocator, which can be told to refuse buckets: memory with an alignment of 64.
 struct Moody;
 
 #[global_allocator]
 static ALLOCATOR: Moody = Moody;
 
-// SAFETY: the system's, or no memory.
+// SAFETY: forwards to the system's allocator, or returns null.
 unsafe impl GlobalAlloc for Moody {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() == 64 {
@@ -42,14 +44,14 @@ unsafe impl GlobalAlloc for Moody {
             }
             BYTES.set(BYTES.get() + layout.size().cast_signed());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if layout.align() == 64 {
             BYTES.set(BYTES.get() - layout.size().cast_signed());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -81,43 +83,43 @@ for_every! {
     }
 }
 
-/// A form, for any words.
-trait Form {
+/// A variant, for any words.
+trait ClhtVariant {
     type Table<K: WordKey, V: Word>: Table<Key = K, Value = V>;
 }
 
 struct Locking;
 struct LockFree;
 
-impl Form for Locking {
+impl ClhtVariant for Locking {
     type Table<K: WordKey, V: Word> = LockBasedTable<K, V>;
 }
 
-impl Form for LockFree {
+impl ClhtVariant for LockFree {
     type Table<K: WordKey, V: Word> = LockFreeTable<K, V>;
 }
 
-type Numbers<F> = <F as Form>::Table<u64, u64>;
+type Numbers<F> = <F as ClhtVariant>::Table<u64, u64>;
 type Map<F> = CopyMap<Numbers<F>, Hashing>;
 
-fn builder<F: Form>(hashing: Hashing) -> Builder<Numbers<F>, Hashing> {
+fn builder<F: ClhtVariant>(hashing: Hashing) -> Builder<Numbers<F>, Hashing> {
     let builder = CopyMap::<Numbers<F>>::builder().domain(Domain::new());
     builder.hasher(hashing)
 }
 
-fn fill<F: Form>(map: &Map<F>, keys: std::ops::Range<u64>) {
+fn fill<F: ClhtVariant>(map: &Map<F>, keys: std::ops::Range<u64>) {
     keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
 }
 
-fn has<F: Form>(map: &Map<F>, keys: std::ops::Range<u64>) -> bool {
+fn has<F: ClhtVariant>(map: &Map<F>, keys: std::ops::Range<u64>) -> bool {
     let mut keys = keys;
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-fn a_full_table_says_so_and_loses_nothing<F: Form>() {
+fn a_full_table_says_so_and_loses_nothing<F: ClhtVariant>() {
     let limits = builder::<F>(Hashing::Own).buckets(4).max_buckets(4);
     let map = limits.max_bytes(64 * 6).build();
-    // Two buckets may overflow: numbers that end in 0 and in 1.
+    // Two buckets may overflow: those of numbers that end in 0 and in 1.
     for ending in 0..2 {
         (0..6).for_each(|n| assert_eq!(map.pin().insert(n * 4 + ending, n), Ok(None)));
     }
@@ -130,7 +132,7 @@ fn a_full_table_says_so_and_loses_nothing<F: Form>() {
         assert_eq!(map.get(&full), None);
     }
     assert_eq!(map.iter().collect::<Vec<_>>(), before);
-    // What needs no memory goes on.
+    // Operations that need no memory still work.
     assert_eq!(map.insert(3, 3), Ok(None));
     assert_eq!(map.insert(20, 7), Ok(Some(5)));
     assert_eq!(map.try_insert(20, 8), Err(TryInsertError::Occupied(7)));
@@ -140,7 +142,7 @@ fn a_full_table_says_so_and_loses_nothing<F: Form>() {
     assert_eq!(map.insert(28, 7), Err(Full));
 }
 
-fn an_allocator_without_memory_loses_nothing<F: Form>() {
+fn an_allocator_without_memory_loses_nothing<F: ClhtVariant>() {
     let map = builder::<F>(Hashing::Own)
         .buckets(1)
         .automatic_resize(false);
@@ -157,8 +159,8 @@ fn an_allocator_without_memory_loses_nothing<F: Form>() {
     assert!(has::<F>(&map, 0..4));
 }
 
-/// There is memory for the new table, and none for what overflows in it.
-fn a_resize_that_lacks_memory_can_be_repeated<F: Form>() {
+/// Memory suffices for the new table, but not for its overflow buckets.
+fn a_resize_that_lacks_memory_can_be_repeated<F: ClhtVariant>() {
     let map = builder::<F>(Hashing::Own)
         .buckets(8)
         .automatic_resize(false);
@@ -180,11 +182,11 @@ fn a_resize_that_lacks_memory_can_be_repeated<F: Form>() {
     assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
 }
 
-fn a_table_that_may_not_grow_gets_longer_chains<F: Form>() {
+fn a_table_that_may_not_grow_gets_longer_chains<F: ClhtVariant>() {
     Hashing::ALL.into_iter().for_each(longer_chains::<F>);
 }
 
-fn longer_chains<F: Form>(hashing: Hashing) {
+fn longer_chains<F: ClhtVariant>(hashing: Hashing) {
     let map = builder::<F>(hashing).buckets(3).max_buckets(7).build();
     fill::<F>(&map, 0..1_000);
     assert_eq!(map.buckets(), 4);
@@ -195,8 +197,8 @@ fn longer_chains<F: Form>(hashing: Hashing) {
     assert!(has::<F>(&map, 0..1_000));
 }
 
-/// A growth that there is no room for does not begin.
-fn a_map_with_a_limit_of_bytes_fills_it<F: Form>() {
+/// A growth does not begin if its memory would exceed the limit.
+fn a_map_with_a_limit_of_bytes_fills_it<F: ClhtVariant>() {
     const LIMIT: usize = 64 << 10;
     let map = builder::<F>(Hashing::Mixed).max_bytes(LIMIT).build();
     let fits = |key: &u64| map.pin().insert(*key, !key) != Err(Full);
@@ -204,11 +206,11 @@ fn a_map_with_a_limit_of_bytes_fills_it<F: Form>() {
     assert!(map.bytes() <= LIMIT);
     assert!(has::<F>(&map, 0..entries));
     assert_eq!(map.len() as u64, entries);
-    // Two tables at a time are half of the limit, or what overflows is most of it.
+    // Either two tables at a time take half of the limit each, or overflow takes most of it.
     assert!(entries as usize > LIMIT / 64, "{entries}");
 }
 
-fn all_memory_comes_back<F: Form>() {
+fn all_memory_comes_back<F: ClhtVariant>() {
     let before = BYTES.get();
     let map = builder::<F>(Hashing::Mixed).buckets(1).build();
     for round in 0..3 {
@@ -220,7 +222,7 @@ fn all_memory_comes_back<F: Form>() {
     }
     map.resize_to(1).unwrap();
     assert_eq!(map.bytes(), 64);
-    // Dropped in the middle of a resize, beside a table that waits for a reader.
+    // Dropped in the middle of a resize, while a retired table waits for a reader.
     let domain = map.domain().clone();
     let held = domain.pin();
     fill::<F>(&map, 0..700);
@@ -230,7 +232,7 @@ fn all_memory_comes_back<F: Form>() {
     assert_eq!(BYTES.get(), before);
 }
 
-fn tables_are_kept_while_a_handle_is<F: Form>() {
+fn tables_are_kept_while_a_handle_is<F: ClhtVariant>() {
     let map = builder::<F>(Hashing::Own)
         .buckets(1)
         .automatic_resize(false);
@@ -238,7 +240,7 @@ fn tables_are_kept_while_a_handle_is<F: Form>() {
     fill::<F>(&map, 0..3);
     let held = map.pin();
     assert_eq!(held.get(&1), Some(!1));
-    // Waits for no reader: the caller is one.
+    // Does not wait for readers: the caller is one.
     map.resize_to(4).unwrap();
     assert_eq!(map.bytes(), 64 * 5);
     assert_eq!(held.get(&1), Some(!1));
@@ -248,13 +250,13 @@ fn tables_are_kept_while_a_handle_is<F: Form>() {
     assert_eq!(map.bytes(), 64 * 4);
 }
 
-fn a_map_is_updated_under_a_handle_that_stays<F: Form>() {
+fn a_map_is_updated_under_a_handle_that_stays<F: ClhtVariant>() {
     for hashing in [Hashing::Mixed, Hashing::Own] {
         update_under_a_handle::<F>(&builder::<F>(hashing).build());
     }
 }
 
-fn update_under_a_handle<F: Form>(map: &Map<F>) {
+fn update_under_a_handle<F: ClhtVariant>(map: &Map<F>) {
     let held = map.pin();
     for key in 0..20_000u64 {
         assert_eq!(held.insert(key, !key), Ok(None));
@@ -263,7 +265,7 @@ fn update_under_a_handle<F: Form>(map: &Map<F>) {
     assert!(map.buckets() > 1_000);
 }
 
-fn a_section_serves_several_maps<F: Form>() {
+fn a_section_serves_several_maps<F: ClhtVariant>() {
     static LONDON: String = String::new();
     let ages = CopyMap::<F::Table<char, u8>>::new();
     let towns = CopyMap::<F::Table<char, &'static String>>::new();
@@ -273,12 +275,12 @@ fn a_section_serves_several_maps<F: Form>() {
     assert_eq!(ages.within(&guard).get(&'a'), Some(36));
 }
 
-fn a_section_of_another_domain_is_refused<F: Form>() {
+fn a_section_of_another_domain_is_refused<F: ClhtVariant>() {
     let map = builder::<F>(Hashing::Mixed).build();
     map.within(&corewise_rcu::pin()).get(&1);
 }
 
-fn pointers_are_keys_and_values<F: Form>() {
+fn pointers_are_keys_and_values<F: ClhtVariant>() {
     static NAMES: [String; 2] = [String::new(), String::new()];
     let map = CopyMap::<F::Table<*const String, &'static String>>::new();
     for name in &NAMES {
@@ -302,7 +304,7 @@ impl std::hash::BuildHasher for Touchy {
     }
 }
 
-fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: Form>() {
+fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: ClhtVariant>() {
     let panics = Arc::new(AtomicBool::new(false));
     let builder = CopyMap::<Numbers<F>>::builder().hasher(Touchy(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
@@ -322,7 +324,7 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: Form>() {
     assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
 }
 
-/// The one limit that the lock-free form has for itself.
+/// A limit that only the lock-free variant has.
 #[test]
 fn a_lock_free_chain_has_a_last_bucket() {
     const MOST: u64 = 3 * (1 + 21_844);

@@ -1,5 +1,5 @@
-//! What `cuckoo::CuckooMap` promises beyond what every map of words does (`tests/words.rs`): dense tables, entries that
-//! move, pairs of any shape.
+//! Guarantees of `cuckoo::CuckooMap` beyond those of every map of words (`tests/words.rs`): dense
+//! tables, moved entries, pairs of any shape.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::fmt::Debug;
@@ -36,7 +36,7 @@ fn builder(hashing: Hashing) -> Builder<CuckooTable<u64, u64>, Hashing> {
     builder.hasher(hashing)
 }
 
-/// A map of so many buckets, which has no memory for more, nor for what overflows.
+/// A map of `buckets` buckets, without memory for more buckets or for overflow.
 fn dense(buckets: usize) -> Map {
     let bytes = builder(Hashing::Mixed).buckets(buckets).build().bytes();
     let builder = builder(Hashing::Mixed).buckets(buckets).max_bytes(bytes);
@@ -52,7 +52,7 @@ fn has(map: &Map, keys: std::ops::Range<u64>) -> bool {
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-/// Fills it from a key on; the key that did not fit.
+/// Inserts keys from `first` on; returns the key that did not fit.
 fn fill_up(map: &Map, first: u64) -> u64 {
     (first..)
         .find(|key| match map.pin().insert(*key, !key) {
@@ -81,7 +81,7 @@ fn a_table_that_may_not_grow_is_filled_to_19_in_20() {
         assert_eq!((map.buckets(), map.len() as u64), (buckets, end));
         assert!(has(&map, 0..end));
         assert!((end..end * 3).all(|key| map.pin().get(&key).is_none()));
-        // Others come and go.
+        // Replaces keys by new ones.
         let (mut from, mut to) = (0, end);
         for _ in 0..4 {
             let half = from + (to - from) / 2;
@@ -114,7 +114,7 @@ fn a_full_table_says_so_and_loses_nothing() {
     let mut after: Vec<_> = map.pin().iter().collect();
     after.sort_unstable();
     assert_eq!((before, map.len() as u64), (after, full));
-    // What needs no room goes on.
+    // Operations that need no room still work.
     assert_eq!(map.pin().insert(3, 7), Ok(Some(!3)));
     assert_eq!(map.pin().try_insert(3, 8), Err(TryInsertError::Occupied(7)));
     assert_eq!(map.pin().update(&3, |value| value + 1), Some(8));
@@ -124,7 +124,8 @@ fn a_full_table_says_so_and_loses_nothing() {
     assert!(has(&map, 10..full + 1));
 }
 
-/// What cannot be moved, and so is no reason to grow: more keys of one hash than have room in two buckets.
+/// More keys of one hash than fit in two buckets: they cannot be moved, so they are no reason to
+/// grow.
 #[test]
 fn keys_of_one_hash_overflow_and_the_table_stays_small() {
     let map = builder(Hashing::Alike).buckets(16).build();
@@ -139,7 +140,7 @@ fn keys_of_one_hash_overflow_and_the_table_stays_small() {
     }
     assert!((0..36).all(|key| map.pin().remove(&key) == Some(!key)));
     assert!(has(&map, 36..40));
-    // The rest has room in one bucket.
+    // The remaining keys fit in one bucket.
     let held = map.bytes();
     fill(&map, 40..44);
     assert!((map.len(), map.bytes()) == (8, held) || !stays);
@@ -165,7 +166,7 @@ fn chosen_keys_do_not_make_the_table_grow() {
             .all(|key| map.pin().get(&key) == Some(!key))
     );
     if !cfg!(corewise_stress) {
-        // Twice what the entries need, at most, where they fill three quarters.
+        // At most twice the buckets that the entries need at a load of three quarters.
         assert!(
             map.buckets() * SLOTS * 3 / 4 <= map.len() * 2,
             "{}",
@@ -174,7 +175,7 @@ fn chosen_keys_do_not_make_the_table_grow() {
     }
 }
 
-/// Even numbers have one hash.
+/// All even numbers have the same hash.
 struct HalfAlike;
 
 impl BuildHasher for HalfAlike {
@@ -214,7 +215,8 @@ fn it_grows_when_it_is_dense() {
             most = load(&map);
             continue;
         }
-        // The new one is the table once all was moved, an eighth of the buckets later.
+        // The new table becomes current when everything is moved, which takes an eighth of the
+        // buckets.
         if buckets >= 256 && !cfg!(corewise_stress) {
             assert!(most >= 0.95, "{most} of {buckets} buckets");
         }
@@ -224,7 +226,7 @@ fn it_grows_when_it_is_dense() {
     assert!(has(&map, 0..map.len() as u64));
 }
 
-/// Half of the keys stay, in a table so dense that those who come displace them all the time.
+/// Half of the keys stay, in a table so dense that insertions displace them all the time.
 #[test]
 fn what_is_moved_is_never_missed() {
     const BUCKETS: usize = 64;
@@ -269,7 +271,7 @@ fn what_is_moved_is_never_missed() {
     });
 }
 
-/// Insertions under an iterator go where there is room, and displace nothing.
+/// Insertions under an iterator use free slots and displace nothing.
 #[test]
 fn a_map_is_filled_while_it_is_iterated_over() {
     let map = builder(Hashing::Mixed).buckets(16).build();
@@ -284,7 +286,7 @@ fn a_map_is_filled_while_it_is_iterated_over() {
     assert!((0..60).all(|key| seen.binary_search(&key).is_ok()));
     assert!(has(&map, 0..5_000));
     drop(held);
-    // Afterwards it is as dense as any.
+    // Afterwards the map can be as dense as any other.
     let buckets = map.buckets();
     map.set_automatic_resize(false);
     fill(&map, 5_000..(buckets * SLOTS) as u64 * 9 / 10);
@@ -293,7 +295,7 @@ fn a_map_is_filled_while_it_is_iterated_over() {
     assert!(has(&map, 0..map.len() as u64));
 }
 
-/// Everything that a map does, with keys and values of other shapes.
+/// All operations of a map, with keys and values of other shapes.
 fn works<K, V>(keys: impl Iterator<Item = K>, value: impl Fn(usize) -> V)
 where
     K: Copy + Eq + Hash + Debug + Ord,
@@ -381,7 +383,7 @@ fn no_value_is_torn() {
     assert!(seen.load(Relaxed) > 6);
 }
 
-/// On few keys, in a table in which they push each other around.
+/// Few keys, in a table in which they displace each other.
 #[test]
 fn histories_in_a_dense_table_are_linearizable() {
     const THREADS: u64 = 3;
@@ -426,7 +428,7 @@ fn histories_in_a_dense_table_are_linearizable() {
     }
 }
 
-/// There is memory for the new table, and none for what overflows in it.
+/// Memory suffices for the new table, but not for its overflow.
 #[test]
 fn a_resize_that_lacks_memory_can_be_repeated() {
     let one = builder(Hashing::Mixed).buckets(1).build().bytes();
@@ -462,13 +464,13 @@ fn all_bytes_are_counted_and_come_back() {
     assert_eq!((map.bytes(), map.overflowing()), (one, 0));
 }
 
-/// A bucket that lost entries draws those in that hang on it.
+/// A bucket that lost entries takes its overflow entries back.
 #[test]
 fn what_overflowed_comes_back_into_the_bucket() {
     let map = builder(Hashing::Alike).buckets(2).automatic_resize(false);
     let map = map.build();
     fill(&map, 0..12);
-    // Whatever is removed, four of the first bucket stay in it.
+    // Four entries of the first bucket stay in it, whatever is removed.
     for key in [0, 5, 1, 11, 6, 2] {
         assert_eq!(map.pin().remove(&key), Some(!key));
         assert_eq!(map.pin().get(&key), None);
@@ -521,7 +523,7 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
 }
 
 thread_local! {
-    /// How many comparisons go well.
+    /// Number of comparisons that succeed before one panics.
     static PATIENCE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
 }
 
@@ -554,7 +556,7 @@ fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
         for n in 0..200 {
             let patient = |act: &dyn Fn() -> bool| {
                 PATIENCE.set(patience);
-                // Nothing is changed before the comparisons are through.
+                // Nothing is changed before all comparisons are done.
                 let answer = catch_unwind(AssertUnwindSafe(act));
                 PATIENCE.set(usize::MAX);
                 assert!(answer.unwrap_or(true));

@@ -1,4 +1,4 @@
-//! The map against `std::collections::HashMap`: the same random operations, the same answers.
+//! The map against `std::collections::HashMap`: the same random operations, the same results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 type Map<S> = RelativisticMap<u64, String, S>;
 
-/// One random operation on both; a resize, now and then, on one.
+/// Performs one random operation on both maps; occasionally resizes the concurrent one.
 fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mut SmallRng) {
     let key = rng.random_range(0..200);
     let value = rng.random::<u32>().to_string();
@@ -60,7 +60,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             model,
         ),
         15 => {
-            // Keys come more than once, and more of them than are in a group.
+            // Keys may repeat, and there may be more of them than fit in a group.
             let many = rng.random_range(0..150);
             let keys: Vec<u64> = (0..many).map(|_| rng.random_range(0..200)).collect();
             let mut out = vec![Some(&value); many];
@@ -178,7 +178,7 @@ fn random_operations_agree() {
     }
 }
 
-/// A hasher that uses a few values only.
+/// A hasher with few distinct values.
 #[derive(Clone)]
 struct Poor(u64);
 

@@ -1,5 +1,5 @@
-//! What `hopscotch::HopscotchMap` promises beyond what every map of words does (`tests/words.rs`): density, keys that
-//! are displaced or have no place, pairs of any shape, memory.
+//! Guarantees of `hopscotch::HopscotchMap` beyond those of every map of words (`tests/words.rs`):
+//! density, keys that are displaced or have no place, pairs of any shape, memory.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -26,31 +26,31 @@ mod hashing;
 use hashing::{Hashing, NumberHasher};
 
 thread_local! {
-    /// Whether this thread is refused memory for nodes.
+    /// Whether node allocations fail in this thread.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
-    /// Bytes that this thread has been given and not given back.
+    /// Bytes that this thread has allocated and not freed.
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which can be told to have no nodes: memory at multiples of 64.
+/// The system's allocator, which can be told to refuse nodes: memory with an alignment of 64.
 struct Moody;
 
 #[global_allocator]
 static ALLOCATOR: Moody = Moody;
 
-// SAFETY: the system's, or no memory.
+// SAFETY: forwards to the system's allocator, or returns null.
 unsafe impl GlobalAlloc for Moody {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() == 64 && REFUSED.get() {
             return std::ptr::null_mut();
         }
         BYTES.set(BYTES.get() + layout.size().cast_signed());
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         BYTES.set(BYTES.get() - layout.size().cast_signed());
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -84,7 +84,8 @@ fn fewer(all: u64) -> u64 {
     if fewer { all.div_ceil(20) } else { all }
 }
 
-/// Of so many keys 2 in a thousand have no place, as the header says; under stress neighbourhoods have 4 cells.
+/// About 2 keys per thousand have no place, as the header says; this allows 8. Under stress,
+/// neighbourhoods have only 4 cells.
 fn may_overflow(map: &Map, keys: u64) -> bool {
     cfg!(corewise_stress) || map.overflowing() as u64 <= keys / 125
 }
@@ -97,7 +98,7 @@ fn a_table_that_is_95_percent_full_keeps_answering() {
     fill(&map, 0..KEYS);
     assert!(may_overflow(&map, KEYS), "{}", map.overflowing());
     assert!(has(&map, 0..KEYS) && has_none(&map, KEYS..KEYS * 3));
-    // As many keys as there are go, and others come, while it stays as full.
+    // Replaces all keys by new ones, twice, while the table stays equally full.
     for key in 0..KEYS * 2 {
         assert_eq!(map.pin().remove(&key), Some(!key));
         assert_eq!(map.pin().try_insert(key + KEYS, !(key + KEYS)), Ok(()));
@@ -105,7 +106,7 @@ fn a_table_that_is_95_percent_full_keeps_answering() {
     assert_eq!((map.len() as u64, map.buckets() as u64), (KEYS, BUCKETS));
     assert!(may_overflow(&map, KEYS), "{}", map.overflowing());
     assert!(has(&map, KEYS * 2..KEYS * 3) && has_none(&map, 0..KEYS * 2));
-    // The same keys again.
+    // Removes and inserts the same keys.
     for key in KEYS * 2..KEYS * 3 {
         assert_eq!(map.pin().remove(&key), Some(!key));
         assert_eq!(map.pin().insert(key, !key), Ok(None));
@@ -131,7 +132,7 @@ fn more_keys_than_cells_are_all_there() {
 #[test]
 fn a_full_table_says_so_and_loses_nothing() {
     const BUCKETS: usize = 1 << 10;
-    // The table, and no node.
+    // Memory for the table, and for no node.
     let bytes = fixed(BUCKETS, Hashing::Mixed).bytes();
     let limits = builder(Hashing::Mixed).buckets(BUCKETS).max_bytes(bytes);
     let map = limits.build();
@@ -146,7 +147,7 @@ fn a_full_table_says_so_and_loses_nothing() {
     assert_eq!(map_ref.get(&keys), None);
     assert_eq!(map_ref.iter().collect::<Vec<_>>().len(), before.len());
     assert!(has(&map, 0..keys));
-    // What needs no memory goes on.
+    // Operations that need no memory still work.
     assert_eq!(map_ref.insert(7, 1), Ok(Some(!7)));
     assert_eq!(map_ref.try_insert(7, 2), Err(TryInsertError::Occupied(1)));
     assert_eq!(map_ref.update(&7, |value| value + 1), Some(2));
@@ -169,7 +170,7 @@ fn an_allocator_without_memory_loses_nothing() {
     assert_eq!(map.pin().get(&0), Some(5));
 }
 
-/// There is memory for the new table, and none for what has no place in it.
+/// Memory suffices for the new table, but not for keys without a place in it.
 #[test]
 fn a_resize_that_lacks_memory_can_be_repeated() {
     let bytes = fixed(64, Hashing::Own).bytes() + fixed(1, Hashing::Own).bytes();
@@ -205,11 +206,11 @@ fn keys_of_one_home_have_a_place() {
         let bytes = map.bytes();
         assert!((0..100).all(|key| map.pin().remove(&key) == Some(!key)));
         fill(&map, 0..100);
-        // What was in use is used again.
+        // Freed nodes are used again.
         assert!(cfg!(corewise_stress) || map.bytes() == bytes);
         assert!((0..200).all(|key| map.pin().remove(&key) == Some(!key)));
         assert_eq!(map.len(), 0);
-        // Under stress it is being resized, and this is the number of the table before.
+        // Under stress it is being resized, and this is the number of the previous table.
         assert!(cfg!(corewise_stress) || map.overflowing() == 0);
     }
     assert!(cfg!(corewise_stress) || map.buckets() == before);
@@ -217,7 +218,7 @@ fn keys_of_one_home_have_a_place() {
 
 #[test]
 fn keys_of_a_bad_hash_make_it_grow_no_more_than_they_are() {
-    // Every 64th home, and no cell in between is in reach of the next.
+    // Every 64th home, so no cell in between is in reach of the next home.
     let map = builder(Hashing::Own).build();
     fill(&map, (0..5_000).map(|key| key * 64));
     assert!(has(&map, (0..5_000).map(|key| key * 64)));
@@ -227,7 +228,7 @@ fn keys_of_a_bad_hash_make_it_grow_no_more_than_they_are() {
     }
 }
 
-/// Guarantee 2: a few cells stay free, and so keys are displaced all the time.
+/// Guarantee 2: few cells are free, so keys are displaced all the time.
 #[test]
 fn what_stays_is_found_beside_displacements() {
     const BUCKETS: u64 = 512;
@@ -239,7 +240,7 @@ fn what_stays_is_found_beside_displacements() {
         for thread in 0..2u64 {
             let (map, stop) = (&map, &stop);
             scope.spawn(move || {
-                // Each has a window of a hundred keys that moves on.
+                // Each thread has a moving window of a hundred keys.
                 let key = |n: u64| KEPT + n * 2 + thread;
                 fill(map, (0..100).map(key));
                 for n in 0.. {
@@ -293,12 +294,12 @@ fn iterations_beside_replacements_yield_each_key_once() {
     });
 }
 
-/// Displacements, and updates of the keys in question.
+/// Displacements, and concurrent updates of the displaced keys.
 #[test]
 fn histories_beside_displacements_are_linearizable() {
     const CALLS: u64 = 1_500;
     let map = fixed(64, Hashing::Own);
-    // Homes 0 to 4 have the keys; those before have what overflows into them.
+    // Homes 0 to 4 have the keys; the homes before them have keys that overflow into these.
     fill(
         &map,
         (59..64).flat_map(|home| (1..10).map(move |n| home + n * 64)),
@@ -358,8 +359,8 @@ fn perform(map: &Map, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
     })
 }
 
-/// What a table of a key and a value of these types does, beside resizes, is what `std`'s does; and readers beside
-/// it never see a value that was not of its key.
+/// A table with keys and values of these types behaves like `std`'s during resizes, and concurrent
+/// readers never see a value that was not of its key.
 fn shape<K, V>(key: impl Fn(u16) -> K + Sync, value: impl Fn(u16, u8) -> V + Sync)
 where
     K: Copy + Eq + Hash + Debug + Send + Sync,
@@ -549,7 +550,8 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
     assert!((0..20).all(|key| map.pin().remove(&Touchy(key)) == Some(!key)));
 }
 
-/// Grows and shrinks a map, and drops it in the middle of a resize, beside a table that waits for a reader.
+/// Grows and shrinks a map, and drops it in the middle of a resize, while a retired table waits for
+/// a reader.
 fn use_memory(domain: &Domain) {
     let map = HopscotchMap::<u64, [u64; 3]>::builder().buckets(1);
     let map = map.domain(domain.clone()).hasher(Hashing::Mixed).build();
@@ -571,7 +573,7 @@ fn use_memory(domain: &Domain) {
 #[test]
 fn all_memory_comes_back() {
     let domain = Domain::new();
-    // What the domain keeps for this thread is there after the first time.
+    // What the domain keeps for this thread is allocated the first time.
     use_memory(&domain);
     let before = BYTES.get();
     use_memory(&domain);

@@ -1,5 +1,6 @@
-//! Boxed values in every table, with hashers and comparisons that lie, change their minds and panic, and with values
-//! that panic when they are dropped: each value is dropped exactly once, at every phase of a resize.
+//! Boxed values in every table, with hashers and comparisons that are wrong, inconsistent or panic,
+//! and with values that panic when they are dropped: each value is dropped exactly once, at every
+//! phase of a resize.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
@@ -30,21 +31,21 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a hasher or a comparison answers.
+/// How a hasher or a comparison behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     TheTruth,
-    /// Something else each time.
+    /// A different result each time.
     Anything,
-    /// One hash for all; all keys are equal.
+    /// The same hash for all keys; all keys are equal.
     Same,
-    /// No two keys are equal, nor a key to itself.
+    /// No two keys are equal, nor is a key equal to itself.
     Different,
 }
 
 const ALL: [Says; 4] = [Says::TheTruth, Says::Anything, Says::Same, Says::Different];
 
-/// A number that nobody foresees.
+/// A number that changes with every call.
 fn anything() -> u64 {
     let call = CALLS.get() + 1;
     CALLS.set(call);
@@ -95,7 +96,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// A key whose comparison is as good as told.
+/// A key whose comparison behaves as [`Says`] tells it.
 #[derive(Clone, Copy, Debug)]
 struct Key(u64);
 
@@ -132,7 +133,7 @@ struct Drops {
     dropped: Box<[AtomicU8]>,
 }
 
-/// A value that counts its drops, and panics afterwards if it is told to.
+/// A value that counts its drops, and panics afterwards if it is a bomb.
 struct Value {
     number: usize,
     bomb: bool,
@@ -163,7 +164,7 @@ impl Drops {
         }
     }
 
-    /// How many values were dropped some other number of times than this, and which ones.
+    /// Checks that each value was dropped `times` times; reports the others.
     fn check(&self, times: u8, what: &str) {
         let made = self.made.load(Relaxed);
         let wrong: Vec<_> = self.dropped[..made]
@@ -196,7 +197,7 @@ fn quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
-/// Panics that are meant are not reported.
+/// Suppresses the reports of intended panics.
 fn hush() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -229,7 +230,7 @@ fn map<T: Tables>(buckets: usize, grows: bool) -> Map<T> {
         .build_boxed()
 }
 
-/// Drops a map and sees that each value was dropped once.
+/// Drops a map and checks that each value was dropped once.
 fn end<T: Tables>(map: Map<T>, drops: &Drops, what: &str) {
     let domain = map.domain().clone();
     let _ = quietly(|| drop(map));
@@ -237,7 +238,7 @@ fn end<T: Tables>(map: Map<T>, drops: &Drops, what: &str) {
     drops.check(1, what);
 }
 
-/// All operations, in some order.
+/// Performs one random operation.
 fn operate<T: Tables>(map: &Map<T>, drops: &Arc<Drops>, rng: &mut SmallRng) {
     let key = rng.random_range(0..40).into();
     let handle = map.pin();
@@ -387,7 +388,7 @@ fn bombs_do_not_save_the_others<T: Tables>() {
         assert!(panicked, "the first panic goes on");
         drops.check(1, &format!("every {every}th, {fuse} hashes"));
     }
-    // What is refused comes back, or is dropped once.
+    // Refused values are returned, or dropped once.
     let drops = Drops::new();
     let map = map::<T>(16, false);
     assert!(map.pin().insert(1.into(), drops.value()).is_ok());

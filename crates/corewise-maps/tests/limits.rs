@@ -1,4 +1,4 @@
-//! Tables of copies where memory is short, and contents and numbers that are out of the ordinary.
+//! Tables of copies with little memory, and with unusual contents and sizes.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::{Cell, RefCell};
@@ -35,12 +35,12 @@ for_every! {
 type Map<T> = CopyMap<T, Hashing>;
 
 thread_local! {
-    /// Hashes until somebody inserts.
+    /// Calls of the hasher until it inserts.
     static HASHES: Cell<i64> = const { Cell::new(-1) };
     static INSERT: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// A number is its own hash; and when it is asked for the last one of `HASHES`, it inserts.
+/// A number is its own hash. The last of `HASHES` calls also inserts entries.
 struct Inserting(Hashing);
 
 impl BuildHasher for Inserting {
@@ -57,7 +57,8 @@ impl BuildHasher for Inserting {
     }
 }
 
-/// Others insert, into groups whose memory was seen to already, more than it is enough for.
+/// Inserts more entries than the memory suffices for, into groups that a resize has already checked
+/// for memory.
 fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64> + 'static>() {
     const ENTRIES: u64 = 40;
     let make = |bytes| {
@@ -76,7 +77,8 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     let map = make(bytes);
     let others = map.clone();
     let insert = move || {
-        // Of all groups, all but one of which were looked at. They are looked at again when they are moved.
+        // Keys of all groups; the resize has checked all groups but one. It checks them again when
+        // it moves them.
         let inserted = (64..128).filter(|key| others.pin().insert(*key, !key).is_ok());
         assert!(inserted.count() > 6, "there is room in the table");
     };
@@ -96,7 +98,7 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     assert!(all > ENTRIES as usize);
     for _ in 0..20 {
         is_whole(&map, all);
-        // What changes nothing in number goes on.
+        // Updates that do not change the number of entries still work.
         assert_eq!(map.pin().insert(0, !0), Ok(Some(!0)));
         assert_eq!(map.pin().update(&8, |value| value), Some(!8));
     }
@@ -156,7 +158,8 @@ fn a_resize_without_memory_changes_nothing<T: Table<Key = u64, Value = u64>>() {
                 assert_eq!(pairs(&map), pairs(&twin), "{what}");
                 assert_eq!(refusals(&map), refusals(&twin), "{what}");
                 assert!((0..entries).all(|key| map.pin().get(&key) == Some(!key)));
-                // Without entries it can be done or not, as in a map that was not asked before.
+                // Without entries the resize may succeed or fail, as in a map that has not tried it
+                // before.
                 for map in [&map, &twin] {
                     let all = pairs(map);
                     let removed = |(key, value): &(u64, u64)| map.pin().remove(key) == Some(*value);
@@ -170,12 +173,13 @@ fn a_resize_without_memory_changes_nothing<T: Table<Key = u64, Value = u64>>() {
     assert!(refused > 100, "only {refused} resizes lacked memory");
 }
 
-/// Three tables fit at a time, and the first one is kept by a reader until it is needed.
+/// The limit does not fit three tables at a time. A reader keeps the first one, which is freed when
+/// its memory is needed.
 fn a_resize_frees_what_was_replaced_when_it_needs_memory<T: Table<Key = u64, Value = u64>>() {
     let least = map::<T>(32, usize::MAX, Hashing::Mixed).bytes();
     let map = map::<T>(32, 2 * least, Hashing::Mixed);
     for _ in 0..4 {
-        // Its caller is in a section: nothing is freed.
+        // The caller is in a section, so nothing is freed.
         let guard = map.domain().pin();
         map.resize_to(16).unwrap();
         drop(guard);

@@ -1,4 +1,4 @@
-//! Recorded histories of several threads on a few keys, while the table is resized without pause,
+//! Recorded histories of several threads on a few keys, while the table is resized continuously,
 //! checked for linearizability key by key.
 
 use std::cell::Cell;
@@ -24,7 +24,7 @@ const CALLS: usize = 2_000;
 trait Perform {
     fn perform(&self, key: u64, op: &Op) -> Outcome;
 
-    /// What a batch of lookups says.
+    /// The results of a batch of lookups.
     fn held(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
         keys.map(|key| self.perform(key, &EntryOp::Get))
     }
@@ -73,7 +73,7 @@ impl Perform for Map {
     }
 }
 
-/// A map whose updates are a read and a write.
+/// A map whose updates are a separate read and write.
 struct TwoSteps(Map);
 
 impl Perform for TwoSteps {
@@ -91,7 +91,7 @@ impl Perform for TwoSteps {
     }
 }
 
-/// `held` is what the entry held a moment ago.
+/// Draws a random operation; `held` returns a recent value of the entry.
 fn draw(rng: &mut SmallRng, fresh: u64, held: impl FnOnce() -> Option<u64>) -> Op {
     match rng.random_range(0..12) {
         0 | 1 => EntryOp::Insert(fresh),
@@ -117,7 +117,7 @@ fn run_thread(
     let mut guard = None;
     for call in 0..CALLS as u64 {
         let key = rng.random_range(0..KEYS);
-        // No two writes are of the same value, give or take increments.
+        // No two writes have the same value, apart from increments.
         let held = || match map.perform(key, &EntryOp::Get) {
             EntryOutcome::Held(held) => held,
             _ => None,
@@ -144,7 +144,7 @@ fn run_thread(
     drop(guard);
 }
 
-/// Records what threads do to a map while another one does `meanwhile` to it, again and again.
+/// Records what threads do to a map while another thread repeats `meanwhile`.
 fn record<M: Perform + Send + Sync + 'static>(
     map: &Arc<M>,
     seed: u64,
@@ -154,7 +154,7 @@ fn record<M: Perform + Send + Sync + 'static>(
     let (start, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Once in any case.
+            // At least once.
             meanwhile(map);
             start.wait();
             while !stop.load(Relaxed) {
@@ -201,7 +201,7 @@ fn histories_are_linearizable_while_expansions_are_stacked() {
     for seed in 0..10 {
         let map = Arc::new(Map::builder().automatic_resize(false).buckets(1).build());
         let history = record(&map, seed, |map| {
-            // Nothing is unzipped under this guard; afterwards, everything.
+            // Nothing is unzipped under this guard, and everything afterwards.
             let guard = corewise_rcu::pin();
             for entries in [2, 8, 32] {
                 map.reserve(entries).unwrap();

@@ -1,4 +1,4 @@
-//! What users of the map may rely on.
+//! The guarantees that the map gives its users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Entry, ResizeError};
 use corewise_rcu::{BacklogFull, Domain, Limits, Pressure};
 
-/// Counts how many there are.
+/// Counts its live instances.
 #[derive(Debug)]
 struct Counted(u64, Arc<AtomicIsize>);
 
@@ -77,7 +77,7 @@ fn ten_million_inserts_under_one_handle() {
     drop(handle);
     map.settle().unwrap();
     assert_eq!(map.resize_state().zipped, 0);
-    // Where every operation resizes, it does not go by the number of entries.
+    // Where every operation resizes, the size does not depend on the number of entries.
     let longest = map.longest_chain();
     assert!(longest < 20 || cfg!(corewise_stress), "{longest}");
 }

@@ -1,4 +1,4 @@
-//! What a map gives back: of the memory that it has had, next to nothing is left when it is empty again.
+//! Returning memory: when a map is empty again, it keeps almost none of the memory that it had.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use corewise_maps::RelativisticMap;
 
-/// The system's allocator, and the bytes that it has given.
+/// The system's allocator, which counts the bytes that it has allocated.
 struct Counting(AtomicUsize);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting(AtomicUsize::new(0));
 
-// SAFETY: the system's.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.0.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
 
-/// Bytes from the allocator, and straight from the system.
+/// Bytes from the allocator, and those mapped directly from the system.
 fn bytes() -> usize {
     ALLOCATOR.0.load(Relaxed) + corewise_atomic::alloc::mapped_bytes()
 }
@@ -36,7 +36,8 @@ fn entries() -> u64 {
     if fewer { 20_000 } else { 1_000_000 }
 }
 
-/// ATC 2011 §4.2 has tables shrink to save memory. What may be left: slabs and magazines of two threads.
+/// Bytes that may remain: slabs and magazines of two threads. (\[ATC11\] §4.2 shrinks tables to
+/// save memory.)
 const LEFT_OVER: usize = 5 << 20;
 
 fn fill(map: &RelativisticMap<u64, u64>) {

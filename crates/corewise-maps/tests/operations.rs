@@ -1,4 +1,4 @@
-//! Each operation of a handle by itself, and who may hold what.
+//! Each operation of a handle by itself, and the lifetimes of what it returns.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn a_batch_may_be_of_what_keys_can_be_borrowed_as() {
     let names = ["one".to_owned(), "four".to_owned()];
     handle.get_many(&names, &mut out[1..]);
     assert_eq!(out, [Some(&2), Some(&1), None]);
-    // What was found is there as long as the handle.
+    // What was found stays valid as long as the handle.
     handle.remove("two");
     assert_eq!(out[0], Some(&2));
 }
@@ -206,7 +206,7 @@ fn an_iteration_that_removes_and_inserts_sees_each_entry_that_stays_once() {
     let mut seen = BTreeMap::new();
     for (key, _) in &handle {
         *seen.entry(*key).or_insert(0) += 1;
-        // Grows, and replaces what is ahead and behind.
+        // Grows the map, and replaces entries ahead of the iterator and behind it.
         handle.insert(10_000 + key, 0);
         handle.insert(key ^ 1, 0);
     }
@@ -287,7 +287,7 @@ fn a_map_may_go_to_another_thread_and_be_dropped_there() {
 fn keys_may_look_into_other_maps_when_they_are_compared() {
     use std::cell::Cell;
     use std::hash::{Hash, Hasher};
-    /// Stands for what another map says.
+    /// Equal to other keys as another map defines.
     struct Alias<'m>(u64, &'m RelativisticMap<u64, u64>, &'m Cell<u64>);
     impl Alias<'_> {
         fn meaning(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! Panics in everything that users provide, at every call: the map stays whole, nobody is locked
-//! out, and nothing is dropped twice or lost.
+//! Panics in all code that users provide, at every call: the map stays consistent, no lock stays
+//! held, and nothing is dropped twice or leaked.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ impl Drop for Key {
 
 type Map = RelativisticMap<Key, Key>;
 
-/// Everything that calls user code, one after the other; none touches keys below 50.
+/// Calls all operations that run user code, one after the other; none touches keys below 50.
 fn exercise(map: &Map) {
     let handle = map.pin();
     handle.insert(Key::new(60), Key::new(1));
@@ -107,7 +107,7 @@ fn quietly(run: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
-/// The map answers, for this thread and another one, and has all keys below 50.
+/// Checks that the map answers, in this thread and another one, and has all keys below 50.
 fn check(map: &Map) {
     FUSE.set(-1);
     std::thread::scope(|scope| {
@@ -153,6 +153,6 @@ fn a_panic_of_the_users_code_leaves_the_map_whole() {
     assert!(panics > 50, "only {panics} calls have panicked");
     FUSE.set(-1);
     drop(map);
-    // A key that panicked in its own drop has been counted; nothing else may be missing or be more.
+    // A key whose drop panicked has been counted; nothing else may be missing or left over.
     assert_eq!(ALIVE.load(SeqCst), 0);
 }

@@ -1,4 +1,4 @@
-//! The table under the map, with nodes of the caller's: what owners with a budget of memory rely on.
+//! The table under the map, with the caller's nodes: guarantees for owners with a memory budget.
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use corewise_maps::relativistic::{Arena, Link, NodeId, Policy, RawTable};
 use corewise_rcu::Domain;
 
-/// Nodes that are nothing but links, named by their places.
+/// Nodes that consist only of links; their IDs are their positions.
 struct Nodes(Vec<Link>);
 
 // SAFETY: the vector is never changed, and lives as long as the table.
@@ -30,10 +30,10 @@ fn table(nodes: u64) -> RawTable<Nodes> {
 }
 
 fn insert(table: &RawTable<Nodes>, n: u64) {
-    let name = NodeId(NonZeroU32::new(n as u32 + 1).unwrap());
+    let id = NodeId(NonZeroU32::new(n as u32 + 1).unwrap());
     let guard = table.domain().pin();
     // SAFETY: the guard is of the table's domain; each node is inserted once and never freed.
-    unsafe { table.insert(&guard, name, |_| false).unwrap() };
+    unsafe { table.insert(&guard, id, |_| false).unwrap() };
     drop(guard);
     table.adjust(1);
     table.step(64);
@@ -47,7 +47,7 @@ fn settle(table: &RawTable<Nodes>) {
 
 fn has(table: &RawTable<Nodes>, n: u64) -> bool {
     let guard = table.domain().pin();
-    // SAFETY: as above.
+    // SAFETY: the guard is of the table's domain.
     unsafe { table.find(&guard, hash(n), |_| true).is_some() }
 }
 
@@ -95,7 +95,7 @@ fn the_longest_chain_is_found_in_steps() {
     let whole = unsafe { table.longest_chain(&guard) };
     let (mut longest, mut at, mut steps) = (0, 0, 0);
     loop {
-        // SAFETY: as above.
+        // SAFETY: the guard is of the table's domain.
         let (found, next) = unsafe { table.longest_chain_of(&guard, at, 10) };
         (longest, at, steps) = (longest.max(found), next, steps + 1);
         if at == 0 {
@@ -122,7 +122,7 @@ fn a_reduced_hash_stands_for_the_hash() {
 
 fn remove(table: &RawTable<Nodes>, n: u64) {
     let guard = table.domain().pin();
-    // SAFETY: as above.
+    // SAFETY: the guard is of the table's domain, and the node is found under it.
     let removed = unsafe {
         let node = table.find(&guard, hash(n), |_| true).unwrap();
         table.remove(&guard, node)
@@ -133,7 +133,7 @@ fn remove(table: &RawTable<Nodes>, n: u64) {
     table.step(64);
 }
 
-/// One step of a scan; counts the visits of each of the first nodes.
+/// Makes one step of a scan, and counts the visits of each of the first nodes.
 fn scan(table: &RawTable<Nodes>, from: u32, most: usize, visits: &mut [u32]) -> Option<u32> {
     let guard = table.domain().pin();
     let first = NonNull::from(&table.arena().0[0]).addr().get();
@@ -143,7 +143,7 @@ fn scan(table: &RawTable<Nodes>, from: u32, most: usize, visits: &mut [u32]) -> 
             *visits += 1;
         }
     };
-    // SAFETY: as above.
+    // SAFETY: the guard is of the table's domain, and `visit` keeps no node.
     unsafe { table.scan(&guard, from, most, visit) }
 }
 
@@ -170,7 +170,7 @@ fn a_scan_visits_what_stays_exactly_once_while_the_table_is_resized() {
     }
 }
 
-/// The same while other threads insert, remove and so resize, and buckets are zipped.
+/// The same while other threads insert and remove, and so resize, and buckets are zipped.
 #[test]
 fn a_scan_beside_updates_visits_what_stays_exactly_once() {
     const STAY: u64 = 2_000;
@@ -182,7 +182,7 @@ fn a_scan_beside_updates_visits_what_stays_exactly_once() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             use std::sync::atomic::Ordering::Relaxed;
-            // A node that was removed is not inserted again.
+            // A removed node is not inserted again.
             let mut chunks = (STAY..ALL).step_by(CHUNK as usize);
             while let Some(first) = chunks.next().filter(|_| !over.load(Relaxed)) {
                 (first..first + CHUNK).for_each(|n| insert(&table, n));

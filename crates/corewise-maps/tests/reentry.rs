@@ -1,5 +1,5 @@
-//! Code of users that uses the map which calls it, and handles and iterators that are kept or forgotten: nothing is
-//! freed too early or twice, and no call waits for itself.
+//! User code that uses the map which calls it, and handles and iterators that are kept or
+//! forgotten: nothing is freed too early or twice, and no call waits for itself.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::chained::{self, ChainedMap};
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{BoxMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
@@ -49,7 +48,7 @@ fn filled<T: Table<Key = u64, Value = Text>>(entries: u64) -> BoxMap<String, T> 
 fn closures_may_change_the_entry_that_they_are_called_for<T: Table<Key = u64, Value = Text>>() {
     let map = filled::<T>(100);
     let mut calls = 0;
-    // Another value each time but the last.
+    // The value changes in each call but the last.
     let new = map.pin().update(&7, |old| {
         calls += 1;
         if calls < 4 {
@@ -58,7 +57,7 @@ fn closures_may_change_the_entry_that_they_are_called_for<T: Table<Key = u64, Va
         old.clone()
     }) == Some(&"7+++".to_string());
     assert!(new && calls == 4);
-    // It is removed, and then another one.
+    // The closure removes the entry, and in the next case also inserts another one.
     let handle = map.pin();
     let gone = handle.update(&7, |old| {
         handle.remove(&7);
@@ -76,7 +75,7 @@ fn closures_may_change_the_entry_that_they_are_called_for<T: Table<Key = u64, Va
         None,
         "removed at the second call"
     );
-    // The table is replaced meanwhile, and entries added that fill the new one.
+    // The closure replaces the table, and inserts entries that fill the new one.
     let moved = handle.update(&9, |old| {
         map.resize_to(if old.len() == 1 { 256 } else { 2 }).unwrap();
         for key in 1_000..1_100 {
@@ -106,7 +105,7 @@ fn iterators_outlive_resizes_and_what_they_lend<T: Table<Key = u64, Value = Text
         handle.remove(&key);
     }
     map.resize_to(1).unwrap();
-    // All that was lent is there, also what was removed and replaced.
+    // All lent references are still valid, also those to removed and replaced entries.
     for (key, value) in &seen {
         assert!(**value == key.to_string() || *value == "new");
     }
@@ -120,7 +119,7 @@ fn forgotten_handles_and_iterators_do_no_harm<T: Table<Key = u64, Value = Text>>
     for round in 0..20 {
         let map = filled::<T>(50);
         let handle = map.pin();
-        // One that has not begun: it has no memory to lose yet.
+        // An iterator that has not begun: it owns no memory yet that could leak.
         std::mem::forget(handle.iter());
         for key in 0..100 {
             assert!(handle.insert(key, "x".into()).is_ok());
@@ -135,7 +134,7 @@ fn forgotten_handles_and_iterators_do_no_harm<T: Table<Key = u64, Value = Text>>
         drop(map);
     }
     assert_eq!(kept.get(&3).map(String::as_str), Some("3"));
-    // The handle is of another domain.
+    // The handle belongs to another domain.
     drop(kept);
     drop(other);
 }
@@ -155,7 +154,7 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn values_may_use_their_map_when_they_are_dropped() {
-    /// A map of itself needs a name.
+    /// A map that contains itself needs a named type.
     struct Holder(corewise_maps::hopscotch::Boxed<u64, Caller<Holder>>);
     let builder = corewise_maps::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
     let holder = Arc::new(Holder(builder.domain(Domain::new()).build_boxed()));
@@ -238,7 +237,7 @@ impl Hash for Nosy {
     }
 }
 
-/// What foreign code may do with the map in the middle of each operation on the same key.
+/// User code that changes the map in the middle of each operation on the same key.
 macro_rules! nosy {
     ($map:expr, $insert:expr, $remove:expr, $get:expr) => {{
         let actions: [fn(); 4] = [
@@ -362,8 +361,6 @@ fn entries_and_closures_may_change_their_own_key() {
 #[test]
 fn maps_may_be_dropped_beside_guards_of_others_and_within_their_own() {
     let domain = Domain::new();
-    let chained: ChainedMap<u64, String, chained::PerEntry> =
-        ChainedMap::in_domain(4, Default::default(), domain.clone());
     let first = RelativisticMap::builder().domain(domain.clone()).build();
     let second = HopscotchMap::<u64, u64>::builder()
         .domain(domain.clone())
@@ -372,15 +369,13 @@ fn maps_may_be_dropped_beside_guards_of_others_and_within_their_own() {
     for key in 0..1_000u64 {
         first.within(&guard).insert(key % 100, key.to_string());
         second.within(&guard).insert(key, key).unwrap();
-        chained.pin().insert(key, key.to_string());
-        chained.pin().remove(&(key / 2));
     }
     let third = first.clone();
     assert_eq!(
         third.within(&guard).get(&3).map(String::as_str),
         Some("903")
     );
-    drop((first, second, chained));
+    drop((first, second));
     drop(guard);
     domain.barrier();
     let in_panic = catch_unwind(AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! What went wrong once, or nearly: one test for each.
+//! Regression tests, one for each bug or near miss.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -10,7 +10,7 @@ use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Entry, ResizeError};
 use corewise_rcu::{Domain, Limits, MAX_NESTED, Pressure, Stall};
 
-/// A key whose hash is another one each time.
+/// A key with a different hash each time.
 #[derive(PartialEq, Eq, Debug)]
 struct Fickle(u64);
 
@@ -54,7 +54,7 @@ static WATCHED: LazyLock<RelativisticMap<u64, Box<u64>>> = LazyLock::new(|| {
     RelativisticMap::builder().domain(domain).build()
 });
 
-/// Who is told of a stall looks into the map, and changes it.
+/// A stall handler that looks into the map, and changes it.
 fn use_the_map(_: &Stall) {
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -96,7 +96,7 @@ fn whoever_is_told_of_a_stall_may_use_the_map() {
     assert!(map.pin().contains_key(&(1 << 40)));
 }
 
-/// Removes the next one when dropped.
+/// Removes the next key when dropped.
 struct Chained(u64, Weak<OnceLock<Chain>>);
 type Chain = RelativisticMap<u64, Chained>;
 
@@ -133,7 +133,7 @@ fn a_resize_that_there_is_no_memory_for_changes_nothing() {
     (0..1_000).for_each(|n| {
         map.pin().insert(n, n);
     });
-    // Neither divides the other.
+    // Neither number divides the other.
     assert_eq!(map.resize_to(usize::MAX / 8), Err(ResizeError::NoMemory));
     assert_eq!(map.resize_state().buckets, 16);
     map.set_automatic_resize(true);
@@ -190,7 +190,7 @@ fn a_thread_that_ends_leaves_no_more_than_others_can_free() {
         .domain(Domain::new())
         .backlog_limits(limits)
         .build();
-    // This thread has a record before, so that it does not get the other one's.
+    // This thread gets its record first, so that it does not get the other thread's.
     map.pin().insert(1u64, 0u64);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -206,7 +206,7 @@ fn a_thread_that_ends_leaves_no_more_than_others_can_free() {
     assert!(map.pin().try_upsert(0, 1).is_ok());
 }
 
-/// Thrown by a value's drop, and throws when it is dropped itself.
+/// The payload of a panic in a value's drop; its own drop panics too.
 struct Splinter;
 
 impl Drop for Splinter {

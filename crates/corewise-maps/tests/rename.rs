@@ -1,5 +1,5 @@
-//! Entries that are given other keys: against a model, in recorded histories, and by threads that hand them
-//! around.
+//! Entries that are given other keys: against a model, in recorded histories, and by threads that
+//! pass them around.
 #![cfg(feature = "rename")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -137,7 +137,8 @@ fn it_does_what_a_model_does() {
     }
 }
 
-/// An entry that only ever goes to higher keys is met by who looks at the keys in ascending order.
+/// An entry that only moves to higher keys is found by a thread that looks at the keys in ascending
+/// order.
 #[test]
 fn who_goes_the_way_of_an_entry_meets_it() {
     const LAST: u64 = 2_000;
@@ -145,7 +146,7 @@ fn who_goes_the_way_of_an_entry_meets_it() {
     for _ in 0..20 {
         let (map, done) = (RenameMap::new(), AtomicBool::new(false));
         map.pin().insert(0, 'x').unwrap();
-        // Others in the same chains.
+        // Other entries in the same chains.
         for key in LAST + 1..2 * LAST {
             map.pin().insert(key, 'y').unwrap();
         }
@@ -295,7 +296,7 @@ fn run_thread(
     }
 }
 
-/// What the checker says of a history of three threads, beside a fourth that resizes.
+/// The checker's verdict on a history of three threads, while a fourth resizes.
 fn check(seed: u64, perform: fn(&Map, &Op) -> Outcome) -> Verdict {
     let (map, recording, done) = (Map::new(), Recording::new(), AtomicUsize::new(0));
     let start = Barrier::new(THREADS as usize);

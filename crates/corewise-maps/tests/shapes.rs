@@ -1,4 +1,4 @@
-//! Contents of unusual sizes and alignments, and capacities that no memory has.
+//! Contents of unusual sizes and alignments, and capacities beyond any memory.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::fmt::Debug;
@@ -6,14 +6,13 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_maps::chained::{self, ChainedMap};
 use corewise_maps::clht::{self, LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{self, CuckooMap};
 use corewise_maps::hopscotch::{self, HopscotchMap};
 use corewise_maps::relativistic::{RelativisticMap, ResizeError};
 
-/// All operations of one pair, and of resizes around it.
+/// All operations on one pair, with resizes between them.
 fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
     map: &CopyMap<T>,
     (key, value): (T::Key, T::Value),
@@ -47,7 +46,7 @@ fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
 fn copies_are_kept<K: Copy + Eq + Hash + Debug, V: Copy + PartialEq + Debug>(pair: (K, V)) {
     keeps_a_pair(&HopscotchMap::new(), pair);
     keeps_a_pair(&CuckooMap::new(), pair);
-    // As large as those whose memory comes from the system.
+    // Large enough that its memory is mapped from the system.
     keeps_a_pair(&HopscotchMap::with_buckets(1 << 17), pair);
     keeps_a_pair(&CuckooMap::with_buckets(1 << 17), pair);
 }
@@ -86,7 +85,7 @@ fn aligned_pairs_are_kept() {
     copies_are_kept((true, Some('c')));
 }
 
-/// A key without bytes that is another one each time.
+/// A key without bytes that hashes differently each time and equals no key.
 #[derive(Clone, Copy, Debug)]
 struct Stranger;
 
@@ -117,7 +116,7 @@ fn many_pairs_without_bytes_are_counted() {
     count(&CuckooMap::new());
 }
 
-/// A value that counts.
+/// A value that counts its instances.
 struct Counted<const BYTES: usize>([u8; BYTES]);
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
@@ -145,7 +144,7 @@ fn boxes_are_freed<const BYTES: usize>() {
             for key in 0..100u64 {
                 assert!(map.pin().insert(key % 60, Counted::<BYTES>::new()).is_ok());
                 map.pin().update(&(key % 70), |_| Counted::new());
-                // Some come back, and others stay.
+                // Some values are refused and returned, others stay.
                 drop(map.pin().try_insert(key % 65, Counted::new()));
                 map.pin().remove(&(key % 7));
             }
@@ -179,7 +178,7 @@ struct Page(u64);
 #[repr(align(131072))]
 struct Pages(u64);
 
-/// Whether a reference is to where its type may lie.
+/// Whether a reference is aligned for its type.
 fn is_aligned<T>(value: &T) -> bool {
     std::ptr::from_ref(value).is_aligned()
 }
@@ -187,7 +186,7 @@ fn is_aligned<T>(value: &T) -> bool {
 #[test]
 fn nodes_are_aligned_and_of_any_size() {
     let map = RelativisticMap::new();
-    // So many that slabs come from the system.
+    // Enough entries that slabs are mapped from the system.
     for n in 0..9_000 {
         map.pin().insert(n, Page(n));
     }
@@ -212,10 +211,6 @@ fn nodes_are_aligned_and_of_any_size() {
         (map.pin().insert((), ()), map.pin().remove(&())),
         (None, Some(&()))
     );
-    let map: ChainedMap<Page, Pages, chained::OutOfPlace> = ChainedMap::with_buckets(4);
-    assert!((0..50).all(|n| map.pin().insert(Page(n), Pages(n))));
-    let handle = map.pin();
-    assert!((0..50).all(|n| is_aligned(handle.get(&Page(n)).expect("inserted"))));
 }
 
 #[test]
@@ -228,14 +223,7 @@ fn capacities_beyond_memory_are_refused() {
         assert!(fails(|| RelativisticMap::<u64, u64>::builder()
             .buckets(most)
             .build()));
-        macro_rules! chained_fail {
-            ($($algorithm:ident)*) => {
-                $(assert!(fails(|| ChainedMap::<u64, u64, chained::$algorithm>::with_buckets(most)));)*
-            };
-        }
-        chained_fail!(OutOfPlace Atc11 InPlace NoAuxiliary SortedByReversedHash SortedByHighBits);
-        chained_fail!(SplitOrdered PerEntry Ddds RwLocked);
-        // These have 2^40 buckets at most if not told otherwise.
+        // By default these have 2^40 buckets at most.
         assert!(fails(|| LockBased::<u64, u64>::builder()
             .max_buckets(most)
             .buckets(most)

@@ -1,4 +1,4 @@
-//! Real threads; `COREWISE_STRESS_MS` says for how long each test runs (500 if unset).
+//! Tests with real threads; each runs for `COREWISE_STRESS_MS` milliseconds (500 if unset).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 struct Value {
     n: u64,
     check: u64,
-    /// Somewhere else, so that it is freed.
+    /// A separate allocation, so that it is freed.
     boxed: Box<u64>,
 }
 

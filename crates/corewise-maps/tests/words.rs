@@ -1,4 +1,4 @@
-//! What users of every map of words may rely on: a table is an `impl WordMap`, and a line below.
+//! The guarantees of every map of words: a table is an `impl WordMap` and a line below.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
@@ -51,21 +51,21 @@ for_every! {
 
 /// A map of numbers.
 trait WordMap: Send + Sync + Sized {
-    /// So many buckets at first.
+    /// Creates a map of `buckets` buckets.
     fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self;
     fn get(&self, key: u64) -> Option<u64>;
     fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]);
-    /// The value that was replaced.
+    /// Returns the value that was replaced.
     fn insert(&self, key: u64, value: u64) -> Option<u64>;
-    /// The value that is there.
+    /// Returns the present value as the error.
     fn try_insert(&self, key: u64, value: u64) -> Result<(), u64>;
     fn remove(&self, key: u64) -> Option<u64>;
-    /// The new value.
+    /// Returns the new value.
     fn update(&self, key: u64, change: impl FnMut(u64) -> u64) -> Option<u64>;
     fn len(&self) -> usize;
     fn buckets(&self) -> usize;
     fn resize_to(&self, buckets: usize);
-    /// Iterates.
+    /// Collects the pairs with an iterator.
     fn pairs(&self) -> Vec<(u64, u64)>;
 }
 
@@ -111,7 +111,7 @@ impl<T: Table<Key = u64, Value = u64> + Send + Sync> WordMap for CopyMap<T, Hash
     }
 }
 
-/// A map of wide values: a number is three words, which must belong together.
+/// A map of wide values: a number is stored as three words, which must belong together.
 struct Wide<T>(CopyMap<T, Hashing>);
 
 fn widen(value: u64) -> [u64; 3] {
@@ -184,7 +184,7 @@ fn sorted(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     pairs
 }
 
-/// Random operations and resizes, each answer as `std`'s map gives it.
+/// Random operations and resizes; each result must be that of `std`'s map.
 fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets: u32) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let map = M::new(1, hashing, seed.is_multiple_of(2));
@@ -205,7 +205,7 @@ fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets
             }
             70..95 => assert_eq!(map.get(key), there, "get {key} at {step}"),
             95..98 => {
-                // Keys come more than once, and more of them than are in a group.
+                // Keys may repeat, and there may be more of them than fit in a group.
                 let many = rng.random_range(0..150);
                 let some: Vec<u64> = (0..many).map(|_| rng.random_range(0..keys)).collect();
                 let told: Vec<_> = some.iter().map(|key| model.get(key).copied()).collect();
@@ -224,14 +224,14 @@ fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets
     assert!((0..keys).all(|key| map.get(key) == model.get(&key).copied()));
 }
 
-/// What a batch of lookups says.
+/// The results of a batch of lookups.
 fn looked_up(map: &impl WordMap, keys: &[u64]) -> Vec<Option<u64>> {
     let mut out = vec![Some(u64::MAX); keys.len()];
     map.get_many(keys, &mut out);
     out
 }
 
-/// Of a batch that is larger than a group, in any part of the groups.
+/// Batches larger than a group, with keys in every part of the groups.
 fn batches_answer_as_lookups_do<M: WordMap>() {
     for hashing in Hashing::ALL {
         let map = M::new(4, hashing, true);
@@ -268,7 +268,7 @@ fn keys_of_one_bucket_do_no_harm<M: WordMap>() {
         differential::<M>(seed, Hashing::Alike, 50, 5);
         differential::<M>(seed, Hashing::High, 90, 6);
     }
-    // Chosen against the table, which must not grow without end for them.
+    // Keys chosen against the table, which must not grow without bound for them.
     let map = M::new(1, Hashing::Alike, true);
     let keys = fewer(2_000);
     (0..keys).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
@@ -325,7 +325,8 @@ fn it_grows_by_itself<M: WordMap>() {
     }
 }
 
-/// All threads insert all keys in the same order, and remove them: each is inserted and removed once.
+/// All threads insert all keys in the same order, and remove them: each is inserted and removed
+/// once.
 fn one_of_several_wins<M: WordMap>() {
     const THREADS: usize = 3;
     for (hashing, keys) in [(Hashing::Own, fewer(60_000)), (Hashing::Alike, fewer(600))] {
@@ -352,7 +353,7 @@ fn one_of_several_wins<M: WordMap>() {
     }
 }
 
-/// One who resizes between random sizes until told to stop.
+/// Resizes a map between random sizes until told to stop.
 #[derive(Default)]
 struct Resizing {
     stop: AtomicBool,
@@ -368,7 +369,7 @@ impl Resizing {
         }
     }
 
-    /// Waits until one more is done: what comes next is beside another one.
+    /// Waits until another resize is done, so that what follows runs during the next one.
     fn next(&self) {
         let seen = self.done.load(Relaxed);
         while self.done.load(Relaxed) == seen && !self.stop.load(Relaxed) {
@@ -395,7 +396,7 @@ fn perform(map: &impl WordMap, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64>
     })
 }
 
-/// Threads call, on a few keys, beside one who resizes.
+/// Several threads operate on a few keys while another one resizes.
 fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
     const THREADS: u64 = 3;
     const CALLS: u64 = 1_500;
@@ -418,7 +419,7 @@ fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
                         if call % 150 == 0 {
                             resizing.next();
                         }
-                        // No two writes are of the same value, give or take increments.
+                        // No two writes have the same value, apart from increments.
                         let fresh = (call * THREADS + thread) << 16;
                         let key = rng.random_range(0..5) * 4;
                         let op = match rng.random_range(0..10) {
@@ -452,7 +453,7 @@ fn histories_beside_resizes_are_linearizable<M: WordMap>() {
     (0..4).for_each(|seed| histories::<M>(seed, Hashing::Own, 5));
 }
 
-/// Five keys where three have room: slots are used again, by others, all the time.
+/// Five keys where three have room: slots are reused for other keys all the time.
 fn histories_in_one_bucket_are_linearizable<M: WordMap>() {
     (0..4).for_each(|seed| histories::<M>(seed, Hashing::Alike, 1));
 }
@@ -522,7 +523,7 @@ fn values_belong_to_their_keys<M: WordMap>() {
             });
         }
         let (mut hits, mut call) = (0, 0);
-        // The others may be late.
+        // The other threads may start late.
         while call < fewer(1_000_000) || hits == 0 {
             call += 1;
             let key = call % KEYS;

@@ -1,13 +1,13 @@
-//! What the processor says about itself (CPUID), for those facts that no file tells.
+//! Facts that the processor reports (CPUID) and no file provides.
 
-/// Whether the timestamp counter ticks at one rate in every power state. Always so on aarch64,
-/// where the architecture demands it of its counter.
+/// Whether the timestamp counter ticks at one rate in every power state. Always true on aarch64,
+/// whose architecture requires it of its counter.
 pub fn has_invariant_counter() -> bool {
     // CPUID 8000_0007h, EDX bit 8.
     cfg!(target_arch = "aarch64") || leaf(0x8000_0007).is_some_and(|[_, _, _, edx]| bit(edx, 8))
 }
 
-/// Whether a hypervisor says that it is there; `false` on other architectures than x86-64.
+/// Whether a hypervisor reports its presence; `false` on architectures other than x86-64.
 pub fn has_hypervisor() -> bool {
     // CPUID 1, ECX bit 31.
     leaf(1).is_some_and(|[_, _, ecx, _]| bit(ecx, 31))
@@ -17,15 +17,15 @@ pub fn has_hypervisor() -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rtm {
-    /// The processor has none.
+    /// The processor has no transactional memory.
     Absent,
-    /// The instructions are there, and every transaction aborts (microcode).
+    /// The instructions exist, and every transaction aborts (microcode).
     AlwaysAborts,
-    /// The processor says that it has it. Whether transactions commit, only trying tells.
+    /// The processor reports transactional memory. Only a trial shows whether transactions commit.
     Present,
 }
 
-/// Restricted transactional memory as CPUID tells it.
+/// Restricted transactional memory as reported by CPUID.
 pub fn rtm() -> Rtm {
     // CPUID 7, EBX bit 11: RTM; EDX bit 11: RTM_ALWAYS_ABORT.
     match leaf(7) {
@@ -39,7 +39,7 @@ fn bit(word: u32, number: u32) -> bool {
     word >> number & 1 == 1
 }
 
-/// EAX, EBX, ECX and EDX of a leaf (subleaf 0); `None` where there is no such leaf.
+/// EAX, EBX, ECX and EDX of a leaf (subleaf 0); `None` if there is no such leaf.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn leaf(number: u32) -> Option<[u32; 4]> {
     use std::arch::x86_64::{__cpuid, __cpuid_count};

@@ -1,4 +1,4 @@
-//! Mixing and permuting integers: what random keys are made of.
+//! Mixing and permuting integers, to make random keys.
 
 /// Mixes 64 bits (the finaliser of SplitMix64).
 pub fn mix(value: u64) -> u64 {
@@ -26,7 +26,7 @@ pub struct Scramble {
 }
 
 impl Scramble {
-    /// Of `0..n`; `n` is at least 1.
+    /// Makes the permutation of `0..n`; `n` is at least 1.
     pub fn new(n: u64) -> Self {
         let bits = 64 - (n - 1).leading_zeros();
         Self {
@@ -35,17 +35,17 @@ impl Scramble {
         }
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether there is none, which cannot be.
+    /// Whether there are no ranks; always false.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// Where `rank` lies; expected fewer than four rounds of walking.
+    /// The place of `rank`; the expected number of walking rounds is below four.
     pub fn apply(&self, rank: u64) -> u64 {
         debug_assert!(rank < self.n);
         let mut x = rank;

@@ -1,6 +1,6 @@
-//! What every measurement of Corewise shares: statistics with their uncertainty, draws of random
-//! keys, generated cache traces, and facts about the machine. `corewise-load` and `corewise-bench`
-//! are built on it.
+//! Common parts of all measurements of Corewise: statistics with their uncertainty, random keys,
+//! generated cache traces, and facts about the machine. `corewise-load` and `corewise-bench` use
+//! it.
 
 pub mod cpu;
 pub mod draw;

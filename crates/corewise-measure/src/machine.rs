@@ -1,4 +1,4 @@
-//! What is known about the machine, for the head of a report.
+//! Facts about the machine, for the head of a report.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-/// The machine and the moment.
+/// The machine and the time of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// CPU model.
@@ -15,14 +15,14 @@ pub struct Machine {
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Transparent huge pages: the mode in force.
+    /// The mode of transparent huge pages in force.
     pub transparent_hugepages: String,
     /// Start of the run, UTC.
     pub date: String,
 }
 
 impl Machine {
-    /// Looks around; what cannot be read is "unknown".
+    /// Collects the facts; those that cannot be read are "unknown".
     pub fn look() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -52,7 +52,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of a process; what cannot be read is `None`.
+    /// Reads the memory of a process; what cannot be read is `None`.
     pub fn of(pid: u32) -> Self {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
         let kib = |text: Option<String>, name| {
@@ -69,8 +69,8 @@ impl Memory {
     }
 }
 
-/// CPU time that a process has used, as the kernel accounts it: in ticks of usually 10 ms, of which the
-/// sum is exact to a tick, and the split into user and kernel sampled.
+/// CPU time that a process has used, as accounted by the kernel: in ticks of usually 10 ms, whose
+/// sum is exact to a tick, and whose split into user and kernel time is sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// In user mode, in nanoseconds.
@@ -80,7 +80,7 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Of a process, all its threads together.
+    /// Reads the times of a process, all its threads together.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl CpuTimes {
     }
 }
 
-/// Fields 14 and 15, counted after the name, which may hold spaces and parentheses.
+/// Parses fields 14 and 15, counted after the name, which may hold spaces and parentheses.
 fn parse_stat(text: &str) -> Option<(u64, u64)> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -104,7 +104,7 @@ fn parse_stat(text: &str) -> Option<(u64, u64)> {
     Some((next()?, next()?))
 }
 
-/// Raises the number of files this process may open as far as it is allowed.
+/// Raises the number of files that this process may open to the permitted maximum.
 pub fn raise_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -122,7 +122,7 @@ fn or_unknown(text: &str) -> String {
     if text.is_empty() { "unknown" } else { text }.to_string()
 }
 
-/// The value of the first line `name : value`, as `/proc` writes them.
+/// The value of the first line `name : value`, the format of `/proc`.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -130,14 +130,14 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// The word in brackets, which is how `/sys` marks the choice in force; empty without brackets.
+/// The word in brackets, which marks the choice in force in `/sys`; empty without brackets.
 pub fn chosen(text: &str) -> &str {
     text.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
         .map_or("", |(word, _)| word)
 }
 
-/// Seconds since 1970 as a date (the civil-from-days algorithm).
+/// Converts seconds since 1970 to a date (the civil-from-days algorithm).
 fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);

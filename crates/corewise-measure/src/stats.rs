@@ -1,10 +1,10 @@
-//! Medians and their spread.
+//! Medians, ratios and their uncertainty.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-/// Resamples of the bootstrap.
+/// Number of bootstrap resamples.
 const RESAMPLES: usize = 2_000;
 
 /// A median with its uncertainty, over the rounds of a run.
@@ -20,12 +20,12 @@ pub struct Spread {
     pub min: f64,
     /// Greatest value of any round.
     pub max: f64,
-    /// Rounds with a value.
+    /// Number of rounds with a value.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// `None` without any finite value.
+    /// Computes the spread of the finite values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -42,7 +42,7 @@ impl Spread {
     }
 }
 
-/// The middle of sorted values.
+/// The median of sorted values.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -52,8 +52,8 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The central 95 % of medians of resamples; the seed is fixed, so that equal
-/// samples give equal reports.
+/// The central 95 % of the medians of resamples. The seed is fixed, so that equal samples give
+/// equal reports.
 fn bootstrap(sorted: &[f64]) -> (f64, f64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(0x0b00_7574);
     let mut sample = vec![0.0; sorted.len()];
@@ -69,25 +69,26 @@ fn bootstrap(sorted: &[f64]) -> (f64, f64) {
     (at(0.025), at(0.975))
 }
 
-/// The least and the greatest ratio that still count as the same.
+/// The least and the greatest ratio that count as equivalent.
 pub const EQUIVALENCE: (f64, f64) = (0.97, 1.03);
 
-/// How one thing compares with another.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Above 1 with its whole interval.
+    /// The whole interval is above 1.
     Faster,
-    /// Below 1 with its whole interval.
+    /// The whole interval is below 1.
     Slower,
-    /// Within 3 % of 1 with its whole interval.
+    /// The whole interval is within 3 % of 1.
     Equivalent,
-    /// Neither: more repetitions would tell.
+    /// None of these: more repetitions are needed.
     Undecided,
 }
 
 impl Verdict {
-    /// Of an interval of ratios. A difference that is certain but under 3 % is none.
+    /// The verdict for an interval of ratios. A difference that is certain but under 3 % counts as
+    /// none.
     pub fn of(low: f64, high: f64) -> Self {
         if low >= EQUIVALENCE.0 && high <= EQUIVALENCE.1 {
             Self::Equivalent
@@ -100,7 +101,7 @@ impl Verdict {
         }
     }
 
-    /// In one word.
+    /// The verdict in one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -118,15 +119,15 @@ pub struct Ratio {
     pub value: f64,
     /// Lower end of the 95 % bootstrap interval.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end of the 95 % bootstrap interval.
     pub high: f64,
-    /// What it means.
+    /// The verdict for this interval.
     pub verdict: Verdict,
 }
 
 impl Ratio {
-    /// Of pairs that were measured side by side, as first over second. `None` without any pair of
-    /// positive numbers.
+    /// Compares pairs that were measured side by side, as first over second. `None` without any
+    /// pair of positive numbers.
     pub fn paired(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let logs: Vec<f64> = pairs
             .into_iter()
@@ -140,7 +141,7 @@ impl Ratio {
         Some(Self::of_logs(hodges_lehmann(&logs), low, high))
     }
 
-    /// Of two samples that were measured apart, as first over second.
+    /// Compares two samples that were measured separately, as first over second.
     pub fn unpaired(one: &[f64], other: &[f64]) -> Option<Self> {
         let logs = |values: &[f64]| -> Vec<f64> {
             let logs = values.iter().map(|value| value.ln());
@@ -181,7 +182,7 @@ fn interval(mut statistic: impl FnMut(&mut Xoshiro256PlusPlus) -> f64) -> (f64, 
     (at(0.025), at(0.975))
 }
 
-/// The median of the means of all pairs, each value with itself included.
+/// The median of the means of all pairs, including each value paired with itself.
 fn hodges_lehmann(values: &[f64]) -> f64 {
     let pairs = values.iter().enumerate();
     let mut means: Vec<f64> = pairs
@@ -227,7 +228,7 @@ mod tests {
     }
 
     fn noise(rng: &mut Xoshiro256PlusPlus) -> f64 {
-        // About normal, with a deviation of 4 % and now and then an outlier.
+        // Approximately normal, with a deviation of 4 % and an occasional outlier.
         let sum: f64 = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
         let outlier = if rng.random_range(0..20) == 0 {
             0.5

@@ -1,24 +1,24 @@
-//! Generated cache traces: a seed in, requests with a key, the size of its value, its time to live
-//! and a virtual time out. The same configuration gives the same requests on every machine.
+//! Generated cache traces: from a seed to requests with a key, the size of its value, its time to
+//! live and a virtual time. The same configuration gives the same requests on every machine.
 //!
-//! A trace is meant to be replayed *cache-aside*: a [`Kind::Fetch`] asks for the key and, on a miss,
-//! stores the value; a [`Kind::Overwrite`] stores without asking.
+//! A trace is meant to be replayed *cache-aside*: a [`Kind::Fetch`] looks the key up and, on a
+//! miss, stores the value; a [`Kind::Overwrite`] stores without a lookup.
 //!
-//! | law | what it is hard for |
+//! | trace | what it stresses |
 //! |---|---|
 //! | `zipf[:A]` | nothing: popularity never changes |
-//! | `zipf-scan[:A]` | recency: in every second stretch each other request scans keys that come once |
-//! | `short-ttl[:A]` | memory held by what has expired: four keys of five live 1 to 30 s |
+//! | `zipf-scan[:A]` | recency: in every second stretch every other request scans keys that occur only once |
+//! | `short-ttl[:A]` | memory held by expired items: four keys of five live 1 to 30 s |
 //! | `size-shift[:A]` | memory bound to a size: sizes, and with them all keys, change twice |
 //! | `correlated[:small\|large]` | policies that ignore size: popular keys are small (or large) |
-//! | `drift[:A]` | frequency: each rank passes to a new key now and then |
-//! | `turnover` | the memory itself: each request stores a new key, sizes change twice |
+//! | `drift[:A]` | frequency: each rank passes to a new key from time to time |
+//! | `turnover` | the memory itself: each request stores a new key, and sizes change twice |
 //!
-//! But for `turnover`, key `k` has rank `k % keys`: 0 is the most popular. Size and time to live are functions of the
-//! law and the key alone. Sizes follow the generalised Pareto law that was fitted to a large
-//! memcached pool (Atikoglu et al., "Workload analysis of a large-scale key-value store", 2012,
-//! pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`], unless
-//! [`TraceConfig::sizes`] replaces them.
+//! Except in `turnover`, key `k` has rank `k % keys`; 0 is the most popular. Size and time to live
+//! are functions of the model and the key alone. Sizes follow the generalised Pareto distribution
+//! fitted to a large memcached pool (Atikoglu et al., "Workload analysis of a large-scale key-value
+//! store", 2012, pool ETC: scale 214.476, shape 0.348, mean 329 bytes), cut at [`MAX_VALUE_BYTES`],
+//! unless [`TraceConfig::sizes`] replaces them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,11 +30,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::draw::{mix, spread};
 
-/// The longest value of any trace whose sizes follow its law.
+/// The longest value of any trace whose sizes follow its model.
 pub const MAX_VALUE_BYTES: u32 = 32 << 10;
-/// The most keys a population may have; keys of all phases then fit in 32 bits.
+/// Most keys of a population; keys of all phases then fit in 32 bits.
 pub const MAX_KEYS: u64 = 1 << 26;
-/// The longest trace.
+/// Most requests of a trace.
 pub const MAX_REQUESTS: u64 = 1 << 36;
 /// Times to live of `short-ttl`, in seconds.
 pub const SHORT_TTL_S: std::ops::RangeInclusive<u32> = 1..=30;
@@ -42,50 +42,50 @@ pub const SHORT_TTL_S: std::ops::RangeInclusive<u32> = 1..=30;
 const EXPONENT: f64 = 1.0;
 const PARETO_SCALE: f64 = 214.476;
 const PARETO_SHAPE: f64 = 0.348_468;
-/// How many times `keys` requests a rank of `drift` keeps its key.
+/// A rank of `drift` keeps its key for this many times `keys` requests.
 const DRIFT_LIFE: u64 = 5;
-/// By what the sizes of `size-shift` are multiplied in its phases.
+/// Factors of the sizes in the phases of `size-shift`.
 const SHIFTS: [f64; 3] = [1.0, 4.0, 0.5];
 
-/// What a trace is like; see the table of this module.
+/// The model of a trace; see the table of this module.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Law {
-    /// Zipf's law with this exponent.
+pub enum TraceModel {
+    /// A Zipf distribution with this exponent.
     Zipf(f64),
-    /// The same, with scans of keys that are never asked for again.
+    /// The same, with scans of keys that are never requested again.
     ZipfScan(f64),
-    /// The same, most keys with a short time to live.
+    /// The same; most keys have a short time to live.
     ShortTtl(f64),
     /// The same; keys and their sizes change after each third.
     SizeShift(f64),
-    /// Zipf's law with exponent 1; a key's size goes with its rank.
+    /// A Zipf distribution with exponent 1; a key's size depends on its rank.
     Correlated {
-        /// Popular keys have small values; otherwise large ones.
+        /// Whether popular keys have small values; otherwise large ones.
         popular_small: bool,
     },
-    /// Zipf's law with this exponent, each rank passing to new keys.
+    /// A Zipf distribution with this exponent; each rank passes to new keys.
     Drift(f64),
-    /// Every request stores a key that never was before; sizes change after each third.
+    /// Every request stores a key that did not exist before; sizes change after each third.
     Turnover,
 }
 
-/// Why a law cannot be read.
+/// Why the name of a model cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadLaw(String);
+pub struct BadTraceModel(String);
 
-impl fmt::Display for BadLaw {
+impl fmt::Display for BadTraceModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for BadLaw {}
+impl std::error::Error for BadTraceModel {}
 
-impl FromStr for Law {
-    type Err = BadLaw;
+impl FromStr for TraceModel {
+    type Err = BadTraceModel;
 
-    /// `NAME` or `NAME:PARAM`. An exponent lies between 0.1 and 3.
-    fn from_str(text: &str) -> Result<Self, BadLaw> {
+    /// Parses `NAME` or `NAME:PARAM`. An exponent lies between 0.1 and 3.
+    fn from_str(text: &str) -> Result<Self, BadTraceModel> {
         let (name, param) = match text.split_once(':') {
             Some((name, param)) => (name, Some(param)),
             None => (text, None),
@@ -104,10 +104,14 @@ impl FromStr for Law {
                 Some("large") => Self::Correlated {
                     popular_small: false,
                 },
-                Some(other) => return Err(BadLaw(format!("'{other}' is neither small nor large"))),
+                Some(other) => {
+                    return Err(BadTraceModel(format!(
+                        "'{other}' is neither small nor large"
+                    )));
+                }
             },
             _ => {
-                return Err(BadLaw(format!(
+                return Err(BadTraceModel(format!(
                     "no trace '{name}': zipf, zipf-scan, short-ttl, size-shift, correlated, drift or turnover"
                 )));
             }
@@ -115,7 +119,7 @@ impl FromStr for Law {
     }
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for TraceModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Zipf(a) => write!(f, "zipf:{a}"),
@@ -134,20 +138,22 @@ impl fmt::Display for Law {
     }
 }
 
-fn exponent(param: Option<&str>) -> Result<f64, BadLaw> {
+fn exponent(param: Option<&str>) -> Result<f64, BadTraceModel> {
     let Some(text) = param else {
         return Ok(EXPONENT);
     };
     match text.parse::<f64>() {
         Ok(a) if (0.1..=3.0).contains(&a) => Ok(a),
-        _ => Err(BadLaw(format!("'{text}' is no exponent between 0.1 and 3"))),
+        _ => Err(BadTraceModel(format!(
+            "'{text}' is no exponent between 0.1 and 3"
+        ))),
     }
 }
 
-/// What a client does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Asks for the key and stores the value if it is not there.
+    /// Looks the key up and stores the value on a miss.
     Fetch,
     /// Stores the value.
     Overwrite,
@@ -156,43 +162,43 @@ pub enum Kind {
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which key; below [`TraceConfig::key_bound`].
+    /// The key, below [`TraceConfig::key_bound`].
     pub key: u64,
     /// Length of its value, 1 to [`TraceConfig::max_value_bytes`].
     pub value_bytes: u32,
-    /// Time to live from being stored, whole seconds; 0 is for ever.
+    /// Time to live after being stored, in whole seconds; 0 is unlimited.
     pub ttl_ms: u32,
     /// Virtual time since the start.
     pub at_ms: u64,
-    /// What to do.
+    /// The operation.
     pub kind: Kind,
 }
 
-/// Which trace.
+/// The parameters of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceConfig {
-    /// Its law.
-    pub law: Law,
-    /// Keys of the population, 1 to [`MAX_KEYS`].
+    /// The model.
+    pub model: TraceModel,
+    /// Number of keys of the population, 1 to [`MAX_KEYS`].
     pub keys: u64,
-    /// Its length, up to [`MAX_REQUESTS`].
+    /// Number of requests, up to [`MAX_REQUESTS`].
     pub requests: u64,
-    /// Requests in a second of virtual time, at least 1.
+    /// Requests per second of virtual time, at least 1.
     pub rate_per_s: u64,
     /// The share of overwrites, 0 to 1.
     pub overwrites: f64,
-    /// Another seed, other draws; sizes and times to live stay.
+    /// The seed of the draws; sizes and times to live do not depend on it.
     pub seed: u64,
-    /// Least and greatest length of values, log-uniform between them, instead of the law's.
+    /// Least and greatest length of values, log-uniform between them, instead of the model's sizes.
     pub sizes: Option<(u32, u32)>,
 }
 
 impl Default for TraceConfig {
-    /// A million keys, ten million requests, 50 000 a second; one in thirty overwrites, as in the
-    /// pool that the sizes come from.
+    /// A million keys, ten million requests, 50 000 a second; one request in thirty overwrites, as
+    /// in the pool that the sizes are from.
     fn default() -> Self {
         Self {
-            law: Law::Zipf(EXPONENT),
+            model: TraceModel::Zipf(EXPONENT),
             keys: 1_000_000,
             requests: 10_000_000,
             rate_per_s: 50_000,
@@ -204,13 +210,13 @@ impl Default for TraceConfig {
 }
 
 impl TraceConfig {
-    /// All keys are below this.
+    /// An exclusive upper bound of all keys.
     pub fn key_bound(&self) -> u64 {
-        let generations = match self.law {
-            Law::SizeShift(_) => SHIFTS.len() as u64,
-            Law::Drift(_) => self.requests / (DRIFT_LIFE * self.keys) + 2,
-            Law::ZipfScan(_) => return self.keys + self.requests / 2 + 1,
-            Law::Turnover => return self.requests,
+        let generations = match self.model {
+            TraceModel::SizeShift(_) => SHIFTS.len() as u64,
+            TraceModel::Drift(_) => self.requests / (DRIFT_LIFE * self.keys) + 2,
+            TraceModel::ZipfScan(_) => return self.keys + self.requests / 2 + 1,
+            TraceModel::Turnover => return self.requests,
             _ => 1,
         };
         self.keys * generations
@@ -227,10 +233,10 @@ impl TraceConfig {
             return spread(mix(key ^ 0x5126 << 40), min, max);
         }
         let noise = unit(mix(key ^ 0x5126 << 40));
-        let (quantile, scale) = match self.law {
-            Law::SizeShift(_) => (noise, SHIFTS[(key / self.keys) as usize % SHIFTS.len()]),
-            Law::Turnover => (noise, SHIFTS[self.phase(key) as usize % SHIFTS.len()]),
-            Law::Correlated { popular_small } => {
+        let (quantile, scale) = match self.model {
+            TraceModel::SizeShift(_) => (noise, SHIFTS[(key / self.keys) as usize % SHIFTS.len()]),
+            TraceModel::Turnover => (noise, SHIFTS[self.phase(key) as usize % SHIFTS.len()]),
+            TraceModel::Correlated { popular_small } => {
                 let rank = (key % self.keys) as f64 / self.keys as f64;
                 let rank = if popular_small { rank } else { 1.0 - rank };
                 (0.8 * rank + 0.2 * noise, 1.0)
@@ -242,16 +248,16 @@ impl TraceConfig {
         (bytes as u32).clamp(1, MAX_VALUE_BYTES)
     }
 
-    /// In which third of the trace its request number `at` is.
+    /// The third of the trace that request number `at` is in.
     fn phase(&self, at: u64) -> u64 {
         at * SHIFTS.len() as u64 / self.requests.max(1)
     }
 
-    /// Time to live of the value of `key`; 0 is for ever.
+    /// Time to live of the value of `key`; 0 is unlimited.
     pub fn ttl_ms(&self, key: u64) -> u32 {
         let draw = mix(key ^ 0x771 << 40);
-        match self.law {
-            Law::ShortTtl(_) if !draw.is_multiple_of(5) => {
+        match self.model {
+            TraceModel::ShortTtl(_) if !draw.is_multiple_of(5) => {
                 let span = SHORT_TTL_S.end() - SHORT_TTL_S.start() + 1;
                 1000 * (SHORT_TTL_S.start() + (draw >> 32) as u32 % span)
             }
@@ -276,15 +282,15 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// From the start; `config` is brought within its bounds.
+    /// Begins a trace; clamps `config` to its bounds.
     pub fn new(mut config: TraceConfig) -> Self {
         config.keys = config.keys.clamp(1, MAX_KEYS);
         config.requests = config.requests.min(MAX_REQUESTS);
         config.rate_per_s = config.rate_per_s.max(1);
-        let a = match config.law {
-            Law::Zipf(a) | Law::ZipfScan(a) | Law::ShortTtl(a) => a,
-            Law::SizeShift(a) | Law::Drift(a) => a,
-            Law::Correlated { .. } | Law::Turnover => EXPONENT,
+        let a = match config.model {
+            TraceModel::Zipf(a) | TraceModel::ZipfScan(a) | TraceModel::ShortTtl(a) => a,
+            TraceModel::SizeShift(a) | TraceModel::Drift(a) => a,
+            TraceModel::Correlated { .. } | TraceModel::Turnover => EXPONENT,
         };
         Self {
             config,
@@ -295,7 +301,7 @@ impl Trace {
         }
     }
 
-    /// What it was made from.
+    /// The configuration, clamped to its bounds.
     pub fn config(&self) -> &TraceConfig {
         &self.config
     }
@@ -305,8 +311,8 @@ impl Trace {
         draw.clamp(1, self.config.keys) - 1
     }
 
-    /// A scan comes every fourth `keys` requests, is as long as the population, and takes every
-    /// other request while it lasts.
+    /// Whether the next request is one of a scan. A scan begins every four times `keys` requests,
+    /// is as long as the population, and takes every other request while it lasts.
     fn scans(&self) -> bool {
         let keys = self.config.keys;
         (self.next / (2 * keys)) % 2 == 1 && self.next % 2 == 1
@@ -314,14 +320,14 @@ impl Trace {
 
     fn key(&mut self) -> u64 {
         let (keys, at) = (self.config.keys, self.next);
-        match self.config.law {
-            Law::ZipfScan(_) if self.scans() => {
+        match self.config.model {
+            TraceModel::ZipfScan(_) if self.scans() => {
                 self.scanned += 1;
                 keys + self.scanned - 1
             }
-            Law::SizeShift(_) => self.config.phase(at) * keys + self.rank(),
-            Law::Turnover => at,
-            Law::Drift(_) => {
+            TraceModel::SizeShift(_) => self.config.phase(at) * keys + self.rank(),
+            TraceModel::Turnover => at,
+            TraceModel::Drift(_) => {
                 let (rank, life) = (self.rank(), DRIFT_LIFE * keys);
                 let generation = (at + mix(rank ^ 0xd81f << 40) % life) / life;
                 generation * keys + rank
@@ -339,7 +345,7 @@ impl Iterator for Trace {
             return None;
         }
         let key = self.key();
-        let overwrite = self.config.law == Law::Turnover
+        let overwrite = self.config.model == TraceModel::Turnover
             || unit(self.rng.random::<u64>()) < self.config.overwrites;
         let request = Request {
             key,
@@ -369,7 +375,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const LAWS: [&str; 8] = [
+    const MODELS: [&str; 8] = [
         "zipf:0.8",
         "zipf-scan:1.2",
         "short-ttl:1",
@@ -380,9 +386,9 @@ mod tests {
         "turnover",
     ];
 
-    fn config(law: &str) -> TraceConfig {
+    fn config(model: &str) -> TraceConfig {
         TraceConfig {
-            law: law.parse().expect("a law"),
+            model: model.parse().expect("a model"),
             keys: 1000,
             requests: 60_000,
             ..TraceConfig::default()
@@ -391,26 +397,26 @@ mod tests {
 
     #[test]
     fn a_seed_gives_one_trace_and_another_seed_another() {
-        for law in LAWS {
-            let config = config(law);
-            assert_eq!(config.law.to_string(), law);
+        for model in MODELS {
+            let config = config(model);
+            assert_eq!(config.model.to_string(), model);
             let first: Vec<_> = Trace::new(config).collect();
             assert_eq!(first.len(), 60_000);
-            assert!(first.iter().copied().eq(Trace::new(config)), "{law}");
+            assert!(first.iter().copied().eq(Trace::new(config)), "{model}");
             let other = Trace::new(TraceConfig { seed: 2, ..config });
             // Nothing is drawn where every key is new.
-            let same = config.law == Law::Turnover;
-            assert_eq!(first.iter().copied().eq(other), same, "{law}");
+            let same = config.model == TraceModel::Turnover;
+            assert_eq!(first.iter().copied().eq(other), same, "{model}");
         }
     }
 
     #[test]
     fn keys_sizes_and_times_to_live_stay_in_bounds_and_belong_to_the_key() {
-        for law in LAWS {
-            let config = config(law);
+        for model in MODELS {
+            let config = config(model);
             let mut last = 0;
             for request in Trace::new(config) {
-                assert!(request.key < config.key_bound(), "{law}: {}", request.key);
+                assert!(request.key < config.key_bound(), "{model}: {}", request.key);
                 assert!((1..=MAX_VALUE_BYTES).contains(&request.value_bytes));
                 assert_eq!(request.value_bytes, config.value_bytes(request.key));
                 assert_eq!(request.ttl_ms, config.ttl_ms(request.key));
@@ -522,15 +528,15 @@ mod tests {
 
     #[test]
     fn size_goes_with_popularity_in_both_directions() {
-        for (law, grows) in [("correlated", true), ("correlated:large", false)] {
-            let config = config(law);
+        for (model, grows) in [("correlated", true), ("correlated:large", false)] {
+            let config = config(model);
             let sum = |from: u64| -> u64 {
                 (from..from + 100)
                     .map(|key| u64::from(config.value_bytes(key)))
                     .sum()
             };
-            assert_eq!(sum(900) > 4 * sum(0), grows, "{law}");
-            assert_eq!(sum(0) > 4 * sum(900), !grows, "{law}");
+            assert_eq!(sum(900) > 4 * sum(0), grows, "{model}");
+            assert_eq!(sum(0) > 4 * sum(900), !grows, "{model}");
         }
     }
 
@@ -568,7 +574,7 @@ mod tests {
             "correlated:1.0",
             "zipf:nan",
         ] {
-            let error = bad.parse::<Law>().expect_err(bad).to_string();
+            let error = bad.parse::<TraceModel>().expect_err(bad).to_string();
             assert!(!error.is_empty() && !error.contains('\n'), "{bad}: {error}");
         }
     }

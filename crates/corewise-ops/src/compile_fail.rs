@@ -1,10 +1,10 @@
-//! Programs that must not compile, each before a twin that does.
+//! Programs that must not compile, each followed by a twin that compiles.
 //!
-//! A twin differs in one line, so that a program is not refused for another reason than the one
-//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
-//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
-//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
-//! `tests/auto_traits.rs`, for every public type.
+//! A twin differs in one line, which shows that the program is rejected for the intended reason.
+//! Doctests need no recorded compiler output, which changes with the compiler. The error codes are
+//! checked with `RUSTDOC=.ci/rustdoc`; without it any error passes, and only the twin ensures that
+//! the reason is right. `tests/auto_traits.rs` states for every public type whether it is `Send`
+//! and `Sync`.
 
 /// An operation borrows its key.
 ///
@@ -29,7 +29,7 @@
 /// ```
 struct OpBorrowsItsKey;
 
-/// A sink may not keep what it is shown: that lives as long as the engine's critical section.
+/// A sink must not keep the view: it lives only as long as the engine's critical section.
 ///
 /// ```compile_fail,E0521
 /// use corewise_ops::{Flow, Outcome, ReplySink, Token};

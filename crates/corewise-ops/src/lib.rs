@@ -1,59 +1,53 @@
 //! Protocol-neutral cache operations and their outcomes.
 //!
-//! This is the vocabulary between the two halves of floor 6: a **codec**
-//! (`corewise-wire`) turns bytes into [`Op`]s and [`Outcome`]s into bytes, an
-//! **engine** (`corewise-cache`) executes [`Op`]s and reports [`Outcome`]s.
-//! Neither depends on the other, so each can be tested and fuzzed alone.
+//! These types connect two layers: a **codec** (`corewise-wire`) turns bytes into [`Op`]s and
+//! [`Outcome`]s into bytes; an **engine** (`corewise-cache`) executes [`Op`]s and reports
+//! [`Outcome`]s. Neither depends on the other, so each can be tested and fuzzed alone.
 //!
 //! ```text
 //!   bytes in ──codec──▶ Op { token, key, verb } ──engine.submit──▶ table
 //!   bytes out ◀─codec── Outcome ◀── ReplySink::complete(token, outcome)
 //! ```
 //!
-//! # Guarantees the two sides rely on
+//! # Guarantees between codec and engine
 //!
-//! 1. **One operation, one place.** Every read-modify-write (compare-and-swap,
-//!    counters, append, touch, win tokens) is *one* [`Op`]; the engine executes
-//!    it atomically where the item lives. Nothing is read, shipped to the
-//!    caller, changed and written back.
-//! 2. **One copy.** [`ReplySink::complete`] is called from inside the engine's
-//!    own critical section (a lock, a read-side section, a message handler)
-//!    with a *borrowed* [`ItemView`]; the sink copies the value straight into
-//!    its output buffer. The view must not outlive the call, and the borrow
-//!    checker holds the sink to that.
-//! 3. **Order.** An engine completes the operations of one session in the order
-//!    in which they were submitted, whatever happens inside it.
-//! 4. **Back pressure.** When the sink answers [`Flow::Pause`] the engine
-//!    completes nothing further in this call and says how far it came.
+//! 1. **Atomic operations.** Every read-modify-write (compare-and-swap, counters, append, touch,
+//!    win tokens) is *one* [`Op`]; the engine executes it atomically where the item lives. The
+//!    caller never reads an item, changes it and writes it back.
+//! 2. **One copy.** The engine calls [`ReplySink::complete`] inside its critical section (a lock, a
+//!    read-side section, a message handler) with a *borrowed* [`ItemView`]; the sink copies the
+//!    value directly into its output buffer. The view must not outlive the call; the borrow checker
+//!    enforces this.
+//! 3. **Order.** An engine completes the operations of one session in the order in which they were
+//!    submitted, whatever happens inside the engine.
+//! 4. **Backpressure.** When the sink returns [`Flow::Pause`], the engine completes no further
+//!    operation in this call and reports how far it came.
 //!
-//! Room for what is not here yet: [`Verb`] and [`Outcome`] are
-//! `#[non_exhaustive]`, so sorted sets, filters and multi-key transactions are
-//! further verbs, not a second interface.
+//! [`Verb`] and [`Outcome`] are `#[non_exhaustive]`, so that sorted sets, filters and multi-key
+//! transactions can be added as further verbs of the same interface.
 
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
 mod compile_fail;
 
-/// Names one operation of a session until it completes.
+/// Identifies one operation of a session until it completes.
 ///
-/// Tokens are chosen by the submitter; an engine hands them back untouched.
+/// The submitter chooses tokens; an engine returns them unchanged.
 pub type Token = u32;
 
-/// One reading of the clock: everything executed in one turn of an event loop
-/// sees the same `Now`.
+/// One reading of the clock: everything executed in one turn of an event loop sees the same `Now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic milliseconds on the engine's time line. Starts above zero, so
-    /// that no live [`Deadline`] is ever zero.
+    /// Monotonic milliseconds on the engine's time line. Starts above zero, so that no live
+    /// [`Deadline`] is ever zero.
     pub ms: u64,
     /// Wall-clock seconds since the Unix epoch at the same instant.
     pub unix_s: u64,
 }
 
 impl Now {
-    /// Whole seconds on the monotonic time line, as stored in an item's access
-    /// time.
+    /// Whole seconds on the monotonic time line, as stored in an item's access time.
     #[inline]
     #[must_use]
     pub fn seconds(self) -> u32 {
@@ -61,24 +55,23 @@ impl Now {
     }
 }
 
-/// When an item dies: milliseconds on the time line of [`Now::ms`], or never.
+/// When an item expires: milliseconds on the time line of [`Now::ms`], or never.
 ///
-/// An item is dead from the instant `now.ms >= deadline`. Forty-eight bits are
-/// kept (8,900 years), so the value packs into an item header.
+/// An item is expired from the instant `now.ms >= deadline`. A deadline has 48 bits (8,900 years),
+/// so that it fits into an item header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deadline(u64);
 
 impl Deadline {
     /// The item never expires.
     pub const NEVER: Self = Self(0);
-    /// The item is dead on arrival (a negative expiry time, say).
+    /// The item has expired already (for example, a negative expiry time).
     pub const PAST: Self = Self(1);
-    /// The latest deadline that can be expressed; later ones saturate to it.
+    /// The latest deadline that can be represented; later ones saturate to it.
     pub const MAX: Self = Self((1 << 48) - 1);
 
-    /// A deadline at `ms` on the time line of [`Now::ms`]. Zero, which would
-    /// read as *never*, becomes [`Deadline::PAST`]; values past
-    /// [`Deadline::MAX`] saturate.
+    /// A deadline at `ms` on the time line of [`Now::ms`]. Zero, which would mean *never*, becomes
+    /// [`Deadline::PAST`]; values past [`Deadline::MAX`] saturate.
     #[inline]
     #[must_use]
     pub fn at_ms(ms: u64) -> Self {
@@ -92,7 +85,7 @@ impl Deadline {
         Self::at_ms(now.ms.saturating_add(ms))
     }
 
-    /// The packed form: zero for never, else milliseconds below 2^48.
+    /// The packed form: zero for never, otherwise milliseconds below 2^48.
     #[inline]
     #[must_use]
     pub fn to_bits(self) -> u64 {
@@ -106,7 +99,7 @@ impl Deadline {
         Self(bits & Self::MAX.0)
     }
 
-    /// Whether an item with this deadline is dead at `now`.
+    /// Whether an item with this deadline has expired at `now`.
     #[inline]
     #[must_use]
     pub fn is_past(self, now: Now) -> bool {
@@ -124,17 +117,17 @@ impl Deadline {
 /// One operation on one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Op<'a> {
-    /// Handed back with the outcome.
+    /// Returned with the outcome.
     pub token: Token,
-    /// The key, 1 to 250 bytes of anything (codecs enforce their protocol's
-    /// own rules). Borrowed only until `submit` returns.
+    /// The key, 1 to 250 arbitrary bytes (codecs enforce the rules of their protocol). Borrowed
+    /// only until `submit` returns.
     pub key: &'a [u8],
-    /// What to do.
+    /// The operation.
     pub verb: Verb<'a>,
 }
 
-/// What an operation does. Each verb is atomic with respect to every other
-/// operation on the same key.
+/// The kind of an operation. Each verb is atomic with respect to every other operation on the same
+/// key.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Verb<'a> {
@@ -150,33 +143,31 @@ pub enum Verb<'a> {
 
 /// Parameters of a read.
 ///
-/// Outcomes: [`Outcome::Found`], [`Outcome::Missing`]; [`Outcome::OutOfMemory`]
-/// if `vivify` found no room.
+/// Outcomes: [`Outcome::Found`], [`Outcome::Missing`]; [`Outcome::OutOfMemory`] if `vivify` found
+/// no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Get {
     /// On a hit, replace the deadline.
     pub touch: Option<Deadline>,
-    /// On a miss, create an empty item with this deadline and report it as
-    /// found with [`ItemFlags::WON`].
+    /// On a miss, create an empty item with this deadline and report it as found with
+    /// [`ItemFlags::WON`].
     pub vivify: Option<Vivify>,
-    /// On a hit whose remaining life is below this many milliseconds, win the
-    /// right to refresh the item (once: later callers see
-    /// [`ItemFlags::WIN_SENT`]).
+    /// On a hit whose remaining life is below this many milliseconds, win the right to refresh the
+    /// item (once: later callers see [`ItemFlags::WIN_SENT`]).
     pub recache_below_ms: Option<u64>,
-    /// On a hit of a stale item nobody has won yet, win it (memcached's `mg`
-    /// does, its `get` does not).
+    /// On a hit of a stale item that no caller has won yet, win it (memcached's `mg` does, its
+    /// `get` does not).
     pub claim_stale: bool,
-    /// Leave the item's place in the eviction order, its fetched bit and its
-    /// access time as they are.
+    /// Do not change the item's place in the eviction order, its fetched bit and its access time.
     pub quiet: bool,
 }
 
-/// How to create an item that is not there.
+/// How to create an item that is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vivify {
     /// Deadline of the new item.
     pub deadline: Deadline,
-    /// Its cas value, if the caller brings one.
+    /// Its cas value, if the caller supplies one.
     pub new_cas: Option<u64>,
 }
 
@@ -188,99 +179,95 @@ pub enum StoreMode {
     /// Only if the key is absent; a present item is bumped and the outcome is
     /// [`Outcome::NotStored`].
     Add,
-    /// Only if the key is present, else [`Outcome::NotStored`].
+    /// Only if the key is present; otherwise [`Outcome::NotStored`].
     Replace,
-    /// Put the value behind the present one; deadline and client flags stay.
-    /// Absent: [`Outcome::NotStored`] unless [`Store::vivify`].
+    /// Append the value to the present one; deadline and client flags stay. If the key is absent:
+    /// [`Outcome::NotStored`] unless [`Store::vivify`] is set.
     Append,
-    /// Put the value before the present one; otherwise as `Append`.
+    /// Prepend the value to the present one; otherwise like `Append`.
     Prepend,
 }
 
 /// Parameters of a write.
 ///
-/// Outcomes: [`Outcome::Stored`], [`Outcome::NotStored`], [`Outcome::Exists`]
-/// (cas mismatch), [`Outcome::Missing`] (`compare_cas` on an absent key),
-/// [`Outcome::TooLarge`], [`Outcome::OutOfMemory`]. When a
-/// [`StoreMode::Set`] fails so, the present item is removed: a cache must not
-/// serve a value that its owner meant to overwrite. The other modes leave it.
+/// Outcomes: [`Outcome::Stored`], [`Outcome::NotStored`], [`Outcome::Exists`] (cas mismatch),
+/// [`Outcome::Missing`] (`compare_cas` on an absent key), [`Outcome::TooLarge`],
+/// [`Outcome::OutOfMemory`]. When a [`StoreMode::Set`] without `compare_cas` fails with one of
+/// the last two, the present item is removed: a cache must not serve a value that its owner meant
+/// to overwrite. All other stores leave it.
 #[derive(Clone, Copy, Debug)]
 pub struct Store<'a> {
-    /// Under which condition to write.
+    /// The condition for writing.
     pub mode: StoreMode,
     /// The value; borrowed only until `submit` returns.
     pub value: &'a [u8],
-    /// Opaque to the cache.
+    /// Not interpreted by the cache.
     pub client_flags: u32,
-    /// When the item dies.
+    /// When the item expires.
     pub deadline: Deadline,
     /// Write only if the item's cas value is this one.
     pub compare_cas: Option<u64>,
-    /// With `compare_cas`: if the item's cas value is *newer* than the one
-    /// given, store anyway and mark the item stale (memcached's `I` flag).
+    /// With `compare_cas`: if the item's cas value is *newer* than the one given, store anyway and
+    /// mark the item stale (memcached's `I` flag).
     pub stale_if_older: bool,
-    /// Give the item this cas value in place of the next one.
+    /// Give the item this cas value instead of the next one.
     pub new_cas: Option<u64>,
-    /// For `Append` and `Prepend`: store the value as a new item with this
-    /// deadline if the key is absent.
+    /// For `Append` and `Prepend`: store the value as a new item with this deadline if the key is
+    /// absent.
     pub vivify: Option<Deadline>,
 }
 
 /// Parameters of a removal.
 ///
-/// Outcomes: [`Outcome::Deleted`], [`Outcome::Stored`] (kept: `mark_stale` or
-/// `drop_value`), [`Outcome::Missing`], [`Outcome::Exists`],
-/// [`Outcome::OutOfMemory`].
+/// Outcomes: [`Outcome::Deleted`], [`Outcome::Stored`] (kept: `mark_stale` or `drop_value`),
+/// [`Outcome::Missing`], [`Outcome::Exists`], [`Outcome::OutOfMemory`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
-    /// Act only if the item's cas value is this one.
+    /// Delete only if the item's cas value is this one.
     pub compare_cas: Option<u64>,
-    /// Keep the item, mark it stale, clear its win token, give it a new cas
-    /// value.
+    /// Keep the item, mark it stale, clear its win token, and give it a new cas value.
     pub mark_stale: bool,
-    /// Keep the item, drop its value and client flags.
+    /// Keep the item, but drop its value and client flags.
     pub drop_value: bool,
     /// With `mark_stale`: the new deadline.
     pub touch: Option<Deadline>,
-    /// With `mark_stale` or `drop_value`: the new cas value, in place of the
-    /// next one.
+    /// With `mark_stale` or `drop_value`: the new cas value, instead of the next one.
     pub new_cas: Option<u64>,
 }
 
-/// Parameters of a counter operation. Counters are the decimal ASCII form of a
-/// `u64`; a shrinking one is padded with blanks to its former length, as in
-/// memcached.
+/// Parameters of a counter operation.
 ///
-/// Outcomes: [`Outcome::Counter`], [`Outcome::Missing`],
-/// [`Outcome::NonNumeric`], [`Outcome::Exists`], [`Outcome::NotStored`],
-/// [`Outcome::OutOfMemory`].
+/// Counters are the decimal ASCII form of a `u64`; a counter that gets shorter is padded with
+/// blanks to its former length, as in memcached.
+///
+/// Outcomes: [`Outcome::Counter`], [`Outcome::Missing`], [`Outcome::NonNumeric`],
+/// [`Outcome::Exists`], [`Outcome::NotStored`], [`Outcome::OutOfMemory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arith {
-    /// How much.
+    /// The amount.
     pub delta: u64,
     /// Subtract (stopping at zero) instead of adding (wrapping at 2^64).
     pub decrement: bool,
-    /// Act only if the item's cas value is this one.
+    /// Change the counter only if the item's cas value is this one.
     pub compare_cas: Option<u64>,
-    /// Give the item this cas value in place of the next one.
+    /// Give the item this cas value instead of the next one.
     pub new_cas: Option<u64>,
     /// On success, replace the deadline.
     pub touch: Option<Deadline>,
-    /// If absent, create the counter with this value and deadline instead of
-    /// reporting a miss.
+    /// If absent, create the counter with this value and deadline instead of reporting a miss.
     pub vivify: Option<(u64, Deadline)>,
 }
 
-/// Bits that travel with an [`ItemView`].
+/// Flags that an [`ItemView`] carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemFlags(u8);
 
 impl ItemFlags {
-    /// Nothing to report.
+    /// No flag.
     pub const NONE: Self = Self(0);
     /// This caller won the right to refresh the item.
     pub const WON: Self = Self(1);
-    /// Somebody else won it earlier.
+    /// Another caller won it earlier.
     pub const WIN_SENT: Self = Self(2);
     /// The item was marked stale.
     pub const STALE: Self = Self(4);
@@ -294,14 +281,14 @@ impl ItemFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Both sets of bits.
+    /// The union of both sets of bits.
     #[inline]
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// No bits set.
+    /// Whether no bit is set.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
@@ -309,26 +296,26 @@ impl ItemFlags {
     }
 }
 
-/// An item as a sink may see it, for the length of one call.
+/// An item as a sink sees it, for the duration of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemView<'a> {
     /// The key as stored.
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Opaque to the cache.
+    /// Not interpreted by the cache.
     pub client_flags: u32,
     /// The item's cas value.
     pub cas: u64,
-    /// When it dies (after this operation).
+    /// When it expires (after this operation).
     pub deadline: Deadline,
     /// Seconds since it was last read or written, before this operation.
     pub idle_s: u32,
     /// Win token, staleness, fetched bit.
     pub flags: ItemFlags,
-    /// Bytes the item occupies, allocator's share included.
+    /// Bytes that the item occupies, including the allocator's overhead.
     pub footprint: usize,
-    /// The engine's size class for it, for statistics.
+    /// The engine's size class of the item, for statistics.
     pub size_class: u32,
 }
 
@@ -337,27 +324,26 @@ pub struct ItemView<'a> {
 pub enum Absence {
     /// There is no such item.
     Unknown,
-    /// There was one, past its deadline.
+    /// There was one, but it had expired.
     Expired,
-    /// There was one, written before a flush.
+    /// There was one, but it was written before a flush.
     Flushed,
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
-    /// A read found the item (or created it: [`ItemFlags::WON`] with an empty
-    /// value).
+    /// A read found the item (or created it: [`ItemFlags::WON`] with an empty value).
     Found(ItemView<'a>),
-    /// The item was written; the view is the item as it now stands.
+    /// The item was written; the view shows the item after the operation.
     Stored(ItemView<'a>),
     /// A counter was changed (or created).
     Counter {
-        /// Its value now.
+        /// Its new value.
         value: u64,
-        /// The item as it now stands; `view.value` is the decimal form,
-        /// possibly with trailing blanks.
+        /// The item after the operation; `view.value` is the decimal form, possibly with trailing
+        /// blanks.
         view: ItemView<'a>,
     },
     /// The item was removed.
@@ -370,27 +356,27 @@ pub enum Outcome<'a> {
     Exists,
     /// The item is not a decimal number.
     NonNumeric,
-    /// The item is larger than the engine takes.
+    /// The item is larger than the engine accepts.
     TooLarge,
-    /// No room, and eviction is off or could not help.
+    /// There is no room, and eviction is off or could not make any.
     OutOfMemory,
 }
 
-/// Whether an engine may go on completing operations.
+/// Whether an engine may continue to complete operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an engine that ignores Pause overruns the caller's buffers"]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Complete nothing further in this call.
+    /// Complete no further operation in this call.
     Pause,
 }
 
-/// Where outcomes go.
+/// Receives outcomes.
 ///
-/// `complete` runs inside the engine's critical section: it must neither block
-/// nor call back into the engine, and should do no more than copy bytes, be it
-/// into a buffer or, where the value is large, to a socket that does not block.
+/// `complete` runs inside the engine's critical section: it must neither block nor call back into
+/// the engine, and should only copy bytes, into a buffer or, if the value is large, to a socket
+/// that does not block.
 pub trait ReplySink {
     /// Reports the outcome of the operation submitted under `token`.
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow;

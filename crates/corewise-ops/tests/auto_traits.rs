@@ -32,5 +32,5 @@ fn lifetimes_may_be_shortened<'short>(long: Borrowing<'static>) -> Borrowing<'sh
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The compiler checks the assertions above.
 }

@@ -1,11 +1,12 @@
-//! What waits for a grace period: batches, and the budget that bounds them.
+//! Memory that waits for a grace period: batches, and the budget that bounds them.
 //!
-//! A [`Limbo`] belongs to one thread at a time. What is pushed gathers in an open batch; a full
-//! batch is closed with a [`Cookie`] and may be taken once that is complete. So the cost of a
-//! cookie, of a look at the readers and of a grace period is shared by some thousand objects.
+//! A [`RetireList`] belongs to one thread at a time. Pushed objects collect in an open batch; a
+//! full batch is closed with a [`Cookie`] and may be taken once the cookie is complete. So up to
+//! some thousand objects share the cost of a cookie, of reading the readers' words, and of a grace
+//! period.
 //!
 //! A [`Budget`] counts the bytes of the closed batches of many threads. Open batches are not
-//! counted: each holds [`Limbo::BATCH_BYTES`] at most, or one object that is larger.
+//! counted: each holds at most [`RetireList::BATCH_BYTES`], or one object that is larger.
 
 use std::collections::VecDeque;
 
@@ -18,10 +19,10 @@ use crate::Cookie;
 /// The limits of a backlog, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Over it, a caller outside of sections waits for a grace period and reclaims, unless a
-    /// reader stalls; a caller inside goes on and is told ([`Pressure::OverSoft`]).
+    /// Above it, a caller outside sections waits for a grace period and reclaims, unless a reader
+    /// stalls; a caller inside a section continues and gets [`Pressure::OverSoft`].
     pub soft: usize,
-    /// Over it, `try_` calls return an error.
+    /// Above it, `try_` calls return an error.
     pub hard: usize,
 }
 
@@ -44,7 +45,7 @@ impl Default for Limits {
 pub enum Pressure {
     /// Within its soft limit.
     Fine,
-    /// Over its soft limit: leave your sections for a while.
+    /// Over its soft limit: the thread should leave its sections for a while.
     OverSoft,
     /// Over its hard limit: `try_` calls fail.
     OverHard,
@@ -58,7 +59,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An empty backlog with these limits.
+    /// Creates an empty backlog with these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -69,16 +70,16 @@ impl Budget {
     /// Bytes in closed batches.
     #[inline]
     pub fn bytes(&self) -> usize {
-        // Relaxed: a number that publishes nothing, here and below.
+        // Relaxed: a number that publishes nothing.
         self.bytes.load(Relaxed)
     }
 
-    /// Its limits.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// How full it is.
+    /// How full the backlog is.
     #[inline]
     pub fn pressure(&self) -> Pressure {
         match self.bytes() {
@@ -88,22 +89,24 @@ impl Budget {
         }
     }
 
-    /// Counts these bytes, as far as they can be counted; how many were.
+    /// Adds the bytes, up to the maximum of the counter; returns how many were added.
     fn add(&self, bytes: usize) -> usize {
         let add = |before: usize| Some(before.saturating_add(bytes));
+        // Relaxed: as in `bytes`.
         let before = self.bytes.fetch_update(Relaxed, Relaxed, add);
         let before = before.unwrap_or_else(|before| before);
         bytes.min(usize::MAX - before)
     }
 
     fn sub(&self, bytes: usize) {
+        // Relaxed: as in `bytes`.
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 }
 
-/// Objects that one thread retired and that nobody may free yet.
+/// Objects that one thread retired and that cannot be freed yet.
 #[derive(Debug)]
-pub struct Limbo<T> {
+pub struct RetireList<T> {
     open: Vec<T>,
     open_bytes: usize,
     closed: VecDeque<Batch<T>>,
@@ -112,28 +115,29 @@ pub struct Limbo<T> {
 #[derive(Debug)]
 struct Batch<T> {
     items: Vec<T>,
-    /// As the budget counts it.
+    /// Bytes as the budget counts them.
     bytes: usize,
     cookie: Cookie,
 }
 
-impl<T> Default for Limbo<T> {
+impl<T> Default for RetireList<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Limbo<T> {
-    /// Objects in a batch, at most.
+impl<T> RetireList<T> {
+    /// Maximum number of objects in a batch.
     #[cfg(not(any(corewise_stress, corewise_loom, corewise_shuttle)))]
     pub const BATCH: usize = 2048;
-    /// Objects in a batch, at most: the stress build and the checkers close it at once.
+    /// Maximum number of objects in a batch: small, so that the stress build, loom and shuttle
+    /// close batches early.
     #[cfg(any(corewise_stress, corewise_loom, corewise_shuttle))]
     pub const BATCH: usize = 2;
-    /// Bytes at which a batch is full.
+    /// Number of bytes at which a batch is full.
     pub const BATCH_BYTES: usize = 64 << 10;
 
-    /// An empty limbo; allocates nothing.
+    /// Creates an empty list; allocates nothing.
     pub fn new() -> Self {
         Self {
             open: Vec::new(),
@@ -142,8 +146,8 @@ impl<T> Limbo<T> {
         }
     }
 
-    /// Adds an object that weighs `bytes`; true if the open batch is now full and wants
-    /// [`Limbo::close`]. Amortised constant time.
+    /// Adds an object of `bytes` bytes; true if the open batch is now full and the caller should
+    /// call [`RetireList::close`]. Amortised constant time.
     #[inline]
     pub fn push(&mut self, item: T, bytes: usize) -> bool {
         self.open.push(item);
@@ -151,7 +155,8 @@ impl<T> Limbo<T> {
         self.open.len() >= Self::BATCH || self.open_bytes >= Self::BATCH_BYTES
     }
 
-    /// Closes the open batch, if it has anything. `cookie` was taken after the last push.
+    /// Closes the open batch, if it is not empty. `cookie` must have been taken after the last
+    /// push.
     pub fn close(&mut self, cookie: Cookie, budget: &Budget) {
         if self.open.is_empty() {
             return;
@@ -175,8 +180,8 @@ impl<T> Limbo<T> {
         self.closed.back().map(|batch| batch.cookie)
     }
 
-    /// The oldest closed batch, if `is_complete` says so of its cookie. Reclaim it after every
-    /// borrow of this limbo has ended: what is dropped may retire more.
+    /// Takes the oldest closed batch, if `is_complete` returns true for its cookie. The caller must
+    /// reclaim it after every borrow of this list has ended: dropped objects may retire more.
     pub fn take_ready(
         &mut self,
         budget: &Budget,
@@ -190,7 +195,7 @@ impl<T> Limbo<T> {
         Some(batch.items)
     }
 
-    /// Takes an emptied batch's memory for the next one, if that has none yet.
+    /// Keeps the memory of an emptied batch for the open batch, if that has none yet.
     #[inline]
     pub fn recycle(&mut self, items: Vec<T>) {
         debug_assert!(items.is_empty());
@@ -199,7 +204,7 @@ impl<T> Limbo<T> {
         }
     }
 
-    /// Everything, ready or not: for an owner whom no reader can be left of.
+    /// Takes everything, ready or not: for an owner that no reader can use any longer.
     pub fn take_all(&mut self, budget: &Budget) -> Vec<T> {
         let mut all = std::mem::take(&mut self.open);
         self.open_bytes = 0;
@@ -210,19 +215,19 @@ impl<T> Limbo<T> {
         all
     }
 
-    /// Whether nothing waits here.
+    /// Whether the list has no objects.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
     }
 
-    /// Whether the open batch has anything.
+    /// Whether the open batch has objects.
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Takes the closed batches of `other`, whose thread has ended or has too many. The oldest stays
-    /// in front, so that no batch waits for a later one's grace period.
-    pub fn adopt(&mut self, other: &mut Limbo<T>) {
+    /// Takes the closed batches of `other`, whose thread has ended or has too many. The oldest
+    /// batch stays in front, so that no batch waits for a later one's grace period.
+    pub fn adopt(&mut self, other: &mut RetireList<T>) {
         let is_later = other.oldest() >= self.newest();
         self.closed.append(&mut other.closed);
         if !is_later {
@@ -240,10 +245,10 @@ mod tests {
     fn no_batch_waits_behind_a_later_one() {
         let domain = crate::Domain::new();
         let budget = Budget::new(Limits::DEFAULT);
-        let (mut orphans, mut ended) = (Limbo::new(), Limbo::new());
-        let close = |limbo: &mut Limbo<u32>, item| {
-            limbo.push(item, 1);
-            limbo.close(domain.start_poll(), &budget);
+        let (mut orphans, mut ended) = (RetireList::new(), RetireList::new());
+        let close = |retire_list: &mut RetireList<u32>, item| {
+            retire_list.push(item, 1);
+            retire_list.close(domain.start_poll(), &budget);
         };
         close(&mut ended, 1);
         domain.synchronize();

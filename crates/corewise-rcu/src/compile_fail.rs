@@ -1,12 +1,12 @@
-//! Programs that must not compile, each before a twin that does.
+//! Programs that must not compile, each followed by a twin that compiles.
 //!
-//! A twin differs in one line, so that a program is not refused for another reason than the one
-//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
-//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
-//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
-//! `tests/auto_traits.rs`, for every public type.
+//! A twin differs in one line, which shows that the program is rejected for the intended reason.
+//! Doctests need no recorded compiler output, which changes with the compiler. The error codes are
+//! checked with `RUSTDOC=.ci/rustdoc`; without it any error passes, and only the twin ensures that
+//! the reason is right. `tests/auto_traits.rs` states for every public type whether it is `Send`
+//! and `Sync`.
 
-/// A guard stays in its thread.
+/// A guard stays on its thread.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -42,7 +42,7 @@ struct GuardIsNotSend;
 /// ```
 struct GuardIsNotSync;
 
-/// A QSBR handle stays in its thread, and so do its sections.
+/// A QSBR handle stays on its thread, and so do its sections.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -90,7 +90,7 @@ struct QsbrIsNotSend;
 /// ```
 struct GuardBorrowsTheDomain;
 
-/// The lifetime of a guard can be shortened, not lengthened.
+/// The lifetime of a guard can be shortened, but not lengthened.
 ///
 /// ```compile_fail,E0597
 /// use corewise_rcu::{Domain, Guard};
@@ -167,7 +167,7 @@ struct QsbrIsNotLengthened;
 /// ```
 struct QuiescentStatesEndSections;
 
-/// The closure of `offline` has no section of the handle.
+/// The closure of `offline` cannot use a section of the handle.
 ///
 /// ```compile_fail,E0502
 /// let mut qsbr = corewise_rcu::Domain::global().qsbr();
@@ -180,8 +180,8 @@ struct QuiescentStatesEndSections;
 /// ```
 struct OfflineHasNoSection;
 
-/// `defer_drop` takes no box: moving a box asserts that nothing else uses its contents, and readers
-/// may.
+/// `defer_drop` does not accept a box: moving a box asserts exclusive access to its contents, which
+/// readers may still use.
 ///
 /// ```compile_fail,E0308
 /// let object = Box::new(1);
@@ -204,7 +204,7 @@ struct OfflineHasNoSection;
 /// ```
 struct DeferDropTakesNoBox;
 
-/// `defer_drop` is unsafe: the caller answers for the pointer.
+/// `defer_drop` is unsafe: the caller must guarantee that the pointer is valid.
 ///
 /// ```compile_fail,E0133
 /// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
@@ -217,7 +217,7 @@ struct DeferDropTakesNoBox;
 /// ```
 struct DeferDropIsUnsafe;
 
-/// What is deferred may run in another thread.
+/// A deferred closure may run on another thread.
 ///
 /// ```compile_fail,E0277
 /// let object = std::rc::Rc::new(1);
@@ -240,7 +240,7 @@ struct DeferDropIsUnsafe;
 /// ```
 struct DeferredIsSend;
 
-/// What is deferred may run when the caller's frame is gone, and also after the domain's handle.
+/// A deferred closure may run after the caller's frame is gone, and after the domain's handle.
 ///
 /// ```compile_fail,E0597
 /// let text = String::from("short");
@@ -255,7 +255,7 @@ struct DeferredIsSend;
 /// ```
 struct DeferredIsStatic;
 
-/// `Section` is unsafe to implement: memory is freed by what it promises.
+/// `Section` is unsafe to implement: reclamation relies on its promises.
 ///
 /// ```compile_fail,E0200
 /// struct Mine;

@@ -1,16 +1,17 @@
-//! What is done after a grace period, and by whom.
+//! Deferred closures, and the rules for running them.
 //!
-//! 1. *Panics stay where they are.* A closure that panics keeps no other of its batch from running,
-//!    and unwinds nobody: who reclaims it is hardly ever who deferred it. The panic hook reports it.
-//! 2. *No recursion.* What is reclaimed may defer more. It is only put aside then, for a later call;
-//!    a chain of objects, each of which defers the next, needs no stack.
+//! 1. *Panics are contained.* A closure that panics neither prevents other closures of its batch
+//!    from running nor unwinds the thread that runs it, which is hardly ever the thread that
+//!    deferred it. The panic hook reports the panic.
+//! 2. *No recursion.* A closure that runs may defer more. These closures are only stored then, for
+//!    a later call; a chain of objects, each of which defers the next, needs no stack.
 
 use std::cell::Cell;
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
-/// What to do after a grace period; done when dropped.
+/// A closure to run after a grace period; runs when dropped.
 pub(crate) struct Deferred {
     data: *mut (),
     run: unsafe fn(*mut ()),
@@ -23,7 +24,7 @@ impl Deferred {
     pub(crate) fn call<F: FnOnce() + Send + 'static>(f: F) -> Self {
         /// # Safety
         ///
-        /// 1. `data` is a `Box<F>` turned into a pointer, and nobody else's.
+        /// 1. `data` is a `Box<F>` turned into a pointer, and is owned by the caller.
         unsafe fn run<F: FnOnce()>(data: *mut ()) {
             // SAFETY: 1.
             let f = unsafe { Box::from_raw(data.cast::<F>()) };
@@ -35,17 +36,17 @@ impl Deferred {
         }
     }
 
-    /// Drops a boxed object. It stays a pointer until then: a `Box` would assert that nobody else
-    /// uses the object, while readers do.
+    /// Drops a boxed object. It stays a pointer until then: a `Box` would assert exclusive access
+    /// to the object, which readers may still use.
     ///
     /// # Safety
     ///
     /// 1. `object` comes from [`Box::into_raw`] or the like, and nothing else frees it.
-    /// 2. Nobody uses it any more when the value is dropped.
+    /// 2. No thread uses it when the value is dropped.
     pub(crate) unsafe fn drop_box<T: Send + 'static>(object: NonNull<T>) -> Self {
         /// # Safety
         ///
-        /// 1. `data` was a `Box<T>`, and nobody uses or frees it.
+        /// 1. `data` was a `Box<T>`, and no other code uses or frees it.
         unsafe fn run<T>(data: *mut ()) {
             // SAFETY: 1.
             drop(unsafe { Box::from_raw(data.cast::<T>()) });
@@ -64,30 +65,30 @@ impl Drop for Deferred {
     }
 }
 
-/// Runs all of a batch, which is empty then; see 1 above.
+/// Runs all closures of a batch and leaves it empty; see 1 above.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
     let mut rest = batch.drain(..);
     while let Err(payload) = catch_unwind(AssertUnwindSafe(|| rest.by_ref().for_each(drop))) {
-        // What was thrown may throw again when dropped.
+        // The panic payload may itself panic when dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
     }
 }
 
-/// The checkers must hear of every panic.
+/// loom and shuttle must see every panic.
 #[cfg(any(corewise_loom, corewise_shuttle))]
 pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
     batch.clear();
 }
 
 corewise_atomic::thread_local! {
-    /// The innermost reclaiming of the calling thread, null if there is none.
+    /// The innermost [`reclaiming`] call of the calling thread; null if there is none.
     static INNERMOST: Cell<*const Reclaiming> = const { Cell::new(ptr::null()) };
 }
 
-/// One reclaiming on the stack of a thread.
+/// One [`reclaiming`] call on the stack of a thread.
 struct Reclaiming {
     owner: *const (),
     outer: *const Reclaiming,
@@ -106,31 +107,37 @@ pub fn is_reclaiming(owner: *const ()) -> bool {
     false
 }
 
-/// Calls `work`, which reclaims from a [`Limbo`](crate::Limbo) of this owner, so that what is dropped
-/// meanwhile can find out by [`is_reclaiming`] that it need not: a chain of objects, each of which
-/// retires the next, would need stack for all of them. The owner is an address that tells it from
-/// others, and is not followed.
+/// Calls `work`, which reclaims from a [`RetireList`](crate::RetireList) of this owner.
+///
+/// Destructors that run meanwhile can check [`is_reclaiming`] and leave reclamation to the outer
+/// call: otherwise a chain of objects, each of which retires the next, would need stack for all of
+/// them. The owner is an address that identifies it; it is not dereferenced.
 pub fn reclaiming<R>(owner: *const (), work: impl FnOnce() -> R) -> R {
-    /// Takes the entry out when dropped.
+    /// Removes the entry when dropped.
     struct Leave(*const Reclaiming);
     impl Drop for Leave {
         fn drop(&mut self) {
-            set_innermost(self.0);
+            // SAFETY: 1: the outer entry, whose call has not returned.
+            unsafe { set_innermost(self.0) };
         }
     }
     let outer = innermost();
     let entry = Reclaiming { owner, outer };
     let _leave = Leave(outer);
-    set_innermost(&entry);
+    // SAFETY: 1: `_leave` replaces the entry before this call returns.
+    unsafe { set_innermost(&entry) };
     work()
 }
 
-/// Null when the checkers have dropped the thread's locals already; in the normal build that
-/// cannot be.
+/// Null if loom or shuttle has dropped the thread's locals already; this cannot happen in the
+/// normal build.
 fn innermost() -> *const Reclaiming {
     INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
 }
 
-fn set_innermost(entry: *const Reclaiming) {
+/// # Safety
+///
+/// 1. The entry is null, or it lies on this thread's stack and is replaced before it is dropped.
+unsafe fn set_innermost(entry: *const Reclaiming) {
     let _ = INNERMOST.try_with(|innermost| innermost.set(entry));
 }

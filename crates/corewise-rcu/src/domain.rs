@@ -1,4 +1,4 @@
-//! Domains, guards, and what writers call.
+//! Domains, guards, and the operations of writers.
 
 use std::fmt;
 use std::io::Write as _;
@@ -7,8 +7,6 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use corewise_atomic::barrier;
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
-use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
@@ -16,8 +14,9 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::thread::{self, ThreadId};
 use corewise_atomic::time::now_ns;
+use corewise_atomic::{Backoff, Sleeps};
 
-use crate::backlog::{Budget, Limbo, Limits, Pressure};
+use crate::backlog::{Budget, Limits, Pressure, RetireList};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::fork;
 use crate::grace::{Cookie, Grace, Stall};
@@ -33,18 +32,18 @@ corewise_atomic::static_cell! {
 
 /// A set of readers and the writers that wait for them.
 ///
-/// Readers of one domain do not hold up the grace periods of another. There is a
-/// [global](Domain::global) one, whose guards are the cheapest. Cloning gives another handle of
-/// the same domain. The last handle to be dropped reclaims what is still deferred.
+/// Readers of one domain do not hold up the grace periods of another. The [global](Domain::global)
+/// domain has the cheapest guards. Cloning gives another handle to the same domain. Dropping the
+/// last handle reclaims what is still deferred.
 pub struct Domain {
     shared: Arc<Shared>,
 }
 
-/// What the handles of a domain share.
+/// The state that the handles of a domain share.
 pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) is_global: bool,
-    /// The values of type [`Domain`]; threads that were members share ownership without one.
+    /// The number of [`Domain`] values; threads that were members share ownership without one.
     handles: AtomicUsize,
     name: String,
     stall_after: Duration,
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) grace: Grace,
     budget: Budget,
     /// Deferred by threads that have ended, or are about to.
-    pub(crate) orphans: Mutex<Limbo<Deferred>>,
+    pub(crate) orphans: Mutex<RetireList<Deferred>>,
 }
 
 /// The caller is in a read-side critical section and would wait for itself.
@@ -68,7 +67,7 @@ impl fmt::Display for Pinned {
 
 impl std::error::Error for Pinned {}
 
-/// The backlog is over its hard limit; what was to be deferred comes back.
+/// The backlog is over its hard limit; returns the object that was to be deferred.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BacklogFull<T>(pub T);
 
@@ -90,19 +89,20 @@ impl<T> std::error::Error for BacklogFull<T> {}
 ///
 /// # Safety
 ///
-/// 1. The thread is in a section of the domain called `domain_id` while the value lives, and the
+/// 1. The thread is in a section of the domain with ID `domain_id` while the value lives, and the
 ///    value can neither be sent to another thread nor shared with one.
-/// 2. `reader_index` is that of the thread's record: no other thread has it at the same time, and
-///    the next one to get it sees all that this one did.
+/// 2. `reader_index` is that of the thread's record: no other thread has the record at the same
+///    time, and the next thread to claim it sees all that this one did.
 pub unsafe trait Section {
-    /// The domain's number, different for each domain of this process.
+    /// The domain's ID, unique among the domains of this process.
     fn domain_id(&self) -> u64;
-    /// The place of the thread's record in the domain: below [`Domain::readers`], and this
-    /// thread's alone until it ends. Data indexed by it needs no lock.
+    /// The index of the thread's record in the domain: below [`Domain::readers`], and exclusive to
+    /// this thread until it ends. Data indexed by it needs no lock.
     fn reader_index(&self) -> usize;
 }
 
-// SAFETY: what is borrowed lives longer, and a reference to what cannot be shared cannot be sent.
+// SAFETY: the borrowed section lives longer, and a reference to a value that cannot be shared
+// cannot be sent.
 unsafe impl<S: Section> Section for &S {
     #[inline(always)]
     fn domain_id(&self) -> u64 {
@@ -123,15 +123,15 @@ pub struct Guard<'d> {
 
 /// Enters a read-side critical section of the global domain.
 ///
-/// Wait-free, two nanoseconds or so together with leaving; see [`Domain::pin`].
+/// Wait-free; entering and leaving together take about two nanoseconds; see [`Domain::pin`].
 ///
 /// # Panics
 ///
-/// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
+/// If the thread is in [`MAX_NESTED`](crate::MAX_NESTED) sections already.
 #[inline(always)]
 pub fn pin() -> Guard<'static> {
     match local::global() {
-        // SAFETY: at hand; records of the global domain live for ever.
+        // SAFETY: the record is at hand; records of the global domain live for ever.
         Some(reader) => unsafe { Guard::enter_at_hand(reader.as_ref()) },
         None => pin_global_first(),
     }
@@ -141,8 +141,8 @@ pub fn pin() -> Guard<'static> {
 #[inline(never)]
 fn pin_global_first() -> Guard<'static> {
     let reader = local::join(&global_domain().shared);
-    // SAFETY: as in `pin`.
-    Guard::enter(unsafe { &*reader })
+    // SAFETY: 1: the thread has joined with this record; those of the global domain live for ever.
+    unsafe { Guard::enter(&*reader) }
 }
 
 fn global_domain() -> &'static Domain {
@@ -150,9 +150,13 @@ fn global_domain() -> &'static Domain {
 }
 
 impl<'d> Guard<'d> {
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
     #[inline]
-    fn enter(reader: &'d Reader) -> Self {
-        reader.enter();
+    unsafe fn enter(reader: &'d Reader) -> Self {
+        // SAFETY: 1.
+        unsafe { reader.enter() };
         Self {
             reader,
             _not_send: PhantomData,
@@ -186,7 +190,9 @@ impl<'d> Guard<'d> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.reader.leave();
+        // SAFETY: 1 and 2: the guard entered the section on this thread, which it cannot leave, and
+        // what the section protects borrows the guard.
+        unsafe { self.reader.leave() };
     }
 }
 
@@ -196,8 +202,9 @@ impl fmt::Debug for Guard<'_> {
     }
 }
 
-// SAFETY: the record is the thread's from the guard's making to its dropping, and in a section;
-// `_not_send` keeps the guard there. The registry hands records over with Release and Acquire.
+// SAFETY: the record belongs to the thread, and is in a section, from the guard's creation to its
+// drop; `_not_send` keeps the guard on the thread. The registry hands records over with Release and
+// Acquire.
 unsafe impl Section for Guard<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {
@@ -209,7 +216,7 @@ unsafe impl Section for Guard<'_> {
     }
 }
 
-/// How a [`Domain`] is to be.
+/// Options of a new [`Domain`].
 ///
 /// ```
 /// use corewise_rcu::{Builder, Limits};
@@ -237,32 +244,32 @@ impl Default for Builder {
 }
 
 fn print_stall(stall: &Stall) {
-    // Not eprintln, which panics when there is nobody to read.
+    // Not eprintln, which panics if standard error is closed.
     let _ = writeln!(std::io::stderr(), "corewise-rcu: {stall}");
 }
 
 impl Builder {
-    /// The limits of what is deferred; 16 MiB and 1 GiB if not set.
+    /// The limits of the backlog; 16 MiB and 1 GiB by default.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// How long a reader may keep a grace period waiting before it is reported, and before callers
-    /// over the soft limit go on without; one second if not set.
+    /// over the soft limit continue without waiting further; one second by default.
     pub fn stall_after(mut self, after: Duration) -> Self {
         self.stall_after = after;
         self
     }
 
-    /// Whom to tell, once in a grace period, on the thread that waits for it; a line to standard
-    /// error if not set.
+    /// The function that reports stalls. The thread that waits for a grace period calls it, once in
+    /// that grace period. By default it prints a line to standard error.
     pub fn on_stall(mut self, tell: fn(&Stall)) -> Self {
         self.on_stall = tell;
         self
     }
 
-    /// The domain.
+    /// Creates the domain.
     pub fn build(self, name: &str) -> Domain {
         Domain::make(name, false, self)
     }
@@ -270,7 +277,7 @@ impl Builder {
 
 impl Clone for Domain {
     fn clone(&self) -> Self {
-        // Relaxed: as `Arc` does it; who has a handle can tell others of it in any order.
+        // Relaxed: as in `Arc`; a thread that has a handle can pass others on in any order.
         self.shared.handles.fetch_add(1, Relaxed);
         Self {
             shared: Arc::clone(&self.shared),
@@ -279,12 +286,13 @@ impl Clone for Domain {
 }
 
 impl Drop for Domain {
-    /// The last handle reclaims what is left: guards borrow a handle, so there are none.
+    /// The last handle reclaims what is left: guards borrow a handle, so no guard exists.
     fn drop(&mut self) {
-        // AcqRel: the last drop is after all that was done with other handles, the accesses of
+        // AcqRel: the last drop comes after everything done with other handles, the accesses of
         // sections included.
         if self.shared.handles.fetch_sub(1, AcqRel) == 1 {
-            self.shared.reclaim_rest();
+            // SAFETY: 1: this was the last handle.
+            unsafe { self.shared.reclaim_rest() };
         }
     }
 }
@@ -296,12 +304,12 @@ impl Default for Domain {
 }
 
 impl Domain {
-    /// A domain of its own, with default limits.
+    /// Creates a new domain with default limits.
     pub fn new() -> Self {
         Builder::default().build("unnamed")
     }
 
-    /// The domain that everything uses unless told otherwise.
+    /// The domain that code uses unless it is given another.
     pub fn global() -> &'static Domain {
         global_domain()
     }
@@ -309,7 +317,7 @@ impl Domain {
     fn make(name: &str, is_global: bool, builder: Builder) -> Self {
         barrier::prepare();
         let shared = Shared {
-            // Relaxed: a number that publishes nothing.
+            // Relaxed: an ID that publishes nothing.
             id: NEXT_ID.fetch_add(1, Relaxed),
             is_global,
             handles: AtomicUsize::new(1),
@@ -319,24 +327,25 @@ impl Domain {
             registry: Registry::new(),
             grace: Grace::new(),
             budget: Budget::new(builder.limits),
-            orphans: Mutex::new(Limbo::new()),
+            orphans: Mutex::new(RetireList::new()),
         };
         let shared = Arc::new(shared);
-        fork::remember(&shared);
+        // SAFETY: 1: dropping the domain calls `forget`, and the `Arc` keeps it where it is.
+        unsafe { fork::remember(&shared) };
         Self { shared }
     }
 
     /// Enters a read-side critical section.
     ///
-    /// Wait-free but for the thread's first one, which claims a record (lock-free).
+    /// Wait-free, except for the thread's first section, which claims a record (lock-free).
     ///
     /// # Panics
     ///
-    /// Beyond [`MAX_NESTED`](crate::MAX_NESTED) sections at a time.
+    /// If the thread is in [`MAX_NESTED`](crate::MAX_NESTED) sections of the domain already.
     #[inline(always)]
     pub fn pin(&self) -> Guard<'_> {
         match local::at_hand(&self.shared) {
-            // SAFETY: at hand; a record of this domain, which outlives the guard.
+            // SAFETY: the record is at hand; it belongs to this domain, which outlives the guard.
             Some(reader) => unsafe { Guard::enter_at_hand(reader.as_ref()) },
             None => self.pin_elsewhere(),
         }
@@ -346,11 +355,12 @@ impl Domain {
     #[inline(never)]
     fn pin_elsewhere(&self) -> Guard<'_> {
         let reader = local::join(&self.shared);
-        // SAFETY: a record of this domain, which outlives the guard; it is this thread's.
-        Guard::enter(unsafe { &*reader })
+        // SAFETY: 1: the thread has joined with this record, which lives as long as the domain, and
+        // the domain outlives the guard.
+        unsafe { Guard::enter(&*reader) }
     }
 
-    /// Makes the calling thread one that announces quiescent states.
+    /// Makes the calling thread announce quiescent states.
     pub fn qsbr(&self) -> Qsbr<'_> {
         Qsbr::new(self.pin())
     }
@@ -360,13 +370,13 @@ impl Domain {
         self.shared.is_pinned()
     }
 
-    /// The domain's number, as [`Section::domain_id`] has it.
+    /// The domain's ID, as in [`Section::domain_id`].
     #[inline]
     pub fn id(&self) -> u64 {
         self.shared.id
     }
 
-    /// The name it was built with.
+    /// The name that the domain was built with.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
@@ -378,8 +388,8 @@ impl Domain {
 
     /// Waits until every section that was running has ended (*wait-for-readers*).
     ///
-    /// Blocks for as long as the longest of them. If there is none: half a microsecond beside threads
-    /// that sleep, up to some 20 µs beside threads that run.
+    /// Blocks for as long as the longest of them runs. If no section is running, it takes half a
+    /// microsecond when the other threads sleep, and up to about 20 µs when they run.
     ///
     /// # Panics
     ///
@@ -390,7 +400,7 @@ impl Domain {
         }
     }
 
-    /// As [`Domain::synchronize`].
+    /// Like [`Domain::synchronize`], but returns an error instead of panicking.
     ///
     /// # Errors
     ///
@@ -399,8 +409,8 @@ impl Domain {
         self.shared.synchronize()
     }
 
-    /// As [`Domain::try_synchronize`], but gives up after `timeout`: true if the grace period was
-    /// complete by then. For callers whom a reader might be waiting for.
+    /// Like [`Domain::try_synchronize`], but gives up after `timeout`: true if the grace period was
+    /// complete by then. For callers that a reader might be waiting for.
     ///
     /// # Errors
     ///
@@ -415,51 +425,53 @@ impl Domain {
         Ok(self.is_complete(cookie))
     }
 
-    /// The grace period that whatever was unlinked before now must wait for. Wait-free, one fence.
+    /// Returns a cookie for the grace period that everything unlinked before the call must wait
+    /// for. Wait-free, one fence.
     pub fn start_poll(&self) -> Cookie {
         self.shared.grace.cookie()
     }
 
-    /// Moves grace periods on, as far as that goes without waiting; true if the cookie's is
-    /// complete. Lock-free; beginning one costs a system call.
+    /// Advances grace periods as far as possible without waiting; true if the cookie's grace period
+    /// is complete. Lock-free; beginning a grace period costs a system call.
     pub fn poll(&self, cookie: Cookie) -> bool {
         self.shared.advance(cookie)
     }
 
-    /// As [`Domain::poll`], but tells nobody of stalls: for callers that hold a lock or have
-    /// something borrowed, which whoever is told might want too.
+    /// Like [`Domain::poll`], but reports no stalls: for callers that hold a lock or a borrow that
+    /// the callback of [`Builder::on_stall`] might need too.
     pub fn poll_quietly(&self, cookie: Cookie) -> bool {
-        self.shared.grace.advance(&self.shared.registry, cookie)
+        self.shared.advance_quietly(cookie)
     }
 
-    /// Whether the cookie's grace period is complete, without moving anything on. One load.
+    /// Whether the cookie's grace period is complete; advances nothing. One load.
     #[inline]
     pub fn is_complete(&self, cookie: Cookie) -> bool {
         self.shared.grace.is_complete(cookie)
     }
 
-    /// Runs `reclaim` once all sections that are running now have ended: some time during a later
-    /// `defer` or [`Domain::barrier`], on the thread that calls that.
+    /// Runs `reclaim` once all sections that are running now have ended, during a later call to
+    /// `defer` or [`Domain::barrier`], on the thread that makes that call.
     ///
-    /// `bytes` is what waits for it. Over the soft limit a caller outside of sections waits for a
-    /// grace period and reclaims, as long as no reader [stalls](Builder::stall_after); inside, the
-    /// answer says so.
+    /// `bytes` is the amount of memory that `reclaim` will free. Over the soft limit, a caller
+    /// outside all sections waits for a grace period and reclaims, as long as no reader
+    /// [stalls](Builder::stall_after); a caller inside a section learns of it from the returned
+    /// [`Pressure`].
     ///
-    /// What a closure defers runs in a later call, so that one may defer itself again.
+    /// What a closure defers runs in a later call, so a closure may defer itself again.
     ///
-    /// A panic in `reclaim` is reported by the panic hook and goes no further. `reclaim` may use the
-    /// domain, and defer more; it must not wait for the thread that it happens to run on.
+    /// A panic in `reclaim` is reported by the panic hook and goes no further. `reclaim` may use
+    /// the domain, and defer more; it must not wait for the thread that it happens to run on.
     ///
-    /// What `reclaim` captures is moved now. So it must not capture a `Box`, or another type that
-    /// asserts to be the only way to its contents, of something that readers may still use:
+    /// The captures of `reclaim` are moved now. So `reclaim` must not capture a `Box`, or another
+    /// type that asserts exclusive access to its contents, of an object that readers may still use:
     /// capture the pointer, or use [`Domain::defer_drop`].
     pub fn defer(&self, bytes: usize, reclaim: impl FnOnce() + Send + 'static) -> Pressure {
         self.push(Deferred::call(reclaim), bytes)
     }
 
-    /// As [`Domain::defer`], to drop a boxed object that readers may still use.
+    /// Like [`Domain::defer`], to drop a boxed object that readers may still use.
     ///
-    /// It takes a pointer because a `Box` asserts that nobody else uses its contents: turning the
+    /// It takes a pointer because a `Box` asserts exclusive access to its contents: turning the
     /// pointer back into a box, or moving a box, is undefined behaviour while readers have
     /// references.
     ///
@@ -471,7 +483,7 @@ impl Domain {
     /// let guard = domain.pin();
     /// // SAFETY: freed after our section.
     /// let reference = unsafe { object.as_ref() };
-    /// // SAFETY: from a box; nobody finds it any more, and it is deferred once.
+    /// // SAFETY: from a box; no new section finds it, and it is deferred once.
     /// unsafe { domain.defer_drop(object) };
     /// assert_eq!(*reference, 7);
     /// drop(guard);
@@ -481,8 +493,8 @@ impl Domain {
     /// # Safety
     ///
     /// 1. `object` comes from [`Box::into_raw`] or [`Box::leak`], and nothing else frees it.
-    /// 2. Sections of this domain that begin after the call cannot reach it, and nobody uses it
-    ///    outside of a section of this domain.
+    /// 2. Sections of this domain that begin after the call cannot reach it, and no code uses it
+    ///    outside a section of this domain.
     pub unsafe fn defer_drop<T: Send + 'static>(&self, object: NonNull<T>) -> Pressure {
         // SAFETY: 1, and 2: it is dropped after a grace period.
         let deferred = unsafe { Deferred::drop_box(object) };
@@ -494,12 +506,12 @@ impl Domain {
             // SAFETY: a record of this domain.
             Some(reader) => self
                 .shared
-                .defer(unsafe { &(*reader).limbo }, deferred, bytes),
+                .defer(unsafe { &(*reader).retire_list }, deferred, bytes),
             None => self.shared.defer(&self.shared.orphans, deferred, bytes),
         }
     }
 
-    /// As [`Domain::defer_drop`].
+    /// Like [`Domain::defer_drop`], but fails if the backlog is over its hard limit.
     ///
     /// # Errors
     ///
@@ -520,8 +532,8 @@ impl Domain {
         Ok(unsafe { self.defer_drop(object) })
     }
 
-    /// Waits until all that was deferred before now, by any thread, has been reclaimed. (Other
-    /// threads may still be at it with the last of it.)
+    /// Waits until all that any thread deferred before the call has been reclaimed. (Other threads
+    /// may still be running the last deferred closures.)
     ///
     /// # Panics
     ///
@@ -532,8 +544,8 @@ impl Domain {
         }
     }
 
-    /// Bytes deferred and not reclaimed, but for each thread's last few
-    /// ([`Limbo::BATCH`] objects or [`Limbo::BATCH_BYTES`]).
+    /// Bytes deferred and not yet reclaimed, without the open batch of each thread (at most
+    /// [`RetireList::BATCH`] objects or [`RetireList::BATCH_BYTES`]).
     pub fn backlog_bytes(&self) -> usize {
         self.shared.budget.bytes()
     }
@@ -543,7 +555,7 @@ impl Domain {
         self.shared.budget.pressure()
     }
 
-    /// The readers that keep the grace period under way waiting for longer than
+    /// The readers that have kept the current grace period waiting for longer than
     /// [`Builder::stall_after`].
     pub fn stalls(&self) -> Vec<Stall> {
         let shared = &self.shared;
@@ -580,8 +592,9 @@ impl Shared {
 
     /// A record in which the calling thread, which is `thread`, has a section.
     ///
-    /// A record that another thread has just entered cannot still name this one: a thread writes the
-    /// owner, under the lock, before it enters the record; here the nesting is read before the owner.
+    /// A record that another thread has just entered cannot still name this thread as its owner: a
+    /// thread writes the owner, under the lock, before it enters the record, and this function
+    /// reads the nesting before the owner.
     #[cold]
     pub(crate) fn entered_reader_of(&self, thread: ThreadId) -> Option<&Reader> {
         let is_its = |reader: &&Reader| {
@@ -591,13 +604,13 @@ impl Shared {
         self.registry.iter().find(is_its)
     }
 
-    /// Nobody has a handle any more.
+    /// Whether no handle is left.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // Relaxed: nothing is done with it but to let go of it.
+        // Relaxed: the caller only gives up its membership.
         self.handles.load(Relaxed) == 0
     }
 
-    /// The record that the calling thread has already.
+    /// The record that the calling thread already has.
     fn own_reader(&self) -> Option<&Reader> {
         let reader = match local::at_hand(self) {
             Some(reader) => reader.as_ptr(),
@@ -607,8 +620,14 @@ impl Shared {
         Some(unsafe { &*reader })
     }
 
+    /// As [`Shared::advance`], but reports no stalls.
+    fn advance_quietly(&self, cookie: Cookie) -> bool {
+        // SAFETY: 1: both belong to this domain.
+        unsafe { self.grace.advance(&self.registry, cookie) }
+    }
+
     fn advance(&self, cookie: Cookie) -> bool {
-        let done = self.grace.advance(&self.registry, cookie);
+        let done = self.advance_quietly(cookie);
         if !done {
             self.report_stalls();
         }
@@ -631,61 +650,67 @@ impl Shared {
     }
 
     fn wait(&self, cookie: Cookie, deadline_ns: u64) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new();
         while !self.advance(cookie) && now_ns() < deadline_ns {
-            backoff.wait();
+            backoff.snooze_or_sleep(&SLEEPS);
         }
     }
 
-    fn defer(&self, limbo: &Mutex<Limbo<Deferred>>, deferred: Deferred, bytes: usize) -> Pressure {
-        if limbo.lock().push(deferred, bytes) {
-            self.batch_is_full(limbo);
+    fn defer(
+        &self,
+        retire_list: &Mutex<RetireList<Deferred>>,
+        deferred: Deferred,
+        bytes: usize,
+    ) -> Pressure {
+        if retire_list.lock().push(deferred, bytes) {
+            self.batch_is_full(retire_list);
         }
         self.budget.pressure()
     }
 
-    fn batch_is_full(&self, limbo: &Mutex<Limbo<Deferred>>) {
-        self.close(limbo);
-        // Otherwise the loop that we are called from would need stack for each of a chain.
+    fn batch_is_full(&self, retire_list: &Mutex<RetireList<Deferred>>) {
+        self.close(retire_list);
+        // Otherwise, a chain of objects that defer each other would recurse through the calling
+        // loop.
         if !is_reclaiming(self.address()) {
-            self.reclaim_ready(limbo);
+            self.reclaim_ready(retire_list);
             self.reclaim_ready(&self.orphans);
             self.report_stalls();
             self.settle_if_needed();
         }
     }
 
-    fn close(&self, limbo: &Mutex<Limbo<Deferred>>) {
-        let mut limbo = limbo.lock();
-        if limbo.has_open() {
-            limbo.close(self.grace.cookie(), &self.budget);
+    fn close(&self, retire_list: &Mutex<RetireList<Deferred>>) {
+        let mut retire_list = retire_list.lock();
+        if retire_list.has_open() {
+            retire_list.close(self.grace.cookie(), &self.budget);
         }
     }
 
-    /// Reclaims what waits no longer; the limbo is not borrowed meanwhile.
+    /// Reclaims the batches that are ready; the retire list is not borrowed meanwhile.
     ///
-    /// A closure may defer itself again, so the loop must not wait until the limbo is empty. It ends
-    /// at the newest batch that it finds at the start: each later batch has a larger cookie than the
-    /// one that was just reclaimed, so its cookie passes `newest` after a few rounds.
-    fn reclaim_ready(&self, limbo: &Mutex<Limbo<Deferred>>) {
-        let newest = limbo.lock().newest();
+    /// A closure may defer itself again, so the loop must not wait until the list is empty. It ends
+    /// at the newest batch that it finds at the start: each later batch has a larger cookie than
+    /// the one that was just reclaimed, so its cookie passes `newest` after a few rounds.
+    fn reclaim_ready(&self, retire_list: &Mutex<RetireList<Deferred>>) {
+        let newest = retire_list.lock().newest();
         reclaiming(self.address(), || {
-            while let Some(mut batch) = self.take_ready(limbo, newest) {
+            while let Some(mut batch) = self.take_ready(retire_list, newest) {
                 run_all(&mut batch);
-                limbo.lock().recycle(batch);
+                retire_list.lock().recycle(batch);
             }
         });
     }
 
-    /// The oldest batch, if it is ready and its cookie not beyond `newest`.
+    /// The oldest batch, if it is ready and its cookie is not beyond `newest`.
     fn take_ready(
         &self,
-        limbo: &Mutex<Limbo<Deferred>>,
+        retire_list: &Mutex<RetireList<Deferred>>,
         newest: Option<Cookie>,
     ) -> Option<Vec<Deferred>> {
-        // Without a word about stalls: whoever is told may defer something himself.
-        let advance = |cookie| Some(cookie) <= newest && self.grace.advance(&self.registry, cookie);
-        limbo.lock().take_ready(&self.budget, advance)
+        // Reports no stalls: the callback may defer something itself.
+        let advance = |cookie| Some(cookie) <= newest && self.advance_quietly(cookie);
+        retire_list.lock().take_ready(&self.budget, advance)
     }
 
     fn settle_if_needed(&self) {
@@ -694,11 +719,11 @@ impl Shared {
         }
     }
 
-    /// Waits for a grace period and reclaims, unless the caller would wait for itself; whether the
-    /// backlog is below its hard limit now.
+    /// Waits for a grace period and reclaims, unless the caller would wait for itself; true if the
+    /// backlog is now at or below its hard limit.
     ///
-    /// It waits for as long as a reader may stay before it counts as stalled, and no longer: such a
-    /// reader may be waiting for the caller.
+    /// It waits no longer than the time after which a reader counts as stalled: such a reader may
+    /// be waiting for the caller.
     fn relieve(&self) -> bool {
         if !self.is_pinned() && !is_reclaiming(self.address()) {
             let deadline = now_ns().saturating_add(saturating_ns(self.stall_after));
@@ -717,72 +742,64 @@ impl Shared {
 
     fn reclaim_after_a_grace_period(&self, deadline_ns: u64) {
         if !mutant!("barrier_leaves_open") {
-            self.limbos().for_each(|limbo| self.close(limbo));
+            self.retire_lists()
+                .for_each(|retire_list| self.close(retire_list));
         }
         self.wait(self.grace.cookie(), deadline_ns);
-        self.limbos().for_each(|limbo| self.reclaim_ready(limbo));
+        self.retire_lists()
+            .for_each(|retire_list| self.reclaim_ready(retire_list));
     }
 
-    /// Reclaims everything, when no handle is left and so no guard: nothing needs to wait.
-    fn reclaim_rest(&self) {
-        for limbo in self.limbos() {
-            let mut rest = limbo.lock().take_all(&self.budget);
+    /// Reclaims everything. Nothing needs to wait.
+    ///
+    /// # Safety
+    ///
+    /// 1. No handle is left, and so no guard.
+    unsafe fn reclaim_rest(&self) {
+        for retire_list in self.retire_lists() {
+            let mut rest = retire_list.lock().take_all(&self.budget);
             run_all(&mut rest);
         }
     }
 
-    /// Of the threads that are, then of those that were.
-    fn limbos(&self) -> impl Iterator<Item = &Mutex<Limbo<Deferred>>> {
-        let readers = self.registry.iter().map(|reader| &reader.limbo);
+    /// The retire lists of all records, then the orphans.
+    fn retire_lists(&self) -> impl Iterator<Item = &Mutex<RetireList<Deferred>>> {
+        let readers = self.registry.iter().map(|reader| &reader.retire_list);
         readers.chain([&self.orphans])
     }
 
-    /// Takes a record back from a thread that has no use for it any more.
-    pub(crate) fn give_back(&self, reader: &Reader) {
-        self.close(&reader.limbo);
-        self.orphans.lock().adopt(&mut reader.limbo.lock());
-        self.registry.release(reader);
+    /// Takes a record back from a thread that no longer needs it.
+    ///
+    /// # Safety
+    ///
+    /// 1. It is a record of this domain, which the calling thread owns and no longer uses.
+    /// 2. The thread is in no section of it and has none paused.
+    pub(crate) unsafe fn give_back(&self, reader: &Reader) {
+        self.close(&reader.retire_list);
+        self.orphans.lock().adopt(&mut reader.retire_list.lock());
+        // SAFETY: 1 and 2.
+        unsafe { self.registry.release(reader) };
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.reclaim_rest();
+        // SAFETY: 1: a handle would own the domain.
+        unsafe { self.reclaim_rest() };
         fork::forget(self);
     }
 }
 
-/// A deadline.
+/// A deadline that never passes.
 const NEVER: u64 = u64::MAX;
+
+/// How a thread sleeps while it waits for readers.
+const SLEEPS: Sleeps = Sleeps {
+    after_rounds: 20,
+    shortest: Duration::from_micros(100),
+    longest: Duration::from_micros(1_600),
+};
 
 fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
-}
-
-/// Waiting for readers: first politely, then asleep.
-#[derive(Default)]
-struct Backoff {
-    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-    rounds: u32,
-}
-
-impl Backoff {
-    /// The checkers have no use for rounds: each would be a schedule more.
-    #[cfg(any(corewise_loom, corewise_shuttle))]
-    fn wait(&mut self) {
-        thread::yield_now();
-    }
-
-    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-    fn wait(&mut self) {
-        self.rounds = self.rounds.saturating_add(1);
-        match self.rounds {
-            ..=6 => (0..1 << self.rounds).for_each(|_| hint::spin_loop()),
-            7..=20 => thread::yield_now(),
-            rounds => {
-                let micros = 50u64 << (rounds - 20).min(5);
-                thread::sleep(Duration::from_micros(micros));
-            }
-        }
-    }
 }

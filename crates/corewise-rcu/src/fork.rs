@@ -1,17 +1,18 @@
 //! `fork`: the child has a copy of all records, but only the thread that forked.
 //!
-//! 1. *Nothing is half-way.* Before the fork a handler takes all locks of all domains, and both
-//!    processes release them after it. So limbos and the grace period under way are whole in the
-//!    child, and no lock is held by a thread that the child does not have.
-//! 2. *No waiting for others.* The child ends the sections of other threads. It does not hand their
-//!    records out again: a thread may have been changing data indexed by its record. What these
-//!    threads deferred stays in their limbos, where [`Domain::barrier`](crate::Domain::barrier) and
-//!    callers over the soft limit find it.
-//! 3. *Order of locks.* The list of domains, then for each domain its orphans, its limbos, its driver,
-//!    its owners. Elsewhere two of them are taken together in this order, or the second is only tried;
-//!    and no user code runs under one of them, so the thread that forks holds none.
+//! 1. *Consistent state.* Before the fork a handler takes all locks of all domains; parent and
+//!    child release them after it. So in the child the retire lists and the current grace period
+//!    are consistent, and no lock is held by a thread that the child does not have.
+//! 2. *No waiting for other threads.* The child ends the sections of other threads. It does not
+//!    reuse their records: a thread may have been changing data indexed by its record. What these
+//!    threads deferred stays in their retire lists, where
+//!    [`Domain::barrier`](crate::Domain::barrier) and callers over the soft limit find it.
+//! 3. *Lock order.* The list of domains, then for each domain its orphans, its retire lists, its
+//!    driver, its owners. All other code that takes two of them follows this order, or only tries
+//!    the second; and no user code runs under any of them, so the thread that forks holds none.
 //! 4. *Late records.* Registration is lock-free. A record that is linked after the handler has read
-//!    the list belongs to a thread that the child does not have, and the child cuts it off the list.
+//!    the list belongs to a thread that the child does not have, and the child cuts it off the
+//!    list.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,14 +21,14 @@ use std::ptr;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::thread::{self, ThreadId};
 
-use crate::backlog::Limbo;
+use crate::backlog::RetireList;
 use crate::deferred::Deferred;
 use crate::domain::{Domain, Shared};
 use crate::grace::Driver;
 use crate::reader::{Owner, Reader};
 
 corewise_atomic::static_cell! {
-    /// All domains, by their numbers.
+    /// All domains, by ID.
     static DOMAINS: Mutex<BTreeMap<u64, Listed>> = {
         install();
         Mutex::new(BTreeMap::new())
@@ -35,24 +36,24 @@ corewise_atomic::static_cell! {
 }
 
 corewise_atomic::thread_local! {
-    /// What `before` hands to `in_parent` or `in_child`, which the same thread calls.
+    /// Passed by `before` to `in_parent` or `in_child`, which run on the same thread.
     static HELD: Cell<*mut Held> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The checkers know of no `fork`.
+/// loom and shuttle do not model `fork`.
 const IS_POSSIBLE: bool = cfg!(all(unix, not(any(corewise_loom, corewise_shuttle))));
 
-/// A domain that is not freed yet: that takes it out of the list first.
+/// A domain that is not freed yet: a domain leaves the list before it is freed.
 struct Listed(*const Shared);
 
 // SAFETY: it stands for a shared reference to a domain, which is `Sync`.
 unsafe impl Send for Listed {}
 
-/// All locks.
+/// The locks of all domains.
 struct Held {
     thread: ThreadId,
     domains: Vec<HeldDomain>,
-    /// Released last: the domains live as long as it is held.
+    /// Released last: no domain is freed while it is held.
     _list: MutexGuard<'static, BTreeMap<u64, Listed>>,
 }
 
@@ -61,20 +62,24 @@ struct HeldDomain {
     shared: &'static Shared,
     /// The newest record when the locks were taken.
     newest: *mut Reader,
-    _orphans: MutexGuard<'static, Limbo<Deferred>>,
-    _limbos: Vec<MutexGuard<'static, Limbo<Deferred>>>,
+    _orphans: MutexGuard<'static, RetireList<Deferred>>,
+    _retire_lists: Vec<MutexGuard<'static, RetireList<Deferred>>>,
     _driver: MutexGuard<'static, Driver>,
     owners: Vec<(&'static Reader, MutexGuard<'static, Owner>)>,
 }
 
-/// Enters a domain into the list. It must call [`forget`] before it is freed.
-pub(crate) fn remember(shared: &Shared) {
+/// Adds a domain to the list.
+///
+/// # Safety
+///
+/// 1. [`forget`] is called before the domain is freed or moved.
+pub(crate) unsafe fn remember(shared: &Shared) {
     if IS_POSSIBLE {
         DOMAINS.lock().insert(shared.id, Listed(shared));
     }
 }
 
-/// Takes a domain out of the list. Waits for a fork that is under way.
+/// Removes a domain from the list. Waits for a fork in progress.
 pub(crate) fn forget(shared: &Shared) {
     if IS_POSSIBLE {
         DOMAINS.lock().remove(&shared.id);
@@ -86,18 +91,21 @@ fn install() {}
 
 #[cfg(unix)]
 fn install() {
-    // SAFETY: functions that live as long as the program.
+    // SAFETY: the functions live as long as the program.
     let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     assert_eq!(failed, 0, "no memory for fork handlers");
 }
 
 extern "C" fn before() {
-    // In the child it would never be ready if another thread were making it.
+    // If another thread were initialising it during the fork, it would never be ready in the child.
     let _ = Domain::global();
     let list = DOMAINS.lock();
-    // SAFETY: in the list, and so not freed while we hold its lock.
-    let domains = list.values().map(|listed| unsafe { &*listed.0 });
-    let domains = domains.map(HeldDomain::new).collect();
+    // SAFETY: 1: the domain is in the list, so it is not freed while the list's lock is held, which
+    // `Held` releases last.
+    let domains = list
+        .values()
+        .map(|listed| unsafe { HeldDomain::new(listed.0) });
+    let domains = domains.collect();
     let held = Box::new(Held {
         thread: thread::current().id(),
         domains,
@@ -113,11 +121,12 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     if let Some(held) = take_held() {
         let domains = held.domains.iter();
-        domains.for_each(|domain| domain.end_all_but(held.thread));
+        // SAFETY: 1: this is the child, and runs on the thread that forked.
+        domains.for_each(|domain| unsafe { domain.end_all_but(held.thread) });
     }
 }
 
-/// What `before` took, unless it was installed after its turn.
+/// What `before` took; `None` if the handlers were installed too late for `before` to run.
 fn take_held() -> Option<Box<Held>> {
     let held = HELD.try_with(|place| place.replace(ptr::null_mut())).ok()?;
     // SAFETY: made from a box in `before`, and taken once.
@@ -126,15 +135,21 @@ fn take_held() -> Option<Box<Held>> {
 
 impl HeldDomain {
     /// Takes the locks, in the order of 3 above.
-    fn new(shared: &'static Shared) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// 1. The domain is not freed before the value is dropped.
+    unsafe fn new(shared: *const Shared) -> Self {
+        // SAFETY: 1: the value does not lend the reference.
+        let shared: &'static Shared = unsafe { &*shared };
         let newest = shared.registry.newest();
-        // SAFETY: it is the registry's.
+        // SAFETY: `newest` comes from this registry.
         let readers = || unsafe { shared.registry.iter_from(newest) };
         Self {
             shared,
             newest,
             _orphans: shared.orphans.lock(),
-            _limbos: readers().map(|reader| reader.limbo.lock()).collect(),
+            _retire_lists: readers().map(|reader| reader.retire_list.lock()).collect(),
             _driver: shared.grace.lock(),
             owners: readers()
                 .map(|reader| (reader, reader.owner.lock()))
@@ -142,13 +157,19 @@ impl HeldDomain {
         }
     }
 
-    /// In the child; see 2 and 4 above.
-    fn end_all_but(&self, thread: ThreadId) {
-        // SAFETY: it is the registry's.
+    /// Runs in the child; see 2 and 4 above.
+    ///
+    /// # Safety
+    ///
+    /// 1. `thread` is the calling thread and the only one of the process.
+    unsafe fn end_all_but(&self, thread: ThreadId) {
+        // SAFETY: 1: `newest` comes from this registry. 2: records that were linked later belong to
+        // threads that the process does not have, by 1: this thread was taking the locks then.
         unsafe { self.shared.registry.cut_to(self.newest) };
         for (reader, owner) in &self.owners {
             if owner.thread != Some(thread) {
-                reader.end_sections();
+                // SAFETY: 1: by our 1, and because another thread owned the record.
+                unsafe { reader.end_sections() };
             }
         }
     }

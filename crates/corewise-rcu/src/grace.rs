@@ -1,17 +1,17 @@
 //! Grace periods: numbered, shared, polled.
 //!
 //! Grace periods of a domain run one after the other. `started` and `completed` count them; they
-//! differ while one runs. Who wants one takes a [`Cookie`], the number of the first grace period
-//! that begins after now, and moves grace periods on until it is complete.
+//! differ while one runs. A caller that needs one takes a [`Cookie`], the number of the first grace
+//! period that begins after the call, and advances grace periods until the cookie is complete.
 //!
 //! 1. *The cookie is late enough.* A writer unlinks, executes a fence and reads `started` = n; the
-//!    driver stores `started` = n + 1, executes the heavy half of the barrier pair and looks at
-//!    the readers. If the writer did not see n + 1, its fence comes before the driver's, and so
-//!    its unlinking before the look: a reader that the look misses sees it unlinked. If it did
-//!    see n + 1, its cookie is n + 2.
-//! 2. *What readers did comes before.* The driver reads each reader's word with Acquire and
+//!    driver stores `started` = n + 1, executes the heavy half of the barrier pair and looks at the
+//!    readers. If the writer did not see n + 1, its fence comes before the driver's, and so its
+//!    unlinking before the look: a reader that the look misses sees the object unlinked. If the
+//!    writer did see n + 1, its cookie is n + 2.
+//! 2. *Readers' accesses happen before.* The driver reads each reader's word with Acquire and
 //!    stores `completed` with Release; a cookie is found complete with Acquire.
-//! 3. *Progress.* Moving on never waits: it takes the driver's lock only if it is free.
+//! 3. *Progress.* Advancing never waits: it only tries the driver's lock.
 
 use std::time::Duration;
 
@@ -25,21 +25,22 @@ use corewise_atomic::{barrier, mutant, ordering};
 use crate::reader::Reader;
 use crate::registry::Registry;
 
-/// The grace period to wait for; from [`Domain::start_poll`](crate::Domain::start_poll).
+/// The number of a grace period to wait for. Returned by
+/// [`Domain::start_poll`](crate::Domain::start_poll).
 ///
-/// Cookies of one domain mean nothing to another. A later cookie is never smaller.
+/// A cookie is meaningful only in its domain. A later cookie is never smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie(u64);
 
 impl Cookie {
-    /// Complete from the start.
+    /// A cookie that is complete from the start.
     pub const DONE: Cookie = Cookie(0);
 }
 
 /// A reader that keeps a grace period waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The name of its thread, or its number where it has none.
+    /// The name of its thread, or the thread ID if it has no name.
     pub thread: String,
     /// How long the grace period has been waiting.
     pub waited: Duration,
@@ -65,7 +66,7 @@ pub(crate) struct Grace {
     driver: Mutex<Driver>,
 }
 
-/// The grace period under way.
+/// The current grace period.
 pub(crate) struct Driver {
     /// The readers it waits for.
     pending: Vec<Pending>,
@@ -73,7 +74,7 @@ pub(crate) struct Driver {
     stall_reported: bool,
 }
 
-/// A reader and the section it was in.
+/// A reader, and the section that it was in.
 struct Pending {
     reader: *const Reader,
     section: u64,
@@ -89,7 +90,8 @@ impl Pending {
     }
 
     fn reader(&self) -> &Reader {
-        // SAFETY: records live as long as their registry, and this driver as long as that.
+        // SAFETY: records live as long as their registry, and so does this driver, by the contract
+        // of `advance`.
         unsafe { &*self.reader }
     }
 
@@ -111,12 +113,12 @@ impl Grace {
         }
     }
 
-    /// Keeps grace periods from being moved on; waits while one is.
+    /// Locks the driver, so that no thread advances grace periods; waits while one does.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Driver> {
         self.driver.lock()
     }
 
-    /// The first grace period that begins after now.
+    /// A cookie for the first grace period that begins after the call.
     pub(crate) fn cookie(&self) -> Cookie {
         // SeqCst: pairs with the fence in the heavy barrier of `begin`, see 1 above.
         if !mutant!("no_cookie_fence") {
@@ -134,19 +136,24 @@ impl Grace {
         self.completed.load(acquire) >= cookie.0
     }
 
-    /// Moves on as far as possible without waiting; true if the cookie is complete.
-    pub(crate) fn advance(&self, readers: &Registry, cookie: Cookie) -> bool {
+    /// Advances as far as possible without waiting; true if the cookie is complete.
+    ///
+    /// # Safety
+    ///
+    /// 1. `readers` is the registry of the domain that this belongs to, and is freed with it.
+    pub(crate) unsafe fn advance(&self, readers: &Registry, cookie: Cookie) -> bool {
         if self.is_complete(cookie) {
             return true;
         }
         let Some(mut driver) = self.driver.try_lock() else {
             return false;
         };
-        // The one under way, and the next: no cookie of this domain is later.
+        // The current one and the next: no cookie of this domain is later.
         for _ in 0..2 {
             // Relaxed, both: written under the lock that we hold.
             if self.started.load(Relaxed) == self.completed.load(Relaxed) {
-                self.begin(&mut driver, readers);
+                // SAFETY: 1.
+                unsafe { self.begin(&mut driver, readers) };
             }
             if !self.check(&mut driver) {
                 return false;
@@ -158,7 +165,10 @@ impl Grace {
         false
     }
 
-    fn begin(&self, driver: &mut Driver, readers: &Registry) {
+    /// # Safety
+    ///
+    /// 1. As for [`Grace::advance`].
+    unsafe fn begin(&self, driver: &mut Driver, readers: &Registry) {
         // Relaxed: the lock is held.
         let number = self.started.load(Relaxed) + 1;
         // Relaxed: the barrier below orders it, see 1 above.
@@ -175,8 +185,8 @@ impl Grace {
         }
     }
 
-    /// Drops the readers that have moved on; true, and the grace period is complete, if none is
-    /// left.
+    /// Removes the readers that have left their sections from the pending list. If none is left,
+    /// completes the grace period and returns true.
     fn check(&self, driver: &mut Driver) -> bool {
         driver.pending.retain(Pending::is_inside);
         if !driver.pending.is_empty() {
@@ -189,7 +199,7 @@ impl Grace {
         true
     }
 
-    /// The readers that have kept the grace period under way waiting for `after` or longer. With
+    /// The readers that have kept the current grace period waiting for `after` or longer. With
     /// `once`, only if they were not reported before.
     pub(crate) fn stalls(&self, domain: &str, after: Duration, once: bool) -> Vec<Stall> {
         let Some(mut driver) = self.driver.try_lock() else {
@@ -210,7 +220,7 @@ impl Grace {
             .collect()
     }
 
-    /// Grace periods completed.
+    /// The number of completed grace periods.
     pub(crate) fn completed(&self) -> u64 {
         // Relaxed: a number that publishes nothing.
         self.completed.load(Relaxed)

@@ -1,13 +1,13 @@
-//! Read-copy update (RCU): readers that write one word of their own, and writers that wait for
-//! them.
+//! Read-copy update (RCU): each reader writes only a word of its record, and writers wait for
+//! readers.
 //!
 //! A reader brackets its accesses to a shared structure with a [`Guard`]: a *read-side critical
-//! section*. A writer unlinks what it wants to free, waits until every section that was running has
-//! ended (a *grace period*), and frees. Readers never wait, and execute no atomic read-modify-write
-//! and no fence.
+//! section*. A writer unlinks an object, waits until every section that was running has ended (a
+//! *grace period*), and frees the object. Readers never wait, and execute no atomic
+//! read-modify-write and no fence.
 //!
-//! Paper: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via
-//! Relativistic Programming*, USENIX ATC 2011, §3. The userspace scheme with `membarrier` is that
+//! Sources: \[ATC11\] §3 (Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables
+//! via Relativistic Programming*, USENIX ATC 2011). The userspace scheme with `membarrier` is that
 //! of Desnoyers et al., *User-Level Implementations of Read-Copy Update*, IEEE TPDS 2012; the
 //! differences are listed below.
 //!
@@ -37,52 +37,55 @@
 //!
 //! # Which flavour
 //!
-//! | | a section costs | the writer | for |
+//! | | cost of a section | the writer | use it for |
 //! |---|---|---|---|
 //! | [`Domain::pin`], *memb* | two plain stores | makes the kernel fence the readers (`membarrier`) | libraries: nothing to set up |
 //! | [`Domain::qsbr`], *QSBR* | nothing | waits for a quiescent state that the thread announces | event loops |
 //!
-//! Both may be used in one domain, even by one thread, and whatever asks for a [`Section`] takes
-//! the guards of both.
+//! One domain, and even one thread, may use both. A function that takes a [`Section`] accepts the
+//! guards of both.
 //!
 //! # Guarantees
 //!
-//! 1. *Grace period.* Let a thread make an object unreachable and then call
-//!    [`Domain::synchronize`] or [`Domain::start_poll`]. When the former has returned, or when
-//!    [`Domain::poll`] of the latter's cookie says true, every section that could have reached
-//!    the object has ended, and all its accesses happened before.
-//! 2. *Readers.* Entering and leaving a section is wait-free: some ten instructions, none of them
-//!    atomic read-modify-write, none a fence (`tests/machine_code.rs` looks). The first section
-//!    of a thread registers it. Where `membarrier` is missing or filtered there is a fence.
-//! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; a guard may be dropped in any order. A guard
-//!    beyond the limit is refused by a panic before anything has changed. A [`Qsbr`] handle that is
-//!    offline keeps its place, so that it always comes back online.
+//! 1. *Grace period.* Let a thread make an object unreachable and then call [`Domain::synchronize`]
+//!    or [`Domain::start_poll`]. When `synchronize` has returned, or when [`Domain::poll`] returns
+//!    true for the cookie, every section that could have reached the object has ended, and all
+//!    accesses of these sections happened before.
+//! 2. *Readers.* Entering and leaving a section is wait-free: about ten instructions, none of them
+//!    an atomic read-modify-write or a fence (checked by `tests/machine_code.rs`). The first
+//!    section of a thread registers the thread. Where `membarrier` is missing or filtered, entering
+//!    executes a fence.
+//! 3. *Nesting.* Sections nest, up to [`MAX_NESTED`]; guards may be dropped in any order. Taking a
+//!    guard beyond the limit panics before anything has changed. A [`Qsbr`] handle that is offline
+//!    keeps its place, so it can always come back online.
 //! 4. *Writers.* `start_poll`, `poll`, `defer` and `try_defer_drop` never wait for readers when
 //!    called inside a section. `synchronize` and `barrier` inside a section would wait for
-//!    themselves: they panic, [`Domain::try_synchronize`] returns an error.
-//! 5. *Sharing.* One grace period serves all who asked before it began.
-//! 6. *Backlog.* What is deferred and not yet reclaimed is bounded; see [`Limits`]. Nobody waits
-//!    for a reader for ever on its account: a caller that settles goes on when the reader
-//!    [stalls](Builder::stall_after), and is told.
-//! 7. *Threads.* A thread's record is given back when it ends. Other thread-local destructors may
-//!    still take guards then. A guard that outlives its thread-locals keeps its record until it is
-//!    dropped. A guard that is forgotten (`mem::forget`) stops every later grace period of its
-//!    domain; it is reported as a stall.
+//!    themselves: they panic, and [`Domain::try_synchronize`] returns an error.
+//! 5. *Sharing.* One grace period serves all callers that asked before it began.
+//! 6. *Backlog.* Memory that is deferred and not yet reclaimed is bounded; see [`Limits`]. The
+//!    bound makes no caller wait for a reader for ever: a caller over the soft limit stops waiting
+//!    when the reader [stalls](Builder::stall_after), and learns of it from the returned
+//!    [`Pressure`].
+//! 7. *Threads.* A thread's record is given back when the thread ends. Other thread-local
+//!    destructors may still take guards then. A guard that outlives its thread-locals keeps its
+//!    record until the guard is dropped. A guard that is forgotten (`mem::forget`) stops every
+//!    later grace period of its domain; it is reported as a stall.
 //! 8. *Stalls.* A reader that keeps a grace period waiting for longer than a second is reported
 //!    with its thread's name; see [`Builder::on_stall`].
-//! 9. *Panics.* A deferred closure that panics keeps no other from running and unwinds nobody.
-//! 10. *Fork.* In the child of a `fork` all domains work. Grace periods wait for sections of the
-//!     thread that forked, which go on in the child, and for no others; what other threads deferred
-//!     is reclaimed in the child too, by [`Domain::barrier`] or over the soft limit. `fork` waits for
-//!     the locks of all domains, which are held briefly. This is for domains alone: a thread that
-//!     was in an update of a map may have left locks of that map. Calls that skip the handlers of
-//!     `pthread_atfork`, such as `_Fork` and `vfork`, do none of this.
+//! 9. *Panics.* A deferred closure that panics neither prevents other closures from running nor
+//!    unwinds the thread that runs it.
+//! 10. *Fork.* In the child of a `fork` all domains work. Grace periods wait for the sections of
+//!     the thread that forked, which continue in the child, and for no others. What other threads
+//!     deferred is reclaimed in the child too, by [`Domain::barrier`] or by callers over the soft
+//!     limit. `fork` waits for the locks of all domains, which are held briefly. This guarantee
+//!     covers domains only: a thread that was updating a map may have left locks of that map held.
+//!     Calls that skip the handlers of `pthread_atfork`, such as `_Fork` and `vfork`, do none of
+//!     this.
 //!
 //! # What it costs
 //!
-//! `cargo bench -p corewise-rcu` prints it, and says in its header what may be unfair. On
-//! 2026-11-21, at commit 36e9195, on two virtual CPUs of an Intel Xeon (model 207) that other
-//! work used too:
+//! Measured by `cargo bench -p corewise-rcu`, whose header lists what may be unfair, on 2026-11-21
+//! at commit 36e9195, on two virtual CPUs of an Intel Xeon (model 207) shared with other work:
 //!
 //! | | |
 //! |---|---|
@@ -94,14 +97,14 @@
 //! | allocate, swap and [`Domain::defer_drop`] in a guard | 14 M/s: 1.19 of crossbeam-epoch, 0.97 of seize |
 //! | the same without a guard | 13 M/s: 0.83 of seize, whose batches are small enough for the cache |
 //!
-//! # How, and where it differs from the papers
+//! # How it works, and where it differs from the papers
 //!
-//! Each thread has a record with one word: how deeply it is nested, and which section this is, a
-//! number that grows. A grace period notes the number of every record that is inside a section
-//! and is over when each has left or changed its number. (liburcu has readers copy a global
-//! phase instead and needs two rounds; here the reader reads nothing shared but the state of the
-//! barrier.) A grace period is a state machine that any waiting thread moves on under a lock
-//! that nobody waits for, so grace periods can be polled, and there is no helper thread.
+//! Each thread has a record with one word: its nesting depth, and the number of its current
+//! section, which grows. A grace period notes the number of every record that is inside a section,
+//! and is over when each of them has left or changed its number. (In liburcu readers copy a global
+//! phase instead, which needs two rounds; here the reader reads no shared data but the state of the
+//! barrier.) A grace period is a state machine that any waiting thread advances under a lock that
+//! is only tried, so grace periods can be polled, and there is no helper thread.
 
 mod backlog;
 #[cfg(doctest)]
@@ -116,7 +119,7 @@ mod qsbr;
 mod reader;
 mod registry;
 
-pub use backlog::{Budget, Limbo, Limits, Pressure};
+pub use backlog::{Budget, Limits, Pressure, RetireList};
 pub use deferred::{is_reclaiming, reclaiming};
 pub use domain::{BacklogFull, Builder, Domain, Guard, Pinned, Section, pin};
 pub use grace::{Cookie, Stall};

@@ -1,14 +1,15 @@
-//! Which record of which domain the calling thread has.
+//! The records of the calling thread, by domain.
 //!
-//! Two records are *at hand*, in thread-locals without a destructor: that of the domain used last
-//! (of the global one, as long as no other is used), and that of the global domain. Everything else,
-//! and the giving back at thread exit, is in `MEMBERSHIPS`, whose destructor runs in no particular
-//! order with those of others: after it nothing is at hand. A guard claims a record then, which is
-//! given back with the last section in it; guards inside of it share the record.
+//! Two records are *at hand*, in thread-locals without a destructor: the record of the domain used
+//! last (the global one, as long as no other is used), and the record of the global domain. All
+//! other records, and the code that gives records back at thread exit, are in `MEMBERSHIPS`. The
+//! order in which its destructor and those of other thread-locals run is unspecified; once it has
+//! run, no record is at hand. A guard taken after that claims a record, which is given back with
+//! the last section in it; guards nested in it share the record.
 //!
-//! A record is put at hand only by a thread that has seen that the light half of the barrier pair is
-//! free, so that entering a section there need not ask again. Where the system gives no help, nothing
-//! is ever at hand.
+//! A record is put at hand only after `barrier::prepare` has returned true on this thread, so that
+//! entering a section there need not check the barrier again. On systems without `membarrier` no
+//! record is ever at hand.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
@@ -22,7 +23,7 @@ use crate::reader::{Owner, Reader};
 
 corewise_atomic::thread_local! {
     static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
-    /// The domain's number, which is never 0, and the record.
+    /// The ID of the domain, which is never 0, and the record.
     static RECENT: Cell<(u64, *const Reader)> = const { Cell::new((0, ptr::null())) };
     static MEMBERSHIPS: Memberships = const { Memberships(RefCell::new(Vec::new())) };
 }
@@ -54,7 +55,7 @@ pub(crate) fn global() -> Option<NonNull<Reader>> {
 pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
     let (id, recent) = RECENT.try_with(Cell::get).unwrap_or((0, ptr::null()));
     if id == shared.id {
-        // SAFETY: numbers of domains are not 0, so a record was put there.
+        // SAFETY: domain IDs are not 0, so a record was stored there.
         return Some(unsafe { NonNull::new_unchecked(recent.cast_mut()) });
     }
     if shared.is_global {
@@ -65,7 +66,7 @@ pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
 
 /// The calling thread's record in a domain, claimed now if need be.
 ///
-/// After the thread-locals are gone it is a record for one section, and those inside of it.
+/// After the thread-locals are gone the record serves one section and the sections nested in it.
 #[cold]
 #[inline(never)]
 pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
@@ -74,8 +75,9 @@ pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
             return reader;
         }
         let reader = claim(shared);
-        // SAFETY: as in `Membership::reader`; the caller's guard keeps the domain.
-        unsafe { &*reader }.for_one_section();
+        // SAFETY: the record lives as long as its domain, which the caller borrows; the thread has
+        // just claimed it.
+        unsafe { (*reader).for_one_section() };
         reader
     })
 }
@@ -95,27 +97,34 @@ pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
 fn join_for_good(shared: &Arc<Shared>) -> Option<*const Reader> {
     let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
     let reader = kept.ok()?;
-    remember(shared, reader);
+    // SAFETY: 1: from the memberships of the calling thread, which `find_or_claim` searches by
+    // domain.
+    unsafe { remember(shared, reader) };
     Some(reader)
 }
 
-/// Whether the calling thread's memberships were dropped already: it ends.
+/// Whether the calling thread's memberships were dropped already: the thread is ending.
 pub(crate) fn are_gone() -> bool {
     MEMBERSHIPS.try_with(|_| ()).is_err()
 }
 
-/// The record that the calling thread has, if it has one.
+/// The calling thread's record, if it has one.
 pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
     MEMBERSHIPS
         .try_with(|memberships| memberships.find(shared))
         .unwrap_or(None)
 }
 
-fn remember(shared: &Shared, reader: *const Reader) {
+/// Puts a record at hand.
+///
+/// # Safety
+///
+/// 1. It is the calling thread's record in the domain, until the thread's memberships are dropped.
+unsafe fn remember(shared: &Shared, reader: *const Reader) {
     if !barrier::prepare() {
         return;
     }
-    // The checkers may have dropped these already; then there is nothing to remember.
+    // loom and shuttle may have dropped these already; then there is nothing to remember.
     if shared.is_global {
         let _ = GLOBAL.try_with(|global| global.set(reader));
     }
@@ -123,7 +132,8 @@ fn remember(shared: &Shared, reader: *const Reader) {
 }
 
 fn claim(shared: &Arc<Shared>) -> *const Reader {
-    let reader = shared.registry.claim(shared);
+    // SAFETY: 1: its registry; the `Arc` keeps the domain where it is.
+    let reader = unsafe { shared.registry.claim(shared) };
     *reader.owner.lock() = Owner::current();
     reader
 }
@@ -147,12 +157,12 @@ impl Memberships {
             shared: Arc::clone(shared),
             reader,
         });
-        // A domain that is freed may run destructors, so it is dropped last.
+        // Freeing a domain may run destructors, so it is dropped last.
         drop(forgotten);
         reader
     }
 
-    /// The memberships of domains that nobody else has any more.
+    /// The memberships of domains that have no handle left.
     fn take_abandoned(&self) -> Vec<Membership> {
         let mut memberships = self.0.borrow_mut();
         memberships
@@ -167,8 +177,12 @@ impl Drop for Memberships {
         let _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
         for membership in self.0.take() {
             let reader = membership.reader();
-            if reader.thread_ends() {
-                membership.shared.give_back(reader);
+            // SAFETY: 1 and 2: the thread owns the records of its memberships. `thread_ends` has
+            // found it in no section, and from here on no code finds the record at hand.
+            unsafe {
+                if reader.thread_ends() {
+                    membership.shared.give_back(reader);
+                }
             }
         }
     }

@@ -1,17 +1,19 @@
 //! Readers that announce quiescent states instead of bracketing their sections.
 //!
-//! A thread that holds a [`Qsbr`] is *online*: to grace periods it is in one section that never
-//! ends, but for the quiescent states that it announces. Its sections cost nothing at all. What
-//! keeps references from living across a quiescent state is the borrow checker: a section borrows
-//! the handle, and [`Qsbr::quiescent`] wants it exclusively.
+//! A thread that holds a [`Qsbr`] is *online*: grace periods see it in one section that only the
+//! quiescent states that it announces interrupt. Its sections cost nothing. The borrow checker
+//! prevents references from living across a quiescent state: a section borrows the handle, and
+//! [`Qsbr::quiescent`] takes it exclusively.
 //!
-//! An online thread must come by often, and go [`offline`](Qsbr::offline) before it sleeps.
+//! An online thread must announce quiescent states often, and go [`offline`](Qsbr::offline) before
+//! it sleeps.
 
 use std::cell::Cell;
 
 use crate::domain::{Guard, Pinned, Section};
 
-/// A thread's promise to announce quiescent states; from [`Domain::qsbr`](crate::Domain::qsbr).
+/// A thread's promise to announce quiescent states. Created by
+/// [`Domain::qsbr`](crate::Domain::qsbr).
 ///
 /// ```
 /// let domain = corewise_rcu::Domain::new();
@@ -44,32 +46,34 @@ impl<'d> Qsbr<'d> {
         }
     }
 
-    /// A section. Costs nothing.
+    /// Returns a section. Costs nothing.
     #[inline(always)]
     pub fn section(&self) -> QsbrGuard<'_> {
         QsbrGuard { guard: &self.guard }
     }
 
-    /// Announces a quiescent state: grace periods that began before now do not wait for this
-    /// thread any more. Wait-free: a plain store.
+    /// Announces a quiescent state: grace periods that began before the call no longer wait for
+    /// this thread. Wait-free: a plain store.
     ///
-    /// False, and nothing is announced, if the thread holds a guard of [`Domain::pin`](crate::Domain::pin) or another
-    /// handle of the same domain.
+    /// Returns false, and announces nothing, if the thread holds a guard of
+    /// [`Domain::pin`](crate::Domain::pin) or another handle of the same domain.
     #[inline]
     pub fn quiescent(&mut self) -> bool {
-        self.guard.reader().quiescent()
+        // SAFETY: 1 and 2: the guard belongs to this thread and is in a section; it is borrowed
+        // exclusively, and so is everything that a section of this handle has lent.
+        unsafe { self.guard.reader().quiescent() }
     }
 
-    /// Runs `sleep` while no grace period waits for this thread, as far as this handle goes.
-    /// Online again afterwards, also if `sleep` panics.
+    /// Runs `sleep` while this handle holds up no grace period. The handle is online again
+    /// afterwards, also if `sleep` panics.
     ///
     /// The handle keeps its place among the [`MAX_NESTED`](crate::MAX_NESTED) sections of the
-    /// thread: guards that `sleep` leaves alive cannot keep it from coming back online.
+    /// thread: guards that `sleep` leaves alive cannot prevent it from coming back online.
     ///
     /// # Panics
     ///
-    /// If half as many handles of the thread and domain are offline already, each in the `sleep` of
-    /// the one before; `sleep` is not called then.
+    /// If the thread already has [`MAX_NESTED`](crate::MAX_NESTED) / 2 handles of the domain
+    /// offline, each in the `sleep` of the one before; `sleep` is not called then.
     pub fn offline<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
         /// Goes online when dropped.
         struct Online<'q, 'd>(&'q Qsbr<'d>);
@@ -78,7 +82,9 @@ impl<'d> Qsbr<'d> {
                 self.0.go_online();
             }
         }
-        self.guard.reader().pause();
+        // SAFETY: 1 and 2: as in `quiescent`: the handle is borrowed exclusively until it is
+        // online.
+        unsafe { self.guard.reader().pause() };
         self.is_offline.set(true);
         let _online = Online(self);
         sleep()
@@ -86,10 +92,12 @@ impl<'d> Qsbr<'d> {
 
     fn go_online(&self) {
         self.is_offline.set(false);
-        self.guard.reader().resume();
+        // SAFETY: 1: the guard belongs to this thread. 2: called once for each `pause`: by
+        // `offline`, or by `drop` if `offline` does not end.
+        unsafe { self.guard.reader().resume() };
     }
 
-    /// As [`Domain::synchronize`](crate::Domain::synchronize), with this thread offline.
+    /// Like [`Domain::synchronize`](crate::Domain::synchronize), with this thread offline.
     ///
     /// # Errors
     ///
@@ -101,8 +109,9 @@ impl<'d> Qsbr<'d> {
 }
 
 impl Drop for Qsbr<'_> {
-    /// Offline only if the process exits in `offline`, which runs the destructors of thread-locals
-    /// while that is on the stack: the guard is about to leave a section.
+    /// The handle is offline here only if the process exits in `offline`: exit runs the destructors
+    /// of thread-locals while `offline` is on the stack. The guard is about to leave a section, so
+    /// it must be in one.
     fn drop(&mut self) {
         if self.is_offline.get() {
             self.go_online();
@@ -110,7 +119,7 @@ impl Drop for Qsbr<'_> {
     }
 }
 
-// SAFETY: the guard inside is one, and lives as long as this one.
+// SAFETY: the inner guard is a section, and lives as long as this one.
 unsafe impl Section for QsbrGuard<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! A thread's record: the word that says whether it is in a section, and which one.
+//! A thread's record: one word that holds whether the thread is in a section, and in which one.
 //!
 //! ```text
 //!  63                                   16 15        14                              0
@@ -7,15 +7,17 @@
 //! └────────────────────────────────────────┴──────────┴────────────────────────────────┘
 //! ```
 //!
-//! 1. The owner alone writes the word, but for records that nobody owns.
-//! 2. Every store to it is a Release and every look of a grace period an Acquire: whoever sees a
-//!    later value than that of a section has all accesses of that section behind it.
+//! 1. Only the owner writes the word. A record without an owner is the exception.
+//! 2. Every store to the word is a Release and every load by a grace period an Acquire: if a load
+//!    sees a value later than that of a section, all accesses of that section happened before the
+//!    load.
 //! 3. After the store that enters, the owner calls the light half of the barrier pair; a grace
-//!    period calls the heavy half before it looks. So either it sees the section, or the section
-//!    sees all that was unlinked before (guarantee 1 of `corewise_atomic::barrier`).
+//!    period calls the heavy half before it loads the words. So either the grace period sees the
+//!    section, or the section sees all that was unlinked before (guarantee 1 of
+//!    `corewise_atomic::barrier`).
 //! 4. A section that is paused keeps its place: nesting + paused <= [`MAX_NESTED`], and paused <=
-//!    [`MAX_PAUSED`]. So `resume` never fails. `enter` looks at the sum only where the nesting is
-//!    over half of its range, since below it the bound of `paused` is enough.
+//!    [`MAX_PAUSED`]. So `resume` never fails. `enter` checks the sum only if the nesting is over
+//!    half of its range; below that, the bound of `paused` suffices.
 //! 5. A record passes to another thread only when both counts are zero.
 
 use corewise_atomic::lock::Mutex;
@@ -24,7 +26,7 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64}
 use corewise_atomic::thread::{self, ThreadId};
 use corewise_atomic::{CachePadded, barrier, mutant, ordering};
 
-use crate::backlog::Limbo;
+use crate::backlog::RetireList;
 use crate::deferred::Deferred;
 use crate::domain::Shared;
 
@@ -32,44 +34,44 @@ use crate::domain::Shared;
 const NEST: u64 = (1 << 15) - 1;
 /// The record goes back to its domain when the last section ends.
 const ONE_SHOT: u64 = 1 << 15;
-/// One section further.
+/// Added to the word by each new section.
 const SECTION: u64 = 1 << 16;
 
 /// The upper bit of the nesting.
 const DEEP: u64 = 1 << 14;
 
-/// How deeply sections of one thread and domain may be nested, those of [`Qsbr`](crate::Qsbr) handles
-/// included, also while these are offline.
+/// Maximum nesting depth of the sections of one thread and domain. [`Qsbr`](crate::Qsbr) handles
+/// count, also while they are offline.
 pub const MAX_NESTED: usize = NEST as usize;
-/// How many sections of one thread and domain may be paused at a time.
+/// Maximum number of paused sections of one thread and domain.
 const MAX_PAUSED: u32 = DEEP as u32 - 1;
 
 const _: () = assert!(DEEP + MAX_PAUSED as u64 <= NEST);
 
-/// A thread's record in a domain. Records are never freed before their domain, but pass from
-/// thread to thread.
+/// A thread's record in a domain. Records pass from thread to thread, and are not freed before
+/// their domain.
 pub(crate) struct Reader {
     word: CachePadded<AtomicU64>,
-    /// Sections that are paused; for the owner alone.
+    /// Number of paused sections; accessed by the owner only.
     paused: AtomicU32,
-    /// Taken by a thread.
+    /// Whether a thread has the record.
     pub(crate) claimed: AtomicBool,
     /// The next record of the domain; written before the record is published.
     pub(crate) next: AtomicPtr<Reader>,
-    /// The number of records made before it.
+    /// The number of records made before this one.
     pub(crate) index: usize,
-    /// The thread that has it, or had it last.
+    /// The thread that has the record, or had it last.
     pub(crate) owner: Mutex<Owner>,
     /// What that thread deferred.
-    pub(crate) limbo: Mutex<Limbo<Deferred>>,
+    pub(crate) retire_list: Mutex<RetireList<Deferred>>,
     /// The domain, which lives as long as its records.
     shared: *const Shared,
 }
 
-/// Who has a record.
+/// The owner of a record.
 #[derive(Default)]
 pub(crate) struct Owner {
-    /// The thread's name, or its number where it has none.
+    /// The thread's name, or its thread ID if it has none.
     pub(crate) name: String,
     pub(crate) thread: Option<ThreadId>,
 }
@@ -86,14 +88,17 @@ impl Owner {
     }
 }
 
-// SAFETY: the pointer is to a domain, which is `Sync`, and follows guarantee 7 of the crate; all
-// else is `Send` and `Sync` by itself.
+// SAFETY: the pointer is to a domain, which is `Sync`, and is used according to guarantee 7 of the
+// crate; the other fields are `Send` and `Sync`.
 unsafe impl Send for Reader {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Reader {}
 
 impl Reader {
-    pub(crate) fn new(index: usize, shared: *const Shared) -> Self {
+    /// # Safety
+    ///
+    /// 1. `shared` lives as long as the record, and is not moved.
+    pub(crate) unsafe fn new(index: usize, shared: *const Shared) -> Self {
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
             paused: AtomicU32::new(0),
@@ -101,20 +106,24 @@ impl Reader {
             next: AtomicPtr::new(std::ptr::null_mut()),
             index,
             owner: Mutex::new(Owner::default()),
-            limbo: Mutex::new(Limbo::new()),
+            retire_list: Mutex::new(RetireList::new()),
             shared,
         }
     }
 
     /// Enters a section.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
     #[inline]
-    pub(crate) fn enter(&self) {
+    pub(crate) unsafe fn enter(&self) {
         if self.count_in() {
             light();
         }
     }
 
-    /// Enters a section, where the barrier is known to be free.
+    /// Enters a section; the caller knows that the light half of the barrier is free.
     ///
     /// # Safety
     ///
@@ -122,12 +131,12 @@ impl Reader {
     #[inline(always)]
     pub(crate) unsafe fn enter_at_hand(&self) {
         if self.count_in() && !mutant!("no_light") {
-            // SAFETY: 1: whoever put the record there had seen that the barrier is prepared.
+            // SAFETY: 1: the record was put at hand after `barrier::prepare` had returned true.
             unsafe { barrier::light_prepared() };
         }
     }
 
-    /// Stores that the thread is in one section more; true if it was in none.
+    /// Counts one more section of the thread; true if the thread was in none.
     #[inline(always)]
     fn count_in(&self) -> bool {
         // Relaxed: the owner reads its own word.
@@ -152,13 +161,14 @@ impl Reader {
         self.word.store(word + 1, Release);
     }
 
-    /// Panics if there is no place for one section more.
+    /// Panics if there is no room for one more section.
     #[cold]
     #[inline(never)]
     fn check_depth(&self, word: u64) {
-        let kept = match mutant!("place_not_kept") {
-            true => 0,
-            false => self.paused(),
+        let kept = if mutant!("place_not_kept") {
+            0
+        } else {
+            self.paused()
         };
         if (word & NEST) + u64::from(kept) >= NEST {
             panic!("more than {MAX_NESTED} nested guards");
@@ -171,25 +181,38 @@ impl Reader {
     }
 
     /// Leaves a section.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
+    /// 2. It is in the section, and does not use what the section protects afterwards.
     #[inline(always)]
-    pub(crate) fn leave(&self) {
+    pub(crate) unsafe fn leave(&self) {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed).wrapping_sub(1);
         // Release: pairs with the Acquire in `section`, see 2 above.
         self.word.store(word, ordering!(Release, "relaxed_leave"));
         if word & ONE_SHOT != 0 {
-            self.left_one_shot(word);
+            // SAFETY: 1.
+            unsafe { self.left_one_shot(word) };
         }
     }
 
+    /// Gives the record back if the section that ended with `word` was the last one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
     #[cold]
     #[inline(never)]
-    fn left_one_shot(&self, word: u64) {
+    unsafe fn left_one_shot(&self, word: u64) {
         let is_paused = self.paused() != 0 && !mutant!("paused_is_given_back");
         if word & NEST == 0 && !is_paused {
             // Release: as in `enter`.
             self.word.store(word & !ONE_SHOT, Release);
-            self.shared().give_back(self);
+            // SAFETY: 1 and 2: a record of its domain, which the thread owns, by 1; the thread is
+            // in no section and has none paused.
+            unsafe { self.shared().give_back(self) };
         }
     }
 
@@ -198,14 +221,18 @@ impl Reader {
     ///
     /// # Panics
     ///
-    /// If [`MAX_PAUSED`] sections are paused already; then nothing has changed.
-    pub(crate) fn pause(&self) {
+    /// If [`MAX_PAUSED`] sections are paused already; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Reader::leave`].
+    pub(crate) unsafe fn pause(&self) {
         let paused = self.paused();
         assert!(
             paused < MAX_PAUSED,
             "more than {MAX_PAUSED} handles offline"
         );
-        // Relaxed: for the owner alone.
+        // Relaxed: accessed by the owner only.
         self.paused.store(paused + 1, Relaxed);
         // Relaxed, Release: as in `leave`.
         let word = self.word.load(Relaxed).wrapping_sub(1);
@@ -213,16 +240,26 @@ impl Reader {
     }
 
     /// Enters the section that was paused. Cannot fail, see 4 above.
-    pub(crate) fn resume(&self) {
-        // Relaxed: for the owner alone.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
+    /// 2. The section was paused, and not resumed since.
+    pub(crate) unsafe fn resume(&self) {
+        // Relaxed: accessed by the owner only.
         self.paused.store(self.paused() - 1, Relaxed);
-        self.enter();
+        // SAFETY: 1.
+        unsafe { self.enter() };
     }
 
-    /// Ends one section and begins the next in one go: a quiescent state. False if the thread is
-    /// inside other sections, so that it is none.
+    /// Ends one section and begins the next with one store: a quiescent state. Returns false, and
+    /// does nothing, if the thread is also in other sections.
+    ///
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Reader::leave`].
     #[inline]
-    pub(crate) fn quiescent(&self) -> bool {
+    pub(crate) unsafe fn quiescent(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
         if word & NEST != 1 {
@@ -237,8 +274,13 @@ impl Reader {
         true
     }
 
-    /// The thread ends: true if the record can be given back now, otherwise the last guard does.
-    pub(crate) fn thread_ends(&self) -> bool {
+    /// Called when the thread ends: true if the record can be given back now; otherwise its last
+    /// guard gives it back.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
+    pub(crate) unsafe fn thread_ends(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
         if word & NEST == 0 && self.paused() == 0 {
@@ -249,15 +291,24 @@ impl Reader {
         false
     }
 
-    /// Makes the record of a thread whose thread-locals are gone: the end of its section gives it
-    /// back.
-    pub(crate) fn for_one_section(&self) {
+    /// Marks the record for one section of a thread whose thread-locals are gone: the end of the
+    /// section gives the record back.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record.
+    pub(crate) unsafe fn for_one_section(&self) {
         // Relaxed, Release: as in `thread_ends`.
         self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
     }
 
-    /// In the child of a fork that the owner is not in: ends its sections. The record stays claimed.
-    pub(crate) fn end_sections(&self) {
+    /// Ends the sections of a thread that does not exist in the child of a fork. The record stays
+    /// claimed.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread is the only one of the process, and does not own the record.
+    pub(crate) unsafe fn end_sections(&self) {
         // Relaxed, both and below: the process has one thread.
         self.paused.store(0, Relaxed);
         if !mutant!("fork_keeps_sections") {
@@ -266,14 +317,14 @@ impl Reader {
         }
     }
 
-    /// How many sections the thread is in; for the owner.
+    /// The number of sections that the thread is in; called by the owner.
     #[inline]
     pub(crate) fn nesting(&self) -> usize {
         // Relaxed: the owner reads its own word.
         (self.word.load(Relaxed) & NEST) as usize
     }
 
-    /// The section that the owner is in, for a grace period.
+    /// The section that the owner is in; called by grace periods.
     pub(crate) fn section(&self) -> Option<u64> {
         // Acquire: pairs with the Release stores of the owner, see 2 above.
         let word = self.word.load(ordering!(Acquire, "relaxed_look"));
@@ -282,7 +333,7 @@ impl Reader {
 
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: a record lives no longer than its domain.
+        // SAFETY: a record lives no longer than its domain, by the contract of `new`.
         unsafe { &*self.shared }
     }
 }

@@ -1,10 +1,11 @@
 //! The records of a domain: a list that only grows, whose records pass from thread to thread.
 //!
-//! 1. *Progress.* Claiming is lock-free: nobody who waits for a grace period can keep a new thread
-//!    from its first section. The list has as many records as there ever were threads at a time.
-//! 2. *Seen in time.* A record is in the list before its first section begins, so 3 of
-//!    [`reader`](crate::reader) holds for the head of the list too: a grace period that misses
-//!    the record is seen by its section.
+//! 1. *Progress.* Claiming is lock-free: threads that wait for a grace period cannot delay a new
+//!    thread's first section. The number of records is the largest number of threads that had one
+//!    at the same time.
+//! 2. *Visibility.* A record is in the list before its first section begins, so 3 of
+//!    [`reader`](crate::reader) holds for the head of the list too: if a grace period misses the
+//!    record, the record's section sees that grace period's unlinking.
 
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -28,7 +29,7 @@ impl Registry {
 
     /// All records, claimed or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
-        // SAFETY: it is ours.
+        // SAFETY: `newest` comes from this registry.
         unsafe { self.iter_from(self.newest()) }
     }
 
@@ -38,7 +39,7 @@ impl Registry {
         self.head.load(ordering!(Acquire, "relaxed_first"))
     }
 
-    /// A record, and those that were linked before it.
+    /// Iterates over a record and the records that were linked before it.
     ///
     /// # Safety
     ///
@@ -54,25 +55,34 @@ impl Registry {
         })
     }
 
-    /// A record for the calling thread.
-    pub(crate) fn claim(&self, shared: &Shared) -> &Reader {
-        self.iter()
-            .find(|reader| try_claim(reader))
-            .unwrap_or_else(|| self.push(shared))
+    /// Claims a record for the calling thread, which owns it from now on.
+    ///
+    /// # Safety
+    ///
+    /// 1. This is the registry of `shared`, which is not moved.
+    pub(crate) unsafe fn claim(&self, shared: &Shared) -> &Reader {
+        let found = self.iter().find(|reader| try_claim(reader));
+        // SAFETY: 1.
+        found.unwrap_or_else(|| unsafe { self.push(shared) })
     }
 
-    fn push(&self, shared: &Shared) -> &Reader {
+    /// # Safety
+    ///
+    /// 1. As for [`Registry::claim`].
+    unsafe fn push(&self, shared: &Shared) -> &Reader {
         // Relaxed: a number that publishes nothing.
         let index = self.made.fetch_add(1, Relaxed);
-        let reader = Box::into_raw(Box::new(Reader::new(index, shared)));
+        // SAFETY: by 1 the domain stays where it is, and it owns this registry, which frees the
+        // record.
+        let reader = Box::into_raw(Box::new(unsafe { Reader::new(index, shared) }));
         // SAFETY: made above, freed with the registry.
         let reader_ref = unsafe { &*reader };
-        // Relaxed: the exchange below brings the value that counts.
+        // Relaxed: the exchange below checks the value.
         let mut head = self.head.load(Relaxed);
         loop {
             // Relaxed: not published yet.
             reader_ref.next.store(head, Relaxed);
-            // AcqRel: Release pairs with the Acquire in `iter`, Acquire passes on what other
+            // AcqRel: Release pairs with the Acquire in `newest`, Acquire passes on what other
             // pushes released. Relaxed on failure: nothing is read through it.
             let success = ordering!(AcqRel, "relaxed_push");
             let linked = self
@@ -85,26 +95,32 @@ impl Registry {
         }
     }
 
-    /// Gives a record back, whose word is at rest.
-    pub(crate) fn release(&self, reader: &Reader) {
-        // Release: pairs with the Acquire in `try_claim`, so that the next owner sees the word
-        // (and all else that was indexed by the record) as the last one left it.
+    /// Gives back a record whose thread is in no section.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread owns the record, and no longer uses it.
+    /// 2. It is in no section of the record and has none paused.
+    pub(crate) unsafe fn release(&self, reader: &Reader) {
+        // Release: pairs with the Acquire in `try_claim`, so that the next owner sees the word (and
+        // all else that was indexed by the record) as the last owner left it.
         let release = ordering!(Release, "relaxed_release");
         reader.claimed.store(false, release);
     }
 
-    /// In the child of a fork: forgets records that were linked after `newest`, whose threads are in
-    /// the parent.
+    /// In the child of a fork: removes the records that were linked after `newest`; their threads
+    /// exist only in the parent.
     ///
     /// # Safety
     ///
     /// 1. `newest` comes from [`Registry::newest`] of this registry.
+    /// 2. No thread of this process owns one of the removed records, or will.
     pub(crate) unsafe fn cut_to(&self, newest: *mut Reader) {
         // Relaxed: the process has one thread.
         self.head.store(newest, Relaxed);
     }
 
-    /// Records made so far.
+    /// The number of records made so far.
     pub(crate) fn len(&self) -> usize {
         // Relaxed: a number that publishes nothing.
         self.made.load(Relaxed)
@@ -113,6 +129,7 @@ impl Registry {
 
 fn try_claim(reader: &Reader) -> bool {
     if mutant!("claim_without_exchange") {
+        // Acquire as below; Relaxed, because the mistake is that two threads may store.
         return !reader.claimed.load(Acquire) && {
             reader.claimed.store(true, Relaxed);
             true
@@ -129,7 +146,7 @@ fn try_claim(reader: &Reader) -> bool {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // Relaxed: nobody else has the registry any more.
+        // Relaxed: the registry is not shared.
         let mut at = self.head.load(Relaxed);
         while !at.is_null() {
             // SAFETY: made in `push`, and in the list once.

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use corewise_rcu::{
-    BacklogFull, Budget, Builder, Cookie, Domain, Guard, Limbo, Limits, Pinned, Pressure, Qsbr,
-    QsbrGuard, Stall,
+    BacklogFull, Budget, Builder, Cookie, Domain, Guard, Limits, Pinned, Pressure, Qsbr, QsbrGuard,
+    RetireList, Stall,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -19,26 +19,26 @@ assert_impl_all!(Pinned: Send, Sync);
 assert_impl_all!(Stall: Send, Sync);
 assert_impl_all!(Cookie: Send, Sync);
 assert_impl_all!(Budget: Send, Sync);
-assert_impl_all!(Limbo<u8>: Send, Sync);
+assert_impl_all!(RetireList<u8>: Send, Sync);
 assert_impl_all!(BacklogFull<u8>: Send, Sync);
 
-// As what they hold.
-assert_impl_all!(Limbo<Cell<u8>>: Send);
-assert_not_impl_any!(Limbo<Cell<u8>>: Sync);
-assert_not_impl_any!(Limbo<Rc<u8>>: Send, Sync);
+// `Send` and `Sync` if their contents are.
+assert_impl_all!(RetireList<Cell<u8>>: Send);
+assert_not_impl_any!(RetireList<Cell<u8>>: Sync);
+assert_not_impl_any!(RetireList<Rc<u8>>: Send, Sync);
 assert_impl_all!(BacklogFull<Cell<u8>>: Send);
 assert_not_impl_any!(BacklogFull<Cell<u8>>: Sync);
 assert_not_impl_any!(BacklogFull<Rc<u8>>: Send, Sync);
 
-// A section is its thread's, and a guard counts once.
+// A section belongs to its thread, and each guard is counted once, so guards are not `Clone`.
 assert_not_impl_any!(Guard<'static>: Send, Sync, Clone);
 assert_not_impl_any!(Qsbr<'static>: Send, Sync, Clone);
 assert_not_impl_any!(QsbrGuard<'static>: Send, Sync);
 
 type Sections<'a> = (Guard<'a>, Qsbr<'a>, QsbrGuard<'a>);
-type Of<'a> = (Limbo<&'a str>, BacklogFull<&'a str>);
+type Of<'a> = (RetireList<&'a str>, BacklogFull<&'a str>);
 
-/// No data is written through a shared reference to one of them, so that a longer lifetime is as good.
+/// These types write no data through a shared reference, so a longer lifetime may be shortened.
 #[allow(dead_code)]
 fn lifetimes_may_be_shortened<'short>(
     long: (Sections<'static>, Of<'static>),
@@ -48,5 +48,5 @@ fn lifetimes_may_be_shortened<'short>(
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The compiler checks the assertions above.
 }

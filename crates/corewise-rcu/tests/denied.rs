@@ -1,4 +1,4 @@
-//! Systems without `membarrier`: the test program runs itself with a filter that refuses the call.
+//! Systems without `membarrier`: the test program runs itself with a filter that denies the call.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -9,10 +9,10 @@ use std::process::{Command, Output};
 use corewise_atomic::barrier;
 use corewise_rcu::Domain;
 
-/// Set in the child: the error that the call is to give.
+/// Set in the child: the error that the call returns.
 const ERRNO: &str = "COREWISE_MEMBARRIER_ERRNO";
 
-/// Runs one test of this program in a process of its own, where [`ERRNO`] is set.
+/// Runs one test of this program in a separate process, where [`ERRNO`] is set.
 fn again(test: &str, errno: i32) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -25,14 +25,14 @@ fn errno_to_give() -> Option<u32> {
     std::env::var(ERRNO).ok()?.parse().ok()
 }
 
-/// From now on `membarrier` fails with `errno`, in all threads of this process.
+/// Makes `membarrier` fail with `errno` from now on, in all threads of this process.
 fn deny_membarrier(errno: u32) {
-    let is_it = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let eq = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let mut filter = [
         // The number of the call, which is at the start of `seccomp_data`.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter {
-            code: is_it as u16,
+            code: eq as u16,
             jt: 0,
             jf: 1,
             k: libc::SYS_membarrier as u32,
@@ -80,7 +80,7 @@ fn readers_fence_where_membarrier_is_denied() {
     }
 }
 
-/// Readers may be without fences already, so there is no way on.
+/// Readers may be running without fences already, so the process cannot continue.
 #[test]
 fn a_membarrier_that_stops_working_ends_the_process() {
     if let Some(errno) = errno_to_give() {
@@ -89,7 +89,7 @@ fn a_membarrier_that_stops_working_ends_the_process() {
             deny_membarrier(errno);
             Domain::global().synchronize();
         } else {
-            // There never was one here.
+            // `membarrier` was never available here.
             std::process::abort();
         }
         return;

@@ -1,4 +1,4 @@
-//! What users of a domain may rely on.
+//! Guarantees that users of a domain rely on.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -6,22 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use corewise_rcu::{BacklogFull, Builder, Domain, Limbo, Limits, Pinned, Pressure, Section, pin};
+use corewise_rcu::{
+    BacklogFull, Builder, Domain, Limits, Pinned, Pressure, RetireList, Section, pin,
+};
 
 /// Defers the drop of `N` bytes.
 fn defer_bytes<const N: usize>(domain: &Domain) -> Pressure {
     let bytes = NonNull::from(Box::leak(Box::new([0u8; N])));
-    // SAFETY: from a box that nobody has.
+    // SAFETY: from a box that nothing else uses.
     unsafe { domain.defer_drop(bytes) }
 }
 
-/// As [`defer_bytes`].
+/// Like [`defer_bytes`], with `try_defer_drop`.
 fn try_defer_bytes<const N: usize>(domain: &Domain) -> Result<Pressure, BacklogFull<()>> {
     let bytes = NonNull::from(Box::leak(Box::new([0u8; N])));
-    // SAFETY: as above.
+    // SAFETY: from a box that nothing else uses.
     let deferred = unsafe { domain.try_defer_drop(bytes) };
     deferred.map_err(|BacklogFull(bytes)| {
-        // SAFETY: as above; it came back.
+        // SAFETY: from the box above; the call returned it.
         drop(unsafe { Box::from_raw(bytes.as_ptr()) });
         BacklogFull(())
     })
@@ -112,7 +114,7 @@ fn a_dropped_domain_reclaims_the_rest() {
     let count = Arc::new(AtomicUsize::new(0));
     let domain = Domain::new();
     drop(domain.pin());
-    // Another member, which keeps on living.
+    // Another member, whose thread keeps running.
     let (theirs, (leave, left)) = (domain.clone(), channel::<()>());
     let (joined, has_joined) = channel();
     let member = std::thread::spawn(move || {
@@ -140,7 +142,7 @@ fn a_panic_in_one_closure_keeps_no_other_from_running() {
         let count = count.clone();
         domain.defer(1, move || {
             count.fetch_add(1, SeqCst);
-            // No panic hook: its output would not help anybody.
+            // Bypasses the panic hook, whose output would be useless here.
             if i % 3 == 0 {
                 std::panic::resume_unwind(Box::new(PanicsWhenDropped(i % 2 == 0)));
             }
@@ -160,7 +162,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Each object defers the next one: with a call inside a call this would need 100 MB of stack.
+/// Each object defers the next one: nested calls would need 100 MB of stack.
 #[test]
 fn a_chain_of_objects_that_defer_each_other_needs_no_stack() {
     struct Link {
@@ -171,8 +173,8 @@ fn a_chain_of_objects_that_defer_each_other_needs_no_stack() {
         fn drop(&mut self) {
             if let Some(left) = self.left.checked_sub(1) {
                 let domain = self.domain.clone();
-                // As many bytes as make a batch full.
-                self.domain.defer(Limbo::<()>::BATCH_BYTES, move || {
+                // Enough bytes to fill a batch.
+                self.domain.defer(RetireList::<()>::BATCH_BYTES, move || {
                     drop(Link { domain, left });
                 });
             }
@@ -186,7 +188,7 @@ fn a_chain_of_objects_that_defer_each_other_needs_no_stack() {
     drop(link(50_000));
     drop(domain.pin());
     drop(link(50_000));
-    // A call brings the next ones of each chain, and leaves what these defer.
+    // Each call runs the next closure of each chain, and leaves those that these defer.
     let mut calls = 0;
     while domain.backlog_bytes() > 0 && calls < 100_000 {
         domain.barrier();
@@ -195,7 +197,7 @@ fn a_chain_of_objects_that_defer_each_other_needs_no_stack() {
     assert_eq!(domain.backlog_bytes(), 0);
 }
 
-/// The reader waits for the writer, which must not wait for the reader for ever.
+/// The reader waits for the writer, so the writer must not wait for the reader for ever.
 #[test]
 fn settling_ends_when_a_reader_stalls() {
     let limits = Limits { soft: 0, hard: 0 };
@@ -336,7 +338,7 @@ fn a_stalled_reader_is_named() {
     let cookie = domain.start_poll();
     assert!(!domain.poll(cookie));
     std::thread::sleep(Duration::from_millis(30));
-    // Looking is not being told.
+    // `stalls` does not call the callback.
     assert_eq!(domain.stalls().len(), 1);
     assert!(SEEN.lock().unwrap().is_empty());
     assert!(!domain.poll(cookie));

@@ -1,6 +1,6 @@
-//! `fork`: the child has one thread, and must not wait for those of its parent.
+//! `fork`: the child has one thread, and must not wait for the other threads of its parent.
 //!
-//! A child that hangs is ended by its alarm, and fails its test.
+//! A child that hangs is killed by its alarm, and fails its test.
 #![cfg(unix)]
 
 mod common;
@@ -12,9 +12,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use common::{Place, for_a_while, spawn_readers, spawn_writers};
-use corewise_rcu::{Domain, Limbo, Pinned, Section, pin};
+use corewise_rcu::{Domain, Pinned, RetireList, Section, pin};
 
-/// Forks; whether `body` says true in the child.
+/// Forks; returns whether `body` returned true in the child.
 #[must_use]
 fn in_child(body: impl FnOnce() -> bool) -> bool {
     const LIMIT_S: u32 = 10;
@@ -23,7 +23,7 @@ fn in_child(body: impl FnOnce() -> bool) -> bool {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        // SAFETY: an integer.
+        // SAFETY: takes an integer.
         unsafe { libc::alarm(LIMIT_S) };
         let is_right = catch_unwind(AssertUnwindSafe(body)).unwrap_or(false);
         // SAFETY: ends the process; nothing of the test harness runs.
@@ -35,7 +35,7 @@ fn in_child(body: impl FnOnce() -> bool) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Calls `body` while another thread is in a section of each of the domains, online in the last.
+/// Calls `body` while another thread is in a section of each domain, and online in the last one.
 fn beside_sections(domains: &[&Domain], body: impl FnOnce()) {
     let entered = Barrier::new(2);
     let (leave, left) = channel::<()>();
@@ -65,7 +65,7 @@ fn the_child_does_not_wait_for_sections_of_other_threads() {
             true
         };
         assert!(in_child(child));
-        // And again in its child.
+        // Again in a child of the child.
         assert!(in_child(|| in_child(child)));
         let cookie = domain.start_poll();
         assert!(!domain.poll(cookie), "the parent does");
@@ -107,7 +107,7 @@ fn the_sections_of_the_thread_that_forks_go_on() {
     assert!(qsbr.offline(|| in_child(|| domain.try_synchronize().is_ok())));
 }
 
-/// A thread may have been changing what is indexed by its record.
+/// A thread may have been changing data indexed by its record.
 #[test]
 fn the_child_uses_no_record_of_another_thread() {
     let domain = Domain::new();
@@ -116,7 +116,7 @@ fn the_child_uses_no_record_of_another_thread() {
             let fresh = || domain.pin().reader_index();
             drop(domain.pin());
             if cfg!(corewise_tsan) {
-                // Starts no threads there.
+                // The child cannot start threads under ThreadSanitizer.
                 return true;
             }
             thread::scope(|scope| scope.spawn(fresh).join().unwrap() == 2)
@@ -134,7 +134,7 @@ fn what_other_threads_deferred_is_reclaimed_in_the_child() {
             let guard = domain.pin();
             for _ in 0..10 {
                 let count = count.clone();
-                domain.defer(Limbo::<()>::BATCH_BYTES / 2 - 1, move || {
+                domain.defer(RetireList::<()>::BATCH_BYTES / 2 - 1, move || {
                     count.fetch_add(1, SeqCst);
                 });
             }
@@ -155,7 +155,8 @@ fn what_other_threads_deferred_is_reclaimed_in_the_child() {
     assert_eq!(count.load(SeqCst), 10);
 }
 
-/// Forks at all moments: while others enter, defer, reclaim, wait, begin, end, and make domains.
+/// Forks at arbitrary moments: while other threads enter, defer, reclaim, wait, begin, end, and
+/// create domains.
 #[test]
 fn the_child_works_whatever_other_threads_were_at() {
     let (domain, place, is_over) = (Domain::new(), Place::new(), AtomicBool::new(false));

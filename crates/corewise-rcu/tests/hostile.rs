@@ -1,16 +1,16 @@
-//! What safe code must not be able to do to a domain.
+//! Misuse of a domain by safe code must do no harm.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock};
 
-use corewise_rcu::{Builder, Domain, Guard, Limbo, Limits, Pressure, Section};
+use corewise_rcu::{Builder, Domain, Guard, Limits, Pressure, RetireList, Section};
 
-/// A closure that is not done and defers itself again, as one whose object is still in use might.
+/// Defers a closure that defers itself again, like one whose object is still in use.
 fn again(domain: &Domain, runs: &Arc<AtomicUsize>) {
     let (theirs, runs) = (domain.clone(), runs.clone());
-    domain.defer(Limbo::<()>::BATCH_BYTES, move || {
+    domain.defer(RetireList::<()>::BATCH_BYTES, move || {
         let before = runs.fetch_add(1, SeqCst);
         assert!(before < 1000, "it runs for ever");
         again(&theirs, &runs);
@@ -59,7 +59,7 @@ fn a_cookie_of_another_domain_is_answered_at_once() {
     other.synchronize();
 }
 
-/// Enters sections inside of sections when the thread's records are gone.
+/// Enters nested sections after the thread's records are gone.
 struct Late(&'static Domain, Sender<(usize, [bool; 4])>);
 
 impl Drop for Late {
@@ -67,7 +67,8 @@ impl Drop for Late {
         let domain = self.0;
         let mut guards: Vec<Guard<'_>> = (0..100).map(|_| domain.pin()).collect();
         let cookie = domain.start_poll();
-        // From the middle: the last to leave is neither the first nor the last that entered.
+        // Removes from the middle: the last guard to leave is neither the first nor the last that
+        // entered.
         let last = guards.swap_remove(50);
         drop(guards);
         let by_a_guard = domain.poll(cookie);
@@ -123,7 +124,7 @@ fn a_thread_that_ends_enters_no_record_of_another() {
     assert_ne!(places.recv(), Ok(guard.reader_index()));
 }
 
-/// The callback may panic: what was to be deferred is kept or leaked, not dropped early.
+/// The callback may panic: the deferred object is kept or leaked, but not dropped early.
 #[test]
 fn a_panic_in_the_stall_callback_drops_nothing_early() {
     let domain = Builder::default()
@@ -144,7 +145,7 @@ fn a_panic_in_the_stall_callback_drops_nothing_early() {
         for _ in 0..3 {
             let object = object.clone();
             let call = std::panic::AssertUnwindSafe(|| {
-                domain.defer(Limbo::<()>::BATCH_BYTES, move || drop(object));
+                domain.defer(RetireList::<()>::BATCH_BYTES, move || drop(object));
             });
             let _ = std::panic::catch_unwind(call);
         }

@@ -1,9 +1,9 @@
-//! Guarantee 2, read from the machine code: entering and leaving a section has no atomic
+//! Guarantee 2, checked in the machine code: entering and leaving a section has no atomic
 //! read-modify-write and no fence.
 //!
-//! `machine_code/probe.rs` is compiled as a program of its own, optimised, to assembly. A function
-//! may contain no forbidden instruction, on whatever path, and may call only what is named in
-//! [`COLD`], which is out of line and behind a branch that is hardly ever taken.
+//! `machine_code/probe.rs` is compiled as a separate program, optimised, to assembly. A probe may
+//! contain no forbidden instruction on any path, and may call only the functions named in [`COLD`],
+//! which are out of line and behind branches that are hardly ever taken.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// What a probe may call.
+/// The functions that a probe may call.
 const COLD: [&str; 8] = [
-    // The first section of a thread; of a domain that is not the one used last.
+    // The first section of a thread; the first in a domain that is not the one used last.
     "pin_global_first",
     "pin_elsewhere",
     "local4join",
@@ -22,7 +22,7 @@ const COLD: [&str; 8] = [
     "left_one_shot",
     // No `membarrier`.
     "light_without_help",
-    // Many sections at a time, perhaps too many.
+    // Deep nesting, possibly beyond the limit.
     "check_depth",
     "_Unwind_Resume",
     "panic_in_cleanup",
@@ -30,7 +30,7 @@ const COLD: [&str; 8] = [
 
 static ASSEMBLY: LazyLock<String> = LazyLock::new(compile);
 
-/// Compiles the probe in a folder of its own, to assembly.
+/// Compiles the probe in its own folder, to assembly.
 fn compile() -> String {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("machine_code");
@@ -45,7 +45,7 @@ fn compile() -> String {
         crate_dir.display()
     );
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    // The versions that are here already.
+    // Uses the versions that are downloaded already.
     fs::copy(
         crate_dir.join("../../Cargo.lock"),
         folder.join("Cargo.lock"),
@@ -55,7 +55,7 @@ fn compile() -> String {
         .args(["rustc", "--release", "--offline", "--target-dir", "target"])
         .args(["--", "--emit=asm", "-Cdebuginfo=0"])
         .current_dir(&folder)
-        // Not what the test itself was built with, a sanitizer perhaps.
+        // Clears the flags that the test itself was built with, possibly for a sanitizer.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -91,7 +91,7 @@ fn instructions<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
     instructions
 }
 
-/// The instructions that may not be there.
+/// The forbidden instructions in a function.
 fn offences<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
     let offends = if cfg!(target_arch = "aarch64") {
         offends_on_aarch64
@@ -103,7 +103,7 @@ fn offences<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
     found
 }
 
-/// The mnemonic and the operands.
+/// Splits an instruction into the mnemonic and the operands.
 fn split(instruction: &str) -> (&str, &str) {
     instruction
         .split_once(char::is_whitespace)
@@ -114,7 +114,7 @@ fn is_cold(target: &str) -> bool {
     COLD.iter().any(|name| target.contains(name))
 }
 
-/// In either syntax. A jump that is no call stays in the function, or is a tail call.
+/// Works for both syntaxes. A jump that is not a call stays in the function, or is a tail call.
 fn offends_on_x86_64(instruction: &str) -> bool {
     let (mnemonic, operands) = split(instruction);
     let is_memory = operands.contains(['(', '[']);
@@ -135,7 +135,7 @@ fn offends_on_aarch64(instruction: &str) -> bool {
         "ldx", "ldax", "stx", "stlx", "cas", "swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax",
         "ldsmin", "ldumax", "ldumin",
     ];
-    // Without a result: st for ld.
+    // The forms without a result: st instead of ld.
     const ATOMIC_STORE: [&str; 8] = [
         "stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin",
     ];
@@ -172,13 +172,13 @@ fn a_probe_that_has_one_is_rejected() {
         let offences = offences(&ASSEMBLY, probe);
         assert!(!offences.is_empty(), "{probe} passes");
     }
-    // A plain store (`stlr`) on aarch64.
+    // On aarch64 it is a plain store (`stlr`).
     if cfg!(target_arch = "x86_64") {
         assert!(!offences(&ASSEMBLY, "broken_by_a_store").is_empty());
     }
 }
 
-/// The rules themselves, whichever machine this is.
+/// Checks the rules for both architectures on any machine.
 #[test]
 fn instructions_are_told_apart() {
     for (instruction, offends) in [

@@ -1,11 +1,12 @@
-//! Models of grace periods: in every schedule and weak-memory outcome of two or three threads
-//! under loom, in many schedules of more under shuttle, once in the normal build.
+//! Models of grace periods: every schedule and weak-memory outcome of two or three threads under
+//! loom, many schedules of more threads under shuttle, one run in the normal build.
 //!
-//! What is unlinked and reclaimed is a [`DataCell`]: reclaiming writes to it, so that a read which
-//! is not ordered before fails the model. `models.table` names the mutants that must fail.
+//! The object that is unlinked and reclaimed is a [`DataCell`]: reclaiming writes to it, so a read
+//! that does not happen before the reclamation fails the model. `models.table` names the mutants
+//! that must fail.
 //!
-//! To the checkers both halves of the barrier pair are full fences. That one of them is free is the
-//! business of `corewise_atomic::barrier`, and of `membarrier`.
+//! For loom and shuttle both halves of the barrier pair are full fences. That the light half is
+//! free is the concern of `corewise_atomic::barrier` and of `membarrier`.
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
@@ -14,16 +15,17 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use corewise_atomic::{Slots, model, model_bounded, thread};
 use corewise_rcu::{Domain, Qsbr, Section, pin};
 
-/// What a reclaimed object holds.
+/// The value of a reclaimed object.
 const POISON: usize = usize::MAX;
 
-/// Interruptions in a schedule of three threads.
+/// Maximum number of preemptions in a schedule of three threads.
 const PREEMPTIONS: usize = 3;
 
-/// How often a reader looks at an object: a random schedule must find the time in between.
+/// How often a reader reads an object: with more reads, a random schedule is likelier to reclaim in
+/// between.
 const LOOKS: usize = if cfg!(corewise_loom) { 1 } else { 8 };
 
-/// Objects, of which readers find one.
+/// Objects, one of which readers find.
 struct Shared {
     current: AtomicUsize,
     objects: Slots<DataCell<usize>>,
@@ -49,18 +51,18 @@ impl Shared {
         }
     }
 
-    /// Replaces the object by another; the one to reclaim.
+    /// Replaces the object by another; returns the one to reclaim.
     fn unlink(&self, next: usize) -> usize {
         // AcqRel: pairs with the Acquire in `read`, and with itself.
         self.current.swap(next, AcqRel)
     }
 
     fn reclaim(&self, at: usize) {
-        // SAFETY: nobody who could have found it is left.
+        // SAFETY: no reader that could have found it is left.
         let before =
             self.objects[at].with_mut(|object| unsafe { std::mem::replace(&mut *object, POISON) });
         assert_eq!(before, at, "reclaimed twice");
-        // Relaxed: looked at after joining.
+        // Relaxed: read after joining.
         self.reclaimed.fetch_add(1, Relaxed);
     }
 }
@@ -80,7 +82,7 @@ fn join_all(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// Guarantee 1; the reader's first guard, its registration included, runs beside the grace period.
+/// Guarantee 1. The reader's first guard, and so its registration, runs beside the grace period.
 #[test]
 fn a_reader_keeps_what_it_found() {
     model(|| {
@@ -106,7 +108,7 @@ fn a_later_section_has_the_former_behind_it() {
     });
 }
 
-/// Two sections, nested and left in the order in which they were entered, are one.
+/// Nested sections, left in the order in which they were entered, are one section.
 #[test]
 fn nested_sections_last_until_the_last_is_left() {
     model(|| {
@@ -169,7 +171,7 @@ fn an_offline_thread_is_not_waited_for_and_sees_the_change_when_back() {
 }
 
 /// Guarantee 5: each writer's objects wait for a grace period that began after they were unlinked,
-/// whichever of the two moves it on.
+/// whichever of the two writers advances it.
 #[test]
 fn two_writers_share_grace_periods() {
     model_bounded(PREEMPTIONS, || {
@@ -194,8 +196,8 @@ fn two_writers_share_grace_periods() {
     });
 }
 
-/// The one who finds a grace period complete has the readers' accesses behind it, though another
-/// looked at the readers.
+/// The readers' accesses happen before a thread finds the grace period complete, even if another
+/// thread looked at the readers.
 #[test]
 fn a_cookie_is_found_complete_by_one_who_did_not_drive() {
     model_bounded(PREEMPTIONS, || {
@@ -214,7 +216,7 @@ fn a_cookie_is_found_complete_by_one_who_did_not_drive() {
                 shared.reclaim(old);
             }
         });
-        // SAFETY: the guard is older than the unlinking.
+        // SAFETY: the guard was taken before the object was unlinked.
         assert_eq!(unsafe { shared.objects[old].read() }, old);
         drop(guard);
         driver.join().unwrap();
@@ -222,7 +224,7 @@ fn a_cookie_is_found_complete_by_one_who_did_not_drive() {
     });
 }
 
-/// Two threads register at the same time, a grace period walks the records.
+/// Two threads register at the same time while a grace period walks the records.
 #[test]
 fn threads_register_beside_a_grace_period() {
     model_bounded(PREEMPTIONS, || {
@@ -309,7 +311,7 @@ fn spawn_writer(
     })
 }
 
-/// The global domain, whose handles and records are statics and thread-locals.
+/// The global domain, whose handle and records are in statics and thread-locals.
 #[test]
 fn the_global_domain_is_one_for_all() {
     model_bounded(PREEMPTIONS, || {
@@ -324,7 +326,7 @@ fn the_global_domain_is_one_for_all() {
     });
 }
 
-/// Several of everything: too much for loom.
+/// Several readers and writers: too many schedules for loom.
 #[test]
 fn readers_and_writers_of_both_flavours() {
     if cfg!(corewise_loom) {
@@ -353,7 +355,7 @@ fn read_and_be_quiescent(qsbr: &mut Qsbr<'_>, shared: &Shared) {
     shared.read(&qsbr.section());
 }
 
-/// More threads than records, one after the other and side by side.
+/// More threads than records, one after the other and at the same time.
 #[test]
 fn threads_come_and_go() {
     model_bounded(2, || {

@@ -1,4 +1,4 @@
-//! The count of nested sections at its bounds: full, taken offline, and at the end of a thread.
+//! The count of nested sections at its bounds: at the limit, offline, and at the end of a thread.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +46,8 @@ fn each_handle_that_is_offline_keeps_its_place() {
     domain.synchronize();
 }
 
-/// Takes handles offline, each inside the one before, until one is refused; how many there were.
+/// Takes handles offline, each inside the one before, until one is refused; returns how many were
+/// taken.
 fn offline_until_refused(domain: &Domain, depth: usize) -> usize {
     let mut qsbr = domain.qsbr();
     let deeper = || qsbr.offline(|| offline_until_refused(domain, depth + 1));
@@ -56,7 +57,7 @@ fn offline_until_refused(domain: &Domain, depth: usize) -> usize {
     refused.unwrap_or(depth)
 }
 
-/// How many handles can be offline beside `count` guards.
+/// The number of handles that can be offline beside `count` guards.
 fn most_offline_beside(count: usize) -> usize {
     let body = move || {
         let domain = Domain::new();
@@ -75,7 +76,7 @@ fn most_offline_beside(count: usize) -> usize {
 fn handles_that_are_offline_are_bounded_too() {
     // Each keeps a place, and the last one needs another to come back.
     assert_eq!(most_offline_beside(MAX_NESTED - 1_000), 999);
-    // ThreadSanitizer keeps calls on a stack of its own, which this is too deep for.
+    // ThreadSanitizer keeps calls on a separate stack, which this recursion overflows.
     if !cfg!(corewise_tsan) {
         assert_eq!(most_offline_beside(0), MAX_NESTED / 2);
     }
@@ -88,7 +89,7 @@ fn a_guard_beyond_the_limit_is_refused_and_changes_nothing() {
     assert_eq!(guards.len(), MAX_NESTED);
     assert!(catch_unwind(AssertUnwindSafe(|| domain.qsbr())).is_err());
     let cookie = domain.start_poll();
-    // The oldest first, so that the last section to end is not the first that began.
+    // Drops the oldest first, so that the last section to end is not the first that began.
     let last = guards.pop();
     drop(guards);
     assert!(!domain.poll(cookie));
@@ -107,7 +108,7 @@ fn forgotten_guards_hold_grace_periods_up_and_nothing_else() {
     });
     assert!(thread.join().unwrap());
     let cookie = domain.start_poll();
-    // The record is not handed out again: it says that its thread is in a section.
+    // The record is not reused: its word still holds a section.
     assert_eq!(domain.pin().reader_index(), 1);
     assert!(!domain.poll(cookie));
 }
@@ -117,7 +118,7 @@ struct Late {
     domain: &'static Domain,
     qsbr: Qsbr<'static>,
     guard: Option<Guard<'static>>,
-    /// The places of its record and of one taken while it was offline.
+    /// Sends the index of its record and of a record taken while the handle was offline.
     places: Sender<(usize, usize)>,
 }
 
@@ -125,7 +126,7 @@ impl Drop for Late {
     fn drop(&mut self) {
         let (domain, guard) = (self.domain, &mut self.guard);
         let theirs = self.qsbr.offline(|| {
-            // The last section of the record, for the moment.
+            // The last section of the record at this moment.
             drop(guard.take());
             domain.pin().reader_index()
         });
@@ -165,7 +166,7 @@ const EXIT: &str = "COREWISE_EXIT_OFFLINE";
 /// `exit` runs the destructors of thread-locals while the closure of `offline` is on the stack.
 fn exit_while_offline(is_late: bool) {
     struct Held(RefCell<Option<Qsbr<'static>>>);
-    /// Dropped after the handle: says whether that left a section behind.
+    /// Dropped after the handle; prints whether the handle left a section behind.
     struct Check(&'static Domain);
     impl Drop for Check {
         fn drop(&mut self) {

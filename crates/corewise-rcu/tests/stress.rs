@@ -1,7 +1,7 @@
-//! Real threads, and objects that are poisoned when they are dropped.
+//! Stress tests with real threads and objects that are poisoned when they are dropped.
 //!
 //! Each test lasts a fraction of a second; `COREWISE_STRESS_MS` sets another time. The sanitizers
-//! see more than the assertions do, since objects are read and poisoned with plain accesses; see
+//! detect more than the assertions do, since objects are read and poisoned with plain accesses; see
 //! `CONTRIBUTING.md`.
 
 mod common;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Object, Place, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read};
-use corewise_rcu::{BacklogFull, Builder, Domain, Limbo, Limits, Pressure};
+use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RetireList};
 
 #[test]
 fn readers_never_see_what_was_reclaimed() {
@@ -40,7 +40,7 @@ fn domains_nest() {
                 let guard = outer.pin();
                 places[1].read(&inner.pin());
                 places[0].read(&guard);
-                // A section of one is no obstacle to a grace period of the other.
+                // A section of one domain does not hold up a grace period of the other.
                 inner.synchronize();
                 places[0].read(&guard);
             });
@@ -72,7 +72,8 @@ fn threads_come_and_go() {
             let (domain, place) = (domain.clone(), place.clone());
             thread::spawn(move || {
                 let late = Late(domain.clone(), place.clone());
-                // What is made before the thread's first guard is dropped after its record.
+                // A thread-local made before the thread's first guard is dropped after the thread's
+                // record.
                 let (before, after) = match (round + number) % 2 {
                     0 => (Some(late), None),
                     _ => (None, Some(late)),
@@ -107,7 +108,7 @@ fn panics_of_what_is_deferred_reach_nobody() {
                 domain.defer(100, move || {
                     RUN.fetch_add(1, Relaxed);
                     if round % 7 == 0 {
-                        // Past the panic hook, which would print it.
+                        // Bypasses the panic hook, which would print it.
                         std::panic::resume_unwind(Box::new(round));
                     }
                 });
@@ -118,7 +119,7 @@ fn panics_of_what_is_deferred_reach_nobody() {
     assert_eq!(RUN.load(Relaxed), deferred.load(Relaxed));
 }
 
-/// Dropping one enters a section, replaces an object, and defers others.
+/// An object whose drop enters a section, replaces an object, and defers others.
 struct Busy {
     domain: Domain,
     place: Arc<Place>,
@@ -157,7 +158,7 @@ fn what_is_dropped_may_pin_and_defer() {
             scope.spawn(|| for_a_while(|_| drop(Busy::new(&domain, &place, 3))));
         }
     });
-    // Each brings those that the former deferred.
+    // Each barrier runs the closures that the one before deferred.
     (0..5).for_each(|_| domain.barrier());
     assert_eq!(place.alive().load(Relaxed), 1);
 }
@@ -195,8 +196,8 @@ fn the_hard_limit_holds_under_load() {
         soft: 50_000,
         hard: 100_000,
     };
-    // Each thread may have seen it below the limit, and then close a batch.
-    let bound = limits.hard + WRITERS * (Limbo::<()>::BATCH_BYTES + size_of::<Object>());
+    // Each thread may have seen the backlog below the limit, and then close a batch.
+    let bound = limits.hard + WRITERS * (RetireList::<()>::BATCH_BYTES + size_of::<Object>());
     let domain = Builder::default().limits(limits).build("limited");
     let (place, refused) = (Place::new(), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -212,10 +213,10 @@ fn the_hard_limit_holds_under_load() {
             scope.spawn(move || {
                 let mut kept = None;
                 for_a_while(|_| {
-                    // One of them is never outside for long.
+                    // One writer is never outside a section for long.
                     let _guard = (number == 0).then(|| domain.pin());
                     let old = kept.take().unwrap_or_else(|| place.replace());
-                    // SAFETY: from a box, and no longer in the place; nobody defers it twice.
+                    // SAFETY: from a box, and no longer in the place; it is deferred once.
                     let deferred = unsafe { domain.try_defer_drop(old) };
                     if let Err(BacklogFull(old)) = deferred {
                         refused.fetch_add(1, Relaxed);

@@ -1,8 +1,8 @@
-//! Statistics and settings that memcached 1.6 prints about parts that are not here. Programs that read
-//! them all find them all, with the value that is true here.
+//! Statistics and settings of memcached 1.6 for parts that Corewise does not have. They are printed
+//! with values that are true for Corewise, so that programs which require all of them find them.
 
-/// In `stats`. No external library polls, replies are not objects, slabs do not exist and are not moved,
-/// there is no maintainer thread, no watchers, and queues are not memcached's.
+/// In `stats`. Corewise polls without libevent, has no reply objects, slabs, slab mover, maintainer
+/// thread or watchers, and its queues are not memcached's.
 pub(crate) const GENERAL: &[(&str, &str)] = &[
     ("libevent", "none"),
     ("response_obj_oom", "0"),
@@ -53,7 +53,8 @@ pub(crate) const OF_ITEMS: &[&str] = &[
     "hits_to_temp",
 ];
 
-/// In `stats slabs`, for each class; deletions and refused swaps are counted for all classes together.
+/// In `stats slabs`, for each class. Deletions and cas mismatches are counted for all classes
+/// together.
 pub(crate) const OF_SLABS: &[&str] = &[
     "free_chunks",
     "free_chunks_end",

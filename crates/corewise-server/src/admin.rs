@@ -1,4 +1,4 @@
-//! What the engine does not do: statistics, flushing, limits, authentication.
+//! Commands that the engine does not execute: statistics, flushing, limits, authentication.
 
 use crate::absent;
 use crate::classes::{self, Column, Sums};
@@ -6,39 +6,39 @@ use crate::config::{Config, Eviction};
 use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::shared::Shared;
-use corewise_atomic::sync::atomic::Ordering;
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_cache::{ClassStats, Engine, EngineStats, ORIGIN_MS, size_class};
 use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{Admin, StatsRequest, StatsWriter, credentials, reply};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// What becomes of the connection.
+/// What happens to the connection after an administrative command.
 #[derive(Debug)]
 pub(crate) enum After {
-    /// It goes on.
+    /// The connection stays open.
     GoOn,
-    /// It goes on, authenticated.
+    /// The connection stays open and is now authenticated.
     Admitted,
-    /// It is answered in steps before anything else.
+    /// A dump is printed in steps before the next request is executed.
     Dumps(Dump),
-    /// It is closed.
+    /// The connection is closed.
     Close,
 }
 
-/// What answering needs.
+/// What is needed to answer an administrative command.
 pub(crate) struct Context<'c, E: Engine> {
     pub(crate) shared: &'c Shared,
     pub(crate) engine: &'c E,
     pub(crate) counters: &'c mut Counters,
     pub(crate) now: Now,
-    /// Of the connection that asks.
+    /// Descriptor of the connection that sent the command.
     pub(crate) fd: RawFd,
     pub(crate) out: &'c mut Vec<u8>,
 }
 
 impl<E: Engine> Context<'_, E> {
-    /// Does what is asked and prints the answer.
+    /// Executes the command and prints the reply.
     pub(crate) fn answer(&mut self, admin: Admin<'_>) -> After {
         match admin {
             Admin::Stats(request) => return self.stats(request),
@@ -180,7 +180,7 @@ impl<E: Engine> Context<'_, E> {
         // Relaxed: a switch.
         let detail = shared.detail.load(Ordering::Relaxed);
         w.stat("detail_enabled", yes_no(detail));
-        w.stat("reqs_per_event", crate::turn::BATCH);
+        w.stat("reqs_per_event", crate::shared::BATCH);
         w.stat("item_size_max", c.max_item_size);
         w.stat("read_buf_mem_limit", shared.buffer_limit);
         w.stat("idle_timeout", c.idle_timeout.map_or(0, |t| t.as_secs()));
@@ -206,7 +206,7 @@ impl<E: Engine> Context<'_, E> {
             let age_s = self.shared.ages.age_s(class.class, self.now);
             let stats = [
                 ("number", class.items),
-                // What there is of memcached's queues: one for each class.
+                // Each class has one queue, which stands for memcached's COLD queue.
                 ("number_cold", class.items),
                 ("age", u64::from(age_s)),
                 ("mem_requested", class.bytes),
@@ -233,7 +233,7 @@ impl<E: Engine> Context<'_, E> {
         let classes = self.engine.size_classes();
         let counts = ClassSums::of(self.shared);
         let engine = self.engine.stats();
-        // Engines without segments have memory from the allocator.
+        // Engines without segments get their memory from the allocator.
         let page = engine.segment_bytes.max(1 << 20);
         let mut w = StatsWriter::new(self.out);
         for class in &classes {
@@ -303,7 +303,7 @@ impl<E: Engine> Context<'_, E> {
     }
 }
 
-/// The counts of size classes since the last `stats reset`.
+/// Counts per size class since the last `stats reset`.
 struct ClassSums {
     now: Sums,
     base: Sums,
@@ -330,7 +330,7 @@ fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// Where and how clients are let in.
+/// Settings of listeners and authentication.
 fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("maxconns", c.max_connections);
     let port = c.listen.first().map_or(0, |address| address.port());
@@ -352,7 +352,7 @@ fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("maxconns_fast", yes_no(c.maxconns_fast));
 }
 
-/// What is on and what is off; what there is not is off.
+/// Settings that are on or off. Those of absent parts are off.
 fn switches(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("cas_enabled", yes_no(c.enable_cas));
     w.stat("flush_enabled", yes_no(c.enable_flush));
@@ -388,38 +388,31 @@ fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
 
 fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
     let open = shared.open_connections();
-    // Relaxed: statistics, all of them.
+    // Relaxed: a statistic.
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     w.stat("max_connections", shared.config.max_connections);
     w.stat("curr_connections", open);
-    w.stat(
-        "total_connections",
-        shared.total_connections.load(Ordering::Relaxed),
-    );
-    w.stat(
-        "rejected_connections",
-        shared.rejected_connections.load(Ordering::Relaxed),
-    );
+    w.stat("total_connections", read(&shared.total_connections));
+    w.stat("rejected_connections", read(&shared.rejected_connections));
     w.stat("connection_structures", open);
     w.stat("connection_buffer_bytes", shared.buffer_bytes());
     w.stat("connection_buffer_limit", shared.buffer_limit);
     w.stat("read_buf_bytes", shared.sum(|card| &card.input_bytes));
     w.stat("read_buf_oom", counts.read_buf_oom);
     w.stat("response_obj_bytes", shared.sum(|card| &card.output_bytes));
+    // Relaxed: a statistic.
     let accepting = shared.accepting.load(Ordering::Relaxed);
     w.stat(
         "accepting_conns",
         u8::from(accepting && open < shared.config.max_connections),
     );
-    w.stat(
-        "listen_disabled_num",
-        shared.listen_disabled.load(Ordering::Relaxed),
-    );
+    w.stat("listen_disabled_num", read(&shared.listen_disabled));
     w.stat(
         "time_in_listen_disabled_us",
-        shared.listen_disabled_us.load(Ordering::Relaxed),
+        read(&shared.listen_disabled_us),
     );
     w.stat("reserved_fds", shared.config.reserved_files());
-    // The arena of each loop; a connection has a buffer only while a request is incomplete.
+    // Each loop has one arena. A connection has a buffer only while a request is incomplete.
     w.stat("read_buf_count", shared.config.threads);
     w.stat("threads", shared.config.threads);
     w.stat("conn_yields", counts.conn_yields);
@@ -464,7 +457,8 @@ fn command_stats(w: &mut StatsWriter<'_>, c: &Counters) {
     }
 }
 
-/// What memcached's crawler does is done here by dumps, and by the loops for expired items.
+/// Statistics of memcached's crawler. Here, dumps list the items, and the loops reclaim expired
+/// ones.
 fn crawler_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
     // Relaxed: a gauge.
     let dumps = shared.dumps.load(Ordering::Relaxed);

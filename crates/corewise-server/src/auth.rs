@@ -1,19 +1,19 @@
-//! The authentication file of `-Y`: lines of `user:password`.
+//! The authentication file (`-Y`): lines of `user:password`.
 
 use crate::config::StartError;
 use std::path::Path;
 
-/// The most entries a file may have, as in memcached.
+/// Maximum number of entries in a file, as in memcached.
 const MAX_ENTRIES: usize = 8;
-/// The longest user name or password in bytes.
+/// Maximum length of a user name or password in bytes.
 const MAX_LENGTH: usize = 256;
 
-/// Who may come in.
+/// The users that may authenticate.
 #[derive(Debug, Default)]
 pub(crate) struct Users(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Users {
-    /// Reads the file. Empty lines are passed over.
+    /// Reads the file. Empty lines are skipped.
     pub(crate) fn read(path: &Path) -> Result<Self, StartError> {
         let wrong = |reason: String| StartError::AuthFile {
             path: path.display().to_string(),
@@ -45,8 +45,8 @@ impl Users {
         }
     }
 
-    /// Whether user and password belong together. Takes the same time whether
-    /// or not they do, for lengths that are equal.
+    /// Whether `user` exists and has this password. For inputs of equal lengths the time does not
+    /// depend on whether they match.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {
         self.0.iter().fold(false, |admitted, (name, secret)| {
             admitted | (same(name, user) & same(secret, password))

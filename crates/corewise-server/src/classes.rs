@@ -1,5 +1,5 @@
-//! What is counted for each size class: hits and stores, by the loops; and how old its items are, by a
-//! walk in the background.
+//! Statistics per size class: hits and stores, counted by the loops, and the age of the oldest
+//! item, found by a background walk.
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use corewise_cache::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{Now, Outcome, Verb};
 use corewise_wire::memcached::Command;
 
-/// Items and buckets that a walk looks at in one critical section of the engine.
+/// Items and buckets that the walk visits in one critical section of the engine.
 const LOOKS_PER_STEP: usize = 1_024;
-/// Critical sections of one walk.
+/// Critical sections in one call of [`Ages::walk`].
 const STEPS: usize = 4;
 
-/// What a class counts.
+/// A counter that each class has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     GetHits,
@@ -26,10 +26,10 @@ pub(crate) enum Column {
 
 const COLUMNS: usize = 7;
 
-/// Counts of one loop, or their sums: a row of columns for each class.
+/// Counts of one loop, or their sums: one row of columns for each class.
 pub(crate) type Sums = Vec<[u64; COLUMNS]>;
 
-/// One loop's counts, written by that loop alone.
+/// One loop's counts, written by that loop only.
 pub(crate) struct ClassCounts(Box<[[AtomicU64; COLUMNS]]>);
 
 impl Default for ClassCounts {
@@ -77,14 +77,15 @@ impl ClassCounts {
                 }
             }
             (Verb::Store(store), Outcome::OutOfMemory) => {
-                // About the class that the item would have had.
+                // Counted under the class that the item would have had.
                 let class = size_class::of(size_class::HEADER + key.len() + store.value.len());
                 self.add(class, Column::OutOfMemory);
             }
             (Verb::Arith(arith), Outcome::Counter { view, .. }) => {
-                let column = match arith.decrement {
-                    true => Column::DecrHits,
-                    false => Column::IncrHits,
+                let column = if arith.decrement {
+                    Column::DecrHits
+                } else {
+                    Column::IncrHits
                 };
                 self.add(view.size_class, column);
             }
@@ -104,7 +105,7 @@ impl ClassCounts {
     }
 }
 
-/// What was counted since `base`, in one class.
+/// The count in one class since `base`.
 pub(crate) fn since(sums: &Sums, base: &Sums, class: u32, column: Column) -> u64 {
     let at = |rows: &Sums| {
         let row = rows.get((class as usize).wrapping_sub(1));
@@ -113,15 +114,15 @@ pub(crate) fn since(sums: &Sums, base: &Sums, class: u32, column: Column) -> u64
     at(sums).wrapping_sub(at(base))
 }
 
-/// The oldest item of each class that a walk over all items has met: in the round that is under way, or
-/// in the one before. So an item counts for up to two rounds after it is gone.
+/// The oldest item of each class that a background walk over all items has visited, in the current
+/// round or in the previous one. So an item counts for up to two rounds after it is gone.
 #[derive(Default)]
 pub(crate) struct Ages(Mutex<Walk>);
 
 struct Walk {
     cursor: Cursor,
-    /// When the item of each class was last used that has not been for longest, in seconds of the
-    /// clock; `u32::MAX` where none was met.
+    /// Last use of the item of each class that has been unused for longest, in seconds of the
+    /// clock; `u32::MAX` if the round has visited none.
     round: Box<[u32]>,
     before: Box<[u32]>,
 }
@@ -138,7 +139,7 @@ impl Default for Walk {
 }
 
 impl Ages {
-    /// Looks at some more items, unless another loop does.
+    /// Visits some more items, unless another loop is doing so.
     pub(crate) fn walk<E: Engine>(&self, engine: &E, now: Now) {
         let Some(mut walk) = self.0.try_lock() else {
             return;
@@ -148,7 +149,7 @@ impl Ages {
         }
     }
 
-    /// Seconds since the last use of a class's oldest item; 0 if none was met.
+    /// Seconds since the last use of a class's oldest item; 0 if no item was visited.
     pub(crate) fn age_s(&self, class: u32, now: Now) -> u32 {
         let walk = self.0.lock();
         let row = (class as usize).wrapping_sub(1);

@@ -1,4 +1,4 @@
-//! What a server is told before it starts, and what can go wrong then.
+//! Configuration of a server, and the errors of starting and running it.
 
 use corewise_topology::PinPolicy;
 use std::fmt;
@@ -7,30 +7,31 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Which engine keeps the items.
+/// The engine that stores the items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Lookups without a lock, items in segments.
+    /// Lookups without locks, items in segments.
     #[default]
     Relativistic,
-    /// A lock, a hash table and an LRU list per shard.
+    /// A lock, a hash table and an LRU list for each shard.
     Locked,
-    /// One lock for everything and references to items: what memcached did in the paper, for
+    /// One global lock, and reference counts on items, as memcached had in \[ATC11\]. For
     /// comparison only.
     GlobalLock,
 }
 
-/// What happens when the memory budget is reached.
+/// What happens when the memory limit is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// What the engine does best: `s3-fifo`, but `lru` in `locked` and `global-lock`.
+    /// The engine's default: `s3-fifo`, or `lru` in `locked` and `global-lock`.
     #[default]
     Default,
-    /// What was not read since it came goes first; scans take nothing else with them.
+    /// \[S3-FIFO\]: items that were not read since they were stored are evicted first, so a scan
+    /// evicts nothing else.
     S3Fifo,
-    /// The least recently used items go; `relativistic` approximates that.
+    /// The least recently used items are evicted; `relativistic` approximates that order.
     Lru,
-    /// Anything goes.
+    /// Random items are evicted.
     Random,
     /// New items are refused.
     None,
@@ -59,7 +60,7 @@ named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Lock
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
-    /// The policy itself, or what it stands for; `None` if the engine does not have it.
+    /// The policy that `engine` uses for this choice; `None` if it does not have it.
     pub(crate) fn of(self, engine: EngineKind) -> Option<Self> {
         match (engine, self) {
             (EngineKind::Relativistic, Self::Default) => Some(Self::S3Fifo),
@@ -73,61 +74,59 @@ impl Eviction {
     }
 }
 
-/// Everything a server can be told.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// TCP addresses to listen on; port 0 picks a free one.
+    /// TCP addresses to listen on. With port 0, the system chooses a free port.
     pub listen: Vec<SocketAddr>,
     /// A Unix socket to listen on.
     pub unix: Option<PathBuf>,
-    /// Its permissions.
+    /// Permissions of the Unix socket.
     pub unix_mode: u32,
-    /// Event loops, one thread each.
+    /// Number of event loops, one thread each.
     pub threads: usize,
     /// Bytes for items and tables, and for the memory of connections.
     pub memory: u64,
-    /// Bytes of the largest item, key and header included.
+    /// Bytes of the largest item, including key and header.
     pub max_item_size: usize,
-    /// Bytes that connections may take, all together: half requests, replies
-    /// that wait, and 2 MiB for each event loop. `None` is the
-    /// [default](Self::connection_limit).
+    /// Bytes that all connections together may take: incomplete requests, waiting replies, and 2
+    /// MiB for each event loop. `None` selects the [default](Self::connection_limit).
     pub connection_memory: Option<u64>,
-    /// Connections served at once.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// After how long without a request a connection is closed.
+    /// How long a connection may be without a request before it is closed.
     pub idle_timeout: Option<Duration>,
-    /// After how long without reading a byte of waiting replies a connection is
-    /// closed.
+    /// How long a client may leave waiting replies unread before its connection is closed.
     pub slow_reader_timeout: Duration,
     /// The engine.
     pub engine: EngineKind,
-    /// What happens at the memory budget.
+    /// What happens when the memory limit is reached.
     pub eviction: Eviction,
-    /// Whether huge pages are asked for, for items. `locked` and `global-lock` leave pages to
-    /// their allocator.
+    /// Whether to ask for huge pages for items. `locked` and `global-lock` leave pages to their
+    /// allocator.
     pub huge_pages: bool,
-    /// Which CPUs the event loops are pinned to.
+    /// The CPUs that event loops are pinned to.
     pub pin: PinPolicy,
-    /// A file of `user:password` lines; clients must then authenticate.
+    /// A file of `user:password` lines. If there is one, clients must authenticate.
     pub auth_file: Option<PathBuf>,
-    /// Connections the kernel queues for us to accept.
+    /// Connections that the kernel queues until the server accepts them.
     pub backlog: u32,
     /// Whether the `shutdown` command is obeyed.
     pub enable_shutdown: bool,
     /// Whether `flush_all` is obeyed.
     pub enable_flush: bool,
-    /// Whether items have cas values (always kept; the setting is reported).
+    /// Whether items have cas values. They always have; the setting is only reported.
     pub enable_cas: bool,
-    /// What separates a key's prefix from the rest in `stats detail`.
+    /// The byte that separates a key's prefix from the rest in `stats detail`.
     pub prefix_delimiter: u8,
     /// Whether `stats detail` counts from the start.
     pub detail_stats: bool,
-    /// Whether keys may be dumped.
+    /// Whether clients may list keys.
     pub enable_dump: bool,
-    /// At the connection limit: accept, say so and close (else leave new
-    /// connections in the kernel's queue).
+    /// At the connection limit: accept, reply with an error and close. Otherwise new connections
+    /// stay in the kernel's queue.
     pub maxconns_fast: bool,
-    /// Verbosity reported by `stats settings`.
+    /// The verbosity that `stats settings` reports.
     pub verbosity: u8,
 }
 
@@ -163,23 +162,27 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What an event loop has for all its connections, about and at most.
+    /// Bytes that an event loop takes for all its connections, approximately and at most.
     const LOOP_BYTES: u64 = 2 << 20;
 
-    /// What all event loops have for their connections: 2 MiB each, and together not more than a
-    /// quarter of `memory`.
+    /// Bytes that all event loops take for their connections: 2 MiB each, and a quarter of `memory`
+    /// at most.
     fn loops_bytes(&self) -> u64 {
         (self.threads as u64 * Self::LOOP_BYTES).min(self.memory / 4)
     }
 
     /// The bound on the memory of connections in bytes.
     ///
-    /// Unless it is chosen: what the event loops need (2 MiB each, a quarter of `memory` at most), and
-    /// an eighth of `memory`, at least 16 MiB or a quarter of it, whichever is less, and at least the
-    /// largest item and as much again or an eighth of `memory`, whichever is less: such an item must find
-    /// room besides some replies that wait. It is taken from the items only while it is used, so it may be
-    /// generous: with 64 MiB and items of 1 MiB sixteen clients can be in the middle of such an item at
-    /// once.
+    /// Unless `connection_memory` is set, it is the memory of the event loops (2 MiB each, a
+    /// quarter of `memory` at most) plus the largest of:
+    ///
+    /// - an eighth of `memory`;
+    /// - 16 MiB or a quarter of `memory`, whichever is less;
+    /// - the largest item, plus the same again or an eighth of `memory`, whichever is less: such an
+    ///   item must find room beside some waiting replies.
+    ///
+    /// It is taken from the items only while it is used, so it can be generous: with 64 MiB and
+    /// items of 1 MiB, sixteen clients can be in the middle of such an item at once.
     #[must_use]
     pub fn connection_limit(&self) -> u64 {
         let largest = self.max_item_size as u64;
@@ -190,15 +193,15 @@ impl Config {
             .unwrap_or(requests + self.loops_bytes())
     }
 
-    /// Files that are open beside connections, at most: listeners, event queues, the standard three,
-    /// logs.
+    /// Maximum number of files that are open beside connections: listeners, event queues, the
+    /// standard streams, logs.
     #[must_use]
     pub fn reserved_files(&self) -> u64 {
         64 + 4 * self.threads as u64
     }
 
-    /// The least that `connection_memory` may be: 2 MiB for each event loop (a quarter of `memory` at
-    /// most), and one of the largest items with its line.
+    /// The minimum of `connection_memory`: 2 MiB for each event loop (a quarter of `memory` at
+    /// most), and one item of the largest size with its command line.
     #[must_use]
     pub fn least_connection_memory(&self) -> u64 {
         self.loops_bytes() + self.max_item_size as u64 + (64 << 10)
@@ -208,15 +211,15 @@ impl Config {
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address could not be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {place}: {error}")]
     Listen {
         /// The address or path.
         place: String,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The engine has no such eviction policy.
+    /// The engine does not support this eviction policy.
     #[error("the engine `{engine}` has no eviction policy `{eviction}`")]
     Eviction {
         /// The engine.
@@ -224,17 +227,17 @@ pub enum StartError {
         /// The policy.
         eviction: Eviction,
     },
-    /// The engine cannot have so much memory.
+    /// The engine does not support this amount of memory.
     #[error("the engine `{engine}` takes {least} to {most} MiB of memory")]
     Memory {
         /// The engine.
         engine: EngineKind,
-        /// Of memory, in MiB.
+        /// Minimum in MiB.
         least: u64,
-        /// The same.
+        /// Maximum in MiB.
         most: u64,
     },
-    /// Nothing to listen on.
+    /// There is nothing to listen on.
     #[error("no address to listen on")]
     NoAddress,
     /// The authentication file is missing or malformed.
@@ -242,21 +245,21 @@ pub enum StartError {
     AuthFile {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
-    /// Signals, pollers or pipes could not be set up.
+    /// Signals, pollers or pipes cannot be set up.
     #[error("cannot set up {what}: {error}")]
     System {
         /// What failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
 impl StartError {
-    /// Whether the configuration is wrong, and not the state of the system.
+    /// Whether the configuration is wrong, rather than the state of the system.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
@@ -271,19 +274,19 @@ impl StartError {
     }
 }
 
-/// Why a running server stopped other than by being told to.
+/// Why a running server stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The system has no addresses for the memory of the items.
+    /// The system has no address range for the memory of the items.
     #[error("the system has no range of addresses for the memory that was asked for")]
     Memory,
-    /// The accepting thread lost its poller.
+    /// The accepting thread's poller failed.
     #[error("waiting for connections failed: {0}")]
     Accept(std::io::Error),
-    /// An event loop could not be started.
+    /// An event loop cannot be started.
     #[error("cannot start an event loop: {0}")]
     Thread(std::io::Error),
-    /// An event loop ended with a panic.
+    /// An event loop panicked.
     #[error("an event loop panicked; its connections are lost")]
     LoopPanicked,
 }

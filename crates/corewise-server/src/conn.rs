@@ -1,21 +1,18 @@
 //! One client's connection, between turns.
 //!
-//! A connection owns no buffer while it is idle: it is read into the loop's
-//! arena and answered from the loop's output buffer. Only what is left over
-//! (half a request, a reply the socket did not take) moves into buffers of its
-//! own, which are given back when they empty.
+//! An idle connection owns no buffer: it is read into the loop's arena and answered from the loop's
+//! output buffer. Only what is left over (part of a request, or a reply that the socket did not
+//! take) moves to the connection's buffers, which are freed when they become empty.
 //!
 //! | buffer | bound |
 //! |---|---|
 //! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line |
-//! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item and the fixed replies of one batch |
+//! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
 //!
-//! What all connections hold together is bounded in `ledger`. A large value is received in the memory of its
-//! item (see `receiving`), which is bounded by the engine.
+//! `buffer_accounting` bounds the memory that all connections hold together. A large value is
+//! received in the memory of its item (see `receiving`), which the engine bounds.
 
 use crate::dump::Dump;
-use crate::event_loop::SLICE;
-use crate::ledger::{FREE, Growth, Held, WAIT_MS};
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
 use crate::stream::Stream;
@@ -24,50 +21,82 @@ use corewise_wire::memcached::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-/// A buffer larger than this is given back once it is empty.
+/// A buffer with a larger capacity is freed once it is empty.
 const KEEP_CAPACITY: usize = 4 << 10;
+
+/// Bytes read from a connection into the arena per turn, if nothing is known of its requests.
+pub(crate) const SLICE: usize = 16 << 10;
+/// Bytes of input that every connection may have.
+pub(crate) const FREE: usize = 32 << 10;
+/// How long a connection waits for the memory of a large request.
+pub(crate) const WAIT_MS: u64 = 1_000;
+
+/// Bytes that a connection's buffers take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Incomplete requests.
+    pub(crate) input: usize,
+    /// Waiting replies.
+    pub(crate) output: usize,
+}
+
+impl Held {
+    pub(crate) fn sum(self) -> usize {
+        self.input + self.output
+    }
+}
+
+/// Result of a request for more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    Done,
+    /// The limit does not allow it now.
+    OverLimit,
+    /// The allocator has no memory.
+    NoMemory,
+}
 
 /// A client's connection.
 pub(crate) struct Conn {
     pub(crate) stream: Stream,
     pub(crate) codec: Codec,
-    /// Received and not yet understood.
+    /// Bytes received and not yet parsed.
     pub(crate) input: Vec<u8>,
-    /// The store whose value is being received; `input` is empty then.
+    /// The store whose value is being received; `input` is empty meanwhile.
     pub(crate) receiving: Option<Box<Receiving>>,
-    /// How many bytes are read at once where it has no input.
+    /// Maximum bytes of one read into the arena.
     pub(crate) slice: usize,
-    /// How long `input` must be before it is worth looking at.
+    /// The length that `input` must reach before it is parsed again.
     pub(crate) need: usize,
-    /// How long `input` may become for the large request at its front; zero if there is none.
+    /// Maximum length of `input` for the large request at its front; zero if there is none.
     pub(crate) granted: usize,
-    /// Since when it has been waiting for memory for that.
+    /// When the connection began to wait for that memory.
     pub(crate) waits_since_ms: Option<u64>,
-    /// Replies the socket has not taken, from `sent` on.
+    /// Replies that the socket has not taken, from `sent` on.
     pub(crate) output: Vec<u8>,
     sent: usize,
-    /// What is being printed in steps; nothing is read or executed meanwhile.
+    /// The dump being printed in steps; nothing is read or executed meanwhile.
     pub(crate) dump: Option<Box<Dump>>,
-    /// Bytes of both buffers as the loop's ledger has them.
+    /// Bytes of both buffers as the loop's accounting has them.
     pub(crate) noted: Held,
-    /// The socket may hold more to read.
+    /// The socket may have more bytes to read.
     pub(crate) readable: bool,
-    /// In the loop's list of connections to look at next, or of those that wait for memory.
+    /// The connection is in the loop's `ready` or `waiting` list.
     pub(crate) queued: bool,
-    /// The poller reports when the socket takes bytes again.
+    /// The poller reports when the socket becomes writable.
     pub(crate) awaits_writable: bool,
-    /// To be closed once `output` is empty.
+    /// The connection is closed once `output` is empty.
     pub(crate) closing: bool,
-    /// The poller said that the peer will send nothing more: read to the end.
+    /// The poller reported that the peer will send nothing more, so the socket is read to the end.
     pub(crate) read_closed: bool,
-    /// The end was read.
+    /// The end of the stream was read.
     pub(crate) ended: bool,
-    /// The socket is of no further use.
+    /// The socket has failed.
     pub(crate) failed: bool,
-    /// Last time a request came or a reply went.
+    /// When bytes were last received or sent.
     pub(crate) active_ms: u64,
     pub(crate) card: Arc<ConnCard>,
-    /// As the card has it.
+    /// The state that the card shows.
     state: ConnState,
 }
 
@@ -99,12 +128,12 @@ impl Conn {
         }
     }
 
-    /// Whether replies wait for the socket; nothing is read or executed then.
+    /// Whether replies wait for the socket. Nothing is read or executed meanwhile.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Memory that its buffers take, or will for the request that is being read.
+    /// Bytes that its buffers take, or will take for the request that is being read.
     #[inline]
     pub(crate) fn held(&self) -> Held {
         let line = self.receiving.as_ref().map_or(0, |r| r.line.capacity());
@@ -114,18 +143,18 @@ impl Conn {
         }
     }
 
-    /// Memory of the engine's that waits for what it sends.
+    /// Bytes of the engine that are reserved for the value it is sending.
     pub(crate) fn reserved(&self) -> usize {
         self.receiving.as_ref().map_or(0, |r| r.reservation.len())
     }
 
-    /// Whether its own buffer holds enough to be looked at.
+    /// Whether `input` holds enough to be parsed.
     pub(crate) fn has_work(&self) -> bool {
         !self.input.is_empty() && self.input.len() >= self.need
     }
 
-    /// Whether its unfinished request is to be given up: it was to have more `room`, and there was none or
-    /// none within [`WAIT_MS`].
+    /// Whether to give up its incomplete request: it asked for more memory (`room` is the result),
+    /// and the allocator had none, or the limit left none for [`WAIT_MS`].
     pub(crate) fn is_refused(&mut self, room: Option<Growth>, now_ms: u64) -> bool {
         self.waits_since_ms = match room {
             Some(Growth::OverLimit) => self.waits_since_ms.or(Some(now_ms)),
@@ -141,13 +170,13 @@ impl Conn {
         is_refused
     }
 
-    /// Whether all that came from the socket was read and executed; a part of a
-    /// request may be left.
+    /// Whether everything that came from the socket was read and executed. Part of a request may be
+    /// left.
     pub(crate) fn is_answered(&self) -> bool {
         !self.readable && !self.has_work() && !self.is_blocked() && self.dump.is_none()
     }
 
-    /// Takes note that bytes came.
+    /// Records that bytes were received.
     #[inline]
     pub(crate) fn note_activity(&mut self, now_ms: u64) {
         self.active_ms = now_ms;
@@ -158,7 +187,7 @@ impl Conn {
         }
     }
 
-    /// Makes visible what it waits for.
+    /// Publishes what the connection waits for.
     #[inline]
     pub(crate) fn note_state(&mut self) {
         let state = if self.is_blocked() {
@@ -181,8 +210,7 @@ impl Conn {
         self.card.set_state(state);
     }
 
-    /// Sends `bytes`, keeping what the socket does not take. Returns how many
-    /// it took.
+    /// Sends `bytes`, and keeps what the socket does not take. Returns how many bytes it took.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         if self.failed {
             return 0;
@@ -196,8 +224,8 @@ impl Conn {
         taken
     }
 
-    /// Sends `parts` in one piece, keeping what the socket does not take.
-    /// Returns how many bytes it took.
+    /// Sends `parts` in one write, and keeps what the socket does not take. Returns how many bytes
+    /// it took.
     pub(crate) fn send_parts(&mut self, mut parts: [&[u8]; 3]) -> usize {
         let mut taken = 0;
         while !self.is_blocked() && !self.failed && parts.iter().any(|part| !part.is_empty()) {
@@ -220,7 +248,7 @@ impl Conn {
         taken
     }
 
-    /// Sends what waits. Returns how many bytes the socket took.
+    /// Sends waiting replies. Returns how many bytes the socket took.
     pub(crate) fn send_waiting(&mut self) -> usize {
         let mut waiting = std::mem::take(&mut self.output);
         let start = std::mem::take(&mut self.sent);
@@ -235,7 +263,7 @@ impl Conn {
         taken
     }
 
-    /// Writes until the socket is full or fails; returns how many bytes it took.
+    /// Writes until the socket is full or fails. Returns how many bytes it took.
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() && !self.failed {
@@ -248,12 +276,12 @@ impl Conn {
         taken
     }
 
-    /// Takes back what was not understood of this turn's input.
+    /// Takes back the input that this turn did not consume.
     pub(crate) fn keep_input(&mut self, mut own: Vec<u8>, rest_from: usize, arena: &[u8]) {
         if arena.is_empty() {
             let rest = own.len() - rest_from;
             if own.capacity() > KEEP_CAPACITY && rest <= own.capacity() / 4 {
-                // A large request is done with: its memory is not for what follows.
+                // A large request is complete: its memory is not kept for the next ones.
                 own = own[rest_from..].to_vec();
             } else {
                 own.drain(..rest_from);
@@ -262,8 +290,8 @@ impl Conn {
         } else {
             let rest = &arena[rest_from..];
             if !rest.is_empty() {
-                // Room for the whole request at once, if much of it has come and every connection may
-                // hold as much.
+                // Reserves room for the whole request at once if much of it has arrived and every
+                // connection may hold that much.
                 let is_near = self.need <= FREE && self.need / 4 <= rest.len();
                 let room = if is_near { self.need } else { 0 };
                 self.input.reserve_exact(room.max(rest.len()));

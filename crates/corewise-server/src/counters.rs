@@ -1,8 +1,8 @@
-//! What the event loops count.
+//! Counters of the event loops.
 //!
-//! Each loop counts in plain integers and publishes them once a turn, before
-//! its replies leave: whoever has an answer finds it counted. Publishing is a
-//! plain store to memory no other thread writes.
+//! Each loop counts in plain integers and publishes them once a turn, before its replies leave: a
+//! client that has received a reply finds its request counted. Publishing is a plain store to
+//! memory that no other thread writes.
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::{Absence, Outcome, Verb};
@@ -10,16 +10,16 @@ use corewise_wire::memcached::Command;
 
 macro_rules! counters {
     ($($field:ident),+ $(,)?) => {
-        /// One loop's own counts.
+        /// Counts of one loop, private to it.
         #[derive(Clone, Copy, Debug, Default)]
         pub(crate) struct Counters { $(pub(crate) $field: u64),+ }
 
-        /// One loop's counts as others may read them.
+        /// Counts of one loop, readable by other threads.
         #[derive(Debug, Default)]
         pub(crate) struct Published { $($field: AtomicU64),+ }
 
         impl Published {
-            /// Makes a loop's counts visible. Called by that loop only.
+            /// Publishes a loop's counts. Called by that loop only.
             pub(crate) fn publish(&self, counters: &Counters) {
                 // Relaxed: independent statistics.
                 $(self.$field.store(counters.$field, Ordering::Relaxed);)+
@@ -33,7 +33,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What was counted since `base`.
+            /// The counts since `base`.
             pub(crate) fn since(&self, base: &Self) -> Self {
                 Self { $($field: self.$field.wrapping_sub(base.$field)),+ }
             }

@@ -1,14 +1,14 @@
 //! Dumps: lists of keys that are printed in steps between the turns of a loop.
 //!
-//! A dump is a state of its connection. While there is one, nothing more is read from the connection or
-//! executed for it, so replies stay in order. The loop advances one dump a turn, and only if the
-//! client has taken what was printed before.
+//! A dump is a state of its connection. While it is in progress, the connection is not read and
+//! none of its requests is executed, so replies stay in order. The loop advances one dump each
+//! turn, and only if the client has taken what was printed before.
 //!
 //! # Guarantees
 //!
 //! 1. *Complete*: every item that lives from the first step to the last is printed; see
 //!    [`Engine::scan`].
-//! 2. *Latency*: a turn looks at [`LOOKS_PER_TURN`] items and buckets for all dumps of its loop
+//! 2. *Latency*: a turn visits [`LOOKS_PER_TURN`] items and buckets for all dumps of its loop
 //!    together, so the other connections of the loop wait some hundred microseconds at most.
 //! 3. *Memory*: a dump holds this state and what its last step printed, at most the lines of
 //!    [`LOOKS_PER_STEP`] items beyond [`ENOUGH_BYTES`]. A client that does not read is paused, and
@@ -18,11 +18,11 @@ use corewise_cache::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{ItemView, Now};
 use corewise_wire::memcached::{Classes, DumpFormat, StatsWriter, reply};
 
-/// Items and buckets looked at in one step.
+/// Items and buckets visited in one step.
 const LOOKS_PER_STEP: usize = 256;
-/// Items and buckets looked at in one turn of a loop.
+/// Items and buckets visited in one turn of a loop.
 const LOOKS_PER_TURN: usize = 1_024;
-/// A turn prints no further step beyond this many bytes.
+/// A turn that has printed this many bytes begins no further step.
 const ENOUGH_BYTES: usize = 16 << 10;
 
 const WORDS: usize = size_class::COUNT / 64 + 1;
@@ -46,24 +46,24 @@ impl ClassSet {
     }
 }
 
-/// What a line looks like.
+/// Format of a line.
 #[derive(Clone, Copy, Debug)]
 enum Format {
     Metadump,
     Mgdump,
-    /// `stats cachedump`, with the number of items that may still be shown.
+    /// `stats cachedump`, with the number of items that may still be printed.
     Cachedump {
         left: usize,
     },
 }
 
-/// How far a dump is.
+/// The progress of a dump.
 #[derive(Debug)]
 pub(crate) struct Dump {
     format: Format,
     classes: ClassSet,
     cursor: Cursor,
-    /// Items looked at so far.
+    /// Items visited so far.
     pub(crate) looked_at: u64,
 }
 
@@ -81,7 +81,7 @@ impl Dump {
         }
     }
 
-    /// `stats cachedump`; a `limit` of 0 is none.
+    /// `stats cachedump`; a `limit` of 0 means no limit.
     pub(crate) fn of_class(class: u32, limit: u32) -> Self {
         let left = match limit {
             0 => usize::MAX,
@@ -95,7 +95,7 @@ impl Dump {
         }
     }
 
-    /// Prints the next lines, and the end if it comes. True: it is over.
+    /// Prints the next lines, and the end if it is reached. Returns whether the dump is complete.
     pub(crate) fn advance<E: Engine>(&mut self, engine: &E, now: Now, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         for _ in 0..LOOKS_PER_TURN / LOOKS_PER_STEP {

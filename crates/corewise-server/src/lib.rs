@@ -14,14 +14,14 @@
 //!
 //! # Guarantees
 //!
-//! 1. Replies of a connection are in the order of its requests.
-//! 2. Everything received before SIGTERM or SIGINT is executed, and answered if
-//!    the client reads within five seconds; so is what a client sends on while it
-//!    pauses for no more than 100 ms, for a second. Then the connection is closed,
-//!    and `run` returns when all are.
-//! 3. No request makes a loop wait for a client: sockets never block, and every
-//!    buffer has a bound (`conn`, `event_loop`), all together another (`ledger`).
-//! 4. A client that does not read is paused and closed after
+//! 1. Replies of a connection leave in the order of its requests.
+//! 2. Everything received before SIGTERM or SIGINT is executed, and answered if the client reads
+//!    within five seconds. A client that keeps sending, without a pause of more than 100 ms, is
+//!    served for up to another second. Then the connection is closed, and `run` returns when all
+//!    connections are closed.
+//! 3. No request makes a loop wait for a client: sockets are non-blocking, each buffer is bounded
+//!    (`conn`, `event_loop`), and so is the memory of all buffers together (`buffer_accounting`).
+//! 4. A client that does not read its replies is paused, and closed after
 //!    [`Config::slow_reader_timeout`].
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
@@ -29,13 +29,15 @@
 mod absent;
 mod admin;
 mod auth;
+mod buffer_accounting;
 mod classes;
 mod config;
 mod conn;
 mod counters;
 mod dump;
 mod event_loop;
-mod ledger;
+#[cfg(test)]
+mod fake_engine;
 mod memory;
 mod process;
 mod receiving;

@@ -1,4 +1,4 @@
-//! What the kernel counts of this process.
+//! What the kernel reports about this process.
 
 use std::io;
 use std::time::Duration;
@@ -10,8 +10,8 @@ pub(crate) fn cpu_time() -> io::Result<(Duration, Duration)> {
     parse(&stat, ticks).ok_or_else(|| io::Error::other("unreadable process statistics"))
 }
 
-/// Fields 14 and 15 of the statistics line; the second field, the name, may
-/// hold blanks and parentheses, so counting starts behind its last one.
+/// Parses fields 14 and 15 of the statistics line. The second field, the name, may contain blanks
+/// and parentheses, so fields are counted from the last parenthesis.
 fn parse(stat: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
     let mut fields = stat[stat.rfind(')')? + 1..]
         .split_ascii_whitespace()

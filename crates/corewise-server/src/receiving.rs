@@ -1,15 +1,16 @@
-//! A large value that is received where it will stay: in the memory of its item.
+//! Receives a large value in place: directly into the memory of its item.
 //!
 //! ```text
 //!  set k 0 0 1000000\r\n │ value …………………………………………… │ \r\n │ get k\r\n
 //!  line: a copy          │ reservation, in the engine │ end │ the loop's arena
 //! ```
 //!
-//! A connection is in this state from the turn in which it found the line of such a store until the two
-//! bytes behind the value have come. The store is then executed before anything behind it.
+//! A connection is in this state from the turn in which it finds the command line of such a store
+//! until the two bytes behind the value have arrived. The store is then executed before any later
+//! request.
 //!
-//! The value's memory is the engine's and bounded there: see [`corewise_cache::reservation`]. What the
-//! connection holds itself is the line.
+//! The engine owns the value's memory and bounds it: see [`corewise_cache::reservation`]. The
+//! connection itself holds only the command line.
 
 use corewise_cache::{Reservation, Session};
 use corewise_ops::Now;
@@ -21,22 +22,23 @@ use crate::stream::Stream;
 use bumpalo::Bump;
 use std::io;
 
-/// Bytes of a value that one turn reads at most.
+/// Maximum bytes of a value that one turn reads.
 const SLICE: usize = 512 << 10;
 
-/// See the [module](self).
+/// A store whose value is being received; see the [module](self).
 pub(crate) struct Receiving {
     /// The store's command line.
     pub(crate) line: Vec<u8>,
     pub(crate) reservation: Reservation,
-    /// What should be a line break, as far as it has come.
+    /// The bytes behind the value, which should be a line break, as far as they have arrived.
     end: [u8; 2],
     ended: usize,
 }
 
 impl Receiving {
-    /// Begins to receive the value of the store at the start of `input`, if that is one whose value is
-    /// wanted in place. What has come of it is taken from `input`, all of which belongs to it.
+    /// Begins to receive the value of the store at the start of `input`, if there is one whose
+    /// value the engine wants in place. Takes the part of the value that is in `input`, all of
+    /// which belongs to the store.
     pub(crate) fn begin<S: Session>(
         session: &mut S,
         codec: &Codec,
@@ -65,7 +67,7 @@ impl Receiving {
         Some(receiving)
     }
 
-    /// Takes what belongs to the value and its end from the front of `data`; returns how much.
+    /// Takes the bytes of the value and its line break from the front of `data`. Returns how many.
     fn take(&mut self, data: &[u8]) -> usize {
         let mut taken = self.reservation.extend(data);
         while self.reservation.is_full() && self.ended < 2 && taken < data.len() {
@@ -76,13 +78,13 @@ impl Receiving {
         taken
     }
 
-    /// The two bytes behind the value, once they have come.
+    /// The two bytes behind the value, once they have arrived.
     pub(crate) fn end(&self) -> Option<[u8; 2]> {
         (self.ended == 2).then_some(self.end)
     }
 
-    /// Reads from a socket: a piece of the value, and what follows it into `behind`. Returns how many bytes
-    /// came, how many were asked for, and which of `behind` are not the value's.
+    /// Reads from a socket: part of the value, and what follows it into `behind`. Returns how many
+    /// bytes were read, how many were asked for, and which of `behind` do not belong to the value.
     pub(crate) fn read(
         &mut self,
         stream: &mut Stream,
@@ -93,9 +95,9 @@ impl Receiving {
         let is_last = count == spare.len();
         let behind = if is_last { behind } else { &mut [] };
         let asked = count + behind.len();
-        // Memory that is initialised may be written as if it was not: nothing but bytes is written to it.
+        // Initialised memory may be passed as uninitialised: nothing but bytes is written to it.
         let n = stream.read_parts(&mut spare[..count], as_uninit(behind))?;
-        // SAFETY: the read has filled these bytes of the value.
+        // SAFETY: the read has initialised these bytes of the value.
         unsafe { self.reservation.advance(n.min(count)) };
         let came = n - n.min(count);
         let taken = self.take(&behind[..came]);
@@ -103,9 +105,9 @@ impl Receiving {
     }
 }
 
-/// Bytes as memory to be written.
+/// Views bytes as memory to be written.
 pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     let len = bytes.len();
-    // SAFETY: the same memory. Those who get it in this crate write bytes to it, and nothing else.
+    // SAFETY: the same memory. All users in this crate write bytes to it, and nothing else.
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
 }

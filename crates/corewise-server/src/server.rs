@@ -1,13 +1,13 @@
 //! Starting, accepting, stopping.
 //!
-//! The thread that calls [`Server::run`] accepts connections and receives
-//! signals; it hands each connection to the event loop that has the fewest.
+//! The thread that calls [`Server::run`] accepts connections and receives signals. It hands each
+//! connection to the event loop that has the fewest.
 
 use crate::auth::Users;
 use crate::classes::{Ages, Sums};
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::counters::Counters;
-use crate::event_loop::{EventLoop, Inbox, Newcomer};
+use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::memory::ItemHeap;
 use crate::shared::{ConnCard, LoopCard, Shared};
 use crate::stream::Stream;
@@ -34,13 +34,13 @@ use std::time::{Duration, Instant};
 const SIGNALS: Token = Token(usize::MAX);
 const WAKE: Token = Token(usize::MAX - 1);
 const HANGUPS: Token = Token(usize::MAX - 2);
-/// How often to look for room when there was none for a connection.
+/// Interval at which the accepting thread checks for room while it is paused.
 const RETRY: Duration = Duration::from_millis(10);
-/// After how long to try whether or not one of our connections was closed.
+/// After this time it tries to accept even if none of the server's connections was closed.
 const RETRY_ANYWAY: Duration = Duration::from_secs(1);
-/// How often to say that there is no room.
+/// Minimum interval between messages that there is no room.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// Connections accepted from one listener before signals are looked at.
+/// Connections accepted from one listener before signals are checked.
 const ACCEPTED_AT_ONCE: usize = 256;
 
 enum Listener {
@@ -67,7 +67,7 @@ impl Listener {
         match self {
             Self::Tcp(listener, _) => {
                 let (stream, peer) = listener.accept()?;
-                // Without it replies wait; a socket that is already gone shows later.
+                // Without it, replies are delayed. A socket that is already closed shows later.
                 let _ = stream.set_nodelay(true);
                 Ok((Stream::Tcp(stream), format!("tcp:{peer}")))
             }
@@ -78,8 +78,7 @@ impl Listener {
     }
 }
 
-/// A server that listens and does not serve yet.
-///
+/// A server that listens but does not serve yet.
 /// ```no_run
 /// use corewise_server::{Config, Server};
 /// let server = Server::bind(Config { threads: 2, ..Config::default() })?;
@@ -99,13 +98,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listening sockets and takes over SIGTERM, SIGINT and SIGHUP. Starts
-    /// no thread, so the caller may still change identity.
+    /// Opens the listening sockets and takes over SIGTERM, SIGINT and SIGHUP. Starts no thread, so
+    /// the caller may still change the process's identity.
     ///
     /// # Errors
     ///
-    /// An address in use or not ours, an unreadable authentication file, or the
-    /// system out of descriptors.
+    /// An address is in use or does not belong to this machine, the authentication file is
+    /// unreadable, or the system has no file descriptors left.
     pub fn bind(mut config: Config) -> Result<Self, StartError> {
         check_engine(&mut config)?;
         let users = config.auth_file.as_deref().map(Users::read).transpose()?;
@@ -152,14 +151,14 @@ impl Server {
         })
     }
 
-    /// The TCP addresses that it listens on, with the ports that the system chose.
+    /// The TCP addresses that the server listens on, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.config.listen
     }
 
-    /// What to tell whoever started the server: version, engine, threads,
-    /// memory, addresses, and how to try it.
+    /// Text to print when the server starts: version, engine, threads, memory, addresses, and a
+    /// command to try.
     #[must_use]
     pub fn banner(&self) -> String {
         let c = &self.config;
@@ -190,8 +189,8 @@ impl Server {
         format!("try: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}\n")
     }
 
-    /// Serves until told to stop by signal or command; then stops accepting,
-    /// answers what was received, and returns.
+    /// Serves until a signal or a command stops the server. Then stops accepting, answers what was
+    /// received, and returns.
     ///
     /// # Errors
     ///
@@ -275,7 +274,7 @@ impl Server {
     }
 }
 
-/// Settles what the engine evicts by, and looks whether it can have the memory.
+/// Resolves the eviction policy, and checks that the engine supports the amount of memory.
 fn check_engine(config: &mut Config) -> Result<(), StartError> {
     let (engine, eviction) = (config.engine, config.eviction);
     config.eviction = eviction
@@ -296,7 +295,8 @@ fn check_engine(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
+/// The state that all threads of a server share.
+pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
     let limits = Limits {
         max_item_size: config.max_item_size,
         flush_enabled: config.enable_flush,
@@ -361,28 +361,28 @@ fn start_loops<E: corewise_cache::Engine>(
     Ok((inboxes, threads))
 }
 
-/// The accepting thread at work.
+/// State of the accepting thread.
 struct Front<'f> {
     shared: &'f Shared,
     inboxes: &'f [Arc<Inbox>],
     listeners: Vec<Listener>,
-    /// There was no room for a connection, or no descriptor.
+    /// Set while there is no room for a connection, or no file descriptor.
     paused: Option<Pause>,
     /// A listener may have more connections than were accepted at once.
     has_more: bool,
     complaints: Complaints,
 }
 
-/// While connections wait in the kernel's queue.
+/// A time in which connections are left in the kernel's queue.
 struct Pause {
-    /// Until when the time is counted.
+    /// Until when the pause is counted in the statistics.
     counted: Instant,
-    /// When to try again, and how many connections were open at the last attempt.
+    /// When to try again. `open` is the number of open connections at the last attempt.
     retry: Instant,
     open: usize,
 }
 
-/// Says the same thing once in a while only.
+/// Rate limit for a repeated log message.
 #[derive(Default)]
 struct Complaints {
     last: Option<Instant>,
@@ -459,8 +459,8 @@ impl<'f> Front<'f> {
         }
     }
 
-    /// Counts the time of a pause. False: it goes on, since no connection was closed since the last
-    /// attempt, and that was less than [`RETRY_ANYWAY`] ago.
+    /// Counts the time of a pause. Returns false while it continues: no connection was closed since
+    /// the last attempt, which was less than [`RETRY_ANYWAY`] ago.
     fn may_try(&mut self) -> bool {
         let Some(pause) = &mut self.paused else {
             return true;
@@ -494,7 +494,7 @@ impl<'f> Front<'f> {
         }
     }
 
-    /// Connections are accepted again.
+    /// Ends a pause.
     fn resume(&mut self) {
         if self.paused.take().is_some() {
             // Relaxed: a statistic.
@@ -502,21 +502,22 @@ impl<'f> Front<'f> {
         }
     }
 
-    /// Accepts from every listener, and pauses if that was not possible.
+    /// Accepts from every listener, and pauses if there is no room.
     fn accept(&mut self) {
         self.has_more = false;
         let mut has_room = true;
         for index in 0..self.listeners.len() {
             has_room &= self.accept_some(index);
         }
-        match has_room {
-            true => self.resume(),
-            false => self.pause(),
+        if has_room {
+            self.resume()
+        } else {
+            self.pause()
         }
     }
 
-    /// Accepts connections, [`ACCEPTED_AT_ONCE`] at most, so that signals are seen in a flood of them.
-    /// False: there is no room for one.
+    /// Accepts at most [`ACCEPTED_AT_ONCE`] connections, so that a flood of them does not delay
+    /// signals. Returns false if there is no room for a connection.
     fn accept_some(&mut self, index: usize) -> bool {
         for _ in 0..ACCEPTED_AT_ONCE {
             let full = self.shared.open_connections() >= self.shared.config.max_connections;
@@ -543,7 +544,7 @@ impl<'f> Front<'f> {
         self.shared
             .rejected_connections
             .fetch_add(1, Ordering::Relaxed);
-        // It is closed either way; a peer that is gone needs no reply.
+        // The connection is closed either way; a peer that is gone needs no reply.
         let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
     }
 
@@ -552,10 +553,11 @@ impl<'f> Front<'f> {
         let now_ms = self.shared.clock.now().ms;
         let card = Arc::new(ConnCard::new(fd, peer, Some(listener), now_ms));
         self.shared.connections.lock().insert(fd, Arc::clone(&card));
-        // Relaxed: see `Shared::open_connections`.
+        // Relaxed: a statistic.
         self.shared
             .total_connections
             .fetch_add(1, Ordering::Relaxed);
+        // Relaxed: see `Shared::open_connections`.
         let load = |index: &usize| {
             self.shared.loops[*index]
                 .connections
@@ -564,10 +566,11 @@ impl<'f> Front<'f> {
         let Some(fewest) = (0..self.inboxes.len()).min_by_key(load) else {
             return;
         };
+        // Relaxed: see `Shared::open_connections`.
         self.shared.loops[fewest]
             .connections
             .fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.inboxes[fewest].send(Newcomer { stream, card }) {
+        if let Err(error) = self.inboxes[fewest].send(PendingConnection { stream, card }) {
             tracing::error!(%error, "an event loop cannot be woken");
         }
     }
@@ -589,7 +592,7 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Whether an accept failed because of the connection, which is gone then, and not for want of
+/// Whether an accept failed because of the connection, which is then gone, rather than for lack of
 /// descriptors or memory.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::*;
@@ -599,7 +602,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Signals arrive as bytes on sockets.
+/// Signals, delivered as bytes on sockets.
 struct Signals {
     /// SIGTERM and SIGINT.
     stop: UnixStream,
@@ -625,7 +628,7 @@ fn catch(signals: &[i32]) -> io::Result<UnixStream> {
     Ok(UnixStream::from_std(receiver))
 }
 
-/// Whether one of a socket's signals came; several may have come as one.
+/// Whether a signal of this socket has arrived. Several signals may arrive as one.
 fn has_come(signals: &mut UnixStream) -> bool {
     let mut bytes = [0; 1 << 10];
     matches!(signals.read(&mut bytes), Ok(n) if n > 0)

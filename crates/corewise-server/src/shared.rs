@@ -1,4 +1,4 @@
-//! What all threads of a server share.
+//! State shared by all threads of a server.
 
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
@@ -14,53 +14,55 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Prefixes that `stats detail` tells apart; further ones are not counted.
+/// Operations gathered before the engine is called.
+pub(crate) const BATCH: usize = 256;
+/// Maximum number of prefixes that `stats detail` distinguishes; further ones are not counted.
 const MAX_PREFIXES: usize = 10_000;
 
-/// How a server is asked to stop.
+/// Values of [`Shared::stopping`].
 pub(crate) mod stop {
-    /// Go on.
+    /// Keep running.
     pub(crate) const NO: u8 = 0;
     /// Answer what was received, then stop.
     pub(crate) const GRACEFUL: u8 = 1;
 }
 
-/// One event loop as the others see it.
+/// State of one event loop that other threads may read.
 #[derive(Default)]
 pub(crate) struct LoopCard {
-    /// Connections handed to it and not yet closed.
+    /// Connections handed to the loop and not yet closed.
     pub(crate) connections: AtomicUsize,
-    /// Memory of its connections, and what it has for all of them.
+    /// Memory of its connections, including what it shares between them.
     pub(crate) buffer_bytes: AtomicU64,
-    /// Of that, the connections' own input.
+    /// The part of it in its connections' input buffers.
     pub(crate) input_bytes: AtomicU64,
-    /// And their own output.
+    /// The part of it in its connections' output buffers.
     pub(crate) output_bytes: AtomicU64,
-    /// Its counts.
+    /// The loop's counts.
     pub(crate) counts: Published,
-    /// And those of each size class.
+    /// The loop's counts per size class.
     pub(crate) classes: ClassCounts,
 }
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnState {
-    /// Its first byte.
+    /// The first byte.
     New,
     /// A request, or the rest of a line.
     Line,
     /// The rest of a data block.
     Data,
-    /// The rest of a data block that is not wanted.
+    /// The rest of a data block that is discarded.
     Swallow,
-    /// That its client takes replies.
+    /// The client to take replies.
     Output,
-    /// Not a connection: a socket that accepts them.
+    /// Not a connection: a listening socket.
     Listening,
 }
 
 impl ConnState {
-    /// As memcached words it, in the order above.
+    /// memcached's names of the states, in the order above.
     const NAMES: [&str; 6] = [
         "conn_new_cmd",
         "conn_read",
@@ -75,9 +77,9 @@ impl ConnState {
 pub(crate) struct ConnCard {
     pub(crate) fd: RawFd,
     pub(crate) peer: String,
-    /// Where it came in, unless it is a listening socket itself.
+    /// The listener that accepted it; `None` if it is a listening socket itself.
     pub(crate) listener: Option<String>,
-    /// Time of the last request, on the clock's time line.
+    /// Time of the last activity, on the server's clock.
     pub(crate) active_ms: AtomicU64,
     /// A [`ConnState`].
     state: AtomicU8,
@@ -103,7 +105,7 @@ impl ConnCard {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// The name of its state.
+    /// memcached's name of the state.
     pub(crate) fn state(&self) -> &'static str {
         // Relaxed: a statistic.
         ConnState::NAMES[usize::from(self.state.load(Ordering::Relaxed))]
@@ -113,27 +115,28 @@ impl ConnCard {
 /// Counts per key prefix: get, hit, set, delete.
 pub(crate) type PrefixCounts = HashMap<Vec<u8>, [u64; 4]>;
 
-/// Shared by the accepting thread and all event loops.
+/// State shared by the accepting thread and all event loops.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
     pub(crate) clock: SystemClock,
-    /// Who may come in, if not everybody may. Replaced when the file is read again.
+    /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file
+    /// is read again.
     pub(crate) users: Mutex<Option<Arc<Users>>>,
     pub(crate) loops: Vec<CachePadded<LoopCard>>,
     pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnCard>>>,
-    /// How much memory connections may take, in bytes.
+    /// Bytes that connections may take.
     pub(crate) buffer_limit: u64,
-    /// Held while the engine is told how much they take.
+    /// Held while a loop reports the memory of connections to the engine.
     pub(crate) telling: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
     /// Whether connections are being accepted.
     pub(crate) accepting: AtomicBool,
-    /// For how long no connections were accepted, in microseconds.
+    /// How long no connections were accepted, in microseconds.
     pub(crate) listen_disabled_us: AtomicU64,
-    /// Dumps under way.
+    /// Dumps in progress.
     pub(crate) dumps: AtomicU64,
     pub(crate) ages: Ages,
     /// One of [`stop`].
@@ -142,7 +145,7 @@ pub(crate) struct Shared {
     pub(crate) main_waker: Waker,
     pub(crate) detail: AtomicBool,
     pub(crate) prefixes: Mutex<PrefixCounts>,
-    /// Counts as they stood at the last `stats reset`.
+    /// Counts at the last `stats reset`.
     pub(crate) baseline: Mutex<Counters>,
     pub(crate) class_baseline: Mutex<Sums>,
 }
@@ -157,7 +160,7 @@ impl Shared {
         sum
     }
 
-    /// Counts of each size class, of all loops since the start.
+    /// Counts per size class of all loops since the start.
     pub(crate) fn class_sums(&self) -> Sums {
         let mut sums = Sums::new();
         for card in &self.loops {
@@ -166,22 +169,22 @@ impl Shared {
         sums
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub(crate) fn open_connections(&self) -> usize {
-        // Relaxed: each is a statistic; the accepting thread, the only one that
-        // adds, decides by it.
+        // Relaxed: each is a statistic. Only the accepting thread adds to them, and it decides by
+        // the sum.
         self.loops
             .iter()
             .map(|card| card.connections.load(Ordering::Relaxed))
             .sum()
     }
 
-    /// Memory that connections take now, in bytes.
+    /// Bytes that connections take now.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.sum(|card| &card.buffer_bytes)
     }
 
-    /// A gauge of all loops.
+    /// The sum of a gauge over all loops.
     pub(crate) fn sum(&self, gauge: impl Fn(&LoopCard) -> &AtomicU64) -> u64 {
         // Relaxed: gauges.
         self.loops
@@ -195,7 +198,7 @@ impl Shared {
         self.config.auth_file.is_some()
     }
 
-    /// Reads the authentication file again, if there is one. A file that is missing or wrong changes
+    /// Reads the authentication file again, if there is one. A missing or malformed file changes
     /// nothing.
     pub(crate) fn reload_users(&self) {
         let Some(path) = &self.config.auth_file else {
@@ -211,13 +214,13 @@ impl Shared {
         }
     }
 
-    /// A dump is over, or its client gone.
+    /// Records that a dump is complete, or that its client is gone.
     pub(crate) fn end_dump(&self) {
         // Relaxed: a gauge.
         self.dumps.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks every thread to stop.
+    /// Asks all threads to stop.
     pub(crate) fn stop(&self) {
         // Release: pairs with the Acquire in `is_stopping`.
         self.stopping.store(stop::GRACEFUL, Ordering::Release);
@@ -226,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Whether the server is to stop.
+    /// Whether the server was asked to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stopping.load(Ordering::Acquire) != stop::NO

@@ -1,5 +1,5 @@
-//! One turn of an event loop: requests of all readable connections, executed as
-//! batches, answered in one write per connection.
+//! One turn of an event loop: executes the requests of all readable connections in batches, and
+//! answers each connection in one write.
 //!
 //! ```text
 //!  arena   │ conn 7: get a … get b … │ conn 3: set c … │ conn 9: get d … │
@@ -11,63 +11,63 @@
 //! # Guarantees
 //!
 //! 1. Replies leave in the order of the requests of their connection.
-//! 2. A request is executed only if its connection's earlier replies are
-//!    written or fit the output buffer: when the buffer is full
-//!    ([`OUTPUT_PAUSE`]) the batch pauses, replies are written, and what follows
-//!    from a connection whose socket is full is *rewound*: its requests stay in
-//!    the input, unexecuted, until the socket takes bytes again.
-//! 3. A value of [`LARGE`] bytes or more is not copied by us but for what the
-//!    socket does not take: inside the engine's critical section the replies of
-//!    its connection so far, its head, the value as it lies in the item, and its
-//!    tail leave in one vectored write, which never blocks. If the socket is
-//!    full then, the batch pauses as in 2.
-//! 4. No allocation per request: all vectors here are reused.
+//! 2. A request is executed only if its connection's earlier replies are written or fit the output
+//!    buffer. When the buffer is full ([`OUTPUT_PAUSE`]) the batch pauses and the replies are
+//!    written. If the socket of a connection is full, its later requests are *rewound*: they stay
+//!    in the input, unexecuted, until the socket takes bytes again. Operations that the engine has
+//!    accepted but not completed are not rewound; their replies wait for the socket.
+//! 3. A value of [`LARGE`] bytes or more is not copied, except for the part that the socket does
+//!    not take. Inside the engine's critical section, one vectored write, which never blocks, sends
+//!    the replies of its connection so far, its head, the value from the item, and its tail. If the
+//!    socket is full then, the batch pauses as in 2.
+//! 4. A request allocates nothing: all vectors are reused.
 
 use crate::admin;
 use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::receiving::Receiving;
-use crate::shared::{LoopCard, Shared};
+use crate::shared::{BATCH, LoopCard, Shared};
 use bumpalo::Bump;
+use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
-use corewise_wire::memcached::{Admin, Codec, Command, Form, Step};
+use corewise_wire::memcached::{Admin, Codec, Command, ReplyEncoder, Step};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Operations gathered before the engine is called.
-pub(crate) const BATCH: usize = 256;
 /// A batch pauses when this many bytes of replies wait to be written.
 pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
 
-/// How often an engine may be asked for completions in a row and have none, some minutes. Beyond that it
-/// is broken: the loop panics and the server ends with an error, rather than spin for ever.
-const MOST_IDLE_ROUNDS: u64 = 1 << 34;
+/// How often in a row an engine may be polled without completing anything; this takes some minutes,
+/// since the thread yields in between.
+/// An engine that exceeds it is broken: the loop panics and the server ends with an error, rather
+/// than spin forever.
+const MOST_IDLE_ROUNDS: u64 = 1 << 28;
 
-/// A value of this many bytes is sent from where it lies, not copied first. Where
-/// several are asked for at a time, each costs a system call that a shared buffer
-/// would not: with eight, that is as much as the copy of some 40 KiB.
+/// A value of at least this many bytes is sent from its item rather than copied first. If a client
+/// asks for several such values at a time, each costs a system call that a shared buffer would
+/// save: with eight values, that is as much as copying some 40 KiB.
 pub(crate) const LARGE: usize = 48 << 10;
 
 /// A connection's part in this turn.
-pub(crate) struct Work {
-    /// Its key in the loop's slab.
+pub(crate) struct ConnectionInput {
+    /// The connection's key in the loop's slab.
     pub(crate) conn: usize,
-    /// Its buffer, if it had one; else it was read into the arena.
+    /// The connection's buffer, if it has one; otherwise it was read into the arena.
     pub(crate) own: Vec<u8>,
-    /// Its part of the arena; empty if `own` is used.
+    /// The connection's part of the arena; empty if `own` is used.
     pub(crate) arena: Range<usize>,
-    /// How much of the input is done with.
+    /// How much of the input has been consumed.
     pub(crate) done: usize,
-    /// There is no memory for the rest of its unfinished request.
+    /// There is no memory for the rest of its incomplete request.
     pub(crate) refused: bool,
-    /// A store whose value has been received in place, to be executed before the input.
+    /// A store whose value was received in place; executed before the input.
     pub(crate) received: Option<Box<Receiving>>,
 }
 
-impl Work {
+impl ConnectionInput {
     fn input<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
         if self.arena.is_empty() {
             &self.own
@@ -77,43 +77,43 @@ impl Work {
     }
 }
 
-/// What a mark stands for.
+/// What a [`PendingReply`] stands for.
 #[derive(Clone, Copy)]
 enum Kind<'i> {
-    /// An operation and how to print its outcome.
-    Op(Form<'i>, Verb<'i>),
-    /// A fixed answer.
+    /// An operation, and how to print its outcome.
+    Op(ReplyEncoder<'i>, Verb<'i>),
+    /// A fixed reply.
     Fixed(&'static [u8]),
     /// Rewound: neither executed nor answered.
     Void,
 }
 
-/// One request of the batch: what to answer, and where to go back to.
+/// One request of the batch: what to answer, and where to rewind to.
 #[derive(Clone, Copy)]
-struct Mark<'i> {
+struct PendingReply<'i> {
     work: usize,
-    /// Where in the input it began, and the codec as it stood there.
+    /// Offset in the input at which the request begins, and the codec's state there.
     at: usize,
     codec: Codec,
     kind: Kind<'i>,
 }
 
-/// Where in the output a connection's replies begin.
+/// Where a connection's replies begin in the output.
 #[derive(Clone, Copy)]
 struct Segment {
     work: usize,
     start: usize,
 }
 
-/// Prints outcomes; handed to the engine.
+/// Prints outcomes; passed to the engine.
 struct Printer<'t, 'i> {
-    works: &'t [Work],
+    works: &'t [ConnectionInput],
     conns: &'t mut Slab<Conn>,
     card: &'t LoopCard,
-    marks: &'t [Mark<'i>],
-    /// The first mark not answered.
+    marks: &'t [PendingReply<'i>],
+    /// The first mark that is not answered.
     next: usize,
-    /// The connection of the mark answered last has a full socket.
+    /// The socket of the connection that was answered last is full.
     blocked: bool,
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
@@ -138,7 +138,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Prints fixed answers up to the mark `end`.
+    /// Prints fixed replies up to the mark `end`.
     #[inline]
     fn fixed_until(&mut self, end: usize) {
         while self.next < end {
@@ -151,16 +151,20 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Sends a large value straight from the item, behind the replies that its
-    /// connection has not been sent yet. What the socket does not take is copied
-    /// to the connection's waiting output; the engine then pauses, so that the
-    /// connection's further requests can be rewound.
+    /// Sends a large value straight from the item, behind the replies that its connection has not
+    /// been sent yet. What the socket does not take is copied to the connection's waiting output.
+    /// The engine then pauses, so that the connection's further requests can be rewound.
     #[cold]
-    fn complete_large(&mut self, mark: &Mark<'_>, form: &Form<'_>, outcome: &Outcome<'_>) {
+    fn complete_large(
+        &mut self,
+        mark: &PendingReply<'_>,
+        form: &ReplyEncoder<'_>,
+        outcome: &Outcome<'_>,
+    ) {
         let Some((value, tail)) = form.encode_parts(outcome, self.now, self.out) else {
             return;
         };
-        // Before the reply leaves: whoever has it finds it counted.
+        // Before the reply leaves, so that a client that has it finds it counted.
         self.card.counts.publish(self.counters);
         let start = self.segments.last().map_or(0, |segment| segment.start);
         let conn = &mut self.conns[self.works[mark.work].conn];
@@ -171,7 +175,7 @@ impl Printer<'_, '_> {
     }
 
     #[cold]
-    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, verb: &Verb<'_>, hit: bool) {
+    fn count_prefix(&self, shared: &Shared, form: &ReplyEncoder<'_>, verb: &Verb<'_>, hit: bool) {
         let column = match verb {
             Verb::Get(_) if form.command() != Command::Touch => 0,
             Verb::Store(_) => 2,
@@ -212,7 +216,7 @@ impl ReplySink for Printer<'_, '_> {
     }
 }
 
-/// Everything a turn works with.
+/// The state that a turn works with.
 pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) shared: &'t Shared,
     pub(crate) engine: &'t Arc<E>,
@@ -223,39 +227,39 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) now: Now,
     /// Replies printed and not yet written.
     pub(crate) out: &'t mut Vec<u8>,
-    /// Decoded keys, until the turn ends.
+    /// Decoded keys, kept until the turn ends.
     pub(crate) scratch: &'t Bump,
 }
 
 /// The batch being gathered.
 struct Batch<'i> {
     ops: Vec<Op<'i>>,
-    marks: Vec<Mark<'i>>,
+    marks: Vec<PendingReply<'i>>,
     segments: Vec<Segment>,
-    /// Per work: how much input is done with, and whether it was rewound.
-    progress: Vec<(usize, bool)>,
+    /// For each work: how much of its input is consumed.
+    progress: Vec<usize>,
 }
 
-/// The vectors of a batch between turns, when they hold nothing.
+/// The vectors of a batch between turns, when they are empty.
 #[derive(Default)]
 pub(crate) struct Spare {
     ops: Vec<Op<'static>>,
-    marks: Vec<Mark<'static>>,
+    marks: Vec<PendingReply<'static>>,
     segments: Vec<Segment>,
-    progress: Vec<(usize, bool)>,
+    progress: Vec<usize>,
 }
 
 impl Spare {
     /// Bytes of memory that they take.
     pub(crate) fn held(&self) -> usize {
         self.ops.capacity() * size_of::<Op<'static>>()
-            + self.marks.capacity() * size_of::<Mark<'static>>()
+            + self.marks.capacity() * size_of::<PendingReply<'static>>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.progress.capacity() * size_of::<(usize, bool)>()
+            + self.progress.capacity() * size_of::<usize>()
     }
 }
 
-/// Empties a vector and gives its memory another lifetime.
+/// Clears a vector and reuses its allocation with another lifetime.
 fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
     vec.clear();
     // Collecting in place reuses the allocation; there are no elements to map.
@@ -264,7 +268,7 @@ fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
         .collect()
 }
 
-/// A printer of the turn's, for marks from `next` on.
+/// A printer of this turn, for marks from `next` on.
 macro_rules! printer {
     ($turn:ident, $works:expr, $marks:expr, $next:expr, $segments:expr) => {{
         // Relaxed: a switch; a stale value counts a few operations more or less.
@@ -286,9 +290,9 @@ macro_rules! printer {
 }
 
 impl<E: Engine> Turn<'_, E> {
-    /// Executes what `works` hold and answers. Afterwards every work's `done`
-    /// tells how much of its input is finished with.
-    pub(crate) fn run(&mut self, works: &mut [Work], arena: &[u8], spare: &mut Spare) {
+    /// Executes the requests in `works` and answers them. Afterwards each work's `done` is the
+    /// number of consumed bytes of its input.
+    pub(crate) fn run(&mut self, works: &mut [ConnectionInput], arena: &[u8], spare: &mut Spare) {
         let old = std::mem::take(spare);
         let mut batch = Batch {
             ops: recycle(old.ops),
@@ -297,22 +301,21 @@ impl<E: Engine> Turn<'_, E> {
             progress: old.progress,
         };
         batch.progress.clear();
-        batch.progress.resize(works.len(), (0, false));
+        batch.progress.resize(works.len(), 0);
         let scratch = self.scratch;
         for index in 0..works.len() {
             if let Some(received) = works[index].received.take() {
                 self.store_received(index, *received, works, &mut batch.segments);
             }
         }
-        // Before anything else is answered: a connection has one segment in a batch, and a large value is
-        // sent behind that.
+        // Before any other reply: a connection has one segment in a batch, and a large value is
+        // sent behind that segment.
         if !batch.segments.is_empty() {
             self.write_out(works, &mut batch.segments);
         }
         for (index, work) in works.iter().enumerate() {
             if self.conns[work.conn].is_blocked() {
-                self.conns[work.conn].need = 1; // its input stays where it is
-                continue;
+                continue; // by the reply to its received value; its input stays where it is
             }
             self.gather(index, work.input(arena), scratch, works, &mut batch);
         }
@@ -324,18 +327,18 @@ impl<E: Engine> Turn<'_, E> {
             segments: batch.segments,
             progress: batch.progress,
         };
-        for (work, progress) in works.iter_mut().zip(&spare.progress) {
-            work.done = progress.0;
+        for (work, &done) in works.iter_mut().zip(&spare.progress) {
+            work.done = done;
         }
     }
 
-    /// Executes a store whose value has been received in place. Its connection has no other replies yet in
-    /// this turn, and its socket is not full.
+    /// Executes a store whose value was received in place. Its connection has no other replies yet
+    /// in this turn, and its socket is not full.
     fn store_received(
         &mut self,
         index: usize,
         received: Receiving,
-        works: &[Work],
+        works: &[ConnectionInput],
         segments: &mut Vec<Segment>,
     ) {
         let Some(end) = received.end() else {
@@ -355,7 +358,7 @@ impl<E: Engine> Turn<'_, E> {
             Step::Reply { bytes, .. } => (Kind::Fixed(bytes), None),
             _ => (Kind::Void, None),
         };
-        let marks = [Mark {
+        let marks = [PendingReply {
             work: index,
             at: 0,
             codec: before,
@@ -374,27 +377,28 @@ impl<E: Engine> Turn<'_, E> {
         let session = &mut *self.session;
         let accepted = session.submit_reserved(self.now, &op, reservation, &mut printer);
         debug_assert!(accepted, "nothing is pending");
+        let mut backoff = Backoff::new();
         while session.poll(self.now, &mut printer) > 0 {
-            corewise_atomic::hint::spin_loop();
+            backoff.snooze();
         }
     }
 
-    /// Parses one connection's input, executing whenever the batch is full.
+    /// Parses one connection's input, and executes the batch whenever it is full.
     fn gather<'i>(
         &mut self,
         index: usize,
         input: &'i [u8],
         scratch: &'i Bump,
-        works: &[Work],
+        works: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
         let conn = works[index].conn;
         let mut codec = self.conns[conn].codec;
-        self.conns[conn].need = 1; // unless the codec says otherwise below
+        self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
             let before = codec;
-            let mark = |kind| Mark {
+            let mark = |kind| PendingReply {
                 work: index,
                 at,
                 codec: before,
@@ -430,8 +434,11 @@ impl<E: Engine> Turn<'_, E> {
                     }
                     self.administer(index, conn, admin, &mut codec, batch);
                     at += consumed;
+                    if self.conns[conn].closing {
+                        at = input.len();
+                    }
                     if self.conns[conn].dump.is_some() {
-                        break; // the rest waits for its end
+                        break; // the rest waits for the end of the dump
                     }
                 }
                 Step::Close { reply } => {
@@ -445,11 +452,10 @@ impl<E: Engine> Turn<'_, E> {
             }
         }
         self.conns[conn].codec = codec;
-        batch.progress[index].0 = at;
+        batch.progress[index] = at;
     }
 
-    /// What the codec says to do next; it gives up an unfinished request that is
-    /// `refused` more memory.
+    /// The codec's next step. Gives up an incomplete request that is `refused` more memory.
     #[inline]
     fn step<'i>(
         &mut self,
@@ -467,32 +473,38 @@ impl<E: Engine> Turn<'_, E> {
         step
     }
 
-    /// Executes everything gathered, with connection `index` standing at `at`.
-    /// False: it must not go on, its socket is full.
+    /// Executes the batch, and writes the replies if there are many. Connection `index` has been
+    /// parsed up to `at`. Returns false if the connection must not go on because its socket is
+    /// full.
     fn settle(
         &mut self,
         index: usize,
         codec: Codec,
         at: usize,
-        works: &[Work],
+        works: &[ConnectionInput],
         batch: &mut Batch<'_>,
     ) -> bool {
         let conn = works[index].conn;
         self.conns[conn].codec = codec;
-        batch.progress[index].0 = at;
+        batch.progress[index] = at;
         self.execute(works, batch);
-        !batch.progress[index].1 && !self.conns[conn].is_blocked()
+        // Also if the batch was empty: administrative commands print without being part of one.
+        if self.out.len() >= OUTPUT_PAUSE {
+            self.write_out(works, &mut batch.segments);
+        }
+        !self.conns[conn].is_blocked()
     }
 
     /// Executes the batch gathered so far, in order, and prints its replies.
-    fn execute(&mut self, works: &[Work], batch: &mut Batch<'_>) {
+    fn execute(&mut self, works: &[ConnectionInput], batch: &mut Batch<'_>) {
         if batch.marks.is_empty() {
             return;
         }
         self.counters.batches += 1;
-        let mut first = 0; // of the operations not executed
-        let mut next = 0; // of the marks not answered
+        let mut first = 0; // first operation that is not executed
+        let mut next = 0; // first mark that is not answered
         let mut idle_rounds = 0;
+        let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
             let accepted = self
@@ -506,17 +518,18 @@ impl<E: Engine> Turn<'_, E> {
             }
             let blocked = printer.blocked;
             // Every engine completes something, or waits for another session for a bounded time.
-            idle_rounds = if printer.next == next {
-                idle_rounds + 1
+            if printer.next == next {
+                idle_rounds += 1;
             } else {
-                0
-            };
+                idle_rounds = 0;
+                backoff.reset();
+            }
             assert!(
                 idle_rounds < MOST_IDLE_ROUNDS,
                 "the engine makes no progress"
             );
             next = printer.next;
-            corewise_atomic::hint::spin_loop();
+            backoff.snooze();
             let full = self.out.len() >= OUTPUT_PAUSE;
             if full {
                 self.write_out(works, &mut batch.segments);
@@ -527,15 +540,16 @@ impl<E: Engine> Turn<'_, E> {
         }
         batch.ops.clear();
         batch.marks.clear();
-        if self.out.len() >= OUTPUT_PAUSE {
-            self.write_out(works, &mut batch.segments);
-        }
     }
 
-    /// Passes over the operations of connections whose sockets are full,
-    /// setting those connections back to the first of them. Returns the first
-    /// operation to go on with.
-    fn rewind_blocked(&mut self, works: &[Work], batch: &mut Batch<'_>, mut first: usize) -> usize {
+    /// Skips the operations of connections whose sockets are full, and rewinds each of those
+    /// connections to the first of them. Returns the first operation to go on with.
+    fn rewind_blocked(
+        &mut self,
+        works: &[ConnectionInput],
+        batch: &mut Batch<'_>,
+        mut first: usize,
+    ) -> usize {
         while let Some(op) = batch.ops.get(first) {
             let token = op.token as usize;
             let mark = batch.marks[token];
@@ -546,7 +560,7 @@ impl<E: Engine> Turn<'_, E> {
             conn.codec = mark.codec;
             conn.closing = false; // what closed it will be read again
             conn.need = 1;
-            batch.progress[mark.work] = (mark.at, true);
+            batch.progress[mark.work] = mark.at;
             for later in &mut batch.marks[token..] {
                 if later.work == mark.work {
                     later.kind = Kind::Void;
@@ -564,8 +578,8 @@ impl<E: Engine> Turn<'_, E> {
         first
     }
 
-    /// Writes the replies printed so far, one write per connection.
-    fn write_out(&mut self, works: &[Work], segments: &mut Vec<Segment>) {
+    /// Writes the replies printed so far, one write for each connection.
+    fn write_out(&mut self, works: &[ConnectionInput], segments: &mut Vec<Segment>) {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);

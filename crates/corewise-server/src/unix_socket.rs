@@ -1,4 +1,5 @@
-//! A listening Unix socket: takes over a file that nobody listens on any more, and removes its own.
+//! A listening Unix socket. Replaces a stale socket file, and removes its file when the server
+//! stops.
 
 use mio::net::UnixListener;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -6,8 +7,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file of a listening socket; removed when this value is dropped, unless another file has taken
-/// its place.
+/// The file of a listening socket. Dropping this value removes the file, unless another one has
+/// taken its place.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -27,7 +28,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|file| file == self.file) {
-            let _ = std::fs::remove_file(&self.path); // gone already is as good
+            let _ = std::fs::remove_file(&self.path); // an error is fine: the file is gone
         }
     }
 }
@@ -37,13 +38,13 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Listens on `path`, with these permissions.
+/// Listens on `path`, and gives the file these permissions.
 ///
 /// # Errors
 ///
-/// Another process listens there, or the file is no socket, or what the system says.
+/// Another process listens there, the file is not a socket, or the system reports an error.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
-    // A socket left by a server that was killed; anything else stays.
+    // Removes a socket that a killed server has left; any other file stays.
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if is_live(path)? {
             let what = "another process listens there";
@@ -57,13 +58,14 @@ pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Socket
     Ok((listener, file))
 }
 
-/// Whether a process has the socket open: only one that nobody has refuses connections. Does not wait.
+/// Whether a process has the socket open: only a socket without a listener refuses connections.
+/// Does not wait.
 fn is_live(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        _ => Ok(true), // its queue may be full, or it may be none of ours
+        _ => Ok(true), // its queue may be full, or it may not be ours
     }
 }

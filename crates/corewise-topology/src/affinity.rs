@@ -1,25 +1,26 @@
-//! Asking and telling the scheduler.
+//! Reading and setting the CPUs that the calling thread runs on.
 
 use std::io;
 
 use crate::CpuId;
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 ///
 /// # Errors
 ///
-/// The system's, when the CPU does not exist or is not allowed; `Unsupported` where there is no
-/// such call.
+/// The system's error if the CPU does not exist or is not allowed; `Unsupported` on systems without
+/// such a call.
 pub fn pin_current_thread(cpu: CpuId) -> io::Result<()> {
     imp::pin_current_thread(cpu)
 }
 
-/// The CPU the calling thread runs on at this moment; `None` where the system does not say.
+/// The CPU that the calling thread runs on at this moment; `None` if the system does not report it.
 pub fn current_cpu() -> Option<CpuId> {
     imp::current_cpu()
 }
 
-/// The CPUs the calling thread may run on, ascending; `None` where the system does not say.
+/// The CPUs that the calling thread may run on, ascending; `None` if the system does not report
+/// them.
 pub fn allowed_cpus() -> Option<Vec<usize>> {
     imp::allowed_cpus()
 }
@@ -54,7 +55,7 @@ mod imp {
     }
 
     pub(super) fn current_cpu() -> Option<CpuId> {
-        // SAFETY: the call takes and touches nothing.
+        // SAFETY: the call takes no argument and touches no memory of ours.
         usize::try_from(unsafe { libc::sched_getcpu() })
             .ok()
             .map(CpuId)

@@ -1,13 +1,13 @@
-//! How much CPU time the control groups of this process grant.
+//! CPU time that the control groups of this process grant.
 //!
-//! A limit anywhere between the process's group and the root holds, so the smallest counts. In a
-//! container the path in `/proc/self/cgroup` may not exist under the mount: its missing parts
-//! are passed over and the mount's own root, which is then the container's group, is read.
+//! A limit applies if it is set anywhere between the process's group and the root, so the smallest
+//! counts. In a container the path in `/proc/self/cgroup` may not exist under the mount: missing
+//! parts are skipped and the mount's root, which is then the container's group, is read.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The smallest quota in CPUs, of either version; `None` when nothing sets one.
+/// The smallest quota in CPUs, of either version; `None` if there is no quota.
 pub(crate) fn cpu_quota(root: &Path) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mount = root.join("sys/fs/cgroup");
@@ -40,7 +40,7 @@ fn smallest(mounts: &[PathBuf], group: &str, read: fn(&Path) -> Option<f64>) -> 
     let names = Path::new(group)
         .components()
         .filter_map(|component| match component {
-            // `..` means a group outside the container's view; it is passed over.
+            // `..` means a group outside the container's view; it is skipped.
             Component::Normal(name) => Some(name),
             _ => None,
         });
@@ -69,7 +69,7 @@ fn quota_v1(dir: &Path) -> Option<f64> {
     ratio(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
 }
 
-/// Version 1 writes -1 for no quota.
+/// Converts a quota to CPUs. Version 1 writes -1 for no quota.
 fn ratio(quota_us: f64, period_us: f64) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then(|| quota_us / period_us)
 }

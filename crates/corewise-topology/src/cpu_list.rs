@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// CPU numbers lie below this bound: the largest that Linux can be built for, and room to spare.
+/// Upper bound of CPU numbers: the largest number that Linux can be built for, with room to spare.
 pub const MAX_CPUS: usize = 8192;
 
-/// Why a text is no list of CPUs.
+/// Why a text is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuListError {
-    /// Something is not a number below [`MAX_CPUS`].
+    /// A part is not a number below [`MAX_CPUS`].
     NotACpu(String),
     /// A range ends before it starts.
     Backwards(String),
@@ -25,7 +25,7 @@ impl std::fmt::Display for CpuListError {
 
 impl std::error::Error for CpuListError {}
 
-/// Reads `0,2-5` as 0, 2, 3, 4, 5, in the order written. An empty text is an empty list.
+/// Parses `0,2-5` into 0, 2, 3, 4, 5, in the order written. An empty text is an empty list.
 ///
 /// ```
 /// assert_eq!(corewise_topology::parse_cpu_list("4,0-2\n").unwrap(), [4, 0, 1, 2]);
@@ -52,7 +52,7 @@ fn parse_cpu(text: &str) -> Result<usize, CpuListError> {
     cpu.ok_or_else(|| CpuListError::NotACpu(text.into()))
 }
 
-/// Writes CPUs as [`parse_cpu_list`] reads them, joining neighbours that ascend into ranges.
+/// Formats CPUs as [`parse_cpu_list`] parses them, joining ascending neighbours into ranges.
 ///
 /// ```
 /// assert_eq!(corewise_topology::format_cpu_list(&[4, 0, 1, 2]), "4,0-2");

@@ -1,4 +1,4 @@
-//! Sockets, cores, hardware threads and caches of this machine, and pinning threads to them.
+//! Sockets, cores, hardware threads and caches of this machine, and pinning of threads to CPUs.
 //!
 //! ```
 //! use corewise_topology::{PinPolicy, Topology, pin_current_thread, plan};
@@ -11,11 +11,11 @@
 //! }
 //! ```
 //!
-//! Where the facts come from, and what stands in when one is missing:
+//! Sources of the facts, and the fallback if one is missing:
 //!
 //! | fact | Linux | otherwise |
 //! |---|---|---|
-//! | CPUs | `/sys/devices/system/cpu/online` | as many as the standard library counts |
+//! | CPUs | `/sys/devices/system/cpu/online` | the standard library's count |
 //! | cores | `topology/thread_siblings_list` | each CPU is a core |
 //! | packages | `topology/physical_package_id` | one package |
 //! | NUMA nodes | `/sys/devices/system/node/node*/cpulist` | one node |
@@ -25,9 +25,9 @@
 //!
 //! # Guarantees
 //!
-//! 1. [`Topology::detect`] always answers, with one CPU at least, and never panics.
-//! 2. A plan names allowed CPUs only, except for a list, which is taken at its word.
-//! 3. A plan for more threads than CPUs starts over, so no CPU carries two threads more than
+//! 1. [`Topology::detect`] never panics, and returns at least one CPU.
+//! 2. A plan contains allowed CPUs only, except for an explicit list, which is not checked.
+//! 3. A plan for more threads than CPUs starts over, so no CPU runs more than one thread more than
 //!    another.
 
 mod affinity;

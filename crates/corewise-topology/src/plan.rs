@@ -1,10 +1,10 @@
-//! From a policy to a CPU for each thread.
+//! Assigns a CPU to each thread according to a policy.
 
 use std::collections::BTreeMap;
 
 use crate::{Cpu, CpuId, PinPolicy, Topology};
 
-/// Where each of `threads` threads goes: `None` means wherever the scheduler likes.
+/// The CPU of each of `threads` threads; `None` means that the scheduler chooses.
 ///
 /// With more threads than CPUs the order starts over.
 ///
@@ -35,7 +35,7 @@ fn smt_pair(topology: &Topology) -> Vec<CpuId> {
     sorted_by_key(topology, |cpu, rank| (cpu.package, cpu.core, rank))
 }
 
-/// Within each round of hardware threads, the first core of every socket, then the second.
+/// In each round of hardware threads: the first core of every socket, then the second, and so on.
 fn balanced(topology: &Topology) -> Vec<CpuId> {
     let mut seen_in_package = BTreeMap::new();
     let mut places = Vec::new();
@@ -60,7 +60,7 @@ fn sorted_by_key<K: Ord>(topology: &Topology, key: impl Fn(&Cpu, usize) -> K) ->
     cpus.into_iter().map(|cpu| cpu.id).collect()
 }
 
-/// The place of `cpu` among those of its core that this process may use: a core whose first
+/// The index of `cpu` among the CPUs of its core that this process may use: a core whose first
 /// hardware thread is forbidden still counts as free.
 fn rank_in_core(topology: &Topology, cpu: &Cpu) -> usize {
     topology

@@ -1,4 +1,4 @@
-//! Which thread goes where, as a choice with a name.
+//! Named policies for placing threads on CPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use crate::{CpuListError, format_cpu_list, parse_cpu_list};
 
 /// How threads are bound to CPUs.
 ///
-/// The first three are the default, compact and balanced schemes of the thesis, §3.4.6, which
-/// finds none of them best everywhere: measure. `SmtPair` is how CPHASH (PPoPP'12, §6) places a
-/// client thread and the server thread it talks to.
+/// The first three are the default, compact and balanced schemes of \[CHTBench\] §3.4.6, which
+/// finds none of them best everywhere: measure. `SmtPair` is how \[CPHASH\] §6 places a client
+/// thread and the server thread that it sends requests to.
 ///
 /// ```
 /// use corewise_topology::PinPolicy;
@@ -22,26 +22,26 @@ pub enum PinPolicy {
     /// The scheduler decides. Written `none` or `default`.
     #[default]
     None,
-    /// Near each other: one socket after the other; within a socket one thread per core, then
-    /// the second hardware threads. (The thesis leaves the order within a socket open.)
+    /// Threads close together: one socket after the other; within a socket one thread per core,
+    /// then the second hardware threads. (\[CHTBench\] does not define the order within a socket.)
     Compact,
-    /// Spread out: sockets in turn, one thread per core until every core has one.
+    /// Threads spread out: sockets in turn, one thread per core until every core has one.
     Balanced,
     /// Threads 2i and 2i + 1 on the two hardware threads of one core, cores in compact order.
     /// Without SMT the two are on neighbouring cores.
     SmtPair,
-    /// These CPUs in this order, as told.
+    /// These CPUs in this order, unchecked.
     List(Vec<usize>),
 }
 
-/// Why a text is no policy.
+/// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PinPolicyError {
     /// No policy has this name.
     Unknown(String),
-    /// The list after `list:` is wrong.
+    /// The list after `list:` is invalid.
     List(CpuListError),
-    /// The list after `list:` names no CPU.
+    /// The list after `list:` contains no CPU.
     EmptyList,
 }
 

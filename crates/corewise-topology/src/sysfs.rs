@@ -1,5 +1,5 @@
-//! Reading the machine from Linux's `/sys`. Every file may be missing or odd: then the fallback
-//! of the table in the crate's documentation stands in.
+//! Reads the machine from Linux's `/sys`. Every file may be missing or malformed; the fallback in
+//! the table of the crate's documentation then applies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Cache, CacheKind, Cpu, CpuId, Node, Topology, parse_cpu_list};
 
-/// The machine under `root`, without the quota.
+/// Reads the machine under `root`, without the quota.
 pub(crate) fn read(root: &Path, allowed: Option<&[usize]>) -> Topology {
     let system = root.join("sys/devices/system");
     let online = online_cpus(&system.join("cpu"));
@@ -29,7 +29,7 @@ pub(crate) fn read(root: &Path, allowed: Option<&[usize]>) -> Topology {
     }
 }
 
-/// Nothing is known but, perhaps, which CPUs we may use.
+/// Fallback if nothing is known except, perhaps, which CPUs the process may use.
 fn fallback(allowed: Option<&[usize]>) -> Topology {
     let counted = || std::thread::available_parallelism().map_or(1, usize::from);
     let count = allowed
@@ -40,7 +40,8 @@ fn fallback(allowed: Option<&[usize]>) -> Topology {
     topology
 }
 
-/// If the two sources contradict each other so that nothing is left, all is allowed.
+/// Marks the allowed CPUs. If none of them is online, the two sources contradict each other, and
+/// all CPUs count as allowed.
 fn mark_allowed(cpus: &mut [Cpu], allowed: Option<&[usize]>) {
     let Some(allowed) = allowed else { return };
     if cpus.iter().any(|cpu| allowed.contains(&cpu.id.0)) {
@@ -69,7 +70,7 @@ fn cpu(cpu_dir: &Path, id: CpuId, online: &[CpuId], nodes: &[Node]) -> Cpu {
     let siblings = siblings(&topology, id, online);
     Cpu {
         id,
-        // Machines without the notion say -1.
+        // Machines that have no packages report -1.
         package: number(&topology.join("physical_package_id")).unwrap_or(0),
         core: siblings[0],
         smt: siblings
@@ -84,7 +85,7 @@ fn cpu(cpu_dir: &Path, id: CpuId, online: &[CpuId], nodes: &[Node]) -> Cpu {
     }
 }
 
-/// The hardware threads of a core that are switched on, `id` among them.
+/// The online hardware threads of a core, `id` among them.
 fn siblings(topology: &Path, id: CpuId, online: &[CpuId]) -> Vec<CpuId> {
     // The newer name first.
     let listed = ["core_cpus_list", "thread_siblings_list"]
@@ -177,7 +178,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The entries of `dir` named `prefix` and a number, by number.
+/// The entries of `dir` named `prefix` followed by a number, by number.
 fn numbered(dir: &Path, prefix: &str) -> Vec<(usize, PathBuf)> {
     let mut entries: Vec<(usize, PathBuf)> = fs::read_dir(dir)
         .into_iter()

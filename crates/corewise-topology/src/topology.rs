@@ -1,10 +1,10 @@
-//! What is known about the machine.
+//! CPUs, caches and NUMA nodes of the machine.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-/// The number the system gives a hardware thread.
+/// The system's number of a hardware thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuId(pub usize);
 
@@ -19,19 +19,19 @@ impl fmt::Display for CpuId {
 pub struct Cpu {
     /// Its number.
     pub id: CpuId,
-    /// The socket it sits in.
+    /// The socket that contains it.
     pub package: usize,
-    /// The core it belongs to, named by the lowest CPU of that core.
+    /// The core that contains it, identified by the lowest CPU of that core.
     pub core: CpuId,
-    /// Its place among the hardware threads of its core, from 0.
+    /// Its index among the hardware threads of its core, from 0.
     pub smt: usize,
-    /// The NUMA node it is next to.
+    /// The NUMA node that is local to it.
     pub node: usize,
     /// Whether this process may run on it.
     pub allowed: bool,
 }
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CacheKind {
     /// Data only.
@@ -45,13 +45,13 @@ pub enum CacheKind {
 /// One cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is next to the core.
+    /// The level; 1 is closest to the core.
     pub level: u8,
-    /// What it holds.
+    /// Its contents.
     pub kind: CacheKind,
-    /// How much it holds; 0 when the system does not say.
+    /// Its size; 0 if the system does not report it.
     pub size_bytes: u64,
-    /// The unit it moves; 0 when the system does not say.
+    /// The size of a cache line; 0 if the system does not report it.
     pub line_bytes: u32,
     /// The CPUs that share it, ascending.
     pub cpus: Vec<CpuId>,
@@ -62,25 +62,25 @@ pub struct Cache {
 pub struct Node {
     /// Its number.
     pub id: usize,
-    /// The CPUs next to it, ascending; none for memory on its own.
+    /// The CPUs local to it, ascending; empty for a node with memory only.
     pub cpus: Vec<CpuId>,
 }
 
 /// The machine as this process sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// The CPUs that are switched on, by number; one at least.
+    /// The online CPUs, by number; at least one.
     pub cpus: Vec<Cpu>,
     /// The caches, from the core outwards.
     pub caches: Vec<Cache>,
-    /// The NUMA nodes, by number; one at least.
+    /// The NUMA nodes, by number; at least one.
     pub nodes: Vec<Node>,
-    /// How many CPUs' worth of time a control group grants; `None` if it sets no limit.
+    /// The CPU time that a control group grants, in CPUs; `None` if there is no limit.
     pub cpu_quota: Option<f64>,
 }
 
 impl Topology {
-    /// This machine, now. Reads a dozen small files per CPU: call it once.
+    /// Reads this machine's present state. Reads a dozen small files per CPU: call it once.
     pub fn detect() -> Self {
         Self::read_from(Path::new("/"), crate::allowed_cpus().as_deref())
     }
@@ -93,7 +93,7 @@ impl Topology {
         topology
     }
 
-    /// A machine of `count` CPUs (one at least) of which nothing else is known.
+    /// A machine of `count` CPUs (at least one) of which nothing else is known.
     pub fn flat(count: usize) -> Self {
         let ids: Vec<CpuId> = (0..count.max(1)).map(CpuId).collect();
         let cpu = |&id| Cpu {
@@ -112,12 +112,12 @@ impl Topology {
         }
     }
 
-    /// The CPUs this process may use; one at least.
+    /// The CPUs that this process may use; at least one.
     pub fn allowed(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.iter().filter(|cpu| cpu.allowed)
     }
 
-    /// Sockets with a CPU this process may use.
+    /// The number of sockets with a CPU that this process may use.
     pub fn packages(&self) -> usize {
         self.allowed()
             .map(|cpu| cpu.package)
@@ -125,7 +125,7 @@ impl Topology {
             .len()
     }
 
-    /// Cores with a CPU this process may use.
+    /// The number of cores with a CPU that this process may use.
     pub fn cores(&self) -> usize {
         self.allowed()
             .map(|cpu| cpu.core)
@@ -133,8 +133,8 @@ impl Topology {
             .len()
     }
 
-    /// How many threads a server should start: one per allowed CPU, but no more than the quota,
-    /// rounded up, and never none.
+    /// The number of threads that a server should start: one per allowed CPU, but no more than the
+    /// quota, rounded up, and at least one.
     pub fn default_threads(&self) -> usize {
         let allowed = self.allowed().count();
         match self.cpu_quota {

@@ -1,5 +1,5 @@
-//! Which public types are `Send` and `Sync`: all of them, and none has a
-//! lifetime. Compiling is the test.
+//! Which public types are `Send` and `Sync`: all of them, and none has a lifetime. Compiling is the
+//! test.
 
 use corewise_topology::{
     Cache, CacheKind, Cpu, CpuId, CpuListError, Node, PinPolicy, PinPolicyError, Topology,
@@ -18,5 +18,5 @@ assert_impl_all!(Topology: Send, Sync);
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The compiler checks the assertions above.
 }

@@ -1,4 +1,4 @@
-//! Reading machines of every kind from files.
+//! Detection of many kinds of machines from files.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Policies: their names and the places they give.
+//! Policies: their names, and the CPUs that they assign.
 
 mod common;
 
@@ -38,7 +38,8 @@ fn smt_pair_puts_neighbouring_threads_on_one_core() {
 /// Guarantee 2.
 #[test]
 fn plans_keep_to_the_allowed_cpus() {
-    // Core 0 has only its second hardware thread left: it still comes in the first round.
+    // Only the second hardware thread of core 0 is allowed: it is still assigned in the first
+    // round.
     let machine = Topology::read_from(Fake::two_sockets().root(), Some(&[8, 1, 2, 10]));
     assert_eq!(places(&machine, "compact", 4), [8, 2, 10, 1]);
     assert_eq!(places(&machine, "balanced", 4), [8, 1, 2, 10]);

@@ -1,20 +1,20 @@
-//! What parsing and printing cost, per request, on one core.
+//! Measures the cost of parsing and encoding, per request, on one core.
 //!
 //! ```text
-//! cargo run --release -p corewise-wire --example wire_cost            # nanoseconds
-//! cargo run --release -p corewise-wire --example wire_cost -- get 1000 # one workload, for callgrind
+//! cargo run --release -p corewise-wire --example wire_cost             # nanoseconds
+//! cargo run --release -p corewise-wire --example wire_cost -- get 1000 # one workload (callgrind)
 //! ```
 //!
-//! Keys of 12 bytes, values of 32, requests pipelined by 32. "parse" is
-//! `Codec::next` over the whole batch, "encode" is `Form::encode` of a hit (or
-//! of a successful store) into a buffer that has grown to size.
+//! Keys of 12 bytes, values of 32, requests in batches of 32. "parse" is `Codec::next` over the
+//! whole batch, "encode" is `ReplyEncoder::encode` of a hit (or of a successful store) into a
+//! buffer that has grown to size.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use bumpalo::Bump;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now, Outcome};
-use corewise_wire::memcached::{Codec, Form, Limits, Step};
+use corewise_wire::memcached::{Codec, Limits, ReplyEncoder, Step};
 
 const NOW: Now = Now {
     ms: 1_000_000,
@@ -22,7 +22,7 @@ const NOW: Now = Now {
 };
 const BATCH: usize = 32;
 
-/// A batch of requests and what the engine would say to each.
+/// A batch of requests, and the engine's outcome for each.
 struct Workload {
     name: &'static str,
     input: Vec<u8>,
@@ -94,7 +94,12 @@ fn workloads() -> Vec<Workload> {
 
 /// Parses the whole input and counts its operations.
 #[inline(never)]
-fn parse<'i>(input: &'i [u8], limits: &Limits, scratch: &'i Bump, forms: &mut Vec<Form<'i>>) {
+fn parse<'i>(
+    input: &'i [u8],
+    limits: &Limits,
+    scratch: &'i Bump,
+    forms: &mut Vec<ReplyEncoder<'i>>,
+) {
     let mut codec = Codec::new(false);
     let mut at = 0;
     while let Step::Op {
@@ -112,7 +117,7 @@ fn parse<'i>(input: &'i [u8], limits: &Limits, scratch: &'i Bump, forms: &mut Ve
 
 /// Prints all replies.
 #[inline(never)]
-fn encode(forms: &[Form<'_>], outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+fn encode(forms: &[ReplyEncoder<'_>], outcome: &Outcome<'_>, out: &mut Vec<u8>) {
     for form in forms {
         form.encode(black_box(outcome), NOW, out);
     }

@@ -1,5 +1,5 @@
-//! Executes memcached requests from standard input against a model table and
-//! prints the replies: for comparing bytes with another server.
+//! Executes memcached requests from standard input against a model table and prints the replies, to
+//! compare them byte by byte with those of another server.
 //!
 //! `printf 'set k 0 0 2\r\nhi\r\nget k\r\n' | cargo run -p corewise-wire --example wire_pipe`
 

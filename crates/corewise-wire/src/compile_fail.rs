@@ -1,12 +1,12 @@
-//! Programs that must not compile, each before a twin that does.
+//! Programs that must not compile, each followed by a twin that compiles.
 //!
-//! A twin differs in one line, so that a program is not refused for another reason than the one
-//! meant. Doctests need no recorded compiler output, which changes with the compiler. The error
-//! codes are looked at with `RUSTDOC=.ci/rustdoc`; without that any error counts, and the
-//! twin is what keeps the reason right. Which types are `Send` and `Sync` is in
-//! `tests/auto_traits.rs`, for every public type.
+//! A twin differs in one line, which shows that the program is rejected for the intended reason.
+//! Doctests need no recorded compiler output, which changes with the compiler. The error codes are
+//! checked with `RUSTDOC=.ci/rustdoc`; without it any error passes, and only the twin ensures that
+//! the reason is right. `tests/auto_traits.rs` states for every public type whether it is `Send`
+//! and `Sync`.
 
-/// A form prints the key from the input, and so borrows it.
+/// A `ReplyEncoder` prints the key from the input, so it borrows the input.
 ///
 /// ```compile_fail,E0505
 /// use bumpalo::Bump;
@@ -39,7 +39,7 @@
 /// ```
 struct FormBorrowsTheInput;
 
-/// A key that was decoded lies in the scratch arena, and so the form borrows that.
+/// A decoded key lies in the scratch arena and borrows it.
 ///
 /// ```compile_fail,E0505
 /// use bumpalo::Bump;
@@ -70,7 +70,7 @@ struct FormBorrowsTheInput;
 /// ```
 struct FormBorrowsTheScratch;
 
-/// A writer of replies has its output to itself.
+/// A `ReplyWriter` borrows its output exclusively.
 ///
 /// ```compile_fail,E0499
 /// use bumpalo::Bump;
@@ -107,7 +107,7 @@ struct FormBorrowsTheScratch;
 /// ```
 struct ReplyWriterBorrowsTheOutput;
 
-/// A writer of statistics has its output to itself.
+/// A `StatsWriter` borrows its output exclusively.
 ///
 /// ```compile_fail,E0499
 /// use corewise_wire::memcached::StatsWriter;

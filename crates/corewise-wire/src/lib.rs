@@ -1,9 +1,8 @@
 //! Sans-I/O codecs for cache protocols.
 //!
-//! A codec turns bytes into [`corewise_ops`] operations and outcomes back into
-//! bytes. It owns no socket, no buffer and no clock, allocates nothing once its
-//! caller's buffers have grown to size, and can be driven by a test, a fuzzer
-//! or an event loop alike.
+//! A codec turns bytes into [`corewise_ops`] operations and outcomes back into bytes. It owns no
+//! socket, no buffer and no clock, and allocates nothing once its caller's buffers have grown to
+//! size. A test, a fuzzer and an event loop can all drive it.
 //!
 //! | module | protocol |
 //! |---|---|

@@ -14,7 +14,7 @@ fn says(input: &str, expected: &str) {
     assert_eq!(talk(input.as_bytes()), expected, "to {input:?}");
 }
 
-/// What a line asks the server to do.
+/// Checks the admin command that a line is parsed into.
 #[track_caller]
 fn asks(limits: &Limits, line: &str, expected: Admin<'_>) {
     let input = format!("{line}\r\n");
@@ -276,7 +276,7 @@ fn the_crawler_takes_orders() {
     says("lru_crawler\r\nlru_crawler foo\r\n", "ERROR\r\nERROR\r\n");
 }
 
-/// Orders to parts that are not there, and what memcached 1.6.18 replies.
+/// Commands for parts that do not exist here, and the replies of memcached 1.6.18.
 const IDLE_ORDERS: &[(&str, &str)] = &[
     ("slabs", "ERROR"),
     ("slabs foo 1 2", "ERROR"),
@@ -353,7 +353,7 @@ fn orders_to_parts_that_are_not_there_are_checked_and_change_nothing() {
     }
 }
 
-/// A conversation with a server that wants `ann secret`.
+/// Checks a conversation with a server that requires `ann secret`.
 #[track_caller]
 fn guarded(input: &str, expected: &str) {
     let mut session = Session::new(true, Limits::default());

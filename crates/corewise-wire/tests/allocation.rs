@@ -10,7 +10,7 @@ use common::NOW;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
 use corewise_wire::memcached::{Codec, Limits, Step};
 
-/// The system's allocator, counting what this thread asks for.
+/// The system's allocator, counting the allocations of this thread.
 struct Counting;
 
 thread_local! {
@@ -18,16 +18,16 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is being torn down is not measured.
+    // Allocations during thread teardown are not counted.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which
-// keeps the contract; counting touches no heap.
+// SAFETY: every call is passed on unchanged to the system's allocator, which upholds the contract;
+// counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps `alloc`'s contract.
+        // SAFETY: the caller upholds `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count();
-        // SAFETY: `ptr` came from `System`; the caller vouches for the sizes.
+        // SAFETY: `ptr` came from `System`; the caller guarantees the sizes.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 }
@@ -52,7 +52,7 @@ const CONVERSATION: &[u8] = b"get key:00000001\r\nget a b c d e\r\ngats 5 a b\r\
     mg YWJj b k v\r\nms YWJj 3 b k\r\nabc\r\nmd k q\r\nma k N0 J5 v\r\nme k\r\nme YWJj b\r\nmn\r\n\
     foo\r\nset a b c 3\r\nabc\r\nset k 0 0 9\r\nabc456789abc\r\nstats\r\nmg k z\r\n";
 
-/// Parses the conversation and prints a hit and a miss for each operation.
+/// Parses the conversation and encodes a hit and a miss for each operation.
 fn round(scratch: &mut Bump, out: &mut Vec<u8>) -> usize {
     let limits = Limits::default();
     let item = ItemView {

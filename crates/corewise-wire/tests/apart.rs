@@ -1,5 +1,5 @@
-//! Values that are received apart from their lines: what is executed and answered is what the same
-//! bytes in one piece would be.
+//! Values that are received separately from their lines: the operations and replies equal those of
+//! the same bytes in one piece.
 
 use bumpalo::Bump;
 use corewise_ops::{Now, StoreMode, Verb};
@@ -10,7 +10,7 @@ const NOW: Now = Now {
     ms: 1_000_000,
     unix_s: 1_800_000_000,
 };
-/// When the data has come.
+/// The time at which the data has arrived.
 const LATER: Now = Now {
     ms: 1_007_000,
     unix_s: 1_800_000_007,
@@ -23,7 +23,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The line of a store, right or nearly so, that announces `length` bytes.
+/// The line of a store, valid or nearly so, that announces `length` bytes.
 fn line(length: usize) -> impl Strategy<Value = String> {
     let key = prop_oneof![Just("a".to_owned()), "[a-z]{1,12}", Just("x".repeat(251))];
     let number = prop_oneof![
@@ -70,7 +70,7 @@ fn line(length: usize) -> impl Strategy<Value = String> {
     prop_oneof![classic, meta]
 }
 
-/// A store's line, its value, and the two bytes behind it.
+/// A store's line, its value, and the two bytes after it.
 fn request() -> impl Strategy<Value = (String, Vec<u8>, [u8; 2])> {
     let end = prop_oneof![
         6 => Just(*b"\r\n"), 1 => Just(*b"ab"), 1 => Just(*b"\n\r"), 1 => Just(*b"\rx"), 1 => any::<[u8; 2]>(),
@@ -84,7 +84,7 @@ fn request() -> impl Strategy<Value = (String, Vec<u8>, [u8; 2])> {
     })
 }
 
-/// A step as text, the operation's value replaced if it was received apart.
+/// A step as text, with the operation's value inserted if it was received separately.
 fn text(step: Step<'_>, apart: Option<&[u8]>) -> String {
     match (step, apart) {
         (
@@ -137,7 +137,7 @@ proptest! {
             let joins = match step {
                 Step::Op { verb: Verb::Store(store), .. } =>
                     matches!(store.mode, StoreMode::Append | StoreMode::Prepend),
-                // A bad end, which does not say what the store would have been.
+                // A bad end, from which the kind of the store cannot be told.
                 _ => line.starts_with("append") || line.starts_with("prepend")
                     || line.contains(" MA") || line.contains(" MP"),
             };

@@ -2,8 +2,8 @@
 //! test; programs that must not compile are in `src/compile_fail.rs`.
 
 use corewise_wire::memcached::{
-    Admin, Codec, Command, Crawl, DumpFormat, Form, Limits, ReplyWriter, StatsRequest, StatsWriter,
-    Step,
+    Admin, Codec, Command, Crawl, DumpFormat, Limits, ReplyEncoder, ReplyWriter, StatsRequest,
+    StatsWriter, Step,
 };
 use static_assertions::assert_impl_all;
 
@@ -13,7 +13,7 @@ assert_impl_all!(DumpFormat: Send, Sync);
 assert_impl_all!(Limits: Send, Sync);
 assert_impl_all!(Admin<'static>: Send, Sync);
 assert_impl_all!(Crawl<'static>: Send, Sync);
-assert_impl_all!(Form<'static>: Send, Sync);
+assert_impl_all!(ReplyEncoder<'static>: Send, Sync);
 assert_impl_all!(StatsRequest<'static>: Send, Sync);
 assert_impl_all!(Step<'static>: Send, Sync);
 assert_impl_all!(ReplyWriter<'static, 'static>: Send, Sync);
@@ -22,7 +22,7 @@ assert_impl_all!(StatsWriter<'static>: Send, Sync);
 type Borrowing<'a> = (
     Admin<'a>,
     Crawl<'a>,
-    Form<'a>,
+    ReplyEncoder<'a>,
     StatsRequest<'a>,
     Step<'a>,
     ReplyWriter<'a, 'a>,
@@ -36,5 +36,5 @@ fn lifetimes_may_be_shortened<'short>(long: Borrowing<'static>) -> Borrowing<'sh
 
 #[test]
 fn auto_traits_are_as_stated() {
-    // Stated above, for the compiler.
+    // The compiler checks the assertions above.
 }

@@ -1,11 +1,11 @@
-//! What the classic commands answer.
+//! Replies to the classic commands.
 
 mod common;
 
 use common::{talk, talk_with};
 use corewise_wire::memcached::Limits;
 
-/// Checks a conversation: everything sent at once, everything answered.
+/// Checks a conversation: sends all input at once and compares all replies.
 #[track_caller]
 fn says(input: &str, expected: &str) {
     assert_eq!(talk(input.as_bytes()), expected, "to {input:?}");

@@ -1,16 +1,15 @@
-//! What is printed for each outcome, those that a model engine never has
-//! included; and the sink.
+//! The reply to each outcome, including those that a model engine never has; and the sink.
 
 mod common;
 
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Outcome, ReplySink};
-use corewise_wire::memcached::{Codec, Command, Form, Limits, ReplyWriter, Step};
+use corewise_wire::memcached::{Codec, Command, Limits, ReplyEncoder, ReplyWriter, Step};
 
-/// The form of a request that is one operation.
+/// Calls `look` with the encoder of a request that is one operation.
 #[track_caller]
-fn with_form<T>(request: &str, limits: Limits, look: impl FnOnce(Form<'_>) -> T) -> T {
+fn with_form<T>(request: &str, limits: Limits, look: impl FnOnce(ReplyEncoder<'_>) -> T) -> T {
     match Codec::new(false).next(request.as_bytes(), &limits, NOW, &Bump::new()) {
         Step::Op { form, .. } => look(form),
         other => panic!("{request:?}: {other:?}"),

@@ -1,5 +1,5 @@
-//! Guarantees 1, 2, 3 and 5: totality, blindness to splits, linear work,
-//! rewinding. The properties run over random mixes of good and bad requests.
+//! Guarantees 1, 2, 3 and 5: totality, independence of splits, linear work, rewinding. The
+//! properties run over random mixes of valid and invalid requests.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn in_pieces<'a>(authentication: bool, pieces: impl Iterator<Item = &'a [u8]>) -
     session
 }
 
-/// Guarantee 2 for one input: whole, byte by byte, and cut once anywhere.
+/// Checks guarantee 2 for one input: whole, byte by byte, and split once at every place.
 fn split_blind(authentication: bool, input: &[u8]) {
     let whole = in_pieces(authentication, std::iter::once(input));
     let bytewise = in_pieces(authentication, input.chunks(1));
@@ -68,7 +68,7 @@ fn splits_do_not_matter_to_a_long_mixed_conversation() {
     );
 }
 
-/// A piece of a request: often a whole good one, sometimes noise.
+/// A piece of a request: often a whole valid one, sometimes noise.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let key = prop_oneof![Just("a".to_owned()), Just("bb".to_owned()), "[a-z]{1,12}"];
     let good = (key, "[0-9]{1,3}", "[a-z \r\n]{0,20}", 0..16usize).prop_map(|(k, n, v, kind)| {
@@ -104,7 +104,7 @@ fn conversation() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(fragment(), 0..10).prop_map(|parts| parts.concat())
 }
 
-/// All steps of an input, as text, through one of the two ways into the codec.
+/// All steps of an input, as text, through one of the two entry points of the codec.
 fn steps(input: &[u8], authentication: bool) -> Vec<String> {
     let (limits, scratch) = (small_limits(), Bump::new());
     let mut codec = Codec::new(authentication);
@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-/// The need that the codec reports for an incomplete input.
+/// The `need` that the codec reports for an incomplete input.
 #[track_caller]
 fn need(input: &[u8]) -> usize {
     match Codec::new(false).next(input, &Limits::default(), NOW, &Bump::new()) {
@@ -252,9 +252,8 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
     ));
 }
 
-/// The first step is refused for lack of memory; then come the rest of the
-/// data and one more request. Returns what is answered, and whether `a` is
-/// still there.
+/// Refuses the first step for lack of memory, then sends the rest of the data and one more request.
+/// Returns the replies, and whether `a` still exists.
 fn refused(start: &str, rest: &str) -> (String, bool) {
     let mut session = Session::new(false, Limits::default());
     session.feed(b"set a 0 0 3\r\nold\r\n");
@@ -272,7 +271,7 @@ fn refused(start: &str, rest: &str) -> (String, bool) {
 fn a_store_without_memory_to_read_it_is_answered_and_swallowed() {
     const ERROR: &str = "SERVER_ERROR out of memory reading request\r\n";
     let error = format!("{ERROR}MN\r\n");
-    // What its owner meant to overwrite goes; what was to be joined, compared or added to stays.
+    // A value that its owner meant to overwrite is removed; `append`, `cas` and `add` leave it.
     assert_eq!(
         refused("set a 0 0 9\r\nab", "cdefghi\r\n"),
         (error.clone(), false)
@@ -351,8 +350,8 @@ fn a_multiget_can_be_left_between_any_two_keys() {
 
 #[test]
 fn drip_fed_lines_are_searched_once() {
-    // 2^20 calls over a line of 2^20 bytes: with a search from the start each
-    // time this would look at 2^39 bytes and not finish.
+    // 2^20 calls over a line of 2^20 bytes: if each call searched from the start, this would read
+    // 2^39 bytes and not finish.
     let line = format!("get {}", "0123456 ".repeat((1 << 17) - 1));
     let (limits, scratch) = (Limits::default(), Bump::new());
     let mut codec = Codec::new(false);

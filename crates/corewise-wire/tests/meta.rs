@@ -1,4 +1,4 @@
-//! What the meta commands answer.
+//! Replies to the meta commands.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn says(input: &str, expected: &str) {
     assert_eq!(talk(input.as_bytes()), expected, "to {input:?}");
 }
 
-/// A conversation about a key `a` that holds `hi`, client flags 5, cas 1001.
+/// Checks a conversation about a key `a` that holds `hi`, client flags 5, cas 1001.
 #[track_caller]
 fn with_a(input: &str, expected: &str) {
     says(

@@ -1,19 +1,20 @@
-//! The state behind `light` and `heavy`, apart from the system calls so that tests can deny them.
+//! The state behind `light` and `heavy`, separate from the system calls so that tests can deny
+//! them.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst, compiler_fence, fence};
 
-/// Nobody has asked the system yet.
+/// The system has not been asked yet.
 const UNKNOWN: u8 = 0;
-/// The system fences other threads for us; never left again.
+/// The system fences other threads for us; final.
 const AVAILABLE: u8 = 1;
-/// It does not, both sides fence for themselves; never left again.
+/// It does not, and both sides execute fences; final.
 const MISSING: u8 = 2;
 
-/// The help a system gives.
+/// The system calls behind the heavy half.
 #[derive(Clone, Copy)]
 pub(super) struct System {
-    /// Asks for the help; false if there is none.
+    /// Registers for the fences; false if the system does not support them.
     pub(super) register: fn() -> bool,
     /// Makes every running thread execute a full fence; false if that failed.
     pub(super) fence_all: fn() -> bool,
@@ -46,10 +47,10 @@ impl Pair {
 
     #[inline(always)]
     pub(super) fn light(&self) {
-        // Relaxed: any state that was ever true is safe, see "How" in the module above.
+        // Relaxed: any state that was ever true is safe, see "How it works" in the module above.
         if self.state.load(Relaxed) == AVAILABLE {
-            // SeqCst: keeps the compiler from moving accesses across; the processor is kept by
-            // `fence_all` in `heavy`.
+            // SeqCst: keeps the compiler from moving accesses across; `fence_all` in `heavy` orders
+            // them in the processor.
             compiler_fence(SeqCst);
         } else {
             light_without_help();
@@ -67,14 +68,14 @@ impl Pair {
     }
 
     pub(super) fn prepare(&self) -> bool {
-        // Relaxed: the state publishes nothing; the kernel's registration is its own order.
+        // Relaxed: the state publishes nothing; the kernel orders its registration itself.
         match self.state.load(Relaxed) {
             UNKNOWN => self.decide(),
             state => state == AVAILABLE,
         }
     }
 
-    /// The first to decide decides for all.
+    /// The first call decides for all.
     #[cold]
     fn decide(&self) -> bool {
         let found = if (self.system.register)() {
@@ -100,10 +101,10 @@ fn light_without_help() {
     fence(SeqCst);
 }
 
-/// Threads may be relying on `fence_all`, so there is no way on.
+/// Threads may be relying on `fence_all`, so the process cannot continue.
 #[cold]
 fn abort_without_help() -> ! {
-    // Not eprintln, which panics when there is nobody to read: that must not be a way out.
+    // Not eprintln, which panics if standard error is closed: a panic must not prevent the abort.
     let _ = std::io::stderr().write_all(
         b"corewise: membarrier worked and then stopped working; is a filter being installed?\n",
     );

@@ -1,25 +1,25 @@
-//! The chained tables of `corewise-maps`, which are resized on request: the variations and the baselines of the
-//! relativistic table's paper.
+//! The chained tables of `corewise-maps-lab`, resized on request: variants of the relativistic
+//! table, and the baselines of \[ATC11\].
 
 use std::hash::BuildHasher;
 
-use corewise_maps::baseline::{Ddds, RwLocked};
-use corewise_maps::chained::{
+use corewise_maps_lab::baseline::{Ddds, RwLocked};
+use corewise_maps_lab::chained::{
     self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, PerEntry, SortedByHighBits,
     SortedByReversedHash, SplitOrdered,
 };
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
 
-/// The map over one of the tables.
+/// A map over one of the tables.
 pub(crate) struct Chained<K: Kind, A: chained::Table, S> {
     map: ChainedMap<K::Key, K::Value, A, S>,
 }
 
-/// Buckets of a table that is to grow, which these do not by themselves.
+/// Buckets for cells in which the table is meant to grow: these tables do not grow by themselves.
 const LEAST_BUCKETS: usize = 1 << 10;
 
 impl<K: Kind, A, S> Table<K> for Chained<K, A, S>
@@ -30,7 +30,7 @@ where
     type Handle<'t> = ChainedHandle<'t, K, A, S>;
 
     fn build(setup: &Setup) -> Self {
-        // As many as the relativistic table has for as many entries; the power of two above.
+        // As many buckets as the relativistic table would have, rounded up to a power of two.
         let buckets = setup.capacity + setup.capacity / 3 + 1;
         Self {
             map: ChainedMap::with_buckets(buckets.max(LEAST_BUCKETS)),
@@ -96,8 +96,10 @@ impl<K: Kind, A: chained::Table, S: BuildHasher> Handle<K> for ChainedHandle<'_,
     }
 }
 
-/// One of the tables. Their names begin with `chained:`, and they take part where they are named, or where
-/// tables are resized: elsewhere they would be asked to grow, which they do not by themselves.
+/// Returns the entry of one chained table.
+///
+/// Names begin with `chained:`. These tables take part only if they are named, or in the section
+/// `resize`: other sections may need a table that grows by itself.
 fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry {
     let mut card = rust(&format!("chained:{name}"), versions::OURS, about);
     card.reclamation = "RCU with membarrier: a removed node is a deferred closure".into();
@@ -119,7 +121,7 @@ fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry 
         .u64_resize::<Chained<U64, A, Common>>()
 }
 
-/// Their names, for the section `resize`.
+/// Names of the chained tables, for the section `resize`.
 pub(crate) const NAMES: [&str; 10] = [
     "chained:out-of-place",
     "chained:atc11",

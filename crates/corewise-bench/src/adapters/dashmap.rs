@@ -1,5 +1,6 @@
 //! dashmap: shards of hashbrown's raw table behind spinning readers-writer locks.
 
+use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -7,17 +8,18 @@ use dashmap::DashMap;
 
 use crate::adapters::hashbrown::{GROUP, capacity_of};
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
-/// dashmap's map.
+/// A dashmap map.
 pub(crate) struct Dash<K: Kind, S> {
     map: DashMap<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Dash<K, S> {
     type Handle<'t> = DashHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -33,7 +35,8 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K>
 }
 
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K> for Dash<K, S> {
-    /// Through the raw tables: `shrink_to_fit` would go as low as it can, not to a size.
+    /// Resizes the raw tables of the shards: `shrink_to_fit` shrinks as far as possible, not to a
+    /// size.
     fn resize_to(&self, buckets: usize) {
         let shards = self.map.shards();
         let groups = buckets / shards.len();
@@ -41,7 +44,7 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
         let hash = |key: &K::Key| self.map.hasher().hash_one(key);
         for shard in shards {
             let mut table = shard.write();
-            // Not by its capacity, which is less where removed entries left a mark.
+            // Compares buckets, not capacity: tombstones lower the capacity.
             if groups * GROUP > table.buckets() {
                 let more = capacity.saturating_sub(table.len());
                 table.reserve(more, |(key, _)| hash(key));
@@ -64,6 +67,12 @@ impl<K: Kind, S: BuildHasher + Clone> Handle<K> for DashHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.get(key).map(|entry| K::stamp(entry.value()))
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        for entry in self.map.iter() {
+            visit(entry.key().borrow(), K::stamp(entry.value()));
+        }
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {

@@ -1,22 +1,24 @@
 //! flurry: a port of Java's ConcurrentHashMap.
 
+use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use flurry::HashMap;
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
-/// flurry's map.
+/// A flurry map.
 pub(crate) struct Flurry<K: Kind, S> {
     map: HashMap<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Flurry<K, S> {
     type Handle<'t> = FlurryHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -42,6 +44,12 @@ impl<K: Kind, S: BuildHasher> Handle<K> for FlurryHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.get(key, &self.map.guard()).map(K::stamp)
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        let guard = self.map.guard();
+        let entries = self.map.iter(&guard);
+        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {

@@ -1,8 +1,9 @@
-//! hashbrown behind one lock: what most programs begin with.
+//! hashbrown behind one lock: the usual starting point of a program.
 //!
-//! [`Lock`] is what the locks of the synchronisation section (thesis, section 3.4.7) have in
-//! common; each is a few lines here or in `locks.rs`.
+//! [`Lock`] is the interface of the locks of the synchronisation section (\[CHTBench\] §3.4.7).
+//! Implementations are here and in `locks.rs`.
 
+use std::borrow::Borrow;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -10,17 +11,17 @@ use hashbrown::HashMap;
 
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
-/// A readers-writer lock, or a lock that takes readers for writers.
+/// A readers-writer lock, or a mutual exclusion lock that treats readers as writers.
 pub(crate) trait Lock<T>: Send + Sync + 'static {
-    /// Around a value.
+    /// Wraps a value.
     fn new(value: T) -> Self;
-    /// Does something with the value, among readers.
+    /// Runs `action` with shared access to the value.
     fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R;
-    /// Does something with the value, alone.
+    /// Runs `action` with exclusive access to the value.
     fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R;
 }
 
@@ -71,7 +72,7 @@ impl<T: Send + Sync + 'static> Lock<T> for parking_lot::RwLock<T> {
     }
 }
 
-/// The map of a kind.
+/// The hashbrown map of a kind.
 pub(crate) type Map<K, S> = HashMap<<K as Kind>::Key, <K as Kind>::Value, S>;
 
 /// A map behind one lock.
@@ -84,6 +85,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     for Global<L, S>
 {
     type Handle<'t> = GlobalHandle<'t, L, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
@@ -119,6 +121,13 @@ impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> Handle<K> for Global
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.table.lock.read(|map| map.get(key).map(K::stamp))
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        self.table.lock.read(|map| {
+            map.iter()
+                .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+        });
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
@@ -183,7 +192,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
-fn card(name: &str, about: &str, guarantees: &str) -> crate::table::Card {
+fn card(name: &str, about: &str, guarantees: &str) -> crate::table::TableInfo {
     let mut card = rust(name, versions::HASHBROWN, about);
     card.reclamation = "at once; removed values are dropped after the lock is released".into();
     card.guarantees = format!("linearizable: {guarantees}");

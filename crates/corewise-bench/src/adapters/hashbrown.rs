@@ -1,25 +1,25 @@
-//! hashbrown without any synchronisation: the limit that concurrent tables are measured against.
+//! hashbrown without any synchronisation: an upper bound for concurrent tables.
 
+use std::borrow::Borrow;
 use std::cell::UnsafeCell;
 use std::hash::BuildHasher;
 
 use hashbrown::HashMap;
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
 /// A map that one thread may use at a time.
 ///
-/// [`Table`] promises nothing of the kind, so the list entry does: it allows one thread
-/// ([`Entry::max_threads`]), and the harness runs no cell with more on it. Phases of that thread
-/// follow one another through channels.
+/// [`Table`] has no such restriction, so the list entry adds it: [`Entry::max_threads`] is one, and
+/// the harness runs no cell with more threads on it. Channels order the phases of that thread.
 pub(crate) struct Alone<K: Kind, S> {
     map: UnsafeCell<HashMap<K::Key, K::Value, S>>,
 }
 
-// SAFETY: one thread at a time, see above; the contents are Send.
+// SAFETY: one thread uses the map at a time, see above; the contents are Send.
 unsafe impl<K: Kind, S: Send> Sync for Alone<K, S> {}
 
 pub(super) fn entry() -> Entry {
@@ -40,6 +40,7 @@ pub(super) fn entry() -> Entry {
 
 impl<K: Kind, S: BuildHasher + Default + Send + 'static> Table<K> for Alone<K, S> {
     type Handle<'t> = AloneHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
@@ -48,12 +49,12 @@ impl<K: Kind, S: BuildHasher + Default + Send + 'static> Table<K> for Alone<K, S
         }
     }
     fn handle(&self) -> Self::Handle<'_> {
-        // SAFETY: one thread at a time, and it drops a handle before it takes another.
+        // SAFETY: one thread uses the map at a time, and it drops a handle before it takes another.
         let map = unsafe { &mut *self.map.get() };
         AloneHandle { map }
     }
     fn size(&self) -> Option<usize> {
-        // SAFETY: asked while no handle exists.
+        // SAFETY: the harness asks for the size while no handle exists.
         Some(unsafe { &*self.map.get() }.len())
     }
 }
@@ -68,6 +69,12 @@ impl<K: Kind, S: BuildHasher> Handle<K> for AloneHandle<'_, K, S> {
         self.map.get(key).map(K::stamp)
     }
     #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        self.map
+            .iter()
+            .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+    }
+    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         insert_absent::<K, S>(self.map, key, value)
     }
@@ -77,25 +84,25 @@ impl<K: Kind, S: BuildHasher> Handle<K> for AloneHandle<'_, K, S> {
     }
 }
 
-/// Slots of a group: what hashbrown's smallest search looks at, and its next of kin to a bucket
-/// with a chain.
+/// Slots of a group: the unit of hashbrown's probing, and its closest analogue of a bucket with a
+/// chain.
 pub(super) const GROUP: usize = 16;
 
-/// Entries that fit into so many groups: seven eighths of the slots.
+/// Entries that fit into `groups` groups: seven eighths of the slots.
 pub(super) const fn capacity_of(groups: usize) -> usize {
     groups * GROUP / 8 * 7
 }
 
-/// The groups of a map. By its memory: what it calls its capacity is less where removed entries left
-/// a mark.
+/// The number of groups of a map, computed from its memory: the reported capacity excludes
+/// tombstones.
 pub(super) fn groups_of<K: Kind, S: BuildHasher>(map: &HashMap<K::Key, K::Value, S>) -> usize {
-    // An entry and a byte a slot; of the rest, some ten bytes, there are slots enough to hide it.
+    // An entry and a control byte a slot. The other ten or so bytes do not change the power of two.
     let slots = map.allocation_size() / (size_of::<(K::Key, K::Value)>() + 1);
     slots.checked_ilog2().map_or(0, |bits| (1 << bits) / GROUP)
 }
 
-/// Gives a hashbrown map so many groups: `reserve` if that is more than it has, else `shrink_to`.
-/// Both allocate anew and move all entries.
+/// Resizes a hashbrown map to `groups` groups: by `reserve` if it grows, else by `shrink_to`. Both
+/// allocate anew and move all entries.
 pub(super) fn regroup<K: Kind, S: BuildHasher>(
     map: &mut HashMap<K::Key, K::Value, S>,
     groups: usize,
@@ -108,7 +115,7 @@ pub(super) fn regroup<K: Kind, S: BuildHasher>(
     }
 }
 
-/// Insert-if-absent on a hashbrown map, with one search and an owned key only if it is stored.
+/// Inserts if absent, with one search; makes an owned key only if it is stored.
 #[inline]
 pub(super) fn insert_absent<K: Kind, S: BuildHasher>(
     map: &mut HashMap<K::Key, K::Value, S>,

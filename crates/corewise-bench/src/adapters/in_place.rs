@@ -1,4 +1,4 @@
-//! Maps of `corewise-maps` with entries in place: whatever their table, one façade and so one adapter.
+//! Maps of `corewise-maps` with entries in place. All tables share one façade, hence one adapter.
 
 use std::hash::BuildHasher;
 
@@ -9,11 +9,11 @@ use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::DefaultHasher;
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Handle, Resize, Setup, Table, U64};
 
-/// A map whose table is a `T`.
+/// A map with a table of type `T`.
 pub(crate) struct InPlace<T, S> {
     map: CopyMap<T, S>,
 }
@@ -24,6 +24,7 @@ where
     S: BuildHasher + Default + Send + Sync + 'static,
 {
     type Handle<'t> = InPlaceHandle<'t, T, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         let builder = CopyMap::<T>::builder().capacity(setup.capacity);
@@ -72,7 +73,7 @@ where
     T: copy_map::Table<Key = u64, Value = u64>,
     S: BuildHasher,
 {
-    // Always: into the measured loop, as the compiler does with hashbrown's.
+    // Always inlined into the measured loop, as the compiler does with hashbrown's.
     #[inline(always)]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.pin().get(key)
@@ -86,6 +87,12 @@ where
         self.pin().get_many(keys, out);
     }
     #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&u64, u64)) {
+        for (key, value) in self.pin().iter() {
+            visit(&key, value);
+        }
+    }
+    #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
         self.pin().try_insert(*key, value).is_ok()
     }
@@ -95,7 +102,7 @@ where
     }
 }
 
-/// What differs between the tables: what they are, and what their updates cost others.
+/// Returns the entry of a table. `what` describes it, and `updates` what its updates cost others.
 fn entry<T>(name: &str, what: &str, updates: &str) -> Entry
 where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,

@@ -1,8 +1,8 @@
-//! The cache engine `locked` as a table: sixteen shards a thread, items in memory of their own,
-//! LRU, deadlines, a memory budget.
+//! The cache engine `locked` as a table: sixteen shards a thread, separately allocated items, LRU,
+//! deadlines, a memory budget.
 //!
 //! It does more than the other tables and is measured through its whole interface, one operation a
-//! batch: these rows are what a lookup costs the server, not what the best table could be.
+//! batch. These rows show what a lookup costs the server, not what the best table could reach.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use corewise_ops::{
 };
 
 use crate::adapters::rust;
-use crate::subject::Entry;
+use crate::dyn_table::Entry;
 use crate::table::{Handle, Kind, Setup, Table};
 
-/// A moment is as good as another: nothing expires here.
+/// An arbitrary time: nothing expires here.
 const NOW: Now = Now {
     ms: 1_000_000,
     unix_s: 1_700_000_000,
 };
 /// Bytes of an entry besides key and value, tables included, with a wide margin.
 const OVERHEAD: usize = 256;
-/// Budget of a table that is to grow: nothing is ever evicted.
+/// Memory budget of a table that is to grow: large enough that nothing is ever evicted.
 const GROWING: u64 = 64 << 30;
 
-/// The engine.
+/// The engine as a table.
 pub(crate) struct Engined {
     engine: Arc<Locked>,
 }
@@ -57,12 +57,12 @@ impl<K: Kind> Table<K> for Engined {
     }
 }
 
-/// A session.
+/// A handle: a session of the engine.
 pub(crate) struct EngineHandle {
     session: LockedSession,
 }
 
-/// Takes one answer.
+/// Receives one answer of the engine.
 struct Answer<F, R> {
     read: F,
     result: Option<R>,
@@ -95,7 +95,7 @@ impl EngineHandle {
         sink.result.expect("the loop ends with an answer")
     }
 
-    /// The value's stamp and the item's cas.
+    /// Returns the value's stamp and the item's cas.
     #[inline]
     fn look<K: Kind>(&mut self, key: &K::Query) -> Option<(u64, u64)> {
         self.ask(
@@ -138,8 +138,8 @@ impl<K: Kind> Handle<K> for EngineHandle {
         )
     }
 
-    /// A removal does not say what it removed. So the value is read first, and removed only if the
-    /// item is still that one.
+    /// A removal of the engine does not return the value. So this reads the value first, and
+    /// removes the item only if it is unchanged.
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
         loop {
@@ -154,7 +154,7 @@ impl<K: Kind> Handle<K> for EngineHandle {
                 |outcome| match outcome {
                     Outcome::Deleted => Some(true),
                     Outcome::Missing(_) => Some(false),
-                    _ => None, // another item by now
+                    _ => None, // the item has changed
                 },
             );
             match gone {

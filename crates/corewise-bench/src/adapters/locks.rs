@@ -1,9 +1,9 @@
-//! The synchronisation section (thesis, section 3.4.7 and chapter 4): one hashbrown map under one
-//! lock of each kind, with a count of what the lock sees.
+//! The synchronisation section (\[CHTBench\] §3.4.7 and chapter 4): one hashbrown map under one
+//! lock of each kind, with contention counts.
 //!
-//! Each lock is tried first, so that a taken one is counted; the counts are the thread's own until
-//! its handle is dropped. All locks that spin let other threads run after a while, since a waiting
-//! thread may have taken the holder's processor.
+//! Each acquisition begins with a try, so that a lock that is taken is counted. Each thread keeps
+//! its counts until its handle is dropped. All spinning locks yield after a while, since a waiting
+//! thread may have displaced the holder from its CPU.
 
 use std::cell::UnsafeCell;
 use std::hash::BuildHasher;
@@ -19,29 +19,29 @@ use crate::adapters::global::Map;
 use crate::adapters::hashbrown::insert_absent;
 use crate::adapters::rtm::{CONFLICT, EXPLICIT, RETRY, Rtm, STARTED};
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Contention, Handle, Kind, Setup, Table, U64};
 
-/// Looks at a taken lock before other threads get the processor.
+/// Spins on a taken lock before the thread yields.
 const SPINS: u32 = 200;
-/// Transactions that are tried before the lock is taken (thesis, chapter 4).
+/// Transactions that are tried before the lock is taken (\[CHTBench\] chapter 4).
 const TRIES: u32 = 5;
 
-/// A lock that counts. What runs inside may be rolled back and run again, by hardware only: it
-/// takes effect once.
+/// A lock that counts contention. Hardware may roll back and rerun the critical section; it takes
+/// effect once.
 pub(crate) trait Counted<T>: Send + Sync + 'static {
-    /// Around a value.
+    /// Wraps a value.
     fn new(value: T) -> Self;
-    /// Does something with the value, alone.
+    /// Runs `action` with exclusive access to the value.
     fn write<R>(&self, seen: &mut Contention, action: impl FnMut(&mut T) -> R) -> R;
-    /// Does something with the value, with other readers where the lock knows them.
+    /// Runs `action` with shared access, if the lock distinguishes readers.
     fn read<R>(&self, seen: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
         self.write(seen, |value| action(value))
     }
 }
 
-/// Spins a little, then lets others run.
+/// Spins for a while, then yields.
 #[inline]
 fn relax(spins: &mut u32) {
     *spins += 1;
@@ -53,7 +53,7 @@ fn relax(spins: &mut u32) {
     }
 }
 
-/// Spin locks of one word; the elided one tries transactions first.
+/// One-word spin locks; the elided one tries transactions first.
 pub(crate) struct Spin<T, M> {
     taken: CachePadded<AtomicBool>,
     rtm: Option<Rtm>,
@@ -61,34 +61,35 @@ pub(crate) struct Spin<T, M> {
     manner: PhantomData<fn() -> M>,
 }
 
-// SAFETY: the value is reached only by the thread that set `taken`, or inside a transaction that
-// has read `taken` as clear and commits only if it still is and nobody touched what it touched.
+// SAFETY: only the thread that set `taken` reaches the value, or a transaction that has read
+// `taken` as clear; it commits only if `taken` is still clear and no other thread touched what it
+// touched.
 unsafe impl<T: Send, M> Sync for Spin<T, M> {}
 
-/// How a spin lock waits.
-pub(crate) trait Manner: 'static {
-    /// Reads before it swaps.
+/// The waiting policy of a spin lock.
+pub(crate) trait SpinPolicy: 'static {
+    /// Whether it reads before it swaps.
     const TESTS: bool;
-    /// Tries transactions.
+    /// Whether it tries transactions.
     const ELIDES: bool;
 }
 pub(crate) enum Tas {}
 pub(crate) enum Ttas {}
 pub(crate) enum Elided {}
-impl Manner for Tas {
+impl SpinPolicy for Tas {
     const TESTS: bool = false;
     const ELIDES: bool = false;
 }
-impl Manner for Ttas {
+impl SpinPolicy for Ttas {
     const TESTS: bool = true;
     const ELIDES: bool = false;
 }
-impl Manner for Elided {
+impl SpinPolicy for Elided {
     const TESTS: bool = true;
     const ELIDES: bool = true;
 }
 
-impl<T, M: Manner> Spin<T, M> {
+impl<T, M: SpinPolicy> Spin<T, M> {
     #[inline]
     fn is_taken(&self) -> bool {
         // Relaxed: only a hint, or inside a transaction, which orders by itself.
@@ -113,17 +114,17 @@ impl<T, M: Manner> Spin<T, M> {
                 relax(&mut spins);
             }
         }
-        // SAFETY: this thread set `taken`, and nobody else gets here until it is cleared.
+        // SAFETY: this thread set `taken`, and no other thread gets here until it is cleared.
         let result = action(unsafe { &mut *self.value.get() });
         // Release: pairs with the Acquire in `try_take`.
         self.taken.store(false, Ordering::Release);
         result
     }
 
-    /// One try without the lock: the lock word is part of what the transaction has read, so a
-    /// thread that takes it aborts the transaction. It begins only while the lock is free: a thread
-    /// that began behind a taken lock would abort and take the lock too, and all others after it
-    /// (the lemming effect).
+    /// Runs `action` once as a transaction, without the lock. The lock word is in the transaction's
+    /// read set, so a thread that takes the lock aborts the transaction. It begins only while the
+    /// lock is free: behind a taken lock it would abort and take the lock too, and all others after
+    /// it (the lemming effect).
     #[inline]
     fn elide<R>(&self, rtm: Rtm, action: &mut impl FnMut(&mut T) -> R) -> Result<R, u32> {
         let mut spins = 0;
@@ -137,14 +138,15 @@ impl<T, M: Manner> Spin<T, M> {
         if self.is_taken() {
             rtm.abort();
         }
-        // SAFETY: the transaction runs alone with the value or not at all, see `Sync` above.
+        // SAFETY: the transaction has exclusive access to the value or has no effect, see `Sync`
+        // above.
         let result = action(unsafe { &mut *self.value.get() });
         rtm.end();
         Ok(result)
     }
 }
 
-impl<T: Send + 'static, M: Manner> Counted<T> for Spin<T, M> {
+impl<T: Send + 'static, M: SpinPolicy> Counted<T> for Spin<T, M> {
     fn new(value: T) -> Self {
         let rtm = if M::ELIDES { Rtm::detect() } else { None };
         let taken = CachePadded::new(AtomicBool::new(false));
@@ -170,7 +172,7 @@ impl<T: Send + 'static, M: Manner> Counted<T> for Spin<T, M> {
                     Err(status) => {
                         seen.aborts += 1;
                         if status & (EXPLICIT | RETRY | CONFLICT) == 0 {
-                            break; // too large, or something that never works
+                            break; // too large, or never possible
                         }
                     }
                 }
@@ -214,7 +216,7 @@ impl<T: Send + 'static> Counted<T> for parking_lot::Mutex<T> {
     }
 }
 
-/// spin's ticket lock.
+/// The ticket lock of spin.
 type Ticket<T> = spin::mutex::TicketMutex<T, spin::relax::Yield>;
 
 impl<T: Send + 'static> Counted<T> for Ticket<T> {
@@ -232,7 +234,7 @@ impl<T: Send + 'static> Counted<T> for Ticket<T> {
     }
 }
 
-/// mcslock's MCS lock.
+/// The MCS lock of mcslock.
 type Mcs<T> = mcslock::raw::yields::Mutex<T>;
 
 impl<T: Send + 'static> Counted<T> for Mcs<T> {
@@ -298,10 +300,10 @@ impl<T: Send + Sync + 'static> Counted<T> for ShardedLock<T> {
     }
 }
 
-/// A map behind a lock that counts.
+/// A map behind a lock that counts contention.
 pub(crate) struct Watched<L, S> {
     lock: L,
-    /// Acquisitions, contended, elided, aborts; added to by handles that go.
+    /// Acquisitions, contended, elided, aborts. A handle adds its counts when it is dropped.
     seen: CachePadded<[AtomicU64; 4]>,
     hasher: PhantomData<fn() -> S>,
 }
@@ -332,7 +334,7 @@ where
         Some(self.lock.read(&mut Contention::default(), |map| map.len()))
     }
     fn contention(&self) -> Option<Contention> {
-        // Relaxed: asked while no handle exists; the threads' results came through a channel.
+        // Relaxed: read while no handle exists; the threads' results came through a channel.
         let [acquisitions, contended, elided, aborts] =
             [0, 1, 2, 3].map(|at| self.seen[at].load(Ordering::Relaxed));
         Some(Contention {
@@ -383,7 +385,8 @@ impl<K: Kind, S: BuildHasher + 'static, L: Counted<Map<K, S>>> Handle<K>
     }
 }
 
-/// An entry for all kinds and hash functions of a lock, given without its first type parameter.
+/// An entry of a lock for all kinds and hash functions. The lock type lacks its first type
+/// parameter.
 macro_rules! entry {
     ($name:literal, $about:literal, $version:expr, $settings:expr, [$($lock:tt)*] [$($manner:tt)*]) => {{
         type Of<K, S> = Watched<$($lock)* <Map<K, S> $($manner)*>, S>;
@@ -408,7 +411,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
-/// Those whose threads only spin.
+/// Locks whose threads only spin.
 fn spinning() -> Vec<Entry> {
     let ours = "ours";
     vec![
@@ -443,7 +446,7 @@ fn spinning() -> Vec<Entry> {
     ]
 }
 
-/// Those whose threads sleep after a while.
+/// Locks whose threads sleep after a while.
 fn sleeping() -> Vec<Entry> {
     let crossbeam = format!("crossbeam-utils {}", versions::CROSSBEAM);
     let parking = format!("parking_lot {}", versions::PARKING_LOT);
@@ -549,7 +552,7 @@ mod tests {
     fn elision_happens_where_it_can_and_excludes_in_any_case() {
         let seen = hammer::<Spin<u64, Elided>>();
         match Rtm::detect() {
-            // Not all machines that promise transactions keep the promise; then all abort.
+            // Some machines advertise transactions but abort all of them.
             Some(_) => assert!(seen.elided + seen.aborts > 0, "{seen:?}"),
             None => assert_eq!((seen.elided, seen.aborts), (0, 0)),
         }

@@ -1,7 +1,7 @@
-//! The tables, one small file each.
+//! The adapters of tables, one small file each.
 //!
-//! Without the feature `bench` only tables of this workspace and of the standard library are
-//! here; with it the tables of other crates; with `peers` those of C and C++ libraries too.
+//! Without the feature `bench` only the tables of this workspace and of the standard library are
+//! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
 
 mod chained;
 #[cfg(feature = "bench")]
@@ -31,7 +31,7 @@ mod slowed;
 pub(crate) use chained::NAMES as CHAINED;
 
 use crate::registry::{Missing, Registry};
-use crate::table::Card;
+use crate::table::TableInfo;
 
 /// All tables of this build.
 pub fn registry() -> Registry {
@@ -83,7 +83,7 @@ pub fn registry() -> Registry {
     Registry::new(entries, missing)
 }
 
-/// Tables that are compiled in with a feature only.
+/// Tables that need a feature, and the feature.
 const OTHERS: [(&str, &str); 24] = [
     ("lock:tas", "bench"),
     ("lock:ttas", "bench"),
@@ -111,9 +111,9 @@ const OTHERS: [(&str, &str); 24] = [
     ("parking-rwlock", "bench"),
 ];
 
-/// A card of a Rust table, to be completed.
-fn rust(name: &str, version: &str, about: &str) -> Card {
-    Card {
+/// A partial card of a Rust table.
+fn rust(name: &str, version: &str, about: &str) -> TableInfo {
+    TableInfo {
         name: name.into(),
         about: about.into(),
         version: version.into(),
@@ -128,9 +128,9 @@ fn rust(name: &str, version: &str, about: &str) -> Card {
     }
 }
 
-/// Versions of the crates that are measured; a test compares them with `Cargo.lock`.
+/// Versions of the measured crates; a test compares them with `Cargo.lock`.
 mod versions {
-    /// Tables of this workspace.
+    /// Version of the tables of this workspace.
     pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
     pub(super) const HASHBROWN: &str = "0.17.1";
     #[cfg(feature = "bench")]

@@ -1,8 +1,8 @@
-//! No table: what the harness costs by itself.
+//! The null table: its rate is the cost of the harness.
 
 use crate::adapters::rust;
+use crate::dyn_table::Entry;
 use crate::stamp::stamp;
-use crate::subject::Entry;
 use crate::table::{Handle, Setup, Table, U64};
 
 pub(crate) struct Null;
@@ -17,7 +17,7 @@ pub(super) fn entry() -> Entry {
     Entry::new(card).u64::<Null>().u64_native::<Null>().null()
 }
 
-/// Half of the keys, without a branch.
+/// True for half of the keys, without a branch.
 #[inline(always)]
 fn present(key: u64) -> bool {
     key >> 40 & 1 == 0

@@ -1,22 +1,24 @@
 //! papaya: lock-free open addressing with entries behind pointers.
 
+use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use papaya::{Guard, HashMap, LocalGuard};
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
-/// papaya's map.
+/// A papaya map.
 pub(crate) struct Papaya<K: Kind, S> {
     map: HashMap<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Papaya<K, S> {
     type Handle<'t> = PapayaHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -49,6 +51,12 @@ impl<K: Kind, S: BuildHasher> Handle<K> for PapayaHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.get(key, &self.guard()).map(K::stamp)
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        let guard = self.guard();
+        let entries = self.map.iter(&guard);
+        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {

@@ -6,26 +6,25 @@
 //!                                          corewise_bench_alloc ◄───────────┘
 //! ```
 //!
-//! The build script builds a peer for each library that is installed on this machine;
-//! [`missing`] says which were not, and why. All of them store integers only, hash with the
-//! common function ([`crate::hash::hash_u64`], once more in C) and allocate through the program's
-//! allocator wherever the library takes one. What the C call itself costs is measured by the row
-//! `peer-null`.
+//! The build script builds a peer for each library that is installed on this machine; [`missing`]
+//! lists the others with reasons. All peers store integers only, hash with the common function
+//! ([`crate::hash::hash_u64`], reimplemented in C) and allocate through the program's allocator
+//! wherever the library accepts one. The row `peer-null` measures the cost of the C call itself.
 
 use std::alloc::Layout;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use crate::dyn_table::Entry;
 use crate::hash::COMMON;
-use crate::subject::Entry;
-use crate::table::{Card, Handle, Resize, Setup, Table, U64};
+use crate::table::{Handle, Resize, Setup, Table, TableInfo, U64};
 
-/// `struct peer_table`, which only C looks into.
+/// `struct peer_table`, opaque to Rust.
 #[repr(C)]
 pub(crate) struct RawTable(c_void);
 
-/// `struct peer_handle`, which only C looks into.
+/// `struct peer_handle`, opaque to Rust.
 #[repr(C)]
 pub(crate) struct RawHandle(c_void);
 
@@ -33,17 +32,17 @@ pub(crate) struct RawHandle(c_void);
 ///
 /// # Safety
 ///
-/// An implementor answers for its functions doing what `peers/peer.h` says, for tables that many
-/// threads use at a time through handles of their own.
+/// An implementor guarantees that its functions do what `peers/peer.h` says, for tables that many
+/// threads use at a time, each through its own handles.
 ///
-/// For callers of every function:
+/// Callers of every function guarantee:
 ///
-/// 1. a table is one that `create` returned and `destroy` has not taken yet;
-/// 2. a handle is one that `open` returned on this thread and `close` has not taken yet, and its
-///    table fits 1;
+/// 1. `create` returned the table, and `destroy` has not taken it yet;
+/// 2. `open` returned the handle on this thread, `close` has not taken it yet, and its table meets
+///    1;
 /// 3. `destroy` is called while no handle of the table is open.
 pub(crate) unsafe trait PeerApi: 'static {
-    fn card() -> Card;
+    fn card() -> TableInfo;
     unsafe fn create(capacity: usize, threads: usize) -> *mut RawTable;
     unsafe fn destroy(table: NonNull<RawTable>);
     unsafe fn open(table: NonNull<RawTable>) -> *mut RawHandle;
@@ -55,13 +54,13 @@ pub(crate) unsafe trait PeerApi: 'static {
     unsafe fn settle(table: NonNull<RawTable>);
 }
 
-/// The functions of `PEER_DECLARE_RESIZE` for a peer that can be told to resize.
+/// The functions of `PEER_DECLARE_RESIZE` for a peer that resizes on request.
 ///
 /// # Safety
 ///
-/// As [`PeerApi`]. For callers besides:
+/// As [`PeerApi`]. Callers also guarantee:
 ///
-/// 4. `resize_to` and `buckets` are called by one thread at a time, which has no handle open.
+/// 4. one thread at a time calls `resize_to` and `buckets`, and it has no handle open.
 pub(crate) unsafe trait ResizeApi: PeerApi {
     unsafe fn create_resizable(capacity: usize, threads: usize) -> *mut RawTable;
     unsafe fn resize_to(table: NonNull<RawTable>, buckets: usize);
@@ -74,13 +73,13 @@ pub(crate) struct Peer<P: PeerApi> {
     peer: PhantomData<P>,
 }
 
-// SAFETY: `peers/peer.h` lets any thread open handles, ask for the size, resize and destroy.
+// SAFETY: `peers/peer.h` allows any thread to open handles, read the size, resize and destroy.
 unsafe impl<P: PeerApi> Send for Peer<P> {}
 // SAFETY: as above; the entries themselves are integers.
 unsafe impl<P: PeerApi> Sync for Peer<P> {}
 
 impl<P: PeerApi> Peer<P> {
-    /// Around what `create` or `create_resizable` gave.
+    /// Wraps the result of `create` or `create_resizable`.
     fn of(raw: *mut RawTable) -> Self {
         Self {
             raw: NonNull::new(raw).expect("a peer's table is not null"),
@@ -93,7 +92,7 @@ impl<P: PeerApi> Table<U64> for Peer<P> {
     type Handle<'t> = PeerHandle<'t, P>;
 
     fn build(setup: &Setup) -> Self {
-        // SAFETY: `create` asks for nothing.
+        // SAFETY: `create` has no preconditions.
         Self::of(unsafe { P::create(setup.capacity, setup.threads) })
     }
 
@@ -119,19 +118,20 @@ impl<P: PeerApi> Table<U64> for Peer<P> {
 
 impl<P: PeerApi> Drop for Peer<P> {
     fn drop(&mut self) {
-        // SAFETY: 1: `create` made it and this is the only `destroy`; 3: handles borrow `self`.
+        // SAFETY: 1: `create` made the table and this is the only `destroy`; 3: handles borrow
+        // `self`.
         unsafe { P::destroy(self.raw) };
     }
 }
 
-/// A [`Peer`] that is resized on request, and by nothing else.
+/// A [`Peer`] that is resized only on request.
 pub(crate) struct ResizedPeer<P: ResizeApi>(Peer<P>);
 
 impl<P: ResizeApi> Table<U64> for ResizedPeer<P> {
     type Handle<'t> = PeerHandle<'t, P>;
 
     fn build(setup: &Setup) -> Self {
-        // SAFETY: `create_resizable` asks for nothing.
+        // SAFETY: `create_resizable` has no preconditions.
         Self(Peer::of(unsafe {
             P::create_resizable(setup.capacity, setup.threads)
         }))
@@ -149,16 +149,16 @@ impl<P: ResizeApi> Table<U64> for ResizedPeer<P> {
 
 impl<P: ResizeApi> Resize<U64> for ResizedPeer<P> {
     fn resize_to(&self, buckets: usize) {
-        // SAFETY: 1: the table lives until `self` is dropped; 4: the contract of `Resize` says so.
+        // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
         unsafe { P::resize_to(self.0.raw, buckets) };
     }
     fn buckets(&self) -> usize {
-        // SAFETY: 1: the table lives until `self` is dropped; 4: the contract of `Resize` says so.
+        // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
         unsafe { P::buckets(self.0.raw) }
     }
 }
 
-/// One thread's way to a [`Peer`]; cannot leave its thread, which the library may have registered.
+/// A thread's handle to a [`Peer`]; not Send, since the library may have registered the thread.
 pub(crate) struct PeerHandle<'t, P: PeerApi> {
     raw: NonNull<RawHandle>,
     table: PhantomData<&'t Peer<P>>,
@@ -168,32 +168,32 @@ impl<P: PeerApi> Handle<U64> for PeerHandle<'_, P> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         let mut value = 0;
-        // SAFETY: 2: `open` made it on this thread, and it borrows the table.
+        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
         unsafe { P::get(self.raw, *key, &mut value) }.then_some(value)
     }
 
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
-        // SAFETY: 2: `open` made it on this thread, and it borrows the table.
+        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
         unsafe { P::insert(self.raw, *key, value) }
     }
 
     #[inline]
     fn remove(&mut self, key: &u64) -> Option<u64> {
         let mut value = 0;
-        // SAFETY: 2: `open` made it on this thread, and it borrows the table.
+        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
         unsafe { P::remove(self.raw, *key, &mut value) }.then_some(value)
     }
 }
 
 impl<P: PeerApi> Drop for PeerHandle<'_, P> {
     fn drop(&mut self) {
-        // SAFETY: 2: `open` made it on this thread, and this is the only `close`.
+        // SAFETY: 2: `open` made the handle on this thread, and this is the only `close`.
         unsafe { P::close(self.raw) };
     }
 }
 
-/// Memory for a peer; null if there is none.
+/// Allocates memory for a peer; returns null on failure.
 ///
 /// # Safety
 ///
@@ -210,26 +210,26 @@ unsafe extern "C" fn corewise_bench_alloc(size: usize, align: usize) -> *mut c_v
     memory.cast()
 }
 
-/// Takes memory back.
+/// Frees the memory of a peer.
 ///
 /// # Safety
 ///
-/// [`corewise_bench_alloc`] gave it for this size and alignment, and nobody uses it; or it is
-/// null.
+/// `memory` is null, or [`corewise_bench_alloc`] returned it for this size and alignment and
+/// nothing uses it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn corewise_bench_free(memory: *mut c_void, size: usize, align: usize) {
     if memory.is_null() {
         return;
     }
-    // SAFETY: `corewise_bench_alloc` made the same layout, so it is a valid one.
+    // SAFETY: `corewise_bench_alloc` made the same layout, so it is valid.
     let layout = unsafe { Layout::from_size_align_unchecked(size.max(1), align) };
-    // SAFETY: `std::alloc::alloc` gave the memory for this layout.
+    // SAFETY: `std::alloc::alloc` returned the memory for this layout.
     unsafe { std::alloc::dealloc(memory.cast(), layout) };
     #[cfg(test)]
     tests::freed(layout.size());
 }
 
-/// Defines a peer whose C functions have a prefix.
+/// Defines a peer whose C functions share a prefix.
 macro_rules! peer {
     ($cfg:literal, $Api:ident, $prefix:literal, $card:expr) => {
         #[cfg(corewise_peer = $cfg)]
@@ -237,10 +237,10 @@ macro_rules! peer {
 
         // SAFETY: the functions are those of `PEER_DECLARE` for this prefix, with the types that
         // `peers/peer.h` gives them: `struct peer_table *` and `struct peer_handle *` are never
-        // null here, and `uint64_t *` is a place that is written before it is read.
+        // null here, and `uint64_t *` points to memory that is written before it is read.
         #[cfg(corewise_peer = $cfg)]
         unsafe impl PeerApi for $Api {
-            fn card() -> Card {
+            fn card() -> TableInfo {
                 $card
             }
             peer! { $prefix, "_create", create(capacity: usize, threads: usize) -> *mut RawTable }
@@ -270,13 +270,13 @@ macro_rules! peer {
                 #[link_name = concat!($prefix, $suffix)]
                 fn call($($arg: $Arg),*) -> $Result;
             }
-            // SAFETY: the caller keeps to the numbered rules of `PeerApi`.
+            // SAFETY: the caller meets the numbered conditions of `PeerApi`.
             unsafe { call($($arg),*) }
         }
     };
 }
 
-/// The common part of all cards.
+/// The common fields of all cards.
 struct Text {
     name: &'static str,
     about: &'static str,
@@ -292,9 +292,9 @@ struct Text {
 }
 
 impl Text {
-    fn card(&self) -> Card {
+    fn card(&self) -> TableInfo {
         let own = str::to_owned;
-        Card {
+        TableInfo {
             name: own(self.name),
             about: own(self.about),
             version: own(self.version),
@@ -528,8 +528,8 @@ fn resizable<P: ResizeApi>() -> Entry {
     entry::<P>().u64_resize::<ResizedPeer<P>>()
 }
 
-/// The peers that this build lacks, and why: their names, and for instance "header
-/// tbb/concurrent_hash_map.h not found (Debian: libtbb-dev)".
+/// The peers that this build lacks, with reasons: for instance "header tbb/concurrent_hash_map.h
+/// not found (Debian: libtbb-dev)".
 pub(crate) fn missing() -> Vec<(&'static str, String)> {
     let reasons = env!("COREWISE_PEERS_MISSING").split(';');
     let pairs = reasons.filter_map(|line| line.split_once('='));

@@ -1,4 +1,4 @@
-//! One set of statements, held against every peer of the build.
+//! Conformance tests, run on every peer of the build.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::hash::hash_u64;
 
-/// Bytes that peers hold.
+/// Bytes that peers have allocated and not freed.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
-/// The tests take turns, so that `LIVE` is about one of them.
+/// Held by each test, so that `LIVE` counts one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(super) fn allocated(bytes: usize) {
@@ -38,12 +38,13 @@ fn build<P: PeerApi>(capacity: usize) -> Peer<P> {
     })
 }
 
-/// A value of a key, as the harness makes them: the key's half above, a random one below.
+/// A value of a key, in the harness's format: the key in the upper half, a random number in the
+/// lower.
 fn value_of(key: u64, random: u64) -> u64 {
     key << 32 | random & 0xffff_ffff
 }
 
-/// Runs `work(number, handle)` on as many threads at once and gives their results.
+/// Runs `work(number, handle)` on several threads at once and returns their results.
 fn together<P: PeerApi, R: Send>(
     table: &Peer<P>,
     threads: u64,
@@ -156,7 +157,7 @@ fn churn_keeps_keys_and_values_together<P: PeerApi>() {
     assert_eq!(found as i64, net);
 }
 
-/// Inserts less removes.
+/// Inserts and removes at random; returns inserts minus removes.
 fn churn<P: PeerApi>(thread: u64, keys: u64, handle: &mut PeerHandle<'_, P>) -> i64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
     let mut net = 0;
@@ -201,7 +202,7 @@ fn a_thread_may_have_many_handles<P: PeerApi>() {
     assert_eq!((third.get(&1), second.get(&1)), (Some(10), Some(20)));
     drop(third);
     assert_eq!(second.remove(&1), Some(20));
-    // `one` goes while this thread still has a handle of `other`.
+    // Drops `one` while this thread still has a handle of `other`.
     drop(one);
     assert!(second.insert(&2, 30));
     assert_eq!(second.get(&2), Some(30));
@@ -223,10 +224,10 @@ fn nothing_is_left_of_a_dropped_table<P: PeerApi>() {
         drop(table);
         held - LIVE.load(Ordering::Relaxed)
     };
-    // Threads' hazard pointers stay for the next threads.
+    // Hazard pointers of threads stay allocated for the next threads.
     fill_and_drop();
     let before = LIVE.load(Ordering::Relaxed);
-    // 2,000 entries of 16 bytes at least.
+    // 2,000 entries of at least 16 bytes.
     assert!(fill_and_drop() >= 32_000);
     let left = LIVE.load(Ordering::Relaxed) - before;
     assert_eq!(left, 0, "bytes left");
@@ -248,7 +249,7 @@ fn it_has_the_buckets_it_is_told_to_have_while_others_use_it<P: ResizeApi>() {
         let use_it = |thread: u64| {
             let mut handle = table.handle();
             let mut rounds = 0;
-            // Even keys stay, odd ones come and go, each thread's own.
+            // Even keys stay; each thread inserts and removes its own odd keys.
             while !done.load(Ordering::Relaxed) || rounds == 0 {
                 for key in (1..=KEYS).filter(|key| key / 2 % 2 == thread) {
                     assert_eq!(handle.get(&key), Some(!key), "key {key}");
@@ -294,7 +295,7 @@ fn cards_say_all<P: PeerApi>() {
     }
 }
 
-/// The statements, for one peer.
+/// The conformance tests for one peer.
 macro_rules! conformance {
     ($cfg:literal, $module:ident, $Api:ident) => {
         #[cfg(corewise_peer = $cfg)]
@@ -319,7 +320,8 @@ macro_rules! conformance {
             #[test]
             fn it_grows_from_empty() {
                 let _turn = turn();
-                // Few: liburcu 0.13 sometimes stops growing, and takes the square of that.
+                // Few keys: liburcu 0.13 sometimes stops growing, and then takes time quadratic in
+                // their number.
                 super::entries_of_all_threads_are_found::<$Api>(4_000, 0);
             }
         }

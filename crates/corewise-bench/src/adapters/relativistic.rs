@@ -1,22 +1,24 @@
 //! The relativistic table of `corewise-maps`: RCU, chained, resized while readers read.
 
+use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{DefaultHasher, MapRef};
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
 
-/// The map.
+/// A relativistic map.
 pub(crate) struct Relativistic<K: Kind, S> {
     map: RelativisticMap<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Relativistic<K, S> {
     type Handle<'t> = RelativisticHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -76,6 +78,12 @@ impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
         for (out, value) in out.iter_mut().zip(found) {
             *out = value.map(K::stamp);
         }
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        self.pin()
+            .iter()
+            .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {

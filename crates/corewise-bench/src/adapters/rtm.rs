@@ -1,14 +1,14 @@
-//! Restricted transactional memory: the four instructions, behind a check that they are there.
+//! Restricted transactional memory: the four instructions, behind a runtime check.
 //!
-//! A transaction that aborts takes back everything it did to memory and registers and goes on
-//! behind `XBEGIN` with a status, so the code after [`begin`] runs as if it had run once. Every
-//! transaction may abort, for ever; whoever uses this needs another way.
+//! An aborted transaction undoes its changes to memory and registers and continues behind `XBEGIN`
+//! with a status, so the code after [`begin`] runs as if it had run once. Any transaction may abort
+//! every time, so callers need a fallback.
 
 /// Status of [`begin`]: the transaction runs.
 pub(super) const STARTED: u32 = u32::MAX;
-/// It was aborted by `XABORT`: the lock was taken.
+/// `XABORT` aborted the transaction: the lock was taken.
 pub(super) const EXPLICIT: u32 = 1;
-/// The processor thinks that another try may do.
+/// The processor suggests that a retry may succeed.
 pub(super) const RETRY: u32 = 1 << 1;
 /// Another thread touched the same cache lines.
 pub(super) const CONFLICT: u32 = 1 << 2;
@@ -18,22 +18,22 @@ pub(super) const CONFLICT: u32 = 1 << 2;
 pub(super) struct Rtm(());
 
 impl Rtm {
-    /// Looks, once for each lock.
+    /// Detects the instructions, once for each lock.
     pub(super) fn detect() -> Option<Self> {
         let there = cfg!(target_arch = "x86_64")
             && corewise_measure::cpu::rtm() == corewise_measure::cpu::Rtm::Present;
         there.then_some(Self(()))
     }
 
-    /// Begins a transaction: [`STARTED`], or why it was aborted.
+    /// Begins a transaction: returns [`STARTED`], or why it was aborted.
     #[inline(always)]
     pub(super) fn begin(self) -> u32 {
         #[cfg(target_arch = "x86_64")]
         {
             let mut status = STARTED;
-            // SAFETY: `self` proves that the instruction exists. On an abort it continues at the
-            // label with the registers of before and the status in EAX, which the operand tells
-            // the compiler; memory is as before, so no `nomem`.
+            // SAFETY: `self` proves that the instruction exists. After an abort, execution
+            // continues at the label with the registers restored and the status in EAX, which the
+            // operand declares to the compiler; memory is restored too, so no `nomem`.
             unsafe { std::arch::asm!("xbegin 2f", "2:", inout("eax") status, options(nostack)) };
             status
         }
@@ -41,7 +41,7 @@ impl Rtm {
         0
     }
 
-    /// Ends the transaction, which must be running.
+    /// Ends the running transaction.
     #[inline(always)]
     pub(super) fn end(self) {
         #[cfg(target_arch = "x86_64")]
@@ -52,7 +52,7 @@ impl Rtm {
         }
     }
 
-    /// Aborts the transaction; without one it does nothing.
+    /// Aborts the transaction; does nothing outside of one.
     #[inline(always)]
     pub(super) fn abort(self) {
         #[cfg(target_arch = "x86_64")]

@@ -1,34 +1,36 @@
 //! scc: HashMap with a lock per bucket, HashIndex with lock-free reads.
 
+use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use scc::{HashIndex, HashMap};
+use scc::{Guard, HashIndex, HashMap};
 
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
-/// Why neither has a size that it could be given, for their cards.
+/// Why neither map takes part in the section `resize`, for their cards.
 ///
-/// `reserve` raises the least capacity and its guard lowers it again when dropped. But either only
-/// starts a resize if a sample finds the table more than 13/16 full or less than 1/8: in between it
-/// stays what it is, until a later insert finds it full. So a table whose load halves and doubles
-/// cannot be sent back and forth.
+/// `reserve` raises the minimum capacity, and dropping its guard lowers it again. But either only
+/// starts a resize if a sample finds the table more than 13/16 full or less than 1/8: in between
+/// the size stays until a later insert finds the table full. So a table cannot be resized back and
+/// forth between half and double load.
 const NO_RESIZE: &str = "; reserve resizes it only where it is more than 13/16 or less than 1/8 full, so it takes no part \
      in the section resize";
 
-// A key's query is compared through `Borrow`, for which scc asks `Equivalent`: so does hashbrown,
-// with the same blanket implementation.
+// A key's query is compared through `Borrow`, where scc expects `Equivalent`; hashbrown does the
+// same, with the same blanket implementation.
 
-/// scc's HashMap.
+/// An scc HashMap.
 pub(crate) struct SccMap<K: Kind, S: BuildHasher> {
     map: HashMap<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccMap<K, S> {
     type Handle<'t> = SccMapHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -53,6 +55,13 @@ impl<K: Kind, S: BuildHasher> Handle<K> for SccMapHandle<'_, K, S> {
         self.map.read_sync(key, |_, value| K::stamp(value))
     }
     #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        self.map.iter_sync(|key, value| {
+            visit(key.borrow(), K::stamp(value));
+            true
+        });
+    }
+    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         self.map.insert_sync(K::own(key), value).is_ok()
     }
@@ -62,13 +71,14 @@ impl<K: Kind, S: BuildHasher> Handle<K> for SccMapHandle<'_, K, S> {
     }
 }
 
-/// scc's HashIndex.
+/// An scc HashIndex.
 pub(crate) struct SccIndex<K: Kind, S: BuildHasher> {
     map: HashIndex<K::Key, K::Value, S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccIndex<K, S> {
     type Handle<'t> = SccIndexHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -91,6 +101,12 @@ impl<K: Kind, S: BuildHasher> Handle<K> for SccIndexHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.peek_with(key, |_, value| K::stamp(value))
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        let guard = Guard::new();
+        let entries = self.map.iter(&guard);
+        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
@@ -145,10 +161,10 @@ pub(super) fn index() -> Entry {
 mod tests {
     use super::*;
 
-    /// If this fails, the library has changed, and the section `resize` may have two tables more.
+    /// If this fails, the library has changed, and the section `resize` could have two more tables.
     #[test]
     fn a_table_that_is_neither_full_nor_empty_is_not_resized_on_request() {
-        // Twice as many slots are made as are asked for.
+        // scc makes twice as many slots as requested.
         let map = HashMap::<u64, u64, Common>::with_capacity_and_hasher(1 << 17, Common);
         let index = HashIndex::<u64, u64, Common>::with_capacity_and_hasher(1 << 17, Common);
         for key in 0..1 << 16 {

@@ -1,5 +1,6 @@
-//! Sixty-four hashbrown maps, each behind a parking_lot readers-writer lock of its own.
+//! Sixty-four hashbrown maps, each behind its parking_lot readers-writer lock.
 
+use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
@@ -9,19 +10,19 @@ use parking_lot::RwLock;
 use crate::adapters::global::Map;
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
-/// Shards; a power of two.
+/// Number of shards; a power of two.
 const SHARDS: usize = 64;
-/// hashbrown takes the top seven bits of a hash for its tags and the low ones for the place.
+/// hashbrown takes the top seven bits of a hash for its tags and the low bits for the position.
 const SHIFT: u32 = 64 - 7 - SHARDS.trailing_zeros();
 
-/// A shard, on cache lines of its own.
+/// A shard, padded to cache lines.
 type Shard<K, S> = CachePadded<RwLock<Map<K, S>>>;
 
-/// A map in shards.
+/// A sharded map.
 pub(crate) struct Sharded<K: Kind, S> {
     shards: Box<[Shard<K, S>]>,
     hasher: S,
@@ -36,10 +37,12 @@ impl<K: Kind, S: BuildHasher> Sharded<K, S> {
 
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Sharded<K, S> {
     type Handle<'t> = ShardedHandle<'t, K, S>;
+    const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
         let hasher = S::default();
-        // A shard's share scatters around its mean; a reserve of four deviations saves a resize.
+        // Shard sizes scatter around their mean; a reserve of four standard deviations avoids a
+        // resize.
         let share = setup.capacity as f64 / SHARDS as f64;
         let capacity = if setup.capacity == 0 {
             0
@@ -85,6 +88,14 @@ impl<K: Kind, S: BuildHasher> Handle<K> for ShardedHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.table.shard(key).read().get(key).map(K::stamp)
+    }
+    #[inline]
+    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
+        for shard in &self.table.shards {
+            let map = shard.read();
+            map.iter()
+                .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+        }
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {

@@ -1,24 +1,23 @@
-//! A table made slower by a known share, and the same table that only looks at the clock as often:
-//! what the calibration plants, to see whether the verdict finds it.
+//! A table that is slower by a known share, and a control that only reads the clock as often. They
+//! calibrate the verdict: it must detect the known difference.
 
 use std::sync::RwLock;
 
 use crate::adapters::global::{Global, Map};
 use crate::adapters::{rust, versions};
 use crate::clock;
+use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::subject::Entry;
 use crate::table::{Handle, Setup, Table, U64};
 
 /// Operations between two waits.
 const OPERATIONS: u32 = 64;
-/// A wait is this part of the time since the one before: 1/19 more time is 5 % less throughput.
+/// A wait is 1/19 of the time since the last one: 1/19 more time is 5 % less throughput.
 const PART: u64 = 19;
 
 type Plain = Global<RwLock<Map<U64, Common>>, Common>;
 
-/// `rwlock`, but every [`OPERATIONS`] operations the thread looks at the clock and, if it is slow,
-/// waits.
+/// `rwlock`, but every [`OPERATIONS`] operations the thread reads the clock and, if `SLOW`, waits.
 pub(crate) struct Slowed<const SLOW: bool>(Plain);
 
 pub(crate) struct SlowedHandle<'t, const SLOW: bool> {

@@ -1,4 +1,4 @@
-//! Counting bytes without a counter that all threads write to.
+//! Counts bytes without a counter that all threads write to.
 //!
 //! ```text
 //! SHARDS[thread mod 64].pending   what this thread added since it last published, within ±64 KiB
@@ -12,34 +12,34 @@ use std::sync::atomic::{AtomicI64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-/// A thread publishes what it allocated or freed once it comes to this many bytes.
+/// A thread publishes its allocations and frees once they add up to this many bytes.
 pub const DRIFT_BYTES: i64 = 64 * 1024;
 
-/// Threads beyond this many share shards.
+/// Number of shards; threads beyond it share them.
 const SHARDS: usize = 64;
 
-/// Bytes allocated through the program's allocator since counting began, and bucket arrays that come
-/// straight from the system.
+/// Bytes allocated through the program's allocator since counting began, and bucket arrays mapped
+/// directly from the system.
 ///
-/// Exact while no thread allocates, with two provisos: `live_bytes` is negative if more was freed
-/// of what had been allocated before counting than allocated since, so take differences; and
-/// `peak_bytes` may be off by [`DRIFT_BYTES`] for each thread that allocates, 4 MiB at most, in
-/// either direction, but is never below `live_bytes`.
+/// Exact while no thread allocates, with two exceptions. `live_bytes` is negative if more was freed
+/// of earlier allocations than allocated since, so take differences. `peak_bytes` may be off by
+/// [`DRIFT_BYTES`] for each thread that allocates, 4 MiB at most, in either direction, but is never
+/// below `live_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Allocated and not freed.
     pub live_bytes: i64,
-    /// The most that was live at any time.
+    /// The peak of `live_bytes`.
     pub peak_bytes: i64,
 }
 
-/// Relaxed throughout: the counters stand for no other memory, every update is atomic by itself,
-/// and a reader wants exact sums only after it has joined or stopped the threads that write.
+/// Counters that guard no other memory. Every update is atomic by itself, so none is lost, and a
+/// reader needs exact sums only after it has joined or stopped the threads that write.
 struct Counter {
     shards: [CachePadded<AtomicI64>; SHARDS],
     bytes: CachePadded<AtomicI64>,
     peak: AtomicI64,
-    /// Bytes that came straight from the system.
+    /// Bytes mapped directly from the system.
     mapped: fn() -> usize,
 }
 
@@ -58,6 +58,7 @@ impl Counter {
     #[inline]
     fn add(&self, shard: usize, delta: i64) {
         let pending = &self.shards[shard % SHARDS];
+        // Relaxed: see `Counter`.
         let drift = pending.fetch_add(delta, Relaxed) + delta;
         if drift.abs() >= DRIFT_BYTES {
             self.publish(pending);
@@ -66,6 +67,8 @@ impl Counter {
 
     #[cold]
     fn publish(&self, pending: &AtomicI64) {
+        // Relaxed: see `Counter`. Another thread of the same shard may publish at the same time;
+        // each byte is taken from `pending` once.
         let moved = pending.swap(0, Relaxed);
         let bytes = self.bytes.fetch_add(moved, Relaxed) + moved;
         self.peak.fetch_max(bytes + self.mapped(), Relaxed);
@@ -76,12 +79,14 @@ impl Counter {
     }
 
     fn live(&self) -> i64 {
+        // Relaxed: see `Counter`. Bytes on their way from a shard to the sum may be missed.
         let pending: i64 = self.shards.iter().map(|shard| shard.load(Relaxed)).sum();
         self.bytes.load(Relaxed) + pending + self.mapped()
     }
 
     fn read(&self) -> Counted {
         let live_bytes = self.live();
+        // Relaxed: see `Counter`.
         let peak_bytes = self.peak.fetch_max(live_bytes, Relaxed).max(live_bytes);
         Counted {
             live_bytes,
@@ -90,12 +95,13 @@ impl Counter {
     }
 
     fn reset_peak(&self) {
+        // Relaxed: see `Counter`.
         self.peak.store(self.live(), Relaxed);
     }
 }
 
-/// The number of the calling thread, given at its first call. Neither allocates nor registers a
-/// destructor, so it may be called from inside the allocator at any time of a thread's life.
+/// Returns the number of the calling thread, assigned at its first call. It neither allocates nor
+/// registers a destructor, so the allocator may call it at any time of a thread's life.
 #[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -104,6 +110,7 @@ fn thread_number() -> usize {
     }
     NUMBER.with(|number| {
         if number.get() == 0 {
+            // Relaxed: only needs to be a different number each time.
             number.set(NEXT.fetch_add(1, Relaxed));
         }
         number.get()

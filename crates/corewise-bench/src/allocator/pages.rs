@@ -1,4 +1,4 @@
-//! Page policies, and starting the program anew with another allocator or policy.
+//! Page policies, and restarting the program with another allocator or policy.
 //!
 //! | policy | mimalloc | glibc | process |
 //! |---|---|---|---|
@@ -6,9 +6,9 @@
 //! | `huge` | `MIMALLOC_ALLOW_THP=2` | `glibc.malloc.hugetlb=1` (2.35 and later) | THP not forbidden |
 //! | `small` | `MIMALLOC_ALLOW_THP=0` | `glibc.malloc.hugetlb=0` | `PR_SET_THP_DISABLE` |
 //!
-//! So under `default` on a system that says `madvise`, mimalloc's memory is in huge pages and the
-//! system allocator's is not: compare allocators under `huge` or `small`. None of the policies uses
-//! reserved huge pages (`MIMALLOC_ALLOW_LARGE_OS_PAGES`, `hugetlb=2`), which few systems have.
+//! So under `default` on a system set to `madvise`, mimalloc's memory is in huge pages and the
+//! system allocator's is not: compare allocators under `huge` or `small`. No policy uses reserved
+//! huge pages (`MIMALLOC_ALLOW_LARGE_OS_PAGES`, `hugetlb=2`), which few systems have.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -20,26 +20,26 @@ use super::{ALLOCATOR_VARIABLE, Choice, current};
 
 /// The environment variable that names the page policy.
 pub(super) const PAGES_VARIABLE: &str = "COREWISE_PAGES";
-/// The environment variable that says what the program was started anew for.
+/// The environment variable that records the allocator and policy of a restart.
 const GUARD_VARIABLE: &str = "COREWISE_REEXEC";
 const GLIBC_VARIABLE: &str = "GLIBC_TUNABLES";
 const GLIBC_TUNABLE: &str = "glibc.malloc.hugetlb";
 const MIMALLOC_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
 
-/// Which pages memory is to come in.
+/// The page policy of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// As the allocator and the system have it.
+    /// The default of the allocator and the system.
     #[default]
     Default,
-    /// Transparent huge pages, asked for by the allocator.
+    /// The allocator advises transparent huge pages.
     Huge,
     /// No transparent huge pages in this process.
     Small,
 }
 
 impl Pages {
-    /// Its name on the command line and in the environment.
+    /// Returns its name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -48,7 +48,8 @@ impl Pages {
         }
     }
 
-    /// The policy that this process was started with. `small` only if the kernel confirms it.
+    /// Returns the policy that this process was started with; `small` only if the kernel confirms
+    /// it.
     pub fn current() -> Self {
         let named = std::env::var(PAGES_VARIABLE).ok();
         let named = named.and_then(|name| name.parse().ok()).unwrap_or_default();
@@ -58,7 +59,7 @@ impl Pages {
         named
     }
 
-    /// The settings of mimalloc and of glibc; none under `default`.
+    /// Returns the settings of mimalloc and of glibc; none under `default`.
     fn settings(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Default => None,
@@ -81,13 +82,13 @@ impl std::str::FromStr for Pages {
     }
 }
 
-/// Why the program could not be started anew.
+/// Why the program could not be restarted.
 #[derive(Debug, thiserror::Error)]
 pub enum ReexecError {
     /// The program runs on another global allocator.
     #[error("this program does not run on the benchmark's allocator, so it cannot change it")]
     NotInstalled,
-    /// It was started anew for the same wish, which did not come true.
+    /// It was already restarted for the same allocator and policy, without effect.
     #[error("allocator {0} with {1} pages was asked for and is not in force")]
     NoEffect(&'static str, &'static str),
     /// The kernel refused.
@@ -95,14 +96,14 @@ pub enum ReexecError {
     System(#[from] std::io::Error),
 }
 
-/// Makes sure that the process runs with this allocator and these pages: returns if it does, and
-/// otherwise replaces the process by the same program with the same arguments and another
-/// environment. To be called at the start of `main`, before threads and files.
+/// Ensures that the process runs with this allocator and these pages. Returns if it does; otherwise
+/// replaces the process by the same program with the same arguments and another environment. Call
+/// it at the start of `main`, before starting threads and opening files.
 ///
 /// # Errors
 ///
-/// If the program does not run on [`super::BenchAllocator`], if it was already started anew for
-/// the same wish, or if the system refuses.
+/// If the program does not run on [`super::BenchAllocator`], if it was already restarted for the
+/// same allocator and policy, or if the system refuses.
 pub fn reexec(allocator: Choice, pages: Pages) -> Result<(), ReexecError> {
     let now = current().ok_or(ReexecError::NotInstalled)?;
     if (now, Pages::current()) == (allocator, pages) {
@@ -112,7 +113,7 @@ pub fn reexec(allocator: Choice, pages: Pages) -> Result<(), ReexecError> {
     if std::env::var_os(GUARD_VARIABLE).is_some_and(|tried| tried == *wish) {
         return Err(ReexecError::NoEffect(allocator.name(), pages.name()));
     }
-    // The setting survives the exec, so the new process has it from its first page on.
+    // The setting survives the exec, so it applies to the new process from its first page.
     disable_thp(pages == Pages::Small)?;
     let mut command = Command::new(program()?);
     command.args(std::env::args_os().skip(1));
@@ -122,7 +123,7 @@ pub fn reexec(allocator: Choice, pages: Pages) -> Result<(), ReexecError> {
     Err(ReexecError::System(replace_process(command)))
 }
 
-/// This program, even if its file was replaced meanwhile.
+/// Returns the path of this program, valid even if its file was replaced meanwhile.
 fn program() -> std::io::Result<std::path::PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() {
@@ -131,8 +132,8 @@ fn program() -> std::io::Result<std::path::PathBuf> {
     std::env::current_exe()
 }
 
-/// The settings of the allocators, whichever of them will run. What a user has set is left alone
-/// by the default policy, unless it was set by us.
+/// Sets the environment variables of both allocators. Under the default policy it keeps the user's
+/// settings and removes only ours.
 fn set_pages(command: &mut Command, pages: Pages) {
     let ours = std::env::var_os(PAGES_VARIABLE).is_some_and(|name| name != "default");
     command.env(PAGES_VARIABLE, pages.name());
@@ -150,7 +151,7 @@ fn set_pages(command: &mut Command, pages: Pages) {
     }
 }
 
-/// glibc's tunables (`name=value:name=value`) with ours set, or without it.
+/// Returns glibc's tunables (`name=value:name=value`) with ours set or removed.
 fn with_tunable(tunables: &OsStr, value: Option<&str>) -> OsString {
     let text = tunables.to_string_lossy();
     let others = text
@@ -180,7 +181,7 @@ const PR_SET_THP_DISABLE: libc::c_int = 41;
 #[cfg(target_os = "linux")]
 const PR_GET_THP_DISABLE: libc::c_int = 42;
 
-/// Whether the kernel keeps transparent huge pages from this process.
+/// Returns whether the kernel forbids transparent huge pages in this process.
 #[cfg(target_os = "linux")]
 fn thp_disabled() -> bool {
     // SAFETY: the call takes numbers and touches no memory.
@@ -212,7 +213,7 @@ fn disable_thp(disable: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The policy and the system's setting, for the manifest: `huge (system: madvise)`.
+/// Returns the policy and the system's setting, for the manifest: `huge (system: madvise)`.
 pub fn pages_line() -> String {
     line_of(Pages::current(), Path::new("/"), thp_disabled())
 }

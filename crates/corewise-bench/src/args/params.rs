@@ -1,4 +1,4 @@
-//! The parameters of a workload as options; each goes before what the suite says.
+//! The parameters of a workload as options; each overrides the suite.
 
 use clap::Args;
 
@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::plan::KeyMap;
 use crate::suite::{Params, Threads};
 
-/// The parameters of the thesis and ours that every section has.
+/// Parameters that every section has: those of CHTBench and ours.
 #[derive(Clone, Debug, Args)]
 #[command(
     next_help_heading = "Parameters (lists are comma-separated; all combinations are measured)"
@@ -36,7 +36,7 @@ pub(super) struct ParamArgs {
     /// u: percentage of updates
     #[arg(short = 'u', long, value_delimiter = ',', value_name = "LIST")]
     updates: Option<Vec<f64>>,
-    /// Percentage of the updates that are inserts; the rest removes
+    /// Percentage of the updates that are inserts; the rest are removes
     #[arg(long, value_name = "PERCENT")]
     insert_share: Option<f64>,
     /// i: entries at the start
@@ -77,7 +77,7 @@ pub(super) struct ParamArgs {
     batch: Option<Vec<usize>>,
 }
 
-/// Those that sections with a fixed set of keys and no rate do not have.
+/// Parameters that sections with a fixed set of keys and no rate lack.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Parameters of some sections")]
 pub(super) struct MoreParamArgs {
@@ -87,7 +87,7 @@ pub(super) struct MoreParamArgs {
     /// Entries at the start in percent of the keys, instead of r
     #[arg(long, value_name = "PERCENT")]
     density: Option<f64>,
-    /// Load at the start in percent of what the table is built for
+    /// Entries at the start in percent of the announced capacity
     #[arg(long, value_name = "PERCENT")]
     load: Option<f64>,
     /// Rates of the paced section, operations per second
@@ -99,7 +99,7 @@ pub(super) struct MoreParamArgs {
 }
 
 impl ParamArgs {
-    /// What they say.
+    /// Returns the parameters that were given.
     pub(super) fn params(self) -> Result<Params, BenchError> {
         let usage = |what: String| BenchError::Usage(what);
         Ok(Params {
@@ -141,7 +141,7 @@ impl ParamArgs {
 }
 
 impl MoreParamArgs {
-    /// What they say.
+    /// Returns the parameters that were given.
     pub(super) fn params(self) -> Params {
         Params {
             range: self.range,
@@ -182,10 +182,11 @@ fn key_map(word: &str) -> Result<KeyMap, String> {
     }
 }
 
-/// A CPU list has commas of its own.
+/// Splits a list of pin policies; a CPU list contains commas itself.
 fn pins(word: &str) -> Vec<String> {
-    match word.starts_with("list:") {
-        true => vec![word.into()],
-        false => word.split(',').map(Into::into).collect(),
+    if word.starts_with("list:") {
+        vec![word.into()]
+    } else {
+        word.split(',').map(Into::into).collect()
     }
 }

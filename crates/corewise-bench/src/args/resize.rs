@@ -1,9 +1,8 @@
-//! `corewise bench resize`: the benchmark of the relativistic table's paper (Triplett, McKenney,
-//! Walpole, ATC 2011, section 6.1) with its own numbers.
+//! `corewise bench resize`: the benchmark of \[ATC11\] §6.1 with the paper's parameters.
 //!
-//! It is the suite `resize` (`suites/resize.toml`) and nothing besides: cells of the section
-//! `resize`, measured, verified and written as `bench run` does, and the page that `bench report`
-//! draws of them, which has figures 3 to 7.
+//! It is a shorthand for the suite `resize` (`suites/resize.toml`): it measures, verifies and
+//! writes the cells of the section `resize` as `bench run` does, and draws the page of `bench
+//! report`, which has figures 3 to 7.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +13,14 @@ use crate::error::BenchError;
 use crate::registry::Registry;
 use crate::suite::{Params, Suite};
 
-/// Look up, and update, while one more thread resizes the table
+/// Look up and update while another thread resizes the table
 ///
-/// The benchmark of "Resizable, Scalable, Concurrent Hash Tables via Relativistic Programming" (ATC 2011, section
-/// 6.1): 65,536 entries, 1 to 16 readers as far as there are CPUs, a table that stays at 8,192 buckets, at
-/// 16,384, and one that a thread more resizes between them without pause. A lookup that misses is a failed
-/// check. Then the same with 90 % lookups, 9 % inserts and 1 % removals (section 4.1). Ten repetitions of ten
-/// seconds at each size. Tables that cannot be told to resize are named and left out.
+/// The benchmark of "Resizable, Scalable, Concurrent Hash Tables via Relativistic Programming" (ATC
+/// 2011, section 6.1): 65,536 entries and 1 to 16 readers, limited by the CPUs. The table stays at
+/// 8,192 buckets, stays at 16,384, or another thread resizes it between the two without pause. A
+/// lookup that misses is a failed check. The same follows with 90 % lookups, 9 % inserts and 1 %
+/// removals (section 4.1). Each size has ten repetitions of ten seconds. Tables that cannot resize
+/// on request are named and left out.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
     corewise bench resize --quick --report resize.html\n  \
@@ -33,7 +33,7 @@ pub(super) struct ResizeArgs {
     /// Three repetitions of a second
     #[arg(long, conflicts_with_all = ["repetitions", "duration_ms"])]
     quick: bool,
-    /// Draw the page with the figures, too
+    /// Also draw the page with the figures
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ const SUITE: &str = "resize";
 const QUICK: (usize, f64) = (3, 1000.0);
 
 impl ResizeArgs {
-    /// What goes before the suite's parameters.
+    /// Returns the parameters that override the suite's.
     fn params(&self) -> Result<Params, BenchError> {
         let mut given = self.measure.params.clone().params()?;
         if self.quick {
@@ -56,7 +56,7 @@ impl ResizeArgs {
     }
 }
 
-/// Measures, and draws the page if one is wanted.
+/// Measures, and draws the page if requested.
 pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, BenchError> {
     settle_memory(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
@@ -75,7 +75,7 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     Ok(code)
 }
 
-/// Whether the page can be written, asked before hours of measuring.
+/// Checks that the page can be written, before hours of measuring.
 fn check_page(page: &Path, output: &Path, replace: bool) -> Result<(), BenchError> {
     let folder = match page.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -99,8 +99,8 @@ mod tests {
     use corewise_topology::Topology;
 
     use super::*;
+    use crate::sections::resize::Buckets;
     use crate::suite::Task;
-    use crate::workload::Method;
 
     #[derive(Parser)]
     struct Line {
@@ -122,6 +122,11 @@ mod tests {
             .expect("valid")
     }
 
+    fn buckets(task: &Task) -> (usize, usize) {
+        let Buckets { small, large } = *task.workload.variant.get();
+        (small, large)
+    }
+
     fn readers(tasks: &[Task]) -> Vec<(f64, usize)> {
         let of = |task: &Task| (task.workload.insert_percent, task.workload.threads);
         tasks.iter().map(of).collect()
@@ -134,7 +139,7 @@ mod tests {
         assert_eq!(readers(&tasks), [both(0.0), both(9.0)].concat());
         for task in &tasks {
             let workload = &task.workload;
-            assert_eq!(workload.method, Method::Resize((1 << 13, 1 << 14)));
+            assert_eq!(buckets(task), (1 << 13, 1 << 14));
             assert_eq!(workload.initial, 1 << 16);
             assert_eq!((task.repetitions, workload.duration_ms), (10, 10_000.0));
             assert_eq!(task.reference, "chained:ddds");
@@ -172,7 +177,7 @@ mod tests {
             (workload.insert_percent, workload.remove_percent),
             (5.0, 5.0)
         );
-        assert_eq!(workload.method, Method::Resize((16, 32)));
+        assert_eq!(buckets(task), (16, 32));
         assert_eq!((workload.initial, workload.range), (100, 134));
         assert_eq!(
             (&task.tables[..], &*task.reference),

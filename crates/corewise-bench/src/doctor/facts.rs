@@ -1,4 +1,4 @@
-//! What the system's files say.
+//! Facts from the system's files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use super::measure::Measured;
 use crate::manifest::{is_virtual, load_1min, meminfo_kib};
 
-/// What is known about the machine; `None` where the system does not say.
+/// Facts about the machine; `None` where the system does not report them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Facts {
     /// CPU model.
     pub cpu: String,
-    /// CPUs that are switched on.
+    /// CPUs online.
     pub cpus_online: usize,
     /// CPUs this process may use.
     pub cpus_allowed: usize,
-    /// CPUs' worth of time that a control group grants.
+    /// CPU quota of the control group, in CPUs.
     pub cpu_quota: Option<f64>,
     /// CPUs that the run is to use.
     pub cpus_asked: Option<usize>,
-    /// Different frequency governors in force.
+    /// Distinct frequency governors in use.
     pub governors: Vec<String>,
     /// Whether the processor may exceed its nominal frequency.
     pub turbo: Option<bool>,
@@ -40,32 +40,32 @@ pub struct Facts {
     pub numa_nodes: usize,
     /// Whether the kernel moves pages between nodes by itself.
     pub numa_balancing: Option<bool>,
-    /// Level of address space randomisation.
+    /// Level of address space layout randomisation.
     pub aslr: Option<u64>,
-    /// Who may use hardware counters.
+    /// The value of `perf_event_paranoid`.
     pub perf_paranoid: Option<i64>,
     /// Swap in use.
     pub swap_used_kib: Option<u64>,
-    /// Memory that can be had without swapping.
+    /// Memory available without swapping.
     pub memory_available_kib: Option<u64>,
     /// Physical memory.
     pub memory_total_kib: Option<u64>,
-    /// Whether a hypervisor shows itself.
+    /// Whether a hypervisor is detected.
     pub virtual_machine: bool,
     /// The kernel's clock.
     pub clocksource: Option<String>,
-    /// Mitigations of processor flaws that are in force, by flaw.
+    /// Active mitigations of processor flaws, by flaw.
     pub mitigations: BTreeMap<String, String>,
-    /// Whether the timestamp counter ticks at one rate.
+    /// Whether the timestamp counter ticks at a constant rate.
     pub invariant_counter: bool,
     /// Transactional memory.
     pub rtm: Option<Rtm>,
-    /// What was measured; `None` before it is.
+    /// Measurements; `None` before they are made.
     pub measured: Option<Measured>,
 }
 
 impl Facts {
-    /// What `proc` and `sys` under `root` say, and, where `root` is this machine's, the processor
+    /// Reads `proc` and `sys` under `root` and, where `root` is this machine's, the processor
     /// itself. Measures nothing.
     pub fn read(root: &Path, allowed: Option<&[usize]>) -> Self {
         let topology = Topology::read_from(root, allowed);

@@ -1,11 +1,11 @@
-//! From facts to findings. Limits are those from which on an effect shows in results.
+//! Judges facts. A limit is the value from which on an effect shows in results.
 
 use corewise_measure::cpu::Rtm;
 
 use super::Severity::{self, Note, Ok, Warn};
 use super::{Facts, Finding, Measured};
 
-/// Every fact that is known, judged. Measures and reads nothing.
+/// Judges every known fact. Measures and reads nothing.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let of_files = [
         governor(facts),
@@ -37,7 +37,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     of_files.into_iter().chain(of_measured).flatten().collect()
 }
 
-/// A finding whose advice is given unless all is well.
+/// A finding; its advice is given unless its severity is `Ok`.
 fn finding(
     about: &'static str,
     severity: Severity,
@@ -52,7 +52,7 @@ fn finding(
     }
 }
 
-/// `bad` if it holds.
+/// Returns `bad` if `holds`.
 fn when(holds: bool, bad: Severity) -> Severity {
     if holds { bad } else { Ok }
 }

@@ -1,4 +1,4 @@
-//! What only measuring tells: about two seconds in all.
+//! Facts that must be measured: about two seconds in all.
 
 use std::fs;
 use std::hint::black_box;
@@ -14,54 +14,54 @@ use serde::Serialize;
 
 use crate::counters;
 
-/// How long each CPU is watched for gaps, all of them at once.
+/// Time for which all CPUs are watched for gaps at once.
 const SPIN: Duration = Duration::from_millis(300);
-/// Time between two readings of a spinning thread from which on it counts as taken away.
+/// Least time between two readings of a spinning thread that counts as a gap.
 pub(super) const GAP: Duration = Duration::from_micros(10);
-/// How long steal time is watched at least.
+/// Least time for which steal time is watched.
 const STEAL_WINDOW: Duration = Duration::from_secs(1);
-/// Repetitions of the fixed loop, and what one of them takes.
+/// Repetitions of the fixed loop, and the duration of one.
 const LOOPS: usize = 100;
 const LOOP: Duration = Duration::from_millis(5);
-/// Messages between two CPUs whose counters are compared, and the most time that takes.
+/// Messages between two CPUs whose counters are compared, and the time limit.
 const PINGS: u64 = 500;
 const PING_LIMIT: Duration = Duration::from_millis(100);
 
-/// What was measured; `None` where it could not be.
+/// Measured facts; `None` where measuring failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
-    /// What the benchmark's clock reads.
+    /// The source of the benchmark's clock.
     pub clock: String,
-    /// Ticks of it in a second.
+    /// Its ticks per second.
     pub clock_hz: f64,
-    /// The least time between two readings that differ.
+    /// Least nonzero difference of two readings.
     pub clock_resolution_ns: f64,
-    /// What timing an operation costs in timing alone.
+    /// Cost of timing an operation.
     pub clock_overhead_ns: f64,
-    /// How far the counter of a CPU is provably off that of the first one, at most.
+    /// Largest proven offset of a CPU's counter from that of the first CPU.
     pub counter_offset_ns: Option<f64>,
     /// Gaps of each CPU.
     pub jitter: Vec<Jitter>,
-    /// Share of all CPU time that the hypervisor gave to others, while all CPUs were busy.
+    /// Share of all CPU time that the hypervisor stole while all CPUs were busy.
     pub steal_share: Option<f64>,
-    /// A loop of a fixed number of instructions, measured against itself.
+    /// Variation of a loop with a fixed number of instructions.
     pub noise: Noise,
     /// Why there are no hardware counters; `None` if there are.
     pub no_counters: Option<String>,
 }
 
-/// How often a CPU was taken away from a thread that did nothing but look at the clock.
+/// Gaps in the execution of a thread that only reads the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Jitter {
     /// The CPU.
     pub cpu: usize,
-    /// Gaps of more than 10 µs.
+    /// Number of gaps of more than 10 µs.
     pub gaps: u64,
-    /// The longest gap, of any length.
+    /// The longest gap, whatever its length.
     pub longest_ns: f64,
-    /// Share of the time that lies in gaps of more than 10 µs.
+    /// Share of the time in gaps of more than 10 µs.
     pub lost_share: f64,
-    /// Gaps of at least 10 µs, 100 µs, 1 ms, 10 ms, each up to the next.
+    /// Numbers of gaps from 10 µs, 100 µs, 1 ms and 10 ms on, each up to the next limit.
     pub histogram: [u64; 4],
 }
 
@@ -72,9 +72,9 @@ pub struct Noise {
     pub repetitions: usize,
     /// Median time.
     pub median_ns: f64,
-    /// From the 5th to the 95th percentile, as a share of the median.
+    /// Distance of the 5th and the 95th percentile, as a share of the median.
     pub spread: f64,
-    /// From the least to the greatest, as a share of the median.
+    /// Distance of the least and the greatest, as a share of the median.
     pub range: f64,
 }
 
@@ -101,15 +101,15 @@ pub fn measure() -> Measured {
     }
 }
 
-/// Time of all CPUs and the part of it that was stolen, in the kernel's units.
+/// Time of all CPUs and its stolen part, in the kernel's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTimes {
     all: u64,
     stolen: u64,
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and two
-/// that are contained in the first two.
+/// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and
+/// two that the first two contain.
 pub(super) fn cpu_times(root: &Path) -> Option<CpuTimes> {
     let text = fs::read_to_string(root.join("proc/stat")).ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
@@ -130,7 +130,7 @@ pub(super) fn steal_share(before: CpuTimes, after: CpuTimes) -> Option<f64> {
     Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
 }
 
-/// Every CPU has a thread that spins, all at the same time.
+/// Spins on every CPU at the same time, one thread each.
 fn jitter(clock: Ticks, cpus: &[usize]) -> Vec<Jitter> {
     let ready = Barrier::new(cpus.len());
     let ready = &ready;
@@ -148,7 +148,7 @@ fn jitter(clock: Ticks, cpus: &[usize]) -> Vec<Jitter> {
     })
 }
 
-/// Spins on the clock and notes when it jumps.
+/// Spins on the clock and records gaps.
 fn watch(clock: Ticks, cpu: usize, time: Duration) -> Jitter {
     let (gap, length) = (clock.ticks_of(GAP), clock.ticks_of(time));
     let mut jitter = Jitter {
@@ -173,7 +173,7 @@ fn watch(clock: Ticks, cpu: usize, time: Duration) -> Jitter {
     jitter
 }
 
-/// The place of a gap in the histogram.
+/// Returns the index of a gap in the histogram.
 fn decade(gap_ns: u64) -> usize {
     match gap_ns {
         ..100_000 => 0,
@@ -197,7 +197,7 @@ fn resolution_ns(clock: Ticks) -> f64 {
     clock.ns_f64(least)
 }
 
-/// The fixed loop: a chain of multiplications, no memory.
+/// The fixed loop: a dependent chain of multiplications, no memory accesses.
 fn integer_loop(steps: u64) -> u64 {
     (0..steps).fold(black_box(1), |word, step| {
         (word ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -234,7 +234,7 @@ fn spread_of(times: &mut [f64]) -> Noise {
     }
 }
 
-/// The greatest offset that is proven between the first CPU and any other; `None` with one CPU.
+/// Returns the greatest proven offset between the first CPU and any other; `None` with one CPU.
 fn counter_offset_ns(clock: Ticks, cpus: &[usize]) -> Option<f64> {
     let (&first, others) = cpus.split_first()?;
     let offsets = others
@@ -243,8 +243,9 @@ fn counter_offset_ns(clock: Ticks, cpus: &[usize]) -> Option<f64> {
     offsets.max().map(|ticks| clock.ns_f64(ticks))
 }
 
-/// Sends messages to and fro. The answer's time must lie between the question's and the moment the
-/// answer is seen; how far it lies outside is a proven offset. `None` if they hardly met.
+/// Exchanges messages between two CPUs. The answer's timestamp must lie between the question's and
+/// the moment the answer is seen; its distance from that interval is a proven offset. `None` if
+/// hardly any message was answered.
 fn offset(clock: Ticks, first: usize, second: usize) -> Option<u64> {
     let (question, answer) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -1,11 +1,12 @@
-//! The page around the plots, and the frame of a plot that stands alone.
+//! The page around the plots, and the frame of a standalone plot.
 
 use std::fmt::Write;
 
-use crate::report::chart::WIDTH;
-use crate::report::style::{DEFS, Looks, plot_css};
-use crate::report::svg::{Anchor, Canvas, escape, num, shorten};
-use crate::report::{Extent, Part, Plot, batch, hot, numbered, resize, tables, tails};
+use crate::plot::chart::WIDTH;
+use crate::plot::style::{DEFS, Looks, plot_css};
+use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
+use crate::plot::{Part, Plot};
+use crate::report::{Extent, numbered, tables};
 use crate::results::Results;
 
 const CSS: &str = "\
@@ -70,7 +71,7 @@ footer{color:var(--muted);font-size:14px;padding-top:40px;padding-bottom:48px}\
 figure{padding:12px 10px}h1{font-size:25px}}\
 @media print{nav,.chips{display:none}figure{break-inside:avoid}}";
 
-/// Clicking on a table hides it, pointing at it dims the others. Nothing else depends on it.
+/// A click on a table hides it, hovering dims the others. Nothing else depends on the script.
 const SCRIPT: &str = "\
 for(const chip of document.querySelectorAll('.chip')){const mine='.s'+chip.dataset.s;\
 const each=(pick,name,on)=>document.querySelectorAll('.plot '+pick).forEach(\
@@ -80,7 +81,7 @@ chip.setAttribute('aria-pressed',String(!off));each(mine,'off',off)});\
 chip.addEventListener('pointerenter',()=>each('.series:not('+mine+')','dim',true));\
 chip.addEventListener('pointerleave',()=>each('.series','dim',false))}";
 
-/// Everything before the body's first element.
+/// Returns everything before the body's first element.
 fn opening(title: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -93,8 +94,8 @@ fn opening(title: &str) -> String {
     )
 }
 
-/// A page of plots and the text that belongs to them.
-pub(super) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) -> String {
+/// Returns a page of plots and their text.
+pub(crate) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) -> String {
     let mut out = opening(title);
     let title = escape(title);
     let _ = writeln!(out, "<header id=\"summary\"><h1>{title}</h1>");
@@ -113,8 +114,8 @@ pub(super) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) ->
     out
 }
 
-/// The whole page.
-pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
+/// Returns the whole page.
+pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
     let mut out = opening(&title(results));
     out.push_str(&head(results));
     out.push_str(&navigation(parts));
@@ -128,7 +129,7 @@ pub(super) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Ext
     out.push_str(&verdicts(results, looks));
     let mut numbers = numbered(parts);
     for part in parts {
-        section(&mut out, part, &mut numbers, results);
+        section(&mut out, part, &mut numbers);
     }
     out.push_str(&ending(results, extent));
     let _ = writeln!(out, "<script>{SCRIPT}</script>\n</body>\n</html>");
@@ -140,7 +141,7 @@ fn title(results: &Results) -> String {
     format!("CHTBench: {suites}")
 }
 
-/// What the files say, each different answer once.
+/// Returns the distinct values of a property of the files.
 fn each(results: &Results, of: impl Fn(&crate::results::SourceFile) -> String) -> String {
     let mut answers: Vec<String> = Vec::new();
     for answer in results.files.iter().map(of) {
@@ -226,7 +227,7 @@ fn navigation(parts: &[Part]) -> String {
            <a href=\"#commands\">Commands</a></div></nav>\n"
 }
 
-/// What is wrong with the files.
+/// Returns what is wrong with the files.
 fn notes(results: &Results) -> String {
     let mut out = String::new();
     for file in &results.files {
@@ -277,7 +278,6 @@ fn section<'a>(
     out: &mut String,
     part: &Part,
     numbers: &mut impl Iterator<Item = (usize, &'a Plot)>,
-    results: &Results,
 ) {
     let _ = writeln!(
         out,
@@ -289,21 +289,7 @@ fn section<'a>(
     for (number, plot) in numbers.take(part.plots.len()) {
         out.push_str(&figure(number, plot));
     }
-    if part.id == "memory" {
-        out.push_str(&tables::leftovers(results));
-    }
-    if part.id == "tails" {
-        out.push_str(&tails::summaries(results));
-    }
-    if part.id == "hot" {
-        out.push_str(&hot::summaries(results));
-    }
-    if part.id == "batch" {
-        out.push_str(&batch::summaries(results));
-    }
-    if part.id == "resize" {
-        out.push_str(&resize::summaries(results));
-    }
+    out.push_str(&part.below);
     out.push_str("</section>\n");
 }
 
@@ -335,8 +321,8 @@ fn ending(results: &Results, extent: Extent) -> String {
     )
 }
 
-/// A plot as a file of its own.
-pub(super) fn standalone(results: &Results, plot: &Plot) -> String {
+/// Returns a plot as a standalone file.
+pub(crate) fn standalone(results: &Results, plot: &Plot) -> String {
     let mut canvas = Canvas::default();
     let (above, below) = (44.0, 30.0);
     let height = above + plot.height + below;

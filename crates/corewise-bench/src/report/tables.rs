@@ -1,23 +1,24 @@
-//! The parts of the page that are tables of words and numbers.
+//! The tables of words and numbers on the page.
 
 use std::fmt::Write;
 
-use crate::record::{Interval, Manifest, Role};
+use crate::plot::group::words;
+use crate::plot::numbers::{interval, plain_ratio};
+use crate::plot::style::Looks;
+use crate::plot::svg::{bytes, escape, plain, rate};
+use crate::record::{Manifest, Role};
 use crate::report::Extent;
-use crate::report::group::words;
-use crate::report::style::Looks;
-use crate::report::svg::{bytes, escape, plain, rate};
-use crate::results::{CellResults, Results, RowResults, Section, SourceFile};
+use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
 
-/// A column of a verdict table: what is in it, and the name of the table.
+/// A column of a verdict table: its content, and the name of the table.
 type Column<'a> = (Part, &'a str);
 
-/// Columns in their order.
+/// Kinds of columns in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Reference,
     Again,
-    Subject,
+    DynTable,
     Null,
 }
 
@@ -25,7 +26,7 @@ impl Part {
     fn of(row: &RowResults) -> Self {
         match row.row.role {
             Role::Reference => Self::Reference,
-            Role::Subject => Self::Subject,
+            Role::DynTable => Self::DynTable,
             Role::Again => Self::Again,
             Role::Null => Self::Null,
         }
@@ -33,7 +34,7 @@ impl Part {
 }
 
 /// A verdict table for each section.
-pub(super) fn verdicts(results: &Results, looks: &Looks) -> String {
+pub(crate) fn verdicts(results: &Results, looks: &Looks) -> String {
     let tables = results
         .sections
         .iter()
@@ -41,7 +42,7 @@ pub(super) fn verdicts(results: &Results, looks: &Looks) -> String {
     tables.collect()
 }
 
-fn verdict(section: &Section, looks: &Looks) -> String {
+fn verdict(section: &SectionResults, looks: &Looks) -> String {
     let mut columns: Vec<Column<'_>> = Vec::new();
     for row in section.cells.iter().flat_map(|cell| &cell.rows) {
         let column = (Part::of(row), &*row.label);
@@ -59,7 +60,7 @@ fn verdict(section: &Section, looks: &Looks) -> String {
     );
     for (part, label) in &columns {
         let (class, sub) = match part {
-            Part::Reference | Part::Subject => ("", ""),
+            Part::Reference | Part::DynTable => ("", ""),
             Part::Again => (" class=\"aa\"", "<small>again (A/A)</small>"),
             Part::Null => (" class=\"null\"", "<small>harness (null)</small>"),
         };
@@ -72,9 +73,9 @@ fn verdict(section: &Section, looks: &Looks) -> String {
     out + "</tbody></table></div>\n"
 }
 
-/// What all cells of a section have in common.
-fn shared(section: &Section) -> Vec<String> {
-    let mut cells = section.cells.iter().map(|cell| words(&cell.cell, &[]));
+/// Returns the words that all cells of a section share.
+fn shared(section: &SectionResults) -> Vec<String> {
+    let mut cells = section.cells.iter().map(|cell| words(cell, &[]));
     let mut shared = cells.next().unwrap_or_default();
     for other in cells {
         shared.retain(|word| other.contains(word));
@@ -82,9 +83,9 @@ fn shared(section: &Section) -> Vec<String> {
     shared
 }
 
-/// What is special about a cell; its id if nothing is.
+/// Returns the words that distinguish a cell; its id if there are none.
 fn special(cell: &CellResults, shared: &[String]) -> String {
-    let mut own = words(&cell.cell, &[]);
+    let mut own = words(cell, &[]);
     own.retain(|word| !shared.contains(word));
     if own.is_empty() {
         return cell.cell.id.clone();
@@ -116,7 +117,7 @@ fn entry(row: &RowResults) -> String {
         Role::Again => " aa",
         Role::Null => " null",
         Role::Reference => " reference",
-        Role::Subject => "",
+        Role::DynTable => "",
     };
     if row.void() {
         let why = escape(row.problem().unwrap_or_default());
@@ -151,20 +152,8 @@ fn entry(row: &RowResults) -> String {
     }
 }
 
-fn interval(of: &Interval) -> String {
-    format!("{} – {}", plain_ratio(of.low), plain_ratio(of.high))
-}
-
-fn plain_ratio(ratio: f64) -> String {
-    match ratio {
-        large if large >= 99.5 => format!("{ratio:.0}"),
-        middle if middle >= 9.95 => format!("{ratio:.1}"),
-        _ => format!("{ratio:.2}"),
-    }
-}
-
 /// The fairness cards.
-pub(super) fn cards(results: &Results) -> String {
+pub(crate) fn cards(results: &Results) -> String {
     let mut cards: Vec<_> = Vec::new();
     for card in results.files.iter().flat_map(|file| &file.manifest.cards) {
         if !cards.contains(&card) {
@@ -213,8 +202,8 @@ pub(super) fn cards(results: &Results) -> String {
     out + "</tbody></table></div></details>\n"
 }
 
-/// What each file was measured with and on, a column for each.
-pub(super) fn environment(results: &Results) -> String {
+/// A table of build and machine, with a column for each file.
+pub(crate) fn environment(results: &Results) -> String {
     let facts: Vec<_> = results.files.iter().map(facts).collect();
     let mut out = String::from("<div class=\"scroll\"><table class=\"facts\"><tbody>");
     for at in 0..facts.first().map_or(0, Vec::len) {
@@ -280,14 +269,14 @@ fn caches(manifest: &Manifest) -> String {
     caches.collect::<Vec<_>>().join("; ")
 }
 
-/// The commit, and whether the sources differed from it.
-pub(super) fn commit(manifest: &Manifest) -> String {
+/// Returns the commit, and whether the sources differed from it.
+pub(crate) fn commit(manifest: &Manifest) -> String {
     let changed = if manifest.dirty { " with changes" } else { "" };
     format!("{}{changed}", manifest.commit)
 }
 
-/// The commands that made the files, and those that repeat single rows.
-pub(super) fn commands(results: &Results, extent: Extent) -> String {
+/// Lists the commands that made the files, and those that repeat single rows.
+pub(crate) fn commands(results: &Results, extent: Extent) -> String {
     let mut out = String::new();
     for file in &results.files {
         let words = file.manifest.command.iter().map(|word| quoted(word));
@@ -321,7 +310,7 @@ pub(super) fn commands(results: &Results, extent: Extent) -> String {
     out
 }
 
-/// The commands that repeat single rows.
+/// Lists the commands that repeat single rows.
 fn replays(results: &Results) -> String {
     let mut out = String::from(
         "<details id=\"replay\"><summary>Commands that repeat single rows</summary>\
@@ -351,37 +340,7 @@ fn replays(results: &Results) -> String {
     out + "</tbody></table></div></details>\n"
 }
 
-/// A table of numbers, a row for each of `lines`, whose first field is its head.
-pub(super) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> String {
-    if lines.is_empty() {
-        return String::new();
-    }
-    let cells = |tag: &str, words: &mut dyn Iterator<Item = &str>| -> String {
-        words
-            .map(|word| format!("<{tag}>{}</{tag}>", escape(word)))
-            .collect()
-    };
-    let head = cells("th", &mut heads.iter().copied());
-    let body: String = lines
-        .iter()
-        .map(|line| {
-            let (first, rest) = line.split_first().map_or(("", &[][..]), |(f, r)| (f, r));
-            let rest = cells("td", &mut rest.iter().map(String::as_str));
-            format!("<tr><th scope=\"row\">{}</th>{rest}</tr>\n", escape(first))
-        })
-        .collect();
-    format!(
-        "<div class=\"scroll\"><table class=\"numbers\"><thead><tr>{head}</tr></thead><tbody>{body}\
-         </tbody></table></div>\n"
-    )
-}
-
-/// A ratio with its interval.
-pub(super) fn ratio(of: Interval) -> String {
-    format!("{} ({})", plain_ratio(of.value), interval(&of))
-}
-
-/// A word as a shell wants it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let safe = |char: char| char.is_ascii_alphanumeric() || "-_./=,:+@%#".contains(char);
     if !word.is_empty() && !word.starts_with('#') && word.chars().all(safe) {
@@ -389,35 +348,6 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
-}
-
-/// What tables keep after their entries are gone, where it was measured.
-pub(super) fn leftovers(results: &Results) -> String {
-    let rows = results.rows().filter(|row| !row.void());
-    let points = rows.flat_map(|row| row.memory.iter().map(move |point| (row, point)));
-    let mut lines = String::new();
-    for (row, point) in points.filter(|(_, p)| p.emptied_bytes.or(p.dropped_bytes).is_some()) {
-        let shown = |value: Option<u64>| value.map_or("–".to_owned(), |b| bytes(b as f64));
-        let _ = writeln!(
-            lines,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&row.label),
-            point.entries,
-            shown(point.live_bytes),
-            shown(point.emptied_bytes),
-            shown(point.dropped_bytes)
-        );
-    }
-    if lines.is_empty() {
-        return lines;
-    }
-    format!(
-        "<details id=\"leftovers\"><summary>What stays allocated after all entries are removed, and \
-         after the table is dropped</summary><div class=\"scroll\"><table class=\"numbers\"><thead><tr>\
-         <th scope=\"col\">table</th><th scope=\"col\">entries</th><th scope=\"col\">full</th>\
-         <th scope=\"col\">emptied</th><th scope=\"col\">dropped</th></tr></thead><tbody>{lines}\
-         </tbody></table></div></details>\n"
-    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is measured: the command line of `bench server`, settled.
+//! The command line of `bench server`, and its checked parameters.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,12 +11,12 @@ use super::{Operation, Program};
 use crate::args::Format;
 use crate::error::BenchError;
 
-/// Server threads and most client processes of the paper.
+/// Server threads, and maximum of client processes, in \[ATC11\] §6.2.
 const PAPER: usize = 12;
-/// Most of each.
+/// Upper bound of each.
 const MOST: usize = 1_000;
 
-/// The figures there are.
+/// The figures that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Figure {
     /// GET and SET requests per second against client processes
@@ -24,7 +24,7 @@ pub(crate) enum Figure {
     Atc11Eight,
 }
 
-/// What is started.
+/// The server to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
     /// Lookups without a lock
@@ -38,7 +38,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Whether it can be started.
+    /// Returns whether it can be started.
     pub(super) fn is_installed(self) -> bool {
         let holds = |folder: &Path| folder.join("memcached").is_file();
         self != Self::Memcached
@@ -108,7 +108,7 @@ pub struct ServerArgs {
     /// The corewise to start as server and as client [default: this one]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Where the page goes [default: FIGURE-DATE.html]
+    /// Output file [default: FIGURE-DATE.html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Overwrite the file
@@ -119,13 +119,13 @@ pub struct ServerArgs {
     format: Format,
 }
 
-/// What is measured, in numbers.
+/// The checked parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) engines: Vec<Engine>,
     pub(super) operations: Vec<Operation>,
     pub(super) threads: usize,
-    /// Whether `threads` was asked for.
+    /// Whether `threads` was given.
     pub(super) chosen: bool,
     pub(super) clients: Vec<usize>,
     pub(super) connections: usize,
@@ -138,7 +138,7 @@ pub(super) struct Plan {
 }
 
 impl ServerArgs {
-    /// The figure's name.
+    /// Returns the figure's name.
     pub(super) fn figure(&self) -> &'static str {
         match self.figure {
             Figure::Atc11Eight => "atc11-8",
@@ -167,20 +167,22 @@ impl ServerArgs {
                 .map_err(|error| BenchError::Failed(format!("this program has no path: {error}")))
         };
         let path = self.program.clone().map_or_else(itself, Ok)?;
-        match path.is_file() {
-            true => Ok(Program(path)),
-            false => Err(BenchError::Usage(format!(
+        if path.is_file() {
+            Ok(Program(path))
+        } else {
+            Err(BenchError::Usage(format!(
                 "program: there is no {}",
                 path.display()
-            ))),
+            )))
         }
     }
 
-    /// The options in numbers, each within its bounds.
+    /// Parses the options and checks their bounds.
     pub(super) fn plan(&self, cpus: usize) -> Result<Plan, BenchError> {
-        let (few, warmup_s, sample_s) = match self.quick {
-            true => ("1,2,4", 1.0, 0.5),
-            false => ("1-12", 20.0, 2.0),
+        let (few, warmup_s, sample_s) = if self.quick {
+            ("1,2,4", 1.0, 0.5)
+        } else {
+            ("1-12", 20.0, 2.0)
         };
         let clients = list(self.clients.as_deref().unwrap_or(few))?;
         let plan = Plan {
@@ -218,11 +220,12 @@ fn within<T: PartialOrd + fmt::Display>(
     least: T,
     most: T,
 ) -> Result<(), BenchError> {
-    match value >= least && value <= most {
-        true => Ok(()),
-        false => Err(BenchError::Usage(format!(
+    if value >= least && value <= most {
+        Ok(())
+    } else {
+        Err(BenchError::Usage(format!(
             "{name}: {value} ({least} to {most})"
-        ))),
+        )))
     }
 }
 
@@ -231,7 +234,7 @@ fn span(name: &str, seconds: f64, least: f64) -> Result<Duration, BenchError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// `1-4,8,12`: ascending, each number once.
+/// Parses a list such as `1-4,8,12`: ascending, each number once.
 fn list(text: &str) -> Result<Vec<usize>, BenchError> {
     let bad = || BenchError::Usage(format!("clients: `{text}` (such as 1-4,8,12)"));
     let mut numbers = Vec::new();
@@ -252,7 +255,7 @@ fn list(text: &str) -> Result<Vec<usize>, BenchError> {
 }
 
 impl Plan {
-    /// What has points of its own: operations, then numbers of clients.
+    /// Returns the points of the figure: operations, then numbers of clients.
     pub(super) fn points(&self) -> Vec<(Operation, usize)> {
         let of = |&operation| {
             self.clients
@@ -262,12 +265,12 @@ impl Plan {
         self.operations.iter().flat_map(of).collect()
     }
 
-    /// From the first sample's start to the last one's end.
+    /// Returns the time from the first sample's start to the last one's end.
     pub(super) fn sampled(&self) -> Duration {
         self.sample * self.samples as u32
     }
 
-    /// The parameters in words.
+    /// Describes the parameters.
     pub(super) fn line(&self) -> String {
         format!(
             "{} server threads, {} connections a client process, closed loop, {} keys of 12 bytes, \
@@ -283,7 +286,7 @@ impl Plan {
         )
     }
 
-    /// What a reader must know before believing the rows.
+    /// Returns what a reader must know before believing the rows.
     pub(super) fn notes(&self, cpus: usize) -> Vec<String> {
         let mut notes = Vec::new();
         if self.threads > cpus {

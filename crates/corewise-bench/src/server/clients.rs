@@ -9,14 +9,14 @@ use super::args::Plan;
 use super::process::{Guarded, Program, last_line};
 use crate::error::BenchError;
 
-/// Exit status of `corewise load` when a reply was wrong or did not come.
+/// Exit status of `corewise load` after a wrong or missing reply.
 const WRONG: i32 = 3;
-/// What a client loads longer than warm-up and samples take, since they begin with the first request of
-/// all clients and end a little late; and for each further client.
+/// Time that a client runs beyond warm-up and samples, since they begin with the first request of
+/// all clients and end a little late; and the same for each further client.
 const SLACK: Duration = Duration::from_secs(1);
 const SLACK_EACH: Duration = Duration::from_millis(100);
 
-/// Clients under way.
+/// Running client processes.
 pub(super) struct Clients(Vec<Guarded>);
 
 fn load(program: &Program, address: SocketAddr, plan: &Plan) -> Command {
@@ -33,7 +33,7 @@ fn load(program: &Program, address: SocketAddr, plan: &Plan) -> Command {
     command
 }
 
-/// One slice of so long.
+/// Sets one slice of this duration.
 fn lasting(command: &mut Command, time: Duration) {
     let ms = time.as_millis().max(2);
     command.args(["--slice-ms", &ms.to_string()]);
@@ -47,12 +47,13 @@ pub(super) fn fill(program: &Program, address: SocketAddr, plan: &Plan) -> Resul
     command.args(["--pipeline", "16", "--connections", "8"]);
     lasting(&mut command, Duration::from_millis(20));
     let output = command.output().map_err(|error| cannot_start(&error))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(BenchError::Failed(format!(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(BenchError::Failed(format!(
             "the keys could not be stored: {}",
             last_line(&String::from_utf8_lossy(&output.stderr))
-        ))),
+        )))
     }
 }
 
@@ -61,7 +62,7 @@ fn cannot_start(error: &std::io::Error) -> BenchError {
 }
 
 impl Clients {
-    /// Starts so many, each of which goes on for longer than warm-up and samples take.
+    /// Starts `count` clients, each of which runs longer than warm-up and samples take.
     pub(super) fn start(
         program: &Program,
         address: SocketAddr,
@@ -84,13 +85,13 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Whether one has ended.
+    /// Returns whether a client has ended.
     pub(super) fn is_one_gone(&mut self) -> bool {
         let mut clients = self.0.iter_mut();
         clients.any(|client| !matches!(client.0.try_wait(), Ok(None)))
     }
 
-    /// Waits until all have ended; what was wrong with the replies that they got.
+    /// Waits until all have ended; returns the problems with their replies.
     pub(super) fn finish(mut self) -> Result<Vec<String>, BenchError> {
         let mut problems = Vec::new();
         for client in &mut self.0 {
@@ -111,7 +112,7 @@ impl Clients {
     }
 }
 
-/// Everything that a child still says; what cannot be read is not said.
+/// Reads the remaining output of a child; ignores errors.
 fn read(from: Option<impl std::io::Read>, to: &mut String) {
     if let Some(mut from) = from {
         let _ = from.read_to_string(to);

@@ -1,4 +1,4 @@
-//! One row: a server of its own, clients, samples.
+//! One row: a fresh server, clients, samples.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,14 @@ use super::row::{Operation, Row};
 use super::stats::{Asker, Reading};
 use crate::error::BenchError;
 
-/// Connections besides those of the clients: of `stats`, and of clients that come while others go.
+/// Connections besides those of the clients: for `stats`, and for clients that start while others
+/// end.
 const SPARE: usize = 64;
 
 /// Longest wait for the first request of a client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a row is measured of.
+/// The parameters of a row.
 pub(super) struct Point<'p> {
     pub(super) plan: &'p Plan,
     pub(super) program: &'p Program,
@@ -26,7 +27,7 @@ pub(super) struct Point<'p> {
     pub(super) clients: usize,
 }
 
-/// Starts everything, samples, and waits for the clients' verdict.
+/// Starts everything, samples, and waits for the clients' results.
 pub(super) fn measure(point: &Point<'_>) -> Result<Row, BenchError> {
     let (plan, program) = (point.plan, point.program);
     let connections = point.clients * plan.connections + SPARE;
@@ -59,7 +60,7 @@ pub(super) fn measure(point: &Point<'_>) -> Result<Row, BenchError> {
     row(point, &readings, memory, problems)
 }
 
-/// Waits until the first requests are counted. Processes take their time to start where many do.
+/// Waits until the first requests are counted. Processes start slowly if many start at once.
 fn wait_for_load(
     point: &Point<'_>,
     asker: &mut Asker,

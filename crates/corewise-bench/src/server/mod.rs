@@ -2,67 +2,65 @@
 //!
 //! # `atc11-8`
 //!
-//! Figure 8 of Triplett, McKenney and Walpole, "Resizable, Scalable, Concurrent Hash Tables via
-//! Relativistic Programming" (USENIX ATC 2011), by the method of its section 6.2: a server with 12
-//! threads, one to 12 client processes of four connections each on the same machine; each point has a
-//! server of its own, a warm-up of 20 s, and three samples of 2 s of the rate that the server itself
-//! counts, of which the greatest is the point.
+//! Figure 8 of \[ATC11\], by the method of its §6.2: a server with 12 threads, one to 12 client
+//! processes of four connections each on the same machine. Each point has a fresh server, a warm-up
+//! of 20 s, and three samples of 2 s of the rate that the server itself counts, of which the
+//! greatest is the point.
 //!
 //! ```text
 //!  for GET, SET:  for each number of client processes:  for each engine:
 //!
-//!    start server ─▶ fill ─▶ start clients ─▶ warm-up ─▶ stats ─▶ stats ─▶ stats ─▶ stats ─▶ clients end
-//!                                                          └ sample ┴ sample ┴ sample ┘       and verify
+//!    start server ─▶ fill ─▶ start clients ─▶ warm-up
+//!      ─▶ stats ─▶ stats ─▶ stats ─▶ stats ─▶ clients end and verify
+//!           └ sample ┴ sample ┴ sample ┘
 //! ```
 //!
-//! Beside the paper's figure each row has the median of its samples, the server's CPU time per request
-//! in user mode and in the kernel (the paper explains with the second why the default engine scaled as
-//! far as it did), the share of its threads' time spent waiting for locks (the paper used mutrace), its
-//! hit ratio, and its resident set over its memory limit.
+//! Besides the paper's figure each row has the median of its samples, the server's CPU time per
+//! request in user mode and in the kernel (the paper uses the latter to explain why the default
+//! engine scaled as far as it did), the share of its threads' time spent waiting for locks (the
+//! paper used mutrace), its hit ratio, and its resident set over its memory limit.
 //!
 //! # Differences from the paper
 //!
 //! * The clients are `corewise load`: closed loop, one request outstanding on each connection, each
-//!   reply compared byte by byte. They come when the server is filled, by another client before; the
+//!   reply compared byte by byte. They start after another client has filled the server; the
 //!   paper's fill it during the warm-up.
-//! * Engines take turns at each point instead of one after the other, so that what the machine does
-//!   meanwhile happens to all of them.
-//! * A machine with fewer CPUs has fewer server threads, and says so.
+//! * Engines alternate at each point instead of running one after the other, so that disturbances
+//!   of the machine affect all of them.
+//! * A machine with fewer CPUs gets fewer server threads, and the report notes it.
 //!
 //! # Bias
 //!
-//! * Clients and server share the machine: beyond `threads + clients = CPUs` a point says what the
-//!   scheduler makes of both.
-//! * The maximum of three samples is kind to a noisy engine; the median is beside it.
+//! * Clients and server share the machine: beyond `threads + clients = CPUs` a point also measures
+//!   how the scheduler divides it.
+//! * The maximum of three samples favours a noisy engine; the median is beside it.
 //! * CPU time is accounted in ticks; its split into user and kernel is sampled by the kernel. It
-//!   includes what the samples' `stats` commands cost.
+//!   includes the cost of the samples' `stats` commands.
 
 mod args;
 mod clients;
 mod measure;
 mod process;
+mod report;
 mod row;
 mod stats;
 
 pub use args::ServerArgs;
-#[cfg(test)]
-pub(crate) use row::tests;
-pub(crate) use row::{Operation, Row, listing, ratios};
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use self::args::Engine;
+use self::measure::Point;
+use self::process::Program;
+use self::row::Operation;
 use crate::error::BenchError;
 use crate::manifest;
-use crate::report;
-use args::Engine;
-use measure::Point;
-use process::Program;
 
 /// Exit status of a run with void rows.
 const VOID: u8 = 3;
 
-/// Measures, prints, and draws; gives the exit status.
+/// Measures, prints, and draws; returns the exit status.
 pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let plan = args.plan(cpus)?;
@@ -95,14 +93,14 @@ pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
     if engines.len() < plan.engines.len() {
         notes.push("memcached is not installed".into());
     }
-    let page = report::server_page(&facts, &plan.line(), &notes, &rows);
+    let page = report::page(&facts, &plan.line(), &notes, &rows);
     output.write(&page)?;
     table.end(&rows, output.path());
     let void = rows.iter().any(|row| !row.problems.is_empty());
     Ok(if void { VOID } else { 0 })
 }
 
-/// The engines that there are. What is missing is said, or fails if nothing may be skipped.
+/// Returns the installed engines. Reports the missing ones, or fails if none may be skipped.
 fn installed(wanted: &[Engine]) -> Result<Vec<Engine>, BenchError> {
     let (there, missing): (Vec<_>, Vec<_>) =
         wanted.iter().partition(|engine| engine.is_installed());
@@ -115,13 +113,14 @@ fn installed(wanted: &[Engine]) -> Result<Vec<Engine>, BenchError> {
             )));
         }
     }
-    match there.is_empty() {
-        true => Err(BenchError::Usage("no engine is left to measure".into())),
-        false => Ok(there),
+    if there.is_empty() {
+        Err(BenchError::Usage("no engine is left to measure".into()))
+    } else {
+        Ok(there)
     }
 }
 
-/// The page, which must not exist unless it may be replaced; removed again if nothing comes of it.
+/// The page. It must not exist unless it may be replaced, and is removed if there is no result.
 struct Output {
     path: PathBuf,
     written: bool,
@@ -130,7 +129,7 @@ struct Output {
 impl Output {
     fn create(args: &ServerArgs) -> Result<Self, BenchError> {
         let path = args.output();
-        // Whether it can be written is found out before an hour is spent.
+        // Checks that the page can be written before an hour is spent.
         crate::sink::Sink::create(Some(&path), args.replace(), false)?;
         Ok(Self {
             path,
@@ -155,7 +154,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.written {
-            let _ = std::fs::remove_file(&self.path); // an empty file harms nobody
+            let _ = std::fs::remove_file(&self.path); // an empty file is harmless
         }
     }
 }

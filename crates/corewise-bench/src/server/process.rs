@@ -12,31 +12,31 @@ use crate::error::BenchError;
 /// Longest wait until a server listens.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The `corewise` that is started.
+/// The `corewise` to start.
 #[derive(Clone, Debug)]
 pub(super) struct Program(pub(super) PathBuf);
 
-/// A child that does not outlive this value.
+/// A child process that is killed on drop.
 pub(super) struct Guarded(pub(super) Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // It may have ended by itself; either way nothing is left to be done.
+        // It may have ended already; then nothing is left to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub(super) struct Server {
     child: Guarded,
     pub(super) address: SocketAddr,
-    /// What memcached wrote its port into.
+    /// The directory of memcached's port file.
     _folder: Option<Folder>,
 }
 
 impl Server {
-    /// Starts it, and waits until it listens.
+    /// Starts the server, and waits until it listens.
     pub(super) fn start(
         program: &Program,
         engine: Engine,
@@ -53,7 +53,7 @@ impl Server {
         self.child.0.id()
     }
 
-    /// Fails if it has ended.
+    /// Fails if the server has ended.
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
         match self.child.0.try_wait() {
             Ok(None) => Ok(()),
@@ -74,12 +74,12 @@ fn spawn(command: &mut Command) -> Result<Child, BenchError> {
     })
 }
 
-/// What went wrong with a server, and what it said last.
+/// An error with the last message of a server.
 fn failed(what: &str, child: &mut Child) -> BenchError {
     let _ = child.kill();
     let mut said = String::new();
     if let Some(mut errors) = child.stderr.take() {
-        let _ = errors.read_to_string(&mut said); // what there is will do
+        let _ = errors.read_to_string(&mut said); // partial output is enough
     }
     BenchError::Failed(format!("{what}: {}", last_line(&said)))
 }
@@ -106,7 +106,7 @@ fn corewise(
             .args(["--memory", &format!("{}m", plan.memory_mib)])
             .args(["--max-connections", &connections.to_string()]),
     )?);
-    // It says where it listens, once it does, or ends.
+    // The server prints its address once it listens, or ends.
     let mut address = None;
     if let Some(out) = child.0.stdout.as_mut() {
         let lines = BufReader::new(out).lines().map_while(Result::ok);
@@ -154,7 +154,7 @@ fn memcached(plan: &Plan, connections: usize) -> Result<Server, BenchError> {
     Err(failed("memcached did not start", &mut child.0))
 }
 
-/// `TCP INET: 12345`
+/// Parses memcached's port file: `TCP INET: 12345`
 fn port_in(file: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(file).ok()?;
     let port = text
@@ -163,13 +163,13 @@ fn port_in(file: &Path) -> Option<SocketAddr> {
     Some(([127, 0, 0, 1], port.trim().parse().ok()?).into())
 }
 
-/// A folder of this process, removed when dropped.
+/// A temporary directory of this process, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Self, BenchError> {
         static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        // Relaxed: a number that nobody else has.
+        // Relaxed: only the uniqueness of the number matters.
         let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("corewise-bench-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -183,6 +183,6 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0); // a folder left behind harms nobody
+        let _ = std::fs::remove_dir_all(&self.0); // a leftover directory is harmless
     }
 }

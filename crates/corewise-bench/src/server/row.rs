@@ -1,4 +1,4 @@
-//! A row of the result, and how rows are printed.
+//! Rows of the result, and their output.
 
 use std::fmt;
 use std::io::Write;
@@ -8,11 +8,11 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::args::Plan;
+use crate::plot::svg::rate;
 use crate::record::Manifest;
-use crate::report::rate_text;
 use crate::text;
 
-/// What all requests of a row are.
+/// The operation of all requests of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
@@ -23,7 +23,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The server's counter of it.
+    /// Returns the name of the server's counter of the operation.
     pub(super) fn counter(self) -> &'static str {
         match self {
             Self::Get => "cmd_get",
@@ -48,11 +48,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An engine at a point.
+/// The result of an engine at a point.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) engine: String,
-    /// As the server says it.
+    /// The version that the server reports.
     pub(crate) version: String,
     pub(crate) operation: Operation,
     /// Client processes.
@@ -63,25 +63,26 @@ pub(crate) struct Row {
     pub(crate) samples_per_s: Vec<f64>,
     /// The server's CPU time in user mode.
     pub(crate) user_ns_per_request: f64,
-    /// The same in the kernel.
+    /// The server's CPU time in the kernel.
     pub(crate) kernel_ns_per_request: f64,
-    /// Of the server threads' time, what they waited for locks; `None` if the server does not say.
+    /// Share of the server threads' time spent waiting for locks; `None` if the server does not
+    /// report it.
     pub(crate) lock_wait_share: Option<f64>,
-    /// Found among asked-for; `None` without gets.
+    /// Hits over gets; `None` without gets.
     pub(crate) hit_ratio: Option<f64>,
     /// Resident set over the server's memory limit.
     pub(crate) resident_over_limit: Option<f64>,
-    /// Why the row is void, if it is.
+    /// Why the row is void; empty if it is not.
     pub(crate) problems: Vec<String>,
 }
 
 impl Row {
-    /// The greatest of the samples, as in the paper.
+    /// Returns the greatest sample, as in the paper.
     pub(crate) fn max_per_s(&self) -> f64 {
         self.samples_per_s.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The middle one of the samples, or the mean of both.
+    /// Returns the median of the samples.
     pub(crate) fn median_per_s(&self) -> f64 {
         let mut sorted = self.samples_per_s.clone();
         sorted.sort_by(f64::total_cmp);
@@ -99,8 +100,8 @@ impl Row {
         format!(
             "  {:<13} {:>10} {:>10}  {:>8.2} {:>9.2}  {:>9} {:>7} {:>9}{}",
             self.engine,
-            rate_text(self.max_per_s()),
-            rate_text(self.median_per_s()),
+            rate(self.max_per_s()),
+            rate(self.median_per_s()),
             self.user_ns_per_request / 1e3,
             self.kernel_ns_per_request / 1e3,
             self.lock_wait_share.map_or_else(dash, percent),
@@ -117,11 +118,11 @@ impl Row {
     }
 }
 
-/// The heads of the columns.
+/// The column heads.
 const HEADS: &str =
     "  engine             max/s   median/s   user µs kernel µs  lock wait    hits RSS/limit";
 
-/// The rows as text.
+/// Formats the rows as text.
 pub(crate) fn listing(rows: &[Row]) -> String {
     let mut lines = Vec::new();
     let mut point = None;
@@ -143,7 +144,7 @@ fn point_line(row: &Row) -> String {
     format!("{}, client processes: {}", row.operation, row.clients)
 }
 
-/// Each engine over `global-lock` where there are the most clients.
+/// Returns the ratios of each engine to `global-lock` at the most clients.
 pub(crate) fn ratios(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for base in rows.iter().filter(|row| row.engine == "global-lock") {
@@ -176,7 +177,7 @@ pub(crate) fn ratios(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// A line for programs.
+/// A line of JSON output.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'l> {
@@ -184,7 +185,7 @@ enum Line<'l> {
     Server(&'l Row),
 }
 
-/// Rows on standard output, as they come.
+/// Prints rows to standard output as they arrive.
 pub(super) struct Table {
     json: bool,
     shown: Vec<(Operation, usize)>,
@@ -250,7 +251,7 @@ fn json(line: &Line<'_>) {
 }
 
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a reader that went away is no error
+    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! The statistics that a server reports.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ const MOST_LINES: usize = 10_000;
 /// A connection for the command `stats`.
 pub(super) struct Asker(BufReader<TcpStream>);
 
-/// A server's counters at a moment.
+/// A server's counters at one time.
 pub(super) struct Reading {
     at: Instant,
     stats: HashMap<String, String>,
@@ -39,7 +39,7 @@ impl Asker {
         connect().map_err(|error: std::io::Error| failed(error))
     }
 
-    /// The counters now, and the CPU time of the process.
+    /// Reads the counters, and the CPU time of the process.
     pub(super) fn read(&mut self, pid: u32) -> Result<Reading, BenchError> {
         self.0.get_mut().write_all(b"stats\r\n").map_err(failed)?;
         let mut stats = HashMap::new();
@@ -69,12 +69,12 @@ impl Asker {
 }
 
 impl Reading {
-    /// A counter; `None` if the server does not have it.
+    /// Returns a counter; `None` if the server does not have it.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.stats.get(name)?.parse().ok()
     }
 
-    /// By how much a counter has grown since an earlier reading.
+    /// Returns the growth of a counter since an earlier reading.
     pub(super) fn grown(&self, name: &str, since: &Self) -> Option<u64> {
         Some(self.number(name)?.saturating_sub(since.number(name)?))
     }
@@ -83,14 +83,14 @@ impl Reading {
         (self.at - since.at).as_secs_f64()
     }
 
-    /// Growth of a counter per second.
+    /// Returns the growth of a counter per second.
     pub(super) fn rate(&self, name: &str, since: &Self) -> Result<f64, BenchError> {
         let grown = self.grown(name, since);
         let grown = grown.ok_or_else(|| failed(format!("there is no `{name}`")))?;
         Ok(grown as f64 / self.seconds(since))
     }
 
-    /// User and kernel time since an earlier reading, in nanoseconds.
+    /// Returns user and kernel time since an earlier reading, in nanoseconds.
     pub(super) fn cpu_ns(&self, since: &Self) -> (u64, u64) {
         (
             self.cpu.user_ns.saturating_sub(since.cpu.user_ns),
@@ -98,7 +98,7 @@ impl Reading {
         )
     }
 
-    /// What the server calls its version.
+    /// Returns the version that the server reports.
     pub(super) fn version(&self) -> String {
         self.stats.get("version").cloned().unwrap_or_default()
     }

@@ -126,7 +126,8 @@ fn a_mix_beside_a_resizer_starts_in_its_steady_state() {
             .map(|b| format!("resize/i=65536,r=68986,u=10(9+1),uniform,n=1,b={b}"))
     );
     assert_eq!((both.len(), mix.initial), (2, 65536));
-    // Half of the keys stay; of the others as many are there as inserts are of the updates.
+    // Half of the keys stay; the share of the others that is present is the share of inserts among
+    // updates.
     let updated = mix.range / 2;
     let there = (mix.initial - updated) as f64 / updated as f64;
     assert!((there - 0.9).abs() < 1e-4, "{there}");
@@ -232,12 +233,12 @@ fn the_kind_of_entries_is_not_the_kind_of_the_section() {
     let text = "name='x'\n[[section]]\nkind='scaling'\nthreads=[1]\nentry-kind='bytes'";
     let kinds = |suite: &Suite| -> Vec<(String, String)> {
         let tasks = suite.tasks(&Params::default(), &Topology::flat(4), false);
-        let of = |task: Task| (task.workload.section, task.workload.kind);
+        let of = |task: Task| (task.workload.section_name().into(), task.workload.kind);
         tasks.expect("valid").into_iter().map(of).collect()
     };
     let suite = Suite::parse(text).expect("valid");
     assert_eq!(kinds(&suite), [("scaling".into(), "bytes".into())]);
-    // What is written with results must be read back, or no row of them can be replayed.
+    // The suite written with results must be readable, or no row of them can be replayed.
     let given = Params {
         kind: Some("bytes".into()),
         ..Params::default()
@@ -251,13 +252,13 @@ fn the_kind_of_entries_is_not_the_kind_of_the_section() {
     assert_eq!(kinds(&with)[0].1, "bytes");
 }
 
-/// Tables that the suite of all tables leaves out, and why.
+/// Tables that the suite of all tables omits, and why.
 const NOT_CHOSEN: [&str; 7] = [
     "dashmap",        // the reference
     "hashbrown",      // one thread only
-    "mutex",          // `rwlock` stands for one lock around a map, the section `sync` has the locks
+    "mutex",          // `rwlock` represents locked maps; section `sync` has the locks
     "parking-rwlock", // as `mutex`
-    "locked",         // the server's engine, no table for programs
+    "locked",         // the server's engine, not a table for programs
     "slowed",         // calibrates verdicts
     "unslowed",       // calibrates verdicts
 ];
@@ -287,7 +288,7 @@ fn the_suite_of_all_tables_has_all_tables() {
 #[test]
 fn the_suite_of_all_tables_has_all_sections() {
     let suite = Suite::find("choosing").expect("it is shipped");
-    for (kind, _) in SECTIONS {
+    for kind in sections::SECTIONS.iter().map(|section| section.name()) {
         assert!(
             suite.section.iter().any(|section| section.kind == kind),
             "{kind}"

@@ -1,9 +1,9 @@
 //! Operations whose outcome is known beforehand.
 //!
-//! Sums show that something was lost, not a value that is out of date for a moment, nor two errors
-//! that cancel out. So after the measured time each thread works for a while on keys that no other
-//! thread writes, keeps what it stored in a model, and compares every outcome; the other threads
-//! are busy with keys next to its own, in the same buckets. Batches of lookups are among the operations.
+//! Sums show a loss, but neither a value that is stale for a moment nor two errors that cancel out.
+//! So after the measured time each thread runs for a while on keys that no other thread writes,
+//! records its values in a model, and compares every outcome. The other threads use keys adjacent
+//! to these, in the same buckets. Batches of lookups are among the operations.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -13,28 +13,28 @@ use corewise_measure::draw::mix;
 use crate::plan::Plan;
 use crate::stamp::{belongs, stamp};
 use crate::table::{Handle, Kind, MOST_BATCHED, Table};
-use crate::work::seat::Seat;
+use crate::work::worker::Worker;
 use crate::work::{Part, is_given_up};
 
-/// Keys that a thread works on.
+/// Number of keys of a thread.
 const KEYS: usize = 4096;
 
-/// What came of an audit.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditReport {
-    /// Outcomes compared.
+    /// Number of outcomes compared.
     pub audited: u64,
-    /// The first that was wrong, in words.
+    /// The first wrong outcome, in words.
     pub problem: Option<String>,
 }
 
-/// A key and what should be stored under it.
+/// A key and the value that should be stored under it.
 struct Entry {
     key: u64,
     stamp: Option<u64>,
 }
 
-/// Audits a table with so many operations.
+/// Audits a table with `operations` operations.
 pub(crate) fn audit<K: Kind, T: Table<K>>(
     table: &T,
     plan: &Plan,
@@ -43,7 +43,7 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
     seed: u64,
 ) -> AuditReport {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xa0d17) ^ part.thread as u64);
-    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let mut seat = Worker::<K, T>::new(table, plan, part, None);
     let mut report = AuditReport::default();
     let mut model = own_keys(plan, part, &mut rng);
     for entry in &mut model {
@@ -66,7 +66,7 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
     report
 }
 
-/// Keys of this thread, each once.
+/// Returns keys of this thread, each once.
 fn own_keys(plan: &Plan, part: Part, rng: &mut Xoshiro256PlusPlus) -> Vec<Entry> {
     let mine = (plan.range as usize + part.threads - 1 - part.thread) / part.threads;
     let step = (mine / KEYS).max(1);
@@ -92,14 +92,14 @@ fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Op
     })
 }
 
-fn get<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &Entry) -> Option<String> {
+fn get<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &Entry) -> Option<String> {
     let got = seat.handle.get(K::query(&mut seat.scratch, entry.key));
     complain("get", entry.key, got, entry.stamp)
 }
 
-/// A batch of some keys from a place on, around and around.
+/// Looks up a batch of keys from a position on, cyclically.
 fn get_many<K: Kind, T: Table<K>>(
-    seat: &mut Seat<'_, K, T>,
+    seat: &mut Worker<'_, K, T>,
     model: &[Entry],
     (at, keys): (usize, usize),
 ) -> Option<String> {
@@ -111,7 +111,7 @@ fn get_many<K: Kind, T: Table<K>>(
     entries().zip(got).find_map(wrong)
 }
 
-fn insert<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) -> Option<String> {
+fn insert<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &mut Entry) -> Option<String> {
     let new = stamp(entry.key, seat.numbers.draw());
     let value = K::value(&seat.scratch, new);
     let inserted = seat
@@ -128,14 +128,14 @@ fn insert<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) ->
     get(seat, entry)
 }
 
-fn remove<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, entry: &mut Entry) -> Option<String> {
+fn remove<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &mut Entry) -> Option<String> {
     let got = seat.handle.remove(K::query(&mut seat.scratch, entry.key));
     let expected = entry.stamp.take();
     complain("remove", entry.key, got, expected).or_else(|| get(seat, entry))
 }
 
-/// A key that others may be writing: all that is known is whose value it must be.
-fn foreign<K: Kind, T: Table<K>>(seat: &mut Seat<'_, K, T>, key: u64) -> Option<String> {
+/// Looks up a key that other threads may write; checks only that the value belongs to the key.
+fn foreign<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, key: u64) -> Option<String> {
     let got = seat.handle.get(K::query(&mut seat.scratch, key))?;
     (!belongs(got, key)).then(|| format!("get of key {key:#x} gave another key's value {got:#x}"))
 }

@@ -1,15 +1,15 @@
-//! The phases before and after what is measured.
+//! The phases before and after the measured time.
 
 use corewise_measure::draw::Scramble;
 
 use crate::plan::Plan;
 use crate::table::{Handle, Kind, Table};
-use crate::work::seat::Seat;
-use crate::work::{Part, Sums, Tally, is_given_up};
+use crate::work::worker::Worker;
+use crate::work::{OpCounts, Part, Sums, is_given_up};
 
-/// Inserts a part of the entries that are there at the start.
-pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
-    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+/// Inserts a part of the initial entries.
+pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
+    let mut seat = Worker::<K, T>::new(table, plan, part, None);
     for index in plan
         .part(part.thread, part.threads)
         .take_while(|_| !is_given_up())
@@ -21,16 +21,15 @@ pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> 
     seat.tally()
 }
 
-/// Removes and reinserts about `entries` entries of a part, in random order. The set of keys stays
-/// what it was, but the table has seen deletions, and its memory has been handed out again in
-/// another order.
+/// Removes and reinserts about `entries` entries of a part, in random order. The set of keys is
+/// unchanged, but the table has seen deletions, and its memory has been reused in another order.
 pub(crate) fn churn<K: Kind, T: Table<K>>(
     table: &T,
     plan: &Plan,
     part: Part,
     entries: u64,
-) -> Tally {
-    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+) -> OpCounts {
+    let mut seat = Worker::<K, T>::new(table, plan, part, None);
     let (thread, threads) = (part.thread as u64, part.threads as u64);
     let mine = (u64::from(plan.range) + threads - 1 - thread) / threads;
     if mine == 0 {
@@ -51,9 +50,9 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
     seat.tally()
 }
 
-/// Sums up what is there of a part.
+/// Looks up a part of the keys and sums the entries found.
 pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
-    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+    let mut seat = Worker::<K, T>::new(table, plan, part, None);
     let mut sums = Sums::default();
     for index in plan
         .part(part.thread, part.threads)
@@ -69,8 +68,8 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
 }
 
 /// Removes a part of all keys.
-pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Tally {
-    let mut seat = Seat::<K, T>::new(table, plan, part, None);
+pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
+    let mut seat = Worker::<K, T>::new(table, plan, part, None);
     for index in plan
         .part(part.thread, part.threads)
         .take_while(|_| !is_given_up())

@@ -1,4 +1,4 @@
-//! A made-up result that has every section, the same at every run.
+//! A made-up result with every section, the same at every run.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -7,21 +7,25 @@ use std::path::Path;
 
 use corewise_bench::latencies::OUTCOMES;
 use corewise_bench::record::{
-    BatchSummary, CacheFacts, Cell, Counts, End, Garbage, HardwareCounters, Histogram, Interval,
-    MachineFacts, Manifest, MemoryPoint, Record, ResizeSummary, Role, Row, SCHEMA, Slice,
-    SlowCount, Tail, Timeline, Verdicts,
+    CacheFacts, Cell, Counts, Detail, End, Fields, HardwareCounters, Histogram, Interval,
+    MachineFacts, Manifest, Payload, Record, Role, Row, SCHEMA, Slice, Verdicts,
 };
 use corewise_bench::results::Results;
+use corewise_bench::sections::batch::BatchSummary;
+use corewise_bench::sections::growth::Timeline;
+use corewise_bench::sections::hot::PairTime;
+use corewise_bench::sections::memory::{Garbage, MemoryPoint};
+use corewise_bench::sections::resize::ResizeSummary;
+use corewise_bench::sections::tails::{BothTails, SlowCount, Tail};
 use corewise_bench::suite::Task;
-use corewise_bench::table::{Card, Contention};
-use corewise_bench::workload::Method;
+use corewise_bench::table::{Contention, TableInfo};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A text that must not get into a page as it is.
+/// A text that pages must escape.
 pub const NASTY: &str = "<script>alert(\"a & b\")</script>";
 
-/// Tables with the throughput of a thread and what a second one adds.
+/// Tables with the throughput of one thread and the gain of a second one.
 pub const TABLES: [(&str, f64, f64); 9] = [
     ("dashmap", 14.0e6, 0.86),
     ("corewise-rp", 21.0e6, 0.97),
@@ -34,7 +38,7 @@ pub const TABLES: [(&str, f64, f64); 9] = [
     ("broken<&map>", 25.0e6, 0.97),
 ];
 
-/// What a table's buckets do in the cells of the section `resize`.
+/// The states of a table's buckets in the cells of the section `resize`.
 pub const VARIANTS: [&str; 3] = [
     "8192 buckets",
     "16384 buckets",
@@ -48,17 +52,17 @@ pub const BROKEN: &str = "broken<&map>";
 pub struct Run {
     rng: Xoshiro256PlusPlus,
     pub records: Vec<Record>,
-    /// All rates are multiplied by it.
+    /// Factor of all rates.
     pub speed: f64,
     repetitions: usize,
-    /// The median of the latest reference.
+    /// The median rate of the latest reference.
     reference: f64,
     rows: usize,
     void: usize,
 }
 
 impl Run {
-    /// A run without any row.
+    /// A run without rows.
     pub fn empty() -> Self {
         Self {
             rng: Xoshiro256PlusPlus::seed_from_u64(7),
@@ -107,8 +111,8 @@ impl Run {
             .expect("the records are well formed")
     }
 
-    /// A run of whole suites, with rows of so many repetitions for each table of each cell and all that its
-    /// section has besides.
+    /// A run of whole suites: for each table of each cell a row with several repetitions and all
+    /// records of its section.
     pub fn of_tasks(tasks: &[Task], tables: &[&str]) -> Self {
         let mut run = Self::empty();
         for task in tasks {
@@ -119,7 +123,7 @@ impl Run {
                     id,
                     ..workload.cell(vec![0, 1])
                 };
-                run.cell_of(&cell, workload.method, tables);
+                run.cell_of(&cell, tables);
             }
         }
         run.summarise_resizes();
@@ -127,24 +131,22 @@ impl Run {
         run
     }
 
-    fn cell_of(&mut self, cell: &Cell, method: Method, tables: &[&str]) {
-        let timed = matches!(method, Method::Latency | Method::Paced(_));
+    fn cell_of(&mut self, cell: &Cell, tables: &[&str]) {
+        let timed = matches!(&*cell.section, "latency" | "paced");
         for (at, &table) in tables.iter().enumerate() {
             let (name, role) = match (at, table) {
                 (0, _) => (format!("{table} (again)"), Role::Again),
                 (1, _) => (table.to_owned(), Role::Reference),
                 (_, "null" | "peer-null") => (table.to_owned(), Role::Null),
-                _ => (table.to_owned(), Role::Subject),
+                _ => (table.to_owned(), Role::DynTable),
             };
             self.row(cell, &name, role, 1e7 + 1e6 * at as f64, None);
             for (place, operation) in OUTCOMES.iter().enumerate().filter(|_| timed) {
                 self.histogram(cell, &name, operation, 30.0 + (at + 9 * place) as f64);
             }
-            match method {
-                Method::Growth => {
-                    (0..self.repetitions).for_each(|_| self.timeline(cell, &name, 40))
-                }
-                Method::Memory => self.remembered(cell, &name, at),
+            match &*cell.section {
+                "growth" => (0..self.repetitions).for_each(|_| self.timeline(cell, &name, 40)),
+                "memory" => self.remembered(cell, &name, at),
                 _ => {}
             }
         }
@@ -153,21 +155,21 @@ impl Run {
     fn timeline(&mut self, cell: &Cell, table: &str, bins: u64) {
         let operations = (0..bins).map(|_| (3e5 * self.noise(0.3)) as u64).collect();
         let longest_ns = (0..bins).map(|_| (3e5 * self.noise(0.9)) as u64).collect();
-        self.records.push(Record::Timeline(Box::new(Timeline {
+        self.records.push(detail(&Timeline {
             cell: cell.id.clone(),
             table: table.to_owned(),
             repetition: 0,
             bin_ms: 10.0,
             operations,
             longest_ns,
-        })));
+        }));
     }
 
     fn remembered(&mut self, cell: &Cell, table: &str, at: usize) {
         let point = memory_point(cell, table, cell.initial, 22.0 + 3.0 * at as f64);
-        self.records.push(Record::Memory(Box::new(point)));
+        self.records.push(detail(&point));
         let over_bytes = (0..50).map(|_| (1e6 * self.noise(0.4)) as i64).collect();
-        self.records.push(Record::Garbage(Box::new(Garbage {
+        self.records.push(detail(&Garbage {
             cell: cell.id.clone(),
             table: table.to_owned(),
             entries: cell.initial,
@@ -175,7 +177,7 @@ impl Run {
             over_bytes,
             source: "live".to_owned(),
             settled_bytes: 1000,
-        })));
+        }));
     }
 
     fn noise(&mut self, much: f64) -> f64 {
@@ -207,9 +209,9 @@ impl Run {
             cell.range = 2 << power;
             self.tables(&cell, |name, _| name == BROKEN);
         }
-        for law in ["single", "uniform"] {
-            let mut cell = cell("hot", law);
-            cell.distribution = law.to_owned();
+        for distribution in ["single", "uniform"] {
+            let mut cell = cell("hot", distribution);
+            cell.distribution = distribution.to_owned();
             cell.range = cell.initial;
             set_updates(&mut cell, 0.0);
             self.tables(&cell, |name, _| name == BROKEN);
@@ -233,9 +235,9 @@ impl Run {
             }
         }
         self.summarise_resizes();
-        for law in ["uniform", "zipf 0.99", "hotspot 90/10"] {
-            let mut cell = cell("distribution", law);
-            cell.distribution = law.to_owned();
+        for distribution in ["uniform", "zipf 0.99", "hotspot 90/10"] {
+            let mut cell = cell("distribution", distribution);
+            cell.distribution = distribution.to_owned();
             self.tables(&cell, |name, _| name == BROKEN);
         }
         self.tables(&cell("resizing", "between 2^16 and 2^20"), |name, _| {
@@ -259,7 +261,7 @@ impl Run {
             let role = if at == 0 {
                 Role::Reference
             } else {
-                Role::Subject
+                Role::DynTable
             };
             self.row(&cell, name, role, rate, None);
             let taken = Contention {
@@ -298,13 +300,14 @@ impl Run {
         }
     }
 
-    /// Gives the rows of batches their summaries.
+    /// Adds the summaries of rows with batches.
     fn summarise_batches(&mut self) {
         for record in &mut self.records {
             if let Record::Row(row) = record
                 && row.cell.section == "batch"
             {
-                row.batch = row.rate.map(|rate| BatchSummary {
+                let rate = row.rate.expect("a rate");
+                row.fields.set(&BatchSummary {
                     keys: 16,
                     pairs: 21,
                     single: rate,
@@ -318,29 +321,31 @@ impl Run {
         }
     }
 
-    /// Gives the rows of hot cells the time of a pair.
+    /// Adds the time per pair of rows in hot cells.
     fn time_pairs(&mut self) {
         for record in &mut self.records {
             if let Record::Row(row) = record
                 && row.cell.section == "hot"
             {
-                row.pair_ns = row.rate.map(|rate| Interval {
+                let rate = row.rate.expect("a rate");
+                row.fields.set(&PairTime(Interval {
                     value: 4e9 / rate.value,
                     low: 4e9 / rate.high,
                     high: 4e9 / rate.low,
-                });
+                }));
             }
         }
     }
 
-    /// Gives the rows of cells that resize their summaries; dashmap pauses.
+    /// Adds the summaries of rows in resizing cells; dashmap pauses.
     pub fn summarise_resizes(&mut self) {
         let rows = self.records.iter_mut().filter_map(|record| match record {
             Record::Row(row) if row.cell.variant.starts_with("resizing") => Some(row),
             _ => None,
         });
         for row in rows {
-            row.resize = row.rate.map(|rate| ResizeSummary {
+            let Some(rate) = row.rate else { continue };
+            row.fields.set(&ResizeSummary {
                 buckets: (8192, 16384),
                 pairs: 75,
                 small: rate,
@@ -396,14 +401,14 @@ impl Run {
                 let usual = 9e3 * self.noise(0.5);
                 longest_ns.push(if doubling { bin * 90_000 } else { usual as u64 });
             }
-            self.records.push(Record::Timeline(Box::new(Timeline {
+            self.records.push(detail(&Timeline {
                 cell: cell.id.clone(),
                 table: (*table).to_owned(),
                 repetition: 0,
                 bin_ms: 1.0,
                 operations,
                 longest_ns,
-            })));
+            }));
         }
     }
 
@@ -415,7 +420,8 @@ impl Run {
             if let Record::Row(row) = record
                 && row.cell.section == "tails"
             {
-                row.tails = ["writer", "reader"].map(tail).into();
+                let both = ["writer", "reader"].map(tail);
+                row.fields.set(&BothTails(both.into()));
             }
         }
     }
@@ -428,13 +434,13 @@ impl Run {
         for (index, (table, ..)) in TABLES.iter().enumerate() {
             for power in (10..=22).step_by(3) {
                 let point = memory_point(&by_size, table, 1 << power, 22.0 + 7.0 * index as f64);
-                self.records.push(Record::Memory(Box::new(point)));
+                self.records.push(detail(&point));
             }
             let swing = (index % 4) as f64 * 3e6;
             let over = |at: u32| {
                 (swing * (1.0 - (-f64::from(at) / 12.0).exp()) + 2e5 * f64::from(at % 5)) as i64
             };
-            self.records.push(Record::Garbage(Box::new(Garbage {
+            self.records.push(detail(&Garbage {
                 cell: churn.id.clone(),
                 table: (*table).to_owned(),
                 entries: 1 << 20,
@@ -442,7 +448,7 @@ impl Run {
                 over_bytes: (0..80).map(over).collect(),
                 source: "live".to_owned(),
                 settled_bytes: (swing / 9.0) as i64 - 100_000,
-            })));
+            }));
         }
     }
 
@@ -451,7 +457,7 @@ impl Run {
             let role = if index == 0 {
                 Role::Reference
             } else {
-                Role::Subject
+                Role::DynTable
             };
             let mut row = row(cell, name, role, self.repetitions);
             if *name == BROKEN {
@@ -464,14 +470,14 @@ impl Run {
         }
     }
 
-    /// All tables, the reference again, and the harness in a cell.
+    /// Adds all tables, the reference again, and the null table to a cell.
     fn tables(&mut self, cell: &Cell, void: impl Fn(&str, &Cell) -> bool) {
         for (index, (name, one, more)) in TABLES.iter().enumerate() {
             let rate = rate(cell, *one, *more);
             let role = if index == 0 {
                 Role::Reference
             } else {
-                Role::Subject
+                Role::DynTable
             };
             let why = void(name, cell).then_some(NASTY);
             self.row(cell, name, role, rate, why);
@@ -481,7 +487,7 @@ impl Run {
         self.row(cell, "null", Role::Null, 120e6 * cell.threads as f64, None);
     }
 
-    /// A row with its repetitions.
+    /// Adds a row with its repetitions.
     pub fn row(&mut self, cell: &Cell, table: &str, role: Role, rate: f64, why: Option<&str>) {
         let mut rates = Vec::new();
         for repetition in 0..self.repetitions {
@@ -515,6 +521,11 @@ impl Run {
         self.rows += 1;
         self.records.push(Record::Row(Box::new(row)));
     }
+}
+
+/// A record of a section.
+fn detail<P: Payload>(payload: &P) -> Record {
+    Record::Detail(Box::new(Detail::of(payload)))
 }
 
 fn percentile(buckets: &BTreeMap<u64, u64>, percent: f64) -> f64 {
@@ -560,7 +571,8 @@ fn verdict(ratio: f64) -> &'static str {
     }
 }
 
-/// What a table reaches in a cell: less with updates and with more entries, more with threads.
+/// Returns the rate of a table in a cell: less with updates and with more entries, more with
+/// threads.
 fn rate(cell: &Cell, one: f64, more: f64) -> f64 {
     let threads = 1.0 + more * (cell.threads as f64 - 1.0) / (1.0 + 0.02 * cell.threads as f64);
     let writing = 1.0 / (1.0 + cell.update_percent / 40.0);
@@ -588,10 +600,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         problems: Vec::new(),
         contention: None,
         per_operation: BTreeMap::new(),
-        pair_ns: None,
-        tails: Vec::new(),
-        resize: None,
-        batch: None,
+        fields: Fields::default(),
     }
 }
 
@@ -603,7 +612,6 @@ fn slice(cell: &Cell, table: &str, role: Role, repetition: usize, rate: f64) -> 
         repetition,
         rate,
         rates: vec![rate; 3],
-        singles: Vec::new(),
         operations: rate as u64,
         elapsed_ns: 1_000_000_000,
         counts: Counts::default(),
@@ -612,6 +620,7 @@ fn slice(cell: &Cell, table: &str, role: Role, repetition: usize, rate: f64) -> 
         hardware: HardwareCounters::default(),
         contention: None,
         ran_on: vec![0, 1],
+        fields: Fields::default(),
     }
 }
 
@@ -720,8 +729,8 @@ fn machine() -> MachineFacts {
     }
 }
 
-fn card(name: &str) -> Card {
-    Card {
+fn card(name: &str) -> TableInfo {
+    TableInfo {
         name: name.to_owned(),
         about: format!("a table called {name}; {NASTY}"),
         version: "1.2.3".into(),

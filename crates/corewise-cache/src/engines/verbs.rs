@@ -1,8 +1,8 @@
-//! What each verb means, for every engine whose sessions execute operations themselves.
+//! The meaning of each verb, for every engine whose sessions execute operations themselves.
 //!
-//! An engine finds, makes, links and unlinks items ([`Keeper`]); what an operation answers, which
-//! conditions it checks and in which order, is here, once. Every function is written as *find, decide,
-//! make, publish, report*, and runs while the writers of its key are excluded.
+//! An engine finds, makes, links and unlinks items ([`ItemStore`]). This module decides what an
+//! operation answers, which conditions it checks and in which order. Every function follows the
+//! steps *find, decide, make, publish, report*, and runs while the writers of its key are excluded.
 
 use crate::counter;
 use crate::item::{Before, Contents, Item, Node, state};
@@ -11,7 +11,7 @@ use corewise_ops::{
 };
 use std::ptr::NonNull;
 
-/// An item of an engine with such links.
+/// A pointer to an item of an engine with these links.
 pub(crate) type Ptr<L> = NonNull<Node<L>>;
 
 /// Why an item could not be made or linked.
@@ -19,96 +19,158 @@ pub(crate) type Ptr<L> = NonNull<Node<L>>;
 pub(crate) enum NoItem {
     TooLarge,
     OutOfMemory,
-    /// There may be room for so many bytes, but not while writers are excluded: nothing has been
-    /// changed, begin again when they are there.
+    /// There may be room for this number of bytes, but not while writers are excluded. Nothing has
+    /// been changed; retry once there is room.
     NotYet(usize),
 }
 
-/// So many bytes must be had before the operation can be executed; it has changed and reported
+/// The operation needs this number of bytes before it can be executed; it has changed and reported
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeedsRoom(pub(crate) usize);
 
-/// What became of an attempt to execute an operation.
+/// The result of an attempt to execute an operation.
 pub(crate) type Attempt = Result<Flow, NeedsRoom>;
 
-/// Where outcomes are told.
+/// Receives outcomes.
 pub(crate) type Report<'r> = &'r mut dyn FnMut(Outcome<'_>) -> Flow;
 
-/// An engine while it executes one operation: one key, whose other writers are excluded.
+/// An engine while it executes one operation on one key, whose other writers are excluded.
 ///
-/// Pointers that it gives out are good until it is dropped.
-pub(crate) trait Keeper {
+/// Its *items* are those that [`find`](Self::find) has returned, and those that were made for it
+/// and not discarded. The methods that take an item have one condition:
+///
+/// 1. `node` is one of this store's items, and was not unlinked or replaced. (A `fresh` one was not
+///    linked either.)
+///
+/// # Safety
+///
+/// 1. The items are alive, and their keys and values do not change, until the store is dropped,
+///    whether they are unlinked or not.
+/// 2. `publish` has linked `fresh` if it returns no error, and has discarded it otherwise.
+pub(crate) unsafe trait ItemStore {
     /// The engine's links in its items.
     type Links;
 
     /// The operation's key.
     fn key(&self) -> &[u8];
 
-    /// The time.
+    /// The present time.
     fn now(&self) -> Now;
 
-    /// The live item of the key. A dead one is unlinked on the way.
+    /// Finds the live item of the key. A dead one is unlinked on the way.
     fn find(&mut self) -> Result<Ptr<Self::Links>, Absence>;
 
     /// Makes an item that is not linked.
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr<Self::Links>, NoItem>;
 
     /// Gives up an item that was not linked.
-    fn discard(&mut self, fresh: Ptr<Self::Links>);
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn discard(&mut self, fresh: Ptr<Self::Links>);
 
-    /// Links `fresh` under the key, in the place of `old` if there is one, with this cas value or the
-    /// next one; or gives it up for lack of room.
-    fn publish(
+    /// Links `fresh` under the key, replacing `old` if there is one, with this cas value or the
+    /// next one; or gives it up if there is no room.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait, of both. `old` is what `find` returned last, if it found one.
+    unsafe fn publish(
         &mut self,
         fresh: Ptr<Self::Links>,
         old: Option<Ptr<Self::Links>>,
         cas: Option<u64>,
     ) -> Result<(), NoItem>;
 
-    /// Takes the item out.
-    fn unlink(&mut self, node: Ptr<Self::Links>);
+    /// Removes the item.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn unlink(&mut self, node: Ptr<Self::Links>);
 
-    /// The item has been read.
-    fn hit(&mut self, node: Ptr<Self::Links>);
+    /// Records that the item was read.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn hit(&mut self, node: Ptr<Self::Links>);
 
-    /// Tells of an item that was found. An engine that keeps it alive may do so later, when it excludes
-    /// nobody any more.
+    /// Reports an item that was found. An engine that keeps the item alive may report it later,
+    /// when it no longer excludes other threads.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
     #[inline]
-    fn show(
+    unsafe fn show(
         &mut self,
         node: Ptr<Self::Links>,
         before: Before,
         flags: ItemFlags,
         report: &mut impl FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        report(Outcome::Found(self.view(node, before, flags)))
+        // SAFETY: 1.
+        report(Outcome::Found(unsafe { self.view(node, before, flags) }))
     }
 
-    /// The item has another deadline.
-    fn touched(&mut self, _node: Ptr<Self::Links>) {}
+    /// Notes that the item's deadline has changed.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn touched(&mut self, _node: Ptr<Self::Links>) {}
 
-    /// An `add` has met the item.
-    fn met(&mut self, node: Ptr<Self::Links>);
+    /// Called when an `add` found the key present.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn touch_on_add(&mut self, node: Ptr<Self::Links>);
 
     /// The item.
-    fn item(&self, node: Ptr<Self::Links>) -> Item<'_, Self::Links>;
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn item(&self, node: Ptr<Self::Links>) -> Item<'_, Self::Links>;
 
-    /// Bytes that it takes.
-    fn footprint(&self, node: Ptr<Self::Links>) -> usize;
+    /// Bytes that the item takes.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn footprint(&self, node: Ptr<Self::Links>) -> usize;
 
-    /// What a sink may see of it.
-    fn view(&self, node: Ptr<Self::Links>, before: Before, flags: ItemFlags) -> ItemView<'_> {
-        self.item(node).view(before, flags, self.footprint(node))
+    /// The part of the item that a sink may see.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn view(
+        &self,
+        node: Ptr<Self::Links>,
+        before: Before,
+        flags: ItemFlags,
+    ) -> ItemView<'_> {
+        // SAFETY: 1, both.
+        unsafe { self.item(node).view(before, flags, self.footprint(node)) }
     }
 
-    /// What is told of an item that was written.
-    fn stored(&self, node: Ptr<Self::Links>) -> Outcome<'_> {
-        Outcome::Stored(self.view(node, Before::default(), ItemFlags::NONE))
+    /// The outcome for an item that was written.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the trait.
+    unsafe fn stored(&self, node: Ptr<Self::Links>) -> Outcome<'_> {
+        // SAFETY: 1.
+        Outcome::Stored(unsafe { self.view(node, Before::default(), ItemFlags::NONE) })
     }
 }
 
-/// Tells why there is no item, or asks for another attempt.
+/// Reports why there is no item, or asks for another attempt.
 fn refusal(why: NoItem, report: Report<'_>) -> Attempt {
     match why {
         NoItem::TooLarge => Ok(report(Outcome::TooLarge)),
@@ -121,7 +183,7 @@ fn refusal(why: NoItem, report: Report<'_>) -> Attempt {
 
 /// `get`, `gat`, `mg`.
 #[inline]
-pub(crate) fn get<K: Keeper>(
+pub(crate) fn get<K: ItemStore>(
     keeper: &mut K,
     get: Get,
     mut report: impl FnMut(Outcome<'_>) -> Flow,
@@ -130,18 +192,26 @@ pub(crate) fn get<K: Keeper>(
         Ok(node) => node,
         Err(absence) => return miss(keeper, &get, absence, &mut report),
     };
-    let before = keeper.item(node).before(keeper.now());
-    let flags = win(keeper, node, &get);
-    if !get.quiet {
-        keeper.hit(node);
+    // SAFETY: 1, all: found above.
+    unsafe {
+        let before = keeper.item(node).before(keeper.now());
+        let flags = win(keeper, node, &get);
+        if !get.quiet {
+            keeper.hit(node);
+        }
+        Ok(keeper.show(node, before, flags, &mut report))
     }
-    Ok(keeper.show(node, before, flags, &mut report))
 }
 
-/// Touches the item and hands out or reports its win token.
+/// Touches the item, and hands out its win token or reports its state.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`].
 #[inline]
-fn win<K: Keeper>(keeper: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
-    let found = keeper.item(node);
+unsafe fn win<K: ItemStore>(keeper: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
+    // SAFETY: 1.
+    let found = unsafe { keeper.item(node) };
     let (was, remaining) = (found.state(), found.deadline().remaining_ms(keeper.now()));
     let claim = get.claim_stale && was & state::STALE != 0;
     let recache = get
@@ -153,12 +223,13 @@ fn win<K: Keeper>(keeper: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
         found.update_life(get.touch, if won { state::WIN_SENT } else { 0 });
     }
     if get.touch.is_some() {
-        keeper.touched(node);
+        // SAFETY: 1.
+        unsafe { keeper.touched(node) };
     }
     win_flags(won, sent)
 }
 
-/// What a reader is told of an item's win token.
+/// The flags that describe an item's win token to a reader.
 #[inline]
 pub(crate) fn win_flags(won: bool, sent: bool) -> ItemFlags {
     match (won, sent) {
@@ -169,7 +240,7 @@ pub(crate) fn win_flags(won: bool, sent: bool) -> ItemFlags {
 }
 
 #[cold]
-fn miss<K: Keeper>(keeper: &mut K, get: &Get, absence: Absence, report: Report<'_>) -> Attempt {
+fn miss<K: ItemStore>(keeper: &mut K, get: &Get, absence: Absence, report: Report<'_>) -> Attempt {
     let Some(vivify) = get.vivify else {
         return Ok(report(Outcome::Missing(absence)));
     };
@@ -183,14 +254,16 @@ fn miss<K: Keeper>(keeper: &mut K, get: &Get, absence: Absence, report: Report<'
             state: if get.quiet {
                 state::WIN_SENT
             } else {
-                state::WIN_SENT | state::FETCHED // its creator has seen it
+                state::WIN_SENT | state::FETCHED // the client that created it has seen it
             },
         };
-        rewrite(keeper, &contents, None, vivify.new_cas)
+        // SAFETY: 1: the key has no item.
+        unsafe { rewrite(keeper, &contents, None, vivify.new_cas) }
     };
     match made {
         Ok(node) => {
-            let view = keeper.view(node, Before::default(), ItemFlags::WON);
+            // SAFETY: 1: linked just now.
+            let view = unsafe { keeper.view(node, Before::default(), ItemFlags::WON) };
             Ok(report(Outcome::Found(view)))
         }
         Err(why) => refusal(why, report),
@@ -199,8 +272,12 @@ fn miss<K: Keeper>(keeper: &mut K, get: &Get, absence: Absence, report: Report<'
 
 // ---- writes
 
-/// Set, add, replace, cas: `fresh` is the new item, if one could be made.
-pub(crate) fn put<K: Keeper>(
+/// Set, add, replace, cas. `fresh` is the new item, if it could be made.
+///
+/// # Safety
+///
+/// 1. `fresh` was made for this store and is not linked.
+pub(crate) unsafe fn put<K: ItemStore>(
     keeper: &mut K,
     store: &Store<'_>,
     fresh: Result<Ptr<K::Links>, NoItem>,
@@ -211,28 +288,35 @@ pub(crate) fn put<K: Keeper>(
         Err(why) => return refuse(keeper, store, why, report),
     };
     let old = keeper.find().ok();
-    if let Some(refusal) = condition(keeper, store, old) {
-        keeper.discard(fresh);
+    // SAFETY: 1: found above.
+    if let Some(refusal) = unsafe { condition(keeper, store, old) } {
+        // SAFETY: 1.
+        unsafe { keeper.discard(fresh) };
         return Ok(report(refusal));
     }
-    if let (Some(old), Some(cas)) = (old, store.compare_cas)
-        && keeper.item(old).cas() != cas
-    {
-        // Stored as stale: keeps the deadline, and the win token if sent.
-        let old = keeper.item(old);
-        let kept = old.state() & state::WIN_SENT;
-        keeper
-            .item(fresh)
-            .set_life(old.deadline(), state::STALE | kept);
+    if let (Some(old), Some(cas)) = (old, store.compare_cas) {
+        // SAFETY: 1, both: found above; by our 1.
+        let (old, fresh) = unsafe { (keeper.item(old), keeper.item(fresh)) };
+        if old.cas() != cas {
+            // A store marked stale keeps the deadline, and the win token if it was sent.
+            let kept = old.state() & state::WIN_SENT;
+            fresh.set_life(old.deadline(), state::STALE | kept);
+        }
     }
-    match keeper.publish(fresh, old, store.new_cas) {
-        Ok(()) => Ok(report(keeper.stored(fresh))),
+    // SAFETY: 1: found above; by our 1.
+    match unsafe { keeper.publish(fresh, old, store.new_cas) } {
+        // SAFETY: 1: linked just now.
+        Ok(()) => Ok(report(unsafe { keeper.stored(fresh) })),
         Err(why) => refuse(keeper, store, why, report),
     }
 }
 
-/// Why a store must not happen, if so.
-fn condition<K: Keeper>(
+/// The reason why a store must not happen, if there is one.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn condition<K: ItemStore>(
     keeper: &mut K,
     store: &Store<'_>,
     old: Option<Ptr<K::Links>>,
@@ -245,18 +329,20 @@ fn condition<K: Keeper>(
         };
     };
     if store.mode == StoreMode::Add {
-        keeper.met(old);
+        // SAFETY: 1.
+        unsafe { keeper.touch_on_add(old) };
         return Some(Outcome::NotStored);
     }
     let wanted = store.compare_cas?;
-    let present = keeper.item(old).cas();
+    // SAFETY: 1.
+    let present = unsafe { keeper.item(old) }.cas();
     let acceptable = wanted == present || (store.stale_if_older && wanted < present);
     (!acceptable).then_some(Outcome::Exists)
 }
 
-/// A store that found no memory. What a `set` meant to overwrite goes.
+/// Handles a store that found no memory: removes the item that a `set` would have overwritten.
 #[cold]
-fn refuse<K: Keeper>(
+fn refuse<K: ItemStore>(
     keeper: &mut K,
     store: &Store<'_>,
     why: NoItem,
@@ -268,19 +354,26 @@ fn refuse<K: Keeper>(
         && store.compare_cas.is_none()
         && let Ok(old) = keeper.find()
     {
-        keeper.unlink(old);
+        // SAFETY: 1: found just now.
+        unsafe { keeper.unlink(old) };
     }
     refusal(why, report)
 }
 
 /// Append and prepend.
-pub(crate) fn extend<K: Keeper>(keeper: &mut K, store: &Store<'_>, report: Report<'_>) -> Attempt {
+pub(crate) fn extend<K: ItemStore>(
+    keeper: &mut K,
+    store: &Store<'_>,
+    report: Report<'_>,
+) -> Attempt {
     let old = keeper.find().ok();
-    if let Some(refusal) = condition(keeper, store, old) {
+    // SAFETY: 1: found above.
+    if let Some(refusal) = unsafe { condition(keeper, store, old) } {
         return Ok(report(refusal));
     }
     let made = match (old, store.vivify) {
-        (Some(old), _) => extended(keeper, store, old),
+        // SAFETY: 1: found above.
+        (Some(old), _) => unsafe { extended(keeper, store, old) },
         (None, Some(deadline)) => {
             let key = keeper.key().to_owned();
             let contents = Contents {
@@ -290,23 +383,28 @@ pub(crate) fn extend<K: Keeper>(keeper: &mut K, store: &Store<'_>, report: Repor
                 deadline,
                 state: 0,
             };
-            rewrite(keeper, &contents, None, store.new_cas)
+            // SAFETY: 1: the key has no item.
+            unsafe { rewrite(keeper, &contents, None, store.new_cas) }
         }
         (None, None) => return Ok(report(Outcome::NotStored)),
     };
     match made {
-        Ok(node) => Ok(report(keeper.stored(node))),
+        // SAFETY: 1: linked just now.
+        Ok(node) => Ok(report(unsafe { keeper.stored(node) })),
         Err(why) => refusal(why, report),
     }
 }
 
-fn extended<K: Keeper>(
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn extended<K: ItemStore>(
     keeper: &mut K,
     store: &Store<'_>,
     old: Ptr<K::Links>,
 ) -> Result<Ptr<K::Links>, NoItem> {
-    // SAFETY: `old` was found by this keeper, which keeps it until it is dropped; the reference ends
-    // with this function.
+    // SAFETY: by 1 it is one of the store's items, which are alive until the store is dropped (1 of
+    // `ItemStore`); the reference ends with this function.
     let item = unsafe { Item::from_raw(old) };
     let parts = [item.value(), store.value];
     let contents = Contents {
@@ -318,53 +416,65 @@ fn extended<K: Keeper>(
         },
         client_flags: item.client_flags(),
         deadline: item.deadline(),
-        state: 0, // as in memcached: a new item
+        state: 0, // a new item, as in memcached
     };
-    rewrite(keeper, &contents, Some(old), store.new_cas)
+    // SAFETY: 1.
+    unsafe { rewrite(keeper, &contents, Some(old), store.new_cas) }
 }
 
-/// Makes an item and links it in the place of `old`.
-fn rewrite<K: Keeper>(
+/// Makes an item and links it in place of `old`.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn rewrite<K: ItemStore>(
     keeper: &mut K,
     contents: &Contents<'_>,
     old: Option<Ptr<K::Links>>,
     cas: Option<u64>,
 ) -> Result<Ptr<K::Links>, NoItem> {
     let node = keeper.create(contents)?;
-    keeper.publish(node, old, cas)?;
+    // SAFETY: 1: made just now; by our 1.
+    unsafe { keeper.publish(node, old, cas) }?;
     Ok(node)
 }
 
 /// `delete`, `md`.
-pub(crate) fn delete<K: Keeper>(keeper: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
+pub(crate) fn delete<K: ItemStore>(keeper: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
     let node = match keeper.find() {
         Ok(node) => node,
         Err(absence) => return Ok(report(Outcome::Missing(absence))),
     };
-    if delete
-        .compare_cas
-        .is_some_and(|cas| cas != keeper.item(node).cas())
-    {
+    // SAFETY: 1: found above.
+    let differs = |cas| cas != unsafe { keeper.item(node) }.cas();
+    if delete.compare_cas.is_some_and(differs) {
         return Ok(report(Outcome::Exists));
     }
     if !delete.mark_stale && !delete.drop_value {
-        keeper.unlink(node);
+        // SAFETY: 1: found above.
+        unsafe { keeper.unlink(node) };
         return Ok(report(Outcome::Deleted));
     }
-    match keep_deleted(keeper, node, delete) {
-        Ok(node) => Ok(report(keeper.stored(node))),
+    // SAFETY: 1: found above.
+    match unsafe { keep_deleted(keeper, node, delete) } {
+        // SAFETY: 1: linked just now.
+        Ok(node) => Ok(report(unsafe { keeper.stored(node) })),
         Err(why) => refusal(why, report),
     }
 }
 
-/// A delete that keeps the item: stale, without its value, or both. It is made anew, so that readers
-/// without a lock see its state and its cas value change together.
-fn keep_deleted<K: Keeper>(
+/// A delete that keeps the item: stale, without its value, or both. It makes a new item, so that
+/// readers without a lock see state and cas value change together.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`].
+unsafe fn keep_deleted<K: ItemStore>(
     keeper: &mut K,
     node: Ptr<K::Links>,
     delete: Delete,
 ) -> Result<Ptr<K::Links>, NoItem> {
-    // SAFETY: as in `extended`.
+    // SAFETY: as in `extended`, by 1.
     let old = unsafe { Item::from_raw(node) };
     let (mut deadline, mut state) = (old.deadline(), old.state());
     if delete.mark_stale {
@@ -383,19 +493,20 @@ fn keep_deleted<K: Keeper>(
         deadline,
         state,
     };
-    rewrite(keeper, &contents, Some(node), delete.new_cas)
+    // SAFETY: 1.
+    unsafe { rewrite(keeper, &contents, Some(node), delete.new_cas) }
 }
 
 /// `incr`, `decr`, `ma`.
-pub(crate) fn arith<K: Keeper>(keeper: &mut K, arith: Arith, report: Report<'_>) -> Attempt {
+pub(crate) fn arith<K: ItemStore>(keeper: &mut K, arith: Arith, report: Report<'_>) -> Attempt {
     let node = match keeper.find() {
         Ok(node) => node,
         Err(absence) => return new_counter(keeper, arith, absence, report),
     };
-    // SAFETY: as in `extended`.
+    // SAFETY: as in `extended`; found above.
     let old = unsafe { Item::from_raw(node) };
     if old.value_len() == 0 {
-        // Before the cas value is looked at, as in memcached.
+        // Checked before the cas value, as in memcached.
         return Ok(report(Outcome::NonNumeric));
     }
     if arith.compare_cas.is_some_and(|cas| cas != old.cas()) {
@@ -406,7 +517,7 @@ pub(crate) fn arith<K: Keeper>(keeper: &mut K, arith: Arith, report: Report<'_>)
     };
     let value = counter::apply(value, arith.delta, arith.decrement);
     let text = counter::Text::new(value, old.value_len());
-    // As in memcached, a counter that outgrows its text is a new item.
+    // As in memcached, a counter that outgrows its text becomes a new item.
     let grown = text.as_bytes().len() > old.value_len();
     let contents = Contents {
         key: old.key(),
@@ -415,11 +526,17 @@ pub(crate) fn arith<K: Keeper>(keeper: &mut K, arith: Arith, report: Report<'_>)
         deadline: arith.touch.unwrap_or(old.deadline()),
         state: if grown { 0 } else { old.state() },
     };
-    let made = rewrite(keeper, &contents, Some(node), arith.new_cas);
-    counted(keeper, value, made, report)
+    // SAFETY: 1: found above. 1: linked just now.
+    unsafe {
+        let made = rewrite(keeper, &contents, Some(node), arith.new_cas);
+        counted(keeper, value, made, report)
+    }
 }
 
-fn counted<K: Keeper>(
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of the item that was made.
+unsafe fn counted<K: ItemStore>(
     keeper: &K,
     value: u64,
     made: Result<Ptr<K::Links>, NoItem>,
@@ -427,7 +544,8 @@ fn counted<K: Keeper>(
 ) -> Attempt {
     match made {
         Ok(node) => {
-            let view = keeper.view(node, Before::default(), ItemFlags::NONE);
+            // SAFETY: 1.
+            let view = unsafe { keeper.view(node, Before::default(), ItemFlags::NONE) };
             Ok(report(Outcome::Counter { value, view }))
         }
         Err(why) => refusal(why, report),
@@ -435,7 +553,7 @@ fn counted<K: Keeper>(
 }
 
 #[cold]
-fn new_counter<K: Keeper>(
+fn new_counter<K: ItemStore>(
     keeper: &mut K,
     arith: Arith,
     absence: Absence,
@@ -453,6 +571,9 @@ fn new_counter<K: Keeper>(
         deadline,
         state: 0,
     };
-    let made = rewrite(keeper, &contents, None, arith.new_cas);
-    counted(keeper, value, made, report)
+    // SAFETY: 1: the key has no item. 1: linked just now.
+    unsafe {
+        let made = rewrite(keeper, &contents, None, arith.new_cas);
+        counted(keeper, value, made, report)
+    }
 }

@@ -1,16 +1,16 @@
-//! What the tests must know of an engine. One is added by an `impl TestEngine` and a line in
+//! What the tests must know about an engine. To add one, write an `impl TestEngine` and a line in
 //! [`for_every_engine`].
 
 use corewise_cache::Engine;
 use corewise_cache::alloc::GlobalHeap;
 use corewise_cache::engines::{locked, relativistic};
 
-/// What every engine can be told.
+/// The settings that every engine understands.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Bytes of the largest item, header and key included.
+    /// Size of the largest item in bytes, header and key included.
     pub max_item_bytes: usize,
     /// Whether items may be evicted; otherwise stores are refused.
     pub evicts: bool,
@@ -19,7 +19,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Memory that no test of behaviour fills.
+    /// More memory than any test of behaviour fills.
     pub fn roomy() -> Self {
         Self {
             memory: 64 << 20,
@@ -29,7 +29,7 @@ impl Setup {
         }
     }
 
-    /// The least memory in which `sessions` sessions can work; it evicts.
+    /// The least memory in which `sessions` sessions can work, with eviction.
     pub fn tight<E: TestEngine>(sessions: usize) -> Self {
         let memory = E::smallest(sessions);
         Self {
@@ -49,13 +49,13 @@ impl Setup {
     }
 }
 
-/// An engine as the tests make one.
+/// An engine that the tests can make.
 pub trait TestEngine: Engine {
-    /// An engine of this kind.
+    /// Makes an engine of this kind.
     fn make(setup: Setup) -> Self;
 
-    /// The smallest memory in bytes with which it keeps its promises to so many sessions, items of
-    /// a sixteenth of it included. Tests that fill the cache take so much.
+    /// The smallest memory in bytes with which the engine keeps its guarantees to `sessions`
+    /// sessions, for items of up to a sixteenth of it. Tests that fill the cache use this size.
     fn smallest(sessions: usize) -> u64;
 }
 
@@ -73,7 +73,7 @@ impl<R: locked::References> TestEngine for locked::Locked<GlobalHeap, R> {
         })
     }
 
-    /// A shard of so much; sessions hold nothing.
+    /// The size of one shard; sessions hold nothing.
     fn smallest(_sessions: usize) -> u64 {
         256 << 10
     }
@@ -93,7 +93,7 @@ impl TestEngine for relativistic::Relativistic {
         })
     }
 
-    /// A session may have some segments open, of 16 KiB each here.
+    /// A session may have some segments open, of 32 KiB each here.
     fn smallest(sessions: usize) -> u64 {
         (1 << 20) + ((sessions as u64) << 18)
     }

@@ -1,13 +1,13 @@
-//! Every engine as the tests make one, and a session that executes one operation at a time and hands
-//! back what a sink saw.
-#![allow(dead_code, unused_imports, unused_macros, unreachable_pub)] // each test program uses its part
+//! Constructors of every engine for tests, and a session that executes one operation at a time and
+//! returns what a sink saw.
+#![allow(dead_code, unused_imports, unused_macros, unreachable_pub)] // each test uses a part
 
-mod crew;
+mod thread_pool;
 #[macro_use]
 mod engines;
 
-pub use crew::{Seat, at_once};
 pub use engines::{Setup, TestEngine};
+pub use thread_pool::{Worker, at_once};
 
 use corewise_cache::{Cursor, Engine, ScanStep, Session};
 use corewise_ops::{
@@ -28,7 +28,7 @@ pub fn later(ms: u64) -> Now {
     }
 }
 
-/// An outcome without its borrow.
+/// An owned copy of an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Found {
@@ -105,7 +105,8 @@ impl Seen {
         }
     }
 
-    /// Whether a read or a conditional write found nothing. Why is the engine's own affair.
+    /// Whether a read or a conditional write found nothing. Engines may differ in the reported
+    /// reason.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing(_))
     }
@@ -122,7 +123,7 @@ impl Seen {
     }
 }
 
-/// Collects outcomes; pauses once it has `pause_after`.
+/// A sink that collects outcomes, and pauses once it has `pause_after`.
 pub struct Collect {
     pub seen: Vec<(Token, Seen)>,
     pub pause_after: usize,
@@ -159,12 +160,12 @@ impl<E: TestEngine> Cache<E> {
         Self::over(&Arc::new(E::make(setup)))
     }
 
-    /// More memory than the test uses.
+    /// A cache with more memory than the test uses.
     pub fn roomy() -> Self {
         Self::new(Setup::roomy())
     }
 
-    /// A further session of an engine.
+    /// Another session of an engine.
     pub fn over(engine: &Arc<E>) -> Self {
         Self {
             session: engine.session(),
@@ -216,7 +217,7 @@ impl<E: TestEngine> Cache<E> {
         self.run(key, Verb::Arith(arith))
     }
 
-    /// Housekeeping until there is none; how many steps that took.
+    /// Runs housekeeping until none is left; returns the number of steps.
     pub fn maintain(&mut self) -> usize {
         let mut steps = 0;
         while self.session.maintain(self.now) {
@@ -226,7 +227,7 @@ impl<E: TestEngine> Cache<E> {
         steps
     }
 
-    /// Fails unless what is charged lies within the budget.
+    /// Fails unless the charged bytes lie within the budget.
     pub fn assert_within_budget(&self) {
         let (stats, limit) = (self.engine.stats(), self.engine.memory_limit());
         assert!(stats.bytes <= limit, "a budget of {limit}: {stats:?}");
@@ -257,7 +258,7 @@ pub fn incr(delta: u64) -> Arith {
     }
 }
 
-/// Less work where everything is slow, as in a sanitizer.
+/// Reduces work where everything is slow, as under a sanitizer.
 pub fn fewer(count: u64) -> u64 {
     match std::env::var_os("COREWISE_FEWER") {
         Some(_) => count.div_ceil(8),
@@ -265,7 +266,8 @@ pub fn fewer(count: u64) -> u64 {
     }
 }
 
-/// At least eight bytes from which [`stamp_of`] gets `stamp` back, each of which depends on it.
+/// A value of at least eight bytes, each of which depends on `stamp`. [`stamp_of`] recovers the
+/// stamp.
 pub fn stamped(stamp: u64, length: usize) -> Vec<u8> {
     let mut value = stamp.to_le_bytes().to_vec();
     value.extend((8..length.max(8)).map(|at| filler(stamp, at)));
@@ -279,7 +281,7 @@ fn filler(stamp: u64, at: usize) -> u8 {
         >> 56) as u8
 }
 
-/// The stamp of a value, which must be whole.
+/// The stamp of a value. Checks that the value is whole.
 pub fn stamp_of(value: &[u8]) -> u64 {
     let (stamp, rest) = value.split_first_chunk().expect("eight bytes");
     let stamp = u64::from_le_bytes(*stamp);
@@ -290,7 +292,7 @@ pub fn stamp_of(value: &[u8]) -> u64 {
     stamp
 }
 
-/// The number that a value is the decimal form of.
+/// The number of which a value is the decimal form.
 pub fn number(seen: &Seen) -> Option<u64> {
     let text = std::str::from_utf8(seen.value()?).unwrap();
     Some(text.trim_end().parse().unwrap())

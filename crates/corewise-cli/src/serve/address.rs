@@ -1,23 +1,23 @@
-//! Where to listen: from `host:port` to socket addresses.
+//! Parses listen addresses: from `host:port` to socket addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use crate::value::not_a_port;
 
-/// One place to listen on, as written.
+/// One listen address, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// A name or an address; `None` for every address of this machine.
+    /// A name or an address; `None` for all addresses of this machine.
     pub(super) host: Option<String>,
-    /// The port, if one is written.
+    /// The port, if there is one.
     pub(super) port: Option<u16>,
 }
 
-/// Reads `host`, `host:port`, `[::1]:port`, `::1`, `*`, several of them separated by commas.
+/// Parses `host`, `host:port`, `[::1]:port`, `::1`, `*`, and several of them separated by commas.
 ///
 /// # Errors
 ///
-/// One line that quotes the part that is wrong.
+/// One line that quotes the invalid part.
 pub(super) fn parse(text: &str) -> Result<Vec<Place>, String> {
     text.split(',')
         .map(str::trim)
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Place>, String> {
 }
 
 fn parse_one(text: &str) -> Result<Place, String> {
-    // memcached lets this stand before an address when the others use TLS.
+    // memcached accepts this prefix for addresses without TLS when other addresses use TLS.
     let text = text.strip_prefix("notls:").unwrap_or(text);
     let (host, port) = split_port(text)?;
     let port = port
@@ -48,15 +48,15 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
         };
     }
     match text.split_once(':') {
-        // Two colons and no brackets: an IPv6 address without a port.
+        // Two colons without brackets: an IPv6 address without a port.
         Some((_, rest)) if rest.contains(':') => Ok((text, None)),
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((text, None)),
     }
 }
 
-/// The addresses of a place. A name may have several; those that this machine does not have are
-/// left out, unless that leaves none.
+/// Resolves a place to its addresses. If a name has several, addresses that do not belong to this
+/// machine are left out, unless none would remain.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ fn everywhere(port: u16) -> Vec<SocketAddr> {
     ]
 }
 
-/// Whether a socket can be bound to the address at all, on a port of the system's choice.
+/// Whether a socket can be bound to the address, on a port that the system chooses.
 fn is_ours(address: &SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }

@@ -3,8 +3,8 @@
 use super::options::ServeOptions;
 use crate::value::{Parsed, Span};
 
-/// Words that tune parts which are built differently here. Accepting them lets a working
-/// configuration go on working.
+/// Words that tune parts of memcached that work differently here. They are accepted, so that
+/// existing configurations keep working.
 const NOTED: &[&str] = &[
     "drop_privileges",
     "hash_algorithm",
@@ -46,19 +46,19 @@ const NOTED: &[&str] = &[
     "worker_logbuf_size",
 ];
 
-/// Beginnings of words that ask for something which is missing here, and its name.
+/// Prefixes of words that ask for an unsupported feature, and the name of the feature.
 const REFUSED: &[(&str, &str)] = &[
     ("ext_", "external storage"),
     ("ssl_", "TLS"),
     ("proxy_", "the proxy"),
 ];
 
-/// Does what the words of `options` say to `options`, and returns notes about those that change
-/// nothing.
+/// Applies the words of `options.extended` to `options`, and returns notes about words that have no
+/// effect.
 ///
 /// # Errors
 ///
-/// A word is unknown or asks for something that is out of scope.
+/// A word is unknown or asks for an unsupported feature.
 pub(super) fn apply(options: &mut ServeOptions) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
     for words in options.extended.take().unwrap_or_default() {

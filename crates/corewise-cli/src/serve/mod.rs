@@ -1,4 +1,4 @@
-//! `corewise serve`: options to configuration, then the server.
+//! `corewise serve`: turns options into a configuration, then runs the server.
 
 mod address;
 mod extended;
@@ -21,7 +21,7 @@ use process::{Daemon, Identity, Pidfile};
 use crate::cli::print;
 use crate::failure::{Failure, complain};
 
-/// For the end of the help.
+/// Text at the end of the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   corewise serve --memory 1g --threads 4 --pin balanced
@@ -32,18 +32,18 @@ Examples:
 Signals: SIGTERM and SIGINT answer what was received and stop, SIGHUP reads --auth-file again.
 Environment: the TCP ports are written to the file that MEMCACHED_PORT_FILENAME names.";
 
-/// Whose manners to have where the two differ.
+/// Which program's behaviour to follow where corewise and memcached differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Called by our own name: listens on this machine only unless told otherwise.
+pub(crate) enum CliMode {
+    /// Called corewise: listens on this machine only by default.
     Corewise,
-    /// Called memcached: listens everywhere and takes 64 MiB unless told otherwise, a Unix socket
-    /// turns TCP off, and root must say whom to become.
+    /// Called memcached: by default listens on all addresses and takes 64 MiB, a Unix socket turns
+    /// TCP off, and root must name a user to become.
     Memcached,
 }
 
-/// Serves until told to stop.
-pub(crate) fn run(options: ServeOptions, manner: Manner) -> Result<ExitCode, Failure> {
+/// Serves until asked to stop.
+pub(crate) fn run(options: ServeOptions, manner: CliMode) -> Result<ExitCode, Failure> {
     if options.license {
         return print("corewise: MIT or Apache-2.0, at your choice.\n");
     }
@@ -66,17 +66,17 @@ pub(crate) fn run(options: ServeOptions, manner: Manner) -> Result<ExitCode, Fai
     serve(config, &process, identity, daemon)
 }
 
-/// Whom to become: nobody else unless this is root.
-fn identity(process: &ProcessPlan, manner: Manner) -> Result<Option<Identity>, Failure> {
+/// The user to become; `None` unless this process is root.
+fn identity(process: &ProcessPlan, manner: CliMode) -> Result<Option<Identity>, Failure> {
     match &process.user {
         _ if !process::is_root() => Ok(None),
         Some(name) => process::find_user(name).map(Some),
-        None if manner == Manner::Corewise => Ok(None),
+        None if manner == CliMode::Corewise => Ok(None),
         None => Err(Failure::usage("root must name a user to become (-u)")),
     }
 }
 
-/// What comes before any thread.
+/// The steps that come before any thread is started.
 fn prepare(config: &Config, process: &ProcessPlan) -> Result<Option<Daemon>, Failure> {
     if process.core_dumps {
         process::raise_core_files()?;
@@ -111,8 +111,8 @@ fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Root is needed for ports below 1024 only. So the identity changes before the rest, as in
-/// memcached, or else a socket in the user's directory would be root's; but after such a port.
+/// Binds as the user, as memcached does, because a socket in the user's directory would otherwise
+/// belong to root. If a port is below 1024, binds as root and becomes the user afterwards.
 fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure> {
     let Some(identity) = identity else {
         return bind(config);
@@ -132,9 +132,12 @@ fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure
 }
 
 fn bind(config: Config) -> Result<Server, Failure> {
-    Server::bind(config).map_err(|error| match error.is_usage() {
-        true => Failure::usage(error),
-        false => Failure::start(error),
+    Server::bind(config).map_err(|error| {
+        if error.is_usage() {
+            Failure::usage(error)
+        } else {
+            Failure::start(error)
+        }
     })
 }
 
@@ -151,7 +154,7 @@ fn start_log(verbosity: u8) {
         .init();
 }
 
-/// A warning if strangers can reach the cache.
+/// A warning if other machines can reach the cache without authentication.
 fn open_to_all(config: &Config) -> Option<String> {
     let reachable = config
         .listen

@@ -1,7 +1,7 @@
-//! The options of `serve`, as the command line and the configuration file give them.
+//! The options of `serve`, on the command line and in the configuration file.
 //!
-//! One struct serves both: clap fills it from the command line and serde from the file, whose keys
-//! are the long names. Every option may be absent, so that one can be laid over the other.
+//! One struct serves both: clap fills it from the command line, and serde from the file, whose keys
+//! are the long names. Every option may be absent, so that one layer can override the other.
 
 use std::any::TypeId;
 use std::fmt;
@@ -15,22 +15,22 @@ use serde::{Deserialize, Deserializer};
 
 use crate::value::{Bytes, Delimiter, Mode, Parsed, Port, Positive, Span};
 
-/// The heading over the options that stand for nothing of ours. SASL and TLS are kept out of the
-/// short help, which scripts search for their names to learn whether a memcached has them.
+/// The heading of the options that do nothing here. SASL and TLS are left out of the short help,
+/// because scripts search that help for their names to find out whether a memcached supports them.
 const OTHERS: &str = "Options of memcached that change nothing here, or are refused by name";
 
-/// Everything `serve` can be told.
+/// Options of `serve`.
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ServeOptions {
-    /// Address to listen on: HOST, HOST:PORT or * for all, IPv6 in brackets; commas or several options
-    /// for several. Port 0 lets the system choose. [default: 127.0.0.1:11211]
+    /// Address to listen on: HOST, HOST:PORT or * for all; IPv6 in brackets. Separate several by
+    /// commas, or repeat the option. Port 0 lets the system choose. [default: 127.0.0.1:11211]
     #[arg(short = 'l', long, value_name = "ADDR[:PORT]")]
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) listen: Option<Vec<String>>,
 
-    /// TCP port of the addresses that name none; 0 turns TCP off, -1 lets the system choose.
-    /// [default: 11211]
+    /// TCP port of addresses without one; 0 turns TCP off, -1 lets the system choose. [default:
+    /// 11211]
     #[arg(short = 'p', long, value_name = "PORT", allow_hyphen_values = true)]
     pub(crate) port: Option<Parsed<Port>>,
 
@@ -44,7 +44,7 @@ pub(crate) struct ServeOptions {
     #[serde(alias = "unix-mask")]
     pub(crate) unix_mode: Option<Parsed<Mode>>,
 
-    /// Event loops. [default: one per CPU this process may use]
+    /// Number of event loops. [default: one per CPU this process may use]
     #[arg(short = 't', long, value_name = "N")]
     pub(crate) threads: Option<Parsed<Positive>>,
 
@@ -60,13 +60,13 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'I', long, value_name = "SIZE")]
     pub(crate) max_item_size: Option<Parsed<Bytes>>,
 
-    /// Memory that connections may take of it, all together; over it large stores wait for a second and
-    /// are refused then. [default: an eighth, at least 16m (a quarter, if that is less), and room for the
-    /// largest item; and 2m for each thread, a quarter at most]
+    /// Part of the memory that all connections together may take; beyond that, large stores wait
+    /// for a second and are then refused. [default: an eighth, at least 16m (a quarter, if that is
+    /// less), and room for the largest item; and 2m for each thread, a quarter at most]
     #[arg(long, value_name = "SIZE")]
     pub(crate) connection_memory: Option<Parsed<Bytes>>,
 
-    /// Most connections at a time. [default: 1024]
+    /// Maximum number of open connections. [default: 1024]
     #[arg(short = 'c', long, visible_alias = "conn-limit", value_name = "N")]
     #[serde(alias = "conn-limit")]
     pub(crate) max_connections: Option<Parsed<Positive>>,
@@ -75,21 +75,22 @@ pub(crate) struct ServeOptions {
     #[arg(long)]
     pub(crate) maxconns_fast: Option<bool>,
 
-    /// Close connections that are silent for so long; 0 for never. [default: 0]
+    /// Close connections that are idle for this long; 0 for never. [default: 0]
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_timeout: Option<Parsed<Span>>,
 
-    /// Close connections that leave replies unread for so long.
+    /// Close connections that leave replies unread for this long.
     #[arg(long, value_name = "TIME")]
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
 
     /// relativistic: lookups without locks, items in segments; locked: a lock for each shard, the
-    /// baseline; global-lock: one lock for all, for comparison only. [default: relativistic]
+    /// baseline; global-lock: one lock for everything, for comparison only. [default: relativistic]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<Parsed<EngineKind>>,
 
-    /// What goes when memory is full: s3-fifo, lru, random, or none: an error is answered.
-    /// [default: s3-fifo; lru with the engines locked and global-lock, which have no other but none]
+    /// What to evict when memory is full: s3-fifo, lru or random; with none, stores are answered
+    /// with an error. [default: s3-fifo; lru with the engines locked and global-lock, which support
+    /// only lru and none]
     #[arg(long, value_name = "POLICY")]
     pub(crate) eviction: Option<Parsed<Eviction>>,
 
@@ -105,12 +106,12 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'Y', long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
-    /// Options as `name = value` under their long names; the command line wins.
+    /// File of options as `name = value` under their long names; the command line takes precedence.
     #[arg(long, value_name = "FILE.toml")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Connections the system may keep waiting. [default: 1024]
+    /// Connections that the kernel may queue. [default: 1024]
     #[arg(short = 'b', long, visible_alias = "listen-backlog", value_name = "N")]
     #[serde(alias = "listen-backlog")]
     pub(crate) backlog: Option<Parsed<Positive>>,
@@ -131,12 +132,12 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'X', long)]
     pub(crate) disable_dumping: Option<bool>,
 
-    /// Count per key prefix, which ends at this character. [default: off, with : when a client
-    /// turns it on]
+    /// Count statistics per key prefix, which ends at this character. [default: off; ':' when a
+    /// client turns them on]
     #[arg(short = 'D', long, value_name = "CHAR", allow_hyphen_values = true)]
     pub(crate) prefix_delimiter: Option<Parsed<Delimiter>>,
 
-    /// Say more on standard error; up to three times.
+    /// Log more to standard error; up to three times.
     #[arg(short = 'v', long, action = ArgAction::Count)]
     #[serde(deserialize_with = "times")]
     pub(crate) verbose: u8,
@@ -145,11 +146,11 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'd', long)]
     pub(crate) daemon: Option<bool>,
 
-    /// User to become, when started as root; ports below 1024 are bound before.
+    /// User to become when started as root; ports below 1024 are bound first.
     #[arg(short = 'u', long, value_name = "USER")]
     pub(crate) user: Option<String>,
 
-    /// File to keep the process id in while running.
+    /// File that contains the process id while the server runs.
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(crate) pidfile: Option<PathBuf>,
 
@@ -162,12 +163,12 @@ pub(crate) struct ServeOptions {
     pub(crate) enable_coredumps: Option<bool>,
 
     /// memcached's extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast,
-    /// no_maxconns_fast; the others are noted or refused by name.
+    /// no_maxconns_fast; others are ignored with a note, or refused by name.
     #[arg(short = 'o', long, value_name = "WORDS")]
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) extended: Option<Vec<String>>,
 
-    /// Print the licence and stop.
+    /// Print the licence and exit.
     #[arg(short = 'i', long)]
     #[serde(skip)]
     pub(crate) license: bool,
@@ -176,11 +177,11 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = OTHERS)]
     pub(crate) protocol: Option<String>,
 
-    /// Only 0, which is off: UDP is out of scope.
+    /// Only 0, which turns UDP off; UDP is out of scope.
     #[arg(short = 'U', long, value_name = "PORT", allow_hyphen_values = true, help_heading = OTHERS)]
     pub(crate) udp_port: Option<Parsed<i64>>,
 
-    /// No effect: items have no slabs of growing chunks.
+    /// No effect: items are not stored in slabs of growing chunks.
     #[arg(short = 'f', long, value_name = "FACTOR", help_heading = OTHERS)]
     pub(crate) slab_growth_factor: Option<Parsed<f64>>,
 
@@ -192,7 +193,7 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'R', long, value_name = "N", help_heading = OTHERS)]
     pub(crate) max_reqs_per_event: Option<Parsed<Positive>>,
 
-    /// Ask for huge pages for items; --huge-pages=false does not. [default: true]
+    /// Ask for huge pages for items; --huge-pages=false turns them off. [default: true]
     #[arg(short = 'L', long, visible_alias = "huge-pages")]
     #[serde(alias = "huge-pages")]
     pub(crate) enable_largepages: Option<bool>,
@@ -201,11 +202,11 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'W', long, help_heading = OTHERS)]
     pub(crate) disable_watch: Option<bool>,
 
-    /// No effect: connections are not spread by network queue.
+    /// No effect: connections are not distributed by network queue.
     #[arg(short = 'N', long, value_name = "N", help_heading = OTHERS)]
     pub(crate) napi_ids: Option<Parsed<Positive>>,
 
-    /// Refused: a cache kept in a file is out of scope.
+    /// Refused: a cache in a file is out of scope.
     #[arg(short = 'e', long, value_name = "FILE", help_heading = OTHERS)]
     pub(crate) memory_file: Option<PathBuf>,
 
@@ -218,7 +219,7 @@ pub(crate) struct ServeOptions {
     pub(crate) enable_ssl: Option<bool>,
 }
 
-/// Lets options that hold a truth value stand alone, which then means true.
+/// Lets boolean options stand without a value, which means true.
 pub(crate) fn switches(command: clap::Command) -> clap::Command {
     command.mut_args(|option| {
         let truth = option.get_value_parser().type_id() == TypeId::of::<bool>();
@@ -233,7 +234,7 @@ pub(crate) fn switches(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Names every field, so that a new one cannot be forgotten.
+/// Names every field, so that the compiler reports a missing one.
 macro_rules! lay_over {
     ($over:ident, $under:ident; $($field:ident)*; $($plain:ident = $value:expr),*) => {
         ServeOptions {
@@ -244,7 +245,7 @@ macro_rules! lay_over {
 }
 
 impl ServeOptions {
-    /// These options, and those of `under` where these are silent.
+    /// Merges two layers: these options override those of `under`.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
             listen port unix unix_mode threads memory memory_limit max_item_size connection_memory
@@ -260,7 +261,7 @@ impl ServeOptions {
     }
 }
 
-/// `listen = "a"` and `listen = ["a", "b"]` are both fine.
+/// Accepts both `listen = "a"` and `listen = ["a", "b"]`.
 fn one_or_many<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Vec<String>>, D::Error> {
     struct OneOrMany;
 
@@ -287,7 +288,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Vec<String
     source.deserialize_any(OneOrMany).map(Some)
 }
 
-/// How often `-v` is given.
+/// The number of times `-v` is given.
 fn times<'de, D: Deserializer<'de>>(source: D) -> Result<u8, D::Error> {
     struct Times;
 

@@ -1,18 +1,19 @@
-//! What the allocator does with pages: small ones, and given back at once.
+//! Configures the allocator's use of pages: small pages, and freed pages returned at once.
 //!
-//! Under the engine `relativistic` items are in a range of their own, and mimalloc has the rest
-//! (connections, buffers, bucket arrays). It has two habits that a cache with a limit cannot afford:
+//! In the engine `relativistic`, items have their own address range, and mimalloc allocates the
+//! rest (connections, buffers, bucket arrays). Two of its defaults are too expensive for a cache
+//! with a memory limit:
 //!
-//! - It asks for huge pages and writes here and there in them: 6 of the 10 MiB of an idle server.
-//!   `MIMALLOC_ALLOW_THP=0` turns huge pages off for the whole process; they are turned on again for the
-//!   range of the items.
-//! - It keeps freed memory for 10 ms. `MIMALLOC_PURGE_DELAY=0` returns it at once. In `scripts/bench-memory
-//!   --sweep --cells 'm16 t16 4194304$'` that was 28 instead of 74 MiB, and the CPU time of
-//!   `scripts/bench-memory large` did not change.
+//! - It asks for huge pages and writes to few places in them: 6 of the 10 MiB of an idle server.
+//!   `MIMALLOC_ALLOW_THP=0` turns huge pages off for the whole process; they are turned on again
+//!   for the range of the items.
+//! - It keeps freed memory for 10 ms. `MIMALLOC_PURGE_DELAY=0` returns it at once. In
+//!   `scripts/bench-memory --sweep --cells 'm16 t16 4194304$'` that was 28 instead of 74 MiB, and
+//!   the CPU time of `scripts/bench-memory large` did not change.
 //!
-//! It reads its settings before `main`, so the only way to have others is to start the program anew.
-//! Settings that a user has made are left alone, and where the program cannot be started anew it goes on
-//! as it is: it works, and takes more memory.
+//! mimalloc reads its settings before `main`, so the only way to change them is to execute the
+//! program again. Settings made by the user are left alone. Where the program cannot be executed
+//! again, it continues: it works, but takes more memory.
 
 use std::env;
 use std::ffi::OsString;
@@ -26,15 +27,16 @@ use rustix::thread::{
 
 const ALLOW_THP: &str = "MIMALLOC_ALLOW_THP";
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
-/// Set in the process that was started anew, to whether huge pages were turned off there.
+/// Set in the process that was executed again: whether huge pages were turned off there.
 const GUARD: &str = "COREWISE_ALLOCATOR_CONFIGURED";
 
-/// To be called before any thread, file or output; returns in a process whose allocator has these settings
-/// if that can be had.
+/// Applies the settings by executing the program again, if possible. Call it before any thread is
+/// started, file opened or output written. Returns in the process that has the settings, or if it
+/// failed.
 pub(super) fn configure_allocator() {
     if let Some(turned_off) = env::var_os(GUARD) {
         if turned_off == "1" {
-            // No huge pages for items is the worst that comes of a failure.
+            // A failure only means that items have no huge pages.
             let _ = disable_transparent_huge_pages(false);
         }
         if let Some(name) = own_name() {
@@ -62,19 +64,19 @@ pub(super) fn configure_allocator() {
         command.env(PURGE_DELAY, "0");
     }
     command.env(GUARD, if turn_off { "1" } else { "0" });
-    // Comes back only if it failed.
+    // Returns only on failure.
     let _ = command.exec();
 }
 
-/// By its path, so that it keeps its name in lists of processes; as the kernel has it, if its file was
-/// replaced meanwhile.
+/// The program's path, so that it keeps its name in process lists. If its file was replaced
+/// meanwhile, the kernel's link to the open file.
 fn program() -> Option<PathBuf> {
     let same = |path: &PathBuf| path.exists();
     let open = || Some(Path::new("/proc/self/exe").to_owned()).filter(same);
     env::current_exe().ok().filter(same).or_else(open)
 }
 
-/// The name under which the program was called, which may be a link's.
+/// The name under which the program was called, which may be the name of a link.
 fn own_name() -> Option<std::ffi::CString> {
     let path: OsString = env::args_os().next()?;
     let name = Path::new(&path).file_name()?;

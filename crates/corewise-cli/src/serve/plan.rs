@@ -1,4 +1,4 @@
-//! From options to what the server and the process are told.
+//! Turns options into the configuration of the server and of its process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,38 +9,38 @@ use corewise_topology::Topology;
 
 use super::address::{self, Place};
 use super::options::ServeOptions;
-use super::{Manner, extended};
+use super::{CliMode, extended};
 use crate::failure::Failure;
 use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
 
 const DEFAULT_PORT: u16 = 11_211;
-/// The memory that memcached takes unless told otherwise.
+/// The memory that memcached takes by default.
 const MEMCACHEDS_MEMORY: u64 = 64 << 20;
-/// Bytes of the path of a Unix socket, of which the system wants one for a zero.
+/// Bytes of a Unix socket's path, including the terminating zero byte.
 const SOCKET_PATH: usize = 108;
 const MIN_ITEM_SIZE: u64 = 1 << 10;
 const MAX_ITEM_SIZE: u64 = 128 << 20;
 const MAX_THREADS: u32 = 1_024;
 
-/// What to do.
+/// The resolved options.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// For the server.
+    /// The configuration of the server.
     pub(super) config: Config,
-    /// For the process around it.
+    /// The configuration of its process.
     pub(super) process: ProcessPlan,
-    /// Lines for the user about options that change nothing.
+    /// Messages for the user about options that have no effect.
     pub(super) notes: Vec<String>,
 }
 
-/// What the process does to itself before it serves.
+/// What the process changes about itself before it serves.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessPlan {
     /// Run in the background.
     pub(super) daemon: bool,
     /// Become this user.
     pub(super) user: Option<String>,
-    /// Keep the process id here.
+    /// Write the process id to this file.
     pub(super) pidfile: Option<PathBuf>,
     /// Lock all memory.
     pub(super) lock_memory: bool,
@@ -48,12 +48,12 @@ pub(super) struct ProcessPlan {
     pub(super) core_dumps: bool,
 }
 
-/// Works everything out, reading the configuration file if one is named.
+/// Resolves the options, including those of the configuration file if there is one.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
-pub(super) fn make(options: ServeOptions, manner: Manner) -> Result<Plan, Failure> {
+/// The first invalid option.
+pub(super) fn make(options: ServeOptions, manner: CliMode) -> Result<Plan, Failure> {
     let from_file = match &options.config {
         Some(path) => read_file(path)?,
         None => ServeOptions::default(),
@@ -85,7 +85,8 @@ fn read_file(path: &Path) -> Result<ServeOptions, Failure> {
     })
 }
 
-/// Turns options that are other words for one into that one, so that a layer can win over another.
+/// Replaces options that are synonyms of another one by that one, so that one layer can override
+/// another.
 fn settled(mut options: ServeOptions, notes: &mut Vec<String>) -> Result<ServeOptions, String> {
     notes.extend(extended::apply(&mut options)?);
     if let Some(Parsed(Positive(megabytes))) = options.memory_limit.take() {
@@ -167,23 +168,24 @@ fn process_plan(options: &ServeOptions) -> Result<ProcessPlan, String> {
     })
 }
 
-/// A daemon changes its directory, so paths must not depend on it.
+/// A daemon changes its directory, so paths must be absolute.
 fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("the path {}: {error}", path.display()))
 }
 
 fn socket_path(path: &Path) -> Result<PathBuf, String> {
     let path = absolute(path)?;
-    match path.as_os_str().len() < SOCKET_PATH {
-        true => Ok(path),
-        false => Err(format!(
+    if path.as_os_str().len() < SOCKET_PATH {
+        Ok(path)
+    } else {
+        Err(format!(
             "the path of the Unix socket (-s) cannot have {SOCKET_PATH} bytes or more: {}",
             path.display()
-        )),
+        ))
     }
 }
 
-fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String> {
+fn server_config(options: ServeOptions, manner: CliMode) -> Result<Config, String> {
     let mut config = Config {
         listen: listen(&options, manner)?,
         unix: options.unix.as_deref().map(socket_path).transpose()?,
@@ -196,7 +198,7 @@ fn server_config(options: ServeOptions, manner: Manner) -> Result<Config, String
     if config.listen.is_empty() && config.unix.is_none() {
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
     }
-    if manner == Manner::Memcached {
+    if manner == CliMode::Memcached {
         config.memory = MEMCACHEDS_MEMORY;
     }
     set_sizes(&mut config, &options)?;
@@ -295,9 +297,9 @@ fn set_kinds(config: &mut Config, options: ServeOptions) {
 
 /// The addresses to listen on.
 ///
-/// A Unix socket replaces TCP, as in memcached; unlike there, `--listen` beside it is meant. By
-/// default memcached listens everywhere and corewise on this machine only.
-fn listen(options: &ServeOptions, manner: Manner) -> Result<Vec<SocketAddr>, String> {
+/// A Unix socket replaces TCP, as in memcached, but here an explicit `--listen` is honoured beside
+/// it. By default memcached listens on all addresses, and corewise on this machine only.
+fn listen(options: &ServeOptions, manner: CliMode) -> Result<Vec<SocketAddr>, String> {
     let port = match options
         .port
         .clone()
@@ -307,14 +309,14 @@ fn listen(options: &ServeOptions, manner: Manner) -> Result<Vec<SocketAddr>, Str
         Port::Any => 0,
         Port::Off => return Ok(Vec::new()),
     };
-    let unix_alone = manner == Manner::Memcached || options.listen.is_none();
+    let unix_alone = manner == CliMode::Memcached || options.listen.is_none();
     if options.unix.is_some() && unix_alone {
         return Ok(Vec::new());
     }
     let mut addresses = Vec::new();
     for place in places(options, manner)? {
         for address in address::resolve(&place, port)? {
-            // Several names may mean one address; port 0 means another socket each time.
+            // Several names may mean one address; with port 0 each is a different socket.
             if address.port() == 0 || !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -323,10 +325,10 @@ fn listen(options: &ServeOptions, manner: Manner) -> Result<Vec<SocketAddr>, Str
     Ok(addresses)
 }
 
-fn places(options: &ServeOptions, manner: Manner) -> Result<Vec<Place>, String> {
+fn places(options: &ServeOptions, manner: CliMode) -> Result<Vec<Place>, String> {
     let host = match manner {
-        Manner::Memcached => None,
-        Manner::Corewise => Some("127.0.0.1".into()),
+        CliMode::Memcached => None,
+        CliMode::Corewise => Some("127.0.0.1".into()),
     };
     let Some(texts) = &options.listen else {
         return Ok(vec![Place { host, port: None }]);

@@ -1,9 +1,8 @@
-//! What the process does to itself: limits, background, identity, memory lock, process id file.
+//! Changes that the process makes to itself: limits, background, identity, memory lock, pid file.
 //!
-//! The order in `serve::run` is: limits (they may need root), background (before any thread is
-//! started, because a fork keeps only the calling thread), identity and bind (in the order that
-//! `serve::bind_as` argues for), memory lock (not inherited by a fork), process id file, and only
-//! then the threads.
+//! The order in `serve::run` is: limits (they may need root); background (before any thread is
+//! started, because a fork keeps only the calling thread); identity and bind (`serve::bind_as`
+//! explains their order); memory lock (a fork does not inherit it); pid file; and then the threads.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -17,7 +16,7 @@ use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitp
 
 use crate::failure::{Failure, complain};
 
-/// Raises the limit of open files to `connections` + `others`; warns if the system allows fewer.
+/// Raises the limit of open files to `connections` + `others`. Warns if the system allows fewer.
 pub(super) fn raise_open_files(connections: usize, others: u64) {
     let wanted = connections as u64 + others;
     let now = getrlimit(Resource::Nofile);
@@ -47,11 +46,11 @@ pub(super) fn raise_open_files(connections: usize, others: u64) {
     }
 }
 
-/// Raises the limit of core files as far as it goes.
+/// Raises the limit of core files as far as the system allows.
 ///
 /// # Errors
 ///
-/// It stays at 0, so there would be no core files.
+/// The limit stays at 0, so there would be no core files.
 pub(super) fn raise_core_files() -> Result<(), Failure> {
     let unlimited = Rlimit {
         current: None,
@@ -73,7 +72,7 @@ pub(super) fn raise_core_files() -> Result<(), Failure> {
     }
 }
 
-/// Lets the process lock as much as it likes, even after it has stopped being root.
+/// Lets the process lock any amount of memory, even after it has given up root.
 pub(super) fn raise_locked_memory() {
     let _ = setrlimit(
         Resource::Memlock,
@@ -84,8 +83,8 @@ pub(super) fn raise_locked_memory() {
     );
 }
 
-/// Locks all memory, now and later, when it is first touched: far more addresses are reserved than
-/// memory will be used. A refusal is only a warning, as in memcached.
+/// Locks all current and future memory when it is first touched, because far more addresses are
+/// reserved than memory will be used. A failure is only a warning, as in memcached.
 pub(super) fn lock_memory() {
     use rustix::mm::{MlockAllFlags, mlockall};
     if let Err(error) =
@@ -95,30 +94,30 @@ pub(super) fn lock_memory() {
     }
 }
 
-/// The child's word to the waiting parent that all went well.
+/// Tells the waiting parent process that the child has started.
 #[derive(Debug)]
 pub(super) struct Daemon(PipeWriter);
 
-/// Goes on in a child process, in a session of its own.
+/// Continues in a child process, in a new session.
 ///
-/// The parent waits. When the child calls [`Daemon::started`], the parent exits with 0; when the
-/// child ends before, having said why on the standard error that both still share, the parent
-/// exits with the child's status. So a failed start is seen by whoever started it.
+/// The parent waits. When the child calls [`Daemon::started`], the parent exits with 0. If the
+/// child exits before that, it has printed the reason on the standard error that both still share,
+/// and the parent exits with the child's status. So the caller sees a failed start.
 ///
 /// # Errors
 ///
-/// The system refuses; nothing was forked then.
+/// The system refuses; then nothing was forked.
 pub(super) fn daemonise() -> Result<Daemon, Failure> {
     let refused =
         |error: io::Error| Failure::start(format!("cannot go to the background: {error}"));
     let (reader, writer) = io::pipe().map_err(refused)?;
     // SAFETY: no thread has been started yet (see the module's order), so the child has all
-    // there is, and its locks are free.
+    // threads, and its locks are free.
     match unsafe { libc::fork() } {
         -1 => Err(refused(io::Error::last_os_error())),
         0 => {
             drop(reader);
-            // A child that has just been forked leads no group, so this cannot fail.
+            // A child that was just forked leads no process group, so this cannot fail.
             let _ = rustix::process::setsid();
             Ok(Daemon(writer))
         }
@@ -129,7 +128,7 @@ pub(super) fn daemonise() -> Result<Daemon, Failure> {
     }
 }
 
-/// The exit status for the parent.
+/// Waits for the child to start, and returns the parent's exit status.
 fn wait_for_start(mut reader: io::PipeReader, child: libc::pid_t) -> i32 {
     if reader.read_exact(&mut [0]).is_ok() {
         return 0;
@@ -142,8 +141,8 @@ fn wait_for_start(mut reader: io::PipeReader, child: libc::pid_t) -> i32 {
 }
 
 impl Daemon {
-    /// Lets the parent go and leaves its terminal and directory, unless `keep_output` says that
-    /// somebody reads standard output and error.
+    /// Lets the parent exit, and leaves the parent's terminal and directory. With `keep_output`,
+    /// standard output and error stay open.
     pub(super) fn started(mut self, keep_output: bool) {
         let _ = std::env::set_current_dir("/");
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
@@ -153,7 +152,7 @@ impl Daemon {
                 let _ = rustix::stdio::dup2_stderr(&null);
             }
         }
-        // The parent may have been killed; that is no reason to stop.
+        // The parent may have been killed, which is no reason to stop.
         let _ = self.0.write_all(&[1]);
     }
 }
@@ -165,21 +164,21 @@ pub(super) struct Identity {
     gid: libc::gid_t,
 }
 
-/// Whether this process is root.
+/// Whether this process runs as root.
 pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root() || rustix::process::getuid().is_root()
 }
 
-/// Looks a user up by name.
+/// Finds a user by name.
 ///
 /// # Errors
 ///
-/// There is none of that name.
+/// There is no user with this name.
 pub(super) fn find_user(name: &str) -> Result<Identity, Failure> {
     let unknown = || Failure::usage(format!("cannot find the user `{name}` to become (-u)"));
     let name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: the name ends with a zero byte. The result is null or points to a record of the C
-    // library that stays until the next look-up; no other thread is there to make one.
+    // library that stays valid until the next look-up; no other thread exists that could make one.
     let record = unsafe { libc::getpwnam(name.as_ptr()).as_ref() };
     record
         .map(|user| Identity {
@@ -190,11 +189,11 @@ pub(super) fn find_user(name: &str) -> Result<Identity, Failure> {
 }
 
 impl Identity {
-    /// Becomes the user for good; `socket`, which root made, becomes the user's too.
+    /// Becomes the user permanently. `socket`, which root has created, is given to the user.
     ///
     /// # Errors
     ///
-    /// The system refuses. The process must not go on then.
+    /// The system refuses. The process must then exit.
     pub(super) fn assume(self, socket: Option<&Path>) -> Result<(), Failure> {
         let refused = |what: &str, error: io::Error| {
             Failure::start(format!("cannot {what} of the user (-u): {error}"))
@@ -204,8 +203,8 @@ impl Identity {
                 .map_err(|error| refused("give the socket to the name", error))?;
         }
         drop_groups().map_err(|error| refused("leave the groups for those", error))?;
-        // SAFETY: both calls take a number and touch no memory of ours. The group goes first,
-        // because after the user has changed it could not.
+        // SAFETY: both calls take a number and touch no memory of ours. The group is set first,
+        // because that is not allowed after the user has changed.
         let status = unsafe {
             match libc::setgid(self.gid) {
                 0 => libc::setuid(self.uid),
@@ -219,7 +218,7 @@ impl Identity {
     }
 }
 
-/// A refusal for want of privilege means that there is nothing to drop.
+/// Drops supplementary groups. A refusal for lack of privilege means that there is nothing to drop.
 fn drop_groups() -> io::Result<()> {
     // SAFETY: an empty list has no memory to read.
     let status = unsafe { libc::setgroups(0, ptr::null()) };
@@ -231,12 +230,12 @@ fn drop_groups() -> io::Result<()> {
     }
 }
 
-/// A file that holds the process id while this value lives.
+/// A file that contains the process id; removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Pidfile(PathBuf);
 
 impl Pidfile {
-    /// Writes the file whole or not at all; a refusal is only a warning, as in memcached.
+    /// Writes the file atomically. A failure is only a warning, as in memcached.
     pub(super) fn write(path: &Path) -> Option<Self> {
         match write_whole(path, ".tmp", &format!("{}\n", std::process::id())) {
             Ok(()) => Some(Self(path.to_owned())),
@@ -253,7 +252,7 @@ impl Pidfile {
 
 impl Drop for Pidfile {
     fn drop(&mut self) {
-        // Another server may have written its own there.
+        // Another server may have written its process id there.
         let ours = format!("{}\n", std::process::id());
         if fs::read_to_string(&self.0).is_ok_and(|text| text == ours) {
             let _ = fs::remove_file(&self.0);
@@ -261,9 +260,9 @@ impl Drop for Pidfile {
     }
 }
 
-/// Tells where the server listens, in the file that `MEMCACHED_PORT_FILENAME` names, as memcached does:
-/// test-suites of clients start a server on a free port and read the port there. A refusal is only a
-/// warning.
+/// Writes the ports that the server listens on to the file that `MEMCACHED_PORT_FILENAME` names, as
+/// memcached does: test suites of clients start a server on a free port and read the port there. A
+/// failure is only a warning.
 pub(super) fn write_ports(addresses: &[SocketAddr]) {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
         return;
@@ -282,7 +281,7 @@ pub(super) fn write_ports(addresses: &[SocketAddr]) {
     }
 }
 
-/// Writes a file whole or not at all: under another name first.
+/// Writes a file atomically: under another name first, and then renames it.
 fn write_whole(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(suffix);

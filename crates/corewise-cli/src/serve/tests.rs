@@ -1,4 +1,4 @@
-//! From words on the command line, and from files, to the configuration of the server.
+//! Tests of the way from command lines and configuration files to the configuration of the server.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,17 +9,17 @@ use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
 use super::plan::{Plan, make};
-use super::{Manner, open_to_all};
+use super::{CliMode, open_to_all};
 use crate::cli::parse_serve;
 use crate::failure::Failure;
 
-fn plan_as(manner: Manner, words: &str) -> Result<Plan, Failure> {
+fn plan_as(manner: CliMode, words: &str) -> Result<Plan, Failure> {
     let words: Vec<&str> = words.split_whitespace().collect();
     make(parse_serve(&words)?, manner)
 }
 
 fn plan(words: &str) -> Plan {
-    plan_as(Manner::Corewise, words).unwrap_or_else(|failure| panic!("{words}: {failure:?}"))
+    plan_as(CliMode::Corewise, words).unwrap_or_else(|failure| panic!("{words}: {failure:?}"))
 }
 
 fn config(words: &str) -> Config {
@@ -27,11 +27,11 @@ fn config(words: &str) -> Config {
 }
 
 fn memcached(words: &str) -> Config {
-    plan_as(Manner::Memcached, words).unwrap().config
+    plan_as(CliMode::Memcached, words).unwrap().config
 }
 
 fn error(words: &str) -> String {
-    match plan_as(Manner::Corewise, words) {
+    match plan_as(CliMode::Corewise, words) {
         Ok(_) => panic!("{words}: accepted"),
         Err(failure) => failure.line().to_owned(),
     }
@@ -50,12 +50,12 @@ fn toml(text: &str) -> NamedTempFile {
 fn with_file(text: &str, words: &str) -> Result<Plan, Failure> {
     let file = toml(text);
     plan_as(
-        Manner::Corewise,
+        CliMode::Corewise,
         &format!("--config {} {words}", file.path().display()),
     )
 }
 
-/// Words, and what they make of the configuration.
+/// Arguments, and a check of the resulting configuration.
 type Reaches = (&'static str, fn(&Config) -> bool);
 
 const OF_LIMITS: &[Reaches] = &[
@@ -68,8 +68,8 @@ const OF_LIMITS: &[Reaches] = &[
     ("-t 2 --connection-memory 20m", |c| {
         c.connection_limit() == 20 << 20
     }),
-    // Unless chosen: 2m for each thread, at most a quarter; and the most of 16m or a quarter, an eighth,
-    // and an item with another one or an eighth.
+    // The default: 2m for each thread, a quarter at most; plus the largest of an eighth, of 16m or
+    // a quarter, and of an item with another one or an eighth.
     ("-t 2 -m 64", |c| c.connection_limit() == 20 << 20),
     ("-t 4 -m 1024", |c| c.connection_limit() == 136 << 20),
     ("-t 1 -m 512 -I 128m", |c| c.connection_limit() == 194 << 20),
@@ -209,16 +209,17 @@ fn each_option_about_the_process_reaches_it() {
     assert_eq!(plan("").process, super::ProcessPlan::default());
 }
 
-/// The lines of Debian's memcached.conf that are not comments, as its scripts pass them on.
+/// The lines of Debian's memcached.conf that are not commented out, as Debian's scripts pass them
+/// on.
 #[test]
 fn debians_configuration_is_understood() {
     let words = "-m 64 -p 11211 -u memcache -l 127.0.0.1 -P /var/run/memcached/memcached.pid";
-    let plan = plan_as(Manner::Memcached, words).unwrap();
+    let plan = plan_as(CliMode::Memcached, words).unwrap();
     assert_eq!(plan.config.memory, 64 << 20);
     assert_eq!(addresses(&plan.config), ["127.0.0.1:11211"]);
     assert_eq!(plan.process.user.as_deref(), Some("memcache"));
     assert_eq!(plan.notes, [""; 0]);
-    // Those that are comments at first.
+    // Lines that are commented out by default.
     let config = memcached("-l 127.0.0.1 -vv -c 1024 -k -M -r -d -l ::1 -o modern");
     assert_eq!(
         (config.verbosity, config.max_connections, config.eviction),
@@ -388,7 +389,7 @@ fn a_wrong_file_is_one_line_with_a_place() {
     assert!(!line("a = [\n1,").contains('\n'));
 }
 
-/// No type of ours is named, and what is expected is.
+/// The message names none of our types, and names what is expected.
 #[test]
 fn a_wrong_type_in_a_file_is_said_in_plain_words() {
     let texts = "a text or a list of texts";
@@ -424,7 +425,7 @@ fn a_wrong_type_in_a_file_is_said_in_plain_words() {
         ("maxconns-fast", "a boolean"),
         ("verbose", "a whole number from 0 to 3"),
     ] {
-        // Of these the first two are wrong for all but truth values and lists.
+        // `true` is invalid for all options but booleans, and a table is invalid for all.
         let line = match expected {
             "a boolean" => format!("{name} = 5"),
             _ => format!("{name} = true"),
@@ -433,7 +434,7 @@ fn a_wrong_type_in_a_file_is_said_in_plain_words() {
             let said = with_file(&line, "").unwrap_err().line().to_owned();
             let clear = said.contains("line 1: invalid type") && said.contains(expected);
             assert!(clear, "{line}: {said}");
-            // Behind the random name of the file.
+            // The part behind the random name of the file.
             let (_, reason) = said.split_once("line 1: ").unwrap();
             assert!(!reason.contains("enum") && !reason.contains("u8"), "{said}");
         }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, show};
 
-/// One connection.
+/// A blocking connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    /// Received and not yet looked at.
+    /// Bytes received and not yet consumed.
     ahead: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// The socket, for a second thread.
+    /// The socket, for use by a second thread.
     pub(crate) fn socket(&self) -> TcpStream {
         self.stream.try_clone().unwrap()
     }
@@ -48,12 +48,12 @@ impl Client {
         self.try_send(bytes).expect("to send");
     }
 
-    /// Sending to a server that may have hung up.
+    /// Sends to a server that may have hung up.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub(crate) fn finish(&mut self) {
         // The server may have hung up already.
         let _ = self.stream.shutdown(Shutdown::Write);
@@ -70,7 +70,7 @@ impl Client {
         let expected = reply.as_ref();
         let mut compared = 0;
         while self.ahead.len() < expected.len() {
-            // A reply that goes wrong is likely to be shorter, too.
+            // A wrong reply is often shorter too, so the prefix is compared before more is awaited.
             let so_far = &self.ahead[..];
             assert!(
                 expected[compared..].starts_with(&so_far[compared..]),
@@ -96,13 +96,13 @@ impl Client {
         );
     }
 
-    /// The next line, without its end.
+    /// Reads the next line, and returns it without its line break.
     pub(crate) fn line(&mut self) -> String {
         let line = self.read_until(b"\r\n");
         String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
     }
 
-    /// The next bytes, so many of them, with a pause after each piece that the system hands over.
+    /// Reads the next `count` bytes, and pauses after each read from the socket.
     pub(crate) fn bytes_slowly(&mut self, count: usize, pause: Duration) -> Vec<u8> {
         while self.ahead.len() < count {
             let more = self.receive();
@@ -112,7 +112,7 @@ impl Client {
         self.ahead.drain(..count).collect()
     }
 
-    /// The next line, unless the server hangs up before its end.
+    /// Reads the next line; `None` if the server hangs up before its end.
     pub(crate) fn try_line(&mut self) -> Option<String> {
         while !self.ahead.contains(&b'\n') {
             match self.try_receive() {
@@ -125,7 +125,7 @@ impl Client {
         Some(self.line())
     }
 
-    /// Whether the server has hung up, once everything it sent was read.
+    /// Whether the server has hung up and everything it sent was read.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let received = self.try_receive();
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Everything up to and including this.
+    /// Reads up to and including `end`.
     pub(crate) fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut searched = 0;
         loop {
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Everything that comes until nothing has come for `idle`, or the end.
+    /// Reads until nothing has arrived for `idle`, or the server hangs up.
     pub(crate) fn read_until_idle(&mut self, idle: Duration) -> Vec<u8> {
         self.stream.set_read_timeout(Some(idle)).unwrap();
         while self.try_receive().is_ok_and(|more| more > 0) {}
@@ -160,7 +160,7 @@ impl Client {
         std::mem::take(&mut self.ahead)
     }
 
-    /// Everything that comes until the server hangs up.
+    /// Reads until the server hangs up.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let start = Instant::now();
         loop {
@@ -174,7 +174,7 @@ impl Client {
         std::mem::take(&mut self.ahead)
     }
 
-    /// Expects that the server hangs up without another word.
+    /// Expects that the server hangs up without sending anything more.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.read_to_end();
         assert!(rest.is_empty(), "expected the end, got {}", show(&rest));

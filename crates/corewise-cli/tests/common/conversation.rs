@@ -1,4 +1,4 @@
-//! Conversations as text: what is said (`>`), and what must be answered (`<`).
+//! Conversations as text: what the client sends (`>`), and what the server must reply (`<`).
 //!
 //! ```text
 //! > set greeting 5 0 5
@@ -10,22 +10,22 @@
 //! < CLIENT_ERROR invalid flag
 //! ```
 //!
-//! Every line stands for itself and a line break; `>.` leaves the break out. A blank line ends an
-//! exchange: all its requests are sent, then all its replies are expected, and nothing else. Both
-//! may use Rust's escapes for bytes. In a reply `{any}` stands for some number, and `{name}` for a
-//! number that is remembered: from then on it stands for this number. `< closed` says that the
-//! server hangs up. An exchange that begins with `newer` says what memcached does since 1.6.45 and
-//! is left out with an older one.
+//! Each line stands for its text and a line break; `>.` omits the line break. A blank line ends an
+//! exchange: all its requests are sent, then all its replies are expected, and nothing else.
+//! Requests and replies may contain Rust's escapes for bytes. In a reply `{any}` stands for any
+//! number, and `{name}` for a number that is remembered: from then on it stands for this number.
+//! `< closed` expects that the server hangs up. An exchange that begins with `newer` is about the
+//! behaviour of memcached since 1.6.45, and is skipped with an older one.
 
 use std::collections::HashMap;
 
 use super::{Client, Kind, TestServer, show};
 
-/// Comes back from a request that no server takes for anything else.
+/// A request whose reply cannot be confused with any other.
 const MARK_REQUEST: &[u8] = b"md no-such-key Omark\r\n";
 const MARK_REPLY: &[u8] = b"NF Omark\r\n";
 
-/// Holds a conversation over a new connection.
+/// Runs a conversation on a new connection.
 pub(crate) fn converse_with(server: &TestServer, text: &str) {
     let old = Kind::under_test() == Kind::Memcached && is_old(server);
     let mut talk = Talk {
@@ -40,7 +40,7 @@ pub(crate) fn converse_with(server: &TestServer, text: &str) {
     }
 }
 
-/// Whether it is a memcached before 1.6.45.
+/// Whether the server is a memcached before 1.6.45.
 fn is_old(server: &TestServer) -> bool {
     let mut client = server.connect();
     client.send(b"version\r\n");
@@ -133,7 +133,7 @@ impl Talk<'_> {
         );
     }
 
-    /// Replaces `{name}` by the number that is remembered.
+    /// Replaces each `{name}` with the number that was remembered.
     fn fill_in(&self, request: &[u8]) -> Vec<u8> {
         let mut filled = Vec::new();
         for part in parts(request) {
@@ -178,7 +178,7 @@ enum Part<'a> {
     Number(&'a str),
 }
 
-/// Splits at `{name}`; braces around anything but letters are plain.
+/// Splits at each `{name}`. Braces around anything but letters are plain text.
 fn parts(text: &[u8]) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The engines of the server, and what it takes to run a test over each.
+//! The server's engines, and macros that run a test with each of them.
 
 use std::process::Command;
 
@@ -6,8 +6,8 @@ use super::conversation::converse_with;
 use super::server::COREWISE;
 use super::{Kind, TestServer};
 
-/// Hands all engines, and what it is given, to another macro. A new engine is one more line here: a
-/// module for its tests, and what `--engine` calls it.
+/// Passes all engines, followed by its own input, to another macro. To add an engine, add one line
+/// here: a module for its tests, and its name in `--engine`.
 macro_rules! with_engines {
     ($macro:ident! $($rest:tt)*) => {
         $macro! {
@@ -27,15 +27,15 @@ macro_rules! names {
     };
 }
 
-/// An engine, as `--engine` calls it.
+/// An engine, named as in `--engine`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine(&'static str);
 
 impl Engine {
-    /// The names of those that are tested.
+    /// The names of the engines that are tested.
     pub(crate) const TESTED: &[&str] = with_engines!(names!);
 
-    /// Runs a test over the engine of this name.
+    /// Runs a test with the engine of this name.
     pub(crate) fn run(name: &'static str, test: fn(Self)) {
         if Kind::under_test() == Kind::Corewise || name == Self::TESTED[0] {
             test(Self(name));
@@ -44,12 +44,12 @@ impl Engine {
         }
     }
 
-    /// The server under test with this engine, two threads, 64 MB, on a free port.
+    /// Starts the server under test with this engine, two threads and 64 MB, on a free port.
     pub(crate) fn start(self) -> TestServer {
         self.with(&[])
     }
 
-    /// The same with further options, which come last and win.
+    /// Like [`start`](Self::start), with further options, which come last and take precedence.
     pub(crate) fn with(self, options: &[&str]) -> TestServer {
         match Kind::under_test() {
             Kind::Corewise => TestServer::with(&[&["--engine", self.0], options].concat()),
@@ -57,12 +57,12 @@ impl Engine {
         }
     }
 
-    /// Holds a conversation with a new server.
+    /// Runs a conversation with a new server.
     pub(crate) fn converse(self, text: &str) {
         converse_with(&self.start(), text);
     }
 
-    /// Everything that `--engine` takes, as the command says it.
+    /// All values that `--engine` accepts, according to the command's error message.
     pub(crate) fn all_there_are() -> Vec<String> {
         let wrong = Command::new(COREWISE)
             .args(["serve", "--engine", "no such"])
@@ -70,7 +70,7 @@ impl Engine {
             .unwrap();
         let said = String::from_utf8(wrong.stderr).unwrap();
         let (_, choice) = said.split_once("not an engine").expect(&said);
-        // Every other part stands between backquotes.
+        // Every other part is enclosed in backquotes.
         choice
             .split('`')
             .skip(1)
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// Makes a test `engine::name` of each `fn name(engine: Engine)` for every engine.
+/// Makes a test `engine::name` of each `fn name(engine: Engine)`, for every engine.
 macro_rules! for_every_engine {
     ($($test:ident)+) => {
         with_engines! { tests! $($test)+ }

@@ -1,7 +1,7 @@
-//! A server to talk to, and a blocking client that speaks bytes.
+//! A server under test, and a blocking client that sends and expects bytes.
 //!
-//! `COREWISE_TEST_SERVER=memcached` runs the same tests against memcached: a test that
-//! holds for both states what memcached does, and not what we wish.
+//! `COREWISE_TEST_SERVER=memcached` runs the same tests against memcached. A test that passes with
+//! both states what memcached does, rather than what we wish.
 
 #![allow(
     dead_code,
@@ -22,17 +22,17 @@ pub(crate) use server::{Kind, TestServer};
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than anything in these tests takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says that a test did not run. With `COREWISE_NO_SKIP=1` that is a failure.
+/// Reports that a test did not run. With `COREWISE_NO_SKIP=1` that is a failure.
 pub(crate) fn skip(reason: &str) {
     println!("SKIPPED: {reason}");
     let forbidden = std::env::var("COREWISE_NO_SKIP").is_ok_and(|value| value == "1");
     assert!(!forbidden, "COREWISE_NO_SKIP=1, and skipped: {reason}");
 }
 
-/// Whether a test that states something about Corewise alone should go on.
+/// Whether a test of behaviour specific to Corewise should continue.
 pub(crate) fn concerns_the_server_under_test() -> bool {
     let corewise = Kind::under_test() == Kind::Corewise;
     if !corewise {
@@ -41,7 +41,7 @@ pub(crate) fn concerns_the_server_under_test() -> bool {
     corewise
 }
 
-/// Waits until something holds, and fails if it does not within [`PATIENCE`].
+/// Waits until a condition holds, and fails if it does not within [`PATIENCE`].
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -50,7 +50,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes as an assertion may print them: escaped, and not too many.
+/// Bytes as an assertion prints them: escaped, and shortened if there are many.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const MOST: usize = 2_000;
     let shown = bytes[..bytes.len().min(MOST)].escape_ascii();
@@ -60,7 +60,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     }
 }
 
-/// Raises the limit of open files as far as it goes, and returns it.
+/// Raises the limit of open files to the maximum, and returns it.
 pub(crate) fn raise_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Starting and stopping a server.
+//! Starts and stops a server.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -16,7 +16,7 @@ use super::{Client, PATIENCE, wait_until};
 
 pub(super) const COREWISE: &str = env!("CARGO_BIN_EXE_corewise");
 
-/// Which server is meant. They take the same short options.
+/// The server to test. Both take the same short options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Corewise,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What `COREWISE_TEST_SERVER` asks for.
+    /// The server that `COREWISE_TEST_SERVER` names.
     pub(crate) fn under_test() -> Self {
         match std::env::var_os("COREWISE_TEST_SERVER") {
             None => Self::Corewise,
@@ -58,33 +58,33 @@ impl Kind {
     }
 }
 
-/// A running server; killed when dropped.
+/// A running server; killed on drop.
 pub(crate) struct TestServer {
     child: Child,
     address: Option<SocketAddr>,
-    /// What it says on either output.
+    /// Its output to standard output and standard error.
     said: Arc<Mutex<Vec<u8>>>,
-    /// Holds memcached's file with its port.
+    /// The folder of the file in which memcached writes its port.
     _folder: TempDir,
 }
 
 impl TestServer {
-    /// Starts the server under test with two threads, 64 MB, on a free port.
+    /// Starts the server under test with two threads and 64 MB, on a free port.
     pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
-    /// The same with further options, which come last and win.
+    /// Like [`start`](Self::start), with further options, which come last and take precedence.
     pub(crate) fn with(options: &[&str]) -> Self {
         Self::of(Kind::under_test(), options)
     }
 
-    /// A server of a certain kind.
+    /// Starts a server of this kind.
     pub(crate) fn of(kind: Kind, options: &[&str]) -> Self {
         Self::on(kind, "127.0.0.1:0", options)
     }
 
-    /// A server on a certain address.
+    /// Starts a server on this address.
     pub(crate) fn at(address: SocketAddr, options: &[&str]) -> Self {
         Self::on(Kind::under_test(), &address.to_string(), options)
     }
@@ -98,7 +98,7 @@ impl TestServer {
             Kind::Memcached => command.args(memcacheds_address(address)),
         };
         if kind == Kind::Memcached {
-            // It writes the file as itself.
+            // It writes the file as this user.
             let user = if rustix::process::geteuid().is_root() {
                 "root"
             } else {
@@ -152,12 +152,12 @@ impl TestServer {
         self.address.expect("the server listens on TCP")
     }
 
-    /// Every TCP address.
+    /// All TCP addresses.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.said().lines().filter_map(address_in_line).collect()
     }
 
-    /// A new connection to the first TCP address.
+    /// Opens a new connection to the first TCP address.
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address())
     }
@@ -171,7 +171,7 @@ impl TestServer {
         self.status_field("VmRSS:")
     }
 
-    /// The most memory that was ever resident.
+    /// Maximum resident memory so far.
     pub(crate) fn peak_rss_kib(&self) -> u64 {
         self.status_field("VmHWM:")
     }
@@ -183,7 +183,7 @@ impl TestServer {
         kib.expect("a size in kB").parse().unwrap()
     }
 
-    /// What it wrote to its two outputs until now.
+    /// Its output to standard output and standard error so far.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
@@ -192,13 +192,13 @@ impl TestServer {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Asks it to stop.
+    /// Asks the server to stop.
     pub(crate) fn terminate(&self) {
         let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
         kill_process(pid, Signal::TERM).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the server has stopped.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -210,7 +210,7 @@ impl TestServer {
         }
     }
 
-    /// Fails unless it answers `version` on a new connection and has not panicked.
+    /// Fails unless the server answers `version` on a new connection and has not panicked.
     pub(crate) fn assert_well(&mut self) {
         assert!(!self.has_stopped(), "the server is gone: {}", self.said());
         self.assert_no_panic();
@@ -233,14 +233,14 @@ impl Drop for TestServer {
     }
 }
 
-/// memcached wants port and address apart and calls a free port -1.
+/// memcached takes the port separately from the address, and uses -1 for a free port.
 fn memcacheds_address(address: &str) -> [String; 4] {
     let (host, port) = address.rsplit_once(':').unwrap();
     let port = if port == "0" { "-1" } else { port };
     ["-p".into(), port.into(), "-l".into(), host.into()]
 }
 
-/// `TCP INET: 12345`
+/// Parses the line `TCP INET: 12345`.
 fn port_in(file: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(file).ok()?;
     let port = text
@@ -250,7 +250,7 @@ fn port_in(file: &Path) -> Option<SocketAddr> {
 }
 
 fn address_in(said: &str) -> Option<SocketAddr> {
-    // A line may still be growing.
+    // The last line may be incomplete.
     let whole = &said[..said.rfind('\n')?];
     whole.lines().find_map(address_in_line)
 }

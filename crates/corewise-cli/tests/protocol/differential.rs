@@ -1,11 +1,12 @@
-//! Random conversations, held with memcached too: the replies must be the same, byte for byte.
+//! Random conversations, also held with memcached: the replies must be the same, byte for byte.
 //!
-//! A script is a few phases. Each is sent over a connection of its own whose sending side is then
-//! shut, so that a request with a wrong length swallows the rest of its phase and no more. Between
-//! phases the cas values are looked up, for requests that need one. Before replies are compared,
-//! what may rightly differ is covered: cas values, sizes in memory, seconds that have passed.
+//! A script consists of a few phases. Each phase is sent on a new connection whose sending side is
+//! then closed, so that a request with a wrong length swallows at most the rest of its phase.
+//! Between phases the cas values are looked up for requests that need one. Before replies are
+//! compared, legitimate differences are masked: cas values, sizes in memory, seconds that have
+//! passed.
 //!
-//! `COREWISE_DIFFERENTIAL_SEED` and `COREWISE_DIFFERENTIAL_SCRIPTS` choose other conversations.
+//! `COREWISE_DIFFERENTIAL_SEED` and `COREWISE_DIFFERENTIAL_SCRIPTS` select other conversations.
 
 use std::fmt::Write as _;
 
@@ -17,15 +18,15 @@ use crate::common::{Engine, Kind, TestServer, show, skip};
 
 const SEED: u64 = 0x5eed;
 const SCRIPTS: u64 = 400;
-/// memcached changes a counter in place only while nobody else holds the item, and otherwise
-/// replaces it, which shows: without padding, without fetched bit. So its own threads are switched
-/// off, and it writes its replies, which hold items, after every second request, one of which is
-/// [`BETWEEN`].
+/// memcached changes a counter in place only while no other thread holds the item. Otherwise it
+/// replaces the item, which is visible: no padding, no fetched bit. So its background threads are
+/// turned off, and it writes its replies, which hold items, after every second request; every other
+/// request is [`BETWEEN`].
 const CALM: [&str; 4] = ["-o", "no_lru_maintainer,no_lru_crawler", "-R", "1"];
-/// Stands behind every request.
+/// Follows every request.
 const BETWEEN: &str = "mn\r\n";
 const KEYS: [&str; 4] = ["a", "b", "c", "n"];
-// No counter gets near 2^63: memcached 1.6.18 then looks for a minus sign behind the number, too.
+// No counter comes near 2^63: memcached 1.6.18 would also look for a minus sign behind the number.
 const VALUES: [&str; 9] = [
     "",
     "x",
@@ -38,9 +39,9 @@ const VALUES: [&str; 9] = [
     "é\0\n",
 ];
 
-/// Stands for the cas value that key had before the phase.
+/// Placeholder for the cas value that the key had before the phase.
 const CAS_OF: &str = "@cas-";
-/// Stands for a name of the script's own, so that scripts do not see each other's keys.
+/// Placeholder for a name unique to the script, so that scripts do not see each other's keys.
 const SCRIPT: &str = "@script";
 
 type Random = Xoshiro256PlusPlus;
@@ -92,8 +93,8 @@ fn random_key(random: &mut Random) -> String {
     format!("{SCRIPT}{}", pick(random, &KEYS))
 }
 
-/// A cas value that is too large, or that `key` had at the beginning of the phase: others say
-/// nothing about it.
+/// A cas value that is too large, or that `key` had at the beginning of the phase: other values
+/// would test nothing.
 fn random_cas(random: &mut Random, key: &str) -> String {
     match random.random_range(0..4) {
         0 => "99999999999".into(),
@@ -101,7 +102,7 @@ fn random_cas(random: &mut Random, key: &str) -> String {
     }
 }
 
-/// Now and then something that does not belong there.
+/// Occasionally replaces a sound argument by a broken one.
 fn broken(random: &mut Random, sound: String) -> String {
     if random.random_range(0..60) > 0 {
         return sound;
@@ -141,7 +142,7 @@ fn random_store(random: &mut Random) -> String {
     let (key, value) = (random_key(random), pick(random, &VALUES));
     let flags = pick(random, &["0", "5", "4294967295"]);
     let expiry = pick(random, &["0", "0", "0", "1000", "-1"]);
-    // The other numbers stay sound: newer servers swallow the data of a line they refuse, and
+    // The other numbers stay valid: newer servers swallow the data of a line that they refuse, and
     // memcached 1.6.18 does not.
     let mut length = value.len().to_string();
     if command != "cas" {
@@ -182,7 +183,7 @@ fn random_change(random: &mut Random) -> String {
     format!("{command} {key} {argument}{}\r\n", noreply(random))
 }
 
-/// Some of these flags, each once, in random order.
+/// Some of these flags, each at most once, in random order.
 fn some_flags(random: &mut Random, key: &str, flags: &[&str]) -> String {
     let mut chosen = String::new();
     let count = random.random_range(0..5);
@@ -193,7 +194,7 @@ fn some_flags(random: &mut Random, key: &str, flags: &[&str]) -> String {
     once_each(chosen)
 }
 
-/// Now and then flags that are an error, in the words of every version for `mg` and `ms` only.
+/// Occasionally, flags that are an error; all versions agree on the reply for `mg` and `ms` only.
 fn broken_flags(random: &mut Random) -> &'static str {
     match random.random_range(0..50) {
         0 => " k k",
@@ -210,7 +211,7 @@ fn random_meta_get(random: &mut Random) -> String {
         "T1000", "T0", "P", "Lx",
     ];
     let mut flags = last_t(some_flags(random, &key, &flags));
-    // memcached sets and compares the time to live in the order in which these stand.
+    // memcached sets and compares the time to live in the order of these flags.
     if flags.contains('T') {
         for flag in [" R5000", " R500", " N1000"] {
             flags = flags.replace(flag, "");
@@ -243,16 +244,16 @@ fn random_meta_arithmetic(random: &mut Random) -> String {
     let flags = [
         "CCAS", "N1000", "J13", "D5", "MI", "MD", "q", "t", "c", "v", "v", "k", "Oab",
     ];
-    // No T: memcached loses it when the counter has to be replaced.
+    // No T: memcached loses it when the counter must be replaced.
     let mut flags = last_t(some_flags(random, &key, &flags));
-    // Newer servers are quiet about a counter that was created, too.
+    // Newer servers also suppress the reply for a counter that was created.
     if flags.contains('N') {
         flags = flags.replace(" q", "");
     }
     format!("ma {key}{flags}\r\n")
 }
 
-/// The first of the flags that share a letter: several are an error.
+/// Keeps the first of the flags that share a letter; repeated flags are an error.
 fn once_each(flags: String) -> String {
     let mut seen = Vec::new();
     let mut kept = String::new();
@@ -266,8 +267,8 @@ fn once_each(flags: String) -> String {
     kept
 }
 
-/// Moves `t` to the end: memcached answers one that stands before a `T` or an `N` with the time to
-/// live from before.
+/// Moves `t` to the end: memcached answers a `t` before a `T` or an `N` with the previous time to
+/// live.
 fn last_t(flags: String) -> String {
     match flags.strip_suffix(" t").unwrap_or(&flags).split_once(" t ") {
         Some((before, behind)) => format!("{before} {behind} t"),
@@ -275,7 +276,7 @@ fn last_t(flags: String) -> String {
     }
 }
 
-/// What a server answers to each phase, with what may differ covered.
+/// A server's replies to each phase, with legitimate differences masked.
 fn replies(server: &TestServer, script: &[Phase], name: &str) -> Vec<Vec<u8>> {
     script
         .iter()
@@ -365,7 +366,7 @@ fn both(servers: &[TestServer; 2], script: &[Phase]) -> [Vec<Vec<u8>>; 2] {
     })
 }
 
-/// Leaves out one request after another as long as the servers still disagree.
+/// Removes one request after another as long as the servers still disagree.
 fn minimise(servers: &[TestServer; 2], mut script: Vec<Phase>) -> Vec<Phase> {
     loop {
         let before = script.concat().len();

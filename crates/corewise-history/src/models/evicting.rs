@@ -8,8 +8,8 @@ use std::hash::Hash;
 /// One key of a cache: a [`MapEntry`] whose value may vanish, unrecorded, between any two
 /// operations. A value that has vanished, been overwritten or been removed never comes back.
 ///
-/// Operations and outcomes are those of a [`MapEntry`], and so is what is not promised of an update
-/// that never returned. A history of a cache that evicts nothing is better checked against a
+/// Operations and outcomes are those of a [`MapEntry`], with the same limits for an update that
+/// never returned. A history of a cache that evicts nothing is better checked against a
 /// [`MapEntry`], which refuses more.
 ///
 /// ```
@@ -29,13 +29,13 @@ pub struct EvictingEntry<V> {
 }
 
 impl<V> EvictingEntry<V> {
-    /// An entry that holds nothing at first.
+    /// Makes an entry that is empty at first.
     #[must_use]
     pub fn new() -> Self {
         Self { initial: None }
     }
 
-    /// An entry that holds `value` at first, or has lost it.
+    /// Makes an entry that holds `value` at first, or has lost it.
     #[must_use]
     pub fn holding(value: V) -> Self {
         Self {
@@ -50,21 +50,21 @@ impl<V> Default for EvictingEntry<V> {
     }
 }
 
-/// The state of an [`EvictingEntry`]: what it holds unless that was evicted since the last operation.
+/// The state of an [`EvictingEntry`]: its value, unless that was evicted since the last operation.
 ///
-/// The larger the set, the more may follow. So a read that leaves it as it is may come next at once
-/// ([`Model::only_reads`]): at its old place it could only have made the set smaller.
+/// The larger the set, the more may follow. So a read that leaves it unchanged may come next
+/// immediately ([`Model::only_reads`]): at its old place it could only have made the set smaller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kept<V> {
     /// One of these values, each once and ascending, or none. There are several after an operation
-    /// that did not tell whether it stored anything.
+    /// whose outcome does not tell whether it stored anything.
     OneOf(Vec<V>),
     /// As [`Content::Anything`].
     Anything,
 }
 
 impl<V: Clone + Ord> Kept<V> {
-    /// Everything that the entry may hold now, if it was evicted just now or not.
+    /// All possible contents now, whether or not the value was evicted just now.
     fn contents(&self) -> Vec<Content<V>> {
         match self {
             Self::Anything => vec![Content::Anything],
@@ -75,7 +75,7 @@ impl<V: Clone + Ord> Kept<V> {
         }
     }
 
-    /// What it may hold then; `None` if nothing is possible.
+    /// The state with these possible contents; `None` if there are none.
     fn of(contents: Vec<Content<V>>) -> Option<Self> {
         if contents.is_empty() {
             return None;

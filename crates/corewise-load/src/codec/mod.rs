@@ -1,16 +1,15 @@
-//! Requests out, replies in. No I/O happens here.
+//! Encodes requests and decodes replies. No I/O happens here.
 //!
-//! All three protocols write a get as `head (before key after)+ tail` and a set
-//! as `set_head key set_mid LENGTH \r\n VALUE \r\n`, so [`Wire`] is a table of
-//! bytes made once per target. Replies differ in their lines, which [`reply`]
-//! classifies, and in what ends them, which [`scan`] follows.
+//! All three protocols write a get as `head (before key after)+ tail` and a set as
+//! `set_head key set_mid LENGTH \r\n VALUE \r\n`, so [`Wire`] is a table of bytes that is made once
+//! per target. Replies differ in their lines, which [`reply`] classifies, and in how they end,
+//! which [`scan`] handles.
 
 pub(crate) mod reply;
 pub(crate) mod scan;
 
-use crate::config::{LoadConfig, Protocol};
+use crate::config::{LoadConfig, Protocol, ReplayConfig};
 use crate::keys::KeyFormat;
-use crate::replay::ReplayConfig;
 use crate::value::Values;
 
 /// The constant bytes around keys and values in requests of one protocol.
@@ -54,15 +53,16 @@ impl Wire {
     }
 }
 
-/// Everything that is spoken with one target.
+/// Encodes requests to one target and decodes its replies.
 #[derive(Clone, Debug)]
 pub(crate) struct Codec {
     pub(crate) protocol: Protocol,
     pub(crate) multiget: u32,
-    /// Whether keys and values of replies are checked; not so for the empty
-    /// responder, whose replies are canned.
+    /// Whether keys and values of replies are checked. They are not for the empty responder, whose
+    /// replies are canned.
     pub(crate) verify: bool,
-    /// Whether missed keys are noted for the caller to store, and a server may refuse to store.
+    /// Whether missed keys are recorded for the caller to store, and the server may refuse to
+    /// store.
     pub(crate) fills: bool,
     keys: KeyFormat,
     values: Values,
@@ -82,7 +82,7 @@ impl Codec {
         }
     }
 
-    /// For the replay of a trace.
+    /// A codec for the replay of a trace.
     pub(crate) fn for_trace(config: &ReplayConfig) -> Self {
         let protocol = config.target.protocol;
         Self {
@@ -101,7 +101,7 @@ impl Codec {
         self.keys.len() as u64 + u64::from(self.values.len(key))
     }
 
-    /// Appends one get of as many keys as `keys` yields: `multiget` of them.
+    /// Appends one get of all keys that `keys` yields; there must be `multiget` of them.
     #[inline]
     pub(crate) fn get(&self, keys: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.wire.head);
@@ -154,8 +154,7 @@ impl Codec {
         out.extend_from_slice(end.as_bytes());
     }
 
-    /// Whether a reply to a get ends with a line of its own, rather than with
-    /// the last key.
+    /// Whether a reply to a get ends with a separate line rather than with the last key.
     fn has_end_line(&self) -> bool {
         match self.protocol {
             Protocol::Memcached => true,
@@ -164,9 +163,8 @@ impl Codec {
         }
     }
 
-    /// The reply to a get all of whose keys hit, with the first key of the key
-    /// space and values of `len` bytes, and the reply to a set: what the empty
-    /// responder answers.
+    /// The reply to a get in which all keys hit, with the first key of the key space and values of
+    /// `len` bytes, and the reply to a set. The empty responder sends them.
     pub(crate) fn canned(&self, len: u32) -> (Vec<u8>, Vec<u8>) {
         let mut key = Vec::new();
         self.keys.render(0, &mut key);
@@ -264,7 +262,7 @@ pub(crate) mod tests {
         let short = |protocol| {
             let mut config = ReplayConfig::default();
             config.target.protocol = protocol;
-            config.trace.law = "short-ttl".parse().expect("a law");
+            config.trace.model = "short-ttl".parse().expect("a model");
             let codec = Codec::for_trace(&config);
             let key = (0..)
                 .find(|&key| codec.values.ttl_s(key) > 9)

@@ -3,24 +3,24 @@
 use super::Codec;
 use crate::config::{MAX_VALUE_BYTES, Protocol};
 
-/// What a line of a reply says.
+/// The meaning of a reply line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A value of `len` bytes follows; `key` if the line names one.
     Value { key: Option<u32>, len: u32 },
     /// The next key has no value.
     Miss,
-    /// A multiget of so many keys follows.
+    /// A multiget with this number of keys follows.
     Array(u32),
-    /// The get is over.
+    /// The reply to the get is complete.
     End,
-    /// The set was done.
+    /// The set was executed.
     Stored,
-    /// There is no memory for the set.
+    /// The server has no memory for the set.
     Refused,
 }
 
-/// A decimal number without sign, at most [`MAX_VALUE_BYTES`].
+/// Parses a decimal number without sign, at most [`MAX_VALUE_BYTES`].
 fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 10 {
         return None;
@@ -37,7 +37,7 @@ fn number(digits: &[u8]) -> Option<u32> {
 }
 
 impl Codec {
-    /// `None` if the line, given without its line end, is none of the above.
+    /// Classifies a line, which is given without its line break. `None` if it is none of the above.
     #[inline]
     pub(super) fn classify(&self, line: &[u8]) -> Option<Line> {
         match self.protocol {
@@ -89,8 +89,8 @@ impl Codec {
         }
     }
 
-    /// The index a reply names, or nothing where names are not checked; `None`
-    /// if it names no key of ours.
+    /// Parses the key that a reply names: `Some(None)` where keys are not checked, `None` if it is
+    /// not a key of this run.
     #[inline]
     fn named(&self, key: &[u8]) -> Option<Option<u32>> {
         if self.verify {
@@ -115,7 +115,7 @@ fn classify_resp(line: &[u8]) -> Option<Line> {
     }
 }
 
-/// What servers of memcached's protocols say when nothing can be evicted for an item.
+/// The reply of memcached's protocols when nothing can be evicted for an item.
 fn refused(line: &[u8]) -> Option<Line> {
     line.starts_with(b"SERVER_ERROR out of memory storing")
         .then_some(Line::Refused)

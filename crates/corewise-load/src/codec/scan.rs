@@ -1,28 +1,27 @@
-//! Follows the replies of one connection, however they are cut.
+//! Follows the replies of one connection, regardless of how reads divide them.
 //!
-//! Guarantees: (1) a request is complete only when its reply was read to the
-//! end; (2) every byte of every value is compared; (3) a reply that names a key
-//! must name one of its request, in order; (4) bytes that answer no request are
-//! an error; (5) memory is bounded by one line, [`MAX_LINE`].
+//! Guarantees: (1) a request is complete only when its reply was read to the end; (2) every byte of
+//! every value is compared; (3) a reply that names a key must name one of its request, in order;
+//! (4) bytes that answer no request are an error; (5) memory is bounded by one line, [`MAX_LINE`].
 
 use std::collections::VecDeque;
 
 use super::Codec;
 use super::reply::Line;
-use crate::tally::Tally;
+use crate::load_stats::LoadStats;
 
 /// Longest line of a reply in bytes.
 pub(crate) const MAX_LINE: usize = 1024;
 
-/// A request that was sent and not fully answered.
+/// A request that was sent and is not fully answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Its start in nanoseconds: of its batch, or as scheduled.
+    /// Its start in nanoseconds: when its batch was sent, or when it was due.
     pub(crate) at: u64,
-    /// Keys of a get that were not answered yet; none for a set.
+    /// Unanswered keys of a get; zero for a set.
     pub(crate) keys_left: u32,
     pub(crate) is_set: bool,
-    /// Whether the reply's array header came (several keys, Redis protocol).
+    /// Whether the array header of the reply was read (several keys, Redis protocol).
     pub(crate) opened: bool,
 }
 
@@ -32,7 +31,7 @@ pub(crate) struct Pending {
     pub(crate) requests: VecDeque<Request>,
     /// The unanswered keys of all pending gets.
     pub(crate) keys: VecDeque<u32>,
-    /// Keys that were not found, if the codec notes them; the caller takes them out.
+    /// Keys that were not found, if the codec records them. The caller removes them.
     pub(crate) missed: Vec<u32>,
 }
 
@@ -72,15 +71,15 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    /// Reads as much of `buf` as makes sense and says how many bytes that was;
-    /// the rest, shorter than a line, must come first in the next `buf`.
-    /// `Err` describes a reply that breaks the protocol.
+    /// Reads as many complete parts of `buf` as possible, and returns how many bytes it consumed.
+    /// The rest, which is shorter than a line, must come first in the next `buf`. `Err` describes a
+    /// reply that violates the protocol.
     pub(crate) fn feed(
         &mut self,
         codec: &Codec,
         buf: &[u8],
         pending: &mut Pending,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> Result<usize, String> {
         let mut used = 0;
         loop {
@@ -94,8 +93,8 @@ impl Scanner {
                 }
                 let body = *body;
                 self.body = None;
-                tally.hit(body.good, body.len, || wrong_value(codec, body));
-                finish_key(codec, pending, tally);
+                stats.hit(body.good, body.len, || wrong_value(codec, body));
+                finish_key(codec, pending, stats);
                 continue;
             }
             let rest = &buf[used..];
@@ -108,7 +107,7 @@ impl Scanner {
                     )),
                 };
             };
-            self.line(codec, &rest[..=end], pending, tally)?;
+            self.line(codec, &rest[..=end], pending, stats)?;
             used += end + 1;
         }
     }
@@ -119,7 +118,7 @@ impl Scanner {
         codec: &Codec,
         line: &[u8],
         pending: &mut Pending,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> Result<(), String> {
         let Some(request) = pending.requests.front_mut() else {
             return Err(format!("{} answers no request", show(line)));
@@ -131,37 +130,37 @@ impl Scanner {
         let kind = codec.classify(text);
         if request.is_set {
             match kind {
-                Some(Line::Stored) => tally.sets += 1,
-                Some(Line::Refused) if codec.fills => tally.refused += 1,
+                Some(Line::Stored) => stats.sets += 1,
+                Some(Line::Refused) if codec.fills => stats.refused += 1,
                 _ => return bad("the reply to a set"),
             }
-            complete(pending, tally);
+            complete(pending, stats);
             return Ok(());
         }
         let awaits_array = !codec.has_end_line() && codec.multiget > 1 && !request.opened;
         match kind {
             Some(Line::Array(n)) if awaits_array && n == request.keys_left => request.opened = true,
             Some(Line::Value { key, len }) if !awaits_array && request.keys_left > 0 => {
-                return self.value(codec, key, len, pending, tally);
+                return self.value(codec, key, len, pending, stats);
             }
             Some(Line::Miss) if !awaits_array && request.keys_left > 0 => {
                 let key = take_key(pending);
-                miss(codec, key, pending, tally);
-                finish_key(codec, pending, tally);
+                miss(codec, key, pending, stats);
+                finish_key(codec, pending, stats);
             }
             Some(Line::End) if codec.has_end_line() => {
                 for _ in 0..request.keys_left {
                     let key = take_key(pending);
-                    miss(codec, key, pending, tally);
+                    miss(codec, key, pending, stats);
                 }
-                complete(pending, tally);
+                complete(pending, stats);
             }
             _ => return bad("the reply to a get"),
         }
         Ok(())
     }
 
-    /// A value begins: finds its key, counting those passed over as misses.
+    /// Begins a value: finds its key, and counts the keys before it as misses.
     #[inline]
     fn value(
         &mut self,
@@ -169,7 +168,7 @@ impl Scanner {
         named: Option<u32>,
         len: u32,
         pending: &mut Pending,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> Result<(), String> {
         let key = loop {
             let left = pending.requests.front().map_or(0, |r| r.keys_left);
@@ -182,7 +181,7 @@ impl Scanner {
             if named.is_none_or(|named| named == key) {
                 break key;
             }
-            miss(codec, key, pending, tally);
+            miss(codec, key, pending, stats);
         };
         let good = !codec.verify || len == codec.values.len(key);
         self.body = Some(Body {
@@ -196,7 +195,7 @@ impl Scanner {
 }
 
 impl Body {
-    /// Reads from `buf`, comparing; `None` if the line end is cut.
+    /// Reads and compares bytes of `buf`; `None` if the line break is incomplete.
     #[inline]
     fn read(&mut self, codec: &Codec, buf: &[u8]) -> Result<Option<usize>, String> {
         let mut used = 0;
@@ -226,7 +225,7 @@ impl Body {
     }
 }
 
-/// The next key of the front request, which has one.
+/// The next key of the first request, which has one.
 #[inline]
 fn take_key(pending: &mut Pending) -> u32 {
     if let Some(request) = pending.requests.front_mut() {
@@ -235,28 +234,28 @@ fn take_key(pending: &mut Pending) -> u32 {
     pending.keys.pop_front().unwrap_or_default()
 }
 
-/// `key` was not found.
+/// Records that `key` was not found.
 #[inline]
-fn miss(codec: &Codec, key: u32, pending: &mut Pending, tally: &mut Tally) {
-    tally.misses += 1;
+fn miss(codec: &Codec, key: u32, pending: &mut Pending, stats: &mut LoadStats) {
+    stats.misses += 1;
     if codec.fills {
         pending.missed.push(key);
     }
 }
 
-/// A key of the front request is answered; the request may be complete.
+/// Records that a key of the first request is answered, which may complete the request.
 #[inline]
-fn finish_key(codec: &Codec, pending: &mut Pending, tally: &mut Tally) {
+fn finish_key(codec: &Codec, pending: &mut Pending, stats: &mut LoadStats) {
     let last = pending.requests.front().is_some_and(|r| r.keys_left == 0);
     if last && !codec.has_end_line() {
-        complete(pending, tally);
+        complete(pending, stats);
     }
 }
 
 #[inline]
-fn complete(pending: &mut Pending, tally: &mut Tally) {
+fn complete(pending: &mut Pending, stats: &mut LoadStats) {
     if let Some(request) = pending.requests.pop_front() {
-        tally.complete(request.at);
+        stats.complete(request.at);
     }
 }
 
@@ -271,7 +270,7 @@ fn wrong_value(codec: &Codec, body: Body) -> String {
     )
 }
 
-/// The start of a reply, printable.
+/// The start of a reply in printable form.
 fn show(bytes: &[u8]) -> String {
     let end = memchr::memchr2(b'\r', b'\n', bytes)
         .unwrap_or(bytes.len())
@@ -285,7 +284,7 @@ mod tests {
     use super::*;
     use crate::config::Protocol;
 
-    /// A stream with hits, misses and sets: the codec, what is pending, the bytes.
+    /// A stream with hits, misses and sets: the codec, the pending requests, the bytes.
     fn example(protocol: Protocol, multiget: u32) -> (Codec, Pending, Vec<u8>) {
         let codec = codec(protocol, multiget, 11);
         let mut pending = Pending::default();
@@ -299,7 +298,7 @@ mod tests {
             pending.push_get(u64::from(request), multiget);
             let keys: Vec<u32> = (0..multiget).map(|k| request * 100 + k).collect();
             pending.keys.extend(&keys);
-            // The second get misses everything, the others every third key.
+            // The second get misses all keys, the others every third key.
             let hit = |key: u32| request != 1 && (key % 100) % 3 != 2;
             reply(&codec, &keys, hit, &mut bytes);
         }
@@ -337,18 +336,18 @@ mod tests {
         }
     }
 
-    /// Feeds `bytes` in the given pieces, carrying what was not used.
+    /// Feeds `bytes` in these pieces, carrying over unconsumed bytes.
     fn feed(
         codec: &Codec,
         pending: &mut Pending,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
         pieces: &[&[u8]],
     ) -> Result<usize, String> {
         let mut scanner = Scanner::default();
         let mut carry = Vec::new();
         for piece in pieces {
             carry.extend_from_slice(piece);
-            let used = scanner.feed(codec, &carry, pending, tally)?;
+            let used = scanner.feed(codec, &carry, pending, stats)?;
             carry.drain(..used);
         }
         Ok(carry.len())
@@ -367,10 +366,10 @@ mod tests {
             for a in 0..=bytes.len() {
                 for b in (a..=bytes.len()).step_by(step) {
                     let (codec, mut pending, bytes) = example(protocol, multiget);
-                    let mut tally = Tally::new();
+                    let mut stats = LoadStats::new();
                     let pieces = [&bytes[..a], &bytes[a..b], &bytes[b..]];
-                    let left = feed(&codec, &mut pending, &mut tally, &pieces).expect("good");
-                    assert_counts(&tally, multiget, (protocol, a, b));
+                    let left = feed(&codec, &mut pending, &mut stats, &pieces).expect("good");
+                    assert_counts(&stats, multiget, (protocol, a, b));
                     assert_eq!(
                         (left, pending.keys.len(), pending.requests.len()),
                         (0, 0, 0)
@@ -380,22 +379,22 @@ mod tests {
         }
     }
 
-    fn assert_counts(tally: &Tally, multiget: u32, place: (Protocol, usize, usize)) {
+    fn assert_counts(stats: &LoadStats, multiget: u32, place: (Protocol, usize, usize)) {
         let hits = (0..multiget).filter(|k| k % 3 != 2).count() as u64 * 2;
         let keys = u64::from(multiget) * 3;
-        assert_eq!((tally.requests, tally.sets), (4, 1), "{place:?}");
-        assert_eq!((tally.hits, tally.misses), (hits, keys - hits), "{place:?}");
-        assert_eq!(tally.mismatches, 0, "{place:?}");
+        assert_eq!((stats.requests, stats.sets), (4, 1), "{place:?}");
+        assert_eq!((stats.hits, stats.misses), (hits, keys - hits), "{place:?}");
+        assert_eq!(stats.mismatches, 0, "{place:?}");
     }
 
     #[test]
     fn one_byte_at_a_time_is_enough() {
         for (protocol, multiget) in all_examples() {
             let (codec, mut pending, bytes) = example(protocol, multiget);
-            let mut tally = Tally::new();
+            let mut stats = LoadStats::new();
             let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
-            feed(&codec, &mut pending, &mut tally, &pieces).expect("good");
-            assert_counts(&tally, multiget, (protocol, 0, 0));
+            feed(&codec, &mut pending, &mut stats, &pieces).expect("good");
+            assert_counts(&stats, multiget, (protocol, 0, 0));
         }
     }
 
@@ -406,9 +405,9 @@ mod tests {
             for at in 0..good.len() {
                 let (codec, mut pending, mut bytes) = example(protocol, multiget);
                 bytes[at] ^= 4;
-                let mut tally = Tally::new();
-                let outcome = feed(&codec, &mut pending, &mut tally, &[&bytes]);
-                let clean = outcome.is_ok() && tally.mismatches == 0;
+                let mut stats = LoadStats::new();
+                let outcome = feed(&codec, &mut pending, &mut stats, &[&bytes]);
+                let clean = outcome.is_ok() && stats.mismatches == 0;
                 assert!(
                     !clean || !pending.requests.is_empty(),
                     "{protocol} {multiget} byte {at}"
@@ -422,8 +421,8 @@ mod tests {
         let mut pending = Pending::default();
         pending.push_get(0, 1);
         pending.keys.push_back(1);
-        let mut tally = Tally::new();
-        feed(&codec, &mut pending, &mut tally, &[bytes]).expect_err("must be refused")
+        let mut stats = LoadStats::new();
+        feed(&codec, &mut pending, &mut stats, &[bytes]).expect_err("must be refused")
     }
 
     #[test]
@@ -445,11 +444,11 @@ mod tests {
         let mut pending = Pending::default();
         pending.push_get(0, 1);
         pending.keys.push_back(1);
-        let mut tally = Tally::new();
-        feed(&codec, &mut pending, &mut tally, &[b"$3\r\nabc\r\n"]).expect("well formed");
-        assert_eq!(tally.mismatches, 1);
+        let mut stats = LoadStats::new();
+        feed(&codec, &mut pending, &mut stats, &[b"$3\r\nabc\r\n"]).expect("well formed");
+        assert_eq!(stats.mismatches, 1);
         assert!(
-            tally
+            stats
                 .first_mismatch
                 .expect("kept")
                 .contains("another value size")

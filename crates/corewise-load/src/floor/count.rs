@@ -1,4 +1,4 @@
-//! Counts requests by their lines, knowing as little as possible.
+//! Counts requests by their lines, with as little parsing as possible.
 //!
 //! | protocol | first line starts with | lines | reply |
 //! |---|---|---|---|
@@ -6,19 +6,19 @@
 //! | meta | `mg` / `ms` / `mn` | 1 / 2 / 1 | get (none if quiet) / set / all of a multiget |
 //! | resp | `*N` | 1 + 2 N | set if N is 3 and a get has not that many, else get |
 //!
-//! Values hold no line end (see the module `value`), so lines suffice.
+//! Values contain no line break (see the module `value`), so counting lines suffices.
 
 use crate::config::Protocol;
 
-/// Bytes of a line that decide what it is.
+/// Bytes of a line that determine its kind.
 const HEAD: usize = 8;
 
-/// What a request wants.
+/// The reply that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
     Set,
-    /// Nothing of its own: a quiet get, answered with the `mn` that ends it.
+    /// A quiet get: it has no reply, and the `mn` that ends it is answered.
     Quiet,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 pub(crate) struct Counter {
     protocol: Protocol,
     multiget: u32,
-    /// The start of the line that the last read cut.
+    /// The start of a line that the last read divided.
     head: [u8; HEAD],
     head_len: usize,
     kind: Kind,
@@ -64,14 +64,14 @@ impl Counter {
         self.keep(&buf[start..]);
     }
 
-    /// Remembers the first bytes of a line that is not over.
+    /// Stores the first bytes of an incomplete line.
     fn keep(&mut self, rest: &[u8]) {
         let n = rest.len().min(HEAD - self.head_len);
         self.head[self.head_len..self.head_len + n].copy_from_slice(&rest[..n]);
         self.head_len += n;
     }
 
-    /// The first line of a request: decides kind and length.
+    /// Reads the first line of a request, which determines its kind and length.
     #[inline]
     fn begin(&mut self, line: &[u8]) {
         if self.head_len == 0 {

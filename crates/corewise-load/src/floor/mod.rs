@@ -1,16 +1,15 @@
-//! The empty responder: the least a server can do.
+//! The empty responder: the minimum that a server can do.
 //!
-//! It reads what a server would read, counts requests by their lines, and
-//! answers each with a canned reply of the size of a real one, in one write per
-//! read. Its CPU time is what the kernel charges anybody for this traffic; what
-//! a server spends beyond it is the server's own. With a range of value sizes
-//! it answers with the mean size. It is not the least possible cost of a server
-//! that gathers several connections into one system call, nor for values above
-//! a few KiB: it copies its reply where a server may send from the item itself.
+//! It reads what a server would read, counts requests by their lines, and answers each with a
+//! canned reply of the size of a real one, in one write per read. Its CPU time is what the kernel
+//! charges any server for this traffic; what a server uses beyond it is the server's own cost. With
+//! a range of value sizes it answers with the mean size. It is not the least possible cost of a
+//! server that gathers several connections into one system call, nor for values above a few KiB: it
+//! copies its reply where a server may send from the item itself.
 //!
-//! It runs as a child process, so that its CPU time is read like a server's.
-//! The child is the same program started again with an environment variable:
-//! a program that wants a floor calls [`maybe_run_from_env`] first in `main`.
+//! It runs as a child process, so its CPU time is read like a server's. The child is the same
+//! program, started again with an environment variable: a program that wants a floor calls
+//! [`maybe_run_from_env`] first in `main`.
 
 pub(crate) mod count;
 mod serve;
@@ -24,10 +23,10 @@ use crate::codec::Codec;
 use crate::config::{Address, FloorOptions, LoadConfig, Protocol, ValueSize};
 use crate::error::LoadError;
 
-/// The environment variable that makes a program the empty responder.
+/// The environment variable that turns a program into the empty responder.
 pub const FLOOR_ENV: &str = "COREWISE_LOAD_FLOOR";
 
-/// What the responder must know.
+/// Configuration of the responder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FloorSpec {
     pub(crate) protocol: Protocol,
@@ -71,8 +70,8 @@ impl FloorSpec {
     }
 }
 
-/// Becomes the empty responder and never returns, if the environment says so;
-/// otherwise does nothing. Call it first in `main`.
+/// Runs the empty responder and never returns, if [`FLOOR_ENV`] is set; otherwise does nothing.
+/// Call it first in `main`.
 pub fn maybe_run_from_env() {
     let Ok(text) = std::env::var(FLOOR_ENV) else {
         return;
@@ -87,7 +86,7 @@ pub fn maybe_run_from_env() {
     std::process::exit(0);
 }
 
-/// A running responder; it ends with this value, or with this process.
+/// A running responder; it ends when this value is dropped, or with this process.
 #[derive(Debug)]
 pub(crate) struct Floor {
     child: Child,
@@ -96,8 +95,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// Starts the current program again as a responder, on the same kind of
-    /// socket as `like`.
+    /// Starts the current program again as a responder, on the same kind of socket as `like`.
     pub(crate) fn start(mut spec: FloorSpec, like: &Address) -> Result<Self, LoadError> {
         let fail = |what: &str, e: &dyn std::fmt::Display| LoadError::Floor(format!("{what}: {e}"));
         if matches!(like, Address::Unix(_)) {

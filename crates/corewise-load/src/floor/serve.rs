@@ -16,11 +16,11 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 use super::FloorSpec;
 use super::count::{Counter, Kind};
-use crate::crew::pin;
 use crate::socket::{Outbox, Socket};
+use crate::thread_pool::pin;
 
 const READ_BYTES: usize = 64 << 10;
-/// Unsent replies of a connection beyond which it is not read, in bytes.
+/// A connection with more bytes of unsent replies is not read.
 const UNSENT_LIMIT: usize = 1 << 20;
 const EVENTS: usize = 256;
 const WAKE: Token = Token(usize::MAX - 1);
@@ -65,9 +65,9 @@ impl Listener {
     }
 }
 
-/// Listens, says where on standard output, and serves until standard input ends.
+/// Listens, prints the address on standard output, and serves until standard input ends.
 pub(super) fn run(spec: &FloorSpec) -> Result<(), String> {
-    // Without this the soft limit may end the accept loop early; best effort.
+    // Otherwise the soft limit may end the accept loop early. Best effort.
     corewise_measure::machine::raise_file_limit();
     let (listener, address) = Listener::open(spec).map_err(|e| format!("cannot listen: {e}"))?;
     let mut queues = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn run(spec: &FloorSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// What is answered.
+/// The canned replies.
 struct Replies {
     get: Vec<u8>,
     set: Vec<u8>,
@@ -174,7 +174,7 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers what a connection has sent; forgets it when it fails or ends.
+    /// Answers what a connection has sent. Drops the connection when it fails or ends.
     fn answer(&mut self, at: usize) {
         let Some(Some(peer)) = self.peers.get_mut(at) else {
             return;

@@ -1,4 +1,5 @@
-//! `fill`: writes new keys through the limit and samples what the server holds.
+//! `fill`: writes new keys until the limit is exceeded several times, and samples what the server
+//! holds.
 
 use serde::Serialize;
 
@@ -8,7 +9,7 @@ use crate::error::LoadError;
 /// Samples in each turnover.
 const SAMPLES: u64 = 32;
 
-/// What a fill found. Live bytes are those of keys and values.
+/// Result of a fill. Live bytes are those of keys and values.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FillReport {
     /// Acknowledged sets.
@@ -17,23 +18,23 @@ pub struct FillReport {
     pub stored_bytes: u64,
     /// Sets that the server refused for lack of memory.
     pub refused: u64,
-    /// Samples after the first filling: after the limit was written once.
+    /// Samples after the first filling, that is, after the limit was written once.
     pub samples: u64,
-    /// The smallest share of the limit that was live in any of them.
+    /// Minimum live share of the limit in these samples.
     pub min_live: f64,
-    /// How often the limit had been written at that sample.
+    /// How many times the limit had been written at that sample.
     pub min_live_at: f64,
-    /// The share that was live at the end: keys that were asked for and there.
+    /// Live share of the limit at the end: keys that were read and found.
     pub end_live: f64,
-    /// Items that were there at the end.
+    /// Items that were found at the end.
     pub end_items: u64,
-    /// How much the last sample differs from `end_live`, as a share of the limit.
+    /// Difference between the last sample and `end_live`, as a share of the limit.
     pub sample_error: f64,
-    /// The largest share of the limit that was lost between two samples.
+    /// Largest share of the limit that was lost between two samples.
     pub largest_drop: f64,
-    /// Evictions by the server's account.
+    /// Evictions, as the server reports them.
     pub evictions: u64,
-    /// The largest resident set of the server's life, in KiB.
+    /// The server's peak resident set, in KiB.
     pub peak_rss_kib: Option<u64>,
     /// CPU time of the server after the first filling, in milliseconds.
     pub cpu_ms: Option<f64>,
@@ -53,7 +54,7 @@ pub(super) fn run(
     let (mut next, mut samples) = (0u32, Vec::new());
     let mut full = None;
     let mut tried = 0;
-    // Refused bytes count as well, so that a server that refuses all does not hold the check up.
+    // Refused bytes count as well, so that the check ends even if the server refuses everything.
     while tried < total {
         let mut done = |key: u32, stored: bool| {
             tried += plan.bytes(key);
@@ -90,7 +91,7 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// Bytes of each item, if all have one size.
+/// Bytes of each item, if all have the same size.
 fn item_bytes(config: &OracleConfig) -> Option<u64> {
     match config.sizes {
         Sizes::One(n) => Some(u64::from(n) + config.key_size as u64),
@@ -98,7 +99,7 @@ fn item_bytes(config: &OracleConfig) -> Option<u64> {
     }
 }
 
-/// Endless keys from `next` on, which is moved.
+/// Endless keys from `next` on; advances `next`.
 fn take(next: &mut u32) -> impl Iterator<Item = u32> {
     std::iter::repeat_with(move || {
         *next += 1;
@@ -107,8 +108,8 @@ fn take(next: &mut u32) -> impl Iterator<Item = u32> {
 }
 
 /// The live share of the limit at each sample. With one size it is the number of items times their
-/// size. Otherwise it is what the server counts, less a constant for each item: what it counted beyond
-/// their bytes when the first sample was taken, before anything was evicted.
+/// size. Otherwise it is the number of bytes that the server reports, less a constant for each
+/// item: the excess over the items' bytes in the first sample, before anything was evicted.
 fn live_shares(samples: &[Sample], limit: u64, item: Option<u64>) -> Vec<f64> {
     let overhead = samples.first().map_or(0.0, |first| {
         (first.bytes as f64 - first.stored_bytes as f64) / first.items.max(1) as f64
@@ -124,7 +125,7 @@ fn live_shares(samples: &[Sample], limit: u64, item: Option<u64>) -> Vec<f64> {
 }
 
 impl FillReport {
-    /// Fills in what the samples after the first filling show.
+    /// Sets the fields that follow from the samples after the first filling.
     fn judge(&mut self, live: &[f64], samples: &[Sample], limit: u64) {
         self.evictions = samples.last().map_or(0, |last| last.evictions);
         self.sample_error = live.last().map_or(0.0, |last| (last - self.end_live).abs());

@@ -1,4 +1,4 @@
-//! `refuse` and `refill`: acknowledged items that must not be lost.
+//! `refuse` and `refill`: checks that acknowledged items are not lost.
 
 use serde::Serialize;
 
@@ -7,20 +7,21 @@ use crate::error::LoadError;
 
 /// Counters that `refuse` stores first, for `incr`, `decr` and `touch` on a full server.
 const COUNTERS: u32 = 32;
-/// Items that `refuse` overwrites with values of their own size.
+/// Number of items that `refuse` overwrites with values of the same size.
 const OVERWRITES: usize = 64;
-/// `refuse` gives up when this many limits are stored and nothing was refused.
+/// `refuse` gives up when this multiple of the limit is stored and nothing was refused.
 pub(super) const NEVER_REFUSED: f64 = 3.0;
-/// After the first refusal `refuse` goes on storing for this share of the limit.
+/// After the first refusal, `refuse` stores this share of the limit in addition.
 const BEYOND: f64 = 0.25;
-/// What `refill` stores before the flush and after it, as shares of the limit.
+/// `refill` stores this share of the limit before the flush.
 const FIRST_FILL: f64 = 1.2;
-/// From this limit on the second fill takes [`LARGE_REFILL`] of the limit, below [`SMALL_REFILL`].
+/// With at least this limit, the second fill stores [`LARGE_REFILL`] of the limit, otherwise
+/// [`SMALL_REFILL`].
 const LARGE_LIMIT_BYTES: u64 = 16 << 20;
 const LARGE_REFILL: f64 = 0.6;
 const SMALL_REFILL: f64 = 0.4;
 
-/// What a server that does not evict did when it was full.
+/// Behaviour of a full server that does not evict.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RefuseReport {
     /// Acknowledged sets of new keys.
@@ -31,38 +32,38 @@ pub struct RefuseReport {
     pub first_refusal: Option<f64>,
     /// Acknowledged items that were missing when the server was full.
     pub lost: u64,
-    /// Of the counters: `incr` that failed or answered a wrong number.
+    /// `incr` commands that failed or returned a wrong number.
     pub incr_failed: u32,
-    /// The same for `decr`.
+    /// `decr` commands that failed or returned a wrong number.
     pub decr_failed: u32,
-    /// The same for `touch`.
+    /// `touch` commands that failed.
     pub touch_failed: u32,
     /// Overwrites, each with a value of the same size.
     pub overwrites: u64,
     /// Overwrites that were refused.
     pub overwrites_failed: u64,
-    /// Items that were there before these commands and missing after them.
+    /// Items that were present before these commands and missing after them.
     pub lost_later: u64,
-    /// The largest resident set of the server's life, in KiB.
+    /// The server's peak resident set, in KiB.
     pub peak_rss_kib: Option<u64>,
 }
 
-/// What survived of the items that were stored right after `flush_all`.
+/// Survival of items that were stored right after `flush_all`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RefillReport {
     /// Items stored before the flush.
     pub flushed: u64,
-    /// Flushed items that were still there.
+    /// Flushed items that were still present.
     pub flushed_found: u64,
     /// Items stored after the flush.
     pub stored: u64,
     /// Sets after the flush that the server refused.
     pub refused: u64,
-    /// Items stored after the flush that were there at the end.
+    /// Items stored after the flush that were present at the end.
     pub found: u64,
     /// Their bytes as a share of the limit.
     pub live: f64,
-    /// Evictions by the server's account, over the whole check.
+    /// Evictions during the whole check, as the server reports them.
     pub evictions: u64,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn refuse(
     progress: &mut dyn FnMut(&str),
 ) -> Result<RefuseReport, LoadError> {
     let limit = config.limit_bytes as f64;
-    // Few bytes in flight: the first refusal is then known to about 2 % of the limit.
+    // Few bytes in flight, so that the first refusal is known to about 2 % of the limit.
     fleet.window = config.limit_bytes / 64;
     let plan = Plan::new(config.sizes, config.key_size, config.limit_bytes);
     let mut report = RefuseReport::default();
@@ -111,7 +112,7 @@ pub(super) fn refuse(
     Ok(report)
 }
 
-/// The keys that are there.
+/// The keys that are still present.
 fn still_there(fleet: &mut Fleet, plan: &Plan, keys: &[u32]) -> Result<Vec<u32>, LoadError> {
     let mut there = Vec::new();
     fleet.read_back(plan, &mut keys.iter().copied(), &mut |key, found| {
@@ -122,7 +123,7 @@ fn still_there(fleet: &mut Fleet, plan: &Plan, keys: &[u32]) -> Result<Vec<u32>,
     Ok(there)
 }
 
-/// What counters hold before `incr`; the number of digits does not change.
+/// Initial value of a counter; its number of digits does not change.
 const COUNT: u64 = 1_000_000_000;
 
 fn store_counters(fleet: &mut Fleet) -> Result<(), LoadError> {
@@ -136,7 +137,7 @@ fn store_counters(fleet: &mut Fleet) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Changes every counter up and down again, and touches it.
+/// Increments, decrements and touches every counter.
 fn change_in_place(fleet: &mut Fleet, report: &mut RefuseReport) -> Result<(), LoadError> {
     for n in 0..COUNTERS {
         let mut fails = |command: &str, right: Reply| {
@@ -152,7 +153,7 @@ fn change_in_place(fleet: &mut Fleet, report: &mut RefuseReport) -> Result<(), L
     Ok(())
 }
 
-/// Overwrites some of the keys with the values that they have.
+/// Overwrites some of the keys with their current values.
 fn overwrite(
     fleet: &mut Fleet,
     plan: &Plan,
@@ -176,9 +177,10 @@ pub(super) fn refill(
     progress: &mut dyn FnMut(&str),
 ) -> Result<RefillReport, LoadError> {
     let limit = config.limit_bytes as f64;
-    let share = match config.limit_bytes >= LARGE_LIMIT_BYTES {
-        true => LARGE_REFILL,
-        false => SMALL_REFILL,
+    let share = if config.limit_bytes >= LARGE_LIMIT_BYTES {
+        LARGE_REFILL
+    } else {
+        SMALL_REFILL
     };
     let plan = Plan::new(config.sizes, config.key_size, config.limit_bytes);
     let mut report = RefillReport::default();
@@ -206,7 +208,7 @@ pub(super) fn refill(
     Ok(report)
 }
 
-/// Sets keys from `from` on until `bytes` were sent; the first key that was not.
+/// Sets keys from `from` on until `bytes` were sent. Returns the first key that was not set.
 fn store(
     fleet: &mut Fleet,
     plan: &Plan,
@@ -217,7 +219,7 @@ fn store(
     let mut left = bytes as i64;
     let mut next = from;
     while left > 0 {
-        // The keys stop where the bytes do, within a round too.
+        // The keys end where the bytes end, also within a round.
         let mut keys = std::iter::from_fn(|| {
             (left > 0).then(|| {
                 left -= plan.bytes(next) as i64;

@@ -1,5 +1,5 @@
-//! `mixed`: all commands with values of random sizes, expiry, `flush_all` and `cache_memlimit`, each
-//! reply checked against a model of its key.
+//! `mixed`: all commands with values of random sizes, expiry, `flush_all` and `cache_memlimit`.
+//! Each reply is checked against a model of its key.
 
 use std::time::Instant;
 
@@ -12,26 +12,26 @@ use super::{Fleet, OracleConfig, Reply};
 use crate::error::LoadError;
 use corewise_measure::draw::{mix, spread};
 
-/// Keys hold so much of the limit when all are stored: on a server that evicts, and on one that
+/// Bytes of all keys together, as a multiple of the limit: on a server that evicts, and on one that
 /// does not.
 const EVICTING_FOOTPRINT: f64 = 3.0;
 const REFUSING_FOOTPRINT: f64 = 1.5;
-/// One key in this many is a counter.
+/// One of this many keys is a counter.
 const COUNTERS: usize = 8;
-/// What a counter starts with; its number of digits never changes.
+/// Initial value of a counter; its number of digits never changes.
 const COUNT: u64 = 5_000_000_000;
-/// Most pieces of a value.
+/// Maximum number of pieces of a value.
 const PIECES: usize = 4;
-/// Longest time to live in seconds.
+/// Maximum time to live in seconds.
 const TTL_S: u32 = 6;
-/// Mean time between two flushes and between two changes of the limit, in milliseconds.
+/// Mean time between two flushes, and between two changes of the limit, in milliseconds.
 const FLUSH_MS: u64 = 4_000;
 const MEMLIMIT_MS: u64 = 1_500;
-/// How often the resident set is sampled and every key is asked for, in milliseconds.
+/// Interval at which the resident set is sampled, and at which every key is read, in milliseconds.
 const RSS_MS: u64 = 250;
 const SWEEP_MS: u64 = 15_000;
 
-/// What a mixed run did. A reply that the model does not allow fails the run instead.
+/// Counts of a mixed run. A reply that the model does not allow fails the run instead.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MixedReport {
     /// Keys of all connections.
@@ -46,23 +46,23 @@ pub struct MixedReport {
     pub stored: u64,
     /// Commands that the server refused for lack of memory.
     pub refused: u64,
-    /// `flush_all` between two rounds.
+    /// `flush_all` commands between two rounds.
     pub flushes: u64,
-    /// `flush_all` while other connections were storing.
+    /// `flush_all` commands while other connections were storing.
     pub flushes_beside: u64,
-    /// `cache_memlimit`.
+    /// `cache_memlimit` commands.
     pub memlimits: u64,
-    /// How often every key was asked for.
+    /// How often every key was read.
     pub sweeps: u64,
     /// The longest round, in milliseconds.
     pub longest_round_ms: u64,
     /// The largest resident set sampled in the first half, in KiB.
     pub first_half_rss_kib: u64,
-    /// The same for the second half.
+    /// The largest resident set sampled in the second half, in KiB.
     pub second_half_rss_kib: u64,
-    /// The largest resident set of the server's life, in KiB.
+    /// The server's peak resident set, in KiB.
     pub peak_rss_kib: Option<u64>,
-    /// Evictions by the server's account.
+    /// Evictions, as the server reports them.
     pub evictions: u64,
     /// Time under load, in milliseconds.
     pub elapsed_ms: u64,
@@ -91,7 +91,7 @@ pub(super) fn run(
 ) -> Result<MixedReport, LoadError> {
     let mut mixed = Mixed::new(config, fleet);
     let end_ms = (config.seconds * 1000.0) as u64;
-    // The first ones come early, for short runs.
+    // The first flush and change come early, for the sake of short runs.
     let (mut flush, mut memlimit, mut rss, mut sweep) =
         (FLUSH_MS / 4, MEMLIMIT_MS / 4, 0, SWEEP_MS);
     while mixed.now_ms() < end_ms {
@@ -127,9 +127,10 @@ impl<'a> Mixed<'a> {
     fn new(config: &OracleConfig, fleet: &'a mut Fleet) -> Self {
         let sizes = (config.sizes.smallest(), config.sizes.largest());
         let mean = super::sizes::mean(sizes.0, sizes.1) + config.key_size as f64;
-        let footprint = match config.evicts {
-            true => EVICTING_FOOTPRINT,
-            false => REFUSING_FOOTPRINT,
+        let footprint = if config.evicts {
+            EVICTING_FOOTPRINT
+        } else {
+            REFUSING_FOOTPRINT
         };
         let sessions = fleet.sessions.len();
         let keys = config.limit_bytes as f64 * footprint / mean / sessions as f64;
@@ -154,20 +155,21 @@ impl<'a> Mixed<'a> {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// One round of random commands; `flush_all` runs beside them if asked for.
+    /// Plays one round of random commands, with `flush_all` beside them if `flush`.
     fn play(&mut self, flush: bool) -> Result<(), LoadError> {
         let round: Round = (0..self.models.len())
             .map(|session| {
                 let commands = 0..self.fleet.pipeline;
-                // A command is chosen by what the model knew when the round began, which any earlier
-                // command of the round may have changed; the replies are checked by then.
+                // A command is chosen by the model at the beginning of the round, which earlier
+                // commands of the round may change. The replies are checked against the changed
+                // model.
                 commands.map(|_| self.draw(session)).collect()
             })
             .collect();
         self.exchange(round, flush)
     }
 
-    /// A key, popular ones more often, and a command for it.
+    /// Draws a key, popular ones more often, and a command for it.
     fn draw(&mut self, session: usize) -> (usize, Command) {
         let unit: f64 = self.rng.random();
         let keys = self.models[session].len();
@@ -223,7 +225,7 @@ impl<'a> Mixed<'a> {
         Content::Pieces(vec![self.piece()])
     }
 
-    /// Mostly for ever.
+    /// A time to live; most items have none.
     fn ttl(&mut self) -> u32 {
         match self.rng.random_range(0..4) {
             0 => self.rng.random_range(1..=TTL_S),
@@ -262,7 +264,8 @@ impl<'a> Mixed<'a> {
         Ok(())
     }
 
-    /// Reads the reply to one command. If `flush_all` runs beside it, any item may be missing.
+    /// Reads and checks the reply to one command. If `flush_all` runs beside it, any item may be
+    /// missing.
     fn check(
         &mut self,
         session: usize,
@@ -303,7 +306,7 @@ impl<'a> Mixed<'a> {
         Ok(())
     }
 
-    /// Sends `flush_all` while nothing else is outstanding.
+    /// Sends `flush_all` while no other request is outstanding.
     fn flush_alone(&mut self) -> Result<(), LoadError> {
         let reply = self.fleet.control.ask("flush_all")?;
         self.report.flushes += 1;
@@ -322,7 +325,7 @@ impl<'a> Mixed<'a> {
         Ok(())
     }
 
-    /// Sets the limit to between half of it and all of it.
+    /// Sets the limit to a random value between half of `most` and `most`.
     fn change_limit(&mut self, most: u64) -> Result<(), LoadError> {
         let limit = self.rng.random_range((most / 2).max(1)..=most);
         match self.fleet.control.ask(&format!("cache_memlimit {limit}"))? {
@@ -335,7 +338,7 @@ impl<'a> Mixed<'a> {
         Ok(())
     }
 
-    /// Asks for every key.
+    /// Reads every key.
     fn ask_all(&mut self) -> Result<(), LoadError> {
         let (keys, batch) = (self.models[0].len(), self.fleet.pipeline as usize);
         for first in (0..keys).step_by(batch) {
@@ -353,9 +356,10 @@ impl<'a> Mixed<'a> {
 
     fn note_rss(&mut self, first_half: bool) {
         let kib = self.fleet.status_kib("VmRSS").unwrap_or(0);
-        let largest = match first_half {
-            true => &mut self.report.first_half_rss_kib,
-            false => &mut self.report.second_half_rss_kib,
+        let largest = if first_half {
+            &mut self.report.first_half_rss_kib
+        } else {
+            &mut self.report.second_half_rss_kib
         };
         *largest = kib.max(*largest);
     }
@@ -382,7 +386,7 @@ impl<'a> Mixed<'a> {
     }
 }
 
-/// Each session has its keys, so that one connection sends all commands for a key.
+/// Each session has its own keys, so that one connection sends all commands for a key.
 fn key_name(session: usize, key: usize) -> String {
     format!("m{session}:{key}")
 }

@@ -1,20 +1,20 @@
-//! Checks of what a server keeps, against an oracle that knows every acknowledged item.
+//! Checks which items a server keeps, with an oracle that knows every acknowledged item.
 //!
 //! | check | what it does | what it measures |
 //! |---|---|---|
-//! | `fill` | writes new keys through the limit several times | live bytes at each sample, resident set, CPU time |
+//! | `fill` | writes new keys until the limit is exceeded several times | live bytes at each sample, resident set, CPU time |
 //! | `refuse` | stores new keys on a server that does not evict until it refuses | when it refuses, and every acknowledged item that is missing |
 //! | `refill` | fills, sends `flush_all`, fills again at once | how many of the new items survive |
 //! | `mixed` | all commands, random sizes, expiry, `flush_all`, `cache_memlimit` | resident set; a reply that contradicts the oracle fails the run |
 //!
 //! One client thread drives all connections in *rounds*: it sends a batch on each connection, then
-//! reads all replies. So all event loops of the server work at the same time, and between two rounds
-//! no request is outstanding. A window bounds the bytes of a round; connections take turns, so that
-//! each event loop gets its share even if the window holds one item.
+//! reads all replies. So all event loops of the server work at the same time, and between two
+//! rounds no request is outstanding. A window bounds the bytes of a round. Connections take turns,
+//! so that each event loop gets its share even if the window holds one item.
 //!
-//! Guarantees: (1) the oracle counts an item as stored only if the server acknowledged it; (2) a
-//! value that comes back is compared byte for byte, and a wrong one fails the run; (3) samples are
-//! taken between two rounds.
+//! Guarantees: (1) the oracle counts an item as stored only if the server acknowledged it; (2)
+//! every value that is returned is compared byte for byte, and a wrong one fails the run; (3)
+//! samples are taken between two rounds.
 
 mod fill;
 mod keep;
@@ -32,10 +32,10 @@ use corewise_measure::machine::{CpuTimes, Machine, field, raise_file_limit};
 use crate::config::{
     Address, MAX_CONNECTIONS, MAX_PIPELINE, MAX_SECONDS, Target, require, validate_keys, within,
 };
-use crate::crew::pin;
 use crate::error::LoadError;
 use crate::keys::KeyFormat;
 use crate::probe::identify;
+use crate::thread_pool::pin;
 use crate::value::Values;
 use crate::{config::Protocol, config::ValueSize};
 
@@ -47,27 +47,27 @@ use session::{Reply, Session};
 use sizes::Plan;
 pub use sizes::Sizes;
 
-/// A batch of a connection ends when it has this many bytes of keys and values, or its share of the
+/// A connection's batch ends when it has this many bytes of keys and values, or its share of the
 /// window.
 const BATCH_BYTES: u64 = 32 << 10;
-/// Most keys of a check.
+/// Maximum number of keys of a check.
 const MAX_CHECK_KEYS: u64 = 1 << 31;
 
-/// What is checked.
+/// The property to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Check {
-    /// Live bytes while new keys are written through the limit
+    /// Live bytes while new keys are written until the limit is exceeded
     Fill,
-    /// A server that does not evict: when it refuses, and what it lost
+    /// A server that does not evict: when it refuses, and which items it lost
     Refuse,
-    /// What survives of items stored right after flush_all
+    /// Survival of items stored right after flush_all
     Refill,
     /// All commands, random sizes, expiry, flush_all and cache_memlimit; every reply is checked
     Mixed,
 }
 
-/// A check.
+/// Configuration of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OracleConfig {
     /// The server; it must speak memcached's text protocol.
@@ -78,23 +78,23 @@ pub struct OracleConfig {
     pub limit_bytes: u64,
     /// Sizes of the values.
     pub sizes: Sizes,
-    /// `fill`: how often the limit is written through.
+    /// `fill`: how many times the limit is written.
     pub turnovers: f64,
     /// `mixed`: time under load, in seconds.
     pub seconds: f64,
     /// `mixed`: whether the server evicts. If it does not, no acknowledged item may be missing.
     pub evicts: bool,
-    /// `mixed`: seed of every random choice.
+    /// `mixed`: seed of all random choices.
     pub seed: u64,
     /// Connections.
     pub connections: u32,
-    /// Most requests in one batch of a connection.
+    /// Maximum number of requests in one batch of a connection.
     pub pipeline: u32,
-    /// What every key starts with.
+    /// Prefix of every key.
     pub key_prefix: String,
     /// Length of every key in bytes; the rest is the zero-padded index.
     pub key_size: usize,
-    /// CPUs the client may run on, the first counts; empty leaves it free.
+    /// CPUs of the client, of which the first is used; empty means not pinned.
     pub pin: Vec<usize>,
     /// Time without any reply after which the check fails, in milliseconds.
     pub reply_timeout_ms: u64,
@@ -126,7 +126,7 @@ impl Default for OracleConfig {
 }
 
 impl OracleConfig {
-    /// Checks every limit.
+    /// Validates all options.
     ///
     /// # Errors
     ///
@@ -154,12 +154,12 @@ impl OracleConfig {
     }
 }
 
-/// Runs the check; `progress` gets a line now and then.
+/// Runs the check and returns the report. `progress` occasionally gets a line.
 ///
 /// # Errors
 ///
-/// [`LoadError::Config`] before anything is started; [`LoadError::Mismatch`] if a value was wrong or
-/// an item was there that cannot be; later anything else.
+/// [`LoadError::Config`] before anything is started; [`LoadError::Mismatch`] if a value was wrong
+/// or an item was present that must be absent; any other error later.
 pub fn check_server(
     config: &OracleConfig,
     progress: &mut dyn FnMut(&str),
@@ -180,7 +180,7 @@ pub fn check_server(
     Ok(report)
 }
 
-/// The connections, and what every check does with them.
+/// The connections, and the operations that all checks share.
 struct Fleet {
     sessions: Vec<Session>,
     /// The session that sends the first batch of the next round.
@@ -190,7 +190,7 @@ struct Fleet {
     keys: KeyFormat,
     values: Values,
     pipeline: u32,
-    /// Most bytes of keys and values in a round; one item goes in any case.
+    /// Maximum bytes of keys and values in a round; a round sends at least one item.
     window: u64,
     pid: Option<u32>,
     target: String,
@@ -224,7 +224,7 @@ impl Fleet {
         key
     }
 
-    /// Takes the keys of one round from `keys`, by session.
+    /// Takes the keys of one round from `keys`, grouped by session.
     fn deal(&mut self, plan: &Plan, keys: &mut dyn Iterator<Item = u32>) -> Vec<(usize, Vec<u32>)> {
         let (mut dealt, mut bytes) = (Vec::new(), 0);
         let share = (self.window / self.sessions.len() as u64).clamp(1, BATCH_BYTES);
@@ -247,8 +247,8 @@ impl Fleet {
         dealt
     }
 
-    /// Sets the keys of one round; `done` gets each key and whether the server stored it. Says
-    /// whether there was any.
+    /// Sets the keys of one round. `done` gets each key and whether the server stored it. Returns
+    /// whether there was any key.
     fn set_round(
         &mut self,
         plan: &Plan,
@@ -285,7 +285,7 @@ impl Fleet {
         Ok(!dealt.is_empty())
     }
 
-    /// Asks for the keys; `done` gets each key and whether it was there.
+    /// Reads the keys. `done` gets each key and whether it was found.
     fn read_back(
         &mut self,
         plan: &Plan,
@@ -336,7 +336,7 @@ impl Fleet {
         self.first_mismatch.get_or_insert(text);
     }
 
-    /// An error if anything was wrong so far.
+    /// Returns an error if any reply so far was wrong.
     fn verdict(&self) -> Result<(), LoadError> {
         match &self.first_mismatch {
             None => Ok(()),
@@ -348,7 +348,7 @@ impl Fleet {
         }
     }
 
-    /// The statistics that tell what the server holds.
+    /// The statistics about what the server holds.
     fn sample(&mut self, stored_bytes: u64) -> Result<Sample, LoadError> {
         let stats = self.control.stats()?;
         let number = |name: &str| {
@@ -391,7 +391,7 @@ struct Sample {
     /// Bytes of keys and values that were acknowledged before.
     stored_bytes: u64,
     items: u64,
-    /// By the server's own account.
+    /// As the server reports them.
     bytes: u64,
     evictions: u64,
     rss_kib: Option<u64>,

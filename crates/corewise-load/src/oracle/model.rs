@@ -1,22 +1,22 @@
-//! What the oracle knows of one key, and which replies are possible.
+//! The oracle's knowledge of one key, and the replies that it allows.
 //!
-//! One connection sends all commands for a key, so replies come in the order in which the server
+//! One connection sends all commands for a key, so replies arrive in the order in which the server
 //! executed them, and the model is exact: a hit returns the value of the last acknowledged command.
-//! What stays open: an item may go at any time where the server evicts; a refused store may remove
-//! the old item; an item that was stored while `flush_all` ran may have gone with it; and around its
-//! expiry time an item may be there or not.
+//! Some outcomes remain open: an item may vanish at any time if the server evicts; a refused store
+//! may remove the old item; an item that was stored while `flush_all` ran may have been flushed;
+//! and around its expiry time an item may be present or absent.
 
 use super::session::Reply;
 use crate::value::Values;
 
-/// How far the server's clock may be from the second that was asked for, in milliseconds: it ticks
+/// How far the server's clock may be from the requested second, in milliseconds. The clock ticks
 /// once a second, and a busy server ticks late.
 const CLOCK_MS: u64 = 2_000;
 
-/// What a value consists of.
+/// The contents of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Pieces, each named by its write.
+    /// Pieces, each identified by its write.
     Pieces(Vec<Piece>),
     /// A decimal number.
     Number(u64),
@@ -25,7 +25,7 @@ pub(super) enum Content {
 /// The bytes that one command wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The write: no two have the same bytes.
+    /// The number of the write: no two have the same bytes.
     pub(super) write: u32,
     pub(super) len: u32,
 }
@@ -69,7 +69,7 @@ impl Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Get,
-    /// Times to live are in seconds; 0 is for ever.
+    /// Times to live are in seconds; 0 means forever.
     Set(Content, u32),
     Add(Content, u32),
     Replace(Content, u32),
@@ -81,10 +81,10 @@ pub(super) enum Command {
     Decr(u64),
 }
 
-/// When a command ran.
+/// When a command was executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When {
-    /// Before it was sent and after its reply had come, in milliseconds.
+    /// When it was sent, and when its reply had arrived, in milliseconds.
     pub(super) sent_ms: u64,
     pub(super) answered_ms: u64,
     pub(super) round: u64,
@@ -93,22 +93,22 @@ pub(super) struct When {
 #[derive(Clone, Debug)]
 struct Item {
     content: Content,
-    /// No command of unknown effect came since it was stored.
+    /// No command of unknown effect was sent since it was stored.
     certain: bool,
     /// The round in which it was stored.
     round: u64,
-    /// It is there before the first time and gone after the second.
+    /// The item is present before the first time and absent after the second.
     expires_ms: Option<(u64, u64)>,
 }
 
-/// What is known of one key; without an item it is absent.
+/// The known state of one key; without an item it is absent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     item: Option<Item>,
 }
 
 impl Model {
-    /// Pieces of the value, if there may be one; a number has one.
+    /// Number of pieces of the value, if there may be one; a number has one.
     pub(super) fn pieces(&self) -> usize {
         match self.item.as_ref().map(|item| &item.content) {
             Some(Content::Pieces(pieces)) => pieces.len(),
@@ -122,7 +122,7 @@ impl Model {
         self.item.is_some()
     }
 
-    /// A `get` answered `bytes`.
+    /// Checks a hit: `get` returned `bytes`.
     pub(super) fn hit(&mut self, values: &Values, bytes: &[u8], when: When) -> Result<(), String> {
         let item = self.existing("a hit", when)?;
         if item.content.matches(values, bytes) {
@@ -135,8 +135,8 @@ impl Model {
         ))
     }
 
-    /// The server says that there is no item. Unless it may evict or a flush runs (`may_miss`), it
-    /// must not have lost one.
+    /// Checks a miss. The server must not have lost an item unless it may evict or a flush runs
+    /// (`may_miss`).
     pub(super) fn miss(&mut self, may_miss: bool, when: When) -> Result<(), String> {
         let Some(item) = self.item.take() else {
             return Ok(());
@@ -144,16 +144,17 @@ impl Model {
         let expired = item
             .expires_ms
             .is_some_and(|(first, _)| when.answered_ms >= first);
-        match may_miss || expired || !item.certain {
-            true => Ok(()),
-            false => Err(format!(
+        if may_miss || expired || !item.certain {
+            Ok(())
+        } else {
+            Err(format!(
                 "an acknowledged item of {} bytes is lost",
                 item.content.len()
-            )),
+            ))
         }
     }
 
-    /// The reply to a command other than `get`.
+    /// Checks the reply to a command other than `get`.
     pub(super) fn answered(
         &mut self,
         command: Command,
@@ -197,7 +198,7 @@ impl Model {
             (Command::Decr(by), Reply::Number(n)) => {
                 self.counted(*n, |old| old.saturating_sub(by), when)
             }
-            // memcached answers this for lack of memory, too, and keeps the item.
+            // memcached also replies this for lack of memory, and keeps the item.
             (Command::Append(_) | Command::Prepend(_), Reply::NotStored) => Ok(()),
             (Command::Replace(..), Reply::NotStored)
             | (
@@ -208,7 +209,7 @@ impl Model {
         }
     }
 
-    /// `flush_all` ran at some time of `round` and is acknowledged.
+    /// Records an acknowledged `flush_all`, which ran at some time of `round`.
     pub(super) fn flushed(&mut self, round: u64) {
         match &mut self.item {
             Some(item) if item.round == round => item.certain = false,
@@ -216,7 +217,7 @@ impl Model {
         }
     }
 
-    /// The item that `what` shows to exist.
+    /// The item whose existence `what` proves.
     fn existing(&mut self, what: &str, when: When) -> Result<&mut Item, String> {
         let Some(item) = &mut self.item else {
             return Err(format!("{what} of a key that is absent"));
@@ -250,9 +251,10 @@ impl Model {
             return Err(format!("{n} to an incr of a value that is no number"));
         };
         item.content = Content::Number(n);
-        match next(old) == n {
-            true => Ok(()),
-            false => Err(format!("{n} after {old} by an incr or decr")),
+        if next(old) == n {
+            Ok(())
+        } else {
+            Err(format!("{n} after {old} by an incr or decr"))
         }
     }
 }
@@ -268,7 +270,7 @@ impl Item {
     }
 }
 
-/// When an item with this time to live is still there, and when it is gone.
+/// The times until which an item with this time to live is present, and after which it is absent.
 fn expiry(ttl_s: u32, when: When) -> Option<(u64, u64)> {
     let ttl_ms = u64::from(ttl_s) * 1000;
     let first = (when.sent_ms + ttl_ms).saturating_sub(CLOCK_MS);

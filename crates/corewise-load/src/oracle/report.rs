@@ -9,10 +9,10 @@ use crate::probe::Identity;
 use crate::report::{flatten, to_value};
 use corewise_measure::machine::Machine;
 
-/// The result of a check; one of the parts is there.
+/// The result of a check; one of the optional parts is present.
 #[derive(Clone, Debug, Serialize)]
 pub struct OracleReport {
-    /// Where and when.
+    /// The machine and the date.
     pub machine: Machine,
     /// The server's address.
     pub address: String,
@@ -26,7 +26,7 @@ pub struct OracleReport {
     pub sizes: String,
     /// Connections.
     pub connections: u32,
-    /// Most requests in a batch.
+    /// Maximum number of requests in a batch.
     pub pipeline: u32,
     /// The result of [`Check::Fill`].
     pub fill: Option<FillReport>,

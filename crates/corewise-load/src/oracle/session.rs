@@ -1,8 +1,8 @@
-//! One connection to the server under test: requests out, replies in, with a timeout.
+//! One connection to the server under test: sends requests and reads replies, with a timeout.
 //!
-//! A session writes a whole batch before it parses the first reply. While the server does not take
-//! more bytes it buffers the replies that have come, so a batch of large sets and large gets cannot
-//! deadlock.
+//! A session writes a whole batch before it parses the first reply. While the server takes no more
+//! bytes, the session buffers the replies that have arrived. So a batch of large sets and large
+//! gets cannot deadlock.
 
 use std::io::{self, Read, Write};
 
@@ -16,7 +16,7 @@ use crate::socket::Socket;
 const READ_BYTES: usize = 64 << 10;
 /// Capacity that an empty buffer keeps.
 const KEPT_BYTES: usize = 1 << 20;
-/// Longest line of a reply.
+/// Maximum length of a reply line.
 const LINE_BYTES: usize = 4 << 10;
 
 /// The first line of a reply.
@@ -32,7 +32,7 @@ pub(super) enum Reply {
     NoMemory,
     End,
     Number(u64),
-    /// The value of the key that was asked for follows.
+    /// The value of the requested key follows.
     Value {
         len: usize,
     },
@@ -108,7 +108,7 @@ impl Session {
         self.reply(b"")
     }
 
-    /// The general statistics, each as name and value.
+    /// The general statistics, as names and values.
     pub(super) fn stats(&mut self) -> Result<Vec<(String, String)>, LoadError> {
         self.out.extend_from_slice(b"stats\r\n");
         self.flush()?;
@@ -128,12 +128,12 @@ impl Session {
         }
     }
 
-    /// The next line, as the reply to a request for `key`.
+    /// Reads the next line, as the reply to a request for `key`.
     pub(super) fn reply(&mut self, key: &[u8]) -> Result<Reply, LoadError> {
         self.line().map(|line| classify(line, key))
     }
 
-    /// The whole reply to a `get` of `key`: its value, or `None` for a miss.
+    /// Reads the whole reply to a `get` of `key`: its value, or `None` for a miss.
     pub(super) fn value(&mut self, key: &[u8]) -> Result<Option<&[u8]>, LoadError> {
         let len = match self.reply(key)? {
             Reply::End => return Ok(None),
@@ -153,7 +153,7 @@ impl Session {
         Ok(Some(&self.input[start..start + len]))
     }
 
-    /// The next line without its end; waits until it has come.
+    /// Waits for the next line, and returns it without its line break.
     fn line(&mut self) -> Result<&[u8], LoadError> {
         let mut searched = self.at;
         loop {
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// Appends what has come to `input`; says whether there was anything.
+    /// Appends the bytes that have arrived to `input`. Returns whether there were any.
     fn receive(&mut self) -> Result<bool, LoadError> {
         let mut any = false;
         loop {
@@ -242,7 +242,7 @@ impl Session {
     }
 }
 
-/// What a line says; a `VALUE` line must name `key` and carry no flags.
+/// Classifies a line. A `VALUE` line must name `key` and have no flags.
 fn classify(line: &[u8], key: &[u8]) -> Reply {
     let other = || Reply::Other(String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned());
     match line {
@@ -271,7 +271,7 @@ fn value_len(rest: &[u8], key: &[u8]) -> Option<usize> {
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    // memcached pads a number that `decr` has made shorter with spaces.
+    // memcached pads with spaces when `decr` makes a number shorter.
     let text = std::str::from_utf8(digits).ok()?.trim_end_matches(' ');
     text.bytes()
         .all(|b| b.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Value sizes of a fill: one size, two sizes mixed, two sizes one after the other, sizes that grow,
+//! Value sizes of a fill: one size, two sizes interleaved, one size after the other, growing sizes,
 //! or sizes spread over orders of magnitude.
 
 use std::fmt;
@@ -8,17 +8,17 @@ use corewise_measure::draw::{mix, spread};
 
 use crate::config::MAX_VALUE_BYTES;
 
-/// Steps in which growing sizes grow.
+/// Number of steps in which sizes grow.
 const STEPS: u64 = 32;
 
 /// The sizes of the values that a fill stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// `N`: all values have one size.
+    /// `N`: all values have this size.
     One(u32),
-    /// `A+B`: two sizes, half of the bytes each, interleaved.
+    /// `A+B`: two sizes, interleaved, with half of the bytes each.
     Mix(u32, u32),
-    /// `A,B`: the first half of the bytes has values of size `A`, the second of size `B`.
+    /// `A,B`: the first half of the bytes has values of size `A`, the second half of size `B`.
     Shift(u32, u32),
     /// `A..B`: sizes grow (or shrink) from `A` to `B` in geometric steps of equal bytes.
     Grow(u32, u32),
@@ -88,12 +88,13 @@ impl Sizes {
     }
 }
 
-/// Mean of sizes between `min` and `max` that are log-uniform.
+/// Mean of log-uniform sizes between `min` and `max`.
 pub(super) fn mean(min: u32, max: u32) -> f64 {
     let (min, max) = (f64::from(min), f64::from(max));
-    match max > min {
-        true => (max - min) / (max / min).ln(),
-        false => max,
+    if max > min {
+        (max - min) / (max / min).ln()
+    } else {
+        max
     }
 }
 
@@ -106,7 +107,7 @@ struct Phase {
     period: u64,
 }
 
-/// Which key has which size when keys `0..` are stored in order.
+/// The size of each key's value when keys `0..` are stored in order.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     phases: Vec<Phase>,
@@ -115,7 +116,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A plan for about `total` bytes of keys and values; sizes of later keys are those of the last
+    /// A plan for about `total` bytes of keys and values. Later keys have the sizes of the last
     /// phase.
     pub(super) fn new(sizes: Sizes, key_bytes: usize, total: u64) -> Self {
         let mut plan = Self {
@@ -143,7 +144,7 @@ impl Plan {
         plan
     }
 
-    /// Adds a phase of one size; `first` holds the number of keys until `end_at_last_phase`.
+    /// Adds a phase of one size. `first` is the number of keys until `end_at_last_phase` is called.
     fn push(&mut self, size: u32, bytes: u64) {
         let keys = (bytes / (u64::from(size) + self.key_bytes)).max(1);
         self.phases.push(Phase {
@@ -165,7 +166,7 @@ impl Plan {
         });
     }
 
-    /// Turns numbers of keys into first keys.
+    /// Replaces each phase's number of keys by its first key.
     fn end_at_last_phase(&mut self) {
         let mut next = 0;
         for phase in &mut self.phases {
@@ -181,9 +182,10 @@ impl Plan {
         let key = u64::from(key);
         let at = self.phases.partition_point(|phase| phase.first <= key);
         let phase = &self.phases[at.max(1) - 1];
-        match (key - phase.first) % phase.period == phase.period - 1 {
-            true => phase.large,
-            false => phase.small,
+        if (key - phase.first) % phase.period == phase.period - 1 {
+            phase.large
+        } else {
+            phase.small
         }
     }
 

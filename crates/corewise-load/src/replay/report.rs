@@ -1,25 +1,25 @@
-//! What a replay found, as data and as text.
+//! The result of a replay, as data and as text.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{ReplayConfig, TENTHS};
-use crate::config::ValueSize;
+use super::TENTHS;
+use crate::config::{ReplayConfig, ValueSize};
+use crate::load_stats::LoadStats;
 use crate::probe::Identity;
 use crate::report::{Percentiles, flatten, to_value};
-use crate::tally::Tally;
 use corewise_measure::machine::{Machine, Memory};
 
-/// Tenths of the trace that warm the cache up.
+/// Tenths of the trace that warm up the cache.
 const WARM: usize = 2;
 
-/// What a server still held at the end.
+/// What the server still held at the end.
 #[derive(Clone, Debug, Serialize)]
 pub struct LiveBytes {
-    /// Keys that had been stored, each asked for once.
+    /// Keys that had been stored, each read once.
     pub asked: u64,
-    /// Keys that were there.
+    /// Keys that were found.
     pub found: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
@@ -28,67 +28,68 @@ pub struct LiveBytes {
 /// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
-    /// Where and when.
+    /// The machine and the date.
     pub machine: Machine,
     /// The server's address.
     pub address: String,
-    /// What was spoken.
+    /// The protocol.
     pub protocol: String,
-    /// What it says about itself.
+    /// What the server reports about itself.
     pub identity: Identity,
-    /// Its memory at the end of the trace, if its process is known.
+    /// Memory of the server at the end of the trace, if its process is known.
     pub memory: Memory,
-    /// The law of the trace.
+    /// The model of the trace.
     pub trace: String,
-    /// Its population.
+    /// Number of keys of the trace.
     pub keys: u64,
     /// Requests replayed.
     pub requests: u64,
-    /// The share of overwrites asked for.
+    /// The requested share of overwrites.
     pub overwrites: f64,
     /// Seed.
     pub seed: u64,
-    /// Sizes of values, if not those of the law.
+    /// Value sizes, if they differ from those of the trace.
     pub value_bytes: Option<String>,
-    /// Requests a second asked for; absent if the trace ran as fast as the server answered.
+    /// Requested rate in requests per second; absent if the trace ran as fast as the server
+    /// answered.
     pub rate_per_s: Option<u64>,
     /// Connections.
     pub connections: u32,
-    /// Most requests in a batch.
+    /// Maximum number of requests in a batch.
     pub pipeline: u32,
     /// From the first request to the last reply, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Requests of the trace in a second.
+    /// Requests of the trace per second.
     pub requests_per_s: f64,
     /// Gets that hit.
     pub hits: u64,
     /// Gets that missed.
     pub misses: u64,
-    /// Hits among gets; absent without gets.
+    /// Hits divided by gets; absent without gets.
     pub hit_ratio: Option<f64>,
-    /// The same after the first two tenths of the trace.
+    /// The hit ratio after the first two tenths of the trace.
     pub warm_hit_ratio: Option<f64>,
-    /// The same by tenth of the trace.
+    /// The hit ratio of each tenth of the trace.
     pub tenths: Vec<Option<f64>>,
-    /// Sets, after misses and as overwrites, refused ones included.
+    /// Sets, after misses and as overwrites, including refused ones.
     pub stores: u64,
-    /// Sets the server had no memory for.
+    /// Sets for which the server had no memory.
     pub refused: u64,
     /// Bytes of keys and values of all sets.
     pub stored_bytes: u64,
-    /// Latency; from the virtual time on if requests wait for it, else from being sent.
+    /// Latency: from the virtual time if requests wait for it, otherwise from sending.
     pub latency: Percentiles,
     /// How late requests were sent, if they wait for their virtual times.
     pub lag: Option<Percentiles>,
-    /// What was still there at the end, if asked for.
+    /// What the server still held at the end, if requested.
     pub live: Option<LiveBytes>,
 }
 
-fn hit_ratio<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Option<f64> {
+fn hit_ratio<'a>(all_stats: impl IntoIterator<Item = &'a LoadStats>) -> Option<f64> {
     let (mut hits, mut gets) = (0, 0);
-    for tally in tallies {
-        hits += tally.hits;
-        gets += tally.hits + tally.misses;
+    for stats in all_stats {
+        hits += stats.hits;
+        gets += stats.hits + stats.misses;
     }
     (gets > 0).then(|| hits as f64 / gets as f64)
 }
@@ -97,11 +98,11 @@ fn shown(ratio: Option<f64>) -> String {
     ratio.map_or("-".into(), |ratio| format!("{ratio:.4}"))
 }
 
-/// A line after each tenth.
-pub(super) fn progress(tenth: u64, tallies: &[Tally]) -> String {
+/// The progress line after each tenth.
+pub(super) fn progress(tenth: u64, all_stats: &[LoadStats]) -> String {
     format!(
         "{tenth} of {TENTHS}: hit ratio {}",
-        shown(hit_ratio(tallies.last()))
+        shown(hit_ratio(all_stats.last()))
     )
 }
 
@@ -111,20 +112,20 @@ impl ReplayReport {
         machine: Machine,
         identity: Identity,
         memory: Memory,
-        tenths: &[Tally],
+        tenths: &[LoadStats],
         (stores, stored_bytes): (u64, u64),
-        live: Option<&Tally>,
+        live: Option<&LoadStats>,
     ) -> Self {
-        let (trace, mut all) = (&config.trace, Tally::new());
-        tenths.iter().for_each(|tally| all.merge(tally));
-        let elapsed_ns = tenths.iter().map(|tally| tally.elapsed_ns).sum::<u64>();
+        let (trace, mut all) = (&config.trace, LoadStats::new());
+        tenths.iter().for_each(|stats| all.merge(stats));
+        let elapsed_ns = tenths.iter().map(|stats| stats.elapsed_ns).sum::<u64>();
         Self {
             machine,
             address: config.target.address.to_string(),
             protocol: config.target.protocol.to_string(),
             identity,
             memory,
-            trace: trace.law.to_string(),
+            trace: trace.model.to_string(),
             keys: trace.keys,
             requests: trace.requests,
             overwrites: trace.overwrites,
@@ -141,16 +142,16 @@ impl ReplayReport {
             misses: all.misses,
             hit_ratio: hit_ratio([&all]),
             warm_hit_ratio: hit_ratio(&tenths[WARM.min(tenths.len())..]),
-            tenths: tenths.iter().map(|tally| hit_ratio([tally])).collect(),
+            tenths: tenths.iter().map(|stats| hit_ratio([stats])).collect(),
             stores,
             refused: all.refused,
             stored_bytes,
             latency: Percentiles::of(&all.latency),
             lag: config.paced.then(|| Percentiles::of(&all.lag)),
-            live: live.map(|tally| LiveBytes {
-                asked: tally.hits + tally.misses,
-                found: tally.hits,
-                bytes: tally.hit_bytes + tally.hits * config.key_size as u64,
+            live: live.map(|stats| LiveBytes {
+                asked: stats.hits + stats.misses,
+                found: stats.hits,
+                bytes: stats.hit_bytes + stats.hits * config.key_size as u64,
             }),
         }
     }
@@ -223,6 +224,13 @@ impl fmt::Display for ReplayReport {
             self.elapsed_ns as f64 / 1e9,
             self.requests_per_s
         )?;
+        self.outcome(f)
+    }
+}
+
+impl ReplayReport {
+    /// Prints what the replay found.
+    fn outcome(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths: Vec<_> = self.tenths.iter().map(|&ratio| shown(ratio)).collect();
         writeln!(f)?;
         writeln!(f, "gets     {} hits, {} misses", self.hits, self.misses)?;

@@ -10,7 +10,7 @@ use corewise_load::config::{Address, Protocol, Target};
 
 /// What the server does wrong, once, at its `AT`-th get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // Each test program uses some.
+#[allow(dead_code)] // each test program uses some
 pub(crate) enum Lie {
     Nothing,
     WrongByte,
@@ -57,7 +57,7 @@ pub(crate) fn start(protocol: Protocol, lie: Lie) -> Target {
     }
 }
 
-/// One connection, until it fails.
+/// Serves one connection until it fails.
 fn serve(stream: TcpStream, protocol: Protocol, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut out = stream.try_clone()?;
@@ -90,7 +90,7 @@ fn data(input: &mut BufReader<TcpStream>, len: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The value of `key`, perhaps spoiled, and whether this is the moment to lie.
+/// The value of `key`, possibly corrupted, and whether to lie now.
 fn fetch(shared: &Shared, key: &str) -> (Option<Vec<u8>>, bool) {
     let now = shared.gets.fetch_add(1, Ordering::Relaxed) == AT;
     let mut value = shared.store.lock().expect("no panic").get(key).cloned();
@@ -102,7 +102,7 @@ fn fetch(shared: &Shared, key: &str) -> (Option<Vec<u8>>, bool) {
     (value, now)
 }
 
-/// Stores a value; says whether there was memory for it.
+/// Stores a value. Returns whether there was memory for it.
 fn store(shared: &Shared, key: &str, value: Vec<u8>) -> bool {
     let turn = shared.sets.fetch_add(1, Ordering::Relaxed);
     if shared.lie == Lie::NoMemory && turn.is_multiple_of(10) {
@@ -113,7 +113,7 @@ fn store(shared: &Shared, key: &str, value: Vec<u8>) -> bool {
     true
 }
 
-/// One command of the text or the meta protocol.
+/// Executes one command of the text or the meta protocol.
 fn lines(
     input: &mut BufReader<TcpStream>,
     protocol: Protocol,
@@ -186,7 +186,7 @@ fn text_get(words: &[&str], shared: &Shared, reply: &mut Vec<u8>) -> io::Result<
     Ok(())
 }
 
-/// One Redis command.
+/// Executes one Redis command.
 fn resp(input: &mut BufReader<TcpStream>, shared: &Shared, reply: &mut Vec<u8>) -> io::Result<()> {
     let count: usize = line(input)?[1..].parse().expect("an array");
     let mut words = Vec::new();
@@ -195,9 +195,10 @@ fn resp(input: &mut BufReader<TcpStream>, shared: &Shared, reply: &mut Vec<u8>) 
         words.push(String::from_utf8(data(input, &len[1..])?).expect("printable"));
     }
     if words[0] == "SET" {
-        let done: &[u8] = match store(shared, &words[1], words[2].clone().into_bytes()) {
-            true => b"+OK\r\n",
-            false => b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+        let done: &[u8] = if store(shared, &words[1], words[2].clone().into_bytes()) {
+            b"+OK\r\n"
+        } else {
+            b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
         };
         reply.extend_from_slice(done);
         return Ok(());

@@ -1,4 +1,5 @@
-//! A bucket: one cache line, and the chain of those that overflow from it. What both forms do alike: looking.
+//! A bucket of one cache line, the chain of its overflow buckets, and the searches that both
+//! variants share.
 
 use std::ptr;
 
@@ -7,27 +8,33 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering};
 
 use super::overflow::Spare;
-use crate::copy_map::space;
+use crate::copy_map::memory_budget;
 use crate::copy_map::{Moved, Moving, NoMemory};
-use crate::pair::FENCED_LOAD;
+use crate::pair_cell::FENCED_LOAD;
 use crate::word::Raw;
 
-/// Pairs in a bucket.
+/// The number of slots in a bucket.
 pub(super) const SLOTS: usize = 3;
-/// The concurrency word of a bucket, of which each form has its own kind. Zero: no entries.
-pub trait State: Copy + Eq + Send + Sync + 'static {
+/// The state word of a bucket; each variant has its own format.
+///
+/// # Safety
+///
+/// 1. Zero bits mean no entries.
+/// 2. `of_bits` and `bits` are inverses, and `with` adds one entry.
+/// 3. `version` differs once a slot is reused.
+pub unsafe trait State: Copy + Eq + Send + Sync + 'static {
     const STRIDE: usize;
     fn of_bits(bits: u64) -> Self;
     fn bits(self) -> u64;
-    /// Of the first bucket of a chain: the entries are in the table's successor.
+    /// In the first bucket of a chain: the entries are in the table's successor.
     fn is_moved(self) -> bool;
-    /// A bit for each slot that has an entry, [`STRIDE`](Self::STRIDE) bits from that of the slot before.
+    /// One bit per slot, set if the slot has an entry; the bits are [`STRIDE`](Self::STRIDE) apart.
     fn entries(self) -> u64;
-    /// Whether the slot can be given an entry.
+    /// Whether an entry can be inserted into the slot.
     fn is_free(self, slot: usize) -> bool;
-    /// With an entry in a slot that was free.
+    /// This state, with an entry in a slot that was free.
     fn with(self, slot: usize) -> Self;
-    /// A number that grows before a slot is used for another entry.
+    /// A number that grows before a slot is reused for another entry.
     fn version(self) -> u64;
 
     /// Whether the slot has an entry.
@@ -41,7 +48,7 @@ pub trait State: Copy + Eq + Send + Sync + 'static {
     }
 }
 
-/// Drawn in the module's header. All bytes zero: no entries, nothing after it.
+/// The layout is drawn in the module's header. All bytes zero: no entries and no overflow bucket.
 #[repr(C, align(64))]
 pub struct Bucket<S> {
     pub(super) state: AtomicU64,
@@ -53,8 +60,9 @@ pub struct Bucket<S> {
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>() == 64);
 
-// SAFETY: its atomics have the layout of the integers and pointers they hold.
-unsafe impl<S> space::Bucket for Bucket<S> {
+// SAFETY: 1: its atomics have the layout of the integers and pointers they hold, and a state of
+// zero has no entries (1 of `State`).
+unsafe impl<S: State> memory_budget::Bucket for Bucket<S> {
     fn empty() -> Self {
         Self {
             state: AtomicU64::new(0),
@@ -65,33 +73,33 @@ unsafe impl<S> space::Bucket for Bucket<S> {
     }
 }
 
-/// An entry as a bucket had it.
+/// An entry, as it was read from a bucket.
 #[derive(Clone, Copy)]
 pub(super) struct Held<S> {
     pub(super) slot: usize,
     pub(super) value: Raw,
-    /// The bucket's word when it did.
+    /// The state of the bucket at that time.
     pub(super) state: S,
 }
 
 impl<S: State> Bucket<S> {
     #[inline(always)]
     pub(super) fn state(&self) -> S {
-        // Acquire: pairs with the Release of whoever has changed the word, so that the pairs it tells of are seen,
-        // or the successor and what was moved to it. (Who has changed it since without Release has exchanged it,
-        // which carries on what was released.)
+        // Acquire: pairs with the Release of the store that changed the word, so the pairs it
+        // announces are seen, or the successor and the entries moved to it. (A later change without
+        // Release is an exchange, which continues the release sequence.)
         S::of_bits(self.state.load(Acquire))
     }
 
-    /// The bucket that overflows from this one.
+    /// The overflow bucket that is linked to this one.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<&Self> {
-        // Acquire: pairs with the Release of whoever has hung it there.
-        // SAFETY: what is hung on a bucket lives as long as that, and is not changed but through atomics.
+        // Acquire: pairs with the Release of the store that linked it.
+        // SAFETY: a linked bucket lives as long as this one, and is changed through atomics only.
         unsafe { self.next.load(Acquire).as_ref() }
     }
 
-    /// Asks for the bucket that overflows from this one, if one does.
+    /// Prefetches the overflow bucket of this one, if there is one.
     #[inline(always)]
     pub(super) fn prefetch_next(&self) {
         if let Some(next) = self.next() {
@@ -99,12 +107,12 @@ impl<S: State> Bucket<S> {
         }
     }
 
-    /// This one and those that overflow from it.
+    /// This bucket and its overflow buckets.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |bucket| bucket.next())
     }
 
-    /// Of the first bucket of a chain: the value of a key. Writes nothing and waits for nobody.
+    /// On the first bucket of a chain: returns the value of a key. Writes nothing and never waits.
     #[inline]
     pub(super) fn look_up(&self, key: Raw) -> Result<Option<Raw>, Moved> {
         let mut state = self.state();
@@ -124,7 +132,7 @@ impl<S: State> Bucket<S> {
         }
     }
 
-    /// What this bucket has of a key; `state` was read within the same operation.
+    /// Finds the entry of a key in this bucket; `state` was read within the same operation.
     #[inline(always)]
     pub(super) fn held(&self, mut state: S, key: Raw) -> Option<Held<S>> {
         loop {
@@ -140,7 +148,7 @@ impl<S: State> Bucket<S> {
 
     #[inline(always)]
     pub(super) fn slot_of(&self, state: S, key: Raw) -> Option<usize> {
-        // All slots at once: which of them it is nobody can predict.
+        // All slots at once: which slot matches is unpredictable for the branch predictor.
         let mut equal = 0;
         for (slot, there) in self.keys.iter().enumerate() {
             // Relaxed: see `held`.
@@ -150,18 +158,19 @@ impl<S: State> Bucket<S> {
         (slots != 0).then(|| slots.trailing_zeros() as usize / S::STRIDE)
     }
 
-    /// Whether no slot was used again between `state` and the loads before this one: then none of what they have
-    /// read belongs to a later entry.
+    /// Whether no slot was reused between the load of `state` and the loads before this call. If
+    /// so, none of them has read a word of a later entry.
     #[inline(always)]
     fn is_unchanged(&self, state: S) -> bool {
-        // Acquire: pairs with the Release of the pair's stores in `store`: who has read one sees the change of
-        // version that was before it.
+        // Acquire: pairs with the Release of the stores in `store`: a thread that has read one of
+        // these words sees the change of version before it.
         fence(Acquire);
         // Relaxed: only to be compared.
         S::of_bits(self.state.load(Relaxed)).version() == state.version()
     }
 
-    /// Of the first bucket of a chain: calls `each` with every pair, each as it was at some time during the call.
+    /// On the first bucket of a chain: calls `each` with every pair, each as it was at some time
+    /// during the call.
     pub(super) fn for_each(&self, mut each: impl FnMut(Raw, Raw)) -> Result<(), Moved> {
         if self.state().is_moved() {
             return Err(Moved);
@@ -184,12 +193,12 @@ impl<S: State> Bucket<S> {
     }
 
     pub(super) fn pair(&self, slot: usize) -> (Raw, Raw) {
-        // Relaxed: a fence follows, or nobody can change the pair.
+        // Relaxed: a fence follows, or no other thread can change the pair.
         let (key, value) = (&self.keys[slot], &self.values[slot]);
         (key.load(Relaxed), value.load(FENCED_LOAD))
     }
 
-    /// Appends the pairs of this bucket, which has this state and is not changed.
+    /// Appends the pairs of this bucket, which has this state and is not being changed.
     pub(super) fn copy(&self, state: S, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
         let slots = (0..SLOTS).filter(|slot| state.holds(*slot));
@@ -197,25 +206,35 @@ impl<S: State> Bucket<S> {
         Ok(())
     }
 
-    /// Writes a pair into a slot that no entry has, and that is ours.
-    pub(super) fn store(&self, slot: usize, key: Raw, value: Raw) {
+    /// Writes a pair to a slot.
+    ///
+    /// # Safety
+    ///
+    /// 1. The slot has no entry, and the caller owns it: no other thread writes to it.
+    pub(super) unsafe fn store(&self, slot: usize, key: Raw, value: Raw) {
+        // Release, both: pairs with the fence in `is_unchanged`. A lookup that reads one of these
+        // words in place of the previous entry's sees that that entry was removed.
         let order = ordering!(Release, "clht_relaxed_pair");
-        // Release, both: pairs with the fence in `is_unchanged`. A lookup that takes one of these words for
-        // one of the entry before sees that that was removed.
         self.keys[slot].store(key, order);
         self.values[slot].store(value, order);
     }
 
-    /// Adds a pair to a chain that nobody else can reach, from `tail` on, which is of that chain and behind
-    /// which only empty buckets are; the bucket that has it now. `None` if there is no memory for another.
-    pub(super) fn fill<'b>(
+    /// Adds a pair to a chain that no other thread can reach, from its bucket `tail` on; all
+    /// buckets behind `tail` are empty. Returns the bucket that has the pair, or `None` if there is
+    /// no memory for an overflow bucket.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the chain.
+    /// 2. `hang` returns overflow buckets of the chain's table.
+    pub(super) unsafe fn fill<'b>(
         tail: &'b Self,
         key: Raw,
         value: Raw,
         mut hang: impl FnMut() -> Option<Spare<'b, S>>,
     ) -> Option<&'b Self> {
         let mut bucket = tail;
-        // Relaxed, all: nobody else is here before the old bucket is marked with Release.
+        // Relaxed, all: no other thread is here before the old bucket is marked with Release.
         loop {
             let state = S::of_bits(bucket.state.load(Relaxed));
             if let Some(slot) = state.free() {
@@ -226,22 +245,28 @@ impl<S: State> Bucket<S> {
             }
             if bucket.next().is_none() {
                 let next = hang()?.into_ptr();
+                // Relaxed: as above.
                 bucket.next.store(next.as_ptr(), Relaxed);
             }
             bucket = bucket.next()?;
         }
     }
 
-    /// Empties a chain that nobody else can reach; its buckets stay.
-    pub(super) fn wipe(&self) {
+    /// Empties a chain that no other thread can reach; its buckets stay linked.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the chain.
+    pub(super) unsafe fn wipe(&self) {
         // Relaxed: as in `fill`.
         self.chain()
             .for_each(|bucket| bucket.state.store(0, Relaxed));
     }
 
-    /// The addresses of its words, for tests of what is written.
+    /// The contents of its words, for tests that check what is written.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(super) fn words(&self) -> [usize; 8] {
+        // Relaxed, all: they are read while no thread changes the bucket.
         let [k0, k1, k2] = [0, 1, 2].map(|slot| self.keys[slot].load(Relaxed).addr());
         let [v0, v1, v2] = [0, 1, 2].map(|slot| self.values[slot].load(Relaxed).addr());
         let next = self.next.load(Relaxed).addr();

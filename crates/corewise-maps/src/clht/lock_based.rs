@@ -1,26 +1,27 @@
-//! CLHT-lb: updates of a chain lock it.
+//! CLHT-lb: an update locks its chain.
 
 use std::ptr;
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::{mutant, ordering};
+use corewise_atomic::{Backoff, mutant, ordering};
 
 use super::bucket::{Bucket, SLOTS, State};
 use super::overflow::Spare;
-use super::table::{Form, Memory};
+use super::table::{ClhtVariant, Memory};
 use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put};
-use crate::waiting::Waiting;
 use crate::word::Raw;
 
-/// The form.
+/// The lock-based variant.
 pub struct LockBasedForm;
 
-impl Form for LockBasedForm {
+// SAFETY: 1: see `State` and *Correctness* in the module's header. 2: entries are changed under the
+// chain's lock, by the operation that reports them.
+unsafe impl ClhtVariant for LockBasedForm {
     type State = Lock;
     type Stopped<'b> = Locked<'b>;
     const LONGEST: usize = usize::MAX;
 
-    fn put(
+    unsafe fn put(
         head: &Bucket<Lock>,
         memory: &mut Memory<'_, Lock>,
         (key, value): (Raw, Raw),
@@ -32,22 +33,25 @@ impl Form for LockBasedForm {
                 Found::At(place) => {
                     let there = locked.value(place);
                     if replace {
-                        locked.replace(place, value);
+                        // SAFETY: 1: found in this chain.
+                        unsafe { locked.replace(place, value) };
                     }
                     return Ok(Ok(Put::There(there)));
                 }
                 Found::Free(place) => {
-                    locked.insert(place, key, value);
+                    // SAFETY: 1: found in this chain.
+                    unsafe { locked.insert(place, key, value) };
                     return Ok(Ok(Put::New { crowded: false }));
                 }
                 Found::Full(last) => {
                     if let Some(spare) = memory.take() {
-                        locked.append(last, spare, key, value);
+                        // SAFETY: 1: found in this chain. 2: by our 1.
+                        unsafe { locked.append(last, spare, key, value) };
                         return Ok(Ok(Put::New { crowded: true }));
                     }
                 }
             }
-            // Memory is asked for without the lock.
+            // Memory is allocated without the lock.
             drop(locked);
             if let Err(full) = memory.reserve() {
                 return Ok(Err(full));
@@ -64,7 +68,8 @@ impl Form for LockBasedForm {
             return Ok(None);
         };
         let value = locked.value(place);
-        locked.remove(place);
+        // SAFETY: 1: found in this chain.
+        unsafe { locked.remove(place) };
         Ok(Some(value))
     }
 
@@ -83,7 +88,8 @@ impl Form for LockBasedForm {
                 return Ok(None);
             };
             if locked.value(place) == old {
-                locked.replace(place, value);
+                // SAFETY: 1: found in this chain.
+                unsafe { locked.replace(place, value) };
                 return Ok(Some(value));
             }
         }
@@ -98,17 +104,17 @@ impl Form for LockBasedForm {
     }
 }
 
-/// The concurrency word. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) mean something in the first bucket of a
-/// chain only.
+/// The state word of a bucket. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) are used only in the
+/// first bucket of a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Lock(u64);
 
 impl Lock {
     const LOCK: u64 = 1;
     const MOVED: u64 = 1 << 1;
-    /// Of slot 0.
+    /// The bit of slot 0.
     const HELD: u64 = 1 << 2;
-    /// How often an entry was removed: 59 bits.
+    /// The unit of the count of removed entries, which has 59 bits.
     const REMOVAL: u64 = 1 << (2 + SLOTS);
 
     fn is_locked(self) -> bool {
@@ -125,7 +131,8 @@ impl Lock {
     }
 }
 
-impl State for Lock {
+// SAFETY: 1: `HELD` bits are clear. 2: a wrapper of the bits. 3: a removal adds to the version.
+unsafe impl State for Lock {
     const STRIDE: usize = 1;
 
     fn of_bits(bits: u64) -> Self {
@@ -153,18 +160,19 @@ impl State for Lock {
 }
 
 impl Bucket<Lock> {
-    /// Locks the chain of which this is the first bucket. Waits for one who has the lock.
+    /// Locks the chain whose first bucket this is. Waits while another thread has the lock.
     fn lock(&self) -> Result<Locked<'_>, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(locked) = self.try_lock()? {
                 return Ok(locked);
             }
-            waiting.a_moment();
+            backoff.snooze();
         }
     }
 
-    /// Locks the chain of which this is the first bucket, unless somebody else changes its word.
+    /// Locks the chain whose first bucket this is. `None` if it is locked or its word changes
+    /// meanwhile.
     fn try_lock(&self) -> Result<Option<Locked<'_>>, Moved> {
         let state = self.state();
         if state.is_moved() && !mutant!("clht_ignores_moved") {
@@ -179,32 +187,33 @@ impl Bucket<Lock> {
             .state
             .compare_exchange_weak(state.0, locked, Acquire, Relaxed);
         let taken = taken.is_ok() || mutant!("clht_no_exclusion");
-        // Not `then_some`: a lock that we do not have must not be made, and dropped.
+        // Not `then_some`: that would construct, and drop, a `Locked` for a lock that was not
+        // taken.
         Ok(taken.then(|| Locked { head: self, state }))
     }
 }
 
-/// A place in a chain.
+/// A slot of a bucket in a chain.
 #[derive(Clone, Copy)]
 struct Place<'b> {
     bucket: &'b Bucket<Lock>,
     slot: usize,
 }
 
-/// What a chain has of a key.
+/// The result of a search for a key in a chain.
 enum Found<'b> {
-    /// The key.
+    /// The key was found.
     At(Place<'b>),
-    /// Not the key; the first free slot.
+    /// The key is absent; the first free slot.
     Free(Place<'b>),
-    /// Not the key, and no free slot; the last bucket.
+    /// The key is absent and there is no free slot; the last bucket.
     Full(&'b Bucket<Lock>),
 }
 
 /// A chain that is locked until this is dropped.
 pub struct Locked<'b> {
     head: &'b Bucket<Lock>,
-    /// What the first bucket's word will be when it is unlocked.
+    /// The state that unlocking stores to the first bucket.
     state: Lock,
 }
 
@@ -227,7 +236,7 @@ impl<'b> Locked<'b> {
         if ptr::eq(bucket, self.head) {
             return self.state;
         }
-        // Relaxed: changed under the lock alone, which we have.
+        // Relaxed: changed only under the lock, which we hold.
         Lock(bucket.state.load(Relaxed))
     }
 
@@ -235,41 +244,58 @@ impl<'b> Locked<'b> {
         place.bucket.pair(place.slot).1
     }
 
-    fn replace(self, place: Place<'_>, value: Raw) {
+    /// # Safety
+    ///
+    /// 1. The place is one of this chain and has an entry.
+    unsafe fn replace(self, place: Place<'_>, value: Raw) {
         if mutant!("clht_replaces_by_removal") {
             let state = self.state_of(place.bucket).without(place.slot);
+            // Release: pairs with the Acquire in `state`. The bug: lookups may miss the key.
             place.bucket.state.store(state.0 | Lock::LOCK, Release);
         }
-        // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`. Readers see the old or
-        // the new one.
+        // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`.
+        // Readers see the old value or the new one.
         let release = ordering!(Release, "clht_relaxed_value");
         place.bucket.values[place.slot].store(value, release);
     }
 
-    fn insert(mut self, place: Place<'_>, key: Raw, value: Raw) {
+    /// # Safety
+    ///
+    /// 1. The place is one of this chain and has no entry.
+    unsafe fn insert(mut self, place: Place<'_>, key: Raw, value: Raw) {
         let Place { bucket, slot } = place;
-        bucket.store(slot, key, value);
+        // SAFETY: 1: by our 1, and because we have the chain's lock.
+        unsafe { bucket.store(slot, key, value) };
         self.publish(bucket, |state| state.with(slot));
     }
 
-    fn remove(mut self, place: Place<'_>) {
+    /// # Safety
+    ///
+    /// 1. The place is one of this chain and has an entry.
+    unsafe fn remove(mut self, place: Place<'_>) {
         self.publish(place.bucket, |state| state.without(place.slot));
     }
 
-    /// Hangs a bucket with a pair on the last one.
-    fn append(self, last: &Bucket<Lock>, spare: Spare<'_, Lock>, key: Raw, value: Raw) {
+    /// Links a bucket with a pair to the last one.
+    ///
+    /// # Safety
+    ///
+    /// 1. `last` is the last bucket of this chain.
+    /// 2. `spare` is a bucket of the chain's table.
+    unsafe fn append(self, last: &Bucket<Lock>, spare: Spare<'_, Lock>, key: Raw, value: Raw) {
         let new = spare.into_ptr();
-        // SAFETY: it was ours alone, and from now on lives as long as the chain.
+        // SAFETY: only we could reach it, and from now on it lives as long as the chain, by 2.
         let bucket = unsafe { new.as_ref() };
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other thread can reach it yet.
         bucket.keys[0].store(key, Relaxed);
         bucket.values[0].store(value, Relaxed);
         bucket.state.store(Lock(0).with(0).0, Relaxed);
-        // Release: pairs with the Acquire in `next`, so that the bucket is seen whole.
+        // Release: pairs with the Acquire in `next`, so the bucket is seen whole.
         last.next.store(new.as_ptr(), Release);
     }
 
-    /// Changes the word of a bucket of the chain; that of the first one when it is unlocked.
+    /// Changes the state of a bucket of the chain. That of the first bucket is stored when it is
+    /// unlocked.
     fn publish(&mut self, bucket: &Bucket<Lock>, change: impl FnOnce(Lock) -> Lock) {
         let state = change(self.state_of(bucket));
         if ptr::eq(bucket, self.head) {
@@ -281,7 +307,9 @@ impl<'b> Locked<'b> {
     }
 }
 
-impl Held<(Raw, Raw)> for Locked<'_> {
+// SAFETY: 1: the entries of the chain's buckets. 2: the lock is held, and a chain that is marked is
+// not locked again.
+unsafe impl Held<(Raw, Raw)> for Locked<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(self.state_of(bucket), to))
@@ -293,14 +321,15 @@ impl Held<(Raw, Raw)> for Locked<'_> {
 
     fn set_moved_early(&self) {
         let state = self.state.0 | Lock::MOVED | Lock::LOCK;
+        // Release: pairs with the Acquire in `state`.
         self.head.state.store(state, Release);
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let order = ordering!(Release, "clht_relaxed_publish");
         // Release: pairs with the Acquire in `state` and in `try_lock`.
+        let order = ordering!(Release, "clht_relaxed_publish");
         self.head.state.store(self.state.0, order);
     }
 }

@@ -1,115 +1,131 @@
-//! Cache-line hash tables: a bucket is one cache line, and most operations touch no other.
+//! Cache-line hash tables (CLHT): a bucket is one cache line, and most operations touch only one.
 //!
-//! Paper: David, Guerraoui, Trigonakis, *Asynchronized Concurrency: The Secret to Scaling Concurrent Search Data
-//! Structures*, ASPLOS 2015: its cache-line hash table, CLHT, in both its forms. They have one layout, look up in the
-//! same way and are resized in the same way; they differ in how updates go on beside each other:
+//! Paper: \[CLHT\] (David, Guerraoui, Trigonakis, *Asynchronized Concurrency: The Secret to Scaling
+//! Concurrent Search Data Structures*, ASPLOS 2015). Both variants of its table are here. They
+//! share the layout, the lookup and the resize; they differ in how concurrent updates of a chain
+//! are synchronized:
 //!
-//! | form | an update | writes, to insert, remove, replace | interrupted in the middle of it |
+//! | variant | an update | writes to insert, remove, replace | if its thread is preempted in an update |
 //! |---|---|---|---|
-//! | [`LockBased`], CLHT-lb | locks its chain | an exchange, and 3, 1, 2 stores | it holds up all updates of the chain |
-//! | [`LockFree`], CLHT-lf | is decided in one word | 2, 1, 2 exchanges, and 2, 0, 1 stores | it holds up nobody; a replacement, those of the same entry |
+//! | [`LockBased`], CLHT-lb | locks its chain | one exchange, plus 3, 1, 2 stores | all updates of the chain wait |
+//! | [`LockFree`], CLHT-lf | is decided in one word | 2, 1, 2 exchanges, plus 2, 0, 1 stores | no thread waits, except that updates of an entry wait for its replacement |
 //!
-//! All that is said below about lookups and moves is true of both; what is said about updates, of CLHT-lb.
-//! [`lock_free`] has the other.
+//! What follows about lookups and resizes applies to both variants. What follows about updates
+//! applies to CLHT-lb; [`lock_free`] describes those of CLHT-lf.
 //!
 //! # Layout
 //!
 //! ```text
 //!  bucket: 64 bytes at a multiple of 64
 //! ┌───────┬───────┬───────┬───────┬─────────┬─────────┬─────────┬──────┐
-//! │ state │ key 0 │ key 1 │ key 2 │ value 0 │ value 1 │ value 2 │ next ├──▶ a bucket that overflows
-//! └───┬───┴───────┴───────┴───────┴─────────┴─────────┴─────────┴──────┘    from this one, or null
+//! │ state │ key 0 │ key 1 │ key 2 │ value 0 │ value 1 │ value 2 │ next ├──▶ the overflow bucket of
+//! └───┬───┴───────┴───────┴───────┴─────────┴─────────┴─────────┴──────┘    this one, or null
 //!     │  bit 63 ........................ 5   4   3   2     1      0
-//!     └▶ entries removed from this bucket   slot is held  MOVED  LOCK
+//!     └▶ entries removed from this bucket   slot is used  MOVED  LOCK
 //! ```
 //!
-//! A slot holds an entry if its bit says so: no key and no value is reserved, and zeroed memory is an empty table.
-//! The LOCK and MOVED bits of a chain are those of its first bucket. What overflows is taken from
-//! chunks of the table, of up to 1 % of it, and hangs there until that is freed; its slots are used again.
+//! A slot holds an entry if its bit is set. No key and no value is reserved, and zeroed memory is
+//! an empty table. The LOCK and MOVED bits of a chain are those of its first bucket. Overflow
+//! buckets come from chunks that belong to the table, each up to 1 % of its size. An overflow
+//! bucket stays in its chain until the table is freed; its slots are reused.
 //!
 //! # Operations
 //!
-//! A *lookup* reads the state, compares the keys of the slots that are held, and where one is equal reads the value
-//! and the state once more. If no entry of this bucket was removed in between, the pair is one; otherwise it looks at
-//! the bucket again. At MOVED it goes on in the next table.
+//! A *lookup* reads the state and compares the keys of the used slots. If one is equal, it reads
+//! the value, then the state again. If no entry of this bucket was removed in between, the key and
+//! the value belong together; otherwise the lookup searches the bucket again. If it finds MOVED, it
+//! continues in the next table.
 //!
-//! An *update* looks first, without the lock. Unless that settles it, it locks the chain, looks again, and writes: an
-//! insertion the key and the value in a free slot, then the state of the bucket with the slot's bit; a removal the
-//! state alone, with the bit cleared and one more removal; a replacement the value alone. If the bucket is the first
-//! of its chain, writing its state unlocks the chain, too.
+//! An *update* first searches without the lock. If that does not decide the outcome, it locks the
+//! chain, searches again, and writes. An insertion writes the key and the value to a free slot,
+//! then the state of the bucket with the slot's bit set. A removal writes the state alone, with the
+//! bit cleared and the count of removals incremented. A replacement writes the value alone. If the
+//! bucket is the first of its chain, writing its state also unlocks the chain.
 //!
-//! A *resize* goes as [`copy_map`](crate::copy_map) says. A group is a bucket of the smaller table and all of the
-//! other whose entries go there or come from there. Its old buckets are locked, their entries copied, and MOVED set.
+//! A *resize* works as described in [`copy_map`](crate::copy_map). A group is a bucket of the
+//! smaller table and the buckets of the other table that it is divided into or merged from. The
+//! resize locks the old buckets of a group, copies their entries, and sets MOVED.
 //!
-//! # Why it is right
+//! # Correctness
 //!
-//! - *A hit is a pair that was there.* A slot is written only while it is not held, and it is not held again before
-//!   its bit was cleared, which counts a removal. Say a lookup read the state at some time, and then in a slot that
-//!   was held a key or a value of a later entry. These are stored with Release, the removal was before, and the
-//!   lookup has a fence (Acquire) between its loads and its second look: which therefore sees the removal. A value
-//!   that replaced another belongs to the same entry. An insertion into another slot changes nothing that the lookup
-//!   compares.
-//! - *A miss needs no second look.* An entry stays in its slot until it is removed. If the key was there when the
-//!   lookup began, its slot is held in whatever state is read later, or it was removed meanwhile; if the slot is
-//!   held, it has the key, or was removed meanwhile. So if the lookup finds nothing there was a time during it when
-//!   the key was not there. The same goes for a second look at one bucket, whose reason was a removal of that very
-//!   entry or of another in its bucket.
-//! - *Buckets that were moved do not change.* Updates lock the chain and MOVED means there is no lock to be had. So
-//!   who is in an old chain when it is marked reads what was in the map at that time, which is during its own.
-//! - *Nobody is in a new bucket before its entries are.* Hashes lead there from the old buckets of its group, once
-//!   they are marked, which is after all of them were copied, or from `current`, when all groups are done.
+//! - *A hit returns a pair that was in the table.* A slot is written only while it is free, and it
+//!   becomes free only when its bit is cleared, which counts a removal. Suppose that a lookup reads
+//!   the state, and then, from a slot that was used, a key or a value of a later entry. The later
+//!   entry was stored with Release, after the removal, and the lookup has an Acquire fence between
+//!   these loads and its second load of the state. So the second load sees the removal. A value
+//!   that replaced another one belongs to the same entry. An insertion into another slot changes
+//!   nothing that the lookup compares.
+//! - *A miss needs no second load.* An entry stays in its slot until it is removed. If the key was
+//!   present when the lookup began, then in every state that is read later its slot is used, or the
+//!   entry was removed meanwhile; if the slot is used, it has the key, or the entry was removed
+//!   meanwhile. So if the lookup finds nothing, there was a time during the lookup at which the key
+//!   was absent. The same holds when a bucket is searched again: the reason was a removal of that
+//!   entry or of another one in its bucket.
+//! - *Moved buckets do not change.* Updates lock the chain, and a chain with MOVED set cannot be
+//!   locked. So a reader that is in an old chain when MOVED is set reads the contents of the map at
+//!   that time, which lies within its call.
+//! - *New buckets are not visible before their entries.* A thread reaches a new bucket through the
+//!   old buckets of its group, which are marked after all of their entries were copied, or through
+//!   `current`, which is changed when all groups are moved.
 //!
-//! The original's lookup reads value, key, and the value again, and takes the pair if both are equal. That is sound
-//! if a value is never used again while somebody looks (there, values are fresh addresses and memory is reclaimed
-//! accordingly), and not for words of any kind: a lookup of B reads the value 7, which is A's; A is removed, B
-//! inserted with 8 into the same slot; the lookup reads the key B; B is removed, A inserted with 7 again; the lookup
-//! reads 7 once more and takes it for B's.
+//! The lookup of the paper reads the value, the key, and the value again, and accepts the pair if
+//! both values are equal. That is sound only if no value is reused while a lookup runs. It holds in
+//! the original, where values are fresh addresses and memory is reclaimed accordingly, but not for
+//! arbitrary words: a lookup of B reads the value 7, which is A's; A is removed, and B is inserted
+//! with 8 into the same slot; the lookup reads the key B; B is removed, and A is inserted with 7
+//! again; the lookup reads 7 once more and takes it for B's value.
 //!
 //! # Guarantees
 //!
-//! The paper's four patterns for *asynchronized concurrency* are, in our words: (1) a search does not wait, write or
-//! start again; (2) an update that is still looking for its place does neither; (3) an update that finds nothing to
-//! do writes nothing; (4) one that does writes about as much as a sequential one.
+//! The paper states four patterns of *asynchronized concurrency* (ASCY). In our words: (1) a search
+//! does not wait, write or restart; (2) neither does an update while it searches for its place; (3)
+//! an update without effect writes nothing; (4) an update with effect writes about as much as a
+//! sequential one.
 //!
-//! 1. *Lookups* write nothing and wait for nobody, not for a lock or a resize either (ASCY 1). They are lock-free and
-//!    not wait-free: a bucket is looked at again if the key was there and an entry of that bucket was removed between
-//!    two looks, some nanoseconds apart.
-//! 2. *Updates* look before they lock, as lookups do (ASCY 2). The exception is
+//! 1. *Lookups* write nothing and never wait, neither for a lock nor for a resize (ASCY 1). They
+//!    are lock-free but not wait-free: a bucket is searched again if the key was found and an entry
+//!    of that bucket was removed between the two loads of the state, which are some nanoseconds
+//!    apart.
+//! 2. *Updates* search before they lock, as lookups do (ASCY 2). The exception is
 //!    [`insert`](crate::copy_map::CopyMapRef::insert), which writes in any case.
-//! 3. *An update without effect writes nothing*: an insertion of a key that is there (`try_insert`), a removal or
-//!    `update` of one that is not (ASCY 3). Only if another thread was faster it has locked the bucket in vain.
-//! 4. *An update with effect* takes the lock and writes: three words to insert, one to remove, two to replace, in one
-//!    line unless the bucket has overflowed (ASCY 4). Besides, an insertion or removal counts, in a line shared by a
-//!    few threads.
-//! 5. *Linearizable*, also beside a resize. A lookup that begins after an update has returned sees it.
-//! 6. *Progress of updates*: those of one bucket wait for each other, for a handful of stores; while it is moved,
-//!    until its group is (with hashing, and allocation of what overflows). A thread that is interrupted with the lock
-//!    holds the others up.
+//! 3. *An update without effect writes nothing* (ASCY 3): an insertion of a present key
+//!    (`try_insert`), and a removal or `update` of an absent one. The exception is an update that
+//!    locks the bucket and then finds that another thread was faster.
+//! 4. *An update with effect* takes the lock and writes three words to insert, one to remove, two
+//!    to replace, all in one cache line unless the bucket has overflowed (ASCY 4). An insertion or
+//!    removal also updates an entry count, in a cache line shared by a few threads.
+//! 5. *Linearizable*, also during a resize. A lookup that begins after an update has returned sees
+//!    it.
+//! 6. *Progress of updates*: updates of one bucket wait for each other, for a handful of stores.
+//!    While the bucket is moved, they wait until its group is moved, which includes hashing and the
+//!    allocation of overflow buckets. A thread that is preempted while it holds the lock blocks the
+//!    others.
 //!
-//! Besides, what [`copy_map`](crate::copy_map) promises of all its tables.
+//! The guarantees of [`copy_map`](crate::copy_map) hold as well.
 //!
 //! # Limits
 //!
 //! | what | bound | beyond |
 //! |---|---|---|
 //! | keys and values | a word each: [`WordKey`](crate::WordKey), [`Word`](crate::Word) | |
-//! | overflowing buckets | one for 8, if there is an entry for each bucket | the table doubles |
+//! | overflow buckets | one per 8 buckets, once there is an entry per bucket | the table doubles |
 //! | removals from one bucket during one lookup | 2^59 | a wrong pair |
-//! | processors | pointers of 64 bits | not compiled |
+//! | platforms | 64-bit pointers | does not compile |
 //!
-//! An entry of 16 bytes takes 38 to 66 while a table grows, and up to 105 while there are two (example
-//! `bytes_per_entry`).
+//! An entry of 16 bytes takes 38 to 66 bytes in a table that grows, and up to 105 while two tables
+//! exist (example `bytes_per_entry`).
 //!
-//! # Choices, and what was rejected
+//! # Choices and rejected designs
 //!
-//! - *Removals are counted, not changes*: with a version that insertions change as well, a lookup in a bucket that
-//!   fills up would look twice for nothing.
-//! - *A count for each slot*, so that removals of neighbours do not matter: 19 bits each, which a thread that lost
-//!   its processor for a moment may miss the wrap of.
-//! - *MOVED is a bit of the state*, so lookups need not ask whether there is a resize.
-//! - *A bucket that was moved is updated in the new table* at once. In the original's library, its updates wait for
-//!   the end of the resize.
-//! - *Memory is asked for without the lock*: an insertion that needs a bucket locks twice.
+//! - *The state counts removals, not all changes.* With a version that insertions change as well,
+//!   lookups in a bucket that fills up would search twice for nothing.
+//! - *Rejected: a count for each slot*, so that removals of neighbours do not matter. Each count
+//!   would have 19 bits, and a thread that is preempted for a moment could miss a wrap.
+//! - *MOVED is a bit of the state*, so lookups need no separate check for a resize.
+//! - *A moved bucket is updated in the new table* at once. In the original library, its updates
+//!   wait for the end of the resize.
+//! - *Memory is allocated without the lock*: an insertion that needs an overflow bucket locks
+//!   twice.
 
 mod bucket;
 mod lock_based;
@@ -131,7 +147,8 @@ use table::Chains;
 /// The table of [`LockBased`].
 pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 
-/// CLHT-lb: updates lock their chain, lookups cost one cache line and write nothing. See the [module](self).
+/// CLHT-lb: updates lock their chain; lookups cost one cache line and write nothing. See the
+/// [module](self).
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -142,14 +159,14 @@ pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 /// ```
 pub type LockBased<K, V, S = DefaultHasher> = CopyMap<LockBasedTable<K, V>, S>;
 
-/// CLHT-lb with values of any type, in boxes. See [`BoxMap`].
+/// CLHT-lb for values of any type, which it boxes. See [`BoxMap`].
 pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, LockBasedTable<K, NonNull<V>>, S>;
 
 /// The table of [`LockFree`].
 pub type LockFreeTable<K, V> = Chains<lock_free::LockFreeForm, K, V>;
 
-/// CLHT-lf: insertions and removals are decided by one exchange of a word, lookups cost one cache line and write
-/// nothing. See [`lock_free`].
+/// CLHT-lf: one exchange of a word decides an insertion or a removal; lookups cost one cache line
+/// and write nothing. See [`lock_free`].
 ///
 /// ```
 /// use corewise_maps::clht::LockFree;

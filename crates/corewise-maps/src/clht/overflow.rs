@@ -1,7 +1,8 @@
-//! Buckets for chains that are full: taken from chunks, which belong to the table until it is freed.
+//! Overflow buckets, allocated in chunks that belong to the table until it is freed.
 //!
-//! A table of millions of buckets frees its chunks, some dozens, without a look at its chains; and an allocator that
-//! is given back a hundred thousand single buckets puts them in order for milliseconds, within somebody's insertion.
+//! A table of millions of buckets frees some dozens of chunks without walking its chains. If it
+//! freed a hundred thousand single buckets instead, the allocator would spend milliseconds to sort
+//! them, within some thread's insertion.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -12,56 +13,58 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{mutant, ordering};
 
 use super::bucket::{Bucket, State};
-use crate::copy_map::space::{Heads, Space};
+use crate::copy_map::memory_budget::{Heads, MemoryBudget};
 
-/// A table of so many buckets gets one more at a time, one of twice as many two, and so on: at most 1 % of a table is
-/// memory that nothing has overflowed to.
+/// The number of table buckets per bucket of a chunk: a table of `SINGLE` buckets allocates one
+/// overflow bucket at a time, one of twice the size two, and so on. So at most 1 % of a table is
+/// overflow memory that is not used yet.
 const SINGLE: usize = 128;
-/// The most that it gets at a time, 64 KiB: an update waits for no more.
+/// The maximum size of a chunk in buckets, 64 KiB: the most that one update allocates and clears.
 const MOST: usize = 1 << 10;
 /// Chunks that are freed at a time.
 const SHARE: usize = 16;
 
-/// The buckets that overflow in one table.
+/// The overflow buckets of one table.
 pub(super) struct Overflow<S> {
-    /// The newest.
+    /// The newest chunk.
     chunk: AtomicPtr<Chunk<S>>,
-    /// Those that were taken and hang nowhere, a chain of them.
+    /// A list of buckets that were taken and given back, and are in no chain.
     returned: AtomicPtr<Bucket<S>>,
-    /// Buckets of a chunk.
+    /// The number of buckets in a chunk.
     size: usize,
-    /// Buckets that hang on others, give or take those being hung.
+    /// Overflow buckets linked in chains, approximately: some may be about to be linked.
     hung: AtomicUsize,
-    space: Arc<Space>,
+    budget: Arc<MemoryBudget>,
 }
 
 struct Chunk<S> {
     buckets: Heads<Bucket<S>>,
-    /// How many were asked for: more than there are, maybe.
+    /// The number of buckets requested from this chunk; it may exceed the size of the chunk.
     taken: AtomicUsize,
-    /// The one before. Never changed once others see this one.
+    /// The previous chunk. Never changed once other threads see this one.
     before: *mut Chunk<S>,
 }
 
 impl<S: State> Overflow<S> {
-    /// For a table of so many buckets.
-    pub(super) fn new(buckets: usize, space: &Arc<Space>) -> Self {
+    /// The overflow buckets of a table of `buckets` buckets; none are allocated yet.
+    pub(super) fn new(buckets: usize, budget: &Arc<MemoryBudget>) -> Self {
         Self {
             chunk: AtomicPtr::new(ptr::null_mut()),
             returned: AtomicPtr::new(ptr::null_mut()),
             size: (buckets / SINGLE).clamp(1, MOST),
             hung: AtomicUsize::new(0),
-            space: space.clone(),
+            budget: budget.clone(),
         }
     }
 
-    /// Buckets that hang on others, give or take those being hung.
+    /// The number of overflow buckets linked in chains, approximately: some may be about to be
+    /// linked.
     pub(super) fn hung(&self) -> usize {
-        // Relaxed: a number that publishes nothing, here and below.
+        // Relaxed: the count publishes nothing, here and below.
         self.hung.load(Relaxed)
     }
 
-    /// An empty bucket, if there is memory. Lock-free, but for the allocator.
+    /// An empty bucket, or `None` without memory. Lock-free, except for the allocator.
     pub(super) fn spare(&self) -> Option<Spare<'_, S>> {
         let bucket = match self.take_returned() {
             Some(bucket) => bucket,
@@ -75,16 +78,18 @@ impl<S: State> Overflow<S> {
 
     fn take_fresh(&self) -> Option<&Bucket<S>> {
         loop {
-            // Acquire: pairs with the Release below: the chunk is seen whole.
+            // Acquire: pairs with the Release below, so the chunk is seen whole.
             let newest = self.chunk.load(Acquire);
             // SAFETY: from a box that is freed with the table.
             if let Some(chunk) = unsafe { newest.as_ref() } {
-                // Relaxed: each index is given out once, and the bucket was there before its chunk was seen.
+                // Relaxed: each index is given out once, and the bucket existed before its chunk
+                // was published.
                 let index = if mutant!("clht_gives_twice") {
                     let taken = chunk.taken.load(Relaxed);
                     chunk.taken.store(taken + 1, Relaxed);
                     taken
                 } else {
+                    // Relaxed: as above.
                     chunk.taken.fetch_add(1, Relaxed)
                 };
                 if let Some(bucket) = chunk.buckets.get(index) {
@@ -95,15 +100,15 @@ impl<S: State> Overflow<S> {
         }
     }
 
-    /// Puts a chunk before the newest one, unless somebody else has.
+    /// Adds a chunk in front of `newest`, unless another thread has added one.
     fn add_chunk(&self, newest: *mut Chunk<S>) -> Option<()> {
         let bytes = Heads::<Bucket<S>>::bytes(self.size);
-        if !self.space.take(bytes) {
-            // Relaxed: only to be compared.
+        if !self.budget.take(bytes) {
+            // Relaxed: only compared.
             return (self.chunk.load(Relaxed) != newest).then_some(());
         }
         let Some(buckets) = Heads::try_new(self.size) else {
-            self.space.give(bytes);
+            self.budget.give(bytes);
             return None;
         };
         let chunk = Box::into_raw(Box::new(Chunk {
@@ -111,25 +116,27 @@ impl<S: State> Overflow<S> {
             taken: AtomicUsize::new(0),
             before: newest,
         }));
-        // Release: pairs with the Acquire in `take_fresh`. (Who sees a later chunk sees this one, too: it was put
-        // there by somebody who did.)
+        // Release: pairs with the Acquire in `take_fresh`. (A thread that sees a later chunk sees
+        // this one, too: the thread that added the later one had seen it.)
         let added = self.chunk.compare_exchange(newest, chunk, Release, Relaxed);
         if added.is_err() {
-            // SAFETY: nobody has seen it.
+            // SAFETY: no other thread has seen it.
             drop(unsafe { Box::from_raw(chunk) });
-            self.space.give(bytes);
+            self.budget.give(bytes);
         }
         Some(())
     }
 
-    /// The first of those that were returned. Takes all of them for a moment, so that none can leave and come back
-    /// while this one's follower is looked up.
+    /// Takes the first of the returned buckets. It takes the whole list for a moment, so that no
+    /// bucket can leave the list and come back (ABA) while this thread reads the first one's
+    /// successor.
     fn take_returned(&self) -> Option<&Bucket<S>> {
         // Relaxed: a hint.
         if self.returned.load(Relaxed).is_null() {
             return None;
         }
-        // Acquire: pairs with the Release in `put_back`: their chain is seen, and what was done with them is past.
+        // Acquire: pairs with the Release in `put_back`: the list is seen, and its buckets are no
+        // longer used.
         let first = if mutant!("clht_takes_one") {
             self.take_one()
         } else {
@@ -137,23 +144,28 @@ impl<S: State> Overflow<S> {
         };
         // SAFETY: a bucket of a chunk, which lives as long as the table.
         let first = unsafe { first.as_ref() }?;
-        // Relaxed, both: they are ours.
+        // Relaxed, both: the list is ours.
         let rest = first.next.load(Relaxed);
         first.next.store(ptr::null_mut(), Relaxed);
-        // SAFETY: as above.
-        if let Some(rest) = unsafe { rest.as_ref() } {
-            self.put_back(rest);
+        // SAFETY: a bucket of a chunk, too. 1: the rest of the list, which is ours.
+        unsafe {
+            if let Some(rest) = rest.as_ref() {
+                self.put_back(rest);
+            }
         }
         Some(first)
     }
 
-    /// The mistake of a mutant: the follower may be out of date when the first one is taken.
+    /// The bug of a mutant: the next pointer may be stale when the first bucket is taken.
     fn take_one(&self) -> *mut Bucket<S> {
+        // Acquire: pairs with the Release in `put_back`.
         let first = self.returned.load(Acquire);
         // SAFETY: as in `take_returned`.
         let Some(bucket) = (unsafe { first.as_ref() }) else {
             return first;
         };
+        // Relaxed, for both accesses to `next`: the bug, as the bucket is not ours before the
+        // exchange. Acquire: as above. Relaxed, for its failure: nothing was taken.
         let next = bucket.next.load(Relaxed);
         let taken = self
             .returned
@@ -162,11 +174,16 @@ impl<S: State> Overflow<S> {
         taken.map_or(ptr::null_mut(), |first| first)
     }
 
-    /// Puts a chain of buckets, which are the caller's alone, to those that were returned.
-    fn put_back(&self, first: &Bucket<S>) {
+    /// Adds a list of buckets to the returned ones.
+    ///
+    /// # Safety
+    ///
+    /// 1. They are overflow buckets of this table, have no entries, and only the caller can reach
+    ///    them, now and later.
+    unsafe fn put_back(&self, first: &Bucket<S>) {
         let last = first.chain().last().unwrap_or(first);
-        // Relaxed: only to be compared, and to be read by who takes it with Acquire. (Who puts a chain before it
-        // exchanges the word, which carries on what was released.)
+        // Relaxed: only compared, and read by a thread that takes it with Acquire. (A thread that
+        // adds a list before this one exchanges the word, which continues the release sequence.)
         let mut there = self.returned.load(Relaxed);
         loop {
             last.next.store(there, Relaxed);
@@ -185,19 +202,25 @@ impl<S: State> Overflow<S> {
 }
 
 impl<S> Overflow<S> {
-    /// Frees some chunks of a table that nobody uses any more; whether there are more.
-    pub(super) fn free_share(&mut self) -> bool {
+    /// Frees some chunks of a table; returns whether there are more.
+    ///
+    /// # Safety
+    ///
+    /// 1. The chains of the table are no longer used. Afterwards the caller only calls this and
+    ///    drops the table.
+    pub(super) unsafe fn free_share(&mut self) -> bool {
         for _ in 0..SHARE {
-            // Relaxed, both: nobody else is there.
+            // Relaxed, both: no other thread is here.
             let newest = self.chunk.load(Relaxed);
             if newest.is_null() {
                 return false;
             }
-            // SAFETY: from a box, and nobody uses the table any more.
+            // SAFETY: from a box, and the table is no longer used, by 1.
             let chunk = unsafe { Box::from_raw(newest) };
+            // Relaxed: as above.
             self.chunk.store(chunk.before, Relaxed);
             let buckets = chunk.buckets.len();
-            self.space.give(Heads::<Bucket<S>>::bytes(buckets));
+            self.budget.give(Heads::<Bucket<S>>::bytes(buckets));
         }
         true
     }
@@ -205,11 +228,12 @@ impl<S> Overflow<S> {
 
 impl<S> Drop for Overflow<S> {
     fn drop(&mut self) {
-        while self.free_share() {}
+        // SAFETY: 1: the table is being dropped.
+        while unsafe { self.free_share() } {}
     }
 }
 
-/// A bucket that is in no chain, and its owner's alone. Dropped, it is given back.
+/// A bucket that is in no chain and that only its owner can reach. Dropping it gives it back.
 pub(super) struct Spare<'t, S: State> {
     overflow: &'t Overflow<S>,
     bucket: &'t Bucket<S>,
@@ -220,7 +244,7 @@ impl<S: State> Spare<'_, S> {
         ptr::from_ref(self.bucket).cast_mut()
     }
 
-    /// The bucket, for a chain of the table.
+    /// The bucket, to be linked in a chain of the table.
     pub(super) fn into_ptr(self) -> NonNull<Bucket<S>> {
         // Relaxed: see `hung`.
         self.overflow.hung.fetch_add(1, Relaxed);
@@ -240,9 +264,12 @@ impl<S: State> Deref for Spare<'_, S> {
 
 impl<S: State> Drop for Spare<'_, S> {
     fn drop(&mut self) {
-        // Who could not hang it has written to it.
-        self.bucket.wipe();
-        self.overflow.put_back(self.bucket);
+        // A thread that failed to link the bucket may have written to it.
+        // SAFETY: 1, both: the bucket is ours alone, and no longer used.
+        unsafe {
+            self.bucket.wipe();
+            self.overflow.put_back(self.bucket);
+        }
     }
 }
 
@@ -253,19 +280,20 @@ mod models {
 
     use super::Overflow;
     use crate::clht::lock_based::Lock;
+    use crate::copy_map::memory_budget::MemoryBudget;
     use crate::copy_map::numbers::beside;
-    use crate::copy_map::space::Space;
 
-    /// So many buckets were taken before, and given back.
+    /// The overflow buckets of a table of `buckets` buckets, after `returned` of them were taken
+    /// and given back.
     fn overflow(buckets: usize, returned: usize) -> Arc<Overflow<Lock>> {
-        let space = Arc::new(Space::new(usize::MAX));
-        let overflow = Overflow::new(buckets, &space);
+        let budget = Arc::new(MemoryBudget::new(usize::MAX));
+        let overflow = Overflow::new(buckets, &budget);
         let spares: Vec<_> = (0..returned).map(|_| overflow.spare().unwrap()).collect();
         drop(spares);
         Arc::new(overflow)
     }
 
-    /// Takes one for good.
+    /// Takes a bucket and keeps it.
     fn keep(overflow: &Overflow<Lock>) -> usize {
         let spare = overflow.spare().unwrap();
         let is_empty = spare.state.load(Relaxed) == 0 && spare.next.load(Relaxed).is_null();
@@ -285,14 +313,14 @@ mod models {
         }
     }
 
-    /// One takes two and gives back the first of them, while the other takes one.
+    /// One thread takes two buckets and gives back the first, while the other takes one.
     #[test]
     fn a_bucket_that_comes_back_is_taken_once() {
         corewise_atomic::model_bounded(3, || {
             let overflow = overflow(1, 2);
             let to_and_fro = |overflow: &Overflow<Lock>| {
                 let first = overflow.spare().unwrap();
-                // Who could not hang it has written to it.
+                // A thread that failed to link the bucket may have written to it.
                 first.state.store(2, Relaxed);
                 let second = keep(overflow);
                 drop(first);

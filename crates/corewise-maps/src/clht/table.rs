@@ -1,4 +1,4 @@
-//! A table of chains, and what the two forms have to say of theirs.
+//! A table of chains, and the interface of the two variants to it.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,55 +9,65 @@ use corewise_atomic::{CachePadded, hint};
 
 use super::bucket::{Bucket, SLOTS, State};
 use super::overflow::{Overflow, Spare};
-use crate::copy_map::space::{Heads, Space};
-use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put, Stage, Table};
+use crate::copy_map::memory_budget::{Heads, MemoryBudget};
+use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
 use crate::word::{Raw, Word, WordKey};
 
-/// The table is doubled when one bucket of so many has overflowed.
+/// The table doubles when one bucket in `OVERFLOWING` has overflowed.
 const OVERFLOWING: usize = 8;
 
-/// How the updates of a chain go on beside each other. `head` is its first bucket; who meets [`Moved`] goes on in
-/// the successor.
-pub trait Form: Sized + 'static {
+/// How concurrent updates of a chain are synchronized. `head` is the first bucket of the chain; an
+/// operation that returns [`Moved`] must continue in the successor.
+///
+/// # Safety
+///
+/// 1. An operation returns values only that were in the chain.
+/// 2. 2 of [`Table`] holds for the operations of a chain.
+pub unsafe trait ClhtVariant: Sized + 'static {
     type State: State;
-    /// A chain that nobody updates until this is dropped.
+    /// A chain whose updates are blocked until this is dropped.
     type Stopped<'b>: Held<(Raw, Raw)>;
-    /// The most buckets that overflow in a chain.
+    /// The maximum number of overflow buckets in a chain.
     const LONGEST: usize;
 
-    /// Puts a pair in; if the key is there, replaces its value or, without `replace`, changes nothing.
-    fn put(
+    /// Inserts a pair. If the key is present, replaces its value or, without `replace`, changes
+    /// nothing.
+    ///
+    /// # Safety
+    ///
+    /// 1. `memory` is that of the chain's table.
+    unsafe fn put(
         head: &Bucket<Self::State>,
         memory: &mut Memory<'_, Self::State>,
         pair: (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved>;
 
-    /// Removes a key; its value. Writes nothing if it is not there.
+    /// Removes a key and returns its value. Writes nothing if the key is absent.
     fn remove(head: &Bucket<Self::State>, key: Raw) -> Result<Option<Raw>, Moved>;
 
-    /// Replaces a value by what `new` makes of it, as [`Table::update`] says.
+    /// Replaces a value by the result of `new`, as described for [`Table::update`].
     fn update(
         head: &Bucket<Self::State>,
         key: Raw,
         new: impl FnMut(Raw) -> Raw,
     ) -> Result<Option<Raw>, Moved>;
 
-    /// Stops the updates of a chain, unless somebody else has, or it was moved.
+    /// Blocks the updates of a chain, unless another thread has done so or the chain was moved.
     fn try_stop(head: &Bucket<Self::State>) -> Option<Self::Stopped<'_>>;
 
-    /// Stops the updates of a chain that nobody else moves.
+    /// Blocks the updates of a chain that no other thread moves.
     fn stop(head: &Bucket<Self::State>) -> Self::Stopped<'_>;
 }
 
-/// Where a chain gets another bucket from.
+/// The source of overflow buckets for an insertion.
 pub struct Memory<'t, S: State> {
     overflow: &'t Overflow<S>,
     spare: Option<Spare<'t, S>>,
 }
 
 impl<'t, S: State> Memory<'t, S> {
-    /// Sees to it that [`take`](Self::take) has one.
+    /// Ensures that [`take`](Self::take) returns a bucket.
     pub(super) fn reserve(&mut self) -> Result<(), Full> {
         if self.spare.is_none() {
             self.spare = Some(self.overflow.spare().ok_or(Full)?);
@@ -69,32 +79,32 @@ impl<'t, S: State> Memory<'t, S> {
         self.spare.take()
     }
 
-    /// What was taken is not needed after all.
+    /// Puts back a bucket that was taken and not needed.
     pub(super) fn give_back(&mut self, spare: Spare<'t, S>) {
         self.spare = Some(spare);
     }
 }
 
-/// The table of both maps.
-pub struct Chains<F: Form, K, V> {
+/// The table of both variants: an array of chains.
+pub struct Chains<F: ClhtVariant, K, V> {
     heads: Heads<Bucket<F::State>>,
-    space: Arc<Space>,
+    budget: Arc<MemoryBudget>,
     overflow: CachePadded<Overflow<F::State>>,
-    // Words may be with any thread, as `Word` says.
+    // Any thread may have the words, see `Word`.
     _words: PhantomData<fn() -> (K, V)>,
 }
 
-impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
+impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
     #[inline(always)]
     fn mask(&self) -> u64 {
         self.heads.len() as u64 - 1
     }
 
-    /// The first bucket of a hash.
+    /// The first bucket of a hash's chain.
     #[inline(always)]
     fn head(&self, hash: u64) -> &Bucket<F::State> {
         let index = (hash & self.mask()) as usize;
-        // SAFETY: their number is a power of two, and the index a remainder of it.
+        // SAFETY: the number of buckets is a power of two, and the mask keeps the index below it.
         unsafe { self.heads.get_unchecked(index) }
     }
 
@@ -103,26 +113,38 @@ impl<F: Form, K: WordKey, V: Word> Chains<F, K, V> {
         &self.heads
     }
 
+    /// # Safety
+    ///
+    /// 1. The word is a key of a table of this type.
     #[inline(always)]
-    fn key(key: Raw) -> K {
-        // SAFETY: what is in the table is our keys.
+    unsafe fn key(key: Raw) -> K {
+        // SAFETY: 1: such tables contain only keys of this type.
         unsafe { K::from_raw(key) }
     }
 
+    /// # Safety
+    ///
+    /// 1. The word is a value of a table of this type.
     #[inline(always)]
-    fn value(value: Raw) -> V {
-        // SAFETY: what is in the table is our values.
+    unsafe fn value(value: Raw) -> V {
+        // SAFETY: 1: such tables contain only values of this type.
         unsafe { V::from_raw(value) }
     }
 
-    fn give_up(&self, entries: &[Moving<(Raw, Raw)>]) -> NoMemory {
+    /// # Safety
+    ///
+    /// 1. No other thread can reach the buckets of the entries.
+    unsafe fn give_up(&self, entries: &[Moving<(Raw, Raw)>]) -> NoMemory {
         let filled = entries.iter().map(|entry| &self.heads[entry.bucket]);
-        filled.for_each(Bucket::wipe);
+        // SAFETY: 1.
+        filled.for_each(|bucket| unsafe { bucket.wipe() });
         NoMemory
     }
 }
 
-impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
+// SAFETY: 1 and 2: by those of `ClhtVariant`; the state's Acquire load shows what was written
+// before an entry was announced. 3: it reads every slot of the chain. 4: the buckets are atomics.
+unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     type Key = K;
     type Value = V;
     type Entry = (Raw, Raw);
@@ -135,24 +157,24 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
     const SHARE: usize = 8;
 
     fn buckets_for(entries: usize) -> usize {
-        // Half of the slots: then one bucket of 15 overflows.
+        // Half of the slots are used: then one bucket of 15 overflows.
         entries / SLOTS * 2 + 2
     }
 
-    fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {
+    fn try_new(buckets: usize, budget: &Arc<MemoryBudget>) -> Option<Self> {
         assert!(buckets.is_power_of_two());
         let bytes = Heads::<Bucket<F::State>>::bytes(buckets);
-        if !space.take(bytes) {
+        if !budget.take(bytes) {
             return None;
         }
         let Some(heads) = Heads::try_new(buckets) else {
-            space.give(bytes);
+            budget.give(bytes);
             return None;
         };
         Some(Self {
             heads,
-            space: space.clone(),
-            overflow: CachePadded::new(Overflow::new(buckets, space)),
+            budget: budget.clone(),
+            overflow: CachePadded::new(Overflow::new(buckets, budget)),
             _words: PhantomData,
         })
     }
@@ -163,9 +185,10 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 
     #[inline]
-    fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
+    fn get(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         let value = at.follow(|table| table.head(hash).look_up(key.into_raw()));
-        value.map(Self::value)
+        // SAFETY: 1: found in a table of this type.
+        value.map(|value| unsafe { Self::value(value) })
     }
 
     #[inline(always)]
@@ -178,7 +201,13 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         self.head(hash).prefetch_next();
     }
 
-    fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
+    fn put(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+    ) -> Result<Put<V>, Full> {
         let pair = (key.into_raw(), value.into_raw());
         let put = at.follow(|table| {
             let head = table.head(hash);
@@ -189,35 +218,47 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 overflow: &table.overflow,
                 spare: None,
             };
-            F::put(head, &mut memory, pair, replace)
+            // SAFETY: 1: both are this table's.
+            unsafe { F::put(head, &mut memory, pair, replace) }
         });
         Ok(match put? {
             Put::New { crowded } => Put::New { crowded },
-            Put::There(there) => Put::There(Self::value(there)),
+            // SAFETY: 1: found in a table of this type.
+            Put::There(there) => Put::There(unsafe { Self::value(there) }),
         })
     }
 
-    fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
+    fn remove(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         let value = at.follow(|table| F::remove(table.head(hash), key.into_raw()));
-        value.map(Self::value)
+        // SAFETY: 1: found in a table of this type.
+        value.map(|value| unsafe { Self::value(value) })
     }
 
-    fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
-        let mut new = |old| new(Self::value(old)).into_raw();
+    fn update(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: &K,
+        mut new: impl FnMut(V) -> V,
+    ) -> Option<V> {
+        // SAFETY: 1: found in a table of this type.
+        let mut new = |old| new(unsafe { Self::value(old) }).into_raw();
         let value = at.follow(|table| F::update(table.head(hash), key.into_raw(), &mut new));
-        value.map(Self::value)
+        // SAFETY: 1: inserted in a table of this type.
+        value.map(|value| unsafe { Self::value(value) })
     }
 
     fn for_each_in(&self, bucket: usize, mut each: impl FnMut((Raw, Raw))) -> Result<(), Moved> {
         self.heads[bucket].for_each(|key, value| each((key, value)))
     }
 
-    fn pair(&(key, value): &(Raw, Raw)) -> (K, V) {
-        (Self::key(key), Self::value(value))
+    unsafe fn pair(&(key, value): &(Raw, Raw)) -> (K, V) {
+        // SAFETY: 1, both.
+        unsafe { (Self::key(key), Self::value(value)) }
     }
 
-    fn home_of(&(key, _): &(Raw, Raw), hash_of: &impl Fn(&K) -> u64) -> u64 {
-        hash_of(&Self::key(key))
+    unsafe fn home_of(&(key, _): &(Raw, Raw), hash_of: &impl Fn(&K) -> u64) -> u64 {
+        // SAFETY: 1.
+        hash_of(&unsafe { Self::key(key) })
     }
 
     fn try_hold(&self, bucket: usize) -> Option<F::Stopped<'_>> {
@@ -228,12 +269,13 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         F::stop(&self.heads[bucket])
     }
 
-    fn take_in(&self, entries: &mut [Moving<(Raw, Raw)>]) -> Result<(), NoMemory> {
+    unsafe fn take_in(&self, entries: &mut [Moving<(Raw, Raw)>]) -> Result<(), NoMemory> {
         entries.sort_unstable_by_key(|entry| entry.bucket);
         for child in entries.chunk_by(|one, other| one.bucket == other.bucket) {
             let mut tail = &self.heads[child[0].bucket];
             if (child.len() - 1) / SLOTS > F::LONGEST {
-                return Err(self.give_up(entries));
+                // SAFETY: 1.
+                return Err(unsafe { self.give_up(entries) });
             }
             for Moving {
                 entry: (key, value),
@@ -241,8 +283,10 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
             } in child
             {
                 let hang = || self.overflow.spare();
-                let Some(bucket) = Bucket::fill(tail, *key, *value, hang) else {
-                    return Err(self.give_up(entries));
+                // SAFETY: 1. 2: both are this table's.
+                let Some(bucket) = (unsafe { Bucket::fill(tail, *key, *value, hang) }) else {
+                    // SAFETY: 1.
+                    return Err(unsafe { self.give_up(entries) });
                 };
                 tail = bucket;
             }
@@ -250,16 +294,18 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
         Ok(())
     }
 
-    fn wipe(&self, bucket: usize) {
-        self.heads[bucket].wipe();
+    unsafe fn wipe(&self, bucket: usize) {
+        // SAFETY: 1.
+        unsafe { self.heads[bucket].wipe() };
     }
 
     fn arrays(&self) -> [Range<*const u8>; 2] {
         [self.heads.range(), ptr::null()..ptr::null()]
     }
 
-    fn free_share(&mut self) -> bool {
-        self.overflow.free_share()
+    unsafe fn free_share(&mut self) -> bool {
+        // SAFETY: 1.
+        unsafe { self.overflow.free_share() }
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
@@ -267,9 +313,9 @@ impl<F: Form, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 }
 
-impl<F: Form, K, V> Drop for Chains<F, K, V> {
+impl<F: ClhtVariant, K, V> Drop for Chains<F, K, V> {
     fn drop(&mut self) {
         let bytes = Heads::<Bucket<F::State>>::bytes(self.heads.len());
-        self.space.give(bytes);
+        self.budget.give(bytes);
     }
 }

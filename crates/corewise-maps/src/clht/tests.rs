@@ -1,11 +1,11 @@
-//! The patterns of asynchronized concurrency: who writes and who waits. Guarantees 1 to 4 of the module.
+//! The ASCY patterns: which operations write and which wait. Guarantees 1 to 4 of the module.
 
 use corewise_rcu::Domain;
 
 use super::bucket::State;
 use super::lock_based::LockBasedForm;
 use super::lock_free::LockFreeForm;
-use super::table::{Chains, Form};
+use super::table::{Chains, ClhtVariant};
 use crate::copy_map::{CopyMap, TryInsertError};
 use crate::every::for_every;
 use crate::hashing::Hashing;
@@ -24,9 +24,9 @@ for_every! {
     }
 }
 
-/// Where the forms differ.
-trait Differing: Form {
-    /// Words that a replacement writes, and whether it is counted.
+/// What differs between the variants.
+trait Differing: ClhtVariant {
+    /// The words that a replacement writes, and by how much it raises the version.
     const REPLACEMENT: (usize, u64);
 }
 
@@ -40,7 +40,7 @@ impl Differing for LockFreeForm {
 
 type Map<F> = CopyMap<Chains<F, u64, u64>, Hashing>;
 
-fn map<F: Form>(buckets: usize, keys: impl Iterator<Item = u64>) -> Map<F> {
+fn map<F: ClhtVariant>(buckets: usize, keys: impl Iterator<Item = u64>) -> Map<F> {
     let builder = CopyMap::<Chains<F, u64, u64>>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
     let map = builder.hasher(Hashing::Own).build();
@@ -48,8 +48,9 @@ fn map<F: Form>(buckets: usize, keys: impl Iterator<Item = u64>) -> Map<F> {
     map
 }
 
-/// All that changes nothing; `keys` are there and `absent` are not.
-fn look_and_fail<F: Form>(
+/// Runs operations that change nothing: the keys in `keys` are present and those in `absent` are
+/// not.
+fn look_and_fail<F: ClhtVariant>(
     map: &Map<F>,
     keys: impl Iterator<Item = u64>,
     absent: impl Iterator<Item = u64>,
@@ -68,35 +69,35 @@ fn look_and_fail<F: Form>(
 }
 
 /// All words of all buckets.
-fn words<F: Form>(map: &Map<F>) -> Vec<[usize; 8]> {
-    let section = map.domain().pin();
-    let table = map.stage(&section).table();
+fn words<F: ClhtVariant>(map: &Map<F>) -> Vec<[usize; 8]> {
+    let handle = map.pin();
+    let table = handle.version().table();
     let chains = table.heads().iter().flat_map(|head| head.chain());
     chains.map(|bucket| bucket.words()).collect()
 }
 
-/// How many words differ.
+/// The number of words that differ.
 fn written(before: &[[usize; 8]], after: &[[usize; 8]]) -> usize {
     let pairs = before.iter().flatten().zip(after.iter().flatten());
     pairs.filter(|(before, after)| before != after).count()
 }
 
-/// ASCY 1 to 3, by the processor: a write to memory that may only be read would end the process. (A lock that is
-/// taken and given back leaves no trace in the words.)
+/// ASCY 1 to 3, checked by the processor: a write to read-only memory would end the process. (A
+/// lock that is taken and released leaves no trace in the words.)
 #[cfg(all(target_os = "linux", not(miri)))]
-fn lookups_and_failed_updates_write_nothing<F: Form>() {
-    /// Whether the bucket array may be written.
-    fn allow<F: Form>(map: &Map<F>, access: libc::c_int) {
-        let section = map.domain().pin();
-        let heads = map.stage(&section).table().heads();
+fn lookups_and_failed_updates_write_nothing<F: ClhtVariant>() {
+    /// Sets the access rights of the bucket array.
+    fn allow<F: ClhtVariant>(map: &Map<F>, access: libc::c_int) {
+        let handle = map.pin();
+        let heads = handle.version().table().heads();
         let first = heads.as_ptr().cast_mut().cast();
-        // SAFETY: the array has pages of its own, being as large as it is; until access is given back
-        // nobody writes to it, which is what is tested.
+        // SAFETY: the array is large enough to have its own pages; until access is restored no
+        // thread writes to it, which is what is tested.
         let answer = unsafe { libc::mprotect(first, size_of_val(heads), access) };
         assert_eq!(answer, 0);
     }
     const BUCKETS: u64 = 1 << 14;
-    // Four to some buckets, so that they overflow.
+    // Some buckets get four entries, so that they overflow.
     let map = map::<F>(
         BUCKETS as usize,
         (0..BUCKETS).chain(BUCKETS * 2..BUCKETS * 5),
@@ -112,18 +113,19 @@ fn lookups_and_failed_updates_write_nothing<F: Form>() {
     assert_eq!(map.pin().remove(&0), Some(!0));
 }
 
-fn lookups_and_failed_updates_leave_every_word<F: Form>() {
+fn lookups_and_failed_updates_leave_every_word<F: ClhtVariant>() {
     let map = map::<F>(4, 0..40);
     let before = words(&map);
     look_and_fail(&map, 0..40, 40..80);
     assert_eq!(words(&map), before);
 }
 
-/// ASCY 1 to 3: whoever has the lock, or moves the bucket, holds nobody up who changes nothing. (If one waited, this would not end.)
-fn lookups_and_failed_updates_do_not_wait_for_updates<F: Form>() {
+/// ASCY 1 to 3: a thread that has the lock or moves the bucket does not block operations that
+/// change nothing. (If one waited, this test would not end.)
+fn lookups_and_failed_updates_do_not_wait_for_updates<F: ClhtVariant>() {
     let map = map::<F>(1, 0..5);
-    let section = map.domain().pin();
-    let head = &map.stage(&section).table().heads()[0];
+    let handle = map.pin();
+    let head = &handle.version().table().heads()[0];
     let stopped = F::stop(head);
     look_and_fail(&map, 0..5, 5..10);
     drop(stopped);
@@ -152,7 +154,8 @@ fn updates_write_few_words<F: Differing>() {
     step("a removal", 1, &|| assert!(map.remove(&2).is_some()));
 }
 
-/// Removals are, and lock-free replacements; nothing else, or lookups would look twice for it.
+/// Removals are counted, and so are lock-free replacements. If other updates were, lookups would
+/// search twice because of them.
 fn what_makes_lookups_look_twice_is_counted<F: Differing>() {
     let map = map::<F>(1, 0..2);
     let count = || F::State::of_bits(words(&map)[0][0] as u64).version();
@@ -167,11 +170,12 @@ fn what_makes_lookups_look_twice_is_counted<F: Differing>() {
     assert_eq!(count(), 2 * replacement + 1);
 }
 
-/// A reader that has seen the first bucket of a chain goes on in it, whatever is moved: its entries stay.
-fn a_chain_that_was_moved_stays_as_it_was<F: Form>() {
+/// A reader that has seen the first bucket of a chain continues in that chain, whatever is moved:
+/// its entries stay.
+fn a_chain_that_was_moved_stays_as_it_was<F: ClhtVariant>() {
     let map = map::<F>(1, 0..5);
-    let section = map.domain().pin();
-    let old = map.stage(&section).table();
+    let handle = map.pin();
+    let old = handle.version().table();
     let before = words(&map);
     map.resize_to(4).unwrap();
     assert!((0..5).all(|key| map.pin().remove(&key) == Some(!key)));

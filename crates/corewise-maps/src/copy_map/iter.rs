@@ -1,26 +1,26 @@
-//! Iteration: one bucket of the table at a time, with what was moved out of it.
+//! Iteration: one bucket of the table at a time, with the entries that were moved out of it.
 
 use std::hash::BuildHasher;
 use std::vec;
 
-use super::{CopyMap, Stage, Table};
+use super::{CopyMap, Table, TableVersion};
 
 /// The entries of a map; from [`CopyMapRef::iter`](super::CopyMapRef::iter).
 pub struct Iter<'h, T: Table, S> {
     map: &'h CopyMap<T, S>,
-    stage: &'h Stage<T>,
-    /// Buckets not yet looked at.
+    version: &'h TableVersion<T>,
+    /// Buckets not yet visited.
     buckets: std::ops::Range<usize>,
     pairs: vec::IntoIter<(T::Key, T::Value)>,
 }
 
 impl<'h, T: Table, S> Iter<'h, T, S> {
-    pub(super) fn new(map: &'h CopyMap<T, S>, stage: &'h Stage<T>) -> Self {
-        stage.table().begin_walk();
+    pub(super) fn new(map: &'h CopyMap<T, S>, version: &'h TableVersion<T>) -> Self {
+        version.table().begin_walk();
         Self {
             map,
-            stage,
-            buckets: 0..stage.table().buckets(),
+            version,
+            buckets: 0..version.table().buckets(),
             pairs: Vec::new().into_iter(),
         }
     }
@@ -28,7 +28,7 @@ impl<'h, T: Table, S> Iter<'h, T, S> {
 
 impl<T: Table, S> Drop for Iter<'_, T, S> {
     fn drop(&mut self) {
-        self.stage.table().end_walk();
+        self.version.table().end_walk();
     }
 }
 
@@ -42,9 +42,9 @@ impl<T: Table, S: BuildHasher> Iterator for Iter<'_, T, S> {
             }
             let bucket = self.buckets.next()?;
             let mut pairs = Vec::new();
-            let which = (self.stage.table().buckets() as u64 - 1, bucket as u64);
+            let which = (self.version.table().buckets() as u64 - 1, bucket as u64);
             let each = &mut |key, value| pairs.push((key, value));
-            self.stage.for_each(which, &self.map.hash_of(), each);
+            self.version.for_each(which, &self.map.hash_of(), each);
             self.pairs = pairs.into_iter();
         }
     }

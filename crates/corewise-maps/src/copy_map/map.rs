@@ -5,24 +5,24 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::lock::Mutex;
+use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr};
-use corewise_atomic::{mutant, thread};
+use corewise_atomic::{Backoff, mutant};
 use corewise_rcu::{Cookie, Domain, Guard, Section};
 
 use super::iter::Iter;
-use super::space::Space;
-use super::{Full, Put, Stage, Step, Table, TryInsertError};
+use super::memory_budget::MemoryBudget;
+use super::{Full, Put, Step, Table, TableVersion, TryInsertError};
 use crate::batch;
 use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
-/// How many times as much as after an update those move who do nothing else.
+/// Share multiplier for callers that only resize.
 const LARGE: usize = 32;
 
-/// Under stress tables begin with one bucket.
+/// Under `corewise_stress` tables begin with one bucket.
 const fn fewest_buckets<T: Table>() -> usize {
     if cfg!(corewise_stress) {
         1
@@ -31,17 +31,20 @@ const fn fewest_buckets<T: Table>() -> usize {
     }
 }
 
-/// Under stress resizes take as long as they can.
+/// Under `corewise_stress` resizes take as long as possible.
 const fn share<T: Table>() -> usize {
     if cfg!(corewise_stress) { 1 } else { T::SHARE }
 }
 
-/// A concurrent hash map of `Copy` keys and values, which lie in its table and are handed out as copies.
+/// A concurrent hash map of `Copy` keys and values, which lie in its table and are returned as
+/// copies.
 ///
-/// It goes by the names of its tables, whose modules say what lookups and updates cost:
+/// Use it through the aliases of its tables, whose modules give the costs of lookups and updates:
 /// [`clht::LockBased`](crate::clht::LockBased), [`clht::LockFree`](crate::clht::LockFree),
-/// [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap), [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap). All access is through a handle, which [`pin`](Self::pin) makes; see [`CopyMapRef`] for the
-/// operations, and the [module](super) for what all tables promise.
+/// [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap),
+/// [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap). All access is through a handle, which
+/// [`pin`](Self::pin) makes. See [`CopyMapRef`] for the operations and the [module](super) for the
+/// guarantees of all tables.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -61,28 +64,31 @@ const fn share<T: Table>() -> usize {
 /// assert_eq!(squares.len(), 1_000);
 /// ```
 pub struct CopyMap<T, S = DefaultHasher> {
-    current: AtomicPtr<Stage<T>>,
-    /// Whether `retired` has something. Beside `current`, since every update reads both.
+    current: AtomicPtr<TableVersion<T>>,
+    /// Whether `retired` is non-empty. Next to `current`, since every update reads both.
     has_retired: AtomicBool,
     automatic: AtomicBool,
     max_buckets: usize,
     hasher: S,
     domain: Domain,
-    space: Arc<Space>,
+    budget: Arc<MemoryBudget>,
     counts: Counts,
-    /// Held by who begins a resize.
+    /// Held by the thread that begins a resize.
     resizing: Mutex<()>,
-    /// Tables that nobody finds any more, the oldest first.
+    /// Tables that no thread can find any more, the oldest first.
     retired: Mutex<Vec<Retired<T>>>,
-    _owned: PhantomData<Box<Stage<T>>>,
+    _owned: PhantomData<Box<TableVersion<T>>>,
 }
 
-/// A table that is in no map any more.
+/// The lock `resizing` of a map.
+type Alone<'m> = MutexGuard<'m, ()>;
+
+/// A table that was replaced and is no longer in a map.
 struct Retired<T> {
-    stage: NonNull<Stage<T>>,
-    /// Nobody has it when this is over.
+    version: NonNull<TableVersion<T>>,
+    /// No thread has the table when this grace period is over.
     after: Cookie,
-    /// Bytes of its arrays that were given back.
+    /// Bytes of its arrays that are already freed.
     freed: usize,
 }
 
@@ -92,11 +98,11 @@ unsafe impl<T: Send> Send for Retired<T> {}
 impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: made from a box, and dropped after a grace period or with the map.
-        drop(unsafe { Box::from_raw(self.stage.as_ptr()) });
+        drop(unsafe { Box::from_raw(self.version.as_ptr()) });
     }
 }
 
-/// How a [`CopyMap`] is to be; from [`CopyMap::builder`].
+/// Settings of a new [`CopyMap`]; made by [`CopyMap::builder`].
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -121,41 +127,42 @@ pub struct Builder<T, S = DefaultHasher> {
 }
 
 impl<T: Table, S> Builder<T, S> {
-    /// Room for this many entries before it grows.
+    /// Sets the number of entries that the map has room for before it grows.
     pub fn capacity(mut self, entries: usize) -> Self {
         self.buckets = T::buckets_for(entries).max(fewest_buckets::<T>());
         self
     }
 
-    /// So many buckets, or the power of two above.
+    /// Sets the number of buckets, rounded up to a power of two.
     pub fn buckets(mut self, buckets: usize) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// The most buckets that it grows to, or the power of two below; if not set, 2^40. Beyond that chains get
-    /// longer.
+    /// Sets the most buckets that the map grows to, rounded down to a power of two; 2^40 if not
+    /// set. Beyond that chains get longer.
     pub fn max_buckets(mut self, buckets: usize) -> Self {
         self.max_buckets = buckets;
         self
     }
 
-    /// The most bytes of buckets that it may have, those included that wait for readers. Without, all that the
-    /// allocator gives.
+    /// Limits the bytes of buckets, including those of replaced tables that wait for readers. If
+    /// not set, the allocator is the limit.
     ///
-    /// While it grows it has two tables: with less than three times the size of the smaller one it does not.
+    /// While it grows, the map has two tables: with less than three times the size of the smaller
+    /// one it does not grow.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Whether it grows by itself; if not set, it does. It shrinks when told to.
+    /// Sets whether the map grows by itself; by default it does. It shrinks only when told to.
     pub fn automatic_resize(mut self, automatic: bool) -> Self {
         self.automatic = automatic;
         self
     }
 
-    /// The hasher.
+    /// Sets the hasher.
     pub fn hasher<H>(self, hasher: H) -> Builder<T, H> {
         Builder {
             buckets: self.buckets,
@@ -168,34 +175,34 @@ impl<T: Table, S> Builder<T, S> {
         }
     }
 
-    /// The RCU domain whose sections protect readers; the global one if not set.
+    /// Sets the RCU domain whose sections protect readers; the global one by default.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// The map.
+    /// Builds the map.
     ///
     /// # Panics
     ///
-    /// If there is no memory for the buckets, or a number of them is 0.
+    /// If there is no memory for the buckets, or if `buckets` or `max_buckets` is 0.
     pub fn build(self) -> CopyMap<T, S> {
         let Self { max_buckets, .. } = self;
         assert!(self.buckets > 0 && max_buckets > 0, "no buckets");
         let max_buckets = 1 << max_buckets.ilog2();
         let buckets = self.buckets.checked_next_power_of_two();
         let buckets = buckets.unwrap_or(usize::MAX).min(max_buckets);
-        let space = Arc::new(Space::new(self.max_bytes));
-        let table = T::try_new(buckets, &space);
+        let budget = Arc::new(MemoryBudget::new(self.max_bytes));
+        let table = T::try_new(buckets, &budget);
         let table = table.unwrap_or_else(|| panic!("no memory for {buckets} buckets"));
         CopyMap {
-            current: AtomicPtr::new(Box::into_raw(Stage::new(table))),
+            current: AtomicPtr::new(Box::into_raw(TableVersion::new(table))),
             has_retired: AtomicBool::new(false),
             automatic: AtomicBool::new(self.automatic),
             max_buckets,
             hasher: self.hasher,
             domain: self.domain.unwrap_or_else(|| Domain::global().clone()),
-            space,
+            budget,
             counts: Counts::new(),
             resizing: Mutex::new(()),
             retired: Mutex::new(Vec::new()),
@@ -205,17 +212,17 @@ impl<T: Table, S> Builder<T, S> {
 }
 
 impl<T: Table> CopyMap<T> {
-    /// An empty map, which grows.
+    /// Makes an empty map, which grows.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// An empty map with room for `entries` before it grows.
+    /// Makes an empty map with room for `entries` before it grows.
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
     }
 
-    /// An empty map of so many buckets, or the power of two above.
+    /// Makes an empty map with this number of buckets, rounded up to a power of two.
     ///
     /// # Panics
     ///
@@ -224,7 +231,7 @@ impl<T: Table> CopyMap<T> {
         Self::builder().buckets(buckets).build()
     }
 
-    /// A map with other settings.
+    /// Starts a builder for other settings.
     pub fn builder() -> Builder<T> {
         Builder {
             buckets: fewest_buckets::<T>(),
@@ -245,14 +252,15 @@ impl<T: Table> Default for CopyMap<T> {
 }
 
 impl<T: Table, S> CopyMap<T, S> {
-    /// An empty map with this hasher.
+    /// Makes an empty map with this hasher.
     pub fn with_hasher(hasher: S) -> Self {
         CopyMap::<T>::builder().hasher(hasher).build()
     }
 
-    /// A handle, and a read-side critical section, for one operation or a few. Wait-free.
+    /// Enters a read-side critical section and returns a handle, for one operation or a few.
+    /// Wait-free.
     ///
-    /// While it lives, no table is freed that was replaced since.
+    /// While the handle lives, tables that are replaced are not freed.
     #[inline]
     pub fn pin(&self) -> CopyMapRef<'_, T, S> {
         CopyMapRef {
@@ -261,7 +269,7 @@ impl<T: Table, S> CopyMap<T, S> {
         }
     }
 
-    /// A handle in a section that the caller has.
+    /// Returns a handle in a section that the caller already has.
     ///
     /// # Panics
     ///
@@ -273,7 +281,7 @@ impl<T: Table, S> CopyMap<T, S> {
         CopyMapRef { map: self, section }
     }
 
-    /// Whether it grows by itself from now on; see [`Builder::automatic_resize`].
+    /// Sets whether the map grows by itself from now on; see [`Builder::automatic_resize`].
     pub fn set_automatic_resize(&self, automatic: bool) {
         // Relaxed: see `grow`.
         self.automatic.store(automatic, Relaxed);
@@ -289,39 +297,29 @@ impl<T: Table, S> CopyMap<T, S> {
         &self.hasher
     }
 
-    /// The number of entries, give or take updates that are under way. Constant time.
+    /// The number of entries; updates in progress may or may not be counted. Constant time.
     pub fn len(&self) -> usize {
         self.counts.sum()
     }
 
-    /// Whether there are none, as [`CopyMap::len`] counts them.
+    /// Whether the map is empty, as counted by [`CopyMap::len`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many buckets hashes are divided among; while it is resized, those of the table before.
+    /// The number of buckets; during a resize, that of the old table.
     pub fn buckets(&self) -> usize {
-        let section = self.domain.pin();
-        self.stage(&section).table().buckets()
+        self.pin().version().table().buckets()
     }
 
-    /// Bytes of buckets: of the tables in use, of those that wait for readers, and of what overflows.
+    /// Bytes of buckets: of the tables in use, of replaced tables that wait for readers, and of
+    /// overflow buckets.
     pub fn bytes(&self) -> usize {
-        self.space.used()
+        self.budget.used()
     }
 
-    /// The table that operations begin with.
-    #[inline(always)]
-    pub(crate) fn stage<'g>(&'g self, _section: &'g impl Section) -> &'g Stage<T> {
-        // Acquire: pairs with the Release in `finish`: all is in the successor. (The first table was there
-        // before the map was shared.)
-        // SAFETY: a table is freed a grace period after it was found for the last time (`finish`), and
-        // its successors later. The section is of our domain: only handles and we ourselves call this.
-        unsafe { &*self.current.load(Acquire) }
-    }
-
-    /// Frees a share of the oldest table that was replaced, if no reader has it any more; false if there is nothing to
-    /// free, or another is at it.
+    /// Frees a share of the oldest replaced table, if no reader has it any more; returns false if
+    /// there is nothing to free, or another thread is freeing.
     #[inline]
     fn reap(&self) -> bool {
         // Relaxed: a hint; the lock orders the rest.
@@ -333,7 +331,7 @@ impl<T: Table, S> CopyMap<T, S> {
         let Some(mut retired) = self.retired.try_lock() else {
             return false;
         };
-        // Quietly: whoever is told of a stall may use the map.
+        // `poll_quietly`, because the callback for a stall may use the map.
         let is_over = |table: &Retired<T>| {
             self.domain.poll_quietly(table.after) || mutant!("clht_frees_at_once")
         };
@@ -341,11 +339,13 @@ impl<T: Table, S> CopyMap<T, S> {
             return false;
         }
         let mut oldest = retired.remove(0);
+        // Relaxed: written under the lock; see `reap`.
         self.has_retired.store(!retired.is_empty(), Relaxed);
-        // Nobody waits for the lock, or finds this table, while some of it is freed.
+        // Unlocked, so no thread waits for the lock or finds this table while a share is freed.
         drop(retired);
-        // SAFETY: a grace period has passed since somebody could find the table, and it is in the list no more.
-        let freed = unsafe { oldest.stage.as_mut().free_share(oldest.freed) };
+        // SAFETY: a grace period has passed since the table was reachable, and it is no longer in
+        // the list.
+        let freed = unsafe { oldest.version.as_mut().free_share(oldest.freed) };
         if let Some(freed) = freed {
             oldest.freed = freed;
             self.retire(oldest, 0);
@@ -353,44 +353,51 @@ impl<T: Table, S> CopyMap<T, S> {
         true
     }
 
-    /// Calls `each` with every pair once, whatever its hash is by now: with what lies in the slots of buckets that were
-    /// not moved, and of those that they are moved to.
+    /// Calls `each` once with every pair, whatever its hash is now: visits the slots of unmoved
+    /// buckets, and of the successor's buckets.
     pub(super) fn for_each_mut(&mut self, mut each: impl FnMut(T::Key, T::Value)) {
-        // Relaxed: the map is ours alone.
-        // SAFETY: so are its tables, which it keeps.
+        // Relaxed: we have the map exclusively.
+        // SAFETY: we also have its tables exclusively, and the map keeps them alive.
         let mut next = unsafe { self.current.load(Relaxed).as_ref() };
-        while let Some(stage) = next {
-            for bucket in 0..stage.table().buckets() {
-                // What was moved is met in the successor.
-                let _moved = stage.table().for_each_in(bucket, |entry| {
-                    let (key, value) = T::pair(&entry);
+        while let Some(version) = next {
+            for bucket in 0..version.table().buckets() {
+                // Moved entries are visited in the successor.
+                let _moved = version.table().for_each_in(bucket, |entry| {
+                    // SAFETY: 1: an entry of this table.
+                    let (key, value) = unsafe { T::pair(&entry) };
                     each(key, value);
                 });
             }
-            next = stage.next();
+            next = version.next();
         }
     }
 
-    /// Puts a table that nobody finds any more in the list, before the `at`th.
+    /// Inserts a table that is no longer reachable into the list, at index `at`.
     fn retire(&self, table: Retired<T>, at: usize) {
         let mut retired = self.retired.lock();
         let at = at.min(retired.len());
         retired.insert(at, table);
+        // Relaxed: written under the lock; see `reap`.
         self.has_retired.store(true, Relaxed);
     }
 
-    /// Makes the successor, which has everything, the table to begin with.
-    fn finish(&self, old: &Stage<T>) {
-        // The pointer that it was made with: it is freed by that. Relaxed: nobody else changes the word, since we
-        // have counted the last group.
-        let stage = NonNull::new(self.current.load(Relaxed)).expect("there is a table");
-        debug_assert_eq!(stage.as_ptr().cast_const(), ptr::from_ref(old));
-        // Release: pairs with the Acquire in `stage`. We have counted the last group, so all that was moved
-        // was moved before.
+    /// Makes the successor, which has all entries, the current table.
+    ///
+    /// # Safety
+    ///
+    /// 1. `old` is the current table of this map, and its [`step`](TableVersion::step) has just
+    ///    returned [`Step::Last`] to the caller.
+    unsafe fn finish(&self, old: &TableVersion<T>) {
+        // Load the pointer that the table was made with, since the table is freed through it.
+        // Relaxed: no other thread changes it, since we have counted the last group, by 1.
+        let version = NonNull::new(self.current.load(Relaxed)).expect("there is a table");
+        debug_assert_eq!(version.as_ptr().cast_const(), ptr::from_ref(old));
+        // Release: pairs with the Acquire in `version`. We have counted the last group, so every
+        // group was moved before.
         self.current.store(old.next_ptr(), Release);
-        // Nobody finds the old one from here on, and only sections that run now can have it.
+        // From here on the old table is unreachable, and only sections that run now can have it.
         let table = Retired {
-            stage,
+            version,
             after: self.domain.start_poll(),
             freed: 0,
         };
@@ -409,21 +416,23 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         |key| self.hash(key)
     }
 
-    /// Takes so many buckets, or the power of two above, and waits until the entries are there: for updates and
-    /// others who resize. Lookups and updates go on meanwhile. Then waits for readers, to free the old table, unless
-    /// the caller is in a section itself.
+    /// Resizes to this number of buckets, rounded up to a power of two, and waits until all entries
+    /// are moved; this includes waiting for updates and other resizes. Lookups and updates continue
+    /// meanwhile. Then waits for readers, to free the old table, unless the caller is in a section
+    /// itself.
     ///
-    /// A map that grows by itself goes its own way afterwards.
+    /// A map that grows by itself may resize again afterwards.
     ///
-    /// If the new table has fewer buckets, or the map a limit of bytes, all entries are hashed and copied once more
-    /// beforehand, to see to the memory for what overflows.
+    /// If the new table has fewer buckets, or the map has a byte limit, all entries are first
+    /// hashed and copied once more, to make sure of the memory for overflow buckets.
     ///
     /// # Errors
     ///
     /// [`ResizeError::NoBuckets`], or [`ResizeError::NoMemory`], also for more than
-    /// [`Builder::max_buckets`]. After that the map is as before, with one exception: if other threads have
-    /// inserted beside the resize, and the memory ran out for what they added, some entries are in the old table and
-    /// some in the new one. Then updates, and the next call, go on as soon as removals make room.
+    /// [`Builder::max_buckets`]. After an error the map is as before, with one exception: if other
+    /// threads inserted during the resize and the memory ran out for their entries, some entries
+    /// are in the old table and some in the new one. Updates and the next call then continue as
+    /// soon as removals make room.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         if buckets == 0 {
             return Err(ResizeError::NoBuckets);
@@ -433,8 +442,8 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         let buckets = buckets.ok_or(ResizeError::NoMemory)?;
         let alone = self.resizing.lock();
         loop {
-            match self.resize_alone(buckets) {
-                // What was replaced may be memory enough.
+            match self.resize_alone(buckets, &alone) {
+                // Freeing replaced tables may give enough memory.
                 Err(ResizeError::NoMemory) if self.reap() => while self.reap() {},
                 answer => break answer?,
             }
@@ -444,35 +453,37 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         Ok(())
     }
 
-    /// [`resize_to`](Self::resize_to) under the lock `resizing`.
-    fn resize_alone(&self, buckets: usize) -> Result<(), ResizeError> {
+    /// [`resize_to`](Self::resize_to), with the lock `resizing` held.
+    fn resize_alone(&self, buckets: usize, alone: &Alone<'_>) -> Result<(), ResizeError> {
         self.complete()?;
         let before = self.buckets();
         if before == buckets {
             return Ok(());
         }
-        let next = T::try_new(buckets, &self.space).ok_or(ResizeError::NoMemory)?;
-        if buckets < before || self.space.is_limited() {
-            self.rehearse(&next)?;
+        let mut next = T::try_new(buckets, &self.budget).ok_or(ResizeError::NoMemory)?;
+        if buckets < before || self.budget.is_limited() {
+            self.rehearse(&mut next)?;
         }
-        self.begin(next);
+        self.begin(next, alone);
         self.complete()
     }
 
-    /// Sees to it that a table has the memory for what will overflow there. Nobody else knows it yet.
-    fn rehearse(&self, next: &T) -> Result<(), ResizeError> {
+    /// Makes sure that a table has the memory for its overflow buckets. No other thread knows the
+    /// table yet.
+    fn rehearse(&self, next: &mut T) -> Result<(), ResizeError> {
         let groups = self.buckets().min(next.buckets());
         for first in (0..groups).step_by(share::<T>() * LARGE) {
             let these = first..groups.min(first + share::<T>() * LARGE);
-            let section = self.domain.pin();
-            let rehearsed = self.stage(&section).rehearse(next, these, &self.hash_of());
+            let handle = self.pin();
+            let rehearsed = handle.version().rehearse(next, these, &self.hash_of());
             rehearsed.map_err(|_| ResizeError::NoMemory)?;
         }
-        (0..next.buckets()).for_each(|bucket| next.wipe(bucket));
+        // SAFETY: 1: the table is borrowed exclusively.
+        (0..next.buckets()).for_each(|bucket| unsafe { next.wipe(bucket) });
         Ok(())
     }
 
-    /// Waits for readers and frees the tables that were replaced, unless the caller is in a section itself.
+    /// Waits for readers and frees the replaced tables, unless the caller is in a section itself.
     /// (Otherwise later updates free them.)
     pub fn settle(&self) {
         if mutant!("clht_frees_at_once") || self.domain.try_synchronize().is_ok() {
@@ -480,84 +491,51 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
         }
     }
 
-    /// Begins a resize. The caller holds the lock `resizing`, and none is under way.
-    fn begin(&self, next: T) {
-        let section = self.domain.pin();
-        let next = NonNull::from(Box::leak(Stage::new(next)));
-        // SAFETY: the successor is retired after this table, or freed with it by `drop`. The lock is ours,
-        // and who holds it has found no successor.
-        unsafe { self.stage(&section).link(next) };
+    /// Begins a resize to an empty table, with the lock `resizing` held.
+    ///
+    /// # Panics
+    ///
+    /// If a resize is in progress.
+    fn begin(&self, next: T, _alone: &Alone<'_>) {
+        let handle = self.pin();
+        let version = handle.version();
+        assert!(version.next().is_none(), "a resize is in progress");
+        let next = NonNull::from(Box::leak(TableVersion::new(next)));
+        // SAFETY: 1: the successor is retired after this table, or freed with it by `drop`. 2:
+        // there is no successor, and only the thread with the lock links one. 3: `next` was ours.
+        unsafe { version.link(next) };
     }
 
-    /// Moves everything to the successor, if there is one.
+    /// Moves all entries to the successor, if there is one.
     fn complete(&self) -> Result<(), ResizeError> {
+        let mut backoff = Backoff::new();
         loop {
-            let section = self.domain.pin();
-            let stage = self.stage(&section);
-            if stage.next().is_none() {
+            let handle = self.pin();
+            let version = handle.version();
+            if version.next().is_none() {
                 return Ok(());
             }
-            match stage.step(share::<T>() * LARGE, &self.hash_of()) {
-                Ok(Step::Last) => self.finish(stage),
+            match version.step(share::<T>() * LARGE, &self.hash_of()) {
+                // SAFETY: 1: a step ends so only in the current table.
+                Ok(Step::Last) => unsafe { self.finish(version) },
                 Ok(Step::Working) => {}
-                Ok(Step::Idle) => thread::yield_now(),
+                Ok(Step::Idle) => backoff.snooze(),
                 Err(_) => return Err(ResizeError::NoMemory),
             }
-        }
-    }
-
-    /// After an update: moves a share of what is to be moved, and frees what was.
-    #[inline]
-    fn help(&self, section: &impl Section) {
-        let stage = self.stage(section);
-        if stage.next().is_some() {
-            self.move_share(stage);
-        }
-        self.reap();
-    }
-
-    #[cold]
-    fn move_share(&self, stage: &Stage<T>) {
-        // Without memory the entries stay where they are, and the next one tries again.
-        if stage.step(share::<T>(), &self.hash_of()) == Ok(Step::Last) {
-            self.finish(stage);
-        }
-    }
-
-    /// After an insertion that has found little room: doubles the table, if that is due and nobody else is at it.
-    #[cold]
-    fn grow(&self, section: &impl Section) {
-        let stage = self.stage(section);
-        let table = stage.table();
-        let buckets = table.buckets();
-        let is_due = cfg!(corewise_stress) || table.is_crowded(self.len());
-        // Relaxed: a setting that publishes nothing.
-        let automatic = self.automatic.load(Relaxed);
-        if !automatic || !is_due || stage.next().is_some() || buckets >= self.max_buckets {
-            return;
-        }
-        let Some(_alone) = self.resizing.try_lock() else {
-            return;
-        };
-        let stage = self.stage(section);
-        // Another may have been faster.
-        if stage.next().is_none() && stage.table().buckets() == buckets {
-            // Without memory the table fills up further.
-            let next = T::try_new(buckets * 2, &self.space);
-            next.into_iter().for_each(|next| self.begin(next));
         }
     }
 }
 
 impl<T, S> Drop for CopyMap<T, S> {
     fn drop(&mut self) {
-        // Relaxed: nobody else has the map any more. Those retired drop themselves.
-        let stage = self.current.load(Relaxed);
-        // SAFETY: as above; it is made from a box, and so is its successor, if a resize is under way.
-        // That has none: the next resize begins when it is current.
+        // Relaxed: no other thread has the map. Retired tables drop themselves.
+        let version = self.current.load(Relaxed);
+        // SAFETY: the map is ours alone; the table is made from a box, and so is its successor, if
+        // a resize is in progress. The successor has none: the next resize begins when the
+        // successor is current.
         unsafe {
-            let next = (*stage).next_ptr();
-            drop(Box::from_raw(stage));
+            let next = (*version).next_ptr();
+            drop(Box::from_raw(version));
             if !next.is_null() {
                 drop(Box::from_raw(next));
             }
@@ -574,7 +552,7 @@ impl<T: Table, S> fmt::Debug for CopyMap<T, S> {
     }
 }
 
-/// A handle of a [`CopyMap`], in a read-side critical section.
+/// A handle to a [`CopyMap`], in a read-side critical section.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -591,24 +569,38 @@ pub struct CopyMapRef<'m, T, S = DefaultHasher, G = Guard<'m>> {
     section: G,
 }
 
+impl<T: Table, S, G: Section> CopyMapRef<'_, T, S, G> {
+    /// The table that operations begin with.
+    #[inline(always)]
+    pub(crate) fn version(&self) -> &TableVersion<T> {
+        // Acquire: pairs with the Release in `finish`, so everything is seen in the successor. (The
+        // first table was there before the map was shared.)
+        // SAFETY: a table is freed a grace period after it was last reachable (`finish`), and its
+        // successors later. The handle's section is of the map's domain (`pin`, `within`), and the
+        // reference borrows the handle.
+        unsafe { &*self.map.current.load(Acquire) }
+    }
+}
+
 impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
-    /// The value of a key. Writes nothing; the table's module says how many cache lines it reads, and when it looks
-    /// at a bucket again.
+    /// Returns the value of a key. Writes nothing; the table's module states how many cache lines
+    /// it reads and when it retries a bucket.
     #[inline]
     pub fn get(&self, key: &T::Key) -> Option<T::Value> {
-        T::get(self.stage(), self.map.hash(key), key)
+        T::get(self.version(), self.map.hash(key), key)
     }
 
-    /// The values of several keys, in their order: what [`get`](Self::get) would say of each, with its progress.
+    /// Looks up several keys, in order: each result is what [`get`](Self::get) would return, with
+    /// its progress guarantee.
     ///
-    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
-    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
-    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
-    /// between them.
+    /// The lookups of 64 keys at a time overlap their cache misses. That pays in tables larger than
+    /// the caches, for batches of 16 keys and more; smaller tables are faster with single lookups.
+    /// Each lookup is linearizable by itself and takes effect between the call and the return.
+    /// Together they are no snapshot: updates of other threads may take effect between them.
     ///
     /// # Panics
     ///
-    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    /// If the length of `out` differs from the number of keys; then nothing is looked up.
     ///
     /// ```
     /// use corewise_maps::clht::LockBased;
@@ -628,36 +620,36 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         T::Key: 'q,
     {
         batch::in_groups(keys, out, |keys, out| {
-            let stage = self.stage();
+            let version = self.version();
             batch::in_stages(
                 keys,
                 out,
                 |key| self.map.hash(key),
-                |hash| stage.table().prefetch(hash),
-                |hash| stage.table().prefetch_more(hash),
+                |hash| version.table().prefetch(hash),
+                |hash| version.table().prefetch_more(hash),
                 |_| {},
-                |hash, key| T::get(stage, hash, key),
+                |hash, key| T::get(version, hash, key),
             );
         });
     }
 
-    /// Whether the key is there; as [`get`](Self::get).
+    /// Whether the key is present; as [`get`](Self::get).
     #[inline]
     pub fn contains_key(&self, key: &T::Key) -> bool {
         self.get(key).is_some()
     }
 
-    /// Inserts a pair; the value that it replaces, if the key is there.
+    /// Inserts a pair; returns the value that it replaces, if the key was present.
     ///
     /// # Errors
     ///
-    /// [`Full`], with nothing changed: the key is not there, there is no place for it, and no memory to make one, not
-    /// even that of tables which were replaced and have no readers any more.
+    /// [`Full`], with nothing changed: the key is absent, it has no free place, and there is no
+    /// memory to make one, not even from replaced tables without readers.
     pub fn insert(&self, key: T::Key, value: T::Value) -> Result<Option<T::Value>, Full> {
         self.put(key, value, true)
     }
 
-    /// Inserts a pair unless the key is there. If it is, nothing is written.
+    /// Inserts a pair unless the key is present; then nothing is written.
     ///
     /// # Errors
     ///
@@ -670,40 +662,37 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         }
     }
 
-    /// Replaces the value of a key by what `f` makes of it; the new value, or `None` if the key is not there, and
-    /// nothing is written then. `f` is called without a lock, again if the value was changed meanwhile.
+    /// Replaces the value of a key with `f(old)`; returns the new value, or `None` if the key is
+    /// absent, and then writes nothing. `f` runs without a lock, and runs again if the value was
+    /// changed meanwhile.
     pub fn update(&self, key: &T::Key, f: impl FnMut(T::Value) -> T::Value) -> Option<T::Value> {
         let new = self.update_alone(key, f)?;
         self.help();
         Some(new)
     }
 
-    /// Removes a key; its value. Nothing is written if it is not there.
+    /// Removes a key and returns its value. Writes nothing if the key is absent.
     pub fn remove(&self, key: &T::Key) -> Option<T::Value> {
         let value = self.remove_alone(key)?;
         self.help();
         Some(value)
     }
 
-    /// All entries, in no order.
+    /// Iterates over all entries, in no particular order.
     ///
-    /// What is there from the first call of `next` to the last comes once; what is inserted or removed meanwhile
-    /// may come or not, and a key that is removed and inserted again may come twice. A pair is one that was in the
-    /// map at some time during the iteration. Takes one bucket of the table, and what it has become since, at a
-    /// time.
+    /// An entry that is present from the first call of `next` to the last is returned once. An
+    /// entry that is inserted or removed meanwhile may or may not be returned, and a key that is
+    /// removed and inserted again may be returned twice. Each returned pair was in the map at some
+    /// time during the iteration. The iterator copies one bucket of the table, and what it was
+    /// split or merged into since, at a time.
     pub fn iter(&self) -> Iter<'_, T, S> {
-        Iter::new(self.map, self.stage())
+        Iter::new(self.map, self.version())
     }
 
-    #[inline(always)]
-    fn stage(&self) -> &Stage<T> {
-        self.map.stage(&self.section)
-    }
-
-    /// The value that is there.
+    /// Inserts a pair; returns the value that was present.
     fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
         let put = self.put_alone(key, value, replace)?;
-        // Who was refused has written nothing, and writes nothing here.
+        // A refused `try_insert` has written nothing, and writes nothing here.
         if replace || matches!(put, Put::New { .. }) {
             self.after_put(&put);
         }
@@ -713,7 +702,8 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         })
     }
 
-    /// [`put`](Self::put) without [`after_put`](Self::after_put). If foreign code panics nothing was put in.
+    /// [`put`](Self::put) without [`after_put`](Self::after_put). If foreign code panics, nothing
+    /// was inserted.
     #[inline]
     pub(super) fn put_alone(
         &self,
@@ -723,8 +713,8 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
     ) -> Result<Put<T::Value>, Full> {
         let hash = self.map.hash(&key);
         let put = loop {
-            match T::put(self.stage(), hash, key, value, replace) {
-                // What was replaced may be memory enough.
+            match T::put(self.version(), hash, key, value, replace) {
+                // Freeing replaced tables may give enough memory.
                 Err(Full) if self.map.reap() => {}
                 answer => break answer?,
             }
@@ -735,36 +725,78 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         Ok(put)
     }
 
-    /// Begins a resize if it is due, and does a share of one. Hashes: the hasher may panic.
+    /// Begins a resize if it is due, and does a share of one. Hashes, so the hasher may panic.
     #[inline]
     pub(super) fn after_put(&self, put: &Put<T::Value>) {
         if let Put::New { crowded: true } = put {
-            self.map.grow(&self.section);
+            self.grow();
         }
         self.help();
     }
 
-    /// [`update`](Self::update) without [`help`](Self::help). If foreign code panics nothing was changed.
+    /// [`update`](Self::update) without [`help`](Self::help). If foreign code panics, nothing was
+    /// changed.
     #[inline]
     pub(super) fn update_alone(
         &self,
         key: &T::Key,
         f: impl FnMut(T::Value) -> T::Value,
     ) -> Option<T::Value> {
-        T::update(self.stage(), self.map.hash(key), key, f)
+        T::update(self.version(), self.map.hash(key), key, f)
     }
 
-    /// [`remove`](Self::remove) without [`help`](Self::help). If foreign code panics nothing was removed.
+    /// [`remove`](Self::remove) without [`help`](Self::help). If foreign code panics, nothing was
+    /// removed.
     #[inline]
     pub(super) fn remove_alone(&self, key: &T::Key) -> Option<T::Value> {
-        let value = T::remove(self.stage(), self.map.hash(key), key)?;
+        let value = T::remove(self.version(), self.map.hash(key), key)?;
         self.map.counts.add(&self.section, -1);
         Some(value)
     }
 
-    /// After an update: does a share of the resize that is under way. Hashes: the hasher may panic.
+    /// After an update: moves a share of a resize in progress, and frees a share of a replaced
+    /// table. Hashes, so the hasher may panic.
     #[inline]
     pub(super) fn help(&self) {
-        self.map.help(&self.section);
+        let version = self.version();
+        if version.next().is_some() {
+            self.move_share(version);
+        }
+        self.map.reap();
+    }
+
+    #[cold]
+    fn move_share(&self, version: &TableVersion<T>) {
+        // Without memory the entries stay where they are, and the next update tries again.
+        if version.step(share::<T>(), &self.map.hash_of()) == Ok(Step::Last) {
+            // SAFETY: 1: `help` calls this with the map's table, in which a step ends so only while
+            // it is current.
+            unsafe { self.map.finish(version) };
+        }
+    }
+
+    /// After an insertion that found its bucket crowded: begins to double the table, if that is due
+    /// and no other thread is resizing.
+    #[cold]
+    fn grow(&self) {
+        let (map, version) = (self.map, self.version());
+        let table = version.table();
+        let buckets = table.buckets();
+        let is_due = cfg!(corewise_stress) || table.is_crowded(map.len());
+        // Relaxed: a setting that publishes nothing.
+        let automatic = map.automatic.load(Relaxed);
+        if !automatic || !is_due || version.next().is_some() || buckets >= map.max_buckets {
+            return;
+        }
+        let Some(alone) = map.resizing.try_lock() else {
+            return;
+        };
+        let version = self.version();
+        // Another thread may have been faster.
+        if version.next().is_none() && version.table().buckets() == buckets {
+            // Without memory the table fills up further.
+            let next = T::try_new(buckets * 2, &map.budget);
+            next.into_iter().for_each(|next| map.begin(next, &alone));
+        }
     }
 }

@@ -1,13 +1,14 @@
-//! Maps of `Copy` keys and values, kept in place: one façade for the tables of [`clht`](crate::clht),
-//! [`hopscotch`](crate::hopscotch) and [`cuckoo`](crate::cuckoo).
+//! Maps of `Copy` keys and values stored in place: one façade for the tables of
+//! [`clht`](crate::clht), [`hopscotch`](crate::hopscotch) and [`cuckoo`](crate::cuckoo).
 //!
-//! A table whose entries lie in its buckets has no nodes to free, and so nothing to hand out references to: its
-//! operations take and return copies. What such tables have in common is here: [`CopyMap`] with its [`Builder`], its
-//! handle [`CopyMapRef`] and its [`Iter`]; [`BoxMap`] for values that are not `Copy`; how they grow; and how tables that were replaced are freed. A table
-//! itself says where an entry lies, how it is found and changed beside others, and how a group of buckets is moved.
+//! A table whose entries lie in its buckets has no nodes to free and cannot hand out references:
+//! its operations take and return copies. This module holds what these tables share: [`CopyMap`]
+//! with its [`Builder`], its handle [`CopyMapRef`] and its [`Iter`]; [`BoxMap`] for values that are
+//! not `Copy`; growth; and the freeing of replaced tables. Each table defines where an entry lies,
+//! how it is found and changed under concurrency, and how a group of buckets is moved.
 //!
 //! ```text
-//!  CopyMap          Stage            buckets           Stage, while it is resized
+//!  CopyMap        TableVersion       buckets       TableVersion, while it is resized
 //! ┌─────────┐      ┌───────┐       ┌──┬──┬──┬─ ─     ┌───────┐
 //! │ current ├─────▶│ table ├──────▶│  │  │M │        │ table ├──▶ ...
 //! └─────────┘      │ next  ├────┐  └──┴──┴──┴─ ─     │ next  │
@@ -16,48 +17,57 @@
 //!
 //! # Resizing
 //!
-//! A resize hangs a table on the current one. Whoever has updated something moves a few groups of buckets: a group
-//! is a bucket of the smaller table and all of the other whose entries go there or come from there. Buckets that were moved say so, and operations go on in the successor. Who moves the
-//! last group makes the new table the current one; the old one is freed a grace period later, a share by each update.
+//! A resize links a successor to the current table. Every update then moves a few groups of
+//! buckets. A group is one bucket of the smaller table together with all buckets of the larger one
+//! whose entries go there or come from there. A moved bucket is marked, and operations that see the
+//! mark continue in the successor. The thread that moves the last group makes the successor the
+//! current table. The old table is freed a grace period later, one share per update.
 //!
-//! A group that does not fit in the new table stays where it is, and so a resize can be held up in the middle.
-//! [`CopyMap::resize_to`] avoids this where it can be expected, which is if the new table is smaller or the map has a limit
-//! of bytes. Before it hangs the new table on the current one, it copies every group into it and wipes it again. If
-//! there is memory for what overflows then, the table keeps that memory. If there is not, the table is dropped.
+//! A group that does not fit in the new table stays where it is, so a resize can stall halfway.
+//! [`CopyMap::resize_to`] prevents this where it is likely, that is, if the new table is smaller or
+//! the map has a byte limit. Before it links the new table, it copies every group into it and wipes
+//! it again. If there is memory for the overflow buckets, the new table keeps them. Otherwise the
+//! new table is dropped.
 //!
 //! # The longest update of a map that grows
 //!
-//! An update that also begins a resize, moves a share or frees one is a long one, and its thread knows nothing of it.
-//! What takes that long was measured (2026-11, two shared processors of a virtual machine, growth to 10^6 entries,
-//! example `longest_wait`; of its thread's own time, since what others take is more than all of this):
+//! Some updates also begin a resize, move a share or free one, and their callers cannot tell in
+//! advance. The table shows what takes the time (measured 2026-11, two shared processors of a
+//! virtual machine, growth to 10^6 entries, example `longest_wait`; thread CPU time, since the time
+//! taken by other threads is more than all of this):
 //!
 //! | what | before | now |
 //! |---|---|---|
-//! | freeing CLHT's table of 16 MiB | 3 to 8 ms: a look at every chain, each bucket that had overflowed by itself | 2 MiB at a time: 0.2 to 0.5 ms with pages of 4 KiB, next to nothing with huge ones |
-//! | the C library's allocator afterwards, in the next bucket that overflows | 1 to 4 ms: it put the small pieces in order | they come in chunks |
+//! | freeing CLHT's table of 16 MiB | 3 to 8 ms: walks every chain, frees each overflow bucket separately | 2 MiB at a time: 0.2 to 0.5 ms with pages of 4 KiB, next to nothing with huge ones |
+//! | the C library's allocator afterwards, in the next bucket that overflows | 1 to 4 ms: it consolidates the small pieces | overflow buckets come in chunks |
 //! | freeing tables of the others | 0.4 to 2 ms | the same shares |
-//! | moving a share to pages that nobody has touched | 2 huge pages and more: 10 to 11 ms, or 0.4 if the machine has the memory at hand | one of them, by an update that does nothing else: 5 to 7 ms, or 0.2 |
+//! | moving a share to untouched pages | 2 or more huge pages: 10 to 11 ms, or 0.4 if the machine has the memory at hand | one huge page, by an update that does nothing else: 5 to 7 ms, or 0.2 |
 //! | allocating the successor | 0.1 to 0.4 ms | the same |
 //!
-//! What is left is one huge page: clearing 2 MiB, or finding them where the host takes back what is not used.
-//! Without huge pages (`PR_SET_THP_DISABLE`) all of this takes an update 0.5 ms at most, and larger tables miss
-//! the address caches more often.
+//! What remains is one huge page: clearing 2 MiB, or obtaining it where the host takes back unused
+//! memory. Without huge pages (`PR_SET_THP_DISABLE`) all of this takes an update 0.5 ms at most,
+//! and larger tables miss in the TLB more often.
 //!
 //! # Guarantees
 //!
-//! These hold for every table; its own module says what else does.
+//! These hold for every table; each table's module adds its own.
 //!
-//! 1. *Linearizable*, also beside a resize: every operation but [`len`](CopyMap::len) and [`iter`](CopyMapRef::iter).
-//! 2. *Nobody waits for readers* but [`CopyMap::resize_to`] and [`CopyMap::settle`], and these without a lock.
-//! 3. *Without memory* nothing is lost. An insertion that needs some says [`Full`], with nothing changed. A growth does
-//!    not begin. [`CopyMap::resize_to`] says so and leaves the map as it was, unless other threads insert meanwhile:
-//!    then, and while a map grows by itself, groups whose entries do not fit in the new table stay in the old one, and
-//!    later updates try again.
-//! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, but for the hasher while entries are
-//!    moved; if it panics there, what is being moved is unlocked and as before. An operation calls foreign code before it
-//!    changes something, or when it has taken effect. Whatever a hasher says, a value of a [`BoxMap`] is dropped once.
-//! 5. *Nothing is locked between calls*: a handle may be held as long as wanted, and used with others of the same
-//!    map. It delays nobody; only memory that was replaced since cannot be freed.
+//! 1. *Linearizable*, also during a resize: every operation except [`len`](CopyMap::len) and
+//!    [`iter`](CopyMapRef::iter).
+//! 2. *No operation waits for readers* except [`CopyMap::resize_to`] and [`CopyMap::settle`], and
+//!    these wait without a lock.
+//! 3. *Out of memory*, nothing is lost. An insertion that needs memory returns [`Full`] and changes
+//!    nothing. A growth does not begin. [`CopyMap::resize_to`] returns an error and leaves the map
+//!    as it was, unless other threads insert meanwhile: then, and while a map grows by itself,
+//!    groups whose entries do not fit in the new table stay in the old one, and later updates try
+//!    again.
+//! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, except the hasher
+//!    while entries are moved; if it panics there, the buckets being moved are unlocked and
+//!    unchanged. An operation calls foreign code before it changes anything or after it has taken
+//!    effect. Whatever a hasher returns, a value of a [`BoxMap`] is dropped once.
+//! 5. *Nothing is locked between calls*: a handle may be held for any time and used together with
+//!    others of the same map. It delays no thread; it only keeps memory replaced since then from
+//!    being freed.
 //!
 //! # Limits
 //!
@@ -65,37 +75,39 @@
 //! |---|---|---|
 //! | buckets | [`Builder::max_buckets`] | chains get longer |
 //! | bytes of buckets | [`Builder::max_bytes`], memory | [`Full`] |
-//! | tables that wait for readers | what was in use while a section lasts; freed by updates, 2 MiB each, or at once by one that finds no memory and by [`CopyMap::settle`] | |
+//! | replaced tables that wait for readers | those in use while a section lasts; freed by updates, 2 MiB each, or at once by an update that finds no memory and by [`CopyMap::settle`] | |
 //!
-//! # Choices, and what was rejected
+//! # Choices, and rejected alternatives
 //!
-//! - *A resize has one successor*: the next one begins when all is moved. Stacked ones would let lookups pass through
-//!   several tables.
-//! - *Groups are tried, not waited for*, by those who help: a thread that moves one holds up no more than its group.
-//! - *Pages of the successor are put in place before they are needed*, by updates that do only that, and not all when it
-//!   is made: that would be the same wait, dozens of times in one update.
-//! - *A failed shrink is not taken back*: groups that were moved would have to be moved back, to buckets in which lookups
-//!   may still be, and whose marks say for good that they were moved. To try it on a copy first costs a second walk over
-//!   the entries, of resizes that somebody asked for.
-//! - *It does not shrink by itself*: what is crowded says little about what is empty.
+//! - *A resize has one successor*: the next resize begins when everything is moved. With stacked
+//!   resizes lookups would pass through several tables.
+//! - *Helpers try groups and do not wait for them*: a thread that moves a group delays the
+//!   operations on that group only.
+//! - *Pages of the successor are faulted in before they are needed*, by updates that do nothing
+//!   else, and not all when the successor is made: that would be the same wait, dozens of times in
+//!   one update.
+//! - *A failed shrink is not rolled back*: moved groups would have to return to buckets that
+//!   lookups may still be reading and whose moved marks are permanent. Trying it on a copy first
+//!   costs a second walk over the entries, in explicit resizes only.
+//! - *It does not shrink by itself*: crowded buckets say little about how many are empty.
 
 mod boxed;
 mod iter;
 mod map;
+pub(crate) mod memory_budget;
 #[cfg(test)]
 pub(crate) mod models;
 #[cfg(test)]
 pub(crate) mod numbers;
-pub(crate) mod space;
-mod stage;
+mod table_version;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
 pub use boxed::{BoxMap, BoxMapRef, Refused};
 pub use iter::Iter;
 pub use map::{Builder, CopyMap, CopyMapRef};
-pub use stage::Table;
-pub(crate) use stage::{Held, Moved, Moving, NoMemory, Put, Stage, Step};
+pub use table_version::Table;
+pub(crate) use table_version::{Held, Moved, Moving, NoMemory, Put, Step, TableVersion};
 
 /// There is no memory for another entry; see [`Builder::max_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +124,7 @@ impl std::error::Error for Full {}
 /// Why [`CopyMapRef::try_insert`] did not insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryInsertError<V> {
-    /// The key is there, with this value.
+    /// The key is present, with this value.
     Occupied(V),
     /// See [`Full`].
     Full,

@@ -1,5 +1,5 @@
-//! Models of what every table with entries in place promises: of one bucket, of a resize, and of both in a map. What
-//! a table does in a way of its own is modelled beside it.
+//! Models of the guarantees of every table with entries in place: of one bucket, of a resize, and
+//! of both in a map. Models of one table's peculiarities are in its module.
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
@@ -38,7 +38,7 @@ for_every! {
     }
 }
 
-// A value of two words could be half of one and half of another.
+// A value of two words could be half of one value and half of another.
 for_every! {
     hopscotch_wide: HopscotchTable<u64, [u64; 2]>,
     cuckoo_wide: CuckooTable<u64, [u64; 2]>,
@@ -48,17 +48,17 @@ for_every! {
     }
 }
 
-/// What these models must be told of a table.
+/// What these models need to know of a table.
 pub(crate) trait Modelled:
     Table<Key = u64, Value: Number> + Send + Sync + Sized + 'static
 {
-    /// Where key 1 may lie, each kind of place once.
+    /// Tables in which key 1 gets each kind of place once.
     const PLACES: &'static [Place];
-    /// How often threads are interrupted where all places are alike.
+    /// Preemption bound of the models in which all places are alike.
     const PREEMPTIONS: usize = 2;
 }
 
-/// Where key 1 is put, if it is.
+/// A table in which key 1 gets a particular kind of place.
 pub(crate) struct Place {
     buckets: usize,
     others: &'static [u64],
@@ -66,7 +66,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With other keys that were put in before. Models interrupt threads as often as there is time for here.
+    /// Takes the keys inserted before key 1, and a preemption bound that the running time allows.
     pub(crate) const fn new(buckets: usize, others: &'static [u64], preemptions: usize) -> Self {
         Self {
             buckets,
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// Runs a model once for each place that key 1 may lie in, in a table with the others.
+/// Runs a model once for each kind of place of key 1, in a table with the other keys.
 fn in_each_place<T: Modelled>(model: fn(&Arc<Numbers<T>>)) {
     for place in T::PLACES {
         corewise_atomic::model_bounded(place.preemptions, move || {
@@ -118,7 +118,8 @@ fn a_key_comes_back_with_another_value<T: Modelled>() {
                 assert_eq!(numbers.try_insert(1, 11), Ok(()));
             },
             |numbers| {
-                // Not the old value after it was seen to be gone, nor after the new one.
+                // The old value must not be seen after it was seen to be gone, nor after the new
+                // one.
                 let seen = [numbers.get(1), numbers.get(1)];
                 let orders = [[Some(10); 2], [Some(10), None], [Some(10), Some(11)]];
                 let later = [[None, None], [None, Some(11)], [Some(11), Some(11)]];
@@ -151,14 +152,14 @@ fn a_replaced_value_is_never_missing<T: Modelled>() {
     });
 }
 
-/// So that a value may be an address.
+/// Needed for values that are addresses.
 fn who_finds_a_value_sees_what_was_written_before_it_was_put_in<T: Modelled>() {
     corewise_atomic::model_bounded(3, || {
         let numbers = Arc::new((Numbers::<T>::new(2, &[1]), AtomicU64::new(0)));
         beside(
             &numbers,
             |(numbers, written)| {
-                // Relaxed: the table's orders are what is modelled.
+                // Relaxed: the model checks the table's orderings.
                 written.store(1, Relaxed);
                 numbers.replace(1, 11);
             },
@@ -245,7 +246,7 @@ fn two_updates_have_effect<T: Modelled>() {
     });
 }
 
-/// Runs a model in tables with 1 and 2 whose resize has begun, to more buckets and to fewer.
+/// Runs a model in tables with keys 1 and 2 whose resize has begun, to more buckets and to fewer.
 fn beside_each_resize<T: Modelled>(preemptions: usize, model: fn(&Arc<Numbers<T>>)) {
     for (from, to) in [(1, 2), (2, 1)] {
         corewise_atomic::model_bounded(preemptions, move || {
@@ -279,9 +280,9 @@ fn updates_beside_a_resize<T: Modelled>() {
 
 fn two_who_move_the_same_buckets<T: Modelled>() {
     beside_each_resize::<T>(2, |numbers| {
-        let step = |numbers: &Numbers<T>| numbers.stage.step(2, &hash_of);
+        let step = |numbers: &Numbers<T>| numbers.version.step(2, &hash_of);
         let (one, other) = beside(numbers, step, step);
-        // Who waited for nobody may have left the last one to the other, who may have done the same.
+        // A thread does not wait, so each may have left the last group to the other.
         let lasts = [one, other].into_iter();
         let mut lasts = lasts.filter(|step| *step == Ok(Step::Last)).count();
         while lasts == 0 {
@@ -294,7 +295,7 @@ fn two_who_move_the_same_buckets<T: Modelled>() {
 
 type Map<T> = CopyMap<T, Hashing>;
 
-/// With all keys up to the last, each with ten times itself.
+/// A map with all keys up to `last`, each with ten times itself.
 fn map<T: Modelled>(buckets: usize, last: u64) -> Map<T> {
     let builder = CopyMap::<T>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());

@@ -1,17 +1,17 @@
-//! What models of tables with entries in place are made of: a table of numbers, without a map around it.
+//! A table of numbers without a map around it, for the models of tables with entries in place.
 
 use std::ptr::NonNull;
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 
-use super::space::Space;
-use super::{Put, Stage, Step, Table};
+use super::memory_budget::MemoryBudget;
+use super::{Put, Step, Table, TableVersion};
 
-/// What a number is as a value.
+/// A number represented as a value.
 pub(crate) trait Number: Copy + Send + Sync + 'static {
     fn of(number: u64) -> Self;
-    /// Fails if it is of two.
+    /// Panics if the value mixes two numbers.
     fn number(self) -> u64;
 }
 
@@ -34,15 +34,16 @@ impl Number for [u64; 2] {
     }
 }
 
-/// A table of numbers, each with itself times ten for a value, or that and a bit more. Keys are their hashes.
+/// A table of numbers; the value of a key is ten times the key, or slightly more. Keys are their
+/// own hashes.
 pub(crate) struct Numbers<T> {
-    pub(crate) stage: Box<Stage<T>>,
-    next: Option<NonNull<Stage<T>>>,
+    pub(crate) version: Box<TableVersion<T>>,
+    next: Option<NonNull<TableVersion<T>>>,
 }
 
 // SAFETY: it owns its tables.
 unsafe impl<T: Send> Send for Numbers<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to it gives shared references to its tables only.
 unsafe impl<T: Sync> Sync for Numbers<T> {}
 
 pub(crate) fn hash_of(key: &u64) -> u64 {
@@ -51,9 +52,12 @@ pub(crate) fn hash_of(key: &u64) -> u64 {
 
 impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     pub(crate) fn new(buckets: usize, keys: &[u64]) -> Self {
-        let space = Arc::new(Space::new(usize::MAX));
-        let stage = Stage::new(T::try_new(buckets, &space).unwrap());
-        let numbers = Self { stage, next: None };
+        let budget = Arc::new(MemoryBudget::new(usize::MAX));
+        let version = TableVersion::new(T::try_new(buckets, &budget).unwrap());
+        let numbers = Self {
+            version,
+            next: None,
+        };
         keys.iter()
             .for_each(|key| assert_eq!(numbers.try_insert(*key, key * 10), Ok(())));
         numbers
@@ -62,22 +66,22 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     /// A table whose resize has begun.
     pub(crate) fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
         let mut numbers = Self::new(buckets, keys);
-        let space = Arc::new(Space::new(usize::MAX));
-        let next = Stage::new(T::try_new(to, &space).unwrap());
+        let budget = Arc::new(MemoryBudget::new(usize::MAX));
+        let next = TableVersion::new(T::try_new(to, &budget).unwrap());
         let next = NonNull::from(Box::leak(next));
         // SAFETY: freed with the first table.
-        unsafe { numbers.stage.link(next) };
+        unsafe { numbers.version.link(next) };
         numbers.next = Some(next);
         numbers
     }
 
     pub(crate) fn get(&self, key: u64) -> Option<u64> {
-        T::get(&self.stage, key, &key).map(Number::number)
+        T::get(&self.version, key, &key).map(Number::number)
     }
 
     pub(crate) fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
         let value = Number::of(value);
-        match T::put(&self.stage, key, key, value, replace) {
+        match T::put(&self.version, key, key, value, replace) {
             Ok(Put::New { .. }) => Ok(()),
             Ok(Put::There(there)) => Err(there.number()),
             Err(full) => panic!("{full}"),
@@ -93,16 +97,16 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     }
 
     pub(crate) fn remove(&self, key: u64) -> Option<u64> {
-        T::remove(&self.stage, key, &key).map(Number::number)
+        T::remove(&self.version, key, &key).map(Number::number)
     }
 
     pub(crate) fn increment(&self, key: u64) -> Option<u64> {
         let more = |value: T::Value| Number::of(value.number() + 1);
-        T::update(&self.stage, key, &key, more).map(Number::number)
+        T::update(&self.version, key, &key, more).map(Number::number)
     }
 
     pub(crate) fn move_all(&self) {
-        while self.stage.step(8, &hash_of) != Ok(Step::Last) {
+        while self.version.step(8, &hash_of) != Ok(Step::Last) {
             thread::yield_now();
         }
     }
@@ -111,12 +115,12 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     pub(crate) fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let each = &mut |key, value: T::Value| pairs.push((key, value.number()));
-        self.stage.for_each((0, 0), &hash_of, each);
+        self.version.for_each((0, 0), &hash_of, each);
         pairs.sort_unstable();
         pairs
     }
 
-    /// Whether these are there, with ten times themselves, and no others.
+    /// Whether exactly these keys are present, each with ten times itself as value.
     pub(crate) fn are(&self, keys: &[u64]) -> bool {
         let there = self.pairs();
         let wanted = keys.iter().map(|key| (*key, key * 10));
@@ -127,14 +131,14 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
 impl<T> Drop for Numbers<T> {
     fn drop(&mut self) {
         if let Some(next) = self.next {
-            // SAFETY: from a box, and nobody uses it any more.
+            // SAFETY: from a box, and no longer used.
             drop(unsafe { Box::from_raw(next.as_ptr()) });
         }
     }
 }
 
-/// Runs two bodies beside each other, each on a thread of its own (what the first thread of a model does after
-/// spawning another, loom does not try in all orders); what they answer.
+/// Runs two bodies concurrently, each on its own thread, and returns their results. (Loom does not
+/// try all orders of what a model's first thread does after spawning another.)
 pub(crate) fn beside<T, A, B>(
     what: &Arc<T>,
     one: impl FnOnce(&T) -> A + Send + 'static,

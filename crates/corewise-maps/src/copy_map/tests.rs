@@ -1,4 +1,4 @@
-//! Large tables: how their memory is put in place, and given back.
+//! Large tables: how their memory is faulted in and freed.
 
 use std::ptr::NonNull;
 
@@ -6,8 +6,8 @@ use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::sync::Arc;
 use corewise_rcu::Domain;
 
-use super::space::Space;
-use super::{CopyMap, Stage, Step, Table};
+use super::memory_budget::MemoryBudget;
+use super::{CopyMap, Step, Table, TableVersion};
 use crate::clht::{LockBasedTable, LockFreeTable};
 use crate::cuckoo::CuckooTable;
 use crate::every::for_every;
@@ -32,7 +32,7 @@ fn array_bytes<T: Table>(table: &T) -> Vec<usize> {
     table.arrays().iter().map(bytes).collect()
 }
 
-/// A table that nobody has any more costs an update no more than one huge page, and in the end all of it is back.
+/// A replaced table costs an update no more than one huge page, and finally all of it is freed.
 fn a_replaced_table_is_freed_in_shares<T: Table<Key = u64, Value = u64>>() {
     let builder = CopyMap::<T>::builder()
         .buckets(LARGE)
@@ -40,8 +40,8 @@ fn a_replaced_table_is_freed_in_shares<T: Table<Key = u64, Value = u64>>() {
     let map = builder.domain(Domain::new()).build();
     (0..10_000).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(None)));
     let (large, shares) = {
-        let section = map.domain().pin();
-        let arrays = array_bytes(map.stage(&section).table());
+        let handle = map.pin();
+        let arrays = array_bytes(handle.version().table());
         (map.bytes(), arrays.iter().sum::<usize>() / HUGE_PAGE - 1)
     };
     assert!(shares >= 2, "{shares}");
@@ -62,21 +62,21 @@ fn a_replaced_table_is_freed_in_shares<T: Table<Key = u64, Value = u64>>() {
     assert!((0..10_000).all(|key| map.pin().get(&key) == Some(key)));
 }
 
-/// Every huge page of both arrays is put in place by a step of its own, which moves nothing.
+/// A separate step, which moves nothing, faults in every huge page of both arrays.
 fn pages_are_put_in_place_one_by_one<T: Table<Key = u64, Value = u64>>() {
-    let space = Arc::new(Space::new(usize::MAX));
-    let stage = Stage::new(T::try_new(LARGE / 2, &space).unwrap());
-    let next = Box::into_raw(Stage::new(T::try_new(LARGE, &space).unwrap()));
+    let budget = Arc::new(MemoryBudget::new(usize::MAX));
+    let version = TableVersion::new(T::try_new(LARGE / 2, &budget).unwrap());
+    let next = Box::into_raw(TableVersion::new(T::try_new(LARGE, &budget).unwrap()));
     // SAFETY: freed below, and the table has no successor yet.
-    unsafe { stage.link(NonNull::new_unchecked(next)) };
+    unsafe { version.link(NonNull::new_unchecked(next)) };
     let pages: usize = {
-        let arrays = array_bytes(stage.next().unwrap().table());
+        let arrays = array_bytes(version.next().unwrap().table());
         let large = arrays.iter().filter(|bytes| **bytes >= HUGE_PAGE);
         large.map(|bytes| bytes / HUGE_PAGE).sum()
     };
     let share = 64;
     let mut steps = 0;
-    while stage.step(share, &|key: &u64| *key) != Ok(Step::Last) {
+    while version.step(share, &|key: &u64| *key) != Ok(Step::Last) {
         steps += 1;
     }
     let prepared = steps + 1 - LARGE / 2 / share;
@@ -84,6 +84,6 @@ fn pages_are_put_in_place_one_by_one<T: Table<Key = u64, Value = u64>>() {
         prepared >= pages && prepared <= 3 * pages,
         "{prepared} for {pages}"
     );
-    // SAFETY: from a box, and nobody uses it any more.
+    // SAFETY: from a box, and no longer used.
     drop(unsafe { Box::from_raw(next) });
 }

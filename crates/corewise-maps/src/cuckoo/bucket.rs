@@ -1,4 +1,4 @@
-//! Buckets: their cells, what overflows, and changing them under their locks.
+//! Buckets: their cells, their overflow buckets, and changes under their locks.
 
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -8,32 +8,32 @@ use corewise_atomic::{hint, mutant, ordering};
 use super::overflow::Spare;
 use super::state::{SLOTS, Side, State, Tag};
 use super::table::CuckooTable;
-use crate::copy_map::space;
+use crate::copy_map::memory_budget;
 use crate::copy_map::{Held, Moving, NoMemory};
-use crate::pair::{PairCell, Torn};
+use crate::pair_cell::{PairCell, Torn};
 
 /// The cells of a bucket, one for each slot.
 pub(super) struct Cells<K, V>([PairCell<K, V>; SLOTS]);
 
-// SAFETY: 1: cells of zeros are cells, and nothing is read of them before it was written.
-unsafe impl<K: Copy, V: Copy> space::Bucket for Cells<K, V> {
+// SAFETY: 1: cells of zeros are cells, and no cell is read before it was written.
+unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Cells<K, V> {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| PairCell::empty()))
     }
 }
 
-/// A bucket that hangs on another.
+/// An overflow bucket, which hangs on another bucket.
 pub(super) struct Node<K, V> {
     word: AtomicU64,
     cells: Cells<K, V>,
 }
 
-// SAFETY: 1: a word of zeros is `State::EMPTY`; as above.
-unsafe impl<K: Copy, V: Copy> space::Bucket for Node<K, V> {
+// SAFETY: 1: a word of zeros is `State::EMPTY`, and zeros are cells.
+unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Node<K, V> {
     fn empty() -> Self {
         Self {
             word: AtomicU64::new(State::EMPTY.0),
-            cells: space::Bucket::empty(),
+            cells: memory_budget::Bucket::empty(),
         }
     }
 }
@@ -50,19 +50,28 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.part().state()
     }
 
-    /// Of a bucket that hangs nowhere: makes it an empty one.
-    pub(super) fn clear(&self) {
-        // Relaxed, both: nobody else has it, and names are given out under a lock.
+    /// Empties a bucket that hangs nowhere.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the bucket.
+    pub(super) unsafe fn clear(&self) {
+        // Relaxed, both: no other thread has it, and IDs are handed out under a lock.
         self.word.store(State::EMPTY.0, Relaxed);
     }
 
-    /// Of a bucket that hangs nowhere: notes the name of another one.
-    pub(super) fn set_returned(&self, name: u32) {
-        self.word.store(State::EMPTY.with_next(name).0, Relaxed);
+    /// Stores the ID of another bucket in a bucket that hangs nowhere.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the bucket.
+    pub(super) unsafe fn set_returned(&self, id: u32) {
+        // Relaxed: as in `clear`.
+        self.word.store(State::EMPTY.with_next(id).0, Relaxed);
     }
 }
 
-/// A bucket of the table or one that hangs on another: its word and its cells.
+/// A bucket of the table or an overflow bucket: its word and its cells.
 pub(super) struct Part<'t, K, V> {
     pub(super) word: &'t AtomicU64,
     pub(super) cells: &'t Cells<K, V>,
@@ -79,12 +88,12 @@ impl<K, V> Copy for Part<'_, K, V> {}
 impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
     #[inline(always)]
     pub(super) fn state(self) -> State {
-        // Acquire: pairs with the Release in `publish` and in `Locked::drop`, so that the pairs it tells of are
-        // seen, or the successor and what was moved to it.
+        // Acquire: pairs with the Release in `publish` and in `Locked::drop`, so that the pairs it
+        // describes are seen, or the successor and what was moved to it.
         State(self.word.load(Acquire))
     }
 
-    /// What a slot's words are, of one pair or of several.
+    /// The words of a slot, which may be of one pair or of several.
     #[inline(always)]
     pub(super) fn load(self, slot: usize) -> Torn<K, V> {
         self.cells.0[slot].load()
@@ -99,9 +108,9 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
     ///
     /// # Safety
     ///
-    /// 1. The slot is held, and nobody else changes the bucket.
+    /// 1. The slot is held, and no other thread changes the bucket.
     unsafe fn pair(self, slot: usize) -> (K, V) {
-        // SAFETY: it was written before the slot was held, and nobody has written since, by 1.
+        // SAFETY: it was written before the slot was held, and no thread has written since, by 1.
         unsafe { self.load(slot).assume_whole() }
     }
 
@@ -110,47 +119,68 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
         self.word.store(state.0, Release);
     }
 
-    /// Writes a pair to a slot that is free.
-    fn fill(self, slot: usize, pair: (K, V)) {
+    /// Writes a pair to a free slot.
+    ///
+    /// # Safety
+    ///
+    /// 1. The slot is free or [being written](State::writing), which was counted if the slot was
+    ///    held before.
+    /// 2. The caller has the lock of the bucket, or only the caller can reach it.
+    unsafe fn fill(self, slot: usize, pair: (K, V)) {
         if !mutant!("cuckoo_relaxed_pair") {
-            // Release: pairs with the fence in `CuckooTable::is_undisturbed`. A lookup that takes one of these words
-            // for one of the entry before sees that that was counted as removed or moved.
+            // Release: pairs with the fence in `CuckooTable::is_undisturbed`. A lookup that takes
+            // one of these words for one of the previous entry sees that the removal or move of
+            // that entry was counted.
             fence(Release);
         }
         // Relaxed: after the fence.
         self.cells.0[slot].store(pair.0, pair.1, Relaxed);
     }
 
-    /// Adds an entry to a bucket that nobody else can reach; false if it is full.
-    pub(super) fn add(self, entry: &Entry<K, V>) -> bool {
-        // Relaxed, both: nobody else is here before the old bucket is marked with Release.
+    /// Adds an entry to a bucket that no other thread can reach; false if it is full.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the bucket.
+    pub(super) unsafe fn add(self, entry: &Entry<K, V>) -> bool {
+        // Relaxed, both: no other thread gets here before the old bucket is marked with Release.
         let state = State(self.word.load(Relaxed));
         let Some(slot) = state.free() else {
             return false;
         };
         self.cells.0[slot].store(entry.pair.0, entry.pair.1, Relaxed);
         let state = state.with(slot, entry.tag, entry.side);
+        // Relaxed: as above.
         self.word.store(state.0, Relaxed);
         true
     }
 
-    /// Hangs a bucket on one that nobody else can reach, before those that hang there.
-    pub(super) fn hang_unshared(self, part: Part<'_, K, V>, name: u32) {
+    /// Hangs a bucket on one that no other thread can reach, before those that hang there.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach both buckets.
+    /// 2. `id` is the ID of `part` in the table of this bucket.
+    pub(super) unsafe fn hang_unshared(self, part: Part<'_, K, V>, id: u32) {
         // Relaxed, all: as in `add`.
         let (head, hung) = (self.word.load(Relaxed), part.word.load(Relaxed));
         let hung = State(hung).with_next(State(head).next().unwrap_or(0));
         part.word.store(hung.0, Relaxed);
-        self.word.store(State(head).with_next(name).0, Relaxed);
+        self.word.store(State(head).with_next(id).0, Relaxed);
     }
 
-    /// Empties a bucket that nobody else can reach, and of which nothing hangs any more.
-    pub(super) fn wipe(self) {
+    /// Empties a bucket that no other thread can reach. Its overflow buckets hang nowhere then.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the bucket.
+    pub(super) unsafe fn wipe(self) {
         // Relaxed: as in `add`.
         self.word.store(State::EMPTY.0, Relaxed);
     }
 }
 
-/// An entry that is inserted or on its way.
+/// An entry that is being inserted or moved.
 #[derive(Clone, Copy)]
 pub struct Entry<K, V> {
     pub(super) pair: (K, V),
@@ -164,7 +194,7 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-/// A slot of a bucket that is locked.
+/// A slot of a locked bucket.
 pub(super) struct Place<'t, K, V> {
     part: Part<'t, K, V>,
     slot: usize,
@@ -178,7 +208,7 @@ impl<K, V> Clone for Place<'_, K, V> {
 
 impl<K, V> Copy for Place<'_, K, V> {}
 
-/// A bucket that is locked until this is dropped, with those that hang on it.
+/// A bucket that is locked until this is dropped, with its overflow buckets.
 pub struct Locked<'t, K: Copy, V: Copy> {
     table: &'t CuckooTable<K, V>,
     bucket: usize,
@@ -189,7 +219,8 @@ pub struct Locked<'t, K: Copy, V: Copy> {
 impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
-    /// 1. The caller has set the lock of this bucket, whose state was this, and leaves it to this value.
+    /// 1. The caller has locked this bucket, whose state was `state`, and leaves the lock to this
+    ///    value.
     pub(super) unsafe fn new(table: &'t CuckooTable<K, V>, bucket: usize, state: State) -> Self {
         Self {
             table,
@@ -218,7 +249,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         std::ptr::eq(part.word, self.head().word)
     }
 
-    /// The bucket and those that hang on it, with their states.
+    /// The bucket and its overflow buckets, with their states.
     fn parts(&self) -> impl Iterator<Item = (Part<'t, K, V>, State)> {
         let first = (self.head(), self.state);
         let table = self.table;
@@ -234,7 +265,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     {
         self.parts().find_map(|(part, state)| {
             let mut places = state.matches(tag).map(|slot| Place { part, slot });
-            places.find(|place| self.pair(*place).0 == *key)
+            // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+            places.find(|place| unsafe { self.pair(*place) }.0 == *key)
         })
     }
 
@@ -249,7 +281,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         Some(self.place(self.state.free()?))
     }
 
-    /// A free slot of those that hang on it.
+    /// A free slot of the overflow buckets.
     pub(super) fn free_overflow(&self) -> Option<Place<'t, K, V>> {
         let mut hung = self.parts().skip(1);
         hung.find_map(|(part, state)| {
@@ -258,9 +290,13 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         })
     }
 
-    /// Of a place that is held.
-    pub(super) fn pair(&self, place: Place<'t, K, V>) -> (K, V) {
-        // SAFETY: places of locked buckets are made by their owners, and held ones have a tag. The lock is ours.
+    /// The pair of a held place.
+    ///
+    /// # Safety
+    ///
+    /// 1. The place is one of this bucket or its overflow buckets, and is held.
+    pub(super) unsafe fn pair(&self, place: Place<'t, K, V>) -> (K, V) {
+        // SAFETY: held, by 1, and no other thread changes the bucket: the lock is ours.
         unsafe { place.part.pair(place.slot) }
     }
 
@@ -268,9 +304,14 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         place.part.load(place.slot)
     }
 
-    /// Puts an entry in a place that is free.
-    pub(super) fn insert(&mut self, place: Place<'t, K, V>, entry: &Entry<K, V>) {
-        place.part.fill(place.slot, entry.pair);
+    /// Writes an entry to a free place.
+    ///
+    /// # Safety
+    ///
+    /// 1. The place is one of this bucket or its overflow buckets, and is free.
+    pub(super) unsafe fn insert(&mut self, place: Place<'t, K, V>, entry: &Entry<K, V>) {
+        // SAFETY: 1: free, by our 1; `remove` has counted what was there. 2: the lock is ours.
+        unsafe { place.part.fill(place.slot, entry.pair) };
         let state = |state: State| state.with(place.slot, entry.tag, entry.side);
         if self.is_head(place.part) {
             self.state = state(self.state);
@@ -279,23 +320,33 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         }
     }
 
-    /// Hangs a bucket with an entry on it.
-    pub(super) fn hang(&mut self, spare: Spare<'t, K, V>, entry: &Entry<K, V>) {
+    /// Hangs an overflow bucket with an entry on this bucket.
+    ///
+    /// # Safety
+    ///
+    /// 1. The overflow bucket is one of this bucket's table.
+    pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &Entry<K, V>) {
         let part = spare.node().part();
-        part.fill(0, entry.pair);
+        // SAFETY: 1 and 2: the spare bucket is empty and ours alone.
+        unsafe { part.fill(0, entry.pair) };
         let next = self.state.next().unwrap_or(0);
         let state = State::EMPTY.with(0, entry.tag, entry.side);
         part.publish(state.with_next(next));
         self.state = self.state.with_next(spare.hang());
     }
 
-    /// Shows what was inserted before the bucket is unlocked.
+    /// Publishes insertions before the bucket is unlocked.
     pub(super) fn publish(&self) {
         self.head().publish(self.state.locked());
     }
 
-    /// Frees a place, and counts that: only after that may the bucket be unlocked, and the place be used again.
-    pub(super) fn remove(&mut self, place: Place<'t, K, V>) {
+    /// Frees a place and counts that. Only after that may the bucket be unlocked and the place be
+    /// reused.
+    ///
+    /// # Safety
+    ///
+    /// 1. The place is one of this bucket or its overflow buckets, and is held.
+    pub(super) unsafe fn remove(&mut self, place: Place<'t, K, V>) {
         if self.is_head(place.part) {
             self.state = self.state.without(place.slot);
             self.publish();
@@ -308,8 +359,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         }
     }
 
-    /// Fills a slot of the bucket itself, if one is free, with an entry of those that hang on it: it is there before it
-    /// is gone from where it was.
+    /// Moves an entry of the overflow buckets to a free slot of the bucket itself, if there is one.
+    /// The entry is in its new place before it leaves the old one.
     pub(super) fn draw_in(&mut self) {
         let mut hung = self.parts().skip(1).filter_map(|(part, state)| {
             let (slot, tag) = state.held().next()?;
@@ -319,27 +370,35 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             return;
         };
         drop(hung);
-        let entry = Entry::new(self.pair(from), tag, side);
-        self.insert(free, &entry);
+        // SAFETY: 1: the slot has a tag in the state of an overflow bucket.
+        let entry = Entry::new(unsafe { self.pair(from) }, tag, side);
+        // SAFETY: 1: a free slot of the bucket itself.
+        unsafe { self.insert(free, &entry) };
         self.publish();
-        // Twice, as in `CuckooTable::displace`.
+        // Counted twice, as in `CuckooTable::displace`.
         if !mutant!("cuckoo_draws_late") {
             self.table.count(self.bucket);
         }
-        self.remove(from);
+        // SAFETY: 1: held, as above, since we have the lock.
+        unsafe { self.remove(from) };
     }
 
-    /// Puts another value in the place of one; the key is the one that is there.
-    pub(super) fn replace(&mut self, place: Place<'t, K, V>, pair: (K, V)) {
+    /// Replaces the value of a place.
+    ///
+    /// # Safety
+    ///
+    /// 1. The place is one of this bucket or its overflow buckets, and is held.
+    /// 2. The key in `pair` is the one that is there, with the same bytes.
+    pub(super) unsafe fn replace(&mut self, place: Place<'t, K, V>, pair: (K, V)) {
         let Place { part, slot } = place;
         if PairCell::<K, V>::VALUE_IS_IN_ONE_WORD {
+            // Release: pairs with the fence in `CuckooTable::is_undisturbed`: a lookup that finds
+            // the value sees what was written before the value was stored.
             let order = ordering!(Release, "cuckoo_relaxed_replace");
-            // Release: pairs with the fence in `CuckooTable::is_undisturbed`: who finds the value sees what was
-            // written before it was put in.
             part.cells.0[slot].store_value(pair.0, pair.1, order);
             return;
         }
-        // Readers who come now wait, and those who are here look again.
+        // Readers that begin now wait, and readers that have begun retry.
         if self.is_head(part) {
             self.head().publish(self.state.locked().writing());
         } else {
@@ -348,7 +407,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         if !mutant!("cuckoo_torn") {
             self.table.count(self.bucket);
         }
-        part.fill(slot, pair);
+        // SAFETY: 1: published as being written, and counted. 2: the lock is ours.
+        unsafe { part.fill(slot, pair) };
         if self.is_head(part) {
             self.publish();
         } else {
@@ -357,12 +417,15 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
+// SAFETY: 1: the slots with tags of the bucket and its overflow buckets. 2: the lock is held, and a
+// bucket that is marked is not locked again.
+unsafe impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<Entry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
             to.extend(state.held().map(|(slot, tag)| {
-                let pair = self.pair(Place { part, slot });
+                // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+                let pair = unsafe { self.pair(Place { part, slot }) };
                 Moving::new(Entry::new(pair, tag, state.side(slot)))
             }));
         }
@@ -380,8 +443,8 @@ impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
 
 impl<K: Copy, V: Copy> Drop for Locked<'_, K, V> {
     fn drop(&mut self) {
-        let order = ordering!(Release, "cuckoo_relaxed_publish");
         // Release: pairs with the Acquire in `state` and in `CuckooTable::try_lock`.
+        let order = ordering!(Release, "cuckoo_relaxed_publish");
         self.head().word.store(self.state.0, order);
     }
 }

@@ -1,4 +1,5 @@
-//! Models: lookups and updates beside entries that move to their other buckets, or with their buckets to another table.
+//! Models of lookups and updates while entries move to their other buckets, or with their buckets
+//! to another table.
 
 use corewise_atomic::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::copy_map::models::{Modelled, Place};
 use crate::copy_map::numbers::{Number, Numbers, beside};
 
 impl<V: Number> Modelled for CuckooTable<u64, V> {
-    // In an empty table, in one whose first bucket is full, and in one where both are.
+    // In an empty table, in one whose first bucket is full, and in one whose two buckets are full.
     const PLACES: &'static [Place] = &[
         Place::new(2, &[], 3),
         Place::new(2, &[3, 5, 7, 9], 2),
@@ -18,13 +19,14 @@ impl<V: Number> Modelled for CuckooTable<u64, V> {
     ];
 }
 
-/// Keys are their hashes: in two buckets, the first one of a number is its lowest bit.
+/// Keys are their own hashes: with two buckets, the first bucket of a number is its lowest bit.
 type Tens = Numbers<CuckooTable<u64, u64>>;
 
 impl Tens {
-    /// Moves what a slot of one of a key's buckets has, with its tag, to the other one.
+    /// Moves the entry in a slot of one of a key's buckets, which has the key's tag, to the other
+    /// bucket.
     fn displace(&self, key: u64, from: Side, slot: usize) -> Displaced {
-        Self::displace_in(self.stage.table(), key, from, slot)
+        Self::displace_in(self.version.table(), key, from, slot)
     }
 
     fn displace_in(table: &CuckooTable<u64, u64>, key: u64, from: Side, slot: usize) -> Displaced {
@@ -83,7 +85,8 @@ fn a_slot_that_an_entry_has_left_is_used_again() {
     });
 }
 
-/// Each one's first bucket is the other's second, and both are full but for one slot.
+/// The first bucket of each key is the second bucket of the other, and both are full but for one
+/// slot.
 #[test]
 fn insertions_that_want_the_same_two_buckets() {
     corewise_atomic::model_bounded(2, || {
@@ -101,7 +104,7 @@ fn insertions_that_want_the_same_two_buckets() {
     });
 }
 
-/// Each key is in its second bucket, which is the other's first.
+/// Each key is in its second bucket, which is the first bucket of the other.
 #[test]
 fn removals_that_want_the_same_two_buckets() {
     corewise_atomic::model_bounded(2, || {
@@ -126,7 +129,7 @@ fn a_removal_beside_a_move() {
             if from == Side::Second {
                 assert_eq!(numbers.displace(1, Side::First, 0), Displaced::Done);
             }
-            // A path that was found before the removal.
+            // The path was found before the removal.
             beside(
                 &numbers,
                 |numbers| assert_eq!(numbers.remove(1), Some(10)),
@@ -151,16 +154,16 @@ fn what_is_drawn_in_is_never_missed() {
     });
 }
 
-/// The entry moves from where the walk has not been to where it was, or the other way.
+/// The entry moves from a part not yet walked to a part already walked, or the other way.
 #[test]
 fn a_walk_beside_a_move_has_each_entry_once() {
     for key in [1, 2] {
         corewise_atomic::model_bounded(3, move || {
             let numbers = Arc::new(Tens::new(2, &[key]));
             let walk = |numbers: &Tens| {
-                numbers.stage.table().begin_walk();
+                numbers.version.table().begin_walk();
                 let pairs = numbers.pairs();
-                numbers.stage.table().end_walk();
+                numbers.version.table().end_walk();
                 pairs
             };
             let (pairs, _) = beside(&numbers, walk, move |numbers| {
@@ -171,8 +174,8 @@ fn a_walk_beside_a_move_has_each_entry_once() {
     }
 }
 
-/// The entry moves in the old table, with its bucket to the new one, and there again, while a lookup looks at one
-/// bucket here and at the other there.
+/// The entry moves in the old table, then with its bucket to the new one, and moves again there,
+/// while a lookup reads one bucket in the old table and the other in the new.
 #[test]
 fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
     for first in [Side::First, Side::Second] {
@@ -187,7 +190,7 @@ fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
                 move |numbers| {
                     assert_eq!(numbers.displace(1, first, 0), Displaced::Done);
                     numbers.move_all();
-                    let next = numbers.stage.next().unwrap().table();
+                    let next = numbers.version.next().unwrap().table();
                     let moved = Tens::displace_in(next, 1, second, 0);
                     assert_eq!(moved, Displaced::Done);
                 },
@@ -197,8 +200,9 @@ fn an_entry_that_moves_before_and_after_a_resize_is_never_missed() {
     }
 }
 
-/// Both buckets of a key go to one, and are marked one after the other: whoever has changed the key there, by way of
-/// the first mark, does not see what the other bucket still has of it.
+/// Both buckets of a key go to one bucket and are marked one after the other: a thread that follows
+/// the first mark and changes the key in the new table must not see the stale entry in the other
+/// bucket.
 #[test]
 fn a_key_whose_buckets_move_together_is_in_one_place() {
     for key in [1, 2] {
@@ -215,13 +219,13 @@ fn a_key_whose_buckets_move_together_is_in_one_place() {
     }
 }
 
-/// All entries are displaced that can be, again and again, beside updates and lookups.
+/// Repeatedly displaces all entries that can be displaced, concurrently with updates and lookups.
 #[test]
 fn updates_and_lookups_beside_moves() {
     corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Tens::new(4, &[0, 1, 2, 3, 4, 5, 6, 7, 8]));
         let moves = |numbers: &Tens| {
-            let table = numbers.stage.table();
+            let table = numbers.version.table();
             for bucket in (0..4).chain(0..4) {
                 for (slot, tag) in table.state(bucket).held() {
                     table.displace(bucket, slot, tag, tag.other(bucket, table.mask()));

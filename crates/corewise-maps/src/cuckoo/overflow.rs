@@ -1,4 +1,4 @@
-//! Buckets for entries that found no room in theirs.
+//! Overflow buckets, for entries that found no room in their buckets.
 
 use std::ptr;
 
@@ -8,99 +8,104 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::bucket::Node;
-use super::state::NAME_BITS;
-use crate::copy_map::space::{Heads, Space};
+use super::state::ID_BITS;
+use crate::copy_map::memory_budget::{Heads, MemoryBudget};
 
-/// Segment `i` has 2^i buckets, whose names are from 2^i on.
-const SEGMENTS: usize = NAME_BITS as usize;
+/// Segment `i` has 2^i buckets, whose IDs begin at 2^i.
+const SEGMENTS: usize = ID_BITS as usize;
 
-/// The buckets that overflow in one table. They belong to it until it is freed, and to the bucket that they were
-/// hung on.
+/// The overflow buckets of one table. They belong to it until it is freed, and each to the bucket
+/// that it hangs on.
 pub(super) struct Overflow<K, V> {
     segments: [AtomicPtr<Heads<Node<K, V>>>; SEGMENTS],
-    names: Mutex<Names>,
-    /// Buckets that hang on others.
+    ids: Mutex<Ids>,
+    /// Number of buckets that hang on others.
     hung: AtomicUsize,
-    space: Arc<Space>,
+    budget: Arc<MemoryBudget>,
 }
 
-/// Names that nobody has.
-struct Names {
-    /// Those from here on.
+/// Unused IDs.
+struct Ids {
+    /// The IDs from here on were never used.
     fresh: u32,
-    /// The first of those that were given back, or 0; each one's bucket has the next.
+    /// The first of the returned IDs, or 0; its bucket holds the next.
     returned: u32,
 }
 
 impl<K: Copy, V: Copy> Overflow<K, V> {
-    pub(super) fn new(space: &Arc<Space>) -> Self {
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> Self {
         Self {
             segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-            names: Mutex::new(Names {
+            ids: Mutex::new(Ids {
                 fresh: 1,
                 returned: 0,
             }),
             hung: AtomicUsize::new(0),
-            space: space.clone(),
+            budget: budget.clone(),
         }
     }
 
-    /// The bucket of a name that a [`Spare`] or a state had.
-    pub(super) fn node(&self, name: u32) -> &Node<K, V> {
-        let segment = name.ilog2() as usize;
-        // Acquire: pairs with the Release in `segment`. (Who reads a name in a state saw it anyway.)
+    /// The bucket with an ID taken from a [`Spare`] or a state.
+    pub(super) fn node(&self, id: u32) -> &Node<K, V> {
+        let segment = id.ilog2() as usize;
+        // Acquire: pairs with the Release in `segment`. (A thread that reads an ID in a state has
+        // seen the segment anyway.)
         let nodes = self.segments[segment].load(Acquire);
-        // SAFETY: the name was given out, and its segment lives as long as the table.
-        let nodes = unsafe { &*nodes };
-        &nodes[name as usize - (1 << segment)]
+        // SAFETY: null, or a segment, which lives as long as the table.
+        let nodes = unsafe { nodes.as_ref() }.expect("the ID was handed out");
+        &nodes[id as usize - (1 << segment)]
     }
 
-    /// Buckets that hang on others, give or take those being hung.
+    /// The number of buckets that hang on others; those being hung may or may not be counted.
     pub(super) fn hung(&self) -> usize {
         // Relaxed: a number that publishes nothing, here and below.
         self.hung.load(Relaxed)
     }
 
-    /// An empty bucket, if there is memory, and a name left.
+    /// Returns an empty bucket, if there is memory and an unused ID.
     pub(super) fn spare(&self) -> Option<Spare<'_, K, V>> {
-        let mut names = self.names.lock();
-        let name = if names.returned != 0 {
-            let name = names.returned;
-            names.returned = self.node(name).state().next().unwrap_or(0);
-            name
+        let mut ids = self.ids.lock();
+        let id = if ids.returned != 0 {
+            let id = ids.returned;
+            ids.returned = self.node(id).state().next().unwrap_or(0);
+            id
         } else {
-            let name = names.fresh;
-            self.segment(name)?;
-            names.fresh = name + 1;
-            name
+            let id = ids.fresh;
+            self.segment(id, &mut ids)?;
+            ids.fresh = id + 1;
+            id
         };
-        drop(names);
-        self.node(name).clear();
-        Some(Spare {
-            overflow: self,
-            name,
-        })
+        drop(ids);
+        // SAFETY: 1: the ID was unused, and only we have it.
+        unsafe { self.node(id).clear() };
+        Some(Spare { overflow: self, id })
     }
 
-    /// A bucket that hung on one that nobody else could ever reach, and does no more.
-    pub(super) fn unhang(&self, name: u32) -> Spare<'_, K, V> {
+    /// Takes back a bucket that hung on a bucket no other thread could ever reach, and that hangs
+    /// there no longer.
+    ///
+    /// # Safety
+    ///
+    /// 1. `id` is the ID of such a bucket, and only the caller has it.
+    pub(super) unsafe fn unhang(&self, id: u32) -> Spare<'_, K, V> {
+        // Relaxed: as in `hung`.
         self.hung.fetch_sub(1, Relaxed);
         let overflow = self;
-        Spare { overflow, name }
+        Spare { overflow, id }
     }
 
-    /// Sees to the memory of a name. The caller holds the lock `names`.
-    fn segment(&self, name: u32) -> Option<()> {
-        let segment = self.segments.get(name.ilog2() as usize)?;
+    /// Allocates the memory for an ID, with the lock `ids` held.
+    fn segment(&self, id: u32, _ids: &mut Ids) -> Option<()> {
+        let segment = self.segments.get(id.ilog2() as usize)?;
         // Relaxed: written under the lock.
         if segment.load(Relaxed).is_null() {
-            let len = 1 << name.ilog2();
+            let len = 1 << id.ilog2();
             let bytes = Heads::<Node<K, V>>::bytes(len);
-            if !self.space.take(bytes) {
+            if !self.budget.take(bytes) {
                 return None;
             }
             let Some(nodes) = Heads::try_new(len) else {
-                self.space.give(bytes);
+                self.budget.give(bytes);
                 return None;
             };
             // Release: pairs with the Acquire in `node`.
@@ -113,46 +118,48 @@ impl<K: Copy, V: Copy> Overflow<K, V> {
 impl<K, V> Drop for Overflow<K, V> {
     fn drop(&mut self) {
         for (i, segment) in self.segments.iter().enumerate() {
-            // Relaxed: nobody else is there.
+            // Relaxed: no other thread has it.
             let nodes = segment.load(Relaxed);
             if !nodes.is_null() {
-                // SAFETY: from a box, and nobody uses it any more.
+                // SAFETY: from a box, and no longer used.
                 drop(unsafe { Box::from_raw(nodes) });
-                self.space.give(Heads::<Node<K, V>>::bytes(1 << i));
+                self.budget.give(Heads::<Node<K, V>>::bytes(1 << i));
             }
         }
     }
 }
 
-/// A bucket that hangs nowhere: empty, and its owner's alone. Dropped, it is given back.
+/// An empty bucket that hangs nowhere, owned exclusively. Dropping it returns its ID.
 pub(super) struct Spare<'t, K: Copy, V: Copy> {
     overflow: &'t Overflow<K, V>,
-    name: u32,
+    id: u32,
 }
 
 impl<'t, K: Copy, V: Copy> Spare<'t, K, V> {
     pub(super) fn node(&self) -> &'t Node<K, V> {
-        self.overflow.node(self.name)
+        self.overflow.node(self.id)
     }
 
-    /// Whether it is one of this table's.
+    /// Whether it is one of this table's buckets.
     pub(super) fn is_of(&self, overflow: &Overflow<K, V>) -> bool {
         ptr::eq(self.overflow, overflow)
     }
 
-    /// The name, for the state of the bucket that it is hung on.
+    /// Returns the ID, for the state of the bucket that it is hung on.
     pub(super) fn hang(self) -> u32 {
+        // Relaxed: as in `Overflow::hung`.
         self.overflow.hung.fetch_add(1, Relaxed);
-        let name = self.name;
+        let id = self.id;
         std::mem::forget(self);
-        name
+        id
     }
 }
 
 impl<K: Copy, V: Copy> Drop for Spare<'_, K, V> {
     fn drop(&mut self) {
-        let mut names = self.overflow.names.lock();
-        self.node().set_returned(names.returned);
-        names.returned = self.name;
+        let mut ids = self.overflow.ids.lock();
+        // SAFETY: 1: the bucket is ours until its ID is in the list.
+        unsafe { self.node().set_returned(ids.returned) };
+        ids.returned = self.id;
     }
 }

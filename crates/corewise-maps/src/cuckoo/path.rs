@@ -1,4 +1,4 @@
-//! Room for a new entry: a cuckoo path is looked for without a lock, and a hole is moved along it.
+//! Room for a new entry: searches for a cuckoo path without a lock, and moves a hole along it.
 
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::SeqCst;
@@ -7,31 +7,34 @@ use corewise_atomic::sync::atomic::fence;
 use super::bucket::{Entry, Locked};
 use super::state::{Homes, SLOTS, Side, Tag};
 use super::table::CuckooTable;
-use crate::copy_map::Stage;
+use crate::copy_map::TableVersion;
 
-/// Buckets that are looked at for one path. With 95 % of all slots held it takes some ten.
+/// Most buckets that a search for a path visits. With 95 % of all slots held it visits some ten.
 #[cfg(not(any(corewise_stress, corewise_loom)))]
 const MOST_BUCKETS: usize = 512;
 #[cfg(any(corewise_stress, corewise_loom))]
 const MOST_BUCKETS: usize = 8;
 
-/// An entry that would move, or the bucket that the search began with.
+/// An entry that would move, or a bucket at which the search began.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Where it would move to.
+    /// The bucket it would move to.
     bucket: usize,
-    /// The step to the bucket where it is, and its slot and tag there.
+    /// The step to the bucket that it is in, and its slot and tag there.
     from: Option<(u16, u8, Tag)>,
 }
 
 const _: () = assert!(MOST_BUCKETS <= u16::MAX as usize && SLOTS <= u8::MAX as usize);
 
-/// Moves entries until one of both buckets of a key has a free slot. False if there is no way; otherwise there was
-/// one, though others may have changed that since.
-pub(super) fn make_room<K: Copy, V: Copy>(at: &Stage<CuckooTable<K, V>>, homes: Homes) -> bool {
+/// Moves entries until one of a key's two buckets has a free slot. False if there is no path;
+/// otherwise there was room, though other threads may have taken it since.
+pub(super) fn make_room<K: Copy, V: Copy>(
+    at: &TableVersion<CuckooTable<K, V>>,
+    homes: Homes,
+) -> bool {
     let table = at.table();
-    // While buckets go to another table, entries do not move within one: a new bucket must get nothing before
-    // its group is there, and the old ones are about to have room.
+    // While buckets are moved to another table, entries do not move within one: a new bucket must
+    // get nothing before its group is moved, and the old ones are about to have room.
     if table.mask() == 0 || at.next().is_some() || table.is_walked() {
         return false;
     }
@@ -40,7 +43,8 @@ pub(super) fn make_room<K: Copy, V: Copy>(at: &Stage<CuckooTable<K, V>>, homes: 
     let Some(mut last) = steps.search(table, roots) else {
         return false;
     };
-    // The hole is in the bucket of the last step, and moves to where that one came from.
+    // The hole is in the bucket of the last step, and moves to the bucket that the step's entry
+    // came from.
     while let Some((from, slot, tag)) = steps.0[last].from {
         let (from, to) = (usize::from(from), steps.0[last].bucket);
         let bucket = steps.0[from].bucket;
@@ -53,7 +57,7 @@ pub(super) fn make_room<K: Copy, V: Copy>(at: &Stage<CuckooTable<K, V>>, homes: 
     true
 }
 
-/// All steps looked at, breadth first: the list is its own queue.
+/// All steps visited, breadth first: the list is also the queue.
 struct Search(Vec<Step>);
 
 impl Search {
@@ -61,7 +65,7 @@ impl Search {
         Self(Vec::with_capacity(64))
     }
 
-    /// The step to a bucket with a free slot.
+    /// Finds the step to a bucket with a free slot.
     fn search<K: Copy, V: Copy>(
         &mut self,
         table: &CuckooTable<K, V>,
@@ -93,18 +97,18 @@ impl Search {
     }
 }
 
-/// What came of moving an entry.
+/// Result of moving an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Displaced {
     Done,
-    /// The path is not what it was.
+    /// The path has changed since the search.
     Stale,
     /// The table is being iterated over.
     NotNow,
 }
 
 impl<K: Copy, V: Copy> CuckooTable<K, V> {
-    /// Moves an entry to its other bucket: it is there before it is gone from here.
+    /// Moves an entry to its other bucket: it is there before it leaves this one.
     pub(super) fn displace(&self, from: usize, slot: usize, tag: Tag, to: usize) -> Displaced {
         let Some([mut source, mut target]) = self.lock_two(from, to) else {
             return Displaced::Stale;
@@ -113,33 +117,39 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         let (Some(place), true) = (target.free(), is_there) else {
             return Displaced::Stale;
         };
-        // SeqCst: pairs with the one in `hold_moves`. Either we see the walk, or whoever walks sees our locks.
+        // SeqCst: pairs with the fence in `hold_moves`. Either we see the walk, or the walk sees
+        // our locks.
         fence(SeqCst);
         if self.is_walked() && !mutant!("cuckoo_moves_beside_walks") {
             return Displaced::NotNow;
         }
         let hole = source.place(slot);
         let side = source.state().side(slot).other();
-        let entry = Entry::new(source.pair(hole), tag, side);
+        // SAFETY: 1: the source has a tag there, so the slot is held.
+        let entry = Entry::new(unsafe { source.pair(hole) }, tag, side);
         if mutant!("cuckoo_clears_first") {
-            source.remove(hole);
+            // SAFETY: 1: held.
+            unsafe { source.remove(hole) };
         }
-        target.insert(place, &entry);
+        // SAFETY: 1: a free place of the target.
+        unsafe { target.insert(place, &entry) };
         target.publish();
-        // Counted twice. Who sees that it is gone from here, and began before, looks again; and who began between
-        // looks again if the slot has another entry by then. Who begins with this count sees it there.
+        // Counted twice. A lookup that began before and sees the entry gone from here retries. A
+        // lookup that began between the two counts retries if the slot has another entry by then. A
+        // lookup that begins with this count sees the entry in its new place.
         if !mutant!("cuckoo_counts_late") {
             self.count(from);
         }
         if !mutant!("cuckoo_clears_first") {
-            source.remove(hole);
+            // SAFETY: 1: held, as when its pair was read: we have the lock.
+            unsafe { source.remove(hole) };
         }
         Displaced::Done
     }
 
     /// Locks two buckets of this table; `None` if one of them was moved to its successor.
     fn lock_two(&self, one: usize, other: usize) -> Option<[Locked<'_, K, V>; 2]> {
-        // In the order of their numbers, as all do who wait.
+        // In the order of their numbers, as all threads that wait for locks.
         let first = self.lock(one.min(other)).ok()?;
         let second = self.lock(one.max(other)).ok()?;
         Some(if one < other {

@@ -1,26 +1,27 @@
-//! The word of a bucket, and where the entries of a key may lie.
+//! The word of a bucket, and the possible places of a key.
 
 /// Entries in a bucket.
 pub(super) const SLOTS: usize = 4;
-/// Buckets that overflow have names of so many bits. 0 is none.
-pub(super) const NAME_BITS: u32 = 25;
+/// Bits of an overflow bucket's ID. ID 0 means none.
+pub(super) const ID_BITS: u32 = 25;
 
 const TAG_BITS: u32 = 8;
 const TAGS: u64 = u32::MAX as u64;
 const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-/// Eight bits of a hash, and never 0, which is the tag of a free slot.
+/// Eight bits of a hash; never 0, which is the tag of a free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u8);
 
 impl Tag {
-    /// What a hash's two bucket numbers differ by, before they are cut to a table's size. Odd: so they do differ.
+    /// The difference of a hash's two bucket numbers, before they are cut to a table's size. Odd,
+    /// so the buckets differ.
     #[inline(always)]
     fn offset(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
     }
 
-    /// The other bucket of an entry with this tag. Its own inverse.
+    /// The other bucket of an entry with this tag. Self-inverse.
     #[inline(always)]
     pub(super) fn other(self, bucket: usize, mask: u64) -> usize {
         bucket ^ (self.offset() & mask) as usize
@@ -43,7 +44,7 @@ impl Side {
     }
 }
 
-/// Where the entries of a hash may lie.
+/// The possible places of the entries of a hash.
 #[derive(Clone, Copy)]
 pub(super) struct Homes {
     hash: u64,
@@ -53,13 +54,13 @@ pub(super) struct Homes {
 impl Homes {
     #[inline(always)]
     pub(super) fn new(hash: u64) -> Self {
-        // All bits of the hash have a say, in case that it is not a good one.
+        // Mixes all bits of the hash into the tag, in case the hash is poor.
         let tag = (hash.wrapping_mul(0xff51_afd7_ed55_8ccd) >> (64 - TAG_BITS)) as u8;
         let tag = Tag(tag.max(1));
         Self { hash, tag }
     }
 
-    /// Of a hash that came with this tag before.
+    /// For a hash that had this tag before.
     pub(super) fn with_tag(hash: u64, tag: Tag) -> Self {
         Self { hash, tag }
     }
@@ -79,20 +80,20 @@ impl Homes {
     }
 }
 
-/// The word of a bucket, as drawn in the module's header. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) mean
-/// something in the first bucket of a chain only.
+/// The word of a bucket, as drawn in the module's header. [`LOCK`](Self::LOCK) and
+/// [`MOVED`](Self::MOVED) are meaningful only in the first bucket of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
 
 impl State {
     pub(super) const EMPTY: Self = Self(0);
-    /// Of slot 0: the entry lies in its second bucket.
+    /// For slot 0: the entry lies in its second bucket.
     const SECOND: u64 = 1 << 32;
     const LOCK: u64 = 1 << 36;
     const MOVED: u64 = 1 << 37;
     /// A pair of this bucket is being replaced, word by word.
     const WRITING: u64 = 1 << 38;
-    const NEXT: u32 = 64 - NAME_BITS;
+    const NEXT: u32 = 64 - ID_BITS;
 
     pub(super) fn is_locked(self) -> bool {
         self.0 & Self::LOCK != 0
@@ -107,7 +108,8 @@ impl State {
         self.0 & Self::WRITING != 0
     }
 
-    /// Whether all there is to know of these buckets is in their slots.
+    /// Whether both buckets consist of their slots only: not moved, not being written, without
+    /// overflow buckets.
     #[inline(always)]
     pub(super) fn are_plain(states: [Self; 2]) -> bool {
         (states[0].0 | states[1].0) >> 37 == 0
@@ -129,15 +131,15 @@ impl State {
         Self(self.0 & !Self::WRITING)
     }
 
-    /// The name of the bucket that overflows from this one.
+    /// The ID of the overflow bucket that hangs on this one.
     #[inline(always)]
     pub(super) fn next(self) -> Option<u32> {
-        let name = (self.0 >> Self::NEXT) as u32;
-        (name != 0).then_some(name)
+        let id = (self.0 >> Self::NEXT) as u32;
+        (id != 0).then_some(id)
     }
 
-    pub(super) fn with_next(self, name: u32) -> Self {
-        Self(self.0 & ((1 << Self::NEXT) - 1) | u64::from(name) << Self::NEXT)
+    pub(super) fn with_next(self, id: u32) -> Self {
+        Self(self.0 & ((1 << Self::NEXT) - 1) | u64::from(id) << Self::NEXT)
     }
 
     pub(super) fn tag(self, slot: usize) -> Option<Tag> {
@@ -152,12 +154,12 @@ impl State {
         }
     }
 
-    /// The slots that are held, with their tags.
+    /// The held slots, with their tags.
     pub(super) fn held(self) -> impl Iterator<Item = (usize, Tag)> {
         (0..SLOTS).filter_map(move |slot| Some((slot, self.tag(slot)?)))
     }
 
-    /// A slot that is free.
+    /// A free slot.
     pub(super) fn free(self) -> Option<usize> {
         Places(zero_bytes(self.0 | !TAGS)).next()
     }
@@ -175,13 +177,14 @@ impl State {
         Self(self.0 & !tag & !(Self::SECOND << slot))
     }
 
-    /// The slots of one bucket that have a tag.
+    /// The slots of one bucket with this tag.
     #[inline(always)]
     pub(super) fn matches(self, tag: Tag) -> Places {
         Self::matches_of([self, Self::EMPTY], tag)
     }
 
-    /// The places of two buckets that have a tag: slots of the first one, and from [`SLOTS`] on of the second.
+    /// The places in two buckets with this tag: slots of the first bucket, and from [`SLOTS`] on
+    /// slots of the second.
     #[inline(always)]
     pub(super) fn matches_of(states: [Self; 2], tag: Tag) -> Places {
         let tags = states[0].0 & TAGS | states[1].0 << 32;
@@ -193,11 +196,11 @@ impl State {
 /// The top bit of each byte that is zero.
 #[inline(always)]
 const fn zero_bytes(word: u64) -> u64 {
-    // No byte carries into the next one: at most 0x7f and 0x7f are added.
+    // No byte carries into the next: each sum is at most 0x7f + 0x7f.
     !(((word & LOW_BITS) + LOW_BITS) | word | LOW_BITS)
 }
 
-/// Places whose tags are equal, as top bits of bytes.
+/// Places whose tags are equal, as the top bits of bytes.
 pub(super) struct Places(u64);
 
 impl Places {
@@ -238,7 +241,8 @@ mod tests {
         }
     }
 
-    /// What a table of any size has in a bucket goes to buckets that end in its number when it is resized.
+    /// On a resize, an entry moves between buckets whose numbers end alike, whatever the tables'
+    /// sizes.
     #[test]
     fn buckets_of_a_larger_table_end_in_those_of_a_smaller_one() {
         for hash in (0..1_000).map(|n: u64| n.wrapping_mul(0x2545_f491_4f6c_dd1d)) {

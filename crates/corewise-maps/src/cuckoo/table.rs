@@ -6,36 +6,35 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
-use corewise_atomic::{Slots, hint, mutant};
+use corewise_atomic::{Backoff, Slots, hint, mutant};
 
 use super::bucket::{Cells, Entry, Locked, Part};
 use super::overflow::Overflow;
 use super::state::{Homes, SLOTS, Side, State};
-use crate::copy_map::space::{self, Heads, Space};
-use crate::copy_map::{Moved, Stage};
-use crate::pair::Torn;
-use crate::waiting::Waiting;
+use crate::copy_map::memory_budget::{self, Heads, MemoryBudget};
+use crate::copy_map::{Moved, TableVersion};
+use crate::pair_cell::Torn;
 
-/// The most counters of changes that a table has: 64 KiB of them stay in a processor's own cache.
+/// Most change counts of a table: 64 KiB of them stay in a core's private cache.
 #[cfg(not(corewise_stress))]
 const MOST_STRIPES: usize = 1 << 13;
-/// Under stress neighbours disturb each other.
+/// Under `corewise_stress` neighbouring buckets disturb each other.
 #[cfg(corewise_stress)]
 const MOST_STRIPES: usize = 2;
 
 /// The table of [`CuckooMap`](super::CuckooMap).
 pub struct CuckooTable<K, V> {
-    /// A word for each bucket.
+    /// One word for each bucket.
     states: Slots<AtomicU64>,
-    /// Its cells.
+    /// The cells of each bucket.
     cells: Heads<Cells<K, V>>,
-    /// For each stripe of buckets, how often an entry of them was removed, moved or overwritten.
+    /// For each stripe of buckets, how often an entry was removed, moved or overwritten.
     counts: Slots<AtomicU64>,
     overflow: Overflow<K, V>,
-    space: Arc<Space>,
+    budget: Arc<MemoryBudget>,
 }
 
-/// A pair that was in the table, with its words.
+/// A pair that was in the table, with the words it was read from.
 pub(super) struct Seen<K: Copy, V: Copy> {
     words: Torn<K, V>,
     pub(super) pair: (K, V),
@@ -48,10 +47,10 @@ impl<K: Copy, V: Copy> Seen<K, V> {
     }
 }
 
-/// What was read may be of different times: look again.
+/// The words read may be of different times: retry.
 struct Disturbed;
 
-/// What a lookup begins with: both buckets of a key.
+/// The first look of a lookup at both buckets of a key.
 struct View {
     at: [usize; 2],
     counts: [u64; 2],
@@ -59,7 +58,7 @@ struct View {
 }
 
 impl<K: Copy, V: Copy> CuckooTable<K, V> {
-    /// Pairs of more bytes do not compile.
+    /// Larger pairs do not compile.
     const FITS: () = assert!(size_of::<(K, V)>() <= 32, "a pair has at most 32 bytes");
 
     pub(super) fn bytes(buckets: usize) -> usize {
@@ -69,10 +68,10 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     /// As [`Table::try_new`](crate::copy_map::Table::try_new).
-    pub(super) fn with_buckets(buckets: usize, space: &Arc<Space>) -> Option<Self> {
+    pub(super) fn with_buckets(buckets: usize, budget: &Arc<MemoryBudget>) -> Option<Self> {
         let () = Self::FITS;
         assert!(buckets.is_power_of_two());
-        if !space.take(Self::bytes(buckets)) {
+        if !budget.take(Self::bytes(buckets)) {
             return None;
         }
         let table = || {
@@ -80,13 +79,13 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 states: Slots::try_zeroed(buckets)?,
                 cells: Heads::try_new(buckets)?,
                 counts: Slots::try_zeroed(buckets.min(MOST_STRIPES))?,
-                overflow: Overflow::new(space),
-                space: space.clone(),
+                overflow: Overflow::new(budget),
+                budget: budget.clone(),
             })
         };
         let table = table();
         if table.is_none() {
-            space.give(Self::bytes(buckets));
+            budget.give(Self::bytes(buckets));
         }
         table
     }
@@ -100,15 +99,16 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         &self.overflow
     }
 
-    /// Where the large arrays lie.
+    /// The address ranges of the large arrays.
     pub(super) fn ranges(&self) -> [Range<*const u8>; 2] {
-        [self.cells.range(), space::range_of(&self.states)]
+        [self.cells.range(), memory_budget::range_of(&self.states)]
     }
 
-    /// A bucket, without those that hang on it.
+    /// A bucket, without its overflow buckets.
     #[inline(always)]
     pub(super) fn part(&self, bucket: usize) -> Part<'_, K, V> {
-        // SAFETY: the array has as many as `word` has looked for.
+        // SAFETY: `cells` has one element for each bucket, as `states`, and the index is below that
+        // number, as in `word`.
         let cells = unsafe { self.cells.get_unchecked(self.within(bucket)) };
         Part {
             word: self.word(bucket),
@@ -116,7 +116,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         }
     }
 
-    /// The number of a bucket, whatever is asked for.
+    /// Cuts a bucket number to the table's size.
     #[inline(always)]
     fn within(&self, bucket: usize) -> usize {
         bucket & (self.states.len() - 1)
@@ -124,7 +124,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     #[inline(always)]
     fn word(&self, bucket: usize) -> &AtomicU64 {
-        // SAFETY: their number is a power of two, and the index a remainder of it.
+        // SAFETY: the length is a power of two, and the index a remainder modulo it.
         unsafe { self.states.get_unchecked(self.within(bucket)) }
     }
 
@@ -134,12 +134,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         State(self.word(bucket).load(Acquire))
     }
 
-    /// Asks for a bucket's word.
+    /// Prefetches a bucket's word.
     pub(super) fn prefetch_word(&self, bucket: usize) {
         hint::prefetch(self.word(bucket));
     }
 
-    /// Asks for the first pair that a lookup may compare.
+    /// Prefetches the first pair that a lookup may compare.
     #[inline(always)]
     pub(super) fn prefetch_pair(&self, homes: Homes) {
         let at = [Side::First, Side::Second].map(|side| homes.bucket(side, self.mask()));
@@ -152,21 +152,22 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     #[inline(always)]
     fn count_of(&self, bucket: usize) -> &AtomicU64 {
         let stripe = bucket & (self.counts.len() - 1);
-        // SAFETY: their number is a power of two, and the index a remainder of it.
+        // SAFETY: the length is a power of two, and the index a remainder modulo it.
         unsafe { self.counts.get_unchecked(stripe) }
     }
 
     /// Counts a change that a lookup might see half of.
     pub(super) fn count(&self, bucket: usize) {
-        // AcqRel: pairs with the Acquire in `view`: who begins with this count sees what was before it. What is
-        // stored with Release afterwards shows the count to whoever sees that, at the second look.
+        // AcqRel: pairs with the Acquire in `view`: a lookup that begins with this count sees what
+        // was before it. A thread that sees a later Release store also sees the count at its second
+        // look.
         self.count_of(bucket).fetch_add(1, AcqRel);
     }
 
     #[inline(always)]
     fn view(&self, homes: Homes) -> View {
         let at = [Side::First, Side::Second].map(|side| homes.bucket(side, self.mask()));
-        // Now, and not when the words have come and say which pair it is: that is one wait instead of two.
+        // Prefetch now, instead of after the words tell which pair it is: one wait instead of two.
         for bucket in at {
             self.part(bucket).prefetch(0);
         }
@@ -176,27 +177,33 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         View { at, counts, states }
     }
 
-    /// Whether nothing was removed, moved or overwritten in the stripe of one of the buckets, between the view and
-    /// the loads before this one.
+    /// Whether nothing was removed, moved or overwritten in the stripe of one bucket, between the
+    /// view and the loads before this call.
     #[inline(always)]
     fn is_undisturbed(&self, view: &View, side: usize) -> bool {
-        // Acquire: pairs with the fence (Release) in `Part::fill`, and orders the loads of cells before the second
-        // look.
+        // Acquire: pairs with the Release fence in `Part::fill`, and orders the loads of cells
+        // before the second look.
         fence(Acquire);
-        // Relaxed: only to be compared.
+        // Relaxed: only compared.
         self.count_of(view.at[side]).load(Relaxed) == view.counts[side]
     }
 
-    /// Whether both stripes are as they were.
+    /// Whether both stripes are unchanged.
     #[inline(always)]
     fn is_all_undisturbed(&self, view: &View) -> bool {
         let second = self.is_undisturbed(view, 1) || mutant!("cuckoo_one_stripe");
         self.is_undisturbed(view, 0) && second
     }
 
-    /// The pair of a slot, if it has this key.
+    /// Returns the pair of a slot, if it has this key.
+    ///
+    /// # Safety
+    ///
+    /// 1. `view` is one of this table.
+    /// 2. The slot is one of the bucket on this side or of its overflow buckets, and was held, and
+    ///    not [being written](State::is_writing), in a state that was read after the view's counts.
     #[inline(always)]
-    fn compare(
+    unsafe fn compare(
         &self,
         view: &View,
         side: usize,
@@ -210,22 +217,34 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         if !self.is_undisturbed(view, side) && !mutant!("cuckoo_no_second_look") {
             return Err(Disturbed);
         }
-        // SAFETY: the slot was held in a state that was read after the count, and is as it was: what is written to a
-        // slot that is used again, or is overwritten, is written after it was counted.
+        // SAFETY: the slot was held in a state that was read after the count, by 1 and 2, and the
+        // count is unchanged: stores that reuse or overwrite a slot come after the change was
+        // counted.
         let pair = unsafe { words.assume_whole() };
         Ok((pair.0 == *key).then_some(Seen { words, pair }))
     }
 
-    /// Compares the slots of both buckets, where there is nothing but these.
+    /// Compares the slots of both buckets, which have no overflow buckets.
+    ///
+    /// # Safety
+    ///
+    /// 1. `view` is one of this table, and its states are [plain](State::are_plain).
     #[inline(always)]
-    fn look(&self, view: &View, homes: Homes, key: &K) -> Result<Option<Seen<K, V>>, Disturbed>
+    unsafe fn look(
+        &self,
+        view: &View,
+        homes: Homes,
+        key: &K,
+    ) -> Result<Option<Seen<K, V>>, Disturbed>
     where
         K: Eq,
     {
         for place in State::matches_of(view.states, homes.tag) {
             let (side, slot) = (place / SLOTS, place % SLOTS);
             let slot = (self.part(view.at[side]), slot);
-            if let Some(seen) = self.compare(view, side, slot, key)? {
+            // SAFETY: 1. 2: the slot has a tag in the view's state, which was read after the counts
+            // and is plain.
+            if let Some(seen) = unsafe { self.compare(view, side, slot, key) }? {
                 return Ok(Some(seen));
             }
         }
@@ -236,43 +255,53 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         }
     }
 
-    /// The pair of a key, in this table and its successors. Writes nothing.
+    /// Returns the pair of a key, in this table and its successors. Writes nothing.
     #[inline]
-    pub(super) fn look_up(at: &Stage<Self>, homes: Homes, key: &K) -> Option<Seen<K, V>>
+    pub(super) fn look_up(at: &TableVersion<Self>, homes: Homes, key: &K) -> Option<Seen<K, V>>
     where
         K: Eq,
     {
         let table = at.table();
+        let mut backoff = Backoff::new();
         loop {
             let view = table.view(homes);
             if !State::are_plain(view.states) {
                 return Self::look_around(at, homes, key, [true; 2]);
             }
-            if let Ok(answer) = table.look(&view, homes, key) {
+            // SAFETY: 1: a view of this table, whose states are plain.
+            if let Ok(answer) = unsafe { table.look(&view, homes, key) } {
                 return answer;
             }
-            Self::pause();
+            backoff.snooze();
         }
     }
 
-    /// As [`look_up`](Self::look_up), in some of both buckets, with what hangs on them and where they were moved to.
+    /// As [`look_up`](Self::look_up), in the wanted buckets, with their overflow buckets and the
+    /// buckets they were moved to.
     #[cold]
-    fn look_around(at: &Stage<Self>, homes: Homes, key: &K, wanted: [bool; 2]) -> Option<Seen<K, V>>
+    fn look_around(
+        at: &TableVersion<Self>,
+        homes: Homes,
+        key: &K,
+        wanted: [bool; 2],
+    ) -> Option<Seen<K, V>>
     where
         K: Eq,
     {
         let table = at.table();
+        let mut backoff = Backoff::new();
         loop {
             let view = table.view(homes);
             let mut moved = [0, 1].map(|side| wanted[side] && view.states[side].is_moved());
             if moved != [false; 2] && Self::move_together(at, homes) {
-                // One is marked after the other, but all entries of both are in the successor before: who has met
-                // the first mark may have changed them there.
+                // One is marked after the other, but all entries of both are in the successor
+                // before: a thread that met the first mark may have changed them there.
                 moved = wanted;
             }
             let mut answer = Ok(None);
             for side in (0..2).filter(|side| wanted[*side] && !moved[*side]) {
-                answer = table.look_in_chain(&view, side, homes, key);
+                // SAFETY: 1: a view of this table.
+                answer = unsafe { table.look_in_chain(&view, side, homes, key) };
                 if !matches!(answer, Ok(None)) {
                     break;
                 }
@@ -286,20 +315,21 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             match answer {
                 Ok(Some(seen)) => return Some(seen),
                 Ok(None) if table.is_same(&view, wanted, moved) => return None,
-                _ => Self::pause(),
+                _ => backoff.snooze(),
             }
         }
     }
 
-    /// Whether both buckets of a key are of one group, in a resize that is under way.
-    fn move_together(at: &Stage<Self>, homes: Homes) -> bool {
+    /// Whether both buckets of a key are in one group of the resize in progress.
+    fn move_together(at: &TableVersion<Self>, homes: Homes) -> bool {
         let next = at.next().expect("moved to a successor").table();
         let groups = at.table().mask().min(next.mask());
         let [first, second] = [Side::First, Side::Second].map(|side| homes.bucket(side, groups));
         first == second && !mutant!("cuckoo_splits_groups")
     }
 
-    /// Whether both stripes are as they were, and those of the wanted buckets where they were that were not moved.
+    /// Whether both stripes are unchanged, and the wanted buckets that were not moved still are
+    /// not.
     fn is_same(&self, view: &View, wanted: [bool; 2], moved: [bool; 2]) -> bool {
         let is_there =
             |side: usize| !wanted[side] || moved[side] || !self.state(view.at[side]).is_moved();
@@ -307,8 +337,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         unmoved && self.is_all_undisturbed(view)
     }
 
-    /// Compares the slots of a bucket and of those that hang on it.
-    fn look_in_chain(
+    /// Compares the slots of a bucket and of its overflow buckets.
+    ///
+    /// # Safety
+    ///
+    /// 1. `view` is one of this table.
+    unsafe fn look_in_chain(
         &self,
         view: &View,
         side: usize,
@@ -324,26 +358,24 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 if state.is_writing() {
                     return Err(Disturbed);
                 }
-                if let Some(seen) = self.compare(view, side, (part, slot), key)? {
+                // SAFETY: 1. 2: the slot has a tag in this state, which is the view's or was read
+                // after it.
+                if let Some(seen) = unsafe { self.compare(view, side, (part, slot), key) }? {
                     return Ok(Some(seen));
                 }
             }
-            let Some(name) = state.next() else {
+            let Some(id) = state.next() else {
                 return Ok(None);
             };
-            part = self.overflow.node(name).part();
+            part = self.overflow.node(id).part();
             state = part.state();
         }
     }
 
-    fn pause() {
-        hint::spin_loop();
-    }
-
-    /// All entries of a bucket and of those that hang on it, as they are while nobody has it locked. Waits for one
-    /// who has.
+    /// Copies all entries of a bucket and its overflow buckets, as they are while the bucket is
+    /// unlocked. Waits for the owner of the lock.
     pub(super) fn entries(&self, bucket: usize) -> Result<Vec<Entry<K, V>>, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             // Acquire: as in `view`.
             let count = self.count_of(bucket).load(Acquire);
@@ -352,14 +384,18 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 return Err(Moved);
             }
             let is_still = !state.is_locked() || mutant!("cuckoo_walks_on");
-            if is_still && let Ok(entries) = self.copy_chain(bucket, count, state) {
+            // SAFETY: 1: loaded in this order.
+            if is_still && let Ok(entries) = unsafe { self.copy_chain(bucket, count, state) } {
                 return Ok(entries);
             }
-            waiting.a_moment();
+            backoff.snooze();
         }
     }
 
-    fn copy_chain(
+    /// # Safety
+    ///
+    /// 1. `state` is the bucket's, read after its stripe's count was `count`.
+    unsafe fn copy_chain(
         &self,
         bucket: usize,
         count: u64,
@@ -378,31 +414,32 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 if self.count_of(bucket).load(Relaxed) != count {
                     return Err(Disturbed);
                 }
-                // SAFETY: as in `compare`.
+                // SAFETY: as in `compare`: held in a state read after the count, by 1, and the
+                // count is unchanged.
                 let pair = unsafe { words.assume_whole() };
                 let side = state.side(slot);
                 entries.push(Entry::new(pair, tag, side));
             }
-            let Some(name) = state.next() else {
+            let Some(id) = state.next() else {
                 return Ok(entries);
             };
-            part = self.overflow.node(name).part();
+            part = self.overflow.node(id).part();
             state = part.state();
         }
     }
 
-    /// Locks a bucket. Waits for one who has it locked.
+    /// Locks a bucket. Waits for the owner of the lock.
     pub(super) fn lock(&self, bucket: usize) -> Result<Locked<'_, K, V>, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(locked) = self.try_lock(bucket)? {
                 return Ok(locked);
             }
-            waiting.a_moment();
+            backoff.snooze();
         }
     }
 
-    /// Locks a bucket, unless somebody else changes its word.
+    /// Locks a bucket, unless another thread changes its word.
     pub(super) fn try_lock(&self, bucket: usize) -> Result<Option<Locked<'_, K, V>>, Moved> {
         let word = &self.states[bucket];
         // Acquire: as in `Part::state`.
@@ -413,39 +450,41 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         if state.is_locked() {
             return Ok(None);
         }
-        // Acquire: pairs with the Release of the last owner, in `Locked::drop`.
+        // Acquire: pairs with the Release of the previous owner, in `Locked::drop`.
         let taken = word.compare_exchange_weak(state.0, state.locked().0, Acquire, Relaxed);
         if taken.is_err() {
             return Ok(None);
         }
-        // SAFETY: 1: just now.
+        // SAFETY: 1: locked just now.
         Ok(Some(unsafe { Locked::new(self, bucket, state) }))
     }
 
-    /// Whether somebody iterates over the map. (Its tables share the number: a walk goes on in a successor.)
+    /// Whether an iteration over the map is in progress. (Its tables share the number: a walk
+    /// continues in a successor.)
     pub(super) fn is_walked(&self) -> bool {
-        // Relaxed: a fence is before it.
-        self.space.walks().load(Relaxed) != 0
+        // Relaxed: a fence precedes it.
+        self.budget.walks().load(Relaxed) != 0
     }
 
-    /// From now on no entry moves to its other bucket. Those that are moving are in buckets that are locked.
+    /// From now on no entry moves to its other bucket. Moves in progress hold the locks of their
+    /// buckets.
     pub(super) fn hold_moves(&self) {
         // Relaxed: the fence orders it.
-        self.space.walks().fetch_add(1, Relaxed);
-        // SeqCst: pairs with the one in `displace`.
+        self.budget.walks().fetch_add(1, Relaxed);
+        // SeqCst: pairs with the fence in `displace`.
         fence(SeqCst);
     }
 
     pub(super) fn let_moves(&self) {
-        // Release: what the walk has read is before what moves next.
-        self.space.walks().fetch_sub(1, Release);
+        // Release: the walk's reads come before the next move.
+        self.budget.walks().fetch_sub(1, Release);
     }
 
-    /// All words and counts, for tests of what is written.
+    /// All words and counts, to test what is written.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(super) fn words(&self) -> Vec<u64> {
         let all = self.states.iter().chain(self.counts.iter());
-        // Relaxed: nobody else is there.
+        // Relaxed: no other thread has it.
         all.map(|word| word.load(Relaxed)).collect()
     }
 }
@@ -454,6 +493,6 @@ impl<K, V> Drop for CuckooTable<K, V> {
     fn drop(&mut self) {
         let words = self.states.len() + self.counts.len();
         let cells = Heads::<Cells<K, V>>::bytes(self.states.len());
-        self.space.give(cells + words * size_of::<AtomicU64>());
+        self.budget.give(cells + words * size_of::<AtomicU64>());
     }
 }

@@ -1,4 +1,4 @@
-//! Who writes and who waits: guarantees 1 to 4 of the module.
+//! Tests of what is written and what waits: guarantees 1 to 4 of the module.
 
 use corewise_rcu::Domain;
 
@@ -17,11 +17,11 @@ fn map(buckets: usize, keys: impl Iterator<Item = u64>) -> Map {
 }
 
 fn words(map: &Map) -> Vec<u64> {
-    let section = map.domain().pin();
-    map.stage(&section).table().words()
+    let handle = map.pin();
+    handle.version().table().words()
 }
 
-/// All that changes nothing; `keys` are there and `absent` are not.
+/// All operations without effect; `keys` are present and `absent` are not.
 fn look_and_fail(map: &Map, keys: impl Iterator<Item = u64>, absent: impl Iterator<Item = u64>) {
     let map = map.pin();
     for key in keys {
@@ -47,20 +47,20 @@ fn lookups_and_failed_updates_leave_every_word() {
     }
 }
 
-/// Whoever has a lock holds nobody up who changes nothing. (If one waited, this would not end.)
+/// A held lock delays no operation without effect. (If one waited, this test would not end.)
 #[test]
 fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
     let map = map(4, 0..40);
-    let section = map.domain().pin();
-    let table = map.stage(&section).table();
+    let handle = map.pin();
+    let table = handle.version().table();
     let locked: Vec<_> = (0..4).map(|bucket| table.lock(bucket).unwrap()).collect();
     look_and_fail(&map, 0..40, 40..80);
     drop(locked);
     assert_eq!(map.pin().remove(&1), Some(!1));
 }
 
-/// Insertions where there is room change one word of a bucket and count nothing, so they disturb no lookup; nor does a
-/// value of one word that is replaced. A removal counts once.
+/// An insertion where there is room changes one bucket word and counts nothing, so it disturbs no
+/// lookup; nor does the replacement of a value of one word. A removal counts once.
 #[test]
 fn insertions_and_replacements_are_not_counted() {
     let map = map(8, 0..4);
@@ -93,22 +93,22 @@ fn insertions_and_replacements_are_not_counted() {
 fn moves_are_counted_twice() {
     let map = map(16, 0..60);
     let moves: u64 = words(&map)[16..].iter().sum();
-    // Under stress the table grows before it is dense.
+    // Under `corewise_stress` the table grows before it is dense.
     assert!(moves > 0 || cfg!(corewise_stress));
     assert!(moves.is_multiple_of(2), "{moves}");
 }
 
-/// A bucket that was moved stays as it was, for those who have seen it before.
+/// A moved bucket stays unchanged, for readers that have seen it before.
 #[test]
 fn a_bucket_that_was_moved_stays_as_it_was() {
     let map = map(4, 0..20);
-    let section = map.domain().pin();
-    let old = map.stage(&section).table();
+    let handle = map.pin();
+    let old = handle.version().table();
     let before = old.words();
     map.resize_to(16).unwrap();
     assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
     let after = old.words();
-    // The mark, bit 37 of each bucket, and nothing else.
+    // Only the mark changed, bit 37 of each bucket.
     for (bucket, (before, after)) in before.into_iter().zip(after).enumerate() {
         assert_eq!(before | u64::from(bucket < 4) << 37, after);
     }

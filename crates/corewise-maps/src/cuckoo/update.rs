@@ -7,13 +7,14 @@ use super::overflow::Spare;
 use super::path;
 use super::state::{Homes, Side, State};
 use super::table::CuckooTable;
-use crate::copy_map::{Full, Put, Stage};
+use crate::copy_map::{Full, Put, TableVersion};
 
-/// How often room is made for one insertion before it lets others have it: who insert beside it may take what it
-/// made.
+/// How often one insertion makes room before it overflows: concurrent insertions may take the room
+/// that it made.
 const ATTEMPTS: u32 = 8;
 
-/// Where a bucket of a key is: in which table, how many after the one it was looked for in, and its number there.
+/// Where a bucket of a key is: its table, how many tables after the one the search began in, and
+/// its number there.
 struct Living<'t, K, V> {
     table: &'t CuckooTable<K, V>,
     after: u32,
@@ -21,7 +22,7 @@ struct Living<'t, K, V> {
 }
 
 impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
-    fn of(at: &'t Stage<CuckooTable<K, V>>, homes: Homes, side: Side) -> Self {
+    fn of(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes, side: Side) -> Self {
         let (mut at, mut after) = (at, 0);
         loop {
             let table = at.table();
@@ -33,20 +34,20 @@ impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
                     bucket,
                 };
             }
-            // Who sees the mark sees the successor: it was linked before.
+            // A thread that sees the mark sees the successor: it was linked before.
             at = at.next().expect("moved to a successor");
             after += 1;
         }
     }
 
-    /// Locks are waited for in the order of tables and of buckets in them.
+    /// The lock order: by table, then by bucket.
     fn order(&self) -> (u32, usize) {
         (self.after, self.bucket)
     }
 }
 
-/// The buckets of a key: the first one locked, the second one where that was necessary. Whoever has the first one
-/// locked decides about the key: nobody else inserts it, removes it or moves it.
+/// The buckets of a key: the first one locked, the second one where necessary. The lock of the
+/// first bucket covers the key: no other thread inserts, removes or moves it.
 struct Held<'t, K: Copy, V: Copy> {
     // Dropped in this order: see `unlock`.
     second: Option<Locked<'t, K, V>>,
@@ -54,22 +55,22 @@ struct Held<'t, K: Copy, V: Copy> {
     after: u32,
 }
 
-/// In which of both buckets a key is, and where there.
+/// Which of the two buckets a key is in, and its place there.
 type Spot<'t, K, V> = (Side, Place<'t, K, V>);
 
-/// What came of locking the second bucket besides the first.
+/// Result of locking the second bucket in addition to the first.
 #[derive(PartialEq, Eq)]
 enum Second {
     /// It is locked.
     Locked,
-    /// They are one bucket.
+    /// Both are the same bucket.
     Same,
-    /// Somebody else has it, for whom we must not wait while we have the first.
+    /// Another thread holds it; we must not wait for it while we hold the first.
     Busy,
 }
 
 impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
-    fn first(at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Self {
+    fn first(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Self {
         loop {
             let living = Living::of(at, homes, Side::First);
             if let Ok(first) = living.table.lock(living.bucket) {
@@ -82,7 +83,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    fn both(at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Self {
+    fn both(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Self {
         loop {
             let [one, other] = [Side::First, Side::Second].map(|side| Living::of(at, homes, side));
             let after = one.after;
@@ -106,8 +107,8 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    /// Locks the second bucket besides, unless that is done.
-    fn lock_second(&mut self, at: &'t Stage<CuckooTable<K, V>>, homes: Homes) -> Second {
+    /// Also locks the second bucket, unless it is locked already.
+    fn lock_second(&mut self, at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Second {
         if self.second.is_some() {
             return Second::Locked;
         }
@@ -134,17 +135,17 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    /// Whether the second bucket has nothing of the key for sure.
-    fn rules_out_second(at: &Stage<CuckooTable<K, V>>, homes: Homes) -> bool {
+    /// Whether the second bucket certainly does not have the key.
+    fn rules_out_second(at: &TableVersion<CuckooTable<K, V>>, homes: Homes) -> bool {
         let table = at.table();
         let state = table.state(homes.bucket(Side::Second, table.mask()));
         State::are_plain([state; 2]) && state.matches(homes.tag).is_empty()
     }
 
-    /// Locks the first bucket, and the second one if the key may be there, or if `both` are wanted; and where the key
-    /// is.
+    /// Locks the first bucket, and the second one if the key may be there or if `both` are wanted;
+    /// also returns where the key is.
     fn find(
-        at: &'t Stage<CuckooTable<K, V>>,
+        at: &'t TableVersion<CuckooTable<K, V>>,
         homes: Homes,
         key: &K,
         both: bool,
@@ -180,8 +181,8 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         })
     }
 
-    /// Shows what was put in the second bucket before the first one is unlocked: who locks that next goes by what the
-    /// second one's word says.
+    /// Publishes what was inserted in the second bucket before it unlocks the first one: the next
+    /// owner of the first bucket relies on the word of the second.
     fn unlock(self) {
         let Self { first, second, .. } = self;
         if mutant!("cuckoo_unlocks_first") {
@@ -200,7 +201,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    /// A free slot of both buckets, or of what hangs on them.
+    /// A free slot of both buckets or, if `hung`, of their overflow buckets.
     fn room(&self, hung: bool) -> Option<Spot<'t, K, V>> {
         let free = |bucket: &Locked<'t, K, V>| {
             if hung {
@@ -217,17 +218,17 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
     }
 }
 
-/// What came of an attempt to insert.
+/// Result of an attempt to insert.
 enum Attempt<'t, K, V> {
     Done(Put<V>),
-    /// Both buckets are full. The table that the first one is in.
+    /// Both buckets are full; holds the table that the first one is in.
     NoRoom(&'t CuckooTable<K, V>),
 }
 
 impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
     /// As [`Table::put`](crate::copy_map::Table::put).
     pub(super) fn put_pair(
-        at: &Stage<Self>,
+        at: &TableVersion<Self>,
         homes: Homes,
         pair: (K, V),
         replace: bool,
@@ -246,15 +247,15 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             if attempts <= ATTEMPTS && path::make_room(at, homes) {
                 continue;
             }
-            // Memory is asked for without a lock.
+            // Allocate without a lock.
             drop(spare.take());
             spare = Some(table.overflow().spare().ok_or(Full)?);
         }
     }
 
-    /// Inserts or replaces in what both buckets have room for, or in the spare bucket.
+    /// Inserts or replaces, in the room of both buckets or in the spare bucket.
     fn try_put<'t>(
-        at: &'t Stage<Self>,
+        at: &'t TableVersion<Self>,
         homes: Homes,
         pair: (K, V),
         replace: bool,
@@ -265,9 +266,11 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let (mut held, place) = Held::find(at, homes, &pair.0, both);
             if let Some((side, place)) = place.filter(|_| !mutant!("cuckoo_no_second_scan")) {
                 let bucket = held.of(side);
-                let there = bucket.pair(place);
+                // SAFETY: 1: found in this bucket, under its lock.
+                let there = unsafe { bucket.pair(place) };
                 if replace {
-                    bucket.replace(place, (there.0, pair.1));
+                    // SAFETY: 1: as for `pair`. 2: the key that is there.
+                    unsafe { bucket.replace(place, (there.0, pair.1)) };
                 }
                 return Attempt::Done(Put::There(there.1));
             }
@@ -288,11 +291,13 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
                 };
                 room = held.room(true);
                 if room.is_none() {
-                    held.first.hang(spare, &entry(Side::First));
+                    // SAFETY: 1: checked by `is_of`, for the table of the first bucket.
+                    unsafe { held.first.hang(spare, &entry(Side::First)) };
                 }
             }
             if let Some((side, place)) = room {
-                held.of(side).insert(place, &entry(side));
+                // SAFETY: 1: a free place of that bucket, under its lock.
+                unsafe { held.of(side).insert(place, &entry(side)) };
             }
             held.unlock();
             let crowded = is_crowded;
@@ -301,20 +306,24 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
     }
 
     /// As [`Table::remove`](crate::copy_map::Table::remove).
-    pub(super) fn remove_key(at: &Stage<Self>, homes: Homes, key: &K) -> Option<V> {
+    pub(super) fn remove_key(at: &TableVersion<Self>, homes: Homes, key: &K) -> Option<V> {
         Self::look_up(at, homes, key)?;
         let (mut held, place) = Held::find(at, homes, key, false);
         let (side, place) = place?;
         let bucket = held.of(side);
-        let (_, value) = bucket.pair(place);
-        bucket.remove(place);
+        // SAFETY: 1, both: found in this bucket, under its lock.
+        let value = unsafe {
+            let (_, value) = bucket.pair(place);
+            bucket.remove(place);
+            value
+        };
         bucket.draw_in();
         Some(value)
     }
 
     /// As [`Table::update`](crate::copy_map::Table::update).
     pub(super) fn update_value(
-        at: &Stage<Self>,
+        at: &TableVersion<Self>,
         homes: Homes,
         key: &K,
         mut new: impl FnMut(V) -> V,
@@ -326,7 +335,9 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let (side, place) = place?;
             let bucket = held.of(side);
             if old.is(&bucket.load(place)) {
-                bucket.replace(place, (old.pair.0, value));
+                // SAFETY: 1: found in this bucket, under its lock. 2: the bytes that were compared
+                // are those of the old pair, so its key is there.
+                unsafe { bucket.replace(place, (old.pair.0, value)) };
                 return Some(value);
             }
         }

@@ -1,9 +1,9 @@
-//! The word of a home: which cells hold its keys, and whether that has changed.
+//! The info word of a home: which cells hold its keys, and whether that has changed.
 
 use corewise_atomic::mutant;
 
-/// How many cells a neighbourhood has: the hop bits. With few, models and stress tests displace and overflow all
-/// the time.
+/// Cells in a neighbourhood, and hop bits. With few, models and stress tests displace and overflow
+/// all the time.
 #[cfg(not(any(corewise_loom, corewise_shuttle, corewise_stress)))]
 pub(super) const H: usize = 32;
 #[cfg(all(corewise_stress, not(any(corewise_loom, corewise_shuttle))))]
@@ -11,13 +11,13 @@ pub(super) const H: usize = 4;
 #[cfg(any(corewise_loom, corewise_shuttle))]
 pub(super) const H: usize = 2;
 
-/// With few, they come round all the time.
+/// With few bits, versions wrap around all the time.
 #[cfg(not(any(corewise_loom, corewise_shuttle, corewise_stress)))]
 const VERSION_BITS: u32 = 28;
 #[cfg(any(corewise_loom, corewise_shuttle, corewise_stress))]
 const VERSION_BITS: u32 = 1;
 
-/// Drawn in the module's header.
+/// The info of a home, drawn in the module's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Info(pub(super) u64);
 
@@ -52,13 +52,13 @@ impl Info {
         self.0 & Self::CHANGING != 0
     }
 
-    /// Whether a lookup has to look elsewhere than in cells.
+    /// Whether a lookup has to look in nodes or the scratch.
     #[inline(always)]
     pub(super) fn goes_further(self) -> bool {
         self.0 & (Self::OVERFLOW | Self::CHANGING) != 0
     }
 
-    /// Which cells of the neighbourhood have a key of this home.
+    /// Which cells of the neighbourhood have keys of this home.
     #[inline(always)]
     pub(super) fn hops(self) -> Hops {
         Hops((self.0 & Self::HOPS) as u32)
@@ -101,24 +101,24 @@ impl Info {
         Self(self.0 | Self::CHANGING)
     }
 
-    /// With the next version.
+    /// The same info with the next version.
     pub(super) fn changed(self) -> Self {
         let next = self.0.wrapping_add(Self::VERSION) & Self::VERSIONS;
         Self(self.0 & !Self::VERSIONS | next)
     }
 
-    /// Whether versions have come round with this one.
+    /// Whether the version has wrapped around to this one.
     pub(super) fn is_first_version(self) -> bool {
         self.0 & Self::VERSIONS == 0 && !mutant!("hop_wraps_uncounted")
     }
 }
 
-/// Offsets, from the nearest.
+/// Offsets in a neighbourhood, the nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hops(u32);
 
 impl Hops {
-    /// Those before an offset.
+    /// The offsets before another.
     pub(super) fn before(self, offset: usize) -> Self {
         Self(self.0 & ((1 << offset) - 1))
     }
@@ -130,7 +130,7 @@ impl Iterator for Hops {
     #[inline(always)]
     fn next(&mut self) -> Option<usize> {
         let first = self.0.trailing_zeros();
-        // Without the first one, if there is one.
+        // Removes the first one, if there is one.
         self.0 &= self.0.wrapping_sub(1);
         (first < u32::BITS).then_some(first as usize)
     }

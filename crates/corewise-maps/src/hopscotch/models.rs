@@ -1,5 +1,6 @@
-//! Models: lookups and updates beside displacements, and of homes that share cells and nodes. A neighbourhood has two
-//! cells here, a node two slots, and a version comes round with every other change.
+//! Models of lookups and updates during displacements, and of homes that share cells and nodes. In
+//! models a neighbourhood has two cells, a node has two slots, and a version wraps around with
+//! every other change.
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
@@ -11,13 +12,13 @@ use crate::copy_map::numbers::{self, Number, beside, hash_of};
 type Numbers<V = u64> = numbers::Numbers<HopscotchTable<u64, V>>;
 
 impl Modelled for HopscotchTable<u64, u64> {
-    // In a free cell, in a new node, in a node that is there.
+    // In a free cell, in a new node, and in an existing node.
     const PLACES: &'static [Place] = &[
         Place::new(1, &[], 3),
         Place::new(1, &[2], 2),
         Place::new(1, &[2, 3], 2),
     ];
-    // Two ways to a key have many orders.
+    // Lookups by tag and by info have many interleavings.
     const PREEMPTIONS: usize = 1;
 }
 
@@ -26,16 +27,16 @@ impl Modelled for HopscotchTable<u64, [u64; 2]> {
     const PLACES: &'static [Place] = &[Place::new(1, &[], 1), Place::new(1, &[2], 1)];
 }
 
-/// What lookups find that do not go by tags.
+/// Looks up a key by info instead of by tags.
 fn by_info<V: Number>(numbers: &Numbers<V>, key: u64) -> Option<u64> {
-    let home = numbers.stage.table().home(hash_of(&key));
+    let home = numbers.version.table().home(hash_of(&key));
     home.get(&key).unwrap().map(Number::number)
 }
 
-/// In four buckets: 4 has its home where 0 lies, and there is no room but where 1 goes on from.
+/// With four buckets, the home of 4 has no free cell unless 1 is displaced.
 const FULL_HOMES: [u64; 2] = [0, 1];
 
-/// What lookups find by tags, updates find by the home's info, and the other way round.
+/// A pair that lookups find by tags, updates find by the home's info, and the other way round.
 #[test]
 fn a_pair_that_was_seen_is_there_for_updates() {
     corewise_atomic::model_bounded(3, || {
@@ -47,7 +48,7 @@ fn a_pair_that_was_seen_is_there_for_updates() {
                 if numbers.get(1).is_some() {
                     assert_eq!(numbers.increment(1), Some(11));
                 } else {
-                    // Whoever is told that it is there was not held up by the lock.
+                    // The lock did not delay an insertion that found the key present.
                     let inserted = numbers.try_insert(1, 11);
                     let there = inserted.map_or_else(|there| there, |()| 11);
                     assert_eq!(numbers.get(1), Some(there));
@@ -57,7 +58,7 @@ fn a_pair_that_was_seen_is_there_for_updates() {
     });
 }
 
-/// What is gone for lookups is gone for updates.
+/// A pair that is gone for lookups is gone for updates.
 #[test]
 fn a_pair_that_was_not_seen_is_gone_for_updates() {
     corewise_atomic::model_bounded(2, || {
@@ -94,7 +95,8 @@ fn a_pair_that_was_gone_for_updates_is_not_seen() {
     });
 }
 
-/// One frees a cell, another takes it for a key of another home, and somebody still has the old info.
+/// One thread frees a cell, another takes it for a key of another home, and a third still has the
+/// old info.
 #[test]
 fn a_cell_that_was_left_is_not_taken_for_another() {
     corewise_atomic::model_bounded(2, || {
@@ -113,7 +115,8 @@ fn a_cell_that_was_left_is_not_taken_for_another() {
     });
 }
 
-/// The key is removed, and another put in its cell, twice: the info is as it was. (Tags do not go by infos.)
+/// A key is removed and another put in its cell, twice: the info is as it was. (Lookups by tag do
+/// not use infos.)
 #[test]
 fn a_version_that_came_round_is_another() {
     corewise_atomic::model_bounded(2, || {
@@ -165,7 +168,7 @@ fn updates_beside_a_displacement() {
     });
 }
 
-/// Each wants the cell that the other displaces from, or to.
+/// Each insertion wants the cell that the other displaces from, or to.
 #[test]
 fn two_who_displace() {
     corewise_atomic::model_bounded(2, || {
@@ -192,7 +195,7 @@ fn two_who_claim_a_cell() {
     });
 }
 
-/// 2 and 5 are of different homes, and take the same slot in turn.
+/// 2 and 5 are of different homes, and use the same slot in turn.
 #[test]
 fn a_pair_in_a_node_is_never_mixed() {
     corewise_atomic::model_bounded(1, || {
@@ -222,7 +225,8 @@ fn two_homes_overflow() {
     });
 }
 
-/// Both use the scratch, and who is sent there for the first must not take the second.
+/// Both replacements use the scratch, and a lookup directed there by the first must not take the
+/// second pair.
 #[test]
 fn two_values_are_replaced_beside_a_lookup() {
     corewise_atomic::model_bounded(1, || {

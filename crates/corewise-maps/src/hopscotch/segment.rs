@@ -1,17 +1,16 @@
-//! Segments: which cells are taken, and the nodes for what has no place in its neighbourhood.
+//! Segments: which cells are taken, and nodes for pairs without a place in their neighbourhood.
 
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::alloc::{self, Layout, Node as Numa};
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, fence};
-use corewise_atomic::{mutant, ordering};
+use corewise_atomic::{Backoff, mutant, ordering};
 
-use crate::copy_map::space::{self, Space};
-use crate::pair::{PairCell, Torn};
-use crate::waiting::Waiting;
+use crate::copy_map::memory_budget::{self, MemoryBudget};
+use crate::pair_cell::{PairCell, Torn};
 
-/// Buckets of a segment.
+/// Buckets in a segment.
 pub(super) const BUCKETS: usize = 64;
 
 /// Pairs in a node.
@@ -20,19 +19,20 @@ const SLOTS: usize = 6;
 #[cfg(any(corewise_loom, corewise_shuttle, corewise_stress))]
 const SLOTS: usize = 2;
 
-/// Drawn in the module's header.
+/// A segment, drawn in the module's header.
 #[repr(C)]
 pub(super) struct Segment<K, V> {
     taken: AtomicU64,
-    /// Of `nodes` and `scratch`. Held by who has the lock of a home of this segment, and waits for nobody.
+    /// Protects `nodes` and `scratch`. Its owner has the lock of a home of this segment, and waits
+    /// for no thread.
     lock: AtomicBool,
     nodes: AtomicPtr<Node<K, V>>,
     scratch: PairCell<K, V>,
 }
 
 // SAFETY:
-// 1. Null, false, zeros, and an empty cell are all bytes zero.
-unsafe impl<K: Copy, V: Copy> space::Bucket for Segment<K, V> {
+// 1. Null, false, zero, and an empty cell are all zero bytes.
+unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Segment<K, V> {
     fn empty() -> Self {
         Self {
             taken: AtomicU64::new(0),
@@ -44,7 +44,7 @@ unsafe impl<K: Copy, V: Copy> space::Bucket for Segment<K, V> {
 }
 
 impl<K: Copy, V: Copy> Segment<K, V> {
-    /// Claims the first free cell of those that `wanted` has bits for. `Err` if another was faster.
+    /// Claims the first free cell among the bits of `wanted`. `Err` if another thread was faster.
     pub(super) fn claim(&self, wanted: u64) -> Result<Option<usize>, ()> {
         // Relaxed: a hint.
         let free = !self.taken.load(Relaxed) & wanted;
@@ -52,7 +52,8 @@ impl<K: Copy, V: Copy> Segment<K, V> {
             return Ok(None);
         }
         let first = free.trailing_zeros();
-        // Acquire: pairs with the Release in `free`: before us the cell's bit was cleared and counted.
+        // Acquire: pairs with the Release in `free`: the cell's hop bit was cleared, and that was
+        // counted, before.
         let before = self.taken.fetch_or(1 << first, Acquire);
         if before & 1 << first != 0 && !mutant!("hop_claims_twice") {
             return Err(());
@@ -60,7 +61,12 @@ impl<K: Copy, V: Copy> Segment<K, V> {
         Ok(Some(first as usize))
     }
 
-    pub(super) fn free(&self, cell: usize) {
+    /// Frees a cell.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has claimed the cell, or has taken the pair out of it and counted that.
+    pub(super) unsafe fn free(&self, cell: usize) {
         // Release: pairs with the Acquire in `claim`.
         self.taken
             .fetch_and(!(1 << cell), ordering!(Release, "hop_relaxed_free"));
@@ -72,12 +78,12 @@ impl<K: Copy, V: Copy> Segment<K, V> {
     }
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node<K, V>> {
-        // Acquire: pairs with the Release in `Nodes::insert`, so that the node is seen whole; those after
-        // it were seen by who has put it before them.
-        // SAFETY: what is in the list lives as long as the segment, and is not changed but through atomics.
+        // Acquire: pairs with the Release in `Nodes::insert`, so that the node is seen whole; the
+        // thread that inserted it had seen the nodes after it.
+        // SAFETY: nodes in the list live as long as the segment, and change only through atomics.
         let first = unsafe { self.nodes.load(Acquire).as_ref() };
         std::iter::successors(first, |node| {
-            // SAFETY: as above.
+            // SAFETY: in the list, as long as the segment.
             node.next.map(|next| unsafe { next.as_ref() })
         })
     }
@@ -92,11 +98,11 @@ impl<K: Copy, V: Copy> Segment<K, V> {
                 .is_ok()
     }
 
-    /// Waits for the lock, for a handful of stores.
+    /// Waits for the lock, for a few stores.
     pub(super) fn lock(&self) -> Nodes<'_, K, V> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         while !self.try_lock() && !mutant!("hop_segment_unlocked") {
-            waiting.a_moment();
+            backoff.snooze();
         }
         Nodes { segment: self }
     }
@@ -107,14 +113,14 @@ impl<K, V> Segment<K, V> {
     ///
     /// # Safety
     ///
-    /// 1. Nobody else uses the segment, then or later.
-    pub(super) unsafe fn free_nodes(&mut self, space: &Space) {
-        // Relaxed: nobody else is there, by 1.
+    /// 1. No other thread uses the segment, now or later.
+    pub(super) unsafe fn free_nodes(&mut self, budget: &MemoryBudget) {
+        // Relaxed: no other thread has it, by 1.
         let mut next = NonNull::new(self.nodes.load(Relaxed));
         while let Some(node) = next {
-            // SAFETY: put there by `insert`, from a `Spare`, and not used by others, by 1.
+            // SAFETY: `insert` put it there, from a `Spare`, and no other thread uses it, by 1.
             next = unsafe { node.as_ref() }.next;
-            drop(Spare { node, space });
+            drop(Spare { node, budget });
         }
     }
 }
@@ -123,14 +129,14 @@ impl<K, V> Segment<K, V> {
 #[repr(C, align(64))]
 pub(super) struct Node<K, V> {
     state: AtomicU64,
-    /// Never changed once the node is in a list.
+    /// Not changed after the node is in a list.
     next: Option<NonNull<Node<K, V>>>,
-    /// The homes' numbers in the segment.
+    /// For each slot, the index of the home in the segment.
     homes: [AtomicU8; SLOTS],
     cells: [PairCell<K, V>; SLOTS],
 }
 
-/// Which slots are held, and how often a pair was removed: 58 bits.
+/// Which slots are held, and a count of removals: 58 bits.
 #[derive(Clone, Copy)]
 pub(super) struct State(u64);
 
@@ -157,26 +163,27 @@ impl State {
 
 impl<K: Copy, V: Copy> Node<K, V> {
     pub(super) fn state(&self) -> State {
-        // Acquire: pairs with the Release in `publish`, so that the pairs it tells of are seen.
+        // Acquire: pairs with the Release in `publish`, so that the pairs it describes are seen.
         State(self.state.load(Acquire))
     }
 
-    /// Whether nothing was removed between `state` and the loads before this one.
+    /// Whether nothing was removed between `state` and the loads before this call.
     pub(super) fn is_unchanged(&self, state: State) -> bool {
-        // Acquire: pairs with the Release in `write`: who has read a word of a later pair sees the
-        // removal that was before it.
+        // Acquire: pairs with the Release in `write`: a lookup that has read a word of a later pair
+        // sees the removal before it.
         fence(Acquire);
-        // Relaxed: only to be compared.
+        // Relaxed: only compared.
         State(self.state.load(Relaxed)).removals() == state.removals()
     }
 
-    /// The slots that a home has.
+    /// The slots that hold pairs of a home.
     pub(super) fn slots_of(&self, state: State, home: u8) -> impl Iterator<Item = usize> {
         // Relaxed: written before the slot was held.
         (0..SLOTS).filter(move |slot| state.holds(*slot) && self.homes[*slot].load(Relaxed) == home)
     }
 
-    /// What may be a pair; [`is_unchanged`](Self::is_unchanged) says so.
+    /// Reads a slot, which may be torn; [`is_unchanged`](Self::is_unchanged) tells whether it is a
+    /// pair.
     pub(super) fn torn(&self, slot: usize) -> Torn<K, V> {
         self.cells[slot].load()
     }
@@ -204,7 +211,8 @@ pub(super) struct Nodes<'s, K: Copy, V: Copy> {
 }
 
 impl<'s, K: Copy, V: Copy> Nodes<'s, K, V> {
-    /// Puts a pair in a free slot, or in `spare`, which is hung in the list then; false if there is neither.
+    /// Inserts a pair in a free slot, or in `spare`, which is then added to the list; false if
+    /// there is neither.
     pub(super) fn insert(
         &self,
         home: u8,
@@ -222,30 +230,38 @@ impl<'s, K: Copy, V: Copy> Nodes<'s, K, V> {
         let Some(spare) = spare.take() else {
             return false;
         };
-        // Relaxed: changed under the lock, which we have.
+        // Relaxed: changed only under the lock, which we hold.
         let next = NonNull::new(self.segment.nodes.load(Relaxed));
         let mut node = spare.into_ptr();
         // SAFETY: it was ours alone, and from now on lives as long as the segment.
         unsafe { node.as_mut() }.next = next;
-        // SAFETY: as above.
+        // SAFETY: it lives as long as the segment, and changes only through atomics from now on.
         let new = unsafe { node.as_ref() };
         new.write(0, home, pair);
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other thread has it yet.
         new.state.store(1, Relaxed);
         // Release: pairs with the Acquire in `Segment::nodes`.
         self.segment.nodes.store(node.as_ptr(), Release);
         true
     }
 
-    /// Removes the pair of a slot that is held; whether its home has others in nodes.
-    pub(super) fn remove(&self, node: &Node<K, V>, slot: usize, home: u8) -> bool {
+    /// Removes the pair of a held slot; returns whether its home has others in nodes.
+    ///
+    /// # Safety
+    ///
+    /// 1. The node is one of this segment, and the slot has a pair of this home.
+    pub(super) unsafe fn remove(&self, node: &Node<K, V>, slot: usize, home: u8) -> bool {
         node.publish(node.state().without(slot));
         let mut nodes = self.segment.nodes();
         nodes.any(|node| node.slots_of(node.state(), home).next().is_some())
     }
 
-    /// Writes another pair of the same key in a slot. Lookups do not find it meanwhile.
-    pub(super) fn rewrite(&self, node: &Node<K, V>, slot: usize, home: u8, pair: (K, V)) {
+    /// Writes another pair of the same key in a slot. Lookups do not find it in the slot meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// 1. The node is one of this segment, and the slot has a pair of this home.
+    pub(super) unsafe fn rewrite(&self, node: &Node<K, V>, slot: usize, home: u8, pair: (K, V)) {
         let hidden = node.state().without(slot);
         node.publish(hidden);
         node.write(slot, home, pair);
@@ -253,8 +269,9 @@ impl<'s, K: Copy, V: Copy> Nodes<'s, K, V> {
     }
 
     pub(super) fn write_scratch(&self, (key, value): (K, V)) {
-        // Release: pairs with the fence in `Home::is_unchanged`: who was sent here before, and reads a word of
-        // this pair, sees that its home's version was changed since.
+        // Release: pairs with the fence in `HomeBucket::is_unchanged`: a lookup that was directed
+        // here earlier and reads a word of this pair sees that its home's version has changed
+        // since.
         self.segment.scratch.store(key, value, Release);
     }
 }
@@ -269,23 +286,23 @@ impl<K: Copy, V: Copy> Drop for Nodes<'_, K, V> {
 /// A node that is in no list.
 pub(super) struct Spare<'s, K, V> {
     node: NonNull<Node<K, V>>,
-    space: &'s Space,
+    budget: &'s MemoryBudget,
 }
 
 impl<'s, K, V> Spare<'s, K, V> {
     const LAYOUT: Layout = Layout::new::<Node<K, V>>();
 
-    /// An empty node, if there is memory, and room in `space`.
-    pub(super) fn new(space: &'s Space) -> Option<Self>
+    /// Allocates an empty node, if there is memory and room in `budget`.
+    pub(super) fn new(budget: &'s MemoryBudget) -> Option<Self>
     where
         K: Copy,
         V: Copy,
     {
-        if !space.take(Self::LAYOUT.size()) {
+        if !budget.take(Self::LAYOUT.size()) {
             return None;
         }
         let Some(memory) = alloc::alloc(Self::LAYOUT, Numa::Local) else {
-            space.give(Self::LAYOUT.size());
+            budget.give(Self::LAYOUT.size());
             return None;
         };
         let node = memory.cast::<Node<K, V>>();
@@ -297,10 +314,10 @@ impl<'s, K, V> Spare<'s, K, V> {
         };
         // SAFETY: new memory for a node.
         unsafe { node.write(empty) };
-        Some(Self { node, space })
+        Some(Self { node, budget })
     }
 
-    /// The node, for a list: `free_nodes` frees it.
+    /// Releases the node to a list: `free_nodes` frees it.
     fn into_ptr(self) -> NonNull<Node<K, V>> {
         let node = self.node;
         std::mem::forget(self);
@@ -310,11 +327,11 @@ impl<'s, K, V> Spare<'s, K, V> {
 
 impl<K, V> Drop for Spare<'_, K, V> {
     fn drop(&mut self) {
-        // SAFETY: a node made by `new`, in no list (any more), and nobody else has it.
+        // SAFETY: a node made by `new`, in no list, and no other thread has it.
         unsafe {
             self.node.drop_in_place();
             alloc::dealloc(self.node.cast(), Self::LAYOUT);
         }
-        self.space.give(Self::LAYOUT.size());
+        self.budget.give(Self::LAYOUT.size());
     }
 }

@@ -1,4 +1,4 @@
-//! The table: where there is room, and operations that go on in its successor.
+//! The table: how it makes room, and operations that continue in its successor.
 
 use std::hash::Hash;
 use std::ops::Range;
@@ -6,18 +6,17 @@ use std::ops::Range;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
-use corewise_atomic::{CachePadded, hint, mutant};
+use corewise_atomic::{Backoff, CachePadded, hint, mutant};
 
-use super::home::{Home, Locked, Refused, Unsettled, Word};
+use super::home_bucket::{HomeBucket, InfoWord, Locked, Refused, Unsettled};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
-use crate::copy_map::space::{Heads, Space};
-use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Stage, Table};
-use crate::pair::PairCell;
-use crate::waiting::Waiting;
+use crate::copy_map::memory_budget::{Heads, MemoryBudget};
+use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::pair_cell::PairCell;
 
-/// How many cells an insertion looks at for a free one.
+/// Most cells that an insertion searches for a free one.
 #[cfg(not(corewise_stress))]
 const FARTHEST: usize = 1_024;
 #[cfg(corewise_stress)]
@@ -25,30 +24,30 @@ const FARTHEST: usize = 16;
 
 /// The table of [`HopscotchMap`](super::HopscotchMap).
 pub struct HopscotchTable<K, V> {
-    infos: Heads<Word>,
+    infos: Heads<InfoWord>,
     cells: Heads<PairCell<K, V>>,
     tags: Tags,
-    /// How often a home's version has come round, counted twice: see `Locked::publish`. Read with every lookup, and
-    /// written hardly ever.
+    /// How often a home's version has wrapped around, counted twice: see `Locked::publish`. Read by
+    /// every lookup, and hardly ever written.
     wraps: AtomicU64,
     segments: Heads<Segment<K, V>>,
-    space: Arc<Space>,
-    /// Pairs in nodes, give or take those being put there.
+    budget: Arc<MemoryBudget>,
+    /// Number of pairs in nodes; insertions in progress may or may not be counted.
     overflow: CachePadded<AtomicUsize>,
 }
 
 /// A claimed cell.
 pub(super) struct Room {
-    /// From the home.
+    /// Distance from the home.
     pub(super) offset: usize,
     /// Whether keys were displaced for it.
     pub(super) displaced: bool,
 }
 
-/// Why there is none.
+/// Why there is no room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// Somebody else has the home of a key that might be displaced.
+    /// Another thread has the home of a key that might be displaced.
     Busy,
     /// No key can be displaced, or no cell is free.
     Full,
@@ -60,16 +59,17 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         self.infos.len() - 1
     }
 
-    /// The info of a number, around the ring.
+    /// The info of a home; the index wraps around the ring.
     #[inline(always)]
     pub(super) fn info(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: their number is a power of two, and the index a remainder of it.
+        // SAFETY: the length is a power of two, and the index a remainder modulo it.
         &unsafe { self.infos.get_unchecked(index & self.mask()) }.0
     }
 
     #[inline(always)]
     pub(super) fn cell(&self, index: usize) -> &PairCell<K, V> {
-        // SAFETY: as above; there are as many.
+        // SAFETY: the length is that of `infos`, a power of two, and the index a remainder modulo
+        // it.
         unsafe { self.cells.get_unchecked(index & self.mask()) }
     }
 
@@ -78,19 +78,19 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         &self.tags
     }
 
-    /// A home that is going to be changed.
+    /// Returns a home for an update.
     #[inline(always)]
-    fn home_to_change(&self, hash: u64) -> Home<'_, K, V> {
+    fn home_to_change(&self, hash: u64) -> HomeBucket<'_, K, V> {
         let home = hash as usize & self.mask();
-        // What it is about to read and write lies in five places. None has to wait for another.
+        // The update reads and writes five places. None of the accesses has to wait for another.
         hint::prefetch(self.info(home));
         hint::prefetch(self.cell(home));
         self.tags.prefetch(home);
         hint::prefetch(self.segment(home));
-        Home::new(self, home)
+        HomeBucket::new(self, home)
     }
 
-    /// The number of the cell that is so far from a home, around the ring.
+    /// The index of the cell at `offset` from a home, around the ring.
     #[inline(always)]
     pub(super) fn cell_at(&self, home: usize, offset: usize) -> usize {
         (home + offset) & self.mask()
@@ -107,8 +107,8 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
     }
 
     #[inline(always)]
-    pub(super) fn home(&self, hash: u64) -> Home<'_, K, V> {
-        Home::new(self, hash as usize & self.mask())
+    pub(super) fn home(&self, hash: u64) -> HomeBucket<'_, K, V> {
+        HomeBucket::new(self, hash as usize & self.mask())
     }
 
     pub(super) fn count_overflow(&self, by: isize) {
@@ -120,7 +120,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         self.overflow.load(Relaxed)
     }
 
-    /// The arrays that lookups read, and their bytes.
+    /// The arrays that lookups read, and their sizes in bytes.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(super) fn memory(&self) -> [(*const (), usize); 3] {
         fn of<B>(heads: &[B]) -> (*const (), usize) {
@@ -129,18 +129,24 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         [of(&self.infos), of(&self.cells), self.tags.memory()]
     }
 
-    /// How many cells of a neighbourhood there are.
+    /// The number of cells in a neighbourhood.
     fn reach(&self) -> usize {
         H.min(self.infos.len())
     }
 
-    /// Gives back a cell that no home has.
-    pub(super) fn free(&self, index: usize) {
+    /// Frees a cell that belongs to no home.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has claimed the cell, or has taken the pair out of it and counted that.
+    pub(super) unsafe fn free(&self, index: usize) {
         let index = index & self.mask();
-        self.segment(index).free(index % BUCKETS);
+        // SAFETY: 1.
+        unsafe { self.segment(index).free(index % BUCKETS) };
     }
 
-    /// Claims the first free cell from `from` on, within `FARTHEST`: how far it is from there.
+    /// Claims the first free cell from `from` on, within `FARTHEST`; returns its distance from
+    /// there.
     fn claim(&self, from: usize) -> Option<usize> {
         let farthest = FARTHEST.min(self.infos.len());
         let mut distance = 0;
@@ -155,27 +161,30 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
                     if distance < farthest {
                         return Some(distance);
                     }
-                    self.free(from + distance);
+                    // SAFETY: 1: claimed just now.
+                    unsafe { self.free(from + distance) };
                     return None;
                 }
                 Ok(None) => distance += width - first,
-                // Another was faster: it has one less to choose from.
+                // Another thread was faster: there is one free cell less.
                 Err(()) => {}
             }
         }
         None
     }
 
-    /// Claims a cell in the neighbourhood of a home, displacing keys if need be. The caller has the home's lock, and
-    /// this waits for nobody.
+    /// Claims a cell in the neighbourhood of a home, and displaces keys if necessary. The caller
+    /// has the home's lock, and this waits for no thread.
     pub(super) fn make_room(&self, home: usize) -> Result<Room, NoRoom> {
         let mut distance = self.claim(home).ok_or(NoRoom::Full)?;
         let displaced = distance >= self.reach();
         while distance >= self.reach() {
-            match self.bring_nearer(home + distance) {
+            // SAFETY: 1: claimed.
+            match unsafe { self.bring_nearer(home + distance) } {
                 Ok(by) => distance -= by,
                 Err(none) => {
-                    self.free(home + distance);
+                    // SAFETY: 1: claimed, or in exchange for one that was.
+                    unsafe { self.free(home + distance) };
                     return Err(none);
                 }
             }
@@ -184,13 +193,19 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         Ok(Room { offset, displaced })
     }
 
-    /// Has a key displaced to a claimed cell, whose own cell is the claimed one then: how much nearer that is.
-    fn bring_nearer(&self, free: usize) -> Result<usize, NoRoom> {
+    /// Displaces a key to a claimed cell, so that the key's cell is the claimed one; returns how
+    /// much nearer that is.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has claimed the cell. It has the other one instead afterwards.
+    unsafe fn bring_nearer(&self, free: usize) -> Result<usize, NoRoom> {
         let mut none = NoRoom::Full;
         for distance in (1..H).rev() {
-            // The ring is longer than that: a free cell is out of reach of somebody.
-            let home = Home::new(self, (free - distance) & self.mask());
-            match home.displace(distance) {
+            // The ring is longer than `H`: the free cell is out of reach of the home that needs it.
+            let home = HomeBucket::new(self, (free - distance) & self.mask());
+            // SAFETY: 1: the claimed cell is `distance` cells after this home.
+            match unsafe { home.displace(distance) } {
                 Ok(Some(from)) => return Ok(distance - from),
                 Ok(None) => {}
                 Err(busy) => none = busy,
@@ -199,16 +214,16 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         Err(none)
     }
 
-    /// [`get`](Table::get) where tags do not say all.
+    /// [`get`](Table::get) when the tags are not sufficient.
     #[inline(never)]
-    fn get_slowly(at: &Stage<Self>, hash: u64, key: &K) -> Option<V>
+    fn get_slowly(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V>
     where
         K: Eq,
     {
         let mut tag = None;
         at.follow(|table| {
             let home = table.home(hash);
-            // The first table's tags have been asked.
+            // `get` has already tried the first table's tags.
             let by_tag = tag.replace(Tag::of(hash)).map(|tag| home.by_tag(key, tag));
             match by_tag {
                 Some(Ok(value)) => Ok(value),
@@ -217,14 +232,18 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         })
     }
 
-    /// Locks a home that has no way on yet.
+    /// Locks a home that is not moved yet.
     fn lock_unmoved(&self, home: usize) -> Locked<'_, K, V> {
-        let home = Home::new(self, home);
+        let home = HomeBucket::new(self, home);
         home.wait_and_lock().expect("only we move it")
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
+// SAFETY: see *Correctness* in the module's header: 1: a pair is read whole, after the Acquire of
+// the word that leads to it. 2: a home is changed under its lock, by the operation that reports it.
+// 3: `pairs` visits every cell, slot and scratch of a home. 4: atomics and `PairCell`s of `Copy`
+// types.
+unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     type Key = K;
     type Value = V;
     type Entry = (K, V);
@@ -234,20 +253,20 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         Self: 't;
 
     const FEWEST_BUCKETS: usize = 32;
-    // With the 0.9 insertions for a bucket that fill the successor, two would do.
+    // Two would do, since the successor takes 0.9 insertions per bucket to fill.
     const SHARE: usize = 16;
 
     fn buckets_for(entries: usize) -> usize {
         entries.saturating_add(entries / 9 + 1)
     }
 
-    fn try_new(buckets: usize, space: &Arc<Space>) -> Option<Self> {
-        // Pairs that are too large do not compile.
+    fn try_new(buckets: usize, budget: &Arc<MemoryBudget>) -> Option<Self> {
+        // Larger pairs do not compile.
         const { assert!(PairCell::<K, V>::WORDS <= 4) };
         assert!(buckets.is_power_of_two());
         let segments = buckets.div_ceil(BUCKETS);
         let bytes = bytes::<K, V>(buckets);
-        if !space.take(bytes) {
+        if !budget.take(bytes) {
             return None;
         }
         let all = || {
@@ -259,7 +278,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             ))
         };
         let Some((infos, cells, tags, segments)) = all() else {
-            space.give(bytes);
+            budget.give(bytes);
             return None;
         };
         Some(Self {
@@ -268,7 +287,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
             tags,
             wraps: AtomicU64::new(0),
             segments,
-            space: space.clone(),
+            budget: budget.clone(),
             overflow: CachePadded::new(AtomicUsize::new(0)),
         })
     }
@@ -279,8 +298,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     #[inline(always)]
-    fn get(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
-        // What is inlined is what is short; the rest is for what has moved, too.
+    fn get(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+        // Only the short path is inlined; the rest also follows moved homes.
         match at.table().home(hash).by_tag(key, Tag::of(hash)) {
             Ok(value) => value,
             Err(Unsettled) => Self::get_slowly(at, hash, key),
@@ -299,9 +318,15 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         self.home(hash).prefetch_first(Tag::of(hash));
     }
 
-    fn put(at: &Stage<Self>, hash: u64, key: K, value: V, replace: bool) -> Result<Put<V>, Full> {
+    fn put(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+    ) -> Result<Put<V>, Full> {
         let mut spare = None;
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -311,9 +336,14 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         return Ok(Ok(Put::There(found.pair.1)));
                     }
                     if let Some(locked) = home.lock(&seen) {
-                        // The key that is there stays, and the value may be another by now.
-                        let (there, old) = locked.pair(found.place());
-                        locked.replace(found.place(), (there, value));
+                        // The stored key stays, and the value may have changed by now.
+                        // SAFETY: 1, both: the home is locked as it was seen. 2: the key that is
+                        // there.
+                        let old = unsafe {
+                            let (there, old) = locked.pair(found.place());
+                            locked.replace(found.place(), (there, value));
+                            old
+                        };
                         return Ok(Ok(Put::There(old)));
                     }
                 } else if let Some(locked) = home.lock(&seen) {
@@ -321,8 +351,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         Ok(crowded) => return Ok(Ok(Put::New { crowded })),
                         Err(Refused::Busy) => {}
                         Err(Refused::NeedsNode) => {
-                            // Memory is asked for without the lock.
-                            spare = Spare::new(&table.space);
+                            // Allocate without the lock.
+                            spare = Spare::new(&table.budget);
                             if spare.is_none() {
                                 return Ok(Err(Full));
                             }
@@ -330,13 +360,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         }
                     }
                 }
-                waiting.a_moment();
+                backoff.snooze();
             }
         })
     }
 
-    fn remove(at: &Stage<Self>, hash: u64, key: &K) -> Option<V> {
-        let mut waiting = Waiting::default();
+    fn remove(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+        let mut backoff = Backoff::new();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -345,17 +375,26 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     return Ok(None);
                 };
                 if let Some(locked) = home.lock(&seen) {
-                    let (_, old) = locked.pair(found.place());
-                    locked.remove(found.place());
+                    // SAFETY: 1, both: the home is locked as it was seen.
+                    let old = unsafe {
+                        let (_, old) = locked.pair(found.place());
+                        locked.remove(found.place());
+                        old
+                    };
                     return Ok(Some(old));
                 }
-                waiting.a_moment();
+                backoff.snooze();
             }
         })
     }
 
-    fn update(at: &Stage<Self>, hash: u64, key: &K, mut new: impl FnMut(V) -> V) -> Option<V> {
-        let mut waiting = Waiting::default();
+    fn update(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: &K,
+        mut new: impl FnMut(V) -> V,
+    ) -> Option<V> {
+        let mut backoff = Backoff::new();
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -368,47 +407,52 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                 if let Some(locked) = home.lock(&seen)
                     && (locked.still_has(found) || mutant!("hop_updates_blindly"))
                 {
-                    locked.replace(found.place(), (there, value));
+                    // SAFETY: 1: the home is locked as it was seen. 2: the key that was found
+                    // there.
+                    unsafe { locked.replace(found.place(), (there, value)) };
                     return Ok(Some(value));
                 }
-                waiting.a_moment();
+                backoff.snooze();
             }
         })
     }
 
     fn for_each_in(&self, bucket: usize, each: impl FnMut((K, V))) -> Result<(), Moved> {
-        Home::new(self, bucket).pairs()?.into_iter().for_each(each);
+        HomeBucket::new(self, bucket)
+            .pairs()?
+            .into_iter()
+            .for_each(each);
         Ok(())
     }
 
-    fn pair(pair: &(K, V)) -> (K, V) {
+    unsafe fn pair(pair: &(K, V)) -> (K, V) {
         *pair
     }
 
-    fn home_of((key, _): &(K, V), hash_of: &impl Fn(&K) -> u64) -> u64 {
+    unsafe fn home_of((key, _): &(K, V), hash_of: &impl Fn(&K) -> u64) -> u64 {
         hash_of(key)
     }
 
     fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
-        Home::new(self, bucket).try_lock().ok().flatten()
+        HomeBucket::new(self, bucket).try_lock().ok().flatten()
     }
 
     fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
         self.lock_unmoved(bucket)
     }
 
-    fn take_in(&self, entries: &mut [Moving<(K, V)>]) -> Result<(), NoMemory> {
+    unsafe fn take_in(&self, entries: &mut [Moving<(K, V)>]) -> Result<(), NoMemory> {
         let mut spare = None;
         let mut put_in = |moving: &Moving<(K, V)>| {
-            let mut waiting = Waiting::default();
+            let mut backoff = Backoff::new();
             loop {
-                // Others lock it to displace its keys.
+                // Other threads lock it to displace its keys.
                 let locked = self.lock_unmoved(moving.bucket);
                 match locked.insert(moving.entry, Tag::of(moving.number), &mut spare) {
                     Ok(_) => return true,
-                    Err(Refused::Busy) => waiting.a_moment(),
+                    Err(Refused::Busy) => backoff.snooze(),
                     Err(Refused::NeedsNode) => {
-                        spare = Spare::new(&self.space);
+                        spare = Spare::new(&self.budget);
                         if spare.is_none() {
                             return false;
                         }
@@ -419,33 +463,37 @@ impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         if entries.iter().all(&mut put_in) {
             return Ok(());
         }
-        entries.iter().for_each(|moving| self.wipe(moving.bucket));
+        // SAFETY: 1.
+        entries
+            .iter()
+            .for_each(|moving| unsafe { self.wipe(moving.bucket) });
         Err(NoMemory)
     }
 
-    fn wipe(&self, bucket: usize) {
+    unsafe fn wipe(&self, bucket: usize) {
         self.lock_unmoved(bucket).clear();
     }
 
-    /// The large ones. (On the segments nodes hang.)
+    /// The large arrays. (The segments are not among them, because nodes hang on them.)
     fn arrays(&self) -> [Range<*const u8>; 2] {
         [self.cells.range(), self.infos.range()]
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
         let (buckets, overflow) = (self.infos.len(), self.overflow());
-        // Cells are few; or many homes have more keys than cells, and the table would be full without them.
+        // Few cells are free; or many homes have more keys than cells, and the table would be full
+        // without them.
         let placed = entries.saturating_sub(overflow);
         placed >= buckets - buckets / 10 || overflow > buckets / 8 && entries >= buckets
     }
 }
 
-/// Of a table of so many buckets, without nodes.
+/// The bytes of a table of `buckets` buckets, without nodes.
 fn bytes<K, V>(buckets: usize) -> usize {
     let segments = buckets.div_ceil(BUCKETS);
     let of_segments = Heads::<Segment<K, V>>::bytes(segments);
     [
-        Heads::<Word>::bytes(buckets),
+        Heads::<InfoWord>::bytes(buckets),
         Heads::<PairCell<K, V>>::bytes(buckets),
         Tags::bytes(buckets),
     ]
@@ -456,22 +504,22 @@ fn bytes<K, V>(buckets: usize) -> usize {
 impl<K, V> Drop for HopscotchTable<K, V> {
     fn drop(&mut self) {
         let bytes = bytes::<K, V>(self.infos.len());
-        // SAFETY: nobody else uses the table any more; so neither its segments.
+        // SAFETY: no other thread uses the table, and so none uses its segments.
         unsafe {
             for segment in self.segments.as_mut() {
-                segment.free_nodes(&self.space);
+                segment.free_nodes(&self.budget);
             }
         }
-        self.space.give(bytes);
+        self.budget.give(bytes);
     }
 }
 
 impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<HopscotchTable<K, V>, S> {
-    /// How many entries found no place in their neighbourhood, give or take updates that are under way; while it is
-    /// resized, of the table before. Constant time.
+    /// The number of entries that found no place in their neighbourhood; updates in progress may or
+    /// may not be counted. During a resize it is the number in the old table. Constant time.
     ///
-    /// Lookups of their homes are longer. With random keys it is one in ten thousand of a table that is 90 % full, and
-    /// 2 in a thousand at 95 %.
+    /// Lookups in the homes of these entries are longer. With random keys it is one entry in ten
+    /// thousand in a table that is 90 % full, and 2 in a thousand at 95 %.
     ///
     /// ```
     /// let map = corewise_maps::hopscotch::HopscotchMap::with_capacity(1_000);
@@ -479,7 +527,6 @@ impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<HopscotchTable<K, V>, S> {
     /// assert!(map.overflowing() < 10);
     /// ```
     pub fn overflowing(&self) -> usize {
-        let section = self.domain().pin();
-        self.stage(&section).table().overflow()
+        self.pin().version().table().overflow()
     }
 }

@@ -1,4 +1,4 @@
-//! A byte for each cell, by which lookups find what there is and what there is not without their homes' infos.
+//! A byte for each cell, by which lookups find present and absent keys without their homes' infos.
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU8, AtomicU64, fence};
@@ -6,21 +6,21 @@ use corewise_atomic::{hint, mutant, ordering};
 
 use super::info::H;
 use super::segment::BUCKETS;
-use crate::copy_map::space::{self, Heads};
+use crate::copy_map::memory_budget::{self, Heads};
 
-/// Tags that are looked at together.
+/// Tags that are compared together.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const GROUP: usize = 16;
 #[cfg(any(corewise_loom, corewise_shuttle))]
 const GROUP: usize = 1;
-/// Groups of a neighbourhood.
+/// Groups in a neighbourhood.
 pub(super) const GROUPS: usize = H.div_ceil(GROUP);
 const WINDOW: usize = GROUPS * GROUP;
 
-/// Cells of the largest table whose segments' words have a cache line each: 32 KiB of them.
+/// Cells of the largest table whose segments' words have a cache line each: 32 KiB of words.
 const PADDED: usize = 1 << 15;
 
-/// Eight bits of a hash, those farthest from the ones that choose the home. Never 0.
+/// Eight bits of a hash, those farthest from the bits that choose the home. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u8);
 
@@ -31,63 +31,67 @@ impl Tag {
     }
 }
 
-/// The tag of a cell's pair, or 0: then lookups have to ask the pair's home for it, if there is one.
+/// The tag of a cell's pair, or 0: then lookups find the pair, if there is one, only by its home's
+/// info.
 struct Tagged(AtomicU8);
 
 // SAFETY:
 // 1. 0 is no tag.
-unsafe impl space::Bucket for Tagged {
+unsafe impl memory_budget::Bucket for Tagged {
     fn empty() -> Self {
         Self(AtomicU8::new(0))
     }
 }
 
-/// What lookups by tag must know of a segment, in a word: how often a pair has left one of its cells or a home of
-/// its own (48 bits), and how many of its homes are *unsettled*: tags do not show what they have, and they alone.
-/// (Those that are being changed, have keys in nodes, or were moved.)
+/// What lookups by tag need to know of a segment, in a word: how often a pair has left one of its
+/// cells or homes (48 bits), and how many of its homes are *unsettled*, that is, not shown exactly
+/// by the tags. (Homes that are being changed, have keys in nodes, or were moved.)
 pub(super) struct Changes(AtomicU64);
 
 // SAFETY:
-// 1. None, and all are settled.
-unsafe impl space::Bucket for Changes {
+// 1. Zero means no departures, and all homes are settled.
+unsafe impl memory_budget::Bucket for Changes {
     fn empty() -> Self {
         Self(AtomicU64::new(0))
     }
 }
 
-/// What [`Changes`] were at one time.
+/// The value of [`Changes`] at one time.
 #[derive(Clone, Copy)]
 pub(super) struct Seen(u64);
 
 impl Changes {
-    /// More than the homes of a segment, each of which counts three times at most.
+    /// More than the unsettled count of a segment's homes, each of which counts three times at
+    /// most.
     const DEPARTURE: u64 = 1 << 16;
 
     #[inline(always)]
     pub(super) fn look(&self) -> Seen {
-        // Acquire: pairs with the Release in `settle`, so that the tag of a pair that had left is not seen, and
-        // those of the others are.
+        // Acquire: pairs with the Release in `settle`, so that the tag of a pair that had left is
+        // not seen, and those of the others are.
         Seen(self.0.load(Acquire))
     }
 
-    /// Whether what was loaded since then from a cell of this segment belongs to no pair that was written later.
+    /// Whether no word loaded from a cell of this segment since then belongs to a pair that was
+    /// written later.
     #[inline(always)]
     pub(super) fn has_kept_all(&self, since: Seen) -> bool {
-        // Acquire: pairs with the Release in `Locked::write`: who has read a word of a later pair sees that the
-        // one before has left.
+        // Acquire: pairs with the Release in `Locked::write`: a lookup that has read a word of a
+        // later pair sees that the previous one has left.
         fence(Acquire);
-        // Relaxed: only to be compared.
+        // Relaxed: only compared.
         let now = self.0.load(Relaxed);
         (now ^ since.0) < Self::DEPARTURE || mutant!("hop_hits_at_once")
     }
 
-    /// Whether the tags that were loaded since then were all that homes of this segment had at that time.
+    /// Whether the tags loaded since then showed all that the homes of this segment had at that
+    /// time.
     #[inline(always)]
     pub(super) fn was_settled(&self, since: Seen) -> bool {
-        // Acquire: pairs with the Release in `hide`: who has not seen a tag because it was cleared sees that its
-        // home is not settled, or has changed.
+        // Acquire: pairs with the Release in `hide`: a lookup that has missed a tag because it was
+        // cleared sees that its home is not settled, or has changed.
         fence(Acquire);
-        // Relaxed: only to be compared.
+        // Relaxed: only compared.
         since.0.is_multiple_of(Self::DEPARTURE) && self.0.load(Relaxed) == since.0
     }
 
@@ -97,12 +101,12 @@ impl Changes {
     }
 }
 
-/// The tags of a table's cells, and what changes of them.
+/// The tags of a table's cells, and the words that count their changes.
 pub(super) struct Tags {
     tags: Heads<Tagged>,
     changes: Heads<Changes>,
     cells: usize,
-    /// Segments' words lie so far apart, as a power of two.
+    /// The distance of segments' words, as a power of two.
     stride: u32,
 }
 
@@ -117,8 +121,8 @@ impl Tags {
         })
     }
 
-    /// In a small table, where threads meet, words have a cache line each; in a large one they are to stay in the
-    /// caches.
+    /// In a small table, where threads contend, each word has a cache line; in a large table the
+    /// words must stay cached.
     fn stride(cells: usize) -> u32 {
         if cells <= PADDED { 3 } else { 0 }
     }
@@ -129,7 +133,8 @@ impl Tags {
         Heads::<Tagged>::bytes(Self::len(cells)).saturating_add(changes)
     }
 
-    /// So many that a window may begin with any cell: after the last one come the first ones again.
+    /// Long enough for a window to begin with any cell: after the last tag the first ones are
+    /// repeated.
     fn len(cells: usize) -> usize {
         cells.saturating_add(WINDOW - 1)
     }
@@ -139,35 +144,36 @@ impl Tags {
         &self.tags[cell].0
     }
 
-    /// A tag, wherever it is.
+    /// All copies of a cell's tag.
     fn all_of(&self, cell: usize) -> impl Iterator<Item = &AtomicU8> {
         let more = self.tags[cell..].iter().step_by(self.cells);
         more.map(|tagged| &tagged.0)
     }
 
-    /// Asks for what lookups read before they know a cell.
+    /// Prefetches what lookups read before they know a cell.
     #[inline(always)]
     pub(super) fn prefetch(&self, home: usize) {
         hint::prefetch(self.tagged(home));
         hint::prefetch(self.changes(home));
     }
 
-    /// Of the segment of a cell or home.
+    /// The changes of the segment of a cell or home.
     #[inline(always)]
     pub(super) fn changes(&self, index: usize) -> &Changes {
         &self.changes[(index / BUCKETS) << self.stride]
     }
 
-    /// Before a home changes, of which the caller has the lock, as far as tags are concerned: lookups ask it.
+    /// Unsettles a home before the caller, which has its lock, changes what the tags should show:
+    /// lookups then go by its info.
     pub(super) fn unsettle(&self, home: usize) {
         if !mutant!("hop_stays_settled") {
-            // Relaxed: what is done next is stored with Release.
+            // Relaxed: the next change is stored with Release.
             self.changes(home).0.fetch_add(1, Relaxed);
         }
     }
 
-    /// After tags show what a home has, which was unsettled so often, and before a cell that a pair of it has left, if
-    /// one has, may be written again.
+    /// Settles a home that was unsettled `times` times. Called after the tags show what the home
+    /// has, and before the cell `left`, which a pair of the home has left, may be written again.
     pub(super) fn settle(&self, home: usize, times: u64, left: Option<usize>) {
         let times = if mutant!("hop_stays_settled") {
             0
@@ -175,21 +181,22 @@ impl Tags {
             times
         };
         let home = self.changes(home);
-        let mut departures = 0;
+        let mut removals = 0;
         if let Some(cell) = left
             && !mutant!("hop_leaves_uncounted")
         {
-            departures = Changes::DEPARTURE;
+            removals = Changes::DEPARTURE;
             let cell = self.changes(cell);
             if !std::ptr::eq(cell, home) {
-                cell.add(departures);
+                cell.add(removals);
             }
         }
-        home.add(departures.wrapping_sub(times));
+        home.add(removals.wrapping_sub(times));
     }
 
-    /// Before a pair leaves its cell, of whose home the caller has the lock, and which is unsettled: from here on no
-    /// lookup takes it from there. The tag it had.
+    /// Clears and returns the tag of a pair that is about to leave its cell. The caller has the
+    /// lock of the pair's home, which is unsettled. From here on no lookup takes the pair from
+    /// there by its tag.
     pub(super) fn hide(&self, cell: usize) -> Option<Tag> {
         // Relaxed: written under the home's lock.
         let tag = self.tagged(cell).load(Relaxed);
@@ -200,7 +207,8 @@ impl Tags {
         (tag != 0).then_some(Tag(tag))
     }
 
-    /// After it is known where a pair is, before its home is settled: lookups may take it from this cell.
+    /// Sets the tag of a pair, after its home's info leads to the cell and before the home is
+    /// settled: lookups may then take the pair from this cell.
     pub(super) fn show(&self, cell: usize, tag: Option<Tag>) {
         let Some(Tag(tag)) = tag else {
             return;
@@ -211,8 +219,8 @@ impl Tags {
         }
     }
 
-    /// How far from `home` those cells are that have this tag, of a group of its neighbourhood. (The last group may
-    /// have a few more.)
+    /// The offsets from `home` of the cells with this tag, in one group of its neighbourhood. (The
+    /// last group may have a few more cells.)
     #[inline(always)]
     pub(super) fn find(&self, home: usize, group: usize, tag: Tag) -> Offsets {
         let first = group * GROUP;
@@ -231,7 +239,7 @@ impl Tags {
     }
 }
 
-/// The nearest first.
+/// Offsets from a home, the nearest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offsets {
     first: usize,
@@ -252,7 +260,8 @@ impl Iterator for Offsets {
     }
 }
 
-/// Which of a group's tags are equal to another, a bit for each. To the language it is a Relaxed load of each.
+/// Compares a group's tags with one tag, and returns a bit for each. To the language it is a
+/// Relaxed load of each tag.
 #[cfg(all(
     any(
         target_arch = "x86_64",
@@ -285,7 +294,7 @@ mod group {
                 options(nostack, readonly, preserves_flags)
             );
         }
-        // SAFETY: every x86-64 has these.
+        // SAFETY: every x86-64 processor has these instructions.
         unsafe {
             let same = arch::_mm_cmpeq_epi8(group, arch::_mm_set1_epi8(tag.cast_signed()));
             arch::_mm_movemask_epi8(same).cast_unsigned()
@@ -308,10 +317,10 @@ mod group {
                 options(nostack, readonly, preserves_flags)
             );
         }
-        // SAFETY: every AArch64 with this target's name has these; there are sixteen `BITS`.
+        // SAFETY: every AArch64 target has these instructions; `BITS` has sixteen elements.
         unsafe {
             let same = arch::vceqq_u8(group, arch::vdupq_n_u8(tag));
-            // Sums of neighbours, three times: a byte of bits for each eight tags.
+            // Adds neighbours three times: one byte of bits for every eight tags.
             let mut bits = arch::vandq_u8(same, arch::vld1q_u8(BITS.as_ptr()));
             for _ in 0..3 {
                 bits = arch::vpaddq_u8(bits, bits);
@@ -321,7 +330,7 @@ mod group {
     }
 }
 
-/// As above.
+/// As above, portably.
 #[cfg(not(all(
     any(
         target_arch = "x86_64",
@@ -331,7 +340,7 @@ mod group {
 )))]
 mod group {
     use super::Tagged;
-    use crate::pair::FENCED_LOAD;
+    use crate::pair_cell::FENCED_LOAD;
 
     pub(super) fn matches(tags: &[Tagged], tag: u8) -> u32 {
         let is_same = |tagged: &Tagged| u32::from(tagged.0.load(FENCED_LOAD) == tag);
@@ -393,7 +402,7 @@ mod tests {
         assert!(!cell.has_kept_all(before[1]) && cell.has_kept_all(after[1]));
         assert!(!home.has_kept_all(meanwhile[0]));
         assert!(other.was_settled(before[2]) && other.has_kept_all(before[2]));
-        // What comes and goes nowhere leaves the word as it was.
+        // A change without a departure leaves the word as it was.
         tags.unsettle(0);
         tags.settle(0, 1, None);
         assert!(home.was_settled(after[0]));

@@ -1,11 +1,11 @@
-//! Who writes, and how many lines a lookup reads.
+//! Which operations write, and how many lines a lookup reads.
 
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::HopscotchMap;
-use super::home::Home;
+use super::home_bucket::HomeBucket;
 use super::tags::Tag;
 use crate::copy_map::TryInsertError;
 use crate::hashing::Hashing;
@@ -20,7 +20,7 @@ fn map(buckets: usize, hashing: Hashing, mut keys: impl Iterator<Item = u64>) ->
     map
 }
 
-/// All that changes nothing; the first `keys` numbers are there.
+/// All operations without effect; the first `keys` numbers are present.
 fn look_and_fail(map: &Map, keys: u64) {
     let map = map.pin();
     for key in 0..keys {
@@ -34,16 +34,17 @@ fn look_and_fail(map: &Map, keys: u64) {
     }
 }
 
-/// Guarantees 1 and 3, by the processor: a write to memory that may only be read would end the process.
+/// Guarantees 1 and 3, checked with memory protection: a write to read-only memory would end the
+/// process.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn lookups_and_failed_updates_write_nothing() {
-    /// Whether the arrays may be written.
+    /// Sets the access to the arrays.
     fn allow(map: &Map, access: libc::c_int) {
-        let section = map.domain().pin();
-        for (first, bytes) in map.stage(&section).table().memory() {
-            // SAFETY: the array has pages of its own, being as large as it is; until access is given back
-            // nobody writes to it, which is what is tested.
+        let handle = map.pin();
+        for (first, bytes) in handle.version().table().memory() {
+            // SAFETY: the array is large enough to have its pages to itself; until write access is
+            // restored no thread writes to it, which is what is tested.
             let answer = unsafe { libc::mprotect(first.cast_mut().cast(), bytes, access) };
             assert_eq!(answer, 0);
         }
@@ -58,25 +59,25 @@ fn lookups_and_failed_updates_write_nothing() {
     assert_eq!(map.pin().remove(&0), Some(!0));
 }
 
-/// Whoever has the lock holds nobody up who changes nothing. (If one waited, this would not end.)
+/// A held lock delays no operation without effect. (If one waited, this test would not end.)
 #[test]
 fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
     let map = map(1, Hashing::Own, 0..5);
-    let section = map.domain().pin();
-    let table = map.stage(&section).table();
-    let locked = Home::new(table, 0).wait_and_lock().ok().unwrap();
+    let handle = map.pin();
+    let table = handle.version().table();
+    let locked = HomeBucket::new(table, 0).wait_and_lock().ok().unwrap();
     look_and_fail(&map, 5);
     drop(locked);
     assert_eq!(map.pin().remove(&1), Some(!1));
 }
 
-/// What disturbs a lookup of a home: see guarantee 1.
+/// Which updates disturb a lookup of a home: see guarantee 1.
 #[test]
 fn versions_change_with_removals_and_displacements() {
     let map = map(64, Hashing::Own, [0, 64].into_iter());
-    let section = map.domain().pin();
-    let table = map.stage(&section).table();
-    let home = |index| Home::new(table, index);
+    let handle = map.pin();
+    let table = handle.version().table();
+    let home = |index| HomeBucket::new(table, index);
     let disturbs = |index: usize, update: &dyn Fn()| {
         let seen = home(index).look(&99).ok().unwrap();
         update();
@@ -94,17 +95,17 @@ fn versions_change_with_removals_and_displacements() {
 
 /// Shares of a table's keys.
 struct Ways {
-    /// Found by their tags.
+    /// Found by tag.
     by_tag: f64,
-    /// In the line of their home's cell, if the first cell begins one.
+    /// In the cache line of their home's cell, if the first cell begins a line.
     in_first_line: f64,
     in_nodes: f64,
 }
 
 fn ways(map: &Map) -> Ways {
     const CELLS_OF_A_LINE: usize = 64 / 16;
-    let section = map.domain().pin();
-    let table = map.stage(&section).table();
+    let handle = map.pin();
+    let table = handle.version().table();
     let (mut by_tag, mut in_first_line) = (0, 0);
     for (key, _) in map.pin().iter() {
         // Keys are their own hashes.
@@ -122,7 +123,7 @@ fn ways(map: &Map) -> Ways {
     }
 }
 
-/// The figures of the header, printed and compared.
+/// Prints the figures of the header and compares them.
 #[test]
 fn ways_to_a_key() {
     const BUCKETS: u64 = 1 << 16;

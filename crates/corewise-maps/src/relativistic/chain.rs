@@ -1,4 +1,4 @@
-//! Chains: the nodes, how their names are turned into addresses, and the walks along them.
+//! Chains: nodes, the translation of node IDs to addresses, and walks along chains.
 
 use std::ptr::{self, NonNull};
 
@@ -7,26 +7,28 @@ use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::table::{Table, load, publish, store};
-use super::word::{Header, NodeId, Probe, Word, fold, pure};
+use super::word::{BucketWord, Header, NodeId, Probe, fold, pure};
 
-/// Where the nodes of a table are. Words hold 32-bit names of nodes, not addresses: so a node's place
-/// in its chain and its hash are one word, and 2^32 - 1 nodes can be told apart.
+/// The memory in which the nodes of a table live.
+///
+/// Words hold 32-bit node IDs, not addresses. So a node's link and its hash share one word, and up
+/// to 2^32 - 1 nodes can be distinguished.
 ///
 /// # Safety
 ///
-/// `link` returns the same address for the same name from the insertion of a node until a grace period
-/// after its removal, of a [`Link`] that lives and is moved nowhere as long.
+/// From the insertion of a node until a grace period after its removal, `link` returns the same
+/// address for the same ID: that of a [`Link`] that stays alive and is not moved during this time.
 pub unsafe trait Arena: Send + Sync {
-    /// The node with this name.
+    /// The node with this ID.
     ///
     /// # Safety
     ///
-    /// 1. `id` was found in a word of a table that uses this arena, by someone whom removed nodes
-    ///    are kept for, or is the name of a node of the caller's own.
+    /// 1. `id` was read from a word of a table that uses this arena, by a caller for which removed
+    ///    nodes are kept, or is the ID of a node that the caller owns.
     unsafe fn link(&self, id: NodeId) -> NonNull<Link>;
 }
 
-/// What a node must have: its place in a chain, and its hash, in 8 bytes.
+/// The header of a node: its link to the next node and its hash, in 8 bytes.
 #[repr(transparent)]
 pub struct Link(AtomicU64);
 
@@ -34,7 +36,7 @@ pub struct Link(AtomicU64);
 const _: () = assert!(size_of::<Link>() == 8);
 
 impl Link {
-    /// The link of a node with this hash that is in no table.
+    /// Creates the link of a node with this hash that is in no table.
     #[inline]
     pub fn new(hash: u64) -> Self {
         Self(AtomicU64::new(Header::new(fold(hash)).0))
@@ -47,13 +49,13 @@ impl Link {
         Header(self.0.load(Acquire))
     }
 
-    /// The hash as [`Link::new`] got it, as far as the table uses it: [`reduce`](Link::reduce) of it.
+    /// The hash given to [`Link::new`], as far as the table uses it: its [`reduce`](Link::reduce).
     #[inline(always)]
     pub fn reduced_hash(&self) -> u64 {
         u64::from(self.hash())
     }
 
-    /// What a table uses of a hash: 31 bits. It takes the result for the hash itself.
+    /// The part of a hash that a table uses: 31 bits. Tables treat the result like the hash itself.
     #[inline(always)]
     pub fn reduce(hash: u64) -> u64 {
         u64::from(pure(fold(hash)))
@@ -76,13 +78,13 @@ impl Link {
         self.header().is_gone()
     }
 
-    /// Marks a node that was never in a table as removed, for an owner who tells nodes by that.
+    /// Marks a node that was never in a table as removed, for owners that check for that mark.
     pub fn abandon(&mut self) {
         let header = self.header().gone();
         *self = Self(AtomicU64::new(header.0));
     }
 
-    /// Lets a node that nobody has yet lead to the next one.
+    /// Links an unpublished node to the next one.
     #[inline(always)]
     pub(super) fn prepare(&self, next: Option<NodeId>) {
         // Relaxed, both: published by the store or exchange that links the node.
@@ -90,17 +92,17 @@ impl Link {
         self.0.store(header.with_next(next).0, Relaxed);
     }
 
-    /// Lets the node lead elsewhere. Under the lock that covers it.
+    /// Changes the node's next link. The caller holds the lock that covers it.
     #[inline]
-    pub(super) fn lead_to(&self, next: Option<NodeId>) {
+    pub(super) fn set_next(&self, next: Option<NodeId>) {
         // Release: pairs with the Acquire in `header`.
         self.0.store(self.header().with_next(next).0, publish());
     }
 
-    /// Marks the node as removed. Under the lock that covers it.
+    /// Marks the node as removed. The caller holds the lock that covers it.
     pub(super) fn remove(&self) {
-        // Release: as in `lead_to`. Who stands on the node and reads this still follows it to the next
-        // one, which somebody else may have put there.
+        // Release: as in `set_next`. A reader that is on the node and sees the mark still follows
+        // the link to the next node, which another thread may have stored.
         let release = ordering!(publish(), "relaxed_mark");
         self.0.store(self.header().gone().0, release);
     }
@@ -122,12 +124,12 @@ impl<'t> Slot<'t> {
         }
     }
 
-    /// Lets it lead elsewhere. Under the lock that covers it.
+    /// Changes the next link. The caller holds the lock that covers it.
     #[inline]
-    pub(super) fn lead_to(self, node: Option<NodeId>) {
+    pub(super) fn set_next(self, node: Option<NodeId>) {
         match self {
             Slot::Bucket(word) => store(word, load(word).with_first(node)),
-            Slot::Node(link) => link.lead_to(node),
+            Slot::Node(link) => link.set_next(node),
         }
     }
 
@@ -139,7 +141,7 @@ impl<'t> Slot<'t> {
         }
     }
 
-    /// The slot on the way from this one that leads to a node.
+    /// Walks on from this slot to the one that leads to `node`.
     ///
     /// # Safety
     ///
@@ -157,7 +159,7 @@ impl<'t> Slot<'t> {
     }
 }
 
-/// Looks through a bucket.
+/// Searches the chain of a bucket.
 ///
 /// # Safety
 ///
@@ -165,17 +167,17 @@ impl<'t> Slot<'t> {
 #[inline(always)]
 pub(super) unsafe fn search<A: Arena>(
     arena: &A,
-    word: Word,
+    word: BucketWord,
     hash: u32,
-    mut is_it: impl FnMut(NonNull<Link>) -> bool,
+    mut eq: impl FnMut(NonNull<Link>) -> bool,
 ) -> Option<NonNull<Link>> {
     let mut next = word.first_for(Probe::new(hash));
     while let Some(id) = next {
         // SAFETY: it lives as long as the section, by 1.
         let node = unsafe { arena.link(id) };
-        // SAFETY: as above.
+        // SAFETY: it lives as long as the section.
         let header = unsafe { node.as_ref() }.header();
-        if header.has_hash(hash) && is_it(node) {
+        if header.has_hash(hash) && eq(node) {
             return Some(node);
         }
         next = header.next();
@@ -183,18 +185,18 @@ pub(super) unsafe fn search<A: Arena>(
     None
 }
 
-/// A walk along a chain. The way on from a node is read before the node is yielded.
+/// A walk along a chain. It reads a node's next link before it yields the node.
 pub(super) struct Nodes<'t, A> {
     arena: &'t A,
     next: Option<NodeId>,
 }
 
-/// The nodes of a chain, from the one that `first` names.
+/// The nodes of a chain, starting at `first`.
 ///
 /// # Safety
 ///
-/// 1. A section, or a lock and a section for what it led to before, keeps the chain's nodes as long as
-///    the walk and what it yields are used.
+/// 1. A section (or a lock, together with a section for nodes that the chain led to earlier) keeps
+///    the chain's nodes for as long as the walk and the nodes it yields are used.
 #[inline]
 pub(super) unsafe fn nodes<A: Arena>(arena: &A, first: Option<NodeId>) -> Nodes<'_, A> {
     Nodes { arena, next: first }
@@ -206,14 +208,14 @@ impl<'t, A: Arena> Iterator for Nodes<'t, A> {
     #[inline]
     fn next(&mut self) -> Option<(NodeId, &'t Link)> {
         let id = self.next?;
-        // SAFETY: the maker of the walk keeps the nodes.
+        // SAFETY: the caller of `nodes` keeps the nodes.
         let link = unsafe { self.arena.link(id).as_ref() };
         self.next = link.next();
         Some((id, link))
     }
 }
 
-/// The first node on the way from `first` that belongs to a bucket of `table`.
+/// The first node from `first` on that belongs to a bucket of `table`.
 ///
 /// # Safety
 ///

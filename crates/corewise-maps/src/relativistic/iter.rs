@@ -1,10 +1,10 @@
 //! Iteration.
 //!
-//! What it sees while others write: every entry that is there from the beginning to the end is
-//! yielded once; one that is inserted or removed meanwhile, once or not at all; of one that is
-//! replaced, the old or the new value, once. No key is yielded twice, but for one that is removed and
-//! inserted again meanwhile. Resizing is not noticed. The order is that of the buckets, and means
-//! nothing.
+//! Concurrent updates: an entry that is present during the whole iteration is yielded once; one
+//! that is inserted or removed meanwhile, once or not at all; one that is replaced, once, with the
+//! old or the new value. No key is yielded twice, unless it is removed and inserted again
+//! meanwhile. A resize has no effect on an iteration. Entries come in the order of the buckets,
+//! which is unspecified.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -28,23 +28,23 @@ impl<'h, K, V> Iterator for Nodes<'h, K, V> {
     #[inline]
     fn next(&mut self) -> Option<&'h Node<K, V>> {
         let link = self.raw.next()?;
-        // SAFETY: made by `MapRef::nodes`, whose links are of such nodes and kept while the handle
-        // is borrowed.
+        // SAFETY: made by `MapRef::nodes`, whose links belong to such nodes and are kept while the
+        // handle is borrowed.
         Some(unsafe { Node::of(link).as_ref() })
     }
 }
 
-/// Iterator over the entries of a map, in no order; from [`MapRef::iter`].
+/// Iterator over the entries of a map, in no order; returned by [`MapRef::iter`].
 pub struct Iter<'h, K, V> {
     nodes: Nodes<'h, K, V>,
 }
 
-/// Iterator over the keys of a map; from [`MapRef::keys`].
+/// Iterator over the keys of a map; returned by [`MapRef::keys`].
 pub struct Keys<'h, K, V> {
     nodes: Nodes<'h, K, V>,
 }
 
-/// Iterator over the values of a map; from [`MapRef::values`].
+/// Iterator over the values of a map; returned by [`MapRef::values`].
 pub struct Values<'h, K, V> {
     nodes: Nodes<'h, K, V>,
 }
@@ -57,23 +57,25 @@ impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
         }
     }
 
-    /// The entries, in no order. Every entry that is there from the beginning to the end is yielded
-    /// once; one that is inserted or removed meanwhile, once or not at all. Wait-free; linear in
-    /// the number of buckets and entries.
+    /// An iterator over the entries, in no order.
+    ///
+    /// It yields every entry that is present during the whole iteration once. It may or may not
+    /// yield an entry that is inserted or removed meanwhile. Wait-free; linear in the number of
+    /// buckets and entries.
     pub fn iter(&self) -> Iter<'_, K, V> {
         Iter {
             nodes: self.nodes(),
         }
     }
 
-    /// The keys; as [`iter`](Self::iter).
+    /// An iterator over the keys; as [`iter`](Self::iter).
     pub fn keys(&self) -> Keys<'_, K, V> {
         Keys {
             nodes: self.nodes(),
         }
     }
 
-    /// The values; as [`iter`](Self::iter).
+    /// An iterator over the values; as [`iter`](Self::iter).
     pub fn values(&self) -> Values<'_, K, V> {
         Values {
             nodes: self.nodes(),
@@ -124,17 +126,18 @@ mod parallel {
 
     use super::*;
 
-    /// Parallel iterator over the entries of a map; from [`MapRef::par_iter`].
+    /// Parallel iterator over the entries of a map; returned by [`MapRef::par_iter`].
     pub struct ParIter<'h, K, V> {
         nodes: Nodes<'h, K, V>,
     }
 
-    // SAFETY: it lends keys and values by shared reference. Reading tables and links needs no
-    // section of the reading thread: that of the handle, which is borrowed, keeps them.
+    // SAFETY: it lends keys and values by shared reference. A reading thread needs no section to
+    // read tables and links: the section of the handle, which is borrowed, keeps them.
     unsafe impl<K: Sync, V: Sync> Send for ParIter<'_, K, V> {}
 
     impl<K: Sync, V: Sync, S, G: Section> MapRef<'_, K, V, S, G> {
-        /// The entries, in parallel; sees what [`iter`](Self::iter) sees.
+        /// A parallel iterator over the entries; visits the entries that [`iter`](Self::iter)
+        /// yields.
         pub fn par_iter(&self) -> ParIter<'_, K, V> {
             ParIter {
                 nodes: self.nodes(),
@@ -150,7 +153,7 @@ mod parallel {
         }
     }
 
-    /// Buckets that are not worth splitting.
+    /// Number of buckets that is not worth splitting.
     const GRAIN: usize = 256;
 
     impl<'h, K: Sync, V: Sync> UnindexedProducer for ParIter<'h, K, V> {

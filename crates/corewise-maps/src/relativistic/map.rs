@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use corewise_atomic::alloc::Layout;
 use corewise_atomic::lock::Mutex;
-use corewise_rcu::{Budget, Cookie, Domain, Guard, Limbo, Limits, Pressure, Section};
+use corewise_rcu::{Budget, Cookie, Domain, Guard, Limits, Pressure, RetireList, Section};
 use corewise_rcu::{is_reclaiming, reclaiming};
 
 use super::chain::{Arena, Link};
@@ -23,27 +23,28 @@ use super::word::NodeId;
 use crate::batch;
 use crate::panics::{self, Panics};
 
-/// The default hasher: foldhash, with a random seed for each map; its better variant, because a chain is
-/// as long as the hash makes it. (With some seeds of the fast one, chains of consecutive numbers are
-/// more than twice as long.)
+/// The default hasher: foldhash with a random seed for each map.
+///
+/// The map uses its quality variant, because the length of a chain depends on the hash. (With some
+/// seeds of the fast variant, chains of consecutive numbers are more than twice as long.)
 #[cfg(feature = "foldhash")]
 pub type DefaultHasher = foldhash::quality::RandomState;
-/// The default hasher: that of `std`, since the feature `foldhash` is off.
+/// The default hasher: that of `std`, because the feature `foldhash` is off.
 #[cfg(not(feature = "foldhash"))]
 pub type DefaultHasher = std::hash::RandomState;
 
-/// Buckets of a map that was given no capacity.
+/// Buckets of a map that is created without a capacity.
 #[cfg(not(corewise_stress))]
 const FEWEST_BUCKETS: usize = 16;
 #[cfg(corewise_stress)]
 const FEWEST_BUCKETS: usize = 1;
-/// Buckets that an update moves a resize on by.
+/// Buckets by which an update advances a resize.
 #[cfg(not(corewise_stress))]
 const STEP: usize = 8;
 #[cfg(corewise_stress)]
 const STEP: usize = 1;
 
-/// A node of the table: drawn in the module's header.
+/// A node of the table, as drawn in the header of the module.
 #[repr(C)]
 pub(super) struct Node<K, V> {
     link: Link,
@@ -65,11 +66,11 @@ impl<K, V> Node<K, V> {
 /// How long an update waits for readers when the backlog is over its soft limit.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A concurrent hash map whose lookups are wait-free and do not notice that it is being resized.
+/// A concurrent hash map with wait-free lookups that a resize does not disturb.
 ///
-/// All access is through a handle, which [`pin`](Self::pin) makes: it keeps what it lends alive.
-/// Handles are cheap, made for one operation or a few. See the [module](super) for how it works
-/// and what it costs, and [`MapRef`] for the operations.
+/// All access goes through a handle, which [`pin`](Self::pin) creates; it keeps the references that
+/// it returns valid. Handles are cheap: use one for an operation or a few. See the [module](super)
+/// for the algorithm and its costs, and [`MapRef`] for the operations.
 ///
 /// ```
 /// use corewise_maps::RelativisticMap;
@@ -91,41 +92,41 @@ pub struct RelativisticMap<K, V, S = DefaultHasher> {
     hasher: S,
     threads: PerThread<Own<K, V>>,
     backlog: Budget,
-    /// Batches of removed entries beyond the soft limit, for any thread to free: one that ends may
-    /// keep no more than that.
-    surplus: Mutex<Limbo<Retired<K, V>>>,
+    /// Batches of removed entries beyond the soft limit, for any thread to free: a thread that ends
+    /// may leave no more than that behind.
+    surplus: Mutex<RetireList<Retired<K, V>>>,
 }
 
 // SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K, V, S> {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`; the hasher is shared.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
 
-/// What a thread has for itself in a map.
+/// A thread's private data in a map.
 struct Own<K, V> {
     magazine: Magazine,
-    limbo: Limbo<Retired<K, V>>,
-    /// Entries not yet reported to the table.
+    retire_list: RetireList<Retired<K, V>>,
+    /// The change of the number of entries that was not reported to the table yet.
     unreported: isize,
 }
 
 /// A node that was removed.
 struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
 
-// SAFETY: it stands for the node's key and value.
+// SAFETY: it represents the node's key and value.
 unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
 
 impl<K, V> Default for Own<K, V> {
     fn default() -> Self {
         Self {
             magazine: Magazine::new(),
-            limbo: Limbo::new(),
+            retire_list: RetireList::new(),
             unreported: 0,
         }
     }
 }
 
-/// How a [`RelativisticMap`] is to be; from [`RelativisticMap::builder`].
+/// The settings of a [`RelativisticMap`]; returned by [`RelativisticMap::builder`].
 ///
 /// ```
 /// use corewise_maps::RelativisticMap;
@@ -145,25 +146,25 @@ pub struct Builder<K, V, S = DefaultHasher> {
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// Room for this many entries before it grows.
+    /// Reserves room for this many entries before the map grows.
     pub fn capacity(mut self, entries: usize) -> Self {
         self.buckets = Policy::buckets_for(entries).max(FEWEST_BUCKETS);
         self
     }
 
-    /// Exactly so many buckets; any number but 0.
+    /// Sets the exact number of buckets; any number except 0.
     pub fn buckets(mut self, buckets: usize) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// Whether the map grows and shrinks by itself; if not set, it does.
+    /// Sets whether the map grows and shrinks by itself; it does by default.
     pub fn automatic_resize(mut self, automatic: bool) -> Self {
         self.automatic = automatic;
         self
     }
 
-    /// The hasher.
+    /// Sets the hasher.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         Builder {
             buckets: self.buckets,
@@ -175,25 +176,25 @@ impl<K, V, S> Builder<K, V, S> {
         }
     }
 
-    /// The RCU domain; the global one if not set. A map with a domain of its own does not wait for
-    /// guards of other structures.
+    /// Sets the RCU domain; the default is the global one. A map with its own domain does not wait
+    /// for guards of other structures.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// The limits of removed entries that wait for readers, in bytes of nodes (what keys and values
-    /// own elsewhere is not counted).
+    /// Sets the limits of removed entries that wait for readers, in bytes of nodes. (Memory that
+    /// keys and values own elsewhere is not counted.)
     pub fn backlog_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The map.
+    /// Builds the map.
     ///
     /// # Panics
     ///
-    /// If there is no memory for the buckets, or their number is 0.
+    /// If memory for the buckets is not available, or their number is 0.
     pub fn build(self) -> RelativisticMap<K, V, S> {
         let policy = Policy {
             min_buckets: self.buckets,
@@ -206,23 +207,23 @@ impl<K, V, S> Builder<K, V, S> {
             hasher: self.hasher,
             threads: PerThread::new(),
             backlog: Budget::new(self.limits),
-            surplus: Mutex::new(Limbo::new()),
+            surplus: Mutex::new(RetireList::new()),
         }
     }
 }
 
 impl<K, V> RelativisticMap<K, V> {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// An empty map with room for `entries` before it grows.
+    /// Creates an empty map with room for `entries` before it grows.
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
     }
 
-    /// A map with other settings.
+    /// Returns a builder for a map with other settings.
     pub fn builder() -> Builder<K, V> {
         Builder {
             buckets: FEWEST_BUCKETS,
@@ -236,23 +237,23 @@ impl<K, V> RelativisticMap<K, V> {
 }
 
 impl<K, V, S> RelativisticMap<K, V, S> {
-    /// An empty map with this hasher.
+    /// Creates an empty map with this hasher.
     pub fn with_hasher(hasher: S) -> Self {
         RelativisticMap::<K, V>::builder().hasher(hasher).build()
     }
 
-    /// An empty map with this hasher and room for `entries` before it grows.
+    /// Creates an empty map with this hasher and room for `entries` before it grows.
     pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
         let builder = RelativisticMap::<K, V>::builder().capacity(entries);
         builder.hasher(hasher).build()
     }
 
-    /// The hasher.
+    /// The map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
     }
 
-    /// An empty map that is set up as this one, with room for as many entries.
+    /// Creates an empty map with the settings of this one and room for the same number of entries.
     pub(super) fn empty_copy(&self) -> Self
     where
         S: Clone,
@@ -261,12 +262,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             .hasher(self.hasher.clone())
             .domain(self.domain().clone())
             .backlog_limits(self.backlog.limits());
-        match self.raw.is_automatic() {
-            true => builder.capacity(self.len()).build(),
-            false => {
-                let buckets = self.resize_state().buckets;
-                builder.automatic_resize(false).buckets(buckets).build()
-            }
+        if self.raw.is_automatic() {
+            builder.capacity(self.len()).build()
+        } else {
+            let buckets = self.resize_state().buckets;
+            builder.automatic_resize(false).buckets(buckets).build()
         }
     }
 
@@ -275,11 +275,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.raw.domain()
     }
 
-    /// A handle, which enters a read-side critical section. Wait-free; see
+    /// Creates a handle, which enters a read-side critical section. Wait-free; see
     /// [`Domain::pin`](corewise_rcu::Domain::pin).
     ///
-    /// While it lives, nothing that is removed from any map of the domain is freed: keep it for an
-    /// operation or a few.
+    /// While the handle lives, nothing that is removed from any map of the domain is freed: keep it
+    /// for an operation or a few.
     #[inline(always)]
     pub fn pin(&self) -> MapRef<'_, K, V, S> {
         MapRef {
@@ -289,12 +289,12 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
     }
 
-    /// A handle in a section that the caller has: a [`Guard`](corewise_rcu::Guard), or a
-    /// [`QsbrGuard`](corewise_rcu::QsbrGuard) of an event loop.
+    /// Creates a handle in a section that the caller already has: a [`Guard`],
+    /// or a [`QsbrGuard`](corewise_rcu::QsbrGuard) of an event loop.
     ///
     /// # Panics
     ///
-    /// If the section is not one of this map's domain.
+    /// If the section belongs to another domain than the map.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -317,21 +317,24 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
     }
 
-    /// The number of entries: exact if nobody changes it meanwhile, otherwise a number between the
-    /// least and the most there were, give or take one for each thread that writes. Linear in the
-    /// number of threads.
+    /// The number of entries.
+    ///
+    /// Exact if no other thread changes it meanwhile. Otherwise a number between the least and the
+    /// most there were, give or take one for each thread that writes. Linear in the number of
+    /// threads.
     pub fn len(&self) -> usize {
         self.threads.entries()
     }
 
-    /// Whether there are no entries; as exact as [`len`](Self::len).
+    /// Whether the map is empty; as exact as [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes room for `additional` entries: so many buckets are in use when it returns, though
-    /// their chains may still be zipped, and are kept until [`shrink_to_fit`](Self::shrink_to_fit).
-    /// Never waits for readers.
+    /// Reserves room for `additional` entries.
+    ///
+    /// Enough buckets are in use when it returns, although their chains may still be zipped, and
+    /// are kept until [`shrink_to_fit`](Self::shrink_to_fit). Never waits for readers.
     ///
     /// # Errors
     ///
@@ -342,34 +345,38 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.raw.reserve(entries.ok_or(ResizeError::NoMemory)?)
     }
 
-    /// Asks for as few buckets as the entries can do with, now and in future; updates (or
-    /// [`settle`](Self::settle)) do it.
+    /// Requests the smallest number of buckets that fits the entries, and permits the map to shrink
+    /// to it in future. Updates (or [`settle`](Self::settle)) do the work.
     pub fn shrink_to_fit(&self) {
         self.raw.shrink_to_fit();
     }
 
-    /// Resizes to a number of buckets and waits until the chains are unzipped. An automatic map
-    /// goes its own way afterwards; see [`set_automatic_resize`](Self::set_automatic_resize).
+    /// Resizes to a number of buckets and waits until the chains are unzipped. A map that resizes
+    /// by itself may resize again afterwards; see
+    /// [`set_automatic_resize`](Self::set_automatic_resize).
     ///
     /// # Errors
     ///
-    /// [`ResizeError`], with nothing changed.
+    /// [`ResizeError`]; nothing is changed, unless memory that was available at first runs out
+    /// half-way.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         self.raw.resize_to(buckets)
     }
 
-    /// Whether the map grows and shrinks by itself from now on.
+    /// Sets whether the map grows and shrinks by itself.
     pub fn set_automatic_resize(&self, automatic: bool) {
         self.raw.set_automatic(automatic);
     }
 
-    /// How far resizing is.
+    /// The progress of resizing.
     pub fn resize_state(&self) -> ResizeState {
         self.raw.resize_state()
     }
 
-    /// The longest chain, nodes of other buckets included; linear in the number of entries. Beyond
-    /// ten or twenty the hasher is bad, or somebody chooses keys against it.
+    /// The length of the longest chain, nodes of other buckets included. Linear in the number of
+    /// entries.
+    ///
+    /// A length above ten or twenty indicates a bad hasher, or keys that were chosen against it.
     pub fn longest_chain(&self) -> usize {
         let section = self.raw.domain().pin();
         // SAFETY: the section is of the map's domain.
@@ -381,18 +388,18 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.backlog.pressure()
     }
 
-    /// Bytes of removed entries that wait for readers, but for each thread's last few.
+    /// Bytes of removed entries that wait for readers, except for each thread's last few.
     pub fn backlog_bytes(&self) -> usize {
         self.backlog.bytes()
     }
 
-    /// Bytes of nodes, used and free; the bucket array comes on top.
+    /// Bytes of nodes, used and free, without the bucket array.
     pub fn node_bytes(&self) -> usize {
         self.slabs().bytes()
     }
 
-    /// Waits until the resize under way is complete and frees what the calling thread has removed,
-    /// and what others have beyond the soft limit of the backlog.
+    /// Waits until the resize under way is complete, then frees the entries that the calling thread
+    /// removed, and those of other threads beyond the soft limit of the backlog.
     ///
     /// # Errors
     ///
@@ -404,7 +411,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.raw.domain().try_synchronize()?;
             self.raw.step(1 << 12);
         }
-        self.close_batch(&self.raw.domain().pin());
+        // SAFETY: 1: pinned here.
+        unsafe { self.close_batch(&self.raw.domain().pin()) };
         self.raw.domain().try_synchronize()?;
         self.reclaim_ready();
         self.give_memory_back();
@@ -418,7 +426,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 
     /// # Safety
     ///
-    /// 1. `id` is that of a node of this map that nobody frees while the pointer is used.
+    /// 1. `id` is that of a node of this map that no thread frees while the pointer is used.
     #[inline(always)]
     unsafe fn node(&self, id: NodeId) -> NonNull<Node<K, V>> {
         // SAFETY: all nodes of the map are such nodes; 1.
@@ -428,27 +436,31 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     fn report(&self) {
         let section = self.raw.domain().pin();
         let take = |own: &mut Own<K, V>| std::mem::take(&mut own.unreported);
-        // SAFETY: sections of a map are of its domain; here and below.
+        // SAFETY: 1: sections of a map are of its domain.
         let unreported = unsafe { self.threads.with(&section, take) };
         self.raw.adjust(unreported);
     }
 
-    /// Closes the batch of the section's thread; what it waits for.
-    fn close_batch(&self, section: &impl Section) -> Cookie {
+    /// Closes the batch of the section's thread; returns the cookie that it waits for.
+    ///
+    /// # Safety
+    ///
+    /// 1. The section is one of the map's domain.
+    unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
         let cookie = self.raw.domain().start_poll();
         let close = |own: &mut Own<K, V>| {
-            own.limbo.close(cookie, &self.backlog);
+            own.retire_list.close(cookie, &self.backlog);
             if self.backlog.pressure() != Pressure::Fine {
-                self.surplus.lock().adopt(&mut own.limbo);
+                self.surplus.lock().adopt(&mut own.retire_list);
             }
         };
-        // SAFETY: as above.
+        // SAFETY: 1: as all sections that are used with this map, by our 1.
         unsafe { self.threads.with(section, close) };
         cookie
     }
 
-    /// Reclaims all that waits no longer; false if the thread is at it already. (What is dropped may
-    /// remove more, and the loop that drops it comes to that.)
+    /// Reclaims all batches that no longer wait; returns false if this thread is already
+    /// reclaiming. (A drop may remove more entries; the outer loop then reclaims them.)
     fn reclaim_ready(&self) -> bool {
         let owner = ptr::from_ref(self).cast();
         if is_reclaiming(owner) {
@@ -458,29 +470,32 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         true
     }
 
-    /// Reclaims one batch that waits no longer; whether there was one. Keys and values are dropped
-    /// outside of the section.
+    /// Reclaims one batch that no longer waits; returns whether there was one. Drops keys and
+    /// values outside of the section.
     fn reclaim(&self) -> bool {
         let batch = {
             let section = self.raw.domain().pin();
-            // Quietly: whoever is told of a stall may use the map, and come here.
+            // Quietly: the handler of a stall may use the map, and call this function again.
             let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
-            // SAFETY: as above.
+            // SAFETY: 1: sections of a map are of its domain.
             unsafe {
                 self.threads.with(&section, |own| {
-                    own.limbo.take_ready(&self.backlog, is_complete)
+                    own.retire_list.take_ready(&self.backlog, is_complete)
                 })
             }
         };
         let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
         let surplus = || self.surplus.lock().take_ready(&self.backlog, is_complete);
         let batch = batch.or_else(surplus);
-        batch.map(|batch| self.bury(batch)).is_some()
+        // SAFETY: 1: retired by handles of this map, and no longer waiting.
+        let reclaim = |batch| unsafe { self.reclaim_batch(batch) };
+        batch.map(reclaim).is_some()
     }
 
     fn give_memory_back(&self) {
         let section = self.raw.domain().pin();
-        // SAFETY: as above.
+        // SAFETY: 1: sections of a map are of its domain. 1: the map's magazines are used with its
+        // slabs only.
         unsafe {
             self.threads
                 .with(&section, |own| self.slabs().flush(&mut own.magazine));
@@ -489,12 +504,17 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 }
 
 impl<K, V, S> RelativisticMap<K, V, S> {
-    /// Drops what has waited for its readers. A panic in the drop of a key or value is reported by
-    /// the panic hook and goes no further: whoever reclaims it is hardly ever who removed it.
-    fn bury(&self, mut batch: Vec<Retired<K, V>>) {
+    /// Drops a batch that no longer waits for readers. A panic in the drop of a key or value is
+    /// reported by the panic hook and goes no further: the thread that reclaims an entry is rarely
+    /// the one that removed it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The batch is one of this map, and a grace period has passed since it was closed.
+    unsafe fn reclaim_batch(&self, mut batch: Vec<Retired<K, V>>) {
         let mut nodes = batch.iter();
-        // SAFETY: a grace period has passed since the node was removed, so nobody else has it; the
-        // iterator comes to it once.
+        // SAFETY: a grace period has passed since the node was removed, by 1, so no other thread
+        // has it; the iterator yields it once.
         let drop_all = |retired: &Retired<K, V>| unsafe { self.node(retired.0).drop_in_place() };
         while let Err(payload) =
             catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
@@ -504,13 +524,14 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let section = self.raw.domain().pin();
         let give = |own: &mut Own<K, V>| {
             for retired in batch.drain(..) {
-                // SAFETY: dropped above, and a slot of these slabs.
+                // SAFETY: 1: dropped above, and a slot of these slabs. 2: a magazine of this map.
                 unsafe { self.slabs().free(&mut own.magazine, retired.0) };
             }
             if self.slabs().is_wasteful(self.raw.count()) {
-                self.slabs().flush(&mut own.magazine);
+                // SAFETY: 1: a magazine of this map.
+                unsafe { self.slabs().flush(&mut own.magazine) };
             }
-            own.limbo.recycle(std::mem::take(&mut batch));
+            own.retire_list.recycle(std::mem::take(&mut batch));
         };
         // SAFETY: sections of a map are of its domain.
         unsafe { self.threads.with(&section, give) };
@@ -518,45 +539,45 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 }
 
 impl<K, V, S> Drop for RelativisticMap<K, V, S> {
-    /// Nobody else has the map, so nothing waits. If keys or values panic when dropped, the others
-    /// are dropped all the same, and the first panic goes on.
+    /// No other thread has the map, so nothing waits. If the drop of a key or value panics, the
+    /// others are dropped all the same, and the first panic is resumed.
     fn drop(&mut self) {
         let mut magazine = Magazine::new();
         let mut panics = Panics::default();
-        let mut bury = |slabs: &Slabs, id: NodeId| {
+        let mut reclaim_batch = |slabs: &Slabs, id: NodeId| {
             // SAFETY: the node is the map's, and reached once: it is either in the table or in a
-            // limbo.
+            // retire list.
             panics.catch(|| unsafe { Node::<K, V>::of(slabs.link(id)).drop_in_place() });
-            // SAFETY: a slot of these slabs, whose contents are gone.
+            // SAFETY: 1: a slot of these slabs, whose contents are gone. 2: used here only.
             unsafe { slabs.free(&mut magazine, id) };
         };
-        self.raw.for_each_mut(&mut bury);
+        self.raw.for_each_mut(&mut reclaim_batch);
         let (slabs, backlog) = (self.raw.arena(), &self.backlog);
         self.threads.for_each_mut(|own| {
-            for retired in own.limbo.take_all(backlog) {
-                bury(slabs, retired.0);
+            for retired in own.retire_list.take_all(backlog) {
+                reclaim_batch(slabs, retired.0);
             }
         });
         for retired in self.surplus.get_mut().take_all(backlog) {
-            bury(slabs, retired.0);
+            reclaim_batch(slabs, retired.0);
         }
         panics.resume();
     }
 }
 
-/// A handle of a [`RelativisticMap`]: a read-side critical section in which the map is used. What
-/// it lends lives as long as the handle is borrowed.
+/// A handle of a [`RelativisticMap`]: a read-side critical section in which the map is used.
+/// References that it returns are valid as long as the handle is borrowed.
 ///
-/// Updates are visible to every handle at once, also to those made before. `K` and `V` are
-/// compared, hashed, cloned and dropped outside of all locks; if that panics the map stays whole,
-/// and the operation has either taken effect or not.
+/// Updates are visible to every handle at once, also to handles that were created earlier. `K` and
+/// `V` are compared, hashed, cloned and dropped outside of all locks. If that panics, the map stays
+/// consistent, and the operation has either taken effect or not.
 ///
 /// | | cost | progress |
 /// |---|---|---|
 /// | `get`, `contains_key`, ... | constant, expected | wait-free |
-/// | `insert`, `remove`, ... | constant, expected | lock-free but for the bucket: an update waits for another one of the same bucket, and for a resize step on it |
+/// | `insert`, `remove`, ... | constant, expected | lock-free except for the bucket: an update waits for another update of the same bucket, and for a resize step on it |
 ///
-/// Belongs to its thread:
+/// A handle cannot be sent to another thread:
 ///
 /// ```compile_fail,E0277
 /// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
@@ -564,7 +585,7 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 /// std::thread::scope(|scope| scope.spawn(move || drop(handle)));
 /// ```
 ///
-/// What it lends does not outlive it:
+/// References cannot outlive the handle:
 ///
 /// ```compile_fail,E0505
 /// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
@@ -574,7 +595,7 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 /// assert_eq!(value, Some(&2));
 /// ```
 ///
-/// What is stored outlives the map:
+/// Stored references must outlive the map:
 ///
 /// ```compile_fail,E0597
 /// let map = corewise_maps::RelativisticMap::new();
@@ -585,7 +606,7 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 /// assert_eq!(map.len(), 1);
 /// ```
 ///
-/// And a map of what threads must not share is not shared:
+/// A map whose contents threads must not share cannot be shared:
 ///
 /// ```compile_fail,E0277
 /// let map = corewise_maps::RelativisticMap::from([(1, std::rc::Rc::new(2))]);
@@ -594,7 +615,7 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
 pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
     section: ManuallyDrop<G>,
     map: &'m RelativisticMap<K, V, S>,
-    /// A batch of removed entries may be ready when the section is over.
+    /// Whether a batch of removed entries may be ready when the section ends.
     due: Cell<bool>,
 }
 
@@ -610,14 +631,14 @@ impl<K, V, S, G: Section> Drop for MapRef<'_, K, V, S, G> {
 }
 
 impl<K, V, S> RelativisticMap<K, V, S> {
-    /// After a handle that closed a batch: reclaims what is ready; beyond the soft limit, if the
-    /// thread holds no other guard, what can be made ready by waiting.
+    /// Runs after a handle that closed a batch: reclaims what is ready. Beyond the soft limit, if
+    /// the thread holds no other guard, also waits for readers to make more ready.
     #[cold]
     fn relieve(&self) {
         if !self.reclaim_ready() || self.backlog.pressure() == Pressure::Fine {
             return;
         }
-        // Not without end: a reader may be waiting for us.
+        // The wait is bounded: a reader may be waiting for this thread.
         if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
             self.reclaim_ready();
         }
@@ -625,7 +646,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 }
 
 impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
-    /// The map.
+    /// The map that this is a handle of.
     pub fn map(&self) -> &'m RelativisticMap<K, V, S> {
         self.map
     }
@@ -655,7 +676,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         unsafe { Node::of(link).as_ref() }
     }
 
-    /// The node with a key.
+    /// Finds the node with a key.
     #[inline(always)]
     pub(super) fn find<Q>(&self, hash: u64, key: &Q) -> Option<&Node<K, V>>
     where
@@ -665,20 +686,20 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         // SAFETY: the section is of the map's domain; links are of nodes of this map, and its slabs
         // were made for them.
         unsafe {
-            let is_it = |link| self.node(link).key.borrow() == key;
+            let eq = |link| self.node(link).key.borrow() == key;
             let view = View::<Node<K, V>>::new(self.map.slabs());
             let raw = &self.map.raw;
-            let link = raw.find_by(&view, &*self.section, hash, is_it)?;
+            let link = raw.find_by(&view, &*self.section, hash, eq)?;
             Some(self.node(link))
         }
     }
 
-    /// What `give` makes of the nodes with some keys, or of there being none. Each is found as by
-    /// [`find`](Self::find), together with others as [`crate::batch`] says.
+    /// Applies `give` to the nodes with some keys, or to `None` for absent keys. Each is found as
+    /// by [`find`](Self::find), in groups as [`crate::batch`] describes.
     ///
     /// # Panics
     ///
-    /// If there are not as many places as keys.
+    /// If `out` and `keys` differ in length.
     #[inline(always)]
     pub(super) fn find_many<'h, 'q, Q, T>(
         &'h self,
@@ -702,22 +723,22 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
                 keys,
                 out,
                 |key| self.map.hash(key),
-                // SAFETY: the section is of the map's domain; here and below.
+                // SAFETY: the section is of the map's domain.
                 |hash| unsafe { raw.prefetch(section, hash) },
-                // SAFETY: as above; the view is of the table's arena.
+                // SAFETY: the section is of the map's domain; the view is of the table's arena.
                 |hash| fetch(unsafe { raw.first_by(&view, section, hash) }),
-                // SAFETY: as above.
+                // SAFETY: the section is of the map's domain; the view is of the table's arena.
                 |hash| fetch(unsafe { raw.second_by(&view, section, hash) }),
                 |hash, key| give(self.find(hash, key)),
             );
         });
     }
 
-    /// Makes a node that is in no table.
+    /// Creates a node that is in no table.
     #[inline]
     pub(super) fn make(&self, hash: u64, key: K, value: V) -> Fresh<'_, 'm, K, V, S, G> {
         let slabs = self.map.slabs();
-        // SAFETY: the section is of the map's domain.
+        // SAFETY: 1: the section is of the map's domain. 1: a magazine of this map.
         let slot = unsafe {
             let threads = &self.map.threads;
             threads.with(&*self.section, |own| slabs.alloc(&mut own.magazine))
@@ -739,86 +760,41 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         }
     }
 
-    /// Links a node unless its key is there; then both come back.
+    /// Removes a node that was found; returns false if it is gone.
+    ///
+    /// # Safety
+    ///
+    /// 1. The node was found or linked by this handle.
     #[inline]
-    #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
-    pub(super) fn link<'h>(
-        &'h self,
-        fresh: Fresh<'h, 'm, K, V, S, G>,
-    ) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>)>
-    where
-        K: Eq,
-    {
-        let node = fresh.node;
-        // SAFETY: the section is of the map's domain; the node is fresh, stays in its slot and is
-        // freed by `retire` alone.
-        let inserted = unsafe {
-            let key = &node.as_ref().key;
-            let is_it = |link| self.node(link).key == *key;
-            self.map.raw.insert(&*self.section, fresh.id, is_it)
-        };
-        match inserted {
-            Ok(()) => {
-                std::mem::forget(fresh);
-                self.changed(1, |_| false);
-                // SAFETY: linked, and kept by the section.
-                Ok(unsafe { node.as_ref() })
-            }
-            // SAFETY: found in this section.
-            Err(found) => Err((unsafe { self.node(found) }, fresh)),
-        }
-    }
-
-    /// Puts a node in the place of one that was found by its hash; gives it back if that has gone.
-    #[inline]
-    pub(super) fn swap<'h>(
-        &'h self,
-        old: &'h Node<K, V>,
-        fresh: Fresh<'h, 'm, K, V, S, G>,
-    ) -> Result<&'h Node<K, V>, Fresh<'h, 'm, K, V, S, G>> {
-        let node = fresh.node;
-        let old = NonNull::from(old);
-        // SAFETY: as in `link`; `old` was found in this section, by the hash that `fresh` was made
-        // with.
-        let replaced = unsafe {
-            let raw = &self.map.raw;
-            raw.replace(&*self.section, old.cast(), fresh.id)
-        };
-        let Some(replaced) = replaced else {
-            return Err(fresh);
-        };
-        std::mem::forget(fresh);
-        self.retire(replaced, 0);
-        // SAFETY: linked, and kept by the section.
-        Ok(unsafe { node.as_ref() })
-    }
-
-    /// Removes a node that was found; false if it has gone.
-    #[inline]
-    pub(super) fn unlink(&self, node: &Node<K, V>) -> bool {
+    pub(super) unsafe fn unlink(&self, node: &Node<K, V>) -> bool {
         let node = NonNull::from(node);
-        // SAFETY: the section is of the map's domain, and the node was found in it.
+        // SAFETY: the section is of the map's domain, and the node was found in it, by 1.
         let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
         if let Some(removed) = removed {
-            self.retire(removed, -1);
+            // SAFETY: 1: removed just now.
+            unsafe { self.retire(removed, -1) };
         }
         removed.is_some()
     }
 
     /// Keeps a removed node until readers have left it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has removed the node from this map's table.
     #[inline]
-    fn retire(&self, node: NodeId, by: isize) {
+    unsafe fn retire(&self, node: NodeId, by: isize) {
         let bytes = size_of::<Node<K, V>>();
         let retired = Retired(node, PhantomData);
-        self.changed(by, |limbo| limbo.push(retired, bytes));
+        self.changed(by, |retire_list| retire_list.push(retired, bytes));
     }
 
     /// Counts, retires, and does a share of the resizing.
     #[inline]
-    fn changed(&self, by: isize, retire: impl FnOnce(&mut Limbo<Retired<K, V>>) -> bool) {
+    fn changed(&self, by: isize, retire: impl FnOnce(&mut RetireList<Retired<K, V>>) -> bool) {
         let map = self.map;
         let update = |own: &mut Own<K, V>| {
-            let full = retire(&mut own.limbo);
+            let full = retire(&mut own.retire_list);
             own.unreported += by;
             let due = own.unreported.unsigned_abs() >= map.raw.report_after();
             let report = if due {
@@ -844,34 +820,87 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     #[cold]
     fn close(&self) {
         let map = self.map;
-        let cookie = map.close_batch(&*self.section);
+        // SAFETY: 1: the handle's section.
+        let cookie = unsafe { map.close_batch(&*self.section) };
         map.raw.domain().poll(cookie);
         self.due.set(true);
     }
 }
 
-/// A node that is in no table yet; given back when dropped.
+/// A node that is in no table yet; dropping it frees it.
 pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     id: NodeId,
     node: NonNull<Node<K, V>>,
 }
 
-impl<K, V, S, G: Section> Fresh<'_, '_, K, V, S, G> {
-    /// The value; the key is dropped, and the node's memory given back.
+impl<'h, K, V, S, G: Section> Fresh<'h, '_, K, V, S, G> {
+    /// Links the node unless its key is present; otherwise returns the present node and this one.
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
+    pub(super) fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
+    where
+        K: Eq,
+    {
+        let (handle, node) = (self.handle, self.node);
+        // SAFETY: the section is of the map's domain; the node is fresh, stays in its slot and is
+        // freed by `retire` alone.
+        let inserted = unsafe {
+            let key = &node.as_ref().key;
+            let eq = |link| handle.node(link).key == *key;
+            handle.map.raw.insert(&*handle.section, self.id, eq)
+        };
+        match inserted {
+            Ok(()) => {
+                std::mem::forget(self);
+                handle.changed(1, |_| false);
+                // SAFETY: linked, and kept by the section.
+                Ok(unsafe { node.as_ref() })
+            }
+            // SAFETY: 1: found in this section.
+            Err(found) => Err((unsafe { handle.node(found) }, self)),
+        }
+    }
+
+    /// Replaces a node; returns this one if that node is gone.
+    ///
+    /// # Safety
+    ///
+    /// 1. `old` was found by this node's handle, by the hash that this node was made with.
+    #[inline]
+    pub(super) unsafe fn swap(self, old: &'h Node<K, V>) -> Result<&'h Node<K, V>, Self> {
+        let (handle, node) = (self.handle, self.node);
+        let old = NonNull::from(old);
+        // SAFETY: as in `link`; `old` was found in this section, and has the same hash, by 1.
+        let replaced = unsafe {
+            let raw = &handle.map.raw;
+            raw.replace(&*handle.section, old.cast(), self.id)
+        };
+        let Some(replaced) = replaced else {
+            return Err(self);
+        };
+        std::mem::forget(self);
+        // SAFETY: 1: removed just now.
+        unsafe { handle.retire(replaced, 0) };
+        // SAFETY: linked, and kept by the section.
+        Ok(unsafe { node.as_ref() })
+    }
+
+    /// Returns the value, drops the key, and frees the node's memory.
     pub(super) fn into_value(self) -> V {
         // SAFETY: the node is ours; `forget` keeps it from being dropped again.
         let Node { key, value, .. } = unsafe { self.node.read() };
         self.free();
         std::mem::forget(self);
-        // Before the value is where it is returned: it would be forgotten if this panicked.
+        // Before `value` is returned: it would be leaked if this panicked.
         drop(key);
         value
     }
 
     fn free(&self) {
         let map = self.handle.map;
-        // SAFETY: a slot of the map's slabs whose contents are gone.
+        // SAFETY: 1: the section is of the map's domain. 1 and 2: a slot and a magazine of the
+        // map's slabs; its contents are gone.
         unsafe {
             map.threads.with(&*self.handle.section, |own| {
                 map.slabs().free(&mut own.magazine, self.id);
@@ -882,7 +911,7 @@ impl<K, V, S, G: Section> Fresh<'_, '_, K, V, S, G> {
 
 impl<K, V, S, G: Section> Drop for Fresh<'_, '_, K, V, S, G> {
     fn drop(&mut self) {
-        /// Frees the slot also if the drop panics.
+        /// Frees the slot even if the drop panics.
         struct Free<'f, 'h, 'm, K, V, S, G: Section>(&'f Fresh<'h, 'm, K, V, S, G>);
         impl<K, V, S, G: Section> Drop for Free<'_, '_, '_, K, V, S, G> {
             fn drop(&mut self) {
@@ -890,7 +919,7 @@ impl<K, V, S, G: Section> Drop for Fresh<'_, '_, K, V, S, G> {
             }
         }
         let free = Free(self);
-        // SAFETY: nobody else has seen the node.
+        // SAFETY: no other thread has seen the node.
         unsafe { free.0.node.drop_in_place() };
     }
 }

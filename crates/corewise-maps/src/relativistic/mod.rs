@@ -1,18 +1,19 @@
-//! The relativistic hash table: readers that never wait, retry or notice that it is being resized.
+//! A hash table that resizes without disturbing its readers: lookups never wait or retry.
 //!
-//! Paper: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via Relativistic
-//! Programming*, USENIX ATC 2011, §3 to §4.1.
+//! Source: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via
+//! Relativistic Programming*, USENIX ATC 2011, §3 to §4.1; cited as \[ATC11\], or as "the paper" in
+//! this module.
 //!
-//! [`RelativisticMap`] is the map; [`RawTable`] is the table under it, for those who bring nodes of
-//! their own.
+//! [`RelativisticMap`] is the map. [`RawTable`] is the intrusive table under it, for callers that
+//! provide their own nodes.
 //!
 //! # Layout
 //!
 //! ```text
-//!  RawTable            Table (one, or a few while it is resized)
+//!  RawTable            Table (one, or a few during a resize)
 //! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
-//! │ current ├────────▶│ word │ word │ word │       a word, 8 bytes: name of the first node, a filter
-//! │ oldest  │         └──┬───┴──────┴──────┴─ ─    of what the chain may hold, four flags
+//! │ current ├────────▶│ word │ word │ word │     a word, 8 bytes: node ID of the first
+//! │ oldest  │         └──┬───┴──────┴──────┴─ ─  node, a filter over the chain, four flags
 //! └─────────┘            ▼
 //!                     ┌──────┬──────┬─────────────┐        ┌──────┬──────┬─────────────┐
 //!                     │ next │ hash │ key, value  │        │ next │ hash │ key, value  │
@@ -20,30 +21,31 @@
 //!                        └──────────────────────────────────▲       Node: 8 bytes and K, V
 //! ```
 //!
-//! Nodes never move and are never copied. A node is where it was put until it is removed, and lives
-//! in a slab of its map (`slab`); a reference to its value is good as long as the guard is held.
+//! Nodes are never moved or copied. A node stays at its address until it is removed, and its memory
+//! comes from a slab of its map (`slab`). A reference to its value is valid while the guard is
+//! held.
 //!
-//! Words name nodes by 32-bit numbers, which an [`Arena`] turns into addresses: for a map, by one look
-//! into the directory of its slabs; for a cache, by adding them to the address of its memory.
+//! Words refer to nodes by 32-bit node IDs, which an [`Arena`] turns into addresses: a map looks up
+//! the directory of its slabs once; a cache adds the ID to the base address of its memory.
 //!
 //! # Guarantees
 //!
-//! 1. *Lookups* are wait-free: one load of the table, one of the bucket, two for each node on the
-//!    way (its address, and the node). No read-modify-write, no fence, no retry, whatever else goes on.
-//! 2. *A present key is found*, also while the table is resized or the key's value is replaced.
-//! 3. *Updates are linearizable.* A lookup that begins after an update has returned sees it, also one
-//!    under a guard that was made before. A replacement is one step: readers find the old value or
-//!    the new one.
-//! 4. *Progress.* An insertion into a bucket that nobody updates is one exchange. A removal or
-//!    replacement locks the bucket for a handful of stores. While a bucket is being resized all
-//!    updates of it lock it. Nobody waits for a grace period while a lock is held.
-//! 5. *Resizing* is done in small steps by those who update ([`RelativisticMap::settle`] does the
-//!    rest). Growth waits for no reader: expansions are stacked, see `resize`. A thread may update
-//!    under a guard that it holds for ever; then nothing is freed, and chains get longer by half a
+//! 1. *Lookups* are wait-free: one load of the table pointer, one of the bucket, and two for each
+//!    node on the way (its address, and the node). A lookup performs no read-modify-write, no fence
+//!    and no retry, whatever other threads do.
+//! 2. *A present key is found*, also during a resize and while the key's value is replaced.
+//! 3. *Updates are linearizable.* A lookup that begins after an update has returned sees it, also
+//!    under a guard that was created earlier. A replacement is atomic: readers find the old value
+//!    or the new one.
+//! 4. *Progress.* An insertion into a bucket without concurrent updates is one compare-exchange. A
+//!    removal or replacement locks the bucket for a handful of stores. While a bucket is being
+//!    resized, all its updates lock it. No thread waits for a grace period while it holds a lock.
+//! 5. *Resizing* is done in small steps by updates ([`RelativisticMap::settle`] does the rest).
+//!    Growth does not wait for readers: expansions are stacked, see `resize`. A thread may update
+//!    under a guard that it never drops; then nothing is freed, and chains get longer by half a
 //!    node for each doubling.
-//! 6. *Panics* in `Hash`, `Eq`, `Clone`, `Drop` and closures leave the map whole: none of them runs
-//!    under a lock or in the middle of an update.
-//! 7. *Iteration*: see [`MapRef::iter`].
+//! 6. *Panics* in `Hash`, `Eq`, `Clone`, `Drop` and closures leave the map consistent: none of them
+//!    runs under a lock or in the middle of an update.
 //!
 //! # Limits
 //!
@@ -51,21 +53,21 @@
 //! |---|---|---|
 //! | entries | memory; some number from 2^31 to 2^32 | allocation fails as in `std` |
 //! | buckets | 2^31 | chains get longer |
-//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; if there is no memory for that, chains get longer |
-//! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB a thread | see [`MapRef::try_upsert`] |
-//! | free memory kept for a thread | 256 KiB | it goes to the map's other threads, then to the allocator |
-//! | free slabs kept | one, and a thread's fresh one: 2 MiB each at most | they are given back |
+//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; without memory for that, chains get longer |
+//! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB per thread | see [`MapRef::try_upsert`] |
+//! | free memory kept for a thread | 256 KiB | goes to the map's other threads, then to the allocator |
+//! | free slabs kept | one, and a thread's fresh one: 2 MiB each at most | are returned to the allocator |
 //! | stacked expansions | 46 | chains get longer |
 //!
-//! # Choices, and what was rejected
+//! # Design choices and rejected alternatives
 //!
-//! - *Links are names of 32 bits*, so that a link and 31 bits of the hash are one word of 8 bytes, and
-//!   read together. With addresses for links a node of two words had 32 bytes instead of 24. Most
-//!   lookups of absent keys end at the 16-bit filter of the bucket and look at no node.
-//! - *Huge pages* are asked for where memory is 2 MiB or more, see ARCHITECTURE.md for what else was
+//! - *Links are 32-bit node IDs*, so that a link and 31 bits of the hash share one 8-byte word and
+//!   are read together. With addresses as links, a node of two words took 32 bytes instead of 24.
+//!   Most lookups of absent keys end at the 16-bit filter of the bucket and read no node.
+//! - *Huge pages* are requested for memory of 2 MiB or more; ARCHITECTURE.md lists what else was
 //!   measured.
-//! - *The lock of a bucket is a bit of its word*, which an update must have in its cache anyway. A
-//!   lock on the side would be a line of its own.
+//! - *The lock of a bucket is a bit of its word*, which an update needs in its cache anyway. A
+//!   separate lock would cost a cache line.
 //! - *Load 3/4*, see `raw`.
 
 mod chain;

@@ -1,12 +1,12 @@
-//! Models of the raw table for the checkers: reads and updates against every phase of a resize,
-//! entered directly. As ordinary tests each runs once.
+//! Models of the raw table for the checkers: lookups and updates during every phase of a resize,
+//! entered directly. As ordinary tests, each model runs once.
 //!
-//! The chain is the paper's: 1 → 2 → 3 → 4 in one bucket, odd and even numbers in two.
+//! The chain is the one in \[ATC11\]: 1 → 2 → 3 → 4 in one bucket, odd and even numbers in two.
 //!
 //! # Which model covers what
 //!
-//! *Two operations beside each other*: [`every_pair`], told in which [`Phase`] a resize stands. Other models look
-//! closer, interrupt more often, or have a third thread:
+//! *Two concurrent operations*: [`every_pair`] in each [`Phase`] of a resize. Other models examine
+//! a pair in more detail, with more preemptions, or with a third thread:
 //!
 //! | | find | iterate | insert | remove | replace |
 //! |---|---|---|---|---|---|
@@ -15,27 +15,34 @@
 //! | replace | all phases; f, d | all phases | all phases | all phases | all phases |
 //!
 //! All phases: at rest, `Zip`, zipped, `Unzip`, two zipped levels, `CrossLink`, `Open`.
-//! a: `an_inserted_node_is_seen_whole`. b: `one_of_two_inserts_wins`.
-//! c: `a_removed_node_is_freed_after_its_readers`, `lookups_do_not_notice_removals_during_an_expansion`, and in
-//! every order of steps `a_slow_lookup_finds_its_key_beside_a_removal`.
-//! d: `the_way_on_from_a_removed_node_is_seen_whole`. e: `one_of_two_removals_wins`.
-//! f: `a_replaced_key_is_never_missing`. Words of a mirror: `words_of_the_larger_table_do_not_stray`.
 //!
-//! *An operation beside a step* of a resize, after any number of steps: so beside linking a bucket, publishing,
-//! each cut, forwarding, opening, retiring and freeing a table.
+//! - a: `an_inserted_node_is_seen_whole`.
+//! - b: `one_of_two_inserts_wins`.
+//! - c: `a_removed_node_is_freed_after_its_readers`,
+//!   `lookups_do_not_notice_removals_during_an_expansion`, and in every order of steps
+//!   `a_slow_lookup_finds_its_key_beside_a_removal`.
+//! - d: `the_way_on_from_a_removed_node_is_seen_whole`.
+//! - e: `one_of_two_removals_wins`.
+//! - f: `a_replaced_key_is_never_missing`.
+//!
+//! Words of a mirror: `words_of_the_larger_table_do_not_stray`.
+//!
+//! *An operation concurrent with a step* of a resize, after any number of steps: that is, with
+//! linking a bucket, publishing, each cut, forwarding, opening, retiring and freeing a table.
 //!
 //! | | larger (`Zip`, zipped, `Unzip`, retired) | smaller (`CrossLink`, `Open`, retired) |
 //! |---|---|---|
-//! | find | [`beside_each_step`]; beside all steps `lookups_do_not_notice_an_expansion` | the same; `lookups_do_not_notice_a_shrink` |
+//! | find | [`beside_each_step`]; with all steps `lookups_do_not_notice_an_expansion` | the same; `lookups_do_not_notice_a_shrink` |
 //! | iterate, replace | [`beside_each_step`] | the same |
 //! | insert | `an_insert_beside_each_step_of_an_expansion` | `an_insert_beside_each_step_of_a_shrink` |
 //! | remove | `a_removal_beside_each_step_of_an_expansion` | `a_removal_beside_each_step_of_a_shrink` |
 //!
-//! Several steps and updates beside lookups: `updates_and_lookups_during_resizes`, under shuttle.
+//! Several steps and updates concurrent with lookups: `updates_and_lookups_during_resizes`, under
+//! shuttle.
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
-// Not those of the checkers: see `Nodes`.
+// Not the checkers' atomics: see `Nodes`.
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
 use corewise_atomic::cell::DataCell;
@@ -46,7 +53,7 @@ use corewise_rcu::{Domain, Guard};
 use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
 use super::word::{NodeId, Probe, fold};
-use crate::pairs::{
+use crate::operation_pairs::{
     self, Answer, Keys, Operated, Operation, beside_a_resize, pairs_with_replacements,
 };
 
@@ -54,23 +61,23 @@ use crate::pairs::{
 struct Node {
     link: Link,
     key: u64,
-    /// Written again after the node's grace period: a reader that is still there is a race.
+    /// Written again after the node's grace period: a reader that still reads it is a data race.
     alive: DataCell<bool>,
 }
 
-/// Keys are their hashes, with the filter's bits made of the key too.
+/// Keys are their hashes; the filter's bits are derived from the key too.
 fn hash(key: u64) -> u64 {
     key << 60 | key
 }
 
-/// The nodes that a model makes, by their names. What the checkers do not see here orders nothing for
-/// them, so it cannot hide a missing ordering.
+/// The nodes of a model, by ID. The checkers do not see these atomics, so they order nothing for
+/// the checkers and cannot hide a missing ordering.
 struct Nodes {
     nodes: [AtomicPtr<Node>; 64],
     made: AtomicU32,
 }
 
-// SAFETY: nodes are boxed, and freed by `bury` alone.
+// SAFETY: nodes are boxed, and freed by `reclaim` alone.
 unsafe impl Arena for Nodes {
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
         NonNull::new(self.at(id).load(SeqCst)).unwrap().cast()
@@ -96,15 +103,16 @@ impl Nodes {
             alive: DataCell::new(false),
         };
         let node = Box::leak(Box::new(node));
-        // SAFETY: nobody else has the node. (Making a cell is no access to the checkers, this is.)
+        // SAFETY: no other thread has the node. (For the checkers, creating a cell is not an
+        // access; this write is.)
         unsafe { node.alive.write(true) };
         let id = NodeId(NonZeroU32::new(self.made.fetch_add(1, SeqCst)).unwrap());
         self.at(id).store(node, SeqCst);
         id
     }
 
-    /// Frees a node that nobody uses any more.
-    fn bury(&self, id: NodeId) {
+    /// Frees a node that no thread uses any more.
+    fn reclaim(&self, id: NodeId) {
         let node = self.at(id).swap(std::ptr::null_mut(), SeqCst);
         // SAFETY: made above.
         drop(unsafe { Box::from_raw(node) });
@@ -113,8 +121,8 @@ impl Nodes {
 
 /// The node of a link.
 fn node(link: NonNull<Link>) -> &'static Node {
-    // SAFETY: links of these models are those of such nodes, kept while they are looked at; the link
-    // is the first field.
+    // SAFETY: links of these models belong to such nodes, which are kept while they are used; the
+    // link is the first field.
     unsafe { link.cast().as_ref() }
 }
 
@@ -126,7 +134,7 @@ struct Set {
 }
 
 impl Set {
-    /// A table of keys, the first of which comes first in its chain.
+    /// A table of keys in one chain, in the given order.
     fn new(
         buckets: usize,
         keys: impl IntoIterator<Item = u64, IntoIter: DoubleEndedIterator>,
@@ -148,10 +156,11 @@ impl Set {
     }
 
     fn find(&self, guard: &Guard<'_>, key: u64) -> Option<NonNull<Link>> {
-        let is_it = |link| node(link).key == key;
+        let eq = |link| node(link).key == key;
         // SAFETY: a guard of the table's domain.
-        let found = unsafe { self.raw.find(guard, hash(key), is_it)? };
-        // SAFETY: written before it is linked and after its grace period: the checkers say if not.
+        let found = unsafe { self.raw.find(guard, hash(key), eq)? };
+        // SAFETY: written before it is linked and after its grace period: the checkers report
+        // violations.
         assert!(unsafe { node(found).alive.read() }, "a dead node was found");
         Some(found)
     }
@@ -163,16 +172,16 @@ impl Set {
     fn insert(&self, key: u64) -> bool {
         let new = self.raw.arena().make(key);
         let guard = self.domain.pin();
-        let is_it = |link| node(link).key == key;
+        let eq = |link| node(link).key == key;
         // SAFETY: a guard of the table's domain, and a new node.
-        let inserted = unsafe { self.raw.insert(&guard, new, is_it) }.is_ok();
+        let inserted = unsafe { self.raw.insert(&guard, new, eq) }.is_ok();
         if !inserted {
-            self.raw.arena().bury(new);
+            self.raw.arena().reclaim(new);
         }
         inserted
     }
 
-    /// Removes a key; its node, if this call has removed it.
+    /// Removes a key; returns its node if this call removed it.
     fn remove(&self, key: u64) -> Option<NodeId> {
         let guard = self.domain.pin();
         let found = self.find(&guard, key)?;
@@ -187,31 +196,32 @@ impl Set {
         // SAFETY: found in this section; the new node is of the same key.
         let replaced = unsafe { self.raw.replace(&guard, found, new) };
         if replaced.is_none() {
-            self.raw.arena().bury(new);
+            self.raw.arena().reclaim(new);
         }
         replaced
     }
 
-    /// Calls `take` until it gives the node of a key, which goes to the graves, or the key is not there.
+    /// Calls `take` until it returns the node of a key, which goes to the graves, or the key is
+    /// absent.
     fn take(&self, key: u64, take: impl Fn() -> Option<NodeId>) -> Answer {
         Answer::Found(loop {
             if let Some(node) = take() {
                 self.graves.lock().unwrap().push(node);
                 break true;
             }
-            // Maybe another node has taken the place of what was found.
+            // Another node may have replaced the one that was found.
             if !self.has(key) {
                 break false;
             }
         })
     }
 
-    /// Waits for readers and frees.
+    /// Waits for readers and frees a node.
     fn free(&self, id: NodeId) {
         self.domain.synchronize();
-        // SAFETY: no reader is left; the checkers say if one is.
+        // SAFETY: no reader is left; the checkers report violations.
         unsafe { node(self.raw.arena().link(id)).alive.write(false) };
-        self.raw.arena().bury(id);
+        self.raw.arena().reclaim(id);
     }
 
     fn want(&self, buckets: usize) {
@@ -226,7 +236,8 @@ impl Set {
     fn finish(&self) {
         while !self.raw.is_settled() {
             self.raw.step(1);
-            // Gives way under the checkers only: thousands of orders are tried where others want the processor.
+            // Yields, under the checkers only: they try thousands of schedules in which other
+            // threads must run.
             hint::spin_loop();
         }
     }
@@ -246,7 +257,7 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        self.raw.for_each_mut(Nodes::bury);
+        self.raw.for_each_mut(Nodes::reclaim);
     }
 }
 
@@ -279,8 +290,8 @@ impl Operated for Set {
     }
 }
 
-/// Runs two bodies beside each other. (Both on threads of their own: what the first thread of a model
-/// does after spawning another, loom does not try in all orders.)
+/// Runs two bodies concurrently. (Both on spawned threads: loom does not try all orders of what the
+/// first thread of a model does after it spawns another.)
 fn beside(
     set: &Arc<Set>,
     one: impl FnOnce(&Set) + Send + 'static,
@@ -293,7 +304,7 @@ fn beside(
     other.join().unwrap();
 }
 
-/// A set in which a resize to `buckets` has had `steps` steps.
+/// A set in which `steps` steps of a resize to `buckets` are done.
 fn under_way(set: Set, buckets: usize, steps: usize) -> Arc<Set> {
     set.want(buckets);
     (0..steps).for_each(|_| set.step());
@@ -303,13 +314,13 @@ fn under_way(set: Set, buckets: usize, steps: usize) -> Arc<Set> {
 const EXPAND_STEPS: usize = 6;
 const SHRINK_STEPS: usize = 4;
 
-/// Where a resize stands while two operations are done.
+/// The phase of a resize in which two operations run.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     AtRest,
     /// The larger table is linked, readers use the smaller one.
     Zip,
-    /// The larger one is published.
+    /// The larger table is published.
     Zipped,
     /// The chain was cut once.
     Unzip,
@@ -317,14 +328,14 @@ enum Phase {
     Stacked,
     /// The smaller table is linked, readers use the larger one.
     CrossLink,
-    /// The smaller one is published, the bucket still locked through the larger one.
+    /// The smaller table is published, the bucket still locked through the larger one.
     Open,
 }
 
 impl Phase {
     fn keys(self) -> Keys {
         match self {
-            // In a table of two buckets the other one is opened first.
+            // In a table of two buckets the other bucket is opened first.
             Phase::Open => [1, 3, 5, 7, 9],
             _ => [1, 2, 3, 4, 5],
         }
@@ -336,7 +347,8 @@ impl Phase {
     }
 
     fn enter(self) -> Set {
-        // Buckets before and after, steps, and what is published, being built, and zipped then.
+        // Buckets before and after, steps, and then the published buckets, those being built, and
+        // the zipped levels.
         let (from, to, steps, state) = match self {
             Phase::AtRest => (1, 1, 0, (1, None, 0)),
             Phase::Zip => (1, 2, 1, (1, Some(2), 0)),
@@ -350,7 +362,7 @@ impl Phase {
         set.want(to);
         (0..steps).for_each(|_| set.step());
         if let Phase::Stacked = self {
-            // Nobody cuts meanwhile.
+            // The guard prevents cuts meanwhile.
             let _reader = set.domain.pin();
             set.want(4);
             (0..3).for_each(|_| set.step());
@@ -364,7 +376,7 @@ impl Phase {
 fn every_pair(phase: Phase) {
     for pair in pairs_with_replacements(phase.keys()) {
         corewise_atomic::model_bounded(2, move || {
-            pairs::pair(phase.enter(), phase.present(), pair);
+            operation_pairs::pair(phase.enter(), phase.present(), pair);
         });
     }
 }
@@ -404,7 +416,7 @@ fn every_pair_while_a_smaller_table_is_opened() {
     every_pair(Phase::Open);
 }
 
-/// Operations beside the step that comes after each number of steps.
+/// Runs operations concurrently with the next step, after each number of steps.
 fn beside_each_step(buckets: (usize, usize), steps: usize) {
     use Operation::{Find, Iterate, Replace};
     for steps in 0..=steps {
@@ -413,7 +425,7 @@ fn beside_each_step(buckets: (usize, usize), steps: usize) {
                 let set = Set::new(buckets.0, [1, 2, 3]);
                 set.want(buckets.1);
                 (0..steps).for_each(|_| set.step());
-                pairs::pair(set, [1, 2, 3], pair);
+                operation_pairs::pair(set, [1, 2, 3], pair);
             });
         }
     }
@@ -505,8 +517,8 @@ fn a_replaced_key_is_never_missing() {
     }
 }
 
-/// Someone who stands on a removed node goes on to one that a third thread has put there. (One
-/// preemption, that of the reader, is all it takes.)
+/// A reader on a removed node goes on to a node that a third thread has linked there. (One
+/// preemption, of the reader, is enough.)
 #[test]
 fn the_way_on_from_a_removed_node_is_seen_whole() {
     corewise_atomic::model_bounded(1, || {
@@ -516,8 +528,8 @@ fn the_way_on_from_a_removed_node_is_seen_whole() {
         let replaced = thread::spawn(move || one.replace(2).unwrap());
         let removed = thread::spawn(move || other.remove(1).unwrap());
         reader.join().unwrap();
-        set.raw.arena().bury(replaced.join().unwrap());
-        set.raw.arena().bury(removed.join().unwrap());
+        set.raw.arena().reclaim(replaced.join().unwrap());
+        set.raw.arena().reclaim(removed.join().unwrap());
         assert_eq!(set.keys(), [2]);
     });
 }
@@ -545,7 +557,7 @@ fn lookups_do_not_notice_a_shrink() {
     });
 }
 
-/// The insertion of 6 beside the step that comes after `steps` steps.
+/// Inserts 6 concurrently with the step that comes after `steps` steps.
 fn insert_in_phase(buckets: (usize, usize), steps: usize) {
     corewise_atomic::model_bounded(3, move || {
         let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
@@ -570,7 +582,7 @@ fn an_insert_beside_each_step_of_a_shrink() {
     (0..=SHRINK_STEPS).for_each(|steps| insert_in_phase((2, 1), steps));
 }
 
-/// The removal of `key` beside the step that comes after `steps` steps.
+/// Removes `key` concurrently with the step that comes after `steps` steps.
 fn remove_in_phase(buckets: (usize, usize), steps: usize, key: u64) {
     corewise_atomic::model_bounded(2, move || {
         let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
@@ -600,8 +612,8 @@ fn a_removal_beside_each_step_of_a_shrink() {
     }
 }
 
-/// While a shrink is not published, the larger table's words lead to nodes of their own buckets
-/// alone: others are changed without looking there. (Found by a recorded history.)
+/// Until a shrink is published, the larger table's words lead only to nodes of their own buckets:
+/// updates of other buckets do not look there. (Found by a recorded history.)
 #[test]
 fn words_of_the_larger_table_do_not_stray() {
     corewise_atomic::model(|| {
@@ -619,11 +631,11 @@ fn words_of_the_larger_table_do_not_stray() {
     });
 }
 
-/// A removal in the middle of unzipping, and what follows, beside a lookup.
+/// A removal in the middle of unzipping and the steps after it, concurrent with a lookup.
 fn find_during_removal(steps: usize, removed: u64, sought: u64) {
     corewise_atomic::model_bounded(2, move || {
         let set = under_way(Set::new(1, [1, 2, 3, 4]), 2, steps);
-        // The grace period before the next cut is over: what is removed now must delay it.
+        // The grace period before the next cut is over: the removal must delay the cut.
         set.domain.synchronize();
         beside(
             &set,
@@ -672,7 +684,7 @@ fn expansions_are_stacked_and_updated() {
     });
 }
 
-/// Everything at once, for the checker of long schedules.
+/// All operations together, for the checker of long schedules.
 #[test]
 fn updates_and_lookups_during_resizes() {
     corewise_atomic::model_bounded(3, || {
@@ -704,12 +716,12 @@ fn updates_and_lookups_during_resizes() {
     });
 }
 
-/// A lookup that is taken step by step.
+/// A lookup that runs step by step.
 struct SlowReader<'s> {
     set: &'s Set,
     sought: u64,
     guard: Option<Guard<'s>>,
-    /// Where the chain leads on, once the bucket was read.
+    /// The next node of the chain, once the bucket was read.
     next: Option<Option<NodeId>>,
     found: Option<bool>,
 }
@@ -756,7 +768,7 @@ impl<'s> SlowReader<'s> {
     }
 }
 
-/// A resize with one update in it, and a lookup of a key that is there all the time.
+/// A resize with one update in it, and a lookup of a key that is present all the time.
 #[derive(Clone, Copy, Debug)]
 struct Story {
     buckets: (usize, usize),
@@ -770,7 +782,7 @@ struct Story {
 const STORY_STEPS: usize = 9;
 const READER_STEPS: usize = 6;
 
-/// Tells a story; bit n of `order` says that the nth turn is the reader's.
+/// Runs a story; if bit n of `order` is set, the nth turn is the reader's.
 fn tell(story: Story, order: u32) {
     let set = Set::new(story.buckets.0, [1, 2, 3, 4]);
     set.want(story.buckets.1);
@@ -782,12 +794,13 @@ fn tell(story: Story, order: u32) {
             continue;
         }
         if steps == story.after {
-            // If no reader is there, the next cut may come at once: what is removed must delay it.
+            // Without a reader the next cut could follow at once: the removal must delay it.
             set.domain.poll(set.domain.start_poll());
         } else if steps == story.after + 1 {
-            updated = match story.replace {
-                true => set.replace(story.updated),
-                false => set.remove(story.updated),
+            updated = if story.replace {
+                set.replace(story.updated)
+            } else {
+                set.remove(story.updated)
             };
         } else {
             set.step();
@@ -815,12 +828,12 @@ fn tell_in_every_order(story: Story) {
     }
 }
 
-/// Every order of a lookup's loads and a resize's steps, one key being removed or replaced at every
-/// point. (No weak memory here; but no schedule is left out.)
+/// Every order of a lookup's loads and a resize's steps, with one key removed or replaced at every
+/// point. (Weak memory is not modelled here, but no schedule is left out.)
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn a_slow_lookup_finds_its_key_in_every_order() {
-    // Not all of them where each costs more.
+    // A subset of the stories where each takes longer.
     let stride = 1 + 3 * usize::from(std::env::var_os("COREWISE_FEWER").is_some());
     for after in (0..STORY_STEPS - 1).step_by(stride) {
         for (updated, sought) in [(1, 4), (2, 4), (2, 3), (3, 4), (3, 1), (4, 3), (4, 2)] {
@@ -837,7 +850,7 @@ fn a_slow_lookup_finds_its_key_in_every_order() {
     }
 }
 
-/// The orders that a removal in a trunk and the wait between sweeps are about.
+/// The orders that concern a removal in a trunk and the wait between sweeps.
 #[test]
 #[cfg(not(corewise_shuttle))]
 fn a_slow_lookup_finds_its_key_beside_a_removal() {

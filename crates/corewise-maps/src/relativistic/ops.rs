@@ -1,4 +1,4 @@
-//! The operations of a handle.
+//! The operations of [`MapRef`]: lookups, updates and entries.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,12 +8,12 @@ use corewise_rcu::{BacklogFull, Pressure, Section};
 
 use super::map::{Fresh, MapRef, Node};
 
-/// The key was there already; from [`MapRef::try_insert`].
+/// The key is already present; returned by [`MapRef::try_insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OccupiedError<'h, V> {
-    /// The value that the key has.
+    /// The value of the key.
     pub current: &'h V,
-    /// The value that was to be inserted.
+    /// The value that was not inserted.
     pub not_inserted: V,
 }
 
@@ -25,32 +25,32 @@ impl<V> fmt::Display for OccupiedError<'_, V> {
 
 impl<V: fmt::Debug> std::error::Error for OccupiedError<'_, V> {}
 
-/// What [`MapRef::compute`] is to do.
+/// The decision that [`MapRef::compute`] carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<V, T = ()> {
-    /// Insert the value, or put it in the place of the one that is there.
+    /// Insert the value, or replace the present one by it.
     Insert(V),
-    /// Remove the entry, if there is one.
+    /// Remove the entry, if it is present.
     Remove,
-    /// Leave everything as it is.
+    /// Change nothing.
     Abort(T),
 }
 
-/// What [`MapRef::compute`] did.
+/// The outcome of [`MapRef::compute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compute<'h, K, V, T = ()> {
-    /// There was no entry, and now there is this one.
+    /// The key was absent and now has this entry.
     Inserted(&'h K, &'h V),
-    /// The entry had one value and has another.
+    /// The value was replaced.
     Updated {
-        /// The entry that was there.
+        /// The entry before the update.
         old: (&'h K, &'h V),
-        /// The entry that is there.
+        /// The entry after the update.
         new: (&'h K, &'h V),
     },
     /// The entry was removed.
     Removed(&'h K, &'h V),
-    /// Nothing was changed: the closure said so, or wanted to remove what was not there (`None`).
+    /// Nothing was changed: the closure aborted, or removed an absent entry (`None`).
     Aborted(Option<T>),
 }
 
@@ -68,7 +68,7 @@ where
     S: BuildHasher,
     G: Section,
 {
-    /// The value of a key. Wait-free, constant time expected.
+    /// Returns the value of a key. Wait-free, constant expected time.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -85,17 +85,17 @@ where
         Some(&node.value)
     }
 
-    /// The values of several keys, in their order: what [`get`](Self::get) would say of each. Wait-free, constant
-    /// time a key expected.
+    /// Looks up several keys: sets each place of `out` to what [`get`](Self::get) returns for the
+    /// key at the same position. Wait-free, constant expected time per key.
     ///
-    /// The keys of a group of 64 wait for memory together. That pays in tables larger than the caches, for batches of
-    /// 16 keys and more; smaller ones are looked up sooner one by one. Each lookup is linearizable by itself and takes
-    /// effect between the call and the return; together they are no snapshot, and another thread's updates may come
-    /// between them.
+    /// The memory accesses for up to 64 keys overlap. That pays in tables larger than the caches,
+    /// for batches of 16 keys and more; smaller batches are faster key by key. Each lookup is
+    /// linearizable by itself and takes effect between the call and the return. Together they are
+    /// not a snapshot: updates of other threads may take effect between them.
     ///
     /// # Panics
     ///
-    /// If there are not as many places in `out` as keys; then nothing is looked up.
+    /// If `out` and `keys` differ in length; then nothing is looked up.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -122,7 +122,7 @@ where
         self.find_many(keys, out, |node| node.map(|node| &node.value));
     }
 
-    /// The key as stored, and its value. Wait-free.
+    /// Returns the stored key and its value. Wait-free.
     #[inline]
     pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
@@ -132,7 +132,7 @@ where
         self.find(self.map().hash(key), key).map(Node::pair)
     }
 
-    /// Whether the key has a value. Wait-free.
+    /// Whether the key is present. Wait-free.
     #[inline]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
@@ -150,7 +150,7 @@ where
     S: BuildHasher,
     G: Section,
 {
-    /// Gives a key a value; the one it had before. The key as stored is replaced too.
+    /// Inserts or replaces a value and returns the old value. The stored key is replaced too.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -164,35 +164,36 @@ where
         let hash = self.map().hash(&key);
         let mut fresh = self.make(hash, key, value);
         loop {
-            let (found, back) = match self.link(fresh) {
+            let (found, back) = match fresh.link() {
                 Ok(_) => return None,
                 Err(occupied) => occupied,
             };
-            fresh = match self.swap(found, back) {
+            // SAFETY: 1: found by the hash of the new node.
+            fresh = match unsafe { back.swap(found) } {
                 Ok(_) => return Some(&found.value),
                 Err(back) => back,
             };
         }
     }
 
-    /// Gives a key a value if it has none; the value as stored.
+    /// Inserts a value if the key is absent, and returns the stored value.
     ///
     /// # Errors
     ///
-    /// [`OccupiedError`] with both values if it has one.
+    /// [`OccupiedError`] with both values if the key is present.
     #[inline]
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
         let hash = self.map().hash(&key);
-        // A node made for nothing would cost more than to look twice at what is in the cache then.
+        // Looking the key up twice, now in the cache, costs less than creating a node in vain.
         if let Some(found) = self.find(hash, &key) {
-            // Before the value is where it is returned: it would be forgotten if this panicked.
+            // Before `value` is moved into the result: it would be leaked if this panicked.
             drop(key);
             return Err(OccupiedError {
                 current: &found.value,
                 not_inserted: value,
             });
         }
-        match self.link(self.make(hash, key, value)) {
+        match self.make(hash, key, value).link() {
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {
                 current: &found.value,
@@ -201,28 +202,31 @@ where
         }
     }
 
-    /// The value of a key, which `make` makes if it has none. If another thread is faster, its
-    /// value is returned and ours dropped.
+    /// Returns the value of a key, and inserts the result of `make` if the key is absent.
+    ///
+    /// If another thread inserts the key first, its value is returned and ours is dropped.
     #[inline]
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.map().hash(&key);
         if let Some(node) = self.find(hash, &key) {
             return &node.value;
         }
-        match self.link(self.make(hash, key, make())) {
+        match self.make(hash, key, make()).link() {
             Ok(node) => &node.value,
             Err((found, _)) => &found.value,
         }
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a value that is there already.
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a given value.
     #[inline]
     pub fn get_or_insert(&self, key: K, value: V) -> &V {
         self.get_or_insert_with(key, || value)
     }
 
-    /// Replaces the value of a key by what `change` makes of it; the new value, or `None` if it has
-    /// none. Atomic: `change` is called again if another thread was faster.
+    /// Replaces the value of a key by the result of `change`. Returns the new value, or `None` if
+    /// the key is absent.
+    ///
+    /// Atomic: `change` is called again if another thread updates the entry first.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -239,14 +243,16 @@ where
             let found = self.find(hash, key)?;
             let value = change(&found.value);
             let fresh = self.make(hash, found.key.clone(), value);
-            if let Ok(node) = self.swap(found, fresh) {
+            // SAFETY: 1: found by this hash.
+            if let Ok(node) = unsafe { fresh.swap(found) } {
                 return Some(&node.value);
             }
         }
     }
 
-    /// Inserts, changes or removes the entry of a key, as `decide` says of what is there. Atomic:
-    /// `decide` is called again if another thread was faster.
+    /// Inserts, replaces or removes the entry of a key as `decide` says, given the present entry.
+    ///
+    /// Atomic: `decide` is called again if another thread updates the entry first.
     ///
     /// ```
     /// # use corewise_maps::relativistic::{Compute, Operation, RelativisticMap};
@@ -276,11 +282,13 @@ where
                 (Operation::Remove, None) => return Compute::Aborted(None),
                 (Operation::Remove, Some(old)) => {
                     let removed = Compute::Removed(&old.key, &old.value);
-                    self.unlink(old).then_some(removed)
+                    // SAFETY: 1: found above.
+                    unsafe { self.unlink(old) }.then_some(removed)
                 }
                 (Operation::Insert(value), Some(old)) => {
                     let fresh = self.make(hash, key.clone(), value);
-                    let new = self.swap(old, fresh).ok();
+                    // SAFETY: 1: found by this hash.
+                    let new = unsafe { fresh.swap(old) }.ok();
                     new.map(|new| Compute::Updated {
                         old: old.pair(),
                         new: new.pair(),
@@ -288,7 +296,7 @@ where
                 }
                 (Operation::Insert(value), None) => {
                     let fresh = self.make(hash, key.clone(), value);
-                    let new = self.link(fresh).ok();
+                    let new = fresh.link().ok();
                     new.map(|new| Compute::Inserted(&new.key, &new.value))
                 }
             };
@@ -298,7 +306,7 @@ where
         }
     }
 
-    /// Removes a key; the value it had.
+    /// Removes a key and returns its value.
     #[inline]
     pub fn remove<Q>(&self, key: &Q) -> Option<&V>
     where
@@ -308,7 +316,7 @@ where
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// As [`remove`](Self::remove), with the key as stored.
+    /// As [`remove`](Self::remove), and also returns the stored key.
     #[inline]
     pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
@@ -318,17 +326,19 @@ where
         let hash = self.map().hash(key);
         loop {
             let found = self.find(hash, key)?;
-            if self.unlink(found) {
+            // SAFETY: 1: found above.
+            if unsafe { self.unlink(found) } {
                 return Some(found.pair());
             }
         }
     }
 
-    /// Removes a key if `is_to_go` says so of its entry: the entry, `None` if there is none.
+    /// Removes and returns the entry of a key if `is_to_go` returns true for it. Returns `None` if
+    /// the key is absent.
     ///
     /// # Errors
     ///
-    /// The entry, if it is to stay.
+    /// The entry, if `is_to_go` returns false.
     pub fn remove_if<Q>(
         &self,
         key: &Q,
@@ -346,19 +356,21 @@ where
             if !is_to_go(&found.key, &found.value) {
                 return Err(found.pair());
             }
-            if self.unlink(found) {
+            // SAFETY: 1: found above.
+            if unsafe { self.unlink(found) } {
                 return Ok(Some(found.pair()));
             }
         }
     }
 
-    /// As [`insert`](Self::insert), unless too much waits for readers already.
+    /// As [`insert`](Self::insert), unless too much memory already waits for readers.
     ///
     /// # Errors
     ///
-    /// [`BacklogFull`] with key and value if the backlog of removed and replaced entries is over its
-    /// hard limit ([`Builder::backlog_limits`](super::Builder::backlog_limits)): drop your guards,
-    /// and find out who holds one ([`Domain::stalls`](corewise_rcu::Domain::stalls)).
+    /// [`BacklogFull`] with key and value if the backlog of removed and replaced entries is over
+    /// its hard limit ([`Builder::backlog_limits`](super::Builder::backlog_limits)): drop your
+    /// guards, and find out which threads hold one
+    /// ([`Domain::stalls`](corewise_rcu::Domain::stalls)).
     pub fn try_upsert(&self, key: K, value: V) -> Result<Option<&V>, BacklogFull<(K, V)>> {
         if self.map().pressure() == Pressure::OverHard {
             return Err(BacklogFull((key, value)));
@@ -366,7 +378,7 @@ where
         Ok(self.insert(key, value))
     }
 
-    /// As [`remove`](Self::remove), unless too much waits for readers already.
+    /// As [`remove`](Self::remove), unless too much memory already waits for readers.
     ///
     /// # Errors
     ///
@@ -382,10 +394,10 @@ where
         Ok(self.remove(key))
     }
 
-    /// The entry of a key as it is now, to be looked at and changed.
+    /// Returns the entry of a key as it is now, for inspection and updates.
     ///
-    /// Nothing is locked: others may change the entry at any time, and then changes through this one
-    /// fail and say so. ([`compute`](Self::compute) tries again by itself.)
+    /// Nothing is locked: other threads may change the entry at any time. Updates through the
+    /// returned entry then fail with an error. ([`compute`](Self::compute) retries by itself.)
     ///
     /// ```
     /// # use corewise_maps::relativistic::{Entry, RelativisticMap};
@@ -414,47 +426,48 @@ where
         }
     }
 
-    /// Removes the entries of which `is_to_stay` says no. Sees what [`iter`](Self::iter) sees; an
-    /// entry that is replaced meanwhile stays.
+    /// Removes the entries for which `is_to_stay` returns false. Visits the entries that
+    /// [`iter`](Self::iter) yields; an entry that is replaced meanwhile stays.
     pub fn retain(&self, mut is_to_stay: impl FnMut(&K, &V) -> bool) {
         for node in self.nodes() {
             if !is_to_stay(&node.key, &node.value) {
-                self.unlink(node);
+                // SAFETY: 1: found by this handle's iteration.
+                unsafe { self.unlink(node) };
             }
         }
     }
 
-    /// Removes all entries that are there when it begins.
+    /// Removes all entries that are present when it begins.
     pub fn clear(&self) {
         self.retain(|_, _| false);
     }
 }
 
-/// The entry of a key; from [`MapRef::entry`].
+/// The entry of a key; returned by [`MapRef::entry`].
 pub enum Entry<'h, 'm, K, V, S, G: Section> {
-    /// It has a value.
+    /// The key is present.
     Occupied(OccupiedEntry<'h, 'm, K, V, S, G>),
-    /// It has none.
+    /// The key is absent.
     Vacant(VacantEntry<'h, 'm, K, V, S, G>),
 }
 
-/// An entry that was there.
+/// An entry that was present when it was looked up.
 pub struct OccupiedEntry<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     node: &'h Node<K, V>,
-    /// With which it was found: the key's own code may say something else by now.
+    /// The hash that it was found by: the key's own code may return another one by now.
     hash: u64,
     key: K,
 }
 
-/// A key that had no entry.
+/// A key that was absent when it was looked up.
 pub struct VacantEntry<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     hash: u64,
     key: K,
 }
 
-/// Another thread has removed or replaced the entry.
+/// The entry was removed or replaced by another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
@@ -472,7 +485,7 @@ where
     S: BuildHasher,
     G: Section,
 {
-    /// The key as stored.
+    /// The stored key.
     pub fn key(&self) -> &'h K {
         &self.node.key
     }
@@ -482,26 +495,29 @@ where
         &self.node.value
     }
 
-    /// Removes the entry, if it is still this one; its value.
+    /// Removes the entry if it is unchanged, and returns its value.
     ///
     /// # Errors
     ///
-    /// [`Changed`] if it is not.
+    /// [`Changed`] if another thread has removed or replaced it.
     pub fn remove(self) -> Result<&'h V, Changed> {
-        match self.handle.unlink(self.node) {
-            true => Ok(&self.node.value),
-            false => Err(Changed),
+        // SAFETY: 1: found by the handle when the entry was made.
+        if unsafe { self.handle.unlink(self.node) } {
+            Ok(&self.node.value)
+        } else {
+            Err(Changed)
         }
     }
 
-    /// Replaces the value, if the entry is still this one; the new value as stored.
+    /// Replaces the value if the entry is unchanged, and returns the new, stored value.
     ///
     /// # Errors
     ///
-    /// The value, if it is not.
+    /// The given value, if another thread has removed or replaced the entry.
     pub fn replace(self, value: V) -> Result<&'h V, V> {
         let fresh = self.handle.make(self.hash, self.key, value);
-        match self.handle.swap(self.node, fresh) {
+        // SAFETY: 1: found by the handle, by this hash, when the entry was made.
+        match unsafe { fresh.swap(self.node) } {
             Ok(node) => Ok(&node.value),
             Err(fresh) => Err(fresh.into_value()),
         }
@@ -519,14 +535,14 @@ where
         &self.key
     }
 
-    /// Gives the key a value, if it still has none.
+    /// Inserts a value if the key is still absent.
     ///
     /// # Errors
     ///
-    /// [`OccupiedError`] if it has.
+    /// [`OccupiedError`] if the key is present.
     pub fn insert(self, value: V) -> Result<&'h V, OccupiedError<'h, V>> {
         let fresh: Fresh<'h, '_, K, V, S, G> = self.handle.make(self.hash, self.key, value);
-        match self.handle.link(fresh) {
+        match fresh.link() {
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {
                 current: &found.value,

@@ -1,10 +1,10 @@
-//! Data that each thread has for itself in a map, without locks.
+//! Per-thread data of a map, without locks.
 //!
-//! A section says which record its thread has in the domain, and the domain promises that no other
-//! thread has the same one at a time (`corewise_rcu::Section`). So the slot with that number is the
-//! thread's own, for as long as the section lasts.
+//! A section identifies the record that its thread has in the domain, and the domain guarantees
+//! that no two threads have the same record at a time (`corewise_rcu::Section`). So the slot with
+//! the record's index belongs to the thread as long as the section lasts.
 //!
-//! Slots are made in blocks of 4, 4, 8, 16, ... and stay until the map goes.
+//! Slots are allocated in blocks of 4, 4, 8, 16, ... and live as long as the map.
 
 use std::ptr;
 
@@ -14,7 +14,7 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots};
 use corewise_rcu::Section;
 
-/// Slots of the first block.
+/// Number of slots in the first block.
 const FIRST: usize = 4;
 const BLOCKS: usize = usize::BITS as usize - FIRST.ilog2() as usize;
 
@@ -25,10 +25,10 @@ pub(super) struct PerThread<T> {
 
 type Block<T> = Slots<CachePadded<Slot<T>>>;
 
-/// A slot: what its thread alone touches, and what others may read.
+/// A slot: data that only its thread touches, and a count that other threads may read.
 struct Slot<T> {
     own: DataCell<T>,
-    /// What the thread has inserted less what it has removed, wrapping; written by it alone.
+    /// Insertions minus removals of this thread, wrapping; written by this thread only.
     entries: AtomicUsize,
 }
 
@@ -39,21 +39,21 @@ impl<T: Default> PerThread<T> {
         }
     }
 
-    /// Calls `f` with the slot of the section's thread. `f` calls no foreign code and does not come
-    /// back here.
+    /// Calls `f` with the slot of the section's thread. `f` must not call foreign code or this
+    /// function.
     ///
     /// # Safety
     ///
-    /// 1. All sections used with this map are of one domain.
+    /// 1. All sections used with this map belong to one domain.
     #[inline]
     pub(super) unsafe fn with<R>(&self, section: &impl Section, f: impl FnOnce(&mut T) -> R) -> R {
         let slot = self.slot(section.reader_index());
-        // SAFETY: the slot is this thread's while the section lives, and the next thread to have it
-        // sees what this one did (`Section`); the only other access is by `&mut self`.
+        // SAFETY: the slot is this thread's while the section lives, and its next owner sees what
+        // this one did (`Section`); the only other access is by `&mut self`.
         slot.own.with_mut(|own| f(unsafe { &mut *own }))
     }
 
-    /// As [`PerThread::with`], and counts `by` entries more.
+    /// As [`PerThread::with`], and adds `by` to the thread's count of entries.
     ///
     /// # Safety
     ///
@@ -66,7 +66,7 @@ impl<T: Default> PerThread<T> {
         f: impl FnOnce(&mut T) -> R,
     ) -> R {
         let slot = self.slot(section.reader_index());
-        // Relaxed, both: this thread alone writes it, and it publishes nothing.
+        // Relaxed, both: only this thread writes it, and it publishes nothing.
         let entries = slot.entries.load(Relaxed).wrapping_add_signed(by);
         slot.entries.store(entries, Relaxed);
         // SAFETY: as in `with`.
@@ -102,7 +102,7 @@ impl<T: Default> PerThread<T> {
         match self.blocks[block].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => new,
             Err(theirs) => {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 theirs
             }
@@ -117,7 +117,7 @@ impl<T> PerThread<T> {
         blocks.filter(|block| !block.is_null())
     }
 
-    /// The sum of what was counted: exact when nobody is counting.
+    /// The sum of all counts: exact while no thread counts.
     pub(super) fn entries(&self) -> usize {
         // SAFETY: blocks live as long as the directory.
         let blocks = self.blocks().map(|block| unsafe { &*block });
@@ -129,12 +129,12 @@ impl<T> PerThread<T> {
         sum.cast_signed().max(0).cast_unsigned()
     }
 
-    /// All slots, for an owner that nobody shares the map with.
+    /// Visits all slots, for the exclusive owner of the map.
     pub(super) fn for_each_mut(&mut self, mut visit: impl FnMut(&mut T)) {
         for block in self.blocks() {
             // SAFETY: blocks live as long as the directory, which is ours alone.
             for slot in unsafe { &*block }.iter() {
-                // SAFETY: as above.
+                // SAFETY: no other thread has the directory.
                 slot.own.with_mut(|own| visit(unsafe { &mut *own }));
             }
         }

@@ -1,45 +1,46 @@
-//! The intrusive table: reads, updates, and the locks between updates and resizing.
+//! The intrusive table: lookups, updates, and the locking between updates and resizing.
 //!
-//! Nodes are the caller's: each has a [`Link`], a name, and a place that the caller's [`Arena`] knows.
-//! The table knows names and links only. So a cache's items can be its nodes.
+//! The caller provides the nodes: each has a [`Link`], a node ID, and an address that the caller's
+//! [`Arena`] knows. The table handles only IDs and links, so a cache's items can be its nodes.
 //!
-//! # Who may change what
+//! # Locking
 //!
-//! The *lineage* of a hash is its bucket in each table from the oldest to the newest in use. It is
-//! covered by one lock: the `LOCK` bit of its word in the oldest table in which it is not forwarded.
-//! For a plain bucket that is the bucket's own word, found in one step. While buckets are zipped it
-//! is the parent's, made of the hash bits that all its children share (DESIGN decision 3); while a
-//! bucket is cross-linked it is that of the smaller table.
+//! The *lineage* of a hash is its bucket in each table from the oldest to the newest in use. One
+//! lock covers it: the `LOCK` bit of its word in the oldest table in which it is not forwarded. For
+//! a plain bucket that is the bucket's own word, found in one step. While buckets are zipped it is
+//! the word of the parent, which is selected by the hash bits that all its children share. While a
+//! bucket is cross-linked it is the word in the smaller table.
 //!
-//! Under the lock, and only there, links of nodes in the lineage's chains and all words of the
-//! lineage are written. One exception: an insertion into a plain, unlocked bucket exchanges the
-//! bucket's word.
+//! The links of nodes in the lineage's chains and all words of the lineage are written only under
+//! this lock, with one exception: an insertion into a plain, unlocked bucket exchanges the bucket's
+//! word.
 //!
 //! | | find | insert | remove, replace | resize step |
 //! |---|---|---|---|---|
 //! | waits for | nothing | updates and steps on its lineage | same | updates on its lineage |
 //! | progress | wait-free: bounded by the chain | lock-free on plain buckets, else blocking | blocking | blocking |
 //!
-//! Nothing waits for a grace period, and nobody calls foreign code, while a lock is held.
+//! No thread waits for a grace period or calls foreign code while it holds a lock.
 //!
 //! # Several predecessors
 //!
-//! While chains are zipped a node may be reached through more links than one: through its own
-//! chain, and through nodes of other buckets that unzipping has not come to. Let the *trunk* of a
-//! level be what can be reached from the parent's word, whose pointer moves along as unzipping
-//! goes. Before it, every link leads to a node of the same child; in it, links are as they were
-//! before the expansion. So the links to a node are at most one in each level's trunk, and one on
-//! its own chain; [`Lineage::links_to`] finds them by one walk for each level. A link from before a
-//! trunk into it must go on to a node of its own child, a link in the trunk to the next node.
-//! Readers that stand on the removed node still follow the old trunk, so the level is told to let a
-//! grace period pass before it cuts there again (`HOLD`). A replacement takes its
-//! predecessor's place in all links and changes no path.
+//! While chains are zipped, several links may lead to a node: one from its own chain, and others
+//! from nodes of other buckets that unzipping has not reached yet. The *trunk* of a level is what
+//! can be reached from the parent's word, whose pointer advances during unzipping. Before the
+//! trunk, every link leads to a node of the same child; inside it, links are as they were before
+//! the expansion. So at most one link in each level's trunk and one link on its own chain lead to a
+//! node; [`Lineage::links_to`] finds them with one walk per level. A link from before a trunk into
+//! it must be redirected to a node of the same child, a link in the trunk to the next node. Readers
+//! on the removed node still follow the old trunk, so `HOLD` makes the level wait for a grace
+//! period before it cuts there again. A replacement takes over all links of the node that it
+//! replaces and changes no path.
 //!
-//! Links are changed in the order newest table first: whoever sees a change through an older one
-//! and looks again sees it too.
+//! Links are changed in the order newest table first: a reader that sees a change through an older
+//! table sees it again when it repeats the lookup.
 
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::Backoff;
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
@@ -48,37 +49,36 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_rcu::{Domain, Section};
 
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
-use super::resize::{Left, Resizer};
+use super::resize::{RemainingWork, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, publish, store};
-use super::word::{HOLD, INIT, LOCK, NodeId, Probe, Word, fold};
-use crate::waiting::Waiting;
+use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, Probe, fold};
 
-/// The most tables that may be in use at a time: doublings while no grace period ends.
+/// The most tables in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
 
-/// How a table behaves as entries come and go.
+/// When a table resizes by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// It is never shrunk below this many buckets by itself.
+    /// The table never shrinks below this number of buckets by itself.
     pub min_buckets: usize,
-    /// It grows when there are more entries than three for four buckets, and shrinks below one for
-    /// eight.
+    /// Whether the table grows above three entries for four buckets, and shrinks below one entry
+    /// for eight buckets.
     pub automatic: bool,
 }
 
 impl Policy {
-    /// The entries above which so many buckets are too few.
+    /// The number of entries above which `buckets` are too few.
     ///
-    /// Three quarters: 11 to 21 bytes of buckets an entry. A load of 1 made chains longer where it
-    /// is felt most, just before a doubling.
+    /// Three quarters: 11 to 21 bytes of buckets per entry. A load of 1 made chains longer where it
+    /// costs most, just before a doubling.
     pub(super) fn most_entries(buckets: usize) -> usize {
         buckets - buckets / 4
     }
 
-    /// The power of two of buckets that so many entries fit into.
+    /// Smallest power of two >= the buckets needed for `entries`.
     pub(super) fn buckets_for(entries: usize) -> usize {
         let wanted = entries.saturating_add(entries / 3 + 1);
-        // No array has more; making it fails.
+        // No array has more buckets; allocating it fails.
         wanted
             .checked_next_power_of_two()
             .unwrap_or(1 << (usize::BITS - 1))
@@ -88,35 +88,36 @@ impl Policy {
 /// A resizable hash table of the caller's nodes.
 pub struct RawTable<A> {
     arena: A,
-    /// What readers use.
+    /// The table that readers use.
     current: AtomicPtr<Table>,
-    /// Where the search for a lineage's lock begins.
+    /// The table in which the search for a lineage's lock begins.
     oldest: AtomicPtr<Table>,
-    /// There is something for [`RawTable::step`] to do.
+    /// Whether [`RawTable::step`] has work to do.
     pub(super) work: AtomicBool,
-    /// Entries, give or take what callers have not reported yet: an `isize`.
+    /// The number of entries, without changes that callers have not reported yet: an `isize`.
     count: AtomicUsize,
-    /// The counts at which to grow and to shrink.
+    /// The counts of entries that trigger growing and shrinking.
     pub(super) grow_above: AtomicUsize,
     pub(super) shrink_below: AtomicUsize,
     pub(super) report_after: AtomicUsize,
-    /// It does not grow beyond so many buckets by itself, and how many it wanted when it came there.
+    /// The limit for automatic growth, and the buckets that the table wanted when it reached the
+    /// limit.
     pub(super) most_buckets: AtomicUsize,
     pub(super) wanted_buckets: AtomicUsize,
-    /// Bytes of all bucket arrays, of those too that wait for readers.
+    /// Bytes of all bucket arrays, including those that wait for readers.
     pub(super) array_bytes: AtomicUsize,
     pub(super) resizer: Mutex<Resizer>,
-    pub(super) left: Left,
+    pub(super) left: RemainingWork,
     domain: Domain,
 }
 
 // SAFETY: the pointers are to tables that the `RawTable` owns and to nodes that its users link
 // under the contract of `insert`; everything shared is atomic or under the lock.
 unsafe impl<A: Send> Send for RawTable<A> {}
-// SAFETY: as above.
+// SAFETY: what threads share is atomic or under the lock.
 unsafe impl<A: Sync> Sync for RawTable<A> {}
 
-/// The locked lineage of a hash.
+/// The locked lineage of a hash. Its owner is in a section, by the contract of [`RawTable::lock`].
 pub(super) struct Lineage<'t, A> {
     arena: &'t A,
     /// The table whose word is locked.
@@ -128,18 +129,18 @@ pub(super) struct Lineage<'t, A> {
 
 /// The links that lead to a node, oldest level first.
 struct Links<'t> {
-    /// Bit n: the trunk of the nth level has the node.
+    /// Bit n: the trunk of the nth level contains the node.
     trunks: u64,
     found: [Option<(Slot<'t>, Option<NodeId>)>; MAX_LEVELS + 1],
     len: usize,
 }
 
 impl<A: Arena> RawTable<A> {
-    /// An empty table of `buckets` buckets in a domain, for nodes of an arena.
+    /// Creates an empty table of `buckets` buckets in a domain, for the nodes of an arena.
     ///
     /// # Panics
     ///
-    /// If `buckets` is 0, or there is no memory.
+    /// If `buckets` is 0, or memory is not available.
     pub fn new(buckets: usize, policy: Policy, domain: Domain, arena: A) -> Self {
         assert!(buckets > 0, "a table needs a bucket");
         let table = Table::try_new(buckets, true).expect("no memory for the bucket array");
@@ -157,7 +158,7 @@ impl<A: Arena> RawTable<A> {
             wanted_buckets: AtomicUsize::new(0),
             array_bytes: AtomicUsize::new(buckets * size_of::<u64>()),
             resizer: Mutex::new(Resizer::new(policy)),
-            left: Left::new(),
+            left: RemainingWork::new(),
             domain,
         };
         raw.set_thresholds(policy, buckets);
@@ -170,7 +171,7 @@ impl<A: Arena> RawTable<A> {
         &self.domain
     }
 
-    /// Where its nodes are.
+    /// The arena that its nodes live in.
     #[inline(always)]
     pub fn arena(&self) -> &A {
         &self.arena
@@ -185,13 +186,13 @@ impl<A: Arena> RawTable<A> {
 
     /// # Safety
     ///
-    /// 1. The reference is not used after the caller's section, or after what keeps the table from
-    ///    being replaced.
+    /// 1. The reference is not used after the caller's section, or after whatever prevents the
+    ///    table from being replaced has ended.
     #[inline(always)]
     pub(super) unsafe fn current(&self) -> &Table {
         // Acquire: pairs with the Release in `publish`, so the table's fields are seen.
         // SAFETY: the pointer is never null, and a table is freed a grace period after it was
-        // replaced; the caller answers for the rest.
+        // replaced; the caller guarantees the rest.
         unsafe { &*self.current.load(Acquire) }
     }
 
@@ -204,21 +205,28 @@ impl<A: Arena> RawTable<A> {
         unsafe { &*self.oldest.load(Acquire) }
     }
 
-    pub(super) fn set_oldest(&self, table: *mut Table) {
+    /// # Safety
+    ///
+    /// 1. `table` follows the oldest table, and no bucket of that one has a lock any more.
+    pub(super) unsafe fn set_oldest(&self, table: *mut Table) {
         // Release: pairs with the Acquire in `oldest`.
         self.oldest.store(table, Release);
     }
 
-    /// Sends readers to a table in which they find everything.
-    pub(super) fn publish(&self, table: *mut Table) {
+    /// Publishes a table in which readers find all entries.
+    ///
+    /// # Safety
+    ///
+    /// 1. `table` follows the current table, and is freed a grace period after it was replaced.
+    pub(super) unsafe fn publish(&self, table: *mut Table) {
         // Release: pairs with the Acquire in `current`.
         self.current.store(table, publish());
     }
 
-    /// The node with this hash for which `is_it` says so.
+    /// Finds the node with this hash for which `eq` returns true.
     ///
     /// Wait-free: bounded by the length of the chain. A node that is in the table during the whole
-    /// call is found, whatever else goes on. §4 of the paper, *RP hash lookup reader*.
+    /// call is found, whatever other threads do. \[ATC11\] §4, *RP hash lookup reader*.
     ///
     /// # Safety
     ///
@@ -228,13 +236,13 @@ impl<A: Arena> RawTable<A> {
         &self,
         section: &impl Section,
         hash: u64,
-        is_it: impl FnMut(NonNull<Link>) -> bool,
+        eq: impl FnMut(NonNull<Link>) -> bool,
     ) -> Option<NonNull<Link>> {
-        // SAFETY: the caller's.
-        unsafe { self.find_by(&self.arena, section, hash, is_it) }
+        // SAFETY: the caller upholds 1; the view is the table's arena.
+        unsafe { self.find_by(&self.arena, section, hash, eq) }
     }
 
-    /// As [`RawTable::find`], with another view of the arena, which may know more at compile time.
+    /// As [`RawTable::find`], with another view of the arena that may know more at compile time.
     ///
     /// # Safety
     ///
@@ -246,17 +254,17 @@ impl<A: Arena> RawTable<A> {
         view: &V,
         section: &impl Section,
         hash: u64,
-        is_it: impl FnMut(NonNull<Link>) -> bool,
+        eq: impl FnMut(NonNull<Link>) -> bool,
     ) -> Option<NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let hash = fold(hash);
-        // SAFETY: as above.
-        unsafe { search(view, table.word(hash), hash, is_it) }
+        // SAFETY: 1: the section began before the word is read.
+        unsafe { search(view, table.word(hash), hash, eq) }
     }
 
-    /// Asks for the cache lines that a `find` of this hash will read first.
+    /// Prefetches the cache line that a `find` of this hash reads first.
     ///
     /// # Safety
     ///
@@ -268,21 +276,21 @@ impl<A: Arena> RawTable<A> {
         hint::prefetch(unsafe { self.current() }.slot(fold(hash)));
     }
 
-    /// Asks for the cache lines of the node that a `find` of this hash will look at first: `lines` of 64
-    /// bytes. Reads the bucket, so let [`RawTable::prefetch`] go before.
+    /// Prefetches `lines` cache lines of 64 bytes of the node that a `find` of this hash looks at
+    /// first. This reads the bucket, so call [`RawTable::prefetch`] earlier.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of this table's domain.
     #[inline]
     pub unsafe fn prefetch_first(&self, section: &impl Section, hash: u64, lines: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds 1; the view is the table's arena.
         if let Some(first) = unsafe { self.first_by(&self.arena, section, hash) } {
             prefetch_lines(first, lines);
         }
     }
 
-    /// The node that a `find_by` of this hash looks at first, if it looks at any.
+    /// The node that a `find_by` of this hash looks at first, if any.
     ///
     /// # Safety
     ///
@@ -303,21 +311,22 @@ impl<A: Arena> RawTable<A> {
         Some(unsafe { view.link(first) })
     }
 
-    /// Asks for the node behind the one that [`RawTable::prefetch_first`] asks for, if that one has another
-    /// hash. Reads the first node, so let that go before.
+    /// Prefetches the node after the one that [`RawTable::prefetch_first`] prefetches, if that one
+    /// has another hash. This reads the first node, so call `prefetch_first` earlier.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of this table's domain.
     #[inline]
     pub unsafe fn prefetch_second(&self, section: &impl Section, hash: u64, lines: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds 1; the view is the table's arena.
         if let Some(second) = unsafe { self.second_by(&self.arena, section, hash) } {
             prefetch_lines(second, lines);
         }
     }
 
-    /// The node that a `find_by` of this hash looks at after the [first](Self::first_by), if that has another hash.
+    /// The node that a `find_by` of this hash looks at after the [first](Self::first_by), if the
+    /// first has another hash.
     ///
     /// # Safety
     ///
@@ -334,26 +343,27 @@ impl<A: Arena> RawTable<A> {
         if header.has_hash(fold(hash)) {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the section keeps the second node, too.
         header.next().map(|second| unsafe { view.link(second) })
     }
 
-    /// Inserts `node` unless there is one for which `is_it` says so, which is then returned.
+    /// Inserts `node`, unless a node for which `eq` returns true is present: the error is that
+    /// node.
     ///
     /// # Safety
     ///
     /// 1. `section` is one of this table's domain.
-    /// 2. `node` is one of the arena's, is in no table, and is not freed until a grace period after
-    ///    it was removed; nor is it inserted anywhere before that.
+    /// 2. `node` belongs to the arena and is in no table. It is not freed or inserted again before
+    ///    a grace period after its removal.
     #[inline]
     pub unsafe fn insert(
         &self,
         section: &impl Section,
         node: NodeId,
-        mut is_it: impl FnMut(NonNull<Link>) -> bool,
+        mut eq: impl FnMut(NonNull<Link>) -> bool,
     ) -> Result<(), NonNull<Link>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
-        // SAFETY: nobody else has the node yet, by 2.
+        // SAFETY: no other thread has the node yet, by 2.
         let link = unsafe { self.arena.link(node).as_ref() };
         let hash = link.hash();
         let probe = Probe::new(hash);
@@ -362,15 +372,16 @@ impl<A: Arena> RawTable<A> {
             let table = unsafe { self.current() };
             let slot = table.slot(hash);
             let seen = load(slot);
-            // SAFETY: as above.
-            if let Some(found) = unsafe { search(&self.arena, seen, hash, &mut is_it) } {
+            // SAFETY: 1: the section began before the word was read.
+            if let Some(found) = unsafe { search(&self.arena, seen, hash, &mut eq) } {
                 return Err(found);
             }
             let inserted = if seen.flags() == 0 || mutant!("insert_ignores_flags") {
                 link.prepare(seen.first());
                 exchange(slot, seen, seen.prepend(node, probe))
             } else {
-                self.insert_slowly(node, link, table, seen)
+                // SAFETY: 1 and 2.
+                unsafe { self.insert_slowly(node, link, table, seen) }
             };
             if inserted {
                 return Ok(());
@@ -378,24 +389,36 @@ impl<A: Arena> RawTable<A> {
         }
     }
 
-    /// Inserts into a bucket that is locked or being resized, if nothing was inserted since
-    /// `seen`.
+    /// Inserts into a bucket that is locked or being resized, if nothing was inserted since `seen`.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of this table's domain.
+    /// 2. As for [`RawTable::insert`]; `link` is that of `node`.
     #[cold]
-    fn insert_slowly(&self, node: NodeId, link: &Link, table: &Table, seen: Word) -> bool {
-        let lineage = self.lock_slowly(link.hash());
-        // SAFETY: the callers are in a section.
+    unsafe fn insert_slowly(
+        &self,
+        node: NodeId,
+        link: &Link,
+        table: &Table,
+        seen: BucketWord,
+    ) -> bool {
+        // SAFETY: 1.
+        let lineage = unsafe { self.lock_slowly(link.hash()) };
+        // SAFETY: 1.
         let unchanged = ptr::eq(unsafe { self.current() }, table)
             && table.word(link.hash()).first() == seen.first()
             || mutant!("insert_blind");
         if unchanged {
-            lineage.insert(node, link);
+            // SAFETY: 1: by our 2.
+            unsafe { lineage.insert(node, link) };
         }
         lineage.unlock();
         unchanged
     }
 
-    /// Removes a node that was found; its name, or `None` if somebody else did. The caller may free
-    /// it after a grace period.
+    /// Removes a node that was found and returns its ID, or `None` if another thread removed it.
+    /// The caller may free it after a grace period.
     ///
     /// # Safety
     ///
@@ -405,15 +428,16 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let link = unsafe { node.as_ref() };
-        let lineage = self.lock(link.hash());
+        // SAFETY: 1.
+        let lineage = unsafe { self.lock(link.hash()) };
         let present = !link.is_removed();
         let removed = present.then(|| lineage.remove(link));
         lineage.unlock();
         removed
     }
 
-    /// Puts `new` in the place of a node that was found; the name of that, or `None` if somebody else
-    /// removed or replaced it. Readers find one of the two at any time.
+    /// Replaces a node that was found by `new` and returns the old node's ID, or `None` if another
+    /// thread removed or replaced it. At any time, readers find one of the two.
     ///
     /// # Safety
     ///
@@ -429,21 +453,27 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let old = unsafe { old.as_ref() };
-        let lineage = self.lock(old.hash());
+        // SAFETY: 1.
+        let lineage = unsafe { self.lock(old.hash()) };
         let present = !old.is_removed();
-        let replaced = present.then(|| lineage.replace(old, new));
+        // SAFETY: 1: not removed, and the lineage is locked. 2.
+        let replaced = present.then(|| unsafe { lineage.replace(old, new) });
         lineage.unlock();
         replaced
     }
 
     /// Locks the lineage of a hash.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of this table's domain until it has unlocked the lineage.
     #[inline]
-    fn lock(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: the callers are in a section.
+    unsafe fn lock(&self, hash: u32) -> Lineage<'_, A> {
+        // SAFETY: 1.
         let table = unsafe { self.current() };
         let slot = table.slot(hash);
         let word = load(slot);
-        if word.flags() == 0 && exchange(slot, word, word.with_flags(LOCK)) {
+        if word.flags() == 0 && exchange(slot, word, word.replace_flags(LOCK)) {
             return Lineage {
                 arena: &self.arena,
                 root: table,
@@ -451,17 +481,22 @@ impl<A: Arena> RawTable<A> {
                 hash,
             };
         }
-        self.lock_slowly(hash)
+        // SAFETY: 1.
+        unsafe { self.lock_slowly(hash) }
     }
 
-    /// As [`RawTable::lock`], whatever the state of the bucket. Also takes, for the hash, a bucket
-    /// number of the newest table of which no bucket has been forwarded.
+    /// As [`RawTable::lock`], whatever the state of the bucket. In place of a hash, `hash` may also
+    /// be a bucket index of the newest table in which no bucket is forwarded.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`RawTable::lock`].
     #[cold]
-    pub(super) fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: the callers are in a section, or are the resizer.
+    pub(super) unsafe fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
+        // SAFETY: 1.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             let slot = table.slot(hash);
             let word = load(slot);
@@ -469,8 +504,8 @@ impl<A: Arena> RawTable<A> {
                 came_from = Some(table);
                 table = table.follow();
             } else if word.has(LOCK) && !mutant!("no_exclusion") {
-                waiting.a_moment();
-            } else if exchange(slot, word, word.and_flags(LOCK)) {
+                backoff.snooze();
+            } else if exchange(slot, word, word.set_flags(LOCK)) {
                 break;
             }
         }
@@ -483,10 +518,10 @@ impl<A: Arena> RawTable<A> {
         }
     }
 
-    /// Changes the count of entries, and asks for a resize if it is due.
+    /// Changes the count of entries, and requests a resize if one is due.
     #[inline]
     pub fn adjust(&self, by: isize) {
-        // Relaxed, all: numbers that publish nothing; the resizer looks again under its lock.
+        // Relaxed, all: numbers that publish nothing; the resizer checks again under its lock.
         let before = self.count.fetch_add(by.cast_unsigned(), Relaxed);
         let count = before.cast_signed().wrapping_add(by).max(0).cast_unsigned();
         if count > self.grow_above.load(Relaxed) || count < self.shrink_below.load(Relaxed) {
@@ -494,15 +529,20 @@ impl<A: Arena> RawTable<A> {
         }
     }
 
-    /// How many entries more or fewer a thread may keep to itself before it calls
-    /// [`RawTable::adjust`]: few enough not to matter.
+    /// The number of entries by which a thread's unreported count may differ from 0 before the
+    /// thread calls [`RawTable::adjust`]: small enough not to matter.
     #[inline(always)]
     pub fn report_after(&self) -> usize {
         // Relaxed: as in `adjust`.
         self.report_after.load(Relaxed)
     }
 
-    /// Entries, as far as they were reported.
+    /// The number of entries [reported](RawTable::adjust) so far. One load.
+    pub fn reported_len(&self) -> usize {
+        self.count()
+    }
+
+    /// As [`RawTable::reported_len`].
     pub(super) fn count(&self) -> usize {
         // Relaxed: as in `adjust`.
         self.count
@@ -512,74 +552,78 @@ impl<A: Arena> RawTable<A> {
             .cast_unsigned()
     }
 
-    /// Bytes of all bucket arrays: of the one in use, of those under construction, and of those that
-    /// readers may still be in.
+    /// Bytes of all bucket arrays: of the one in use, those under construction, and those that
+    /// readers may still use.
     #[inline]
     pub fn array_bytes(&self) -> usize {
         // Relaxed: a number that publishes nothing, here and where it changes.
         self.array_bytes.load(Relaxed)
     }
 
-    /// From now on the table does not grow beyond `buckets` by itself: for an owner with a budget of
-    /// memory, who raises this when there is room for what [`RawTable::wanted_buckets`] says.
-    /// Chains get longer meanwhile.
+    /// Limits automatic growth to `buckets` from now on.
+    ///
+    /// This is for an owner with a memory budget, which raises the limit when it has room for
+    /// [`RawTable::wanted_buckets`]. Chains get longer meanwhile.
     pub fn set_most_buckets(&self, buckets: usize) {
-        let mut resizer = self.resizer.lock();
+        let resizer = self.resizer();
         // Relaxed, both: read and written under the lock, or hints.
         self.most_buckets.store(buckets, Relaxed);
         self.wanted_buckets.store(0, Relaxed);
-        resizer.reconsider(self);
+        resizer.reconsider();
         self.adjust(0);
     }
 
-    /// The number of buckets that the table should have by the number of its entries and may not; 0 if
-    /// it has them. A new array of so many words of 8 bytes is needed then, beside the present one.
+    /// The number of buckets that the table needs for its entries but may not have; 0 if it has
+    /// enough. Growing to it takes a new array of that number of 8-byte words, beside the present
+    /// array.
     #[inline]
     pub fn wanted_buckets(&self) -> usize {
         // Relaxed: a hint.
         self.wanted_buckets.load(Relaxed)
     }
 
-    /// Whether [`RawTable::step`] has something to do.
+    /// Whether [`RawTable::step`] has work to do.
     #[inline(always)]
     pub fn has_work(&self) -> bool {
         // Relaxed: a hint.
         self.work.load(Relaxed)
     }
 
-    /// Visits every node once, for an owner that nobody else shares the table with. A node may be
-    /// freed when it is visited: a resize under way is completed first, so that no chain leads
-    /// through the nodes of another bucket.
+    /// Visits every node once, for the exclusive owner of the table. The visitor may free the node:
+    /// a resize under way is completed first, so no chain leads through nodes of another bucket.
     pub fn for_each_mut(&mut self, mut visit: impl FnMut(&A, NodeId)) {
         self.finish_alone();
         // SAFETY: the table is ours alone.
         let table = unsafe { self.current() };
         for bucket in 0..table.len() {
             let first = load(table.slot_at(bucket)).first();
-            // SAFETY: as above; the way on is read before a node is given away.
+            // SAFETY: 1: the table is ours alone, and each node is in it; its next link is read
+            // before it is given to `visit`.
             for (id, _) in unsafe { nodes(&self.arena, first) } {
                 visit(&self.arena, id);
             }
         }
     }
 
-    /// An iterator over the nodes that are there.
+    /// An iterator over the nodes of the table.
     ///
-    /// Every node that is in the table during the whole iteration is visited once; one that is
-    /// inserted or removed meanwhile, once or not at all. Amortised constant time, wait-free.
+    /// It yields every node that is in the table during the whole iteration once. It may or may not
+    /// yield a node that is inserted or removed meanwhile. Amortised constant time, wait-free.
     ///
     /// # Safety
     ///
-    /// 1. The iterator and what it yields are not used after the section.
+    /// 1. `section` is one of this table's domain. The iterator and the nodes that it yields are
+    ///    not used after it.
     pub unsafe fn iter(&self, section: &impl Section) -> RawIter<'_, A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        RawIter::new(&self.arena, table, 0..table.len())
+        // SAFETY: 1.
+        unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
-    /// The longest chain among `count` buckets from `from` on, imprecise members included, and the bucket
-    /// to go on at: 0 if they were the last ones.
+    /// The longest chain among the `count` buckets from `from` on, nodes of other buckets included,
+    /// and the bucket to continue at: 0 if these were the last ones.
     ///
     /// # Safety
     ///
@@ -594,7 +638,7 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let end = table.len().min(from.saturating_add(count));
-        // SAFETY: as above.
+        // SAFETY: 1: the section began before the table was found.
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         let longest = (from.min(end)..end).map(length).max().unwrap_or(0);
         (longest, if end == table.len() { 0 } else { end })
@@ -605,11 +649,11 @@ impl<A: Arena> RawTable<A> {
     /// 1. The caller is in a section that began before the table was found.
     unsafe fn chain_length(&self, table: &Table, bucket: usize) -> usize {
         let first = load(table.slot_at(bucket)).first();
-        // SAFETY: 1.
+        // SAFETY: 1: the section keeps the nodes.
         unsafe { nodes(&self.arena, first) }.count()
     }
 
-    /// The number of nodes of the longest chain, imprecise members included. Linear time.
+    /// The number of nodes of the longest chain, nodes of other buckets included. Linear time.
     ///
     /// # Safety
     ///
@@ -618,7 +662,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: as above.
+        // SAFETY: 1: the section began before the table was found.
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         (0..table.len()).map(length).max().unwrap_or(0)
     }
@@ -626,7 +670,7 @@ impl<A: Arena> RawTable<A> {
 
 impl<A> Drop for RawTable<A> {
     fn drop(&mut self) {
-        // Relaxed: the table is ours alone.
+        // Relaxed: the caller owns the table exclusively.
         let mut at = self.oldest.load(Relaxed);
         while let Some(table) = NonNull::new(at) {
             // SAFETY: every table was made from a box, is in this list once, and is not in the
@@ -648,7 +692,7 @@ impl<'t, A: Arena> Lineage<'t, A> {
     fn levels(&self) -> impl Iterator<Item = &'t Table> {
         let hash = self.hash;
         std::iter::successors(Some(self.root), move |table| {
-            // `follow`: the word says so, and the lock keeps it.
+            // `follow`: the word has `INIT`, and the lock keeps it so.
             table.word(hash).has(INIT).then(|| table.follow())
         })
     }
@@ -660,26 +704,30 @@ impl<'t, A: Arena> Lineage<'t, A> {
     pub(super) fn unlock(self) {
         let slot = self.root.slot(self.hash);
         let word = load(slot);
-        store(slot, word.with_flags(word.flags() & !LOCK));
+        store(slot, word.replace_flags(word.flags() & !LOCK));
     }
 
     /// The slot in a table's chain that leads to a node.
     #[inline]
     fn slot_of(&self, link: &Link, table: &'t Table) -> Option<Slot<'t>> {
         let bucket = Slot::Bucket(table.slot(self.hash));
-        // SAFETY: the lock keeps the chain, and the caller's section its nodes.
+        // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
         unsafe { bucket.to(self.arena, link) }
     }
 
-    /// Puts a node that nobody has in front.
-    fn insert(&self, node: NodeId, link: &Link) {
+    /// Inserts a node at the front.
+    ///
+    /// # Safety
+    ///
+    /// 1. 2 of [`RawTable::insert`] holds for the node; `link` is its link.
+    unsafe fn insert(&self, node: NodeId, link: &Link) {
         let probe = Probe::new(self.hash);
         let (mut newest, mut before) = (self.root, self.mirror);
         for level in self.levels().skip(1) {
             (newest, before) = (level, Some(newest));
         }
-        // While readers do not use the newest table, both words must lead to the node, and on to
-        // what can be found through either: the smaller table's chain.
+        // While readers do not use the newest table, both words must lead to the node, and its next
+        // link to everything that either word leads to: the chain of the smaller table.
         let other = before.filter(|_| !newest.is_published() && !mutant!("insert_newest_only"));
         let whole = match other {
             Some(other) if other.len() < newest.len() => other,
@@ -690,16 +738,16 @@ impl<'t, A: Arena> Lineage<'t, A> {
         let first = rest.prepend(node, probe);
         for table in [Some(newest), other].into_iter().flatten() {
             let slot = table.slot(self.hash);
-            store(slot, first.with_flags(load(slot).flags()));
+            store(slot, first.replace_flags(load(slot).flags()));
         }
     }
 
-    /// Unlinks a node that is there; its name.
+    /// Unlinks a node that is in the table and returns its ID.
     fn remove(&self, link: &Link) -> NodeId {
         let node = if self.is_plain() {
             let slot = self.slot_of(link, self.root).expect(LINKED);
             let node = slot.leads_to();
-            slot.lead_to(link.next());
+            slot.set_next(link.next());
             node
         } else {
             self.remove_from_all(link)
@@ -715,12 +763,12 @@ impl<'t, A: Arena> Lineage<'t, A> {
         let links = self.links_to(link);
         let node = links.newest_first().next()?.0.leads_to();
         for (slot, target) in links.newest_first() {
-            slot.lead_to(target);
+            slot.set_next(target);
             if mutant!("one_link") {
                 break;
             }
         }
-        // Those levels wait before they cut again.
+        // These levels wait for a grace period before they cut again.
         let trunks = if mutant!("no_hold") { 0 } else { links.trunks };
         for (_, table) in self
             .levels()
@@ -728,21 +776,26 @@ impl<'t, A: Arena> Lineage<'t, A> {
             .filter(|(n, _)| trunks >> n & 1 != 0)
         {
             let slot = table.slot(self.hash);
-            store(slot, load(slot).and_flags(HOLD));
+            store(slot, load(slot).set_flags(HOLD));
         }
         node
     }
 
-    /// Puts a node that nobody has in the place of one that is there; the name of that.
-    fn replace(&self, old: &Link, new: NodeId) -> NodeId {
-        // SAFETY: the caller's own.
+    /// Replaces a node; returns the old ID.
+    ///
+    /// # Safety
+    ///
+    /// 1. `old` is in the table and has the lineage's hash.
+    /// 2. 2 of [`RawTable::insert`] holds for `new`; both have the same hash.
+    unsafe fn replace(&self, old: &Link, new: NodeId) -> NodeId {
+        // SAFETY: the node is the caller's, by 2.
         let link = unsafe { self.arena.link(new).as_ref() };
         debug_assert_eq!(old.hash(), link.hash());
         link.prepare(old.next());
         let mut node = None;
         let mut put = |slot: Slot<'_>| {
             node = slot.leads_to();
-            slot.lead_to(Some(new));
+            slot.set_next(Some(new));
         };
         if self.is_plain() {
             put(self.slot_of(old, self.root).expect(LINKED));
@@ -761,31 +814,33 @@ impl<'t, A: Arena> Lineage<'t, A> {
         node.expect(LINKED)
     }
 
-    /// All links to a node, and where each should lead when the node is gone.
+    /// All links to a node, each with the node that it should lead to after the removal.
     fn links_to(&self, link: &Link) -> Links<'t> {
         let mut links = Links::new();
         let next_of_child = |children: &Table| {
             let bucket = children.index(link.hash());
-            // SAFETY: the lock keeps the chain, and the caller's section its nodes.
+            // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
             unsafe { first_of_child(self.arena, link.next(), children, bucket) }
         };
-        // The mirror has at most its own word leading there, into a chain that is the root's. It must
-        // go on to a node of its own bucket: updates of others do not look for links here.
+        // In the mirror, at most its own word leads to the node, into a chain that belongs to the
+        // root. It must go on to a node of its own bucket: updates of other buckets do not look for
+        // links here.
         if let Some(mirror) = self.mirror
             && !mutant!("no_mirror")
         {
             let slot = Slot::Bucket(mirror.slot(self.hash));
-            // SAFETY: as above.
+            // SAFETY: read from a word, in the owner's section.
             let first = slot.leads_to().map(|id| unsafe { self.arena.link(id) });
             if first == Some(NonNull::from(link)) {
-                let target = match mutant!("mirror_strays") {
-                    true => link.next(),
-                    false => next_of_child(mirror),
+                let target = if mutant!("mirror_strays") {
+                    link.next()
+                } else {
+                    next_of_child(mirror)
                 };
                 links.push(slot, target);
             }
         }
-        // The last level so far whose trunk has the node, and the table of its children.
+        // The last level so far whose trunk contains the node: the table of its children.
         let mut into_trunk: Option<&Table> = None;
         for (level, table) in self.levels().enumerate() {
             let children = table.word(self.hash).has(INIT).then(|| table.follow());
@@ -834,42 +889,46 @@ impl<'t> Links<'t> {
     }
 }
 
-/// Iterator over the nodes of a [`RawTable`]; from [`RawTable::iter`].
+/// Iterator over the nodes of a [`RawTable`]; returned by [`RawTable::iter`].
 pub struct RawIter<'t, A> {
     arena: &'t A,
     table: &'t Table,
-    /// The bucket that is being visited; its chain may have nodes that are not its own.
+    /// The current bucket; its chain may contain nodes of other buckets.
     bucket: usize,
     end: usize,
     rest: Nodes<'t, A>,
 }
 
 impl<'t, A: Arena> RawIter<'t, A> {
-    fn new(arena: &'t A, table: &'t Table, buckets: std::ops::Range<usize>) -> Self {
+    /// # Safety
+    ///
+    /// 1. As for [`RawTable::iter`]; the table was found in the section.
+    unsafe fn new(arena: &'t A, table: &'t Table, buckets: std::ops::Range<usize>) -> Self {
         let first = load(table.slot_at(buckets.start)).first();
         Self {
             arena,
             table,
             bucket: buckets.start,
             end: buckets.end,
-            // SAFETY: the maker of the iterator keeps its section.
+            // SAFETY: 1: the section keeps the nodes, by our 1.
             rest: unsafe { nodes(arena, first) },
         }
     }
 
-    /// Buckets not begun yet.
+    /// The number of buckets that are not finished.
     pub fn buckets_left(&self) -> usize {
         self.end - self.bucket
     }
 
-    /// Leaves this iterator the first half of its buckets and returns one over the second, if there
-    /// are two.
+    /// Splits off an iterator over the second half of the remaining buckets, if there are at least
+    /// two.
     pub fn split(&mut self) -> Option<Self> {
         let middle = self.bucket + (self.end - self.bucket).div_ceil(2);
         if middle >= self.end {
             return None;
         }
-        let second = RawIter::new(self.arena, self.table, middle..self.end);
+        // SAFETY: 1: as for this iterator, by the contract of `iter`.
+        let second = unsafe { RawIter::new(self.arena, self.table, middle..self.end) };
         self.end = middle;
         Some(second)
     }
@@ -888,7 +947,8 @@ impl<A: Arena> Iterator for RawIter<'_, A> {
             }
             self.bucket += 1;
             if self.bucket < self.end {
-                *self = RawIter::new(self.arena, self.table, self.bucket..self.end);
+                // SAFETY: 1: as for this iterator, by the contract of `iter`.
+                *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
             }
         }
         None

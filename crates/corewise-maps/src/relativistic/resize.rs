@@ -1,104 +1,120 @@
-//! Resizing: a state machine that is moved on in bounded steps.
+//! Resizing: a state machine that advances in bounded steps.
 //!
-//! *Shrink* (§4): cross-link the chains of each new bucket, publish the smaller table, forget the
-//! larger one. No step waits for readers; only the larger array's memory does.
+//! *Shrink* (\[ATC11\] §4): cross-link the chains of each new bucket, publish the smaller table,
+//! and discard the larger one. No step waits for readers; only freeing the larger array does.
 //!
-//! *Expand* (§4): point each new bucket into the chain of its parent (*zipped* chains), publish, and
-//! unzip: in each sweep over the parents one run of each trunk is cut off, with a grace period
+//! *Expand* (§4): point each new bucket into the chain of its parent (*zipped* chains), publish the
+//! table, and unzip: each sweep over the parents cuts one run off each trunk, with a grace period
 //! between sweeps.
 //!
-//! # Differences to the paper
+//! # Differences from the paper
 //!
-//! 1. Updates go on during all of it (§4.1 sketches this). While a new table is being built, a
-//!    bucket's updates go to both tables as soon as it is linked: so a smaller table is published to
-//!    updaters before it is to readers, bucket by bucket, and an update waits for one bucket's
-//!    cross-linking at most.
-//! 2. An expansion is *stacked* on one that is not unzipped yet: its buckets point into zipped
-//!    chains. So growth never waits for readers, not even for the updater's own guard; chains grow
-//!    by half a node for each level stacked. Levels are unzipped oldest first.
+//! 1. Updates continue during a resize (§4.1 sketches this). While a new table is being built, a
+//!    bucket's updates go to both tables as soon as it is linked. So a smaller table is published
+//!    to updaters before it is published to readers, bucket by bucket, and an update waits for the
+//!    cross-linking of one bucket at most.
+//! 2. An expansion may be *stacked* on one that is not unzipped yet: its buckets point into zipped
+//!    chains. So growth never waits for readers, not even for the updater's own guard. Chains grow
+//!    by half a node for each stacked level. Levels are unzipped oldest first.
 //! 3. The paper's `aux` check alone does not make removals safe, see
 //!    [`raw`](super::raw#several-predecessors).
-//! 4. Shrinking needs no wait before updates go on: an update after publication concerns the
-//!    smaller table alone, readers of the larger one began before it.
+//! 4. A shrink does not have to wait before updates continue: an update after publication concerns
+//!    only the smaller table, and readers of the larger one began before it.
 //!
-//! # A step
+//! # Steps
 //!
-//! Whoever updates calls [`RawTable::step`] when there is work. A resize is a sequence of *passes*
-//! over the buckets of a table; a step takes a share of the pass under a lock that is only tried,
-//! and works on it beside the others, so that those who insert do as much for the growth as they
-//! cause. Whoever comes after the last share is done goes on to the next pass. A step visits some
-//! `budget` buckets or polls a grace period. It runs no foreign code, so it cannot panic half-way;
-//! where memory for a new array is missing, the table stays as it is and chains get longer.
+//! Updates call [`RawTable::step`] when there is work. A resize is a sequence of *passes* over the
+//! buckets of a table. A step takes a share of the pass under a lock that it only tries to acquire,
+//! and works on the share in parallel with other threads, so insertions do as much of the growth as
+//! they cause. The first step after the last share is done starts the next pass. A step visits
+//! about `budget` buckets or polls a grace period. It runs no foreign code, so it cannot panic
+//! half-way. If memory for a new array is not available, the table stays as it is and chains get
+//! longer.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::hint;
+use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
-use corewise_atomic::thread;
+use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
 use super::chain::{Arena, Link, nodes};
 use super::raw::{MAX_LEVELS, Policy, RawTable};
 use super::table::{Table, exchange, is_forwarded, load, store};
-use super::word::{BUSY, HOLD, INIT, LOCK, NodeId, Probe, Word};
+use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, Probe};
 
-/// By how much a step's budget grows in a sweep that finds few buckets left to cut, at most.
+/// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
-/// Words of a dead table that are given back in one step: a huge page of them, or 512 small ones.
+/// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
-/// Buckets whose chains are fetched at the same time.
+/// Buckets whose chains are prefetched together.
 const TOGETHER: usize = 16;
-/// Nodes of a chain that are fetched beforehand, at most.
+/// Nodes of a chain that are prefetched, at most.
 const FAR: usize = 32;
-/// The factor by which an automatic shrink goes at most.
+/// Maximum factor of one automatic shrink.
 const MAX_SHRINK: usize = 16;
+/// How a thread sleeps while it waits for readers. Each check takes the cache line of every
+/// reader's record away from that reader.
+const SLEEPS: Sleeps = Sleeps {
+    after_rounds: 100,
+    shortest: Duration::from_micros(100),
+    longest: Duration::from_micros(100),
+};
 
-/// What is being done.
+/// State of resizing.
 pub(super) struct Resizer {
     policy: Policy,
-    /// Buckets that somebody asked for, and how often there was no memory for them.
+    /// The number of buckets that was requested, and how often a request failed for lack of memory.
     wanted: Option<usize>,
     refused: u64,
-    /// The pass that makes a new table, or opens it.
+    /// The pass that builds a new table, or opens it.
     build: Option<Pass>,
-    /// Published tables in use; more than one while buckets are zipped.
+    /// The number of published tables in use; more than one while buckets are zipped.
     levels: usize,
-    /// The sweep over the oldest table, or when the next one may begin.
+    /// The sweep over the oldest table, and the grace period after which the next one may begin.
     sweep: Option<Pass>,
     after: Cookie,
-    /// Buckets that the next sweep over the oldest table passes for each that it finds something in,
-    /// going by the last one.
+    /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
+    /// visits for each one that has something to cut.
     sparse: usize,
     garbage: VecDeque<Garbage>,
-    /// Resizes completed: expansions, when unzipped, and shrinks.
+    /// Completed resizes: expansions that are unzipped, and shrinks.
     completed: u64,
-    /// Shares given out.
+    /// The number of shares given out.
     shares: usize,
     #[cfg(corewise_stress)]
     turn: usize,
 }
 
-/// What is done to every bucket of a table, in shares.
+/// The resizer of a table, locked: only its owner replaces tables.
+pub(super) struct LockedResizer<'t, A> {
+    raw: &'t RawTable<A>,
+    resizer: MutexGuard<'t, Resizer>,
+}
+
+/// One operation on every bucket of a table, divided into shares.
 #[derive(Clone, Copy)]
 struct Pass {
     kind: Kind,
     from: NonNull<Table>,
     to: NonNull<Table>,
-    /// Buckets given out, and how many there are.
+    /// The next bucket to give out, and the end.
     next: usize,
     end: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Points the buckets of a larger table into the chains of the one in use.
+    /// Points the buckets of a larger table into the chains of the table in use.
     Zip,
-    /// Links the chains of the one in use for the buckets of a smaller table.
+    /// Links the chains of the table in use for the buckets of a smaller table.
     CrossLink,
     /// Makes the buckets of the smaller table plain.
     Open,
@@ -106,19 +122,28 @@ enum Kind {
     Unzip,
 }
 
-/// Passes under way: buckets that are not done.
-pub(super) struct Left {
+/// The number of buckets that the passes under way have not done yet.
+pub(super) struct RemainingWork {
     build: AtomicUsize,
     sweep: AtomicUsize,
-    /// Buckets in which the sweep has left something to cut.
+    /// Buckets in which the sweep left something to cut.
     unfinished: AtomicUsize,
 }
 
-/// A table that readers may still be in.
+/// A retired table that readers may still use.
 struct Garbage {
-    table: Box<Table>,
+    /// From a box. It stays a pointer, because a `Box` would assert that no reader uses the table.
+    table: NonNull<Table>,
     after: Cookie,
     discarded: usize,
+}
+
+impl Drop for Garbage {
+    fn drop(&mut self) {
+        // SAFETY: made from a box; dropped by `collect` when readers have left it, or with the
+        // resizer, which no other thread has then.
+        drop(unsafe { Box::from_raw(self.table.as_ptr()) });
+    }
 }
 
 // SAFETY: the pointers are to tables of the `RawTable` that owns the resizer.
@@ -128,9 +153,9 @@ unsafe impl Send for Resizer {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// The caller is in a section and would wait for itself.
+    /// The caller is in a section, and the resize would wait for that section.
     Pinned,
-    /// There is no memory for the bucket array, or no such array can be.
+    /// Memory for the bucket array is not available, or no array can be that large.
     NoMemory,
     /// A table has at least one bucket.
     NoBuckets,
@@ -156,45 +181,62 @@ impl From<Pinned> for ResizeError {
     }
 }
 
-/// How far a resize is.
+/// The progress of resizing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResizeState {
     /// Buckets of the table that readers use.
     pub buckets: usize,
     /// Buckets of the table that is being built.
     pub building: Option<usize>,
-    /// Expansions that are published and not unzipped yet.
+    /// Expansions that are published but not unzipped yet.
     pub zipped: usize,
     /// Bucket arrays that wait for readers.
     pub retired: usize,
-    /// Resizes completed.
+    /// The number of completed resizes.
     pub completed: u64,
 }
 
 impl<A: Arena> RawTable<A> {
-    /// Moves resizing on by up to `budget` buckets, if nobody else is at it. Never waits.
-    pub fn step(&self, budget: usize) {
-        let share = match self.resizer.try_lock() {
-            Some(mut resizer) => resizer.step(self, budget),
-            None => return,
-        };
-        if let Some(share) = share {
-            // The tables of the share stay because it is not done; those that lead to them, because
-            // of the section. One that the thread has already will do: one more could be too many, and a
-            // share that is not worked on is never done.
-            let own = !self.domain().is_pinned();
-            let _section = own.then(|| self.domain().pin());
-            share.work(self);
+    /// Takes the lock on resizing.
+    pub(super) fn resizer(&self) -> LockedResizer<'_, A> {
+        LockedResizer {
+            raw: self,
+            resizer: self.resizer.lock(),
         }
     }
 
-    /// Resizes to `buckets` and waits until that is done and the chains are unzipped. Goes by
-    /// whole factors: through the greatest common divisor, if neither number divides the other.
+    fn try_resizer(&self) -> Option<LockedResizer<'_, A>> {
+        let resizer = self.resizer.try_lock()?;
+        Some(LockedResizer { raw: self, resizer })
+    }
+
+    /// Advances resizing by up to `budget` buckets, unless another thread has the lock. Never
+    /// waits.
+    pub fn step(&self, budget: usize) {
+        let share = match self.try_resizer() {
+            Some(mut resizer) => resizer.step(budget),
+            None => return,
+        };
+        if let Some(share) = share {
+            // The share's tables stay because it is not done; the section keeps the tables that
+            // lead to them. If the thread already has a section, that one suffices: a further one
+            // could be one too many, and a share that is not worked on is never done.
+            let own = !self.domain().is_pinned();
+            let _section = own.then(|| self.domain().pin());
+            // SAFETY: 1: given out just now, and worked on once. 2: see above.
+            unsafe { share.work(self) };
+        }
+    }
+
+    /// Resizes to `buckets` and waits until the resize is done and the chains are unzipped.
+    ///
+    /// Resizes go by integer factors: through the greatest common divisor, if neither number
+    /// divides the other.
     ///
     /// # Errors
     ///
-    /// [`ResizeError`]; nothing is changed, unless memory that was there at first is gone in the
-    /// middle.
+    /// [`ResizeError`]; nothing is changed, unless memory that was available at first runs out
+    /// half-way.
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         if buckets == 0 {
             return Err(ResizeError::NoBuckets);
@@ -203,41 +245,42 @@ impl<A: Arena> RawTable<A> {
             return Err(ResizeError::Pinned);
         }
         let refused = {
-            let mut resizer = self.resizer.lock();
-            if !resizer.has_memory_for(self, buckets) {
+            let mut resizer = self.resizer();
+            if !resizer.has_memory_for(buckets) {
                 return Err(ResizeError::NoMemory);
             }
             resizer.wanted = Some(buckets);
             resizer.refused
         };
-        let mut rounds = 0;
+        let mut backoff = Backoff::new();
         loop {
             self.step(1 << 10);
-            let resizer = self.resizer.lock();
+            let resizer = self.resizer();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
-                // It may have gone on by itself since, or been asked for another number.
-                return match resizer.refused == refused {
-                    true => Ok(()),
-                    false => Err(ResizeError::NoMemory),
+                // Since then it may have resized by itself, or been asked for another number.
+                return if resizer.refused == refused {
+                    Ok(())
+                } else {
+                    Err(ResizeError::NoMemory)
                 };
             }
-            let (waits, after) = (resizer.waits(self), resizer.after);
+            let (waits, after) = (resizer.waits(), resizer.after);
             drop(resizer);
             if waits {
-                // Reports readers that stall.
+                // Reports stalled readers.
                 self.domain().poll(after);
-                relax(&mut rounds);
+                backoff.snooze_or_sleep(&SLEEPS);
             } else {
-                rounds = 0;
+                backoff.reset();
             }
         }
     }
 
-    /// Whether the table grows and shrinks by itself from now on.
+    /// Sets whether the table grows and shrinks by itself.
     pub fn set_automatic(&self, automatic: bool) {
-        let mut resizer = self.resizer.lock();
+        let mut resizer = self.resizer();
         resizer.policy.automatic = automatic;
-        self.set_thresholds(resizer.policy, resizer.newest(self).len());
+        resizer.reconsider();
     }
 
     /// Whether the table grows and shrinks by itself.
@@ -245,39 +288,39 @@ impl<A: Arena> RawTable<A> {
         self.resizer.lock().policy.automatic
     }
 
-    /// Makes room for `entries`: at least as many buckets are in use when it returns, and are kept
-    /// until [`RawTable::shrink_to_fit`]. Does not wait for readers.
+    /// Reserves room for `entries`: enough buckets are in use when it returns, and are kept until
+    /// [`RawTable::shrink_to_fit`]. Does not wait for readers.
     ///
     /// # Errors
     ///
     /// [`ResizeError::NoMemory`].
     pub fn reserve(&self, entries: usize) -> Result<(), ResizeError> {
         loop {
-            let mut resizer = self.resizer.lock();
-            let buckets = resizer.newest(self).len();
+            let mut resizer = self.resizer();
+            let buckets = resizer.newest().len();
             if resizer.build.is_none() {
                 if Policy::most_entries(buckets) >= entries {
-                    resizer.keep(self, buckets.min(Policy::buckets_for(entries)));
+                    resizer.keep(buckets.min(Policy::buckets_for(entries)));
                     return Ok(());
                 }
                 let factor = Policy::buckets_for(entries).div_ceil(buckets);
                 let to = buckets.checked_mul(factor.next_power_of_two().max(2));
                 let to = to.ok_or(ResizeError::NoMemory)?;
-                if !resizer.begin(self, to) {
+                if !resizer.begin(to) {
                     return Err(ResizeError::NoMemory);
                 }
-                resizer.keep(self, Policy::buckets_for(entries));
+                resizer.keep(Policy::buckets_for(entries));
             }
             drop(resizer);
             self.step(1 << 10);
         }
     }
 
-    /// Asks for as few buckets as the entries can do with; done by later steps.
+    /// Requests the smallest number of buckets that fits the entries; later steps do the work.
     pub fn shrink_to_fit(&self) {
-        let mut resizer = self.resizer.lock();
+        let mut resizer = self.resizer();
         let fits = |buckets| Policy::most_entries(buckets) >= self.count().max(1);
-        let mut buckets = resizer.newest(self).len();
+        let mut buckets = resizer.newest().len();
         while buckets.is_multiple_of(2) && fits(buckets / 2) {
             buckets /= 2;
         }
@@ -287,25 +330,26 @@ impl<A: Arena> RawTable<A> {
         self.work.store(true, Relaxed);
     }
 
-    /// How far resizing is.
+    /// The progress of resizing.
     pub fn resize_state(&self) -> ResizeState {
-        let resizer = self.resizer.lock();
+        let resizer = self.resizer();
+        // SAFETY: 1: the pass is under way, and the lock is held.
+        let target = |build: &Pass| unsafe { build.target() }.len();
         ResizeState {
-            buckets: resizer.newest(self).len(),
-            building: resizer.build.as_ref().map(|build| build.target().len()),
+            buckets: resizer.newest().len(),
+            building: resizer.build.as_ref().map(target),
             zipped: resizer.levels - 1,
             retired: resizer.garbage.len(),
             completed: resizer.completed,
         }
     }
 
-    /// Whether nothing is under way and nothing waits.
+    /// Whether no resize is under way, requested, or waiting for readers.
     pub fn is_settled(&self) -> bool {
         !self.resizer.lock().has_more()
     }
 
-    /// Completes what is under way without waiting for readers, for an owner that nobody shares the
-    /// table with.
+    /// Completes the resize under way without waiting for readers, for an exclusive owner.
     pub(super) fn finish_alone(&mut self) {
         loop {
             let resizer = self.resizer.get_mut();
@@ -334,7 +378,7 @@ impl<A: Arena> RawTable<A> {
     }
 }
 
-impl Left {
+impl RemainingWork {
     pub(super) fn new() -> Self {
         Self {
             build: AtomicUsize::new(0),
@@ -352,22 +396,29 @@ impl Left {
 }
 
 impl Pass {
-    fn source(&self) -> &Table {
-        // SAFETY: a pass's tables are not retired before it is done; see `built` and `swept`.
+    /// # Safety
+    ///
+    /// 1. The pass is not done, or was not handled by `built` or `swept` yet: these retire its
+    ///    tables.
+    unsafe fn source(&self) -> &Table {
+        // SAFETY: not retired, by 1.
         unsafe { self.from.as_ref() }
     }
 
-    fn target(&self) -> &Table {
-        // SAFETY: as above.
+    /// # Safety
+    ///
+    /// 1. As for [`Pass::source`].
+    unsafe fn target(&self) -> &Table {
+        // SAFETY: not retired, by 1.
         unsafe { self.to.as_ref() }
     }
 
     fn is_done(&self, raw: &RawTable<impl Arena>) -> bool {
-        // Acquire: pairs with the Release in `work`: all that was done to the buckets is seen.
+        // Acquire: pairs with the Release in `work`: all changes to the buckets are seen.
         raw.left.of(self.kind).load(Acquire) == 0
     }
 
-    /// The next buckets, at most `most` of them, as a pass of their own.
+    /// Splits off the next buckets, at most `most`, as a separate pass.
     fn share(&mut self, most: usize) -> Option<Pass> {
         let next = self.next;
         self.next = self.end.min(next.saturating_add(most.max(1)));
@@ -379,20 +430,31 @@ impl Pass {
         (next < self.end).then_some(share)
     }
 
-    /// Does all buckets of a share.
-    fn work(&self, raw: &RawTable<impl Arena>) {
-        let (from, to) = (self.source(), self.target());
+    /// Processes all buckets of a share.
+    ///
+    /// # Safety
+    ///
+    /// 1. The share is one of a pass of `raw`, and was not worked on before.
+    /// 2. The caller is in a section of the domain of `raw`.
+    unsafe fn work(&self, raw: &RawTable<impl Arena>) {
+        // SAFETY: 1: the pass is not done before this share is.
+        let (from, to) = unsafe { (self.source(), self.target()) };
         let mut unfinished = 0;
         for first in (self.next..self.end).step_by(TOGETHER) {
             let buckets = first..self.end.min(first + TOGETHER);
-            self.warm(raw.arena(), buckets.clone());
+            // SAFETY: 1: by our 2.
+            unsafe { self.warm(raw.arena(), from, buckets.clone()) };
             for bucket in buckets {
-                match self.kind {
-                    Kind::Zip => zip(raw, from, to, bucket),
-                    Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
-                    Kind::Open => open(to, bucket),
-                    Kind::Unzip => {
-                        unfinished += usize::from(!unzip_bucket(raw.arena(), from, to, bucket));
+                // SAFETY: 1: by our 2; they are consecutive tables of `raw`, by our 1.
+                unsafe {
+                    match self.kind {
+                        Kind::Zip => zip(raw, from, to, bucket),
+                        Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
+                        Kind::Open => open(to, bucket),
+                        Kind::Unzip => {
+                            let is_done = unzip_bucket(raw.arena(), from, to, bucket);
+                            unfinished += usize::from(!is_done);
+                        }
                     }
                 }
             }
@@ -409,25 +471,29 @@ impl Pass {
 }
 
 impl Pass {
-    /// Brings the nodes that the pass is about to walk over into the cache: one walk waits for memory at
-    /// every node, several side by side wait together.
-    fn warm(&self, arena: &impl Arena, buckets: Range<usize>) {
-        // (A model checker has no cache, and must look at every load.)
+    /// Prefetches the nodes that the pass is about to walk over. A single walk waits for memory at
+    /// every node; interleaved walks overlap their waits.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the domain of the table, whose nodes are in `arena`.
+    unsafe fn warm(&self, arena: &impl Arena, from: &Table, buckets: Range<usize>) {
+        // (A model checker has no cache and must examine every load.)
         let walks = matches!(self.kind, Kind::Zip | Kind::Unzip);
         if !walks || cfg!(any(corewise_loom, corewise_shuttle)) {
             return;
         }
-        // SAFETY: the workers of a pass are in a section; here and below.
+        // SAFETY: the ID was read from a word, in the section.
         let fetch = |id: &NodeId| hint::prefetch(unsafe { arena.link(*id) }.as_ptr());
         let mut chains = [None; TOGETHER];
         let chains = &mut chains[..buckets.len()];
         for (at, bucket) in chains.iter_mut().zip(buckets) {
-            *at = load(self.source().slot_at(bucket)).first().inspect(fetch);
+            *at = load(from.slot_at(bucket)).first().inspect(fetch);
         }
         let mut left = FAR;
         while left > 0 && chains.iter().any(Option::is_some) {
             for at in chains.iter_mut() {
-                // SAFETY: as above.
+                // SAFETY: the ID was read from a word, in the section.
                 *at = at.and_then(|id| unsafe { arena.link(id).as_ref() }.next());
                 *at = at.inspect(fetch);
             }
@@ -455,80 +521,29 @@ impl Resizer {
         }
     }
 
-    /// Asks for so many buckets.
+    /// Requests `buckets` buckets.
     #[cfg(test)]
     pub(super) fn ask(&mut self, buckets: usize) {
         self.wanted = Some(buckets);
-    }
-
-    /// The newest table in use.
-    fn newest<'t>(&self, raw: &'t RawTable<impl Arena>) -> &'t Table {
-        // SAFETY: only this resizer replaces tables, and it is locked.
-        unsafe { raw.current() }
     }
 
     fn is_settled(&self) -> bool {
         self.build.is_none() && self.levels == 1
     }
 
-    /// Whether the next step cannot do anything before readers, or other steps, have moved on.
-    fn waits(&self, raw: &RawTable<impl Arena>) -> bool {
-        let has_none = |pass: &Option<Pass>| {
-            let pass = pass.as_ref();
-            pass.is_none_or(|pass| pass.next == pass.end && !pass.is_done(raw))
-        };
-        let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
-        has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
-    }
-
-    /// Goes on to the next pass, if that is due, and gives a share of one out.
-    fn step(&mut self, raw: &RawTable<impl Arena>, budget: usize) -> Option<Pass> {
-        self.advance(raw);
-        self.collect(raw);
-        // Nobody is to see that nothing is under way while something is due. (Under the stress build
-        // something always is.)
-        if !self.has_more() && !cfg!(corewise_stress) {
-            self.advance(raw);
-        }
-        let share = self.share(budget);
-        let more = self.has_more();
-        // Relaxed: a hint.
-        raw.work.store(more, Relaxed);
-        if !more {
-            raw.adjust(0);
-        }
-        share
-    }
-
-    /// Whether anything is under way or waits.
+    /// Whether a resize is under way or requested, or garbage waits.
     fn has_more(&self) -> bool {
         !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some()
     }
 
-    /// One transition at most.
-    fn advance(&mut self, raw: &RawTable<impl Arena>) {
-        let is_done = |pass: &Pass| pass.is_done(raw);
-        if let Some(build) = self.build.take_if(|pass| is_done(pass)) {
-            return self.built(raw, build);
-        }
-        if let Some(sweep) = self.sweep.take_if(|pass| is_done(pass)) {
-            return self.swept(raw, sweep);
-        }
-        if self.build.is_none()
-            && let Some(buckets) = self.due(raw)
-        {
-            self.begin(raw, buckets);
-        } else if self.levels > 1 && self.sweep.is_none() {
-            self.begin_sweep(raw);
-        }
-    }
-
-    /// Of the two passes that may be under way, each in turn.
+    /// A share of one of the two passes that may be under way, alternating between them.
     fn share(&mut self, budget: usize) -> Option<Pass> {
         self.shares += 1;
         let sweep_budget = budget.saturating_mul(self.sparse);
         let build = |build: &mut Pass| {
-            let fan = build.source().len().max(build.target().len()) / build.end;
+            // SAFETY: 1: the pass is under way.
+            let (source, target) = unsafe { (build.source(), build.target()) };
+            let fan = source.len().max(target.len()) / build.end;
             build.share(budget / fan.max(2) * 2)
         };
         let sweep = |sweep: &mut Pass| sweep.share(sweep_budget);
@@ -541,47 +556,8 @@ impl Resizer {
         }
     }
 
-    /// The number of buckets to resize to now, if there should be another.
-    fn due(&mut self, raw: &RawTable<impl Arena>) -> Option<usize> {
-        let buckets = self.newest(raw).len();
-        if let Some(wanted) = self.wanted {
-            return self.way_to(wanted, buckets);
-        }
-        #[cfg(corewise_stress)]
-        if self.policy.automatic && self.levels < 4 {
-            return self.stressed(buckets);
-        }
-        if !self.policy.automatic {
-            return None;
-        }
-        let count = raw.count();
-        if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
-            let factor = Policy::buckets_for(count).div_ceil(buckets);
-            let wanted = buckets.checked_mul(factor.next_power_of_two().max(2));
-            return wanted.and_then(|wanted| self.within_bound(raw, wanted));
-        }
-        let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
-        (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
-    }
-
-    /// So many buckets if the owner allows them. If not, the owner is told, and nothing is due any more
-    /// until [`RawTable::set_most_buckets`].
-    fn within_bound(&self, raw: &RawTable<impl Arena>, wanted: usize) -> Option<usize> {
-        // Relaxed, all: written under our lock, or hints.
-        if wanted <= raw.most_buckets.load(Relaxed) {
-            return Some(wanted);
-        }
-        raw.wanted_buckets.store(wanted, Relaxed);
-        raw.grow_above.store(usize::MAX, Relaxed);
-        None
-    }
-
-    /// Sets the counts at which to grow and to shrink anew.
-    pub(super) fn reconsider(&mut self, raw: &RawTable<impl Arena>) {
-        raw.set_thresholds(self.policy, self.newest(raw).len());
-    }
-
-    /// The next number on the way by whole factors, `None` if there, or not before unzipping.
+    /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
+    /// or must be unzipped first.
     fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
         if wanted == buckets {
             if self.is_settled() {
@@ -596,7 +572,7 @@ impl Resizer {
         (self.levels == 1).then_some(common)
     }
 
-    /// Half of the buckets, or fewer; `None` if their number is odd.
+    /// Half of the buckets or fewer; `None` if the number of buckets is odd.
     fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
         let fits = |factor: &usize| {
             buckets.is_multiple_of(*factor)
@@ -610,7 +586,8 @@ impl Resizer {
             .map(|factor| buckets / factor)
     }
 
-    /// Under the stress build every chance is taken, there and back again, by twos and threes.
+    /// Under the stress build, resizes at every opportunity, up and down, by factors of two and
+    /// three.
     #[cfg(corewise_stress)]
     fn stressed(&mut self, buckets: usize) -> Option<usize> {
         self.turn += 1;
@@ -621,67 +598,182 @@ impl Resizer {
         let shrinks = self.levels == 1 && buckets.is_multiple_of(factor) && buckets > factor;
         shrinks.then(|| buckets / factor)
     }
+}
 
-    /// Begins to build a table; false if there is no memory for it.
-    fn begin(&mut self, raw: &RawTable<impl Arena>, buckets: usize) -> bool {
-        let from = self.newest(raw);
+impl<A> Deref for LockedResizer<'_, A> {
+    type Target = Resizer;
+    fn deref(&self) -> &Resizer {
+        &self.resizer
+    }
+}
+
+impl<A> DerefMut for LockedResizer<'_, A> {
+    fn deref_mut(&mut self) -> &mut Resizer {
+        &mut self.resizer
+    }
+}
+
+impl<A: Arena> LockedResizer<'_, A> {
+    /// The newest table in use.
+    fn newest(&self) -> &Table {
+        // SAFETY: 1: only the owner of this lock replaces tables, and the reference borrows it.
+        unsafe { self.raw.current() }
+    }
+
+    /// Whether the next step can do nothing until readers or other steps have made progress.
+    fn waits(&self) -> bool {
+        let raw = self.raw;
+        let has_none = |pass: &Option<Pass>| {
+            let pass = pass.as_ref();
+            pass.is_none_or(|pass| pass.next == pass.end && !pass.is_done(raw))
+        };
+        let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
+        has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
+    }
+
+    /// Advances to the next pass if that is due, and gives out a share of a pass.
+    fn step(&mut self, budget: usize) -> Option<Pass> {
+        let raw = self.raw;
+        self.advance();
+        self.collect();
+        // No thread may see an idle state while something is due. (The stress build always has
+        // something due.)
+        if !self.has_more() && !cfg!(corewise_stress) {
+            self.advance();
+        }
+        let share = self.share(budget);
+        let more = self.has_more();
+        // Relaxed: a hint.
+        raw.work.store(more, Relaxed);
+        if !more {
+            raw.adjust(0);
+        }
+        share
+    }
+
+    /// Makes at most one transition.
+    fn advance(&mut self) {
+        let raw = self.raw;
+        let is_done = |pass: &Pass| pass.is_done(raw);
+        if let Some(build) = self.build.take_if(|pass| is_done(pass)) {
+            return self.built(build);
+        }
+        if let Some(sweep) = self.sweep.take_if(|pass| is_done(pass)) {
+            return self.swept(sweep);
+        }
+        if self.build.is_none()
+            && let Some(buckets) = self.due()
+        {
+            self.begin(buckets);
+        } else if self.levels > 1 && self.sweep.is_none() {
+            self.begin_sweep();
+        }
+    }
+
+    /// The number of buckets to resize to now, if a resize is due.
+    fn due(&mut self) -> Option<usize> {
+        let raw = self.raw;
+        let buckets = self.newest().len();
+        if let Some(wanted) = self.wanted {
+            return self.way_to(wanted, buckets);
+        }
+        #[cfg(corewise_stress)]
+        if self.policy.automatic && self.levels < 4 {
+            return self.stressed(buckets);
+        }
+        if !self.policy.automatic {
+            return None;
+        }
+        let count = raw.count();
+        if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
+            let factor = Policy::buckets_for(count).div_ceil(buckets);
+            let wanted = buckets.checked_mul(factor.next_power_of_two().max(2));
+            return wanted.and_then(|wanted| self.within_bound(wanted));
+        }
+        let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
+        (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
+    }
+
+    /// `wanted` if the owner's bound allows it. Otherwise this records `wanted` for the owner, and
+    /// no growth is due until [`RawTable::set_most_buckets`].
+    fn within_bound(&self, wanted: usize) -> Option<usize> {
+        let raw = self.raw;
+        // Relaxed, all: written under our lock, or hints.
+        if wanted <= raw.most_buckets.load(Relaxed) {
+            return Some(wanted);
+        }
+        raw.wanted_buckets.store(wanted, Relaxed);
+        raw.grow_above.store(usize::MAX, Relaxed);
+        None
+    }
+
+    /// Recomputes the counts that trigger growing and shrinking.
+    pub(super) fn reconsider(&self) {
+        let buckets = self.newest().len();
+        self.raw.set_thresholds(self.policy, buckets);
+    }
+
+    /// Begins to build a table; returns false if memory for it is not available.
+    fn begin(&mut self, buckets: usize) -> bool {
+        let raw = self.raw;
+        let from = self.newest();
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false) else {
-            self.refuse(raw);
+            self.refuse();
             return false;
         };
         let to = NonNull::from(Box::leak(new));
         // Relaxed: see `RawTable::array_bytes`.
         raw.array_bytes
             .fetch_add(buckets * size_of::<u64>(), Relaxed);
-        from.set_next(to.as_ptr());
-        if mutant!("early_publish") {
-            raw.publish(to.as_ptr());
+        // SAFETY: 1: tables are retired, and freed, in the order of this list. 1: as in `built`,
+        // but for the mutant.
+        unsafe {
+            from.set_next(to.as_ptr());
+            if mutant!("early_publish") {
+                raw.publish(to.as_ptr());
+            }
         }
-        let kind = match buckets < from.len() {
-            true => Kind::CrossLink,
-            false => Kind::Zip,
+        let kind = if buckets < from.len() {
+            Kind::CrossLink
+        } else {
+            Kind::Zip
         };
         let end = from.len().min(buckets);
-        self.build = Some(self.start(raw, kind, NonNull::from(from), to, end));
+        self.build = Some(self.start(kind, NonNull::from(from), to, end));
         true
     }
 
-    /// There is no memory for a table.
-    fn refuse(&mut self, raw: &RawTable<impl Arena>) {
+    /// Handles a failed allocation of a table.
+    fn refuse(&mut self) {
+        let raw = self.raw;
         if self.wanted.take().is_some() {
             self.refused += 1;
             return;
         }
-        // Not again before there are twice as many. Relaxed, both: see `adjust`.
+        // Try again only when the count has doubled. Relaxed, both: see `adjust`.
         let above = raw.grow_above.load(Relaxed);
         let above = above.max(raw.count().saturating_mul(2));
         raw.grow_above.store(above, Relaxed);
     }
 
-    /// Does not shrink below so many buckets by itself.
-    fn keep(&mut self, raw: &RawTable<impl Arena>, buckets: usize) {
+    /// Raises the number of buckets below which the table does not shrink by itself.
+    fn keep(&mut self, buckets: usize) {
         self.policy.min_buckets = self.policy.min_buckets.max(buckets);
-        raw.set_thresholds(self.policy, self.newest(raw).len());
+        self.reconsider();
     }
 
-    /// Whether the number can be reached; asked before a smaller table is made on the way.
-    fn has_memory_for(&self, raw: &RawTable<impl Arena>, buckets: usize) -> bool {
-        let now = self.newest(raw).len();
+    /// Whether memory for `buckets` is available; checked before an intermediate, smaller table is
+    /// made.
+    fn has_memory_for(&self, buckets: usize) -> bool {
+        let now = self.newest().len();
         let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
         direct || Table::try_new(buckets, false).is_some()
     }
 
-    fn start(
-        &self,
-        raw: &RawTable<impl Arena>,
-        kind: Kind,
-        from: NonNull<Table>,
-        to: NonNull<Table>,
-        end: usize,
-    ) -> Pass {
-        // Relaxed: whoever takes a share has the lock after us.
-        raw.left.of(kind).store(end, Relaxed);
+    fn start(&self, kind: Kind, from: NonNull<Table>, to: NonNull<Table>, end: usize) -> Pass {
+        // Relaxed: a thread that takes a share holds the lock after us.
+        self.raw.left.of(kind).store(end, Relaxed);
         let next = 0;
         Pass {
             kind,
@@ -692,78 +784,95 @@ impl Resizer {
         }
     }
 
-    /// A pass of the new table is done: every bucket is linked, or opened.
-    fn built(&mut self, raw: &RawTable<impl Arena>, pass: Pass) {
+    /// Called when a pass over the new table is done: every bucket is linked, or opened.
+    fn built(&mut self, pass: Pass) {
+        let raw = self.raw;
         if pass.kind == Kind::Open {
-            return self.retire(raw, pass.from, pass.to);
+            // SAFETY: 1: every bucket of the larger table was forwarded when it was linked.
+            return unsafe { self.retire(pass.from, pass.to) };
         }
-        raw.publish(pass.to.as_ptr());
-        pass.target().set_published();
-        raw.set_thresholds(self.policy, pass.target().len());
+        // SAFETY: 1: it was made by `begin`, follows the current table, and `retire` is given it
+        // later. 1: its pass is handled here.
+        let target = unsafe {
+            raw.publish(pass.to.as_ptr());
+            pass.target()
+        };
+        target.set_published();
+        raw.set_thresholds(self.policy, target.len());
         if pass.kind == Kind::CrossLink {
-            let end = pass.target().len();
-            self.build = Some(self.start(raw, Kind::Open, pass.from, pass.to, end));
+            let end = target.len();
+            self.build = Some(self.start(Kind::Open, pass.from, pass.to, end));
             return;
         }
         self.levels += 1;
         if self.levels == 2 {
-            self.wait_for_sweep(raw);
+            self.wait_for_sweep();
         }
     }
 
-    /// Readers must move on before the next sweep.
-    fn wait_for_sweep(&mut self, raw: &RawTable<impl Arena>) {
-        self.after = match mutant!("no_wait_between_sweeps") {
-            true => Cookie::DONE,
-            false => raw.domain().start_poll(),
+    /// Starts the grace period that must end before the next sweep.
+    fn wait_for_sweep(&mut self) {
+        self.after = if mutant!("no_wait_between_sweeps") {
+            Cookie::DONE
+        } else {
+            self.raw.domain().start_poll()
         };
     }
 
-    fn begin_sweep(&mut self, raw: &RawTable<impl Arena>) {
-        // Quietly: whoever is told of a stall may ask for the lock that we hold.
+    fn begin_sweep(&mut self) {
+        let raw = self.raw;
+        // Quietly: the handler of a stall may ask for the lock that we hold.
         if !raw.domain().poll_quietly(self.after) {
             return;
         }
-        // SAFETY: only this resizer replaces tables, and it is locked.
+        // SAFETY: 1: only the owner of this lock replaces tables.
         let old = unsafe { raw.oldest() };
         let new = old.follow();
         // Relaxed: as in `start`.
         raw.left.unfinished.store(0, Relaxed);
         let (from, to) = (NonNull::from(old), NonNull::from(new));
-        self.sweep = Some(self.start(raw, Kind::Unzip, from, to, old.len()));
+        self.sweep = Some(self.start(Kind::Unzip, from, to, old.len()));
     }
 
-    /// A sweep is done; if it has left nothing, so is its level.
-    fn swept(&mut self, raw: &RawTable<impl Arena>, pass: Pass) {
+    /// Called when a sweep is done. If it left nothing to cut, its level is done too.
+    fn swept(&mut self, pass: Pass) {
+        let raw = self.raw;
         // Relaxed: ordered by the Acquire in `is_done`.
         let unfinished = raw.left.unfinished.load(Relaxed);
         self.sparse = (pass.end / unfinished.max(1)).clamp(1, MOST_SPARSE);
         if unfinished == 0 {
             self.levels -= 1;
             self.sparse = 1;
-            self.retire(raw, pass.from, pass.to);
+            // SAFETY: 1: the sweep has forwarded every bucket of the oldest table.
+            unsafe { self.retire(pass.from, pass.to) };
         }
-        self.wait_for_sweep(raw);
+        self.wait_for_sweep();
     }
 
-    /// Every bucket of `old`, the oldest table, is forwarded.
-    fn retire(&mut self, raw: &RawTable<impl Arena>, old: NonNull<Table>, next: NonNull<Table>) {
-        raw.set_oldest(next.as_ptr());
+    /// Retires `old`, the oldest table.
+    ///
+    /// # Safety
+    ///
+    /// 1. Every bucket of `old` is forwarded, and `next` follows it.
+    unsafe fn retire(&mut self, old: NonNull<Table>, next: NonNull<Table>) {
+        let raw = self.raw;
+        // SAFETY: 1. From here on no thread finds the old table.
+        unsafe { raw.set_oldest(next.as_ptr()) };
         self.completed += 1;
         self.garbage.push_back(Garbage {
-            // SAFETY: made from a box by `begin` or `RawTable::new`; nobody finds it any more, and
-            // who has found it is waited for.
-            table: unsafe { Box::from_raw(old.as_ptr()) },
-            after: match mutant!("retires_without_wait") {
-                true => Cookie::DONE,
-                false => raw.domain().start_poll(),
+            table: old,
+            after: if mutant!("retires_without_wait") {
+                Cookie::DONE
+            } else {
+                raw.domain().start_poll()
             },
             discarded: 0,
         });
     }
 
-    /// Frees the oldest dead table bit by bit, if readers have left it.
-    fn collect(&mut self, raw: &RawTable<impl Arena>) {
+    /// Frees the oldest retired table piece by piece, once readers have left it.
+    fn collect(&mut self) {
+        let raw = self.raw;
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
@@ -771,10 +880,12 @@ impl Resizer {
         if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
-        let len = garbage.table.len();
+        // SAFETY: no thread can find the table any more, and readers have left it.
+        let table = unsafe { garbage.table.as_mut() };
+        let len = table.len();
         let end = len.min(garbage.discarded + DISCARD);
         if len > DISCARD {
-            garbage.table.discard(garbage.discarded, end);
+            table.discard(garbage.discarded, end);
         }
         // Relaxed: see `RawTable::array_bytes`.
         let freed = (end - garbage.discarded) * size_of::<u64>();
@@ -783,22 +894,26 @@ impl Resizer {
         if end == len {
             let dead = self.garbage.pop_front();
             if mutant!("retires_without_wait") {
-                // Whoever is still there finds nothing, rather than what is there by chance.
-                let dead = Box::leak(dead.expect("it is the one above").table);
-                (0..len).for_each(|bucket| store(dead.slot_at(bucket), Word::EMPTY));
+                // A thread that still uses the table must find nothing, rather than arbitrary
+                // contents.
+                let dead = std::mem::ManuallyDrop::new(dead.expect("it is the one above"));
+                // SAFETY: it is leaked.
+                let dead = unsafe { dead.table.as_ref() };
+                (0..len).for_each(|bucket| store(dead.slot_at(bucket), BucketWord::EMPTY));
             }
         }
     }
 }
 
-/// Locks a bucket's own word, and returns it without the lock.
-fn lock(slot: &AtomicU64) -> Word {
+/// Locks a bucket by its own word, and returns the word without the lock.
+fn lock(slot: &AtomicU64) -> BucketWord {
+    let mut backoff = Backoff::new();
     loop {
         let word = load(slot);
-        if !word.has(LOCK) && exchange(slot, word, word.and_flags(LOCK)) {
+        if !word.has(LOCK) && exchange(slot, word, word.set_flags(LOCK)) {
             return word;
         }
-        hint::spin_loop();
+        backoff.snooze();
     }
 }
 
@@ -806,50 +921,63 @@ fn lock(slot: &AtomicU64) -> Word {
 fn open(table: &Table, bucket: usize) {
     let slot = table.slot_at(bucket);
     let word = lock(slot);
-    store(slot, word.with_flags(0));
+    store(slot, word.replace_flags(0));
 }
 
-/// Shrink, steps 2 and 3 of §4: makes one chain of those that belong to `bucket` of the smaller
-/// table.
-fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
+/// Shrink, steps 2 and 3 of \[ATC11\] §4: joins the chains that belong to `bucket` of the smaller
+/// table into one.
+///
+/// # Safety
+///
+/// 1. The caller is in a section of the table's domain; `from` and `new` are consecutive tables,
+///    and their nodes are in `arena`.
+unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
     let parts = || (bucket..from.len()).step_by(new.len());
-    // Updates on any of them wait. Nobody who waits for one holds another.
+    // Updates of any of them wait. No thread that waits for one of these locks holds another.
     for part in parts() {
         lock(from.slot_at(part));
     }
-    let mut rest = Word::EMPTY;
+    let mut rest = BucketWord::EMPTY;
     for part in parts().rev() {
-        let first = load(from.slot_at(part)).with_flags(0);
+        let first = load(from.slot_at(part)).replace_flags(0);
         if rest.first().is_none() {
             rest = first;
             continue;
         }
-        // SAFETY: the chain is locked, and we are in a section.
+        // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
         if let Some((_, last)) = unsafe { nodes(arena, first.first()) }.last() {
-            last.lead_to(rest.first());
-            rest = match mutant!("narrow_filter") {
-                true => first,
-                false => first.covering(rest),
+            last.set_next(rest.first());
+            rest = if mutant!("narrow_filter") {
+                first
+            } else {
+                first.covering(rest)
             };
         }
     }
-    store(new.slot_at(bucket), rest.and_flags(BUSY));
+    store(new.slot_at(bucket), rest.set_flags(BUSY));
     for part in parts() {
         let slot = from.slot_at(part);
-        store(slot, load(slot).with_flags(INIT));
+        store(slot, load(slot).replace_flags(INIT));
     }
 }
 
-/// Expand, step 2 of §4: points the children of a bucket to their first nodes in its chain.
-fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
-    // A bucket's number is a hash of its nodes as far as this table goes.
-    let lineage = raw.lock_slowly(bucket as u32);
+/// Expand, step 2 of \[ATC11\] §4: points the children of a bucket to their first nodes in its
+/// chain.
+///
+/// # Safety
+///
+/// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
+///    it.
+unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
+    // For this table, a bucket index serves as the hash of its nodes.
+    // SAFETY: 1: it is unlocked below, in the section.
+    let lineage = unsafe { raw.lock_slowly(bucket as u32) };
     let slot = from.slot_at(bucket);
     let word = load(slot);
-    // Nobody else has the new words before this one has `INIT`.
-    // SAFETY: the chain is locked, and we are in a section.
+    // Other threads do not use the new words before this one has `INIT`.
+    // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
     for (id, link) in unsafe { nodes(raw.arena(), word.first()) } {
-        // While expansions are stacked there are other buckets' nodes in the chain.
+        // While expansions are stacked, the chain contains nodes of other buckets.
         if from.index(link.hash()) == bucket {
             let child = new.slot(link.hash());
             let own = load(child);
@@ -859,27 +987,34 @@ fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
     }
     for child in (bucket..new.len()).step_by(from.len()) {
         let child = new.slot_at(child);
-        store(child, load(child).and_flags(BUSY));
+        store(child, load(child).set_flags(BUSY));
     }
-    store(slot, word.and_flags(INIT | BUSY));
+    store(slot, word.set_flags(INIT | BUSY));
     lineage.unlock();
 }
 
-/// Expand, step 6 of §4 for one bucket of the old table: cuts the run at its trunk's beginning off
-/// from nodes of other children. True, and the bucket is forwarded, if nothing is left to cut.
-fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
+/// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
+/// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
+/// returns true.
+///
+/// # Safety
+///
+/// 1. The caller is in a section of the table's domain; `old` and `new` are consecutive tables, and
+///    their nodes are in `arena`.
+unsafe fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
     let slot = old.slot_at(bucket);
     if is_forwarded(load(slot)) {
         return true;
     }
     let word = lock(slot);
     if word.has(HOLD) {
-        store(slot, word.with_flags(INIT | BUSY));
+        store(slot, word.replace_flags(INIT | BUSY));
         return false;
     }
-    match cut(arena, word.first(), new) {
+    // SAFETY: 1: locked above, and by our 1.
+    match unsafe { cut(arena, word.first(), new) } {
         Some(trunk) => {
-            store(slot, Word::to_any(trunk).with_flags(INIT | BUSY));
+            store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
             false
         }
         None => {
@@ -889,10 +1024,15 @@ fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> 
     }
 }
 
-/// Cuts the first run of a trunk; the rest of the trunk, or nothing if it is one run.
-fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
+/// Cuts the first run of a trunk; returns the rest of the trunk, or `None` if nothing is left to
+/// cut.
+///
+/// # Safety
+///
+/// 1. The trunk's lineage is locked, and the caller is in a section of the table's domain.
+unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
     let child = |link: &Link| new.index(link.hash());
-    // SAFETY: the lineage is locked, and we are in a section.
+    // SAFETY: 1: by our 1.
     let mut nodes = unsafe { nodes(arena, trunk) };
     let (_, mut last) = nodes.next()?;
     let own = child(last);
@@ -906,13 +1046,13 @@ fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId>
     for (id, link) in nodes {
         let child = child(link);
         if child == own {
-            last.lead_to(Some(id));
+            last.set_next(Some(id));
             return Some(rest);
         }
         is_one_run &= child == other;
     }
-    last.lead_to(None);
-    // If one child has all the rest, there is nothing to cut any more.
+    last.set_next(None);
+    // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)
 }
 
@@ -922,28 +1062,15 @@ fn forward(old: &Table, new: &Table, bucket: usize) {
         let slot = new.slot_at(child);
         let word = load(slot);
         if !word.has(INIT) {
-            store(slot, word.with_flags(0));
+            store(slot, word.replace_flags(0));
         }
     }
-    store(old.slot_at(bucket), Word::EMPTY.with_flags(INIT));
+    store(old.slot_at(bucket), BucketWord::EMPTY.replace_flags(INIT));
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
     match a % b {
         0 => b,
         rest => greatest_common_divisor(b, rest),
-    }
-}
-
-/// Waits for readers a little: a look at them takes the cache line of each reader's record away from
-/// it, so looks are some microseconds apart.
-fn relax(rounds: &mut u32) {
-    *rounds += 1;
-    match *rounds {
-        ..=20 if !cfg!(any(corewise_loom, corewise_shuttle)) => {
-            (0..50).for_each(|_| hint::spin_loop());
-        }
-        21..=100 => thread::yield_now(),
-        _ => thread::sleep(std::time::Duration::from_micros(100)),
     }
 }

@@ -1,8 +1,8 @@
-//! Scans: an iteration in steps, each in a section of its own, across resizes.
+//! Scans: an iteration in steps, each in a separate section, across resizes.
 //!
-//! Between two steps nothing protects nodes and tables, so a cursor can be neither a node nor the
-//! number of a bucket. It is a *position*: a number of [`HASH_BITS`] bits, compared with the hashes of
-//! nodes read from the lowest bit up (reversed). Redis walks its tables in the same order (`SCAN`).
+//! Between two steps nothing protects nodes and tables, so a cursor can be neither a node nor a
+//! bucket index. It is a *position*: a number of [`HASH_BITS`] bits that is compared with the
+//! bit-reversed hashes of nodes. Redis walks its tables in the same order (`SCAN`).
 //!
 //! ```text
 //!  position   0        1/4        1/2        3/4        1      (of 2^31)
@@ -10,20 +10,21 @@
 //!  8 buckets  │000 │100│ 010 │110 │ 001 │101 │ 011 │111 │
 //! ```
 //!
-//! In a table of 2^k buckets a node's bucket is the lowest k bits of its hash, which are the highest k
-//! bits of its position. So a bucket is an interval of positions, whatever k is, and a resize splits or
-//! joins intervals but moves no node to another position.
+//! In a table of 2^k buckets, the bucket of a node is the lowest k bits of its hash, which are the
+//! highest k bits of its position. So a bucket is an interval of positions for every k. A resize
+//! splits or joins intervals but moves no node to another position.
 //!
 //! # Guarantees
 //!
-//! 1. *Complete*: a node that is in the table from the first step to the last is visited exactly once.
-//!    Each step visits whole buckets of the table that it finds, and of their nodes those whose
-//!    positions are not below the cursor; the next cursor is the end of the last bucket. So the
-//!    intervals of all visits are disjoint and cover everything, and a node's position is in one.
-//! 2. A node that is inserted or removed meanwhile is visited once or not at all; one that replaces
-//!    another has its hash, so one of the two is visited.
-//! 3. *Progress*: wait-free. A step looks at `most` buckets and nodes and the rest of one chain. The
-//!    cursor only grows, so a scan ends however the table is resized.
+//! 1. *Complete*: a node that is in the table from the first step to the last is visited exactly
+//!    once. Each step visits whole buckets of the table that it finds, and of their nodes those
+//!    whose positions are not below the cursor; the next cursor is the end of the last bucket. So
+//!    the intervals of all visits are disjoint and cover all positions, and a node's position is in
+//!    one of them.
+//! 2. A node that is inserted or removed meanwhile is visited once or not at all. A replacement has
+//!    the hash of the node that it replaces, so one of the two is visited.
+//! 3. *Progress*: wait-free. A step looks at `most` buckets and nodes and the rest of one chain.
+//!    The cursor only grows, so a scan ends however the table is resized.
 
 use std::ptr::NonNull;
 
@@ -38,7 +39,7 @@ use super::word::HASH_BITS;
 /// The end of all positions.
 const END: u32 = 1 << HASH_BITS;
 
-/// The position of a hash, and the hash of a position.
+/// Converts a hash to its position, or a position to its hash.
 #[inline]
 fn reversed(bits: u32) -> u32 {
     if mutant!("scan_counts_buckets") {
@@ -49,11 +50,10 @@ fn reversed(bits: u32) -> u32 {
 
 impl<A: Arena> RawTable<A> {
     /// Visits nodes from the position `from` on until it has looked at `most` buckets and nodes.
-    /// Returns where to go on, which is above 0, or `None` after the last bucket. A scan begins
-    /// at 0; any number is a valid position.
     ///
-    /// A node that is in the table during the whole scan is visited exactly once; see the
-    /// guarantees at the top of `scan.rs`.
+    /// Returns the position to continue at, which is above 0, or `None` after the last bucket. A
+    /// scan begins at 0; any number is a valid position. A node that is in the table during the
+    /// whole scan is visited exactly once; see the guarantees at the top of `scan.rs`.
     ///
     /// # Panics
     ///
@@ -61,7 +61,7 @@ impl<A: Arena> RawTable<A> {
     ///
     /// # Safety
     ///
-    /// 1. `section` is one of this table's domain. What is visited is not used after it.
+    /// 1. `section` is one of this table's domain. The visited nodes are not used after it.
     pub unsafe fn scan(
         &self,
         section: &impl Section,
@@ -85,7 +85,7 @@ impl<A: Arena> RawTable<A> {
             // SAFETY: 1: the section keeps the nodes.
             for (_, link) in unsafe { nodes(self.arena(), first) } {
                 let hash = link.hash();
-                // A zipped chain has nodes of other buckets.
+                // A zipped chain contains nodes of other buckets.
                 let is_own = table.index(hash) == bucket;
                 if is_own && (reversed(hash) >= at || mutant!("scan_repeats")) {
                     visit(NonNull::from(link));

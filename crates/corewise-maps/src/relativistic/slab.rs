@@ -1,31 +1,31 @@
 //! Memory for the nodes of one map: slabs of equal slots, handed out through magazines.
 //!
 //! ```text
-//!  directory        slab                              depot (one lock)         magazine (one thread)
-//! ┌─────┐         ┌──────┬──────┬──────┬─ ─ ─┬──────┐   slabs, and the     ─┐      free slots ─┐
-//! │  ●──┼────────▶│ slot │ slot │ slot │     │ slot │   free slots of each ◀┘   a fresh slab ─┤
-//! │  ●  │         └──────┴──────┴──────┴─ ─ ─┴──────┘   64 slots at a time ◀────────────────▶ alloc,
-//! │  ⋮  │                                                                                      free
-//! └─────┘    name of a slot: number of its slab, number of the slot in it, 32 bits together
+//! directory      slab                              depot (one lock)        magazine (one thread)
+//! ┌─────┐       ┌──────┬──────┬──────┬─ ─ ─┬──────┐  slabs, and the    ─┐     free slots ─┐
+//! │  ●──┼──────▶│ slot │ slot │ slot │     │ slot │  free slots of each◀┘  a fresh slab ─┤
+//! │  ●  │       └──────┴──────┴──────┴─ ─ ─┴──────┘  64 slots at a time◀──────────────▶ alloc,
+//! │  ⋮  │                                                                                free
+//! └─────┘   ID of a slot, 32 bits: number of its slab, number of the slot in the slab
 //! ```
 //!
-//! 1. *Names* are turned into addresses by way of the directory: 8 bytes for each slab, so it stays in
-//!    the nearest cache where that matters. It grows by doubling; earlier ones are kept, since
-//!    somebody may be reading there.
-//! 2. *Cost.* `alloc` and `free` are a push or pop of the caller's magazine; the depot's lock is
-//!    taken once in [`MOVED`] of them at most. A magazine has room for what a thread retires at a
-//!    time, so that slots which come and go do not reach the depot at all. A fresh slab goes to one
-//!    magazine as a whole and is touched as its slots are used.
-//! 3. *Given back.* A slab all of whose slots are in the depot goes back to the allocator, but for
-//!    one spare. Magazines keep [`KEPT_BYTES`] of slots each, and nothing when the map has become
-//!    small ([`Slabs::is_wasteful`]).
-//! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`USUAL`]; those of
-//!    large maps are up to [`LARGEST`], a huge page, and a thirtieth of what there is.
-//! 5. Slots of more than [`LARGEST`] have slabs of their own, and no spare.
+//! 1. *IDs* are turned into addresses through the directory: 8 bytes for each slab, so it stays in
+//!    the nearest cache where that matters. The directory grows by doubling; earlier ones are kept
+//!    because threads may be reading them.
+//! 2. *Cost.* `alloc` and `free` push to or pop from the caller's magazine, and take the depot's
+//!    lock at most once in [`MOVED`] calls. A magazine has room for the nodes that a thread retires
+//!    at a time, so slots that are freed and reused do not reach the depot. A fresh slab goes to
+//!    one magazine as a whole, and its pages are touched as its slots are used.
+//! 3. *Returning memory.* A slab whose slots are all in the depot goes back to the allocator,
+//!    except for one spare. A magazine keeps [`KEPT_BYTES`] of slots, and nothing when the map has
+//!    become small ([`Slabs::is_wasteful`]).
+//! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`USUAL`].
+//!    Slabs of large maps are up to [`LARGEST`], a huge page, and a thirtieth of all slabs.
+//! 5. A slot of more than [`LARGEST`] has its own slab, and there is no spare.
 //!
-//! Rejected: addresses as names. Nodes of two words of contents then have 32 bytes instead of 24. Names
-//! that are offsets in one range of addresses save the directory, but need that range: 32 GiB of it
-//! for every map, or 32 GiB for all together.
+//! Rejected: addresses as IDs. Nodes with two words of contents then take 32 bytes instead of 24.
+//! IDs that are offsets in one address range need no directory, but need that range: 32 GiB of it
+//! for every map, or 32 GiB for all maps together.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -48,52 +48,52 @@ const SMALLEST: usize = 512;
 const USUAL: usize = 256 << 10;
 /// Bytes of a slab of a large map.
 const LARGEST: usize = HUGE_PAGE;
-/// How many allocations ahead a slot's cache line is asked for.
+/// Allocations ahead for which a slot's cache line is prefetched.
 const AHEAD: usize = 3;
-/// Slots that come from the depot at a time.
+/// Slots that are taken from the depot at a time.
 const MOVED: usize = 64;
 /// Bytes of free slots that a magazine keeps.
 const KEPT_BYTES: usize = 256 << 10;
-/// Bytes of slabs that no map is asked to give back.
+/// Bytes of slabs below which a map never counts as wasteful.
 const FINE_BYTES: usize = 1 << 20;
-/// Slabs of the first directory.
+/// Number of slabs in the first directory.
 const FIRST_DIRECTORY: usize = 8;
 
 /// The slabs of one map.
 pub(super) struct Slabs {
-    /// The newest directory's slots: for each slab, where the slot of the name 0 would be if all
-    /// names were in a row.
+    /// The slots of the newest directory. Each is the origin of a slab: the address that the slot
+    /// with ID 0 would have if the slots of all IDs were contiguous.
     directory: AtomicPtr<AtomicPtr<u8>>,
     slot_bytes: usize,
-    /// Bits of a name that are the slot's number in its slab.
+    /// Number of bits of an ID that are the slot's number in its slab.
     slot_bits: u32,
-    /// Free slots that a magazine keeps.
+    /// Number of free slots that a magazine keeps.
     kept: usize,
-    /// Of all slabs.
+    /// Bytes of all slabs.
     bytes: AtomicUsize,
     align: usize,
     depot: Mutex<Depot>,
 }
 
-/// Free slots in reach of one thread.
+/// Free slots of one thread.
 pub(super) struct Magazine {
     free: Vec<NodeId>,
-    /// The untouched rest of a fresh slab: its next slot's name, and how many there are.
+    /// The untouched rest of a fresh slab: the ID of its next slot, and the number of slots.
     fresh: u32,
     fresh_slots: u32,
 }
 
 #[derive(Default)]
 struct Depot {
-    /// All slabs by their numbers. No slab has the number 0, so that no name is 0.
+    /// All slabs by number. No slab has the number 0, so that no ID is 0.
     slabs: Vec<Slab>,
     /// Numbers that no slab has.
     unused: Vec<u32>,
-    /// Slabs that have free slots here.
+    /// Slabs with free slots in the depot.
     partial: BTreeSet<u32>,
-    /// How many of them have all their slots here.
+    /// The number of these slabs whose slots are all in the depot.
     empty: usize,
-    /// The newest is the last. Boxed, and the boxes given away: a directory does not move.
+    /// The newest is the last. Each directory is a leaked box, so it does not move.
     directories: Vec<NonNull<Directory>>,
 }
 
@@ -103,10 +103,10 @@ type Directory = Slots<AtomicPtr<u8>>;
 struct Slab {
     /// `None` if no slab has this number.
     memory: Option<NonNull<u8>>,
-    /// A huge page, straight from the system.
+    /// Whether it is a huge page, mapped directly from the system.
     mapped: bool,
     slots: usize,
-    /// Free slots that the depot has.
+    /// Free slots that are in the depot.
     free: Vec<NodeId>,
 }
 
@@ -117,12 +117,12 @@ unsafe impl Send for Depot {}
 unsafe impl Arena for Slabs {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
-        // SAFETY: the caller answers for the name.
+        // SAFETY: the caller guarantees that the ID is valid.
         unsafe { self.address(id) }.cast()
     }
 }
 
-/// The slabs of nodes of a type, for those who only look names up.
+/// A view of the slabs for nodes of type `T`; it only translates IDs.
 pub(super) struct View<'s, T>(&'s Slabs, PhantomData<fn() -> T>);
 
 impl<'s, T> View<'s, T> {
@@ -143,12 +143,12 @@ unsafe impl<T> Arena for View<'_, T> {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
         let (bytes, bits) = (Self::BYTES, const { slot_bits(Self::BYTES) });
-        // SAFETY: the caller answers for the name, and `new` for the rest.
+        // SAFETY: the caller guarantees that the ID is valid, and the caller of `new` the rest.
         unsafe { self.0.address_in(id, bytes, bits) }.cast()
     }
 }
 
-/// Bits of a name that are the slot's number in its slab.
+/// Number of bits of an ID that are the slot's number in its slab.
 const fn slot_bits(slot_bytes: usize) -> u32 {
     match LARGEST / slot_bytes {
         0 => 0,
@@ -169,7 +169,7 @@ impl Magazine {
 impl Slabs {
     /// # Panics
     ///
-    /// If the slot has no size.
+    /// If the slot's size is 0.
     pub(super) fn new(slot: Layout) -> Self {
         let slot = slot.pad_to_align();
         assert!(slot.size() > 0);
@@ -195,31 +195,36 @@ impl Slabs {
         unsafe { self.address_in(id, self.slot_bytes, self.slot_bits) }
     }
 
-    /// As [`Slabs::address`], for a caller who knows the slot's bytes and bits.
+    /// As [`Slabs::address`], for a caller that knows the slot's bytes and bits.
     ///
     /// # Safety
     ///
-    /// 1. As there; and both are those of these slabs.
+    /// 1. As there; and `bytes` and `bits` are those of these slabs.
     #[inline(always)]
     unsafe fn address_in(&self, id: NodeId, bytes: usize, bits: u32) -> NonNull<u8> {
         let id = id.0.get();
-        // Acquire: pairs with the Release in `number`, so that the directory's slots are seen, also one
-        // that is newer than the name. Relaxed, below: whoever has a name has it from `take_fresh`,
-        // which wrote the slab's address first, or by way of a lock or of a link that was stored with
-        // Release and read with Acquire after that.
+        // Acquire: pairs with the Release in `number`, so that the directory's slots are seen, also
+        // of a directory that is newer than the ID. Relaxed, below: a thread that has an ID has it
+        // from `take_fresh`, which wrote the slab's address first, or through a lock or a link that
+        // was stored with Release and read with Acquire after that.
         let directory = self.directory.load(Acquire);
-        // SAFETY: a directory seen by someone who has a name has a place for its slab; directories are
-        // kept as long as the slabs.
+        // SAFETY: a directory seen by a thread that has an ID has a place for its slab; directories
+        // are kept as long as the slabs.
         let origin = unsafe { &*directory.add((id >> bits) as usize) }.load(Relaxed);
         let slot = origin.wrapping_add((id as usize).wrapping_mul(bytes));
         // SAFETY: within the slab, by 1: see `origin`.
         unsafe { NonNull::new_unchecked(slot) }
     }
 
-    /// A slot, not initialised; `None` when there is no memory, or no name.
+    /// Allocates a slot, uninitialized; `None` if no memory or no ID is left.
+    ///
+    /// # Safety
+    ///
+    /// 1. The magazine is used with these slabs only.
     #[inline]
-    pub(super) fn alloc(&self, magazine: &mut Magazine) -> Option<NodeId> {
-        if let Some(slot) = self.pop(magazine) {
+    pub(super) unsafe fn alloc(&self, magazine: &mut Magazine) -> Option<NodeId> {
+        // SAFETY: 1.
+        if let Some(slot) = unsafe { self.pop(magazine) } {
             return Some(slot);
         }
         if magazine.fresh_slots == 0 && !self.refill(magazine) {
@@ -230,39 +235,52 @@ impl Slabs {
         }
         magazine.fresh_slots -= 1;
         let slot = NonZeroU32::new(magazine.fresh).map(NodeId);
-        // After the last name there is none; it is not used, since the slab has no more slots.
+        // No ID follows the last one; the wrapped value is not used, since the slab has no more
+        // slots.
         magazine.fresh = magazine.fresh.wrapping_add(1);
         slot
     }
 
-    /// A free slot; asks for the cache line of one that will be used soon, since slots that waited
-    /// for readers have left the near caches.
+    /// Pops a free slot. Prefetches the cache line of a slot that will be used soon, because slots
+    /// that waited for readers have left the near caches.
+    ///
+    /// # Safety
+    ///
+    /// 1. The magazine is used with these slabs only.
     #[inline]
-    fn pop(&self, magazine: &mut Magazine) -> Option<NodeId> {
+    unsafe fn pop(&self, magazine: &mut Magazine) -> Option<NodeId> {
         let slot = magazine.free.pop()?;
         if let Some(soon) = magazine.free.len().checked_sub(AHEAD) {
-            // SAFETY: slots in a magazine are of slabs that exist.
+            // SAFETY: 1: slots in a magazine belong to slabs that exist, and these are ours, by our
+            // 1.
             hint::prefetch(unsafe { self.address(magazine.free[soon]) }.as_ptr());
         }
         Some(slot)
     }
 
-    /// Takes a slot back.
+    /// Frees a slot.
     ///
     /// # Safety
     ///
-    /// 1. It came from `alloc` of these slabs, and nobody uses it any more.
+    /// 1. It came from `alloc` of these slabs, and no thread uses it any more.
+    /// 2. The magazine is used with these slabs only.
     #[inline]
     pub(super) unsafe fn free(&self, magazine: &mut Magazine, slot: NodeId) {
         magazine.free.push(slot);
         if magazine.free.len() > self.kept {
-            self.give(magazine, self.kept / 4 + 1);
+            // SAFETY: 2.
+            unsafe { self.give(magazine, self.kept / 4 + 1) };
         }
     }
 
-    /// Leaves no free slot in a magazine.
-    pub(super) fn flush(&self, magazine: &mut Magazine) {
-        self.give(magazine, usize::MAX);
+    /// Moves all free slots of a magazine to the depot.
+    ///
+    /// # Safety
+    ///
+    /// 1. The magazine is used with these slabs only.
+    pub(super) unsafe fn flush(&self, magazine: &mut Magazine) {
+        // SAFETY: 1.
+        unsafe { self.give(magazine, usize::MAX) };
     }
 
     /// Bytes of all slabs.
@@ -271,7 +289,8 @@ impl Slabs {
         self.bytes.load(Relaxed)
     }
 
-    /// Whether so many slots in use should do with much less: then magazines are to be flushed.
+    /// Whether the slabs are much larger than `used` slots need, so that magazines should be
+    /// flushed.
     pub(super) fn is_wasteful(&self, used: usize) -> bool {
         self.bytes() > FINE_BYTES + 4 * used * self.slot_bytes
     }
@@ -304,20 +323,22 @@ impl Slabs {
             slots,
             free: Vec::new(),
         };
-        // Relaxed, both: written under the lock that we have; see `address_in`.
+        // Relaxed: written under the lock that we have.
         let directory = self.directory.load(Relaxed);
-        // SAFETY: `number` has seen to it that the directory has the place.
+        // SAFETY: `number` has ensured that the directory has the place.
         let place = unsafe { &*directory.add(number as usize) };
         magazine.fresh = number << self.slot_bits;
-        // The origin: where the slot of the name 0 would be.
+        // The origin: the address that the slot with ID 0 would have.
         let before = (magazine.fresh as usize).wrapping_mul(self.slot_bytes);
+        // Relaxed: read only by threads that have an ID of the slab; see `address_in`.
         place.store(memory.as_ptr().wrapping_sub(before), Relaxed);
         magazine.fresh_slots = slots as u32;
+        // Relaxed: as in `bytes`.
         self.bytes.fetch_add(slots * self.slot_bytes, Relaxed);
         true
     }
 
-    /// A number for a new slab, with a place in the directory; `None` if all are in use.
+    /// A number for a new slab, with a place in the directory; `None` if all numbers are in use.
     fn number(&self, depot: &mut Depot) -> Option<u32> {
         if let Some(number) = depot.unused.pop() {
             return Some(number);
@@ -352,17 +373,22 @@ impl Slabs {
         Layout::from_size_align(bytes, self.align).expect("a layout of a node, or a small one")
     }
 
-    /// Moves up to `most` free slots to the depot, and frees slabs that are empty then.
+    /// Moves up to `most` free slots to the depot, and frees slabs that this makes empty.
+    ///
+    /// # Safety
+    ///
+    /// 1. The magazine is used with these slabs only.
     #[cold]
-    fn give(&self, magazine: &mut Magazine, most: usize) {
+    unsafe fn give(&self, magazine: &mut Magazine, most: usize) {
         let keep = magazine.free.len().saturating_sub(most);
         let mut depot = self.depot.lock();
         let put = |slot: NodeId| depot.put(slot, slot.0.get() >> self.slot_bits);
         let dead: Vec<(u32, Slab)> = magazine.free.drain(keep..).filter_map(put).collect();
         drop(depot);
         for (number, slab) in dead {
+            // Relaxed: as in `bytes`.
             self.bytes.fetch_sub(slab.slots * self.slot_bytes, Relaxed);
-            // SAFETY: the depot has let go of it and has had all of its slots.
+            // SAFETY: 1: the depot has removed the slab, and all of its slots were free.
             unsafe { self.free_slab(&slab) };
             self.depot.lock().unused.push(number);
         }
@@ -370,7 +396,7 @@ impl Slabs {
 
     /// # Safety
     ///
-    /// 1. Nobody uses the slab's slots any more.
+    /// 1. No thread uses the slab's slots any more.
     unsafe fn free_slab(&self, slab: &Slab) {
         match slab.memory {
             // SAFETY: mapped by `take_fresh`; 1.
@@ -383,7 +409,7 @@ impl Slabs {
 }
 
 impl Depot {
-    /// Fills a magazine with up to `most` slots that are free already; false if there are none.
+    /// Fills a magazine with up to `most` slots that are already free; false if there are none.
     fn take_some(&mut self, free: &mut Vec<NodeId>, most: usize) -> bool {
         while free.len() < most
             && let Some(&number) = self.partial.first()
@@ -399,7 +425,7 @@ impl Depot {
         !free.is_empty()
     }
 
-    /// Takes a free slot; returns its slab if that is to be freed.
+    /// Takes a free slot; returns its slab if the slab is to be freed.
     fn put(&mut self, slot: NodeId, number: u32) -> Option<(u32, Slab)> {
         let slab = &mut self.slabs[number as usize];
         slab.free.push(slot);
@@ -419,11 +445,11 @@ impl Depot {
 }
 
 impl Drop for Slabs {
-    /// Frees all slabs, whatever is in use.
+    /// Frees all slabs, even if slots are in use.
     fn drop(&mut self) {
         let depot = std::mem::take(self.depot.get_mut());
         for slab in &depot.slabs {
-            // SAFETY: the map goes, and with it whoever used a slot.
+            // SAFETY: the map is being dropped, so no thread uses a slot.
             unsafe { self.free_slab(slab) };
         }
         for directory in depot.directories {
@@ -441,6 +467,11 @@ mod tests {
         Slabs::new(Layout::from_size_align(size, 16).unwrap())
     }
 
+    fn alloc(slabs: &Slabs, magazine: &mut Magazine) -> Option<NodeId> {
+        // SAFETY: 1: each test has one of both.
+        unsafe { slabs.alloc(magazine) }
+    }
+
     #[test]
     fn slots_do_not_overlap_and_are_aligned() {
         for size in [16, 32, 48, 1000, 40_000, 200_000] {
@@ -449,7 +480,7 @@ mod tests {
             // SAFETY: allocated here.
             let address = |id| unsafe { slabs.address(id) };
             let mut slots: Vec<_> = (0..count)
-                .map(|_| slabs.alloc(&mut magazine).unwrap())
+                .map(|_| alloc(&slabs, &mut magazine).unwrap())
                 .collect();
             slots.sort_by_key(|slot| address(*slot));
             assert!(
@@ -476,14 +507,15 @@ mod tests {
     fn empty_slabs_are_given_back() {
         let (slabs, mut magazine) = (slabs(32), Magazine::new());
         let slots: Vec<_> = (0..100_000)
-            .map(|_| slabs.alloc(&mut magazine).unwrap())
+            .map(|_| alloc(&slabs, &mut magazine).unwrap())
             .collect();
         assert!(slabs.bytes() >= 3_200_000);
         for slot in slots {
             // SAFETY: allocated above.
             unsafe { slabs.free(&mut magazine, slot) };
         }
-        slabs.flush(&mut magazine);
+        // SAFETY: 1: used with these slabs only.
+        unsafe { slabs.flush(&mut magazine) };
         assert!(slabs.bytes() <= 2 * LARGEST, "{}", slabs.bytes());
     }
 
@@ -492,7 +524,7 @@ mod tests {
         let (slabs, mut magazine) = (slabs(64), Magazine::new());
         for _ in 0..100 {
             let slots: Vec<_> = (0..1000)
-                .map(|_| slabs.alloc(&mut magazine).unwrap())
+                .map(|_| alloc(&slabs, &mut magazine).unwrap())
                 .collect();
             for slot in slots {
                 // SAFETY: allocated above.
@@ -503,31 +535,32 @@ mod tests {
     }
 
     #[test]
-    fn the_last_name_is_given_out() {
+    fn the_last_id_is_given_out() {
         let (slabs, mut magazine) = (slabs(16), Magazine::new());
         let last = u32::MAX >> slabs.slot_bits;
-        // All slabs but the last one are there, of a map so large that the last one is of the largest kind.
+        // All slabs but the last one exist, in a map so large that the last one is of the largest
+        // kind.
         slabs.bytes.store(1 << 40, Relaxed);
         let mut depot = slabs.depot.lock();
         while slabs.number(&mut depot) != Some(last - 1) {}
         drop(depot);
-        let names: Vec<_> = std::iter::from_fn(|| slabs.alloc(&mut magazine)).collect();
-        assert_eq!(names.len(), LARGEST / 16);
-        assert!(names.is_sorted_by_key(|name| name.0));
-        assert_eq!(names.last().map(|name| name.0.get()), Some(u32::MAX));
+        let ids: Vec<_> = std::iter::from_fn(|| alloc(&slabs, &mut magazine)).collect();
+        assert_eq!(ids.len(), LARGEST / 16);
+        assert!(ids.is_sorted_by_key(|id| id.0));
+        assert_eq!(ids.last().map(|id| id.0.get()), Some(u32::MAX));
         assert!(
-            slabs.alloc(&mut magazine).is_none(),
-            "a name after the last one"
+            alloc(&slabs, &mut magazine).is_none(),
+            "an ID after the last one"
         );
     }
 
     #[test]
-    fn names_are_used_again_and_run_out() {
-        // 16 slabs of 8 MiB, of which nobody touches a page; 2^32 names would be too many.
+    fn ids_are_used_again_and_run_out() {
+        // 16 slabs of 8 MiB whose pages are never touched; 2^32 IDs would be too many.
         let (mut slabs, mut magazine) = (slabs(8 << 20), Magazine::new());
         slabs.slot_bits = 28;
         for _ in 0..3 {
-            let slots: Vec<_> = std::iter::from_fn(|| slabs.alloc(&mut magazine)).collect();
+            let slots: Vec<_> = std::iter::from_fn(|| alloc(&slabs, &mut magazine)).collect();
             assert_eq!(slots.len(), 15);
             for slot in slots {
                 // SAFETY: allocated above.

@@ -1,17 +1,17 @@
-//! The bucket array, and what the flags of its words mean.
+//! The bucket array and the meaning of the flags in its words.
 //!
-//! | flags (but `LOCK`) | the bucket |
+//! | flags (except `LOCK`) | state of the bucket |
 //! |---|---|
-//! | none | *plain*: its chain is its own; updates need this word alone |
-//! | `BUSY` | its chain is zipped with others, or not yet what readers use: the lock is elsewhere |
-//! | `BUSY`, `INIT` | its children in the next table are in use too; the word is where unzipping goes on |
-//! | `INIT` | *forwarded*: everything is in the next table, no update has business here |
+//! | none | *plain*: its chain contains its own entries only; updates need this word alone |
+//! | `BUSY` | its chain is zipped with others, or readers do not use it yet: another word has the lock |
+//! | `BUSY`, `INIT` | its children in the next table are in use too; the word points to where unzipping resumes |
+//! | `INIT` | *forwarded*: all entries are in the next table, and updates go there |
 //!
-//! `LOCK`: an updater, or the resizer, has the bucket. `HOLD`: a node was removed from the zipped
-//! chain since unzipping came by last (see `unzip`).
+//! `LOCK`: an updater or the resizer holds the bucket. `HOLD`: a node was removed from the zipped
+//! chain since the last sweep visited the bucket (see `unzip_bucket`).
 //!
-//! Words only ever go plain → `BUSY` + `INIT` → forwarded, or `BUSY` → plain; a table whose words
-//! are all forwarded is garbage.
+//! The only transitions of a word are plain → `BUSY` + `INIT` → forwarded, and `BUSY` → plain. A
+//! table whose words are all forwarded is garbage.
 
 use std::num::NonZero;
 use std::ptr::NonNull;
@@ -20,24 +20,25 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use corewise_atomic::{Slots, mutant, ordering};
 
-use super::word::{BUSY, HASH_BITS, INIT, Word, pure};
+use super::word::{BUSY, BucketWord, HASH_BITS, INIT, pure};
 
 pub(super) struct Table {
-    /// The number of buckets less one if that is a power of two, otherwise [`NO_MASK`].
+    /// The number of buckets minus one if that number is a power of two, otherwise [`NO_MASK`].
     mask: usize,
     words: Slots<AtomicU64>,
-    /// The table that follows: larger or smaller by a whole factor. Set once.
+    /// The following table, larger or smaller by an integer factor. Set once.
     next: AtomicPtr<Table>,
-    /// Readers use it, or have used it.
+    /// Whether readers use this table or have used it.
     published: AtomicBool,
 }
 
 const NO_MASK: usize = usize::MAX;
 
 impl Table {
-    /// A table of plain, empty buckets; `None` if there is no memory for it, or hashes cannot tell
-    /// so many buckets apart.
+    /// Creates a table of plain, empty buckets. Returns `None` if memory is not available, or if
+    /// hashes have too few bits for this number of buckets.
     pub(super) fn try_new(buckets: usize, published: bool) -> Option<Box<Table>> {
+        assert!(buckets > 0, "a table needs a bucket");
         if buckets > 1 << HASH_BITS {
             return None;
         }
@@ -58,7 +59,7 @@ impl Table {
         self.words.len()
     }
 
-    /// The bucket of a hash; or of a bucket's number in a table that is larger by a whole factor.
+    /// The bucket of a hash, or of a bucket index of a table that is larger by an integer factor.
     #[inline(always)]
     pub(super) fn index(&self, hash: u32) -> usize {
         if self.mask == NO_MASK {
@@ -69,14 +70,14 @@ impl Table {
 
     #[cold]
     fn remainder(&self, hash: u32) -> usize {
-        // A division that cannot panic: the code that would clean up after it costs every lookup.
+        // A division that cannot panic: the unwinding code would cost every lookup.
         let len = NonZero::new(self.words.len()).unwrap_or(NonZero::<usize>::MIN);
         pure(hash) as usize % len
     }
 
     #[inline(always)]
     pub(super) fn slot(&self, hash: u32) -> &AtomicU64 {
-        // SAFETY: `index` is below the number of buckets, which is not 0.
+        // SAFETY: `index` is below the number of buckets, which `try_new` has checked is not 0.
         unsafe { self.words.get_unchecked(self.index(hash)) }
     }
 
@@ -86,33 +87,37 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn word(&self, hash: u32) -> Word {
+    pub(super) fn word(&self, hash: u32) -> BucketWord {
         load(self.slot(hash))
     }
 
-    /// The table that follows, if there is one.
+    /// The following table, if any.
     pub(super) fn next(&self) -> Option<NonNull<Table>> {
         // Acquire: pairs with the Release in `set_next`, so the table's fields are seen.
         NonNull::new(self.next.load(Acquire))
     }
 
-    /// The table that follows, for someone who has seen `INIT` in one of this table's words.
+    /// The following table, for callers that have seen `INIT` in one of this table's words.
     pub(super) fn follow(&self) -> &Table {
         let next = self
             .next()
             .expect("a bucket is forwarded, so a table follows");
-        // SAFETY: tables live until a grace period after the words that lead to them are gone.
+        // SAFETY: it is freed after this table, by the contract of `set_next`.
         unsafe { next.as_ref() }
     }
 
-    pub(super) fn set_next(&self, next: *mut Table) {
+    /// # Safety
+    ///
+    /// 1. `next` is freed, or mutably borrowed, only after this table is freed.
+    pub(super) unsafe fn set_next(&self, next: *mut Table) {
         // Release: pairs with the Acquire in `next`.
         self.next.store(next, Release);
     }
 
-    /// Whether readers have been sent here. True only after `current` says so.
+    /// Whether readers have been sent here. True only after `current` leads here.
     pub(super) fn is_published(&self) -> bool {
-        // Acquire: pairs with the Release in `set_published`: whoever sees true sees `current`.
+        // Acquire: pairs with the Release in `set_published`: a thread that sees true sees
+        // `current`.
         self.published.load(Acquire)
     }
 
@@ -121,49 +126,51 @@ impl Table {
         self.published.store(true, Release);
     }
 
-    /// Gives back the memory of words `from..to` of a table that nobody uses any more, as far as
-    /// whole pages go, so that dropping it is cheap.
+    /// Returns the memory of words `from..to` to the system, as far as they cover whole pages, so
+    /// that dropping the table is cheap. No other thread may use the table.
     pub(super) fn discard(&mut self, from: usize, to: usize) {
         self.words.discard(from..to);
     }
 }
 
-/// Reads a bucket.
+/// Loads a bucket's word.
 #[inline(always)]
-pub(super) fn load(slot: &AtomicU64) -> Word {
+pub(super) fn load(slot: &AtomicU64) -> BucketWord {
     // Acquire: pairs with the Release in `store` and in the insertion's exchange, so that the
     // node's fields are seen.
-    Word(slot.load(Acquire))
+    BucketWord(slot.load(Acquire))
 }
 
-/// Writes a bucket, under the lock that covers it.
+/// Stores a bucket's word, under the lock that covers it.
 #[inline(always)]
-pub(super) fn store(slot: &AtomicU64, word: Word) {
+pub(super) fn store(slot: &AtomicU64, word: BucketWord) {
     // Release: pairs with the Acquire in `load`.
     slot.store(word.0, publish());
 }
 
-/// Release, of a store that shows a node or a table to readers.
+/// Release, for a store that shows a node or a table to readers.
 #[inline(always)]
 pub(super) fn publish() -> Ordering {
     ordering!(Release, "relaxed_link")
 }
 
-/// Replaces `from` by `to`; true if it was there.
+/// Compare-exchange from `from` to `to`; returns whether it succeeded.
 #[inline(always)]
-pub(super) fn exchange(slot: &AtomicU64, from: Word, to: Word) -> bool {
+pub(super) fn exchange(slot: &AtomicU64, from: BucketWord, to: BucketWord) -> bool {
     // Acquire: pairs with the Release that unlocked the bucket. Release: pairs with `load`.
-    // (Release on its own would do for insertions; taking locks needs Acquire.)
-    let success = match mutant!("relaxed_link") {
-        true => Acquire,
-        false => AcqRel,
+    // (Release alone would suffice for insertions; taking locks needs Acquire.)
+    let success = if mutant!("relaxed_link") {
+        Acquire
+    } else {
+        AcqRel
     };
+    // Relaxed: the word that is found on failure is not used.
     slot.compare_exchange(from.0, to.0, success, Relaxed)
         .is_ok()
 }
 
 /// Whether updates of the bucket must go to the next table.
 #[inline(always)]
-pub(super) fn is_forwarded(word: Word) -> bool {
+pub(super) fn is_forwarded(word: BucketWord) -> bool {
     word.flags() & (INIT | BUSY) == INIT
 }

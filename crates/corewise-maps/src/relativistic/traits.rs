@@ -1,4 +1,4 @@
-//! The traits that users expect of a map.
+//! Standard traits for the map.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -25,8 +25,8 @@ impl<K: fmt::Debug, V: fmt::Debug, S, G: Section> fmt::Debug for MapRef<'_, K, V
     }
 }
 
-/// Every entry that is there from the beginning to the end of cloning is cloned. The copy is set up as
-/// the original: hasher, domain, limits, and whether it resizes itself (if not, its buckets).
+/// Clones every entry that is present during the whole operation. The copy has the same settings:
+/// hasher, domain, limits, and whether it resizes by itself (if not, also the number of buckets).
 impl<K, V, S> Clone for RelativisticMap<K, V, S>
 where
     K: Clone + Eq + Hash,
@@ -45,7 +45,7 @@ where
     }
 }
 
-/// Equal if each has the other's entries, as if neither was being changed.
+/// Equal if both have the same entries; meaningful while neither is being changed.
 impl<K, V, S, T> PartialEq<RelativisticMap<K, V, T>> for RelativisticMap<K, V, S>
 where
     K: Eq + Hash,
@@ -67,7 +67,7 @@ where
     K: Eq + Hash,
     S: BuildHasher,
 {
-    /// Inserts entries, each with a handle of its own.
+    /// Inserts entries, each under a separate handle.
     fn fill(&self, entries: impl IntoIterator<Item = (K, V)>) {
         for (key, value) in entries {
             self.pin().insert(key, value);
@@ -124,7 +124,7 @@ mod with_serde {
 
     use super::*;
 
-    /// As a map; with entries that are there from the beginning to the end.
+    /// As a map of the entries that are present during the whole operation.
     impl<K: Serialize, V: Serialize, S> Serialize for RelativisticMap<K, V, S> {
         fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
             self.pin().serialize(serializer)
@@ -133,7 +133,8 @@ mod with_serde {
 
     impl<K: Serialize, V: Serialize, S, G: Section> Serialize for MapRef<'_, K, V, S, G> {
         fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-            // Collected first: some formats want to know their number, which may change.
+            // Collected first: some formats need the number of entries in advance, which may
+            // change.
             let entries: Vec<_> = self.iter().collect();
             serializer.collect_map(entries)
         }
@@ -165,7 +166,7 @@ mod with_serde {
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            // A hint from outside is not to be believed beyond some size.
+            // An untrusted size hint; do not reserve more than this for it.
             let room = entries.size_hint().unwrap_or(0).min(4096);
             let map = RelativisticMap::with_capacity_and_hasher(room, S::default());
             while let Some((key, value)) = entries.next_entry()? {

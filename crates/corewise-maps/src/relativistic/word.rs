@@ -1,4 +1,4 @@
-//! The words of the table: a bucket's, and the one in each node.
+//! The words of the table: the word of a bucket and the word in each node.
 //!
 //! ```text
 //!  63                              32 31      20  19   18   17   16  15             0
@@ -10,15 +10,15 @@
 //! └─────────────────────────────────┴────┴──────────────────────────────────────────┘
 //! ```
 //!
-//! The parts are where a lookup needs the fewest instructions to have them: how many lookups wait for
-//! memory at the same time is limited by how many instructions each is.
+//! The fields are placed so that a lookup needs the fewest instructions to extract them: the number
+//! of instructions per lookup limits how many lookups can wait for memory at the same time.
 //!
 //! *Filter.* A Bloom filter with one hash function (the upper four bits of the hash) over the nodes
-//! of the bucket. It may say too much, never too little: removals leave it as it is. That of an empty
-//! bucket is empty, so testing it is also the test for the chain's end.
+//! of the bucket. It has false positives, never false negatives: removals leave it unchanged. The
+//! filter of an empty bucket is empty, so testing it also tests for the end of the chain.
 //!
-//! *Flags* of a bucket are in [`table`](super::table). `GONE`: the node has been removed; its link is
-//! frozen and only those who are on the node already follow it.
+//! *Flags* of a bucket are described in [`table`](super::table). `GONE`: the node has been removed.
+//! Its link is frozen, and only readers that are already on the node follow it.
 
 use std::num::NonZeroU32;
 
@@ -35,17 +35,17 @@ const GONE: u64 = 1 << 31;
 /// Bits of a hash that nodes keep.
 pub(super) const HASH_BITS: u32 = 31;
 
-/// The name of a node in its [`Arena`](super::Arena).
+/// The ID of a node in its [`Arena`](super::Arena).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeId(pub NonZeroU32);
 
-/// What the table uses of a hash: the lower [`HASH_BITS`]. The bit above them means nothing.
+/// The part of a hash that the table uses: the lower [`HASH_BITS`]. The bit above them is ignored.
 #[inline(always)]
 pub(super) fn fold(hash: u64) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// Without the bit that means nothing.
+/// Clears the bit that is ignored.
 #[inline(always)]
 pub(super) fn pure(hash: u32) -> u32 {
     hash & (u32::MAX >> (u32::BITS - HASH_BITS))
@@ -61,11 +61,11 @@ fn bits(id: Option<NodeId>) -> u64 {
     id.map_or(0, |id| u64::from(id.0.get()) << 32)
 }
 
-/// A value of a bucket's word.
+/// The value of a bucket's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word(pub(super) u64);
+pub(super) struct BucketWord(pub(super) u64);
 
-/// What a hash is in a filter.
+/// The filter bit of a hash.
 #[derive(Clone, Copy)]
 pub(super) struct Probe(u64);
 
@@ -76,8 +76,8 @@ impl Probe {
     }
 }
 
-impl Word {
-    pub(super) const EMPTY: Word = Word(0);
+impl BucketWord {
+    pub(super) const EMPTY: BucketWord = BucketWord(0);
 
     /// The bucket's first node.
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Word {
         id(self.0)
     }
 
-    /// The first node of a bucket that may hold what the probe is for.
+    /// The first node of a bucket that may hold the probe's hash.
     #[inline(always)]
     pub(super) fn first_for(self, probe: Probe) -> Option<NodeId> {
         if !self.may_hold(probe) {
@@ -96,7 +96,7 @@ impl Word {
         self.first()
     }
 
-    /// Whether the bucket may hold what the probe is for; if so, it is not empty.
+    /// Whether the bucket may hold the probe's hash; if so, it is not empty.
     #[inline(always)]
     pub(super) fn may_hold(self, probe: Probe) -> bool {
         self.0 & probe.0 != 0
@@ -112,50 +112,50 @@ impl Word {
         self.0 & flags == flags
     }
 
-    /// The chain and the filter, with these flags.
+    /// This word with its flags replaced by `flags`.
     #[inline(always)]
-    pub(super) fn with_flags(self, flags: u64) -> Word {
-        Word(self.0 & !FLAGS | flags)
+    pub(super) fn replace_flags(self, flags: u64) -> BucketWord {
+        BucketWord(self.0 & !FLAGS | flags)
     }
 
     #[inline(always)]
-    pub(super) fn and_flags(self, flags: u64) -> Word {
-        Word(self.0 | flags)
+    pub(super) fn set_flags(self, flags: u64) -> BucketWord {
+        BucketWord(self.0 | flags)
     }
 
-    /// The word that puts a node in front of this one's chain. Without flags.
+    /// The word that puts a node in front of this one's chain, without flags.
     #[inline(always)]
-    pub(super) fn prepend(self, node: NodeId, probe: Probe) -> Word {
-        Word(self.0 & FILTER | probe.0 | bits(Some(node)))
+    pub(super) fn prepend(self, node: NodeId, probe: Probe) -> BucketWord {
+        BucketWord(self.0 & FILTER | probe.0 | bits(Some(node)))
     }
 
-    /// The word after a node was unlinked or replaced: this one, with another first node.
+    /// The word after a node was unlinked or replaced: this one with another first node.
     #[inline(always)]
-    pub(super) fn with_first(self, first: Option<NodeId>) -> Word {
+    pub(super) fn with_first(self, first: Option<NodeId>) -> BucketWord {
         let kept = match first {
             Some(_) => self.0 & !ID,
             None => self.0 & FLAGS,
         };
-        Word(kept | bits(first))
+        BucketWord(kept | bits(first))
     }
 
-    /// A word that leads to a chain of which nothing is known.
+    /// A word that leads to a chain whose contents are unknown: its filter is full.
     #[inline]
-    pub(super) fn to_any(first: NodeId) -> Word {
-        Word(bits(Some(first)) | FILTER)
+    pub(super) fn to_any(first: NodeId) -> BucketWord {
+        BucketWord(bits(Some(first)) | FILTER)
     }
 
-    /// This word, its filter widened by that of `other`. (That of an empty chain stays empty.)
+    /// This word with `other`'s filter added. (The filter of an empty chain stays empty.)
     #[inline]
-    pub(super) fn covering(self, other: Word) -> Word {
+    pub(super) fn covering(self, other: BucketWord) -> BucketWord {
         match self.first() {
-            Some(_) => Word(self.0 | other.0 & FILTER),
+            Some(_) => BucketWord(self.0 | other.0 & FILTER),
             None => self,
         }
     }
 }
 
-/// A value of a node's word.
+/// The value of a node's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header(pub(super) u64);
 
@@ -170,7 +170,7 @@ impl Header {
         pure(self.0 as u32)
     }
 
-    /// Whether this is the hash of the node.
+    /// Whether the node has this hash.
     #[inline(always)]
     pub(super) fn has_hash(self, hash: u32) -> bool {
         (self.0 as u32) << 1 == hash << 1
@@ -207,19 +207,19 @@ mod tests {
 
     #[test]
     fn a_word_keeps_its_parts_apart() {
-        let word = Word::EMPTY.prepend(node(u32::MAX), Probe::new(HIGHEST));
-        let word = word.and_flags(LOCK | HOLD);
+        let word = BucketWord::EMPTY.prepend(node(u32::MAX), Probe::new(HIGHEST));
+        let word = word.set_flags(LOCK | HOLD);
         assert_eq!(word.first(), Some(node(u32::MAX)));
         assert_eq!(word.flags(), LOCK | HOLD);
         assert!(word.may_hold(Probe::new(HIGHEST)));
-        let word = word.with_flags(BUSY).with_first(Some(node(7)));
+        let word = word.replace_flags(BUSY).with_first(Some(node(7)));
         assert_eq!((word.first(), word.flags()), (Some(node(7)), BUSY));
-        assert_eq!(word.with_first(None), Word::EMPTY.and_flags(BUSY));
+        assert_eq!(word.with_first(None), BucketWord::EMPTY.set_flags(BUSY));
     }
 
     #[test]
     fn the_filter_says_what_cannot_be_there() {
-        let word = Word::EMPTY.prepend(node(1), Probe::new(0));
+        let word = BucketWord::EMPTY.prepend(node(1), Probe::new(0));
         assert!(!word.may_hold(Probe::new(HIGHEST)));
         let word = word.prepend(node(2), Probe::new(HIGHEST));
         assert!(word.may_hold(Probe::new(0)) && word.may_hold(Probe::new(HIGHEST)));
@@ -228,11 +228,15 @@ mod tests {
 
     #[test]
     fn an_empty_bucket_holds_nothing() {
-        let full = Word::to_any(node(1)).and_flags(FLAGS);
+        let full = BucketWord::to_any(node(1)).set_flags(FLAGS);
         for bits in 0..16 {
             assert!(full.may_hold(Probe::new(bits << 27)));
             assert!(!full.with_first(None).may_hold(Probe::new(bits << 27)));
-            assert!(!Word::EMPTY.covering(full).may_hold(Probe::new(bits << 27)));
+            assert!(
+                !BucketWord::EMPTY
+                    .covering(full)
+                    .may_hold(Probe::new(bits << 27))
+            );
         }
     }
 

@@ -1,6 +1,7 @@
-//! The same tests for every table, for the unit tests too.
+//! The same tests for every table; also used by the unit tests.
 
-/// Makes a module of each type with a test for each function named, which is generic over such types.
+/// Makes a module for each type, with a test for each named function, which is generic over the
+/// types.
 ///
 /// ```text
 /// for_every! {
@@ -19,7 +20,7 @@ macro_rules! for_every {
     };
     (@ $module:ident: $type:ty, { $($(#[$attribute:meta])* $test:ident)+ }) => {
         mod $module {
-            // What the type is called by.
+            // What the type's name refers to.
             use super::*;
             $(
                 $(#[$attribute])*

@@ -1,4 +1,4 @@
-//! Hashers of numbers, good and bad, for the unit tests too. Nobody uses all of them.
+//! Good and bad hashers of numbers; also used by the unit tests. No user needs all of them.
 #![allow(dead_code)]
 
 use std::hash::{BuildHasher, Hasher};
@@ -6,13 +6,13 @@ use std::hash::{BuildHasher, Hasher};
 /// How keys are hashed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hashing {
-    /// As they should be.
+    /// Well distributed.
     Mixed,
-    /// A number is its own hash: neighbours are neighbours.
+    /// A number is its own hash: neighbours stay neighbours.
     Own,
-    /// One hash for all.
+    /// The same hash for all keys.
     Alike,
-    /// The low bits, which choose the bucket, are all zero.
+    /// The low bits, which select the bucket, are all zero.
     High,
 }
 

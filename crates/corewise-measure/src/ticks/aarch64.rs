@@ -8,12 +8,13 @@ pub(super) fn is_usable() -> bool {
     crate::cpu::has_invariant_counter()
 }
 
-/// The first barrier waits for what precedes, the second holds back what follows. Not `nomem`, so
-/// that the compiler keeps memory accesses on their side of it too.
+/// Reads the counter. The first barrier makes the read wait for earlier instructions, the second
+/// holds back later ones. Not `nomem`, so that the compiler keeps memory accesses on their side,
+/// too.
 #[inline(always)]
 pub(super) fn now() -> u64 {
     let ticks: u64;
-    // SAFETY: it reads a register that Linux opens to programs, and writes one of ours.
+    // SAFETY: it reads a register that Linux makes readable for programs, and writes one of ours.
     unsafe {
         asm!(
             "isb", "mrs {}, cntvct_el0", "isb",

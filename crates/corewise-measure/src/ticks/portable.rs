@@ -1,6 +1,6 @@
 //! `Instant`, in nanoseconds since the first reading.
 
-// The twin is compiled everywhere, and not all of it is used where there is better.
+// Compiled on every machine; parts are unused where there is a native counter.
 #![allow(dead_code)]
 
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 pub(super) const NAME: &str = "Instant";
 
-/// It needs no calibration, so it is never used as the machine's own counter.
+/// `false`: it needs no calibration, so it never serves as the machine's native counter.
 pub(super) fn is_usable() -> bool {
     false
 }

@@ -8,13 +8,14 @@ pub(super) fn is_usable() -> bool {
     crate::cpu::has_invariant_counter()
 }
 
-/// The first fence waits for what precedes, the second holds back what follows. Not `nomem`, so
-/// that the compiler keeps memory accesses on their side of it too.
+/// Reads the counter. The first fence makes the read wait for earlier instructions, the second
+/// holds back later ones. Not `nomem`, so that the compiler keeps memory accesses on their side,
+/// too.
 #[inline(always)]
 pub(super) fn now() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: `rdtsc` writes EAX and EDX and nothing else; every x86-64 processor has it, and no
-    // Linux forbids it to programs unless they ask for that themselves (PR_SET_TSC).
+    // SAFETY: `rdtsc` writes EAX and EDX and nothing else; every x86-64 processor has it, and Linux
+    // forbids it only to programs that ask for that themselves (PR_SET_TSC).
     unsafe {
         asm!(
             "lfence", "rdtsc", "lfence",

@@ -1,4 +1,4 @@
-//! What a grace period costs the writer that waits for it.
+//! The cost of a grace period to the writer that waits for it.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,13 +10,13 @@ use corewise_rcu::Domain;
 use crate::report::{Candidate, Options, print_row, take_turns};
 
 const READERS: [usize; 5] = [0, 1, 2, 4, 8];
-/// Grace periods of a slice, at least.
+/// Minimum number of grace periods in a slice.
 const PERIODS: u32 = 50;
-/// And its length, at least: some wait for a reader that the scheduler has put aside, and how many
-/// do so should not be luck.
+/// Minimum length of a slice: some grace periods wait for a reader that the scheduler has
+/// preempted, and their share should not depend on luck.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Microseconds a grace period, beside threads that have a record and, if `busy`, enter and leave
+/// Microseconds per grace period, beside threads that have a record and, if `busy`, enter and leave
 /// sections all the time.
 fn measure(readers: usize, busy: bool) -> f64 {
     let domain = Domain::new();
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) {
     let kinds = [("idle", false), ("entering and leaving", true)];
     let candidates = kinds.into_iter().flat_map(|(kind, busy)| {
         READERS.into_iter().filter_map(move |readers| {
-            // Without readers there is nothing to be busy with.
+            // Without readers, idle and busy are the same.
             let is_new = readers > 0 || !busy;
             let name = format!("{readers} readers, {kind}");
             is_new.then(|| Candidate::new(name, move || measure(readers, busy)))

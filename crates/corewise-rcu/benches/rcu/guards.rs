@@ -10,15 +10,15 @@ use seize::{Collector, Guard as _};
 
 use crate::report::{Candidate, Options, Row, print_ratio, print_row, take_turns};
 
-/// Rounds of a slice: some 500 µs at most.
+/// Rounds of a slice: about 500 µs at most.
 const ROUNDS: u32 = 50_000;
-/// Slices of a candidate in a repetition.
+/// Slices of each candidate in a repetition.
 const SLICES: usize = 15;
 
 static PLACE: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 static EPOCH_PLACE: Atomic<u64> = Atomic::null();
 
-/// Nanoseconds a round.
+/// Nanoseconds per round.
 #[inline(always)]
 fn time(mut round: impl FnMut()) -> f64 {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What sections, grace periods and reclamation cost, beside crossbeam-epoch and seize.
+//! Benchmark of sections, grace periods and reclamation, beside crossbeam-epoch and seize.
 //!
 //! ```text
 //! cargo bench -p corewise-rcu                     everything, about a minute
@@ -6,28 +6,28 @@
 //! cargo bench -p corewise-rcu -- --repetitions 51
 //! ```
 //!
-//! Candidates take turns in short slices, in a random order that is new in every repetition. A
-//! repetition has one value for each, the median of its slices; ratios are of values of the same
+//! Candidates take turns in short slices, in a new random order in every repetition. A repetition
+//! has one value for each candidate, the median of its slices; ratios compare values of the same
 //! repetition (Hodges-Lehmann estimate, 95 % bootstrap interval). A bar holds if the whole interval
 //! is on its right side.
 //!
 //! # What may be unfair
 //!
-//! - *Guards.* Each round enters, loads one shared pointer as the library's users do (`Atomic::load`,
-//!   `Guard::protect`), and leaves; the loop and the load are in everybody's figure, which draws
-//!   ratios towards 1. One thread, one domain, everything in the cache, branches predicted: the
-//!   least that a guard can cost. crossbeam-epoch looks at its garbage on every 128th pin; that is
-//!   counted, as its users pay it. seize gets its collector from a local reference and has
-//!   `membarrier` too (its feature `fast-barrier`). All are inlined into the loop (fat LTO).
-//! - seize and crossbeam-epoch free memory without grace periods that somebody waits for, so
-//!   `grace` has no peers. It is measured on a machine where other threads run as well: with more
-//!   readers than CPUs a grace period waits for readers that were switched out in a section, which
-//!   says more about the scheduler.
-//! - *Writers.* All allocate, swap and retire the same boxes of 64 bytes with the same allocator.
-//!   Here `defer_drop` needs no guard, crossbeam-epoch's does and seize's may, so both ways are
-//!   there. Batches differ: 2,048 objects here, 64 in crossbeam-epoch, 32 in seize, and so does
-//!   the memory that waits (peak). Nobody but the writers has guards, so grace periods are over at
-//!   once; with readers that stay long, crossbeam-epoch and seize have no bound on what waits.
+//! - *Guards.* Each round enters, loads one shared pointer as the library's users do
+//!   (`Atomic::load`, `Guard::protect`), and leaves; every figure includes the loop and the load,
+//!   which draws ratios towards 1. One thread, one domain, everything in the cache, branches
+//!   predicted: the least that a guard can cost. crossbeam-epoch collects garbage on every 128th
+//!   pin; that is counted, as its users pay it. seize gets its collector from a local reference and
+//!   has `membarrier` too (its feature `fast-barrier`). All are inlined into the loop (fat LTO).
+//! - *Grace.* seize and crossbeam-epoch free memory without grace periods that a thread waits for,
+//!   so `grace` has no peers. It is measured on a machine where other threads run as well: with
+//!   more readers than CPUs a grace period waits for readers that were switched out in a section,
+//!   which measures the scheduler more than this crate.
+//! - *Writers.* All candidates allocate, swap and retire the same boxes of 64 bytes with the same
+//!   allocator. `defer_drop` here needs no guard, crossbeam-epoch's does and seize's may, so both
+//!   ways are measured. Batches differ: 2,048 objects here, 64 in crossbeam-epoch, 32 in seize; so
+//!   does the memory that waits (peak). Only the writers have guards, so grace periods end at once;
+//!   with readers that stay long, crossbeam-epoch and seize do not bound the memory that waits.
 
 mod grace;
 mod guards;

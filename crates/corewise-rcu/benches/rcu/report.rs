@@ -1,4 +1,4 @@
-//! Options, repetitions in random order, and lines.
+//! Options, repetitions in random order, and output lines.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ impl Options {
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             match word.as_str() {
-                // cargo says so.
+                // Passed by cargo.
                 "--bench" => {}
                 "--repetitions" => {
                     let number = words.next().and_then(|text| text.parse().ok());
@@ -65,7 +65,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     text.unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// The newest version in the lock file, which is the one that a bench here gets.
+/// The newest version in the lock file, which is the version that the benchmarks use.
 fn locked_version(name: &str) -> &'static str {
     let lock = include_str!("../../../../Cargo.lock");
     let head = format!("name = \"{name}\"\nversion = \"");
@@ -74,7 +74,7 @@ fn locked_version(name: &str) -> &'static str {
     versions.last().unwrap_or("unknown")
 }
 
-/// Something to measure: takes a slice and says what it saw.
+/// A candidate: measures one slice and returns its value.
 pub(crate) struct Candidate<'a> {
     pub(crate) name: String,
     pub(crate) slice: Box<dyn FnMut() -> f64 + 'a>,
@@ -108,7 +108,7 @@ pub(crate) fn take_turns(
             values: Vec::new(),
         })
         .collect();
-    // Thread-locals, caches and branches.
+    // Warms up thread-locals, caches and branch prediction.
     candidates.iter_mut().for_each(|candidate| {
         (candidate.slice)();
     });
@@ -143,7 +143,7 @@ pub(crate) fn print_row(row: &Row, unit: &str) {
     );
 }
 
-/// One row over another, and whether that is at most `bar`.
+/// Prints the ratio of two rows, and whether it is at most `bar`.
 pub(crate) fn print_ratio(one: &Row, other: &Row, bar: Option<f64>) {
     let pairs = one.values.iter().copied().zip(other.values.iter().copied());
     let Some(ratio) = Ratio::paired(pairs) else {

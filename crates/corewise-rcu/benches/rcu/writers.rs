@@ -1,4 +1,4 @@
-//! Writers that replace an object and retire the old one, as fast as they can.
+//! Writers that replace an object and retire the old one as fast as possible.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -16,26 +16,26 @@ use seize::{Collector, Guard as _};
 use crate::report::{Candidate, Options, Row, print_ratio, print_row, take_turns};
 
 const SLICE: Duration = Duration::from_millis(20);
-/// Replacements between two looks at the clock and the backlog.
+/// Replacements between two reads of the clock and the backlog.
 const STRIDE: u64 = 64;
-/// Threads that make and drop objects.
+/// Number of threads that create and drop objects.
 const LANES: usize = 4;
 
 thread_local! {
-    /// Whose counters the thread uses; 0 is the main thread's.
+    /// Index of the counters that the thread uses; 0 is the main thread's.
     static LANE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Objects made and dropped by a thread, which alone writes them.
-struct Lane {
+/// Objects created and dropped by one thread, the only one that writes these counters.
+struct PaddedCounts {
     made: AtomicU64,
     dropped: AtomicU64,
 }
 
 /// The lanes of each candidate.
-static COUNTS: [[CachePadded<Lane>; LANES]; Scheme::ALL.len()] = [const {
+static COUNTS: [[CachePadded<PaddedCounts>; LANES]; Scheme::ALL.len()] = [const {
     [const {
-        CachePadded::new(Lane {
+        CachePadded::new(PaddedCounts {
             made: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         })
@@ -46,7 +46,7 @@ fn count_one(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
-/// 64 bytes that know whose they are.
+/// An object of 64 bytes that stores its scheme.
 struct Object {
     scheme: Scheme,
     _content: [u64; 7],
@@ -64,7 +64,7 @@ impl Object {
     /// Bytes of objects that are retired and not yet dropped, and of the one in place.
     fn backlog(scheme: Scheme) -> u64 {
         let lanes = &COUNTS[scheme as usize];
-        // Dropped first, so that the difference is not negative.
+        // `dropped` first, so that the difference is not negative.
         let dropped: u64 = lanes.iter().map(|lane| lane.dropped.load(Relaxed)).sum();
         let made: u64 = lanes.iter().map(|lane| lane.made.load(Relaxed)).sum();
         made.saturating_sub(dropped) * size_of::<Self>() as u64
@@ -86,7 +86,7 @@ enum Scheme {
     SeizePinned,
 }
 
-/// Where each scheme's object is.
+/// The object of each scheme.
 struct Places {
     domain: Domain,
     collector: Collector,
@@ -118,19 +118,19 @@ impl Scheme {
     fn replace(self, places: &Places) {
         match self {
             Self::Corewise => {
-                // SAFETY: made by `Box`; nobody finds it any more, and it is deferred once.
+                // SAFETY: made by `Box`; new sections do not find it, and it is deferred once.
                 unsafe { places.domain.defer_drop(places.swap(self)) };
             }
             Self::CorewisePinned => {
                 let _guard = places.domain.pin();
-                // SAFETY: as above.
+                // SAFETY: made by `Box`; new sections do not find it, and it is deferred once.
                 unsafe { places.domain.defer_drop(places.swap(self)) };
             }
             Self::Crossbeam => {
                 let guard = crossbeam_epoch::pin();
                 let new = Owned::new(Object::new(self));
                 let old = places.epoch.swap(new, AcqRel, &guard);
-                // SAFETY: nobody finds it any more, and it is retired once.
+                // SAFETY: new sections do not find it, and it is retired once.
                 unsafe { guard.defer_destroy(old) };
             }
             Self::Seize => {
@@ -141,13 +141,14 @@ impl Scheme {
             Self::SeizePinned => {
                 let guard = places.collector.enter();
                 let old = places.swap(self).as_ptr();
-                // SAFETY: as above.
+                // SAFETY: made by `Box`; new sections do not find it, and it is retired once.
                 unsafe { guard.defer_retire(old, seize::reclaim::boxed) };
             }
         }
     }
 
-    /// Replaces for the time of a slice; how often, and the greatest backlog seen.
+    /// Replaces the object for the length of a slice; returns the count and the largest backlog
+    /// seen.
     #[inline(always)]
     fn work(self, places: &Places) -> (u64, u64) {
         let (mut count, mut peak) = (0, 0);
@@ -160,7 +161,7 @@ impl Scheme {
         (count, peak)
     }
 
-    /// As `work`, compiled for the scheme.
+    /// Like `work`, compiled separately for each scheme.
     #[inline(never)]
     fn work_apart(self, places: &Places) -> (u64, u64) {
         match self {
@@ -194,7 +195,7 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the places any more.
+        // SAFETY: the places are not shared.
         unsafe {
             drop(Box::from_raw(*self.plain.get_mut()));
             drop(std::mem::take(&mut self.epoch).into_owned());
@@ -202,7 +203,7 @@ impl Drop for Places {
     }
 }
 
-/// Millions of replacements a second by `writers` threads; adds to the peak.
+/// Millions of replacements per second by `writers` threads; updates the peak.
 fn measure(scheme: Scheme, places: &Places, writers: usize, peak: &Cell<u64>) -> f64 {
     let start = Barrier::new(writers);
     let counts = thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! Objects that know when they are dead, a place where readers find one, and readers and writers of
-//! such a place.
+//! Objects that are poisoned when dropped, a place where readers find one, and readers and writers
+//! of such a place.
 
-// Each test program uses a part.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ use corewise_rcu::{Domain, Pressure, Section};
 
 const POISON: u64 = 0xdead_dead_dead_dead;
 
-/// Each word is the same, until the object is dropped.
+/// An object whose words are equal until it is dropped.
 pub(crate) struct Object {
     words: [u64; 8],
     alive: Arc<AtomicIsize>,
@@ -32,7 +32,7 @@ impl Object {
     }
 
     fn check(&self) {
-        // Not what the compiler believes to know, but what is there.
+        // Reads what is in memory, not what the compiler assumes to be there.
         let words = std::hint::black_box(&self.words);
         assert_ne!(words[0], POISON);
         assert_eq!(*words, [words[0]; 8]);
@@ -43,14 +43,15 @@ impl Drop for Object {
     fn drop(&mut self) {
         self.check();
         for word in &mut self.words {
-            // SAFETY: a word of ours. Volatile, or the compiler would know that nobody reads it.
+            // SAFETY: a word of ours. Volatile, or the compiler could omit the store, since nothing
+            // reads it.
             unsafe { ptr::write_volatile(word, POISON) };
         }
         self.alive.fetch_sub(1, Relaxed);
     }
 }
 
-/// Where readers find an object.
+/// A place where readers find an object.
 pub(crate) struct Place {
     current: AtomicPtr<Object>,
     alive: Arc<AtomicIsize>,
@@ -65,12 +66,12 @@ impl Place {
         }
     }
 
-    /// Objects that were in this place and are not dropped.
+    /// The number of objects that were in this place and are not dropped.
     pub(crate) fn alive(&self) -> Arc<AtomicIsize> {
         self.alive.clone()
     }
 
-    /// Looks at the object, more than once.
+    /// Reads the object, more than once.
     pub(crate) fn read(&self, _section: &impl Section) {
         // Acquire: pairs with the AcqRel in `replace`.
         let object = self.current.load(Acquire);
@@ -80,7 +81,8 @@ impl Place {
         object.check();
     }
 
-    /// Puts a new object here; the old one, from a box, is to be dropped after a grace period.
+    /// Puts a new object here. The caller must drop the returned old one, from a box, after a grace
+    /// period.
     pub(crate) fn replace(&self) -> NonNull<Object> {
         let new = Box::into_raw(Object::new(&self.alive));
         // AcqRel: pairs with the Acquire in `read`, and with itself.
@@ -88,21 +90,22 @@ impl Place {
         NonNull::new(old).expect("there always is one")
     }
 
-    /// Replaces the object, and defers the drop of the old one. Readers are in sections of `domain`.
+    /// Replaces the object, and defers the drop of the old one. Readers must be in sections of
+    /// `domain`.
     pub(crate) fn retire(&self, domain: &Domain) -> Pressure {
-        // SAFETY: from a box, and no longer here for another to take.
+        // SAFETY: from a box, and no longer here, so it is deferred once.
         unsafe { domain.defer_drop(self.replace()) }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the place any more.
+        // SAFETY: the place is not shared.
         drop(unsafe { Box::from_raw(*self.current.get_mut()) });
     }
 }
 
-/// Calls `work` with the number of the round until the time is over.
+/// Calls `work` with the number of the round until the time is up.
 pub(crate) fn for_a_while(mut work: impl FnMut(usize)) {
     let set = std::env::var("COREWISE_STRESS_MS").ok();
     let millis = set.and_then(|text| text.parse().ok()).unwrap_or(250);
@@ -115,14 +118,14 @@ pub(crate) fn for_a_while(mut work: impl FnMut(usize)) {
 }
 
 pub(crate) fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
-    // All are started before one is waited for.
+    // Starts all threads before it waits for one.
     let threads: Vec<_> = threads.into_iter().collect();
     threads
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// Readers with guards that overlap in all ways, and one that is online.
+/// Starts readers whose guards overlap in all ways, and one that is online.
 pub(crate) fn spawn_readers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
     scope.spawn(move || for_a_while(|_| place.read(&domain.pin())));
     scope.spawn(move || {
@@ -147,7 +150,7 @@ pub(crate) fn spawn_readers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, pl
     });
 }
 
-/// Writers outside of sections and inside, which defer and which wait.
+/// Starts writers, outside and inside sections, that defer or wait.
 pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
     scope.spawn(move || {
         for_a_while(|_| {
@@ -171,7 +174,7 @@ pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, pl
     });
 }
 
-/// All of them on one place.
+/// Runs all of these readers and writers on one place.
 pub(crate) fn swap_and_read(domain: &Domain) {
     let place = Place::new();
     let alive = place.alive();

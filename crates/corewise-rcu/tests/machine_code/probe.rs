@@ -1,5 +1,5 @@
-//! Functions whose machine code `machine_code.rs` reads. A program of its own, so that it gets what
-//! a user's crate gets.
+//! Functions whose machine code `machine_code.rs` reads. It is a separate program, so that it is
+//! compiled like a user's crate.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -68,7 +68,7 @@ fn broken_by_an_addition(place: &AtomicUsize) -> usize {
     place.fetch_add(1, Relaxed)
 }
 
-/// The culprit is in a function that is called.
+/// The forbidden instruction is in a called function.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn broken_by_a_call(place: &AtomicUsize) -> usize {

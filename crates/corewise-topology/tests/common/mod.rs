@@ -1,4 +1,4 @@
-//! Machines made of files.
+//! Machines described by files.
 
 use std::fs;
 use std::path::Path;
@@ -49,8 +49,8 @@ impl Fake {
         self.file(&format!("sys/devices/system/node/node{node}/cpulist"), list)
     }
 
-    /// Two sockets of four cores with two hardware threads each; the siblings of 0–7 are 8–15,
-    /// socket 0 has the even cores, as many servers number them.
+    /// Two sockets of four cores with two hardware threads each; the siblings of 0–7 are 8–15, and
+    /// socket 0 has the even cores. Many servers number them this way.
     pub(crate) fn two_sockets() -> Self {
         let fake = Self::new();
         fake.online("0-15")

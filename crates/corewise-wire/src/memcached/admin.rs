@@ -1,4 +1,4 @@
-//! The commands that only a server can carry out, and authentication.
+//! The commands that only a server can execute, and authentication.
 
 use corewise_ops::Deadline;
 
@@ -8,62 +8,60 @@ use super::reply;
 use super::scan::{Args, i64_token, u32_token};
 use super::time::flush_at;
 
-/// The most of the memory, in percent, that memcached gives its hot and warm queues together.
+/// Largest share of the memory, in percent, that memcached gives its hot and warm queues together.
 const MOST_HOT_AND_WARM: u64 = 80;
 
-/// Something only the server can do. Arguments are checked; the server acts,
-/// and answers unless `noreply` is set.
+/// A command that only the server can execute. Its arguments are checked; the server executes it,
+/// and replies unless `noreply` is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admin<'i> {
     /// `stats`: print with [`StatsWriter`](super::StatsWriter).
     Stats(StatsRequest<'i>),
-    /// `flush_all`: every item written before dies. Answer `OK`.
+    /// `flush_all`: every item written before expires. Reply `OK`.
     FlushAll {
-        /// When; `None` is at once.
+        /// When; `None` means at once.
         at: Option<Deadline>,
-        /// Whether to stay silent.
+        /// Whether to send no reply.
         noreply: bool,
     },
-    /// `verbosity`: set the log level. Answer `OK`.
+    /// `verbosity`: set the log level. Reply `OK`.
     Verbosity {
-        /// The level; memcached takes 2 for anything larger.
+        /// The level; memcached treats anything larger than 2 as 2.
         level: u32,
-        /// Whether to stay silent.
+        /// Whether to send no reply.
         noreply: bool,
     },
-    /// `cache_memlimit`: change the memory budget. Answer `OK` or
-    /// [`reply::MEMLIMIT_FAILED`].
+    /// `cache_memlimit`: change the memory limit. Reply `OK` or [`reply::MEMLIMIT_FAILED`].
     CacheMemlimit {
-        /// The new budget, 8 to 10^9.
+        /// The new limit, 8 to 10^9.
         megabytes: u32,
-        /// Whether to stay silent.
+        /// Whether to send no reply.
         noreply: bool,
     },
     /// `shutdown`: close this connection and stop.
     Shutdown {
-        /// Whether to finish what is at hand first.
+        /// Whether to finish the current requests first.
         graceful: bool,
     },
-    /// Credentials: `user password` (see [`credentials`]). Answer
-    /// [`reply::STORED`] and call [`Codec::set_authenticated`], or
-    /// [`reply::AUTH_FAILURE`].
+    /// Credentials: `user password` (see [`credentials`]). Reply [`reply::STORED`] and call
+    /// [`Codec::set_authenticated`], or reply [`reply::AUTH_FAILURE`].
     Authenticate {
         /// The data block.
         payload: &'i [u8],
     },
-    /// `lru_crawler` but for the dumps. Answer `OK`.
+    /// `lru_crawler` except the dumps. Reply `OK`.
     Crawler(Crawl<'i>),
     /// `lru_crawler metadump` or `mgdump`: print all keys.
     Dump {
-        /// In which form.
+        /// The format.
         format: DumpFormat,
-        /// Of which size classes.
+        /// The size classes to dump.
         classes: Classes<'i>,
     },
 }
 
-/// Which statistics are wanted.
+/// The requested group of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatsRequest<'i> {
@@ -83,11 +81,11 @@ pub enum StatsRequest<'i> {
     SizesDisable,
     /// `stats conns`.
     Conns,
-    /// `stats reset`: answer `RESET`.
+    /// `stats reset`: reply `RESET`.
     Reset,
-    /// `stats detail on`: answer `OK`.
+    /// `stats detail on`: reply `OK`.
     DetailOn,
-    /// `stats detail off`: answer `OK`.
+    /// `stats detail off`: reply `OK`.
     DetailOff,
     /// `stats detail dump`.
     DetailDump,
@@ -95,31 +93,31 @@ pub enum StatsRequest<'i> {
     Cachedump {
         /// The size class, at most [`Limits::size_classes`](super::Limits::size_classes).
         class: u32,
-        /// How many items at most; zero is all.
+        /// Maximum number of items; zero means all.
         limit: u32,
     },
-    /// Any other word. Answer `ERROR`, unless the server has such a group.
+    /// Any other word. Reply `ERROR`, unless the server has such a group.
     Unknown(&'i [u8]),
 }
 
-/// What the crawler should do.
+/// An order to the crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Crawl<'i> {
-    /// Start it.
+    /// Start the crawler.
     Enable,
-    /// Stop it.
+    /// Stop the crawler.
     Disable,
-    /// Rest for so many microseconds between items (at most a second).
+    /// Sleep for this many microseconds between items (at most a second).
     SleepMicros(u32),
-    /// Look at so many items per class at most.
+    /// Maximum number of items to examine per class.
     Limit(u32),
-    /// Reclaim what has expired in these classes.
+    /// Reclaim the expired items of these classes.
     Crawl(Classes<'i>),
 }
 
-/// Size classes: `all`, or numbers with commas; `hash`, which asks for a walk over the hash table, is
-/// all of them, too.
+/// Size classes: `all`, or numbers separated by commas; `hash`, which requests a walk over the hash
+/// table, also means all of them.
 ///
 /// ```
 /// use corewise_wire::memcached::Classes;
@@ -130,7 +128,7 @@ pub enum Crawl<'i> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes<'i> {
-    /// Checked; `None` for all.
+    /// A checked list; `None` means all.
     list: Option<&'i [u8]>,
 }
 
@@ -138,7 +136,8 @@ impl<'i> Classes<'i> {
     /// Every class.
     pub const ALL: Self = Self { list: None };
 
-    /// `all`, `hash`, or numbers from 1 to `last` with commas. `None`: it is something else.
+    /// Parses `all`, `hash`, or numbers from 1 to `last` separated by commas; `None` for any other
+    /// text.
     #[must_use]
     pub fn parse(text: &'i [u8], last: u32) -> Option<Self> {
         if matches!(text, b"all" | b"hash") {
@@ -149,7 +148,7 @@ impl<'i> Classes<'i> {
         list.numbers().all(is_class).then_some(list)
     }
 
-    /// Whether a class is among them.
+    /// Whether a class is included.
     #[must_use]
     pub fn contains(self, class: u32) -> bool {
         self.list.is_none() || self.numbers().any(|number| number == Some(class))
@@ -161,7 +160,7 @@ impl<'i> Classes<'i> {
     }
 }
 
-/// The form of a dump.
+/// The format of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpFormat {
     /// [`StatsWriter::metadump`](super::StatsWriter::metadump).
@@ -170,8 +169,7 @@ pub enum DumpFormat {
     Mgdump,
 }
 
-/// Splits credentials at the first blank: a user and a password, which may
-/// itself hold blanks.
+/// Splits credentials at the first blank: a user and a password, which may itself contain blanks.
 ///
 /// ```
 /// use corewise_wire::memcached::credentials;
@@ -184,7 +182,7 @@ pub fn credentials(payload: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&payload[..blank], &payload[blank + 1..]))
 }
 
-/// A request of a connection that has not authenticated.
+/// Parses a request of a connection that has not authenticated.
 pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
     let args = Args::split(line.args);
     let length = match line.word {
@@ -219,7 +217,7 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
     Step::Reply { consumed, bytes }
 }
 
-/// What a command line comes to.
+/// The result of parsing a command line.
 enum Verdict<'i> {
     Do(Admin<'i>),
     Say(&'static [u8]),
@@ -228,7 +226,7 @@ enum Verdict<'i> {
 
 use Verdict::{Do, HangUp, Say};
 
-/// Any command that is not about one key.
+/// Parses any command that is not about one key.
 pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let consumed = line.len;
     let args = Args::split(line.args);
@@ -261,7 +259,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     }
 }
 
-/// Takes back what would be said.
+/// Suppresses a reply if `noreply` is set.
 fn silenced(verdict: Verdict<'_>, noreply: bool) -> Verdict<'_> {
     match verdict {
         Say(_) if noreply => Say(b""),
@@ -403,7 +401,7 @@ fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> Verdict<'i> 
     }
 }
 
-/// `slabs …`: arguments are checked as in memcached, and nothing is changed: there are no slabs.
+/// `slabs …`: the arguments are checked as in memcached, but nothing changes: there are no slabs.
 fn slabs<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
     match (args.count, args.get(0)) {
         (3, b"reassign") => Say(reassign(args, cx)),
@@ -438,8 +436,8 @@ fn automove(args: &Args<'_>) -> &'static [u8] {
     }
 }
 
-/// `lru mode|tune|temp_ttl …`: arguments are checked as in memcached, and nothing is changed: there are
-/// no such queues.
+/// `lru mode|tune|temp_ttl …`: the arguments are checked as in memcached, but nothing changes:
+/// there are no such queues.
 fn lru(args: &Args<'_>) -> &'static [u8] {
     match (args.count, args.get(0)) {
         (2.., b"mode") if matches!(args.get(1), b"flat" | b"segmented") => reply::OK,

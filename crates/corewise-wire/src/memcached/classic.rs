@@ -1,23 +1,21 @@
-//! The classic commands but for the multigets, which [`codec`](super::codec)
-//! steps through.
+//! The classic commands except the multigets, which [`codec`](super::codec) handles.
 
 use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
 
 use super::MAX_KEY_LEN;
 use super::codec::{Codec, Context, Limits, Line, Missing, Step};
-use super::form::{Command, Form};
 use super::reply;
+use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{Args, i64_token, u32_token, u64_token};
 use super::time::deadline;
 
-/// Longest value a line may announce: memcached adds two to it in an `int`.
+/// Longest value that a line may announce: memcached adds two to it in an `int`.
 pub(super) const MAX_LENGTH: u64 = i32::MAX as u64 - 2;
 
-/// memcached's item header and the end of the key; the two bytes behind the
-/// value count too.
+/// memcached's item header and the end of the key; the two bytes after the value count too.
 const ITEM_OVERHEAD: usize = 48 + 1 + 2;
 
-/// A storage command whose line was understood.
+/// A storage command whose line was valid.
 #[derive(Clone, Copy)]
 pub(super) struct Storage<'i> {
     pub(super) command: Command,
@@ -36,14 +34,14 @@ pub(super) fn is_too_large(key_len: usize, client_flags: u32, length: usize, l: 
     ITEM_OVERHEAD + key_len + flags + cas + length > l.max_item_size
 }
 
-/// The length of a data block, if it is one memcached would take.
+/// The length of a data block, if memcached would accept it.
 pub(super) fn data_length(token: &[u8]) -> Option<usize> {
     u64_token(token)
         .filter(|len| *len <= MAX_LENGTH)
         .map(|len| len as usize)
 }
 
-/// Why the data of a store is not wanted.
+/// Why the data of a store is refused.
 #[derive(Clone, Copy)]
 pub(super) enum Refused {
     /// The item would be over the limit.
@@ -53,7 +51,7 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// What a command that leaves the old item alone answers.
+    /// The reply of a command that does not change the old item.
     fn reply(self) -> &'static [u8] {
         match self {
             Self::TooLarge => reply::TOO_LARGE,
@@ -61,7 +59,7 @@ impl Refused {
         }
     }
 
-    /// What a command that removes it has become.
+    /// The command that stands for a refused store that removes the old item.
     pub(super) fn command(self) -> Command {
         match self {
             Self::TooLarge => Command::StoreRefused,
@@ -70,11 +68,11 @@ impl Refused {
     }
 }
 
-/// The data block behind a line.
+/// The data block after a line.
 pub(super) enum Data<'i> {
-    /// Not all there: this many bytes of input are needed.
+    /// Incomplete: this many bytes of input are needed.
     Partial(usize),
-    /// Not all there, and there is no memory to wait for it.
+    /// Incomplete, and there is no memory to wait for it.
     Refused,
     /// Not followed by a line break.
     Bad,
@@ -82,7 +80,7 @@ pub(super) enum Data<'i> {
     Value(&'i [u8]),
 }
 
-/// Cuts `length` bytes and their line break out of the input.
+/// Splits `length` bytes and their line break off the input.
 #[inline]
 pub(super) fn data(input: &[u8], line_len: usize, length: usize, missing: Missing) -> Data<'_> {
     let end = line_len + length;
@@ -99,7 +97,7 @@ pub(super) fn data(input: &[u8], line_len: usize, length: usize, missing: Missin
 }
 
 impl Codec {
-    /// A storage command whose line of `line_len` bytes was understood.
+    /// Handles a storage command whose line of `line_len` bytes was valid.
     #[inline]
     pub(super) fn storage<'i>(
         &mut self,
@@ -128,7 +126,7 @@ impl Codec {
             new_cas: None,
             vivify: None,
         });
-        let form = Form::classic(s.command, s.key, s.noreply);
+        let form = ReplyEncoder::classic(s.command, s.key, s.noreply);
         Step::Op {
             consumed,
             key: s.key,
@@ -137,8 +135,7 @@ impl Codec {
         }
     }
 
-    /// A store whose data is not wanted: it will be swallowed, and a `set`
-    /// removes the old item.
+    /// Refuses a store: its data is discarded, and a `set` removes the old item.
     #[cold]
     fn refuse_store<'i>(&mut self, line_len: usize, s: Storage<'i>, why: Refused) -> Step<'i> {
         self.swallow(s.length as u64 + 2);
@@ -149,7 +146,7 @@ impl Codec {
             consumed: line_len,
             key: s.key,
             verb: Verb::Delete(Delete::default()),
-            form: Form::classic(why.command(), s.key, s.noreply),
+            form: ReplyEncoder::classic(why.command(), s.key, s.noreply),
         }
     }
 }
@@ -194,7 +191,7 @@ pub(super) fn store<'i>(
     }
 }
 
-/// The line of a storage command, `None` if a field is wrong.
+/// Parses the line of a storage command; `None` if a field is wrong.
 fn storage_line<'i>(command: Command, args: &Args<'i>, length: usize) -> Option<Storage<'i>> {
     let cas = match command {
         Command::Cas => Some(u64_token(args.get(4))?),
@@ -211,7 +208,7 @@ fn storage_line<'i>(command: Command, args: &Args<'i>, length: usize) -> Option<
     })
 }
 
-/// A key of legal length.
+/// The key, if its length is legal.
 pub(super) fn legal_key(key: &[u8]) -> Option<&[u8]> {
     (1..=MAX_KEY_LEN).contains(&key.len()).then_some(key)
 }
@@ -240,7 +237,7 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
             consumed,
             key,
             verb: Verb::Delete(Delete::default()),
-            form: Form::classic(Command::Delete, key, noreply),
+            form: ReplyEncoder::classic(Command::Delete, key, noreply),
         },
     }
 }
@@ -274,7 +271,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: Form::classic(command, key, noreply),
+        form: ReplyEncoder::classic(command, key, noreply),
     }
 }
 
@@ -303,6 +300,6 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: Form::classic(Command::Touch, key, noreply),
+        form: ReplyEncoder::classic(Command::Touch, key, noreply),
     }
 }

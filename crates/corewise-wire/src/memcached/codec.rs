@@ -5,14 +5,14 @@ use corewise_ops::{Deadline, Get, Now, StoreMode, Verb};
 
 use super::admin::{self, Admin};
 use super::classic::{self, Storage};
-use super::form::{Command, Form};
 use super::meta;
 use super::reply;
+use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{find_space, i64_token, short_digits, skip_spaces, token_end};
 use super::time::deadline;
 use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
 
-/// What a server allows, the same for all its connections.
+/// The limits and options of a server, the same for all its connections.
 ///
 /// ```
 /// use corewise_wire::memcached::Limits;
@@ -21,24 +21,24 @@ use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Largest item in bytes, key and memcached's header (48 to 60 bytes)
-    /// included. Larger stores are refused. memcached's `-I`; 1 MiB.
+    /// Largest item in bytes, including the key and memcached's header (48 to 60 bytes). Larger
+    /// stores are refused. memcached's `-I`; 1 MiB by default.
     pub max_item_size: usize,
-    /// Longest line of a multiget in bytes; 1 MiB. Other lines have
+    /// Longest line of a multiget in bytes; 1 MiB by default. For other lines see
     /// [`MAX_COMMAND_LINE`].
     pub max_line: usize,
-    /// Whether `flush_all` is obeyed (memcached's `-F` switches it off).
+    /// Whether `flush_all` is enabled (memcached's `-F` disables it).
     pub flush_enabled: bool,
-    /// Whether `shutdown` is obeyed (memcached's `-A` switches it on).
+    /// Whether `shutdown` is enabled (memcached's `-A` enables it).
     pub shutdown_enabled: bool,
-    /// Whether items have a cas value (memcached's `-C` switches it off); it
-    /// counts eight bytes towards [`Limits::max_item_size`].
+    /// Whether items have a cas value (memcached's `-C` disables it); it counts eight bytes towards
+    /// [`Limits::max_item_size`].
     pub cas_enabled: bool,
-    /// Whether keys may be dumped (memcached's `-X` switches it off).
+    /// Whether keys may be dumped (memcached's `-X` disables it).
     pub dump_enabled: bool,
     /// The highest size class; commands that name a higher one are refused. memcached has 63.
     pub size_classes: u32,
-    /// The answer to `version`, line break included.
+    /// The reply to `version`, line break included.
     pub version: &'static [u8],
 }
 
@@ -59,55 +59,55 @@ impl Default for Limits {
 
 /// What to do with the first bytes of the input.
 ///
-/// Everything borrowed lives as long as the input and the scratch arena.
+/// All borrowed data lives as long as the input and the scratch arena.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'i> {
-    /// Nothing can be done until the input, counted from its start, holds at
-    /// least `need` bytes.
+    /// The codec cannot proceed until the input, counted from its start, holds at least `need`
+    /// bytes.
     Incomplete {
-        /// More than the input has now: the whole request where its length is
-        /// known, else one byte more.
+        /// More bytes than the input has now: the length of the whole request if it is known,
+        /// otherwise one byte more.
         need: usize,
     },
-    /// These bytes are done with and nothing is to be answered.
+    /// The bytes are consumed, and nothing is to be sent.
     Skip {
-        /// How many, at least one.
+        /// The number of bytes, at least one.
         consumed: usize,
     },
     /// One operation for the engine.
     Op {
-        /// How many bytes are done with.
+        /// The number of consumed bytes.
         consumed: usize,
         /// The key, decoded.
         key: &'i [u8],
-        /// What to do with it.
+        /// The operation on it.
         verb: Verb<'i>,
         /// How to print the outcome.
-        form: Form<'i>,
+        form: ReplyEncoder<'i>,
     },
-    /// A fixed answer.
+    /// A fixed reply.
     Reply {
-        /// How many bytes are done with.
+        /// The number of consumed bytes.
         consumed: usize,
-        /// What to send.
+        /// The reply to send.
         bytes: &'static [u8],
     },
-    /// Something only the server can do.
+    /// A command that only the server can execute.
     Admin {
-        /// How many bytes are done with.
+        /// The number of consumed bytes.
         consumed: usize,
-        /// What.
+        /// The command.
         admin: Admin<'i>,
     },
-    /// Send this (it may be empty), then hang up.
+    /// Send this reply (it may be empty), then close the connection.
     Close {
-        /// What to send.
+        /// The reply to send.
         reply: &'static [u8],
     },
 }
 
 impl Step<'_> {
-    /// A fixed answer, or silence.
+    /// A fixed reply, or silence.
     #[inline]
     pub(super) fn answer(consumed: usize, bytes: &'static [u8], silent: bool) -> Self {
         if silent {
@@ -118,12 +118,12 @@ impl Step<'_> {
     }
 }
 
-/// Where the codec stands in its input.
+/// The codec's position in its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// At the start of a line.
     Line,
-    /// Inside data that nobody wants, `rest` bytes of it.
+    /// Inside data to discard, `rest` bytes of it.
     Swallow,
     /// Inside the keys of a multiget, `rest` bytes before its end.
     Keys,
@@ -131,7 +131,7 @@ enum Mode {
 
 /// The state of one connection.
 ///
-/// A plain value: copy it before a step, and put the copy back to undo it.
+/// A plain value: copy it before a step, and restore the copy to undo the step.
 ///
 /// ```
 /// # use bumpalo::Bump;
@@ -149,14 +149,14 @@ enum Mode {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
-    /// Bytes left of data to swallow or of a multiget's line.
+    /// Remaining bytes of data to discard or of a multiget's line.
     rest: u64,
-    /// What a `gat` does to every key.
+    /// The deadline that a `gat` gives to every key.
     deadline: Deadline,
-    /// Bytes of the unfinished line at hand that hold no line break.
+    /// Bytes of the current unfinished line that are known to hold no line break.
     scanned: u32,
     mode: Mode,
-    /// Which multiget.
+    /// The command of the multiget.
     command: Command,
     authenticated: bool,
 }
@@ -166,27 +166,27 @@ const _: () = assert!(size_of::<Codec>() <= 32);
 /// A complete line, cut at the end of its first token.
 #[derive(Clone, Copy)]
 pub(super) struct Line<'i> {
-    /// Everything unread, this line included.
+    /// All unread input, this line included.
     pub(super) input: &'i [u8],
-    /// The line without its end.
+    /// The line without its line break.
     pub(super) text: &'i [u8],
     /// The first token.
     pub(super) word: &'i [u8],
-    /// What stands behind the first token.
+    /// The text after the first token.
     pub(super) args: &'i [u8],
-    /// Length of the line with its end.
+    /// Length of the line with its line break.
     pub(super) len: usize,
 }
 
-/// Why there is no line.
+/// Why there is no complete line.
 enum NoLine {
-    /// Its end has not come.
+    /// Its end has not arrived.
     Unfinished,
-    /// It is too long; hang up with this.
+    /// It is too long; close the connection with this reply.
     TooLong(&'static [u8]),
 }
 
-/// What every parser needs to know.
+/// Parameters of every parser.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'c, 'i> {
     pub(super) limits: &'c Limits,
@@ -195,34 +195,33 @@ pub(super) struct Context<'c, 'i> {
     pub(super) missing: Missing,
 }
 
-/// What a store does whose data is not in the input.
+/// What to do with a store whose data is not in the input.
 #[derive(Clone, Copy)]
 pub(super) enum Missing {
-    /// It waits for the data.
+    /// Wait for the data.
     Awaited,
-    /// It is refused: there is no memory to wait for the data.
+    /// Refuse the store: there is no memory to wait for the data.
     Refused,
-    /// It goes on as if the data were there: the caller has the value, and these
-    /// two bytes followed it.
+    /// Proceed as if the data were there: the caller has the value, and these two bytes followed
+    /// it.
     Apart([u8; 2]),
 }
 
-/// A store whose line has come and whose value has not; see
-/// [`Codec::announced`].
+/// A store whose line has arrived and whose value has not; see [`Codec::announced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced<'i> {
     /// Bytes of the input before the value.
     pub line_len: usize,
-    /// Bytes of the value. Two more follow it, which should be a line break.
+    /// Bytes of the value. Two more bytes follow it, which should be a line break.
     pub value_len: usize,
     /// The key, decoded.
     pub key: &'i [u8],
-    /// What the item's client flags will be.
+    /// The client flags that the item will have.
     pub client_flags: u32,
 }
 
 impl Codec {
-    /// The state of a fresh connection.
+    /// The state of a new connection.
     #[must_use]
     pub fn new(authentication_required: bool) -> Self {
         Self {
@@ -235,30 +234,30 @@ impl Codec {
         }
     }
 
-    /// The credentials were right: every command is understood from now on.
+    /// Call this when the credentials were right: every command is accepted from now on.
     pub fn set_authenticated(&mut self) {
         self.authenticated = true;
     }
 
-    /// Whether commands are understood.
+    /// Whether commands are accepted.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.authenticated
     }
 
-    /// Whether data that nobody wants is still to come.
+    /// Whether data to discard has yet to arrive.
     #[inline]
     #[must_use]
     pub fn is_swallowing(&self) -> bool {
         self.mode == Mode::Swallow
     }
 
-    /// Looks at the unread `input` and says what to do with its first bytes.
+    /// Parses the unread `input` and returns what to do with its first bytes.
     ///
-    /// Pure but for the state in `self`: no I/O, and no allocation but base64
-    /// keys in `scratch`, which the caller may reset once the operations were
-    /// submitted and their replies printed. After [`Step::Incomplete`] the next
-    /// call must see the same bytes with more behind them.
+    /// Pure except for the state in `self`: no I/O, and no allocation other than base64 keys in
+    /// `scratch`, which the caller may reset once the operations were submitted and their replies
+    /// printed. After [`Step::Incomplete`] the next call must see the same bytes with more behind
+    /// them.
     #[inline]
     pub fn next<'i>(
         &mut self,
@@ -273,10 +272,10 @@ impl Codec {
             scratch,
             missing: Missing::Awaited,
         };
-        // A line seen before is searched on from where the search stopped.
+        // The search of a line seen before resumes where it stopped.
         let plain = self.mode == Mode::Line && self.scanned == 0 && self.authenticated;
-        // The two commands that make up most traffic, in their plainest spelling.
-        // What they come to is made here and not handed around: it is large.
+        // The two commands that make up most traffic, in their simplest form. Their steps are built
+        // here and not passed through other functions, because they are large.
         match input.first_chunk::<4>() {
             Some(b"get ") if plain => {
                 if let Some(key) = fast_get(input) {
@@ -284,7 +283,7 @@ impl Codec {
                         consumed: 4 + key.len() + 2,
                         key,
                         verb: Verb::Get(Get::default()),
-                        form: Form::get(Command::Get, key, true),
+                        form: ReplyEncoder::get(Command::Get, key, true),
                     };
                 }
             }
@@ -298,14 +297,13 @@ impl Codec {
         self.general(input, cx)
     }
 
-    /// Gives up the unfinished request at the start of `input`: to be called
-    /// in the place of [`next`](Self::next) after a [`Step::Incomplete`], when
-    /// there is no memory to hold the rest.
+    /// Gives up the unfinished request at the start of `input`. Call it instead of
+    /// [`next`](Self::next) after a [`Step::Incomplete`], when there is no memory to hold the rest.
     ///
-    /// A store is answered [`reply::OUT_OF_MEMORY_READING`], its data is
-    /// swallowed as it comes, and a `set` or `ms` removes the old item, all as
-    /// if it were over the size limit. An unfinished line is answered the same
-    /// and hung up on: there is no telling what follows it.
+    /// The reply to a store is [`reply::OUT_OF_MEMORY_READING`], its data is discarded as it
+    /// arrives, and a `set` or `ms` removes the old item, all as if it were over the size limit.
+    /// The reply to an unfinished line is the same, and the connection is closed: it is unknown
+    /// what follows the line.
     #[cold]
     pub fn refuse<'i>(
         &mut self,
@@ -328,13 +326,12 @@ impl Codec {
         }
     }
 
-    /// The store at the start of `input`, if [`next`](Self::next) has answered
-    /// [`Step::Incomplete`] and waits for nothing but the store's data. The
-    /// caller may then receive the value elsewhere and go on with
-    /// [`next_apart`](Self::next_apart).
+    /// The store at the start of `input`, if [`next`](Self::next) has returned [`Step::Incomplete`]
+    /// and only the store's data is missing. The caller may then receive the value elsewhere and
+    /// continue with [`next_apart`](Self::next_apart).
     ///
-    /// `None` also for `append` and `prepend`, whose value is only a part of the
-    /// item's, and for credentials.
+    /// `None` also for `append` and `prepend`, whose value is only a part of the item's, and for
+    /// credentials.
     #[must_use]
     pub fn announced<'i>(
         &self,
@@ -369,13 +366,12 @@ impl Codec {
         })
     }
 
-    /// What [`next`](Self::next) would say of `line` and its data, which the
-    /// caller has received apart from each other: a value of the length that the
-    /// line [announced](Self::announced), and `end`, the two bytes that followed
-    /// it.
+    /// Returns what [`next`](Self::next) would for `line` and its data, which the caller has
+    /// received separately: a value of the length that the line [announced](Self::announced), and
+    /// `end`, the two bytes that followed it.
     ///
-    /// There are two differences. The value of the operation is empty, and the
-    /// step consumes the data too, though it is in no input.
+    /// There are two differences. The value of the operation is empty, and `consumed` includes the
+    /// data, although it is not in the input.
     #[cold]
     pub fn next_apart<'i>(
         &mut self,
@@ -394,7 +390,7 @@ impl Codec {
         self.general(line, cx)
     }
 
-    /// Any state, any command.
+    /// Handles any state and any command.
     fn general<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
         match self.mode {
             Mode::Swallow => self.swallowed(input),
@@ -410,7 +406,7 @@ impl Codec {
         }
     }
 
-    /// Drops what is there of the data to swallow.
+    /// Discards the data at hand, up to the amount to discard.
     fn swallowed<'i>(&mut self, input: &[u8]) -> Step<'i> {
         if input.is_empty() {
             return Step::Incomplete { need: 1 };
@@ -425,7 +421,7 @@ impl Codec {
         }
     }
 
-    /// Data of `len` bytes is to be dropped before the next line.
+    /// Sets `len` bytes of data to be discarded before the next line.
     pub(super) fn swallow(&mut self, len: u64) {
         self.rest = len;
         self.mode = Mode::Swallow;
@@ -462,7 +458,7 @@ impl Codec {
         })
     }
 
-    /// One command line of an authenticated connection.
+    /// Parses one command line of an authenticated connection.
     fn command<'i>(&mut self, line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         match line.word {
             b"mg" => meta::get(line, cx),
@@ -531,7 +527,7 @@ impl Codec {
         self.keys(line, keys, command)
     }
 
-    /// Checks all keys of a multiget, then yields the first.
+    /// Checks all keys of a multiget, then returns the first.
     fn keys<'i>(&mut self, line: Line<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
         if has_long_key(keys) {
             return Step::Reply {
@@ -546,8 +542,7 @@ impl Codec {
         self.next_key(line.input, start + skip_spaces(keys))
     }
 
-    /// Yields the key at `start` of a multiget of which `self.rest` bytes are
-    /// left.
+    /// Returns the key at `start` of a multiget of which `self.rest` bytes are left.
     #[inline]
     fn next_key<'i>(&mut self, input: &'i [u8], start: usize) -> Step<'i> {
         let len = self.rest as usize;
@@ -576,7 +571,7 @@ impl Codec {
             consumed,
             key,
             verb,
-            form: Form::get(self.command, key, last),
+            form: ReplyEncoder::get(self.command, key, last),
         }
     }
 }
@@ -622,7 +617,7 @@ fn fast_set(input: &[u8]) -> Option<(Storage<'_>, usize)> {
     Some((storage, line_len))
 }
 
-/// The key behind a command word of three letters, if it is of legal length.
+/// The key after a command word of three letters, if its length is legal.
 #[inline]
 fn fast_key(input: &[u8]) -> Option<&[u8]> {
     let window = &input[4..input.len().min(4 + MAX_KEY_LEN + 1)];
@@ -630,8 +625,7 @@ fn fast_key(input: &[u8]) -> Option<&[u8]> {
     (1..=MAX_KEY_LEN).contains(&len).then(|| &window[..len])
 }
 
-/// Whether a long line may be a multiget: the word, behind at most a hundred
-/// blanks.
+/// Whether a long line may be a multiget: the command word, after at most a hundred blanks.
 fn is_multiget(input: &[u8]) -> bool {
     let blanks = skip_spaces(&input[..input.len().min(101)]);
     let text = &input[blanks..];
@@ -641,8 +635,8 @@ fn is_multiget(input: &[u8]) -> bool {
             .any(|word| text.starts_with(word))
 }
 
-/// Whether any token is longer than a key may be. Looks at one blank per 250
-/// bytes or so, not at every byte.
+/// Whether any token is longer than a key may be. Searches backwards for one blank in every 250
+/// bytes or so, and does not read every byte.
 fn has_long_key(keys: &[u8]) -> bool {
     let mut rest = keys;
     while rest.len() > MAX_KEY_LEN {
@@ -664,7 +658,7 @@ mod tests {
         unix_s: 1_800_000_000,
     };
 
-    /// Requests near the edge of what the short cuts take.
+    /// Requests near the limits of what the fast paths accept.
     fn request() -> impl Strategy<Value = String> {
         let number = "(0|7|12|-1|4294967296|99999999999|1x|)";
         let tail = "(\r\n|\n| \r\n| noreply\r\n| noreply\n|\r| noreply|)";

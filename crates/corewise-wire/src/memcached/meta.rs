@@ -7,22 +7,21 @@ use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb, Vivify}
 
 use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
 use super::codec::{Codec, Context, Line, Step};
-use super::form::{Bits, Command, Form};
 use super::reply;
+use super::reply_encoder::{Bits, Command, ReplyEncoder};
 use super::scan::{Words, i64_token, skip_spaces, u32_token, u64_token};
 use super::time::{deadline, recache_below_ms};
 
-/// Most tokens on a line, command and key included.
+/// Maximum number of tokens on a line, command and key included.
 const MAX_TOKENS: usize = 20;
 
-/// Longest opaque in bytes; with its letter it makes 32.
+/// Longest opaque in bytes; with its letter it has 32.
 const MAX_OPAQUE: usize = 31;
 
 /// An error line.
 type Refusal = &'static [u8];
 
-/// The key of a meta command and what its flags say. Every command understands
-/// every flag.
+/// The key of a meta command and the contents of its flags. Every command accepts every flag.
 struct Request<'i> {
     /// The key as it was sent.
     sent_key: &'i [u8],
@@ -69,17 +68,16 @@ impl<'i> Request<'i> {
         }
     }
 
-    /// Reads the key and the flags of a command without data.
+    /// Parses the key and the flags of a command without data.
     #[inline]
     fn read(&mut self, args: &'i [u8], cx: Context<'_, 'i>) -> Result<(), Refusal> {
         let (key, text) = first(args).ok_or(reply::BAD_FORMAT)?;
         self.read_flags(key, text, 2, cx)
     }
 
-    /// Checks the key and reads the flags; `fixed` tokens stand before them.
+    /// Checks the key and parses the flags; `fixed` tokens precede them.
     ///
-    /// A repeated or unknown flag ends the search for errors; of the others the
-    /// last one is reported.
+    /// Parsing stops at a repeated or unknown flag; of the other errors the last one is reported.
     fn read_flags(
         &mut self,
         key: &'i [u8],
@@ -110,11 +108,11 @@ impl<'i> Request<'i> {
         error.map_or(Ok(()), Err)
     }
 
-    /// One flag and its argument.
+    /// Parses one flag and its argument.
     #[inline]
     fn flag(&mut self, letter: u8, arg: &[u8], cx: Context<'_, 'i>) -> Result<(), Refusal> {
         match letter {
-            // Asked for here, answered when the reply is printed.
+            // These flags affect only the printing of the reply.
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
             b'v' => self.bits = self.bits.with(Bits::VALUE),
             b'q' => self.bits = self.bits.with(Bits::QUIET),
@@ -132,7 +130,7 @@ impl<'i> Request<'i> {
         Ok(())
     }
 
-    /// One flag whose argument is a number or a mode.
+    /// Parses one flag whose argument is a number or a mode.
     fn flag_with_argument(
         &mut self,
         letter: u8,
@@ -159,9 +157,9 @@ impl<'i> Request<'i> {
         Ok(())
     }
 
-    /// How to print the reply.
-    fn form(&self, command: Command) -> Form<'i> {
-        Form::meta(command, self.sent_key, self.text, self.bits)
+    /// The encoder of the reply.
+    fn form(&self, command: Command) -> ReplyEncoder<'i> {
+        ReplyEncoder::meta(command, self.sent_key, self.text, self.bits)
     }
 
     /// An operation that needs no data.
@@ -175,7 +173,7 @@ impl<'i> Request<'i> {
     }
 }
 
-/// Decodes a base64 key; canonical spelling only.
+/// Decodes a base64 key; accepts only the canonical form.
 fn decode<'i>(key: &[u8], scratch: &'i Bump) -> Option<&'i [u8]> {
     let buffer = scratch.alloc_slice_fill_copy(key.len() / 4 * 3 + 3, 0u8);
     let len = BASE64.decode_slice(key, buffer).ok()?;
@@ -183,7 +181,7 @@ fn decode<'i>(key: &[u8], scratch: &'i Bump) -> Option<&'i [u8]> {
     (len > 0).then(|| &buffer[..len])
 }
 
-/// Takes the first token off a line.
+/// Splits the first token off a line.
 #[inline]
 fn first(args: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut words = Words(args);
@@ -254,7 +252,7 @@ pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let verb = Verb::Arith(Arith {
         delta: r.delta,
         decrement,
-        // Zero compares with nothing, as in memcached.
+        // Zero means no comparison, as in memcached.
         compare_cas: r.compare_cas.filter(|cas| *cas != 0),
         new_cas: r.new_cas,
         touch: r.touch,
@@ -288,7 +286,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         quiet: true,
         ..Get::default()
     });
-    let form = Form::meta(Command::MetaDebug, sent_key, b"", Bits::NONE);
+    let form = ReplyEncoder::meta(Command::MetaDebug, sent_key, b"", Bits::NONE);
     Step::Op {
         consumed,
         key,
@@ -337,7 +335,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
     }
 }
 
-/// What the mode flag of a meta set asks for.
+/// The store mode that the mode flag of a meta set selects.
 fn store_mode(request: &Request<'_>) -> Result<StoreMode, Refusal> {
     Ok(match request.mode {
         0 | b'S' => StoreMode::Set,
@@ -349,7 +347,7 @@ fn store_mode(request: &Request<'_>) -> Result<StoreMode, Refusal> {
     })
 }
 
-/// A meta set whose data is not wanted: it will be swallowed, the old item goes.
+/// Refuses a meta set: its data is discarded, and the old item is removed.
 #[cold]
 fn refuse<'i>(
     codec: &mut Codec,
@@ -359,7 +357,7 @@ fn refuse<'i>(
     why: Refused,
 ) -> Step<'i> {
     codec.swallow(length as u64 + 2);
-    let form = Form::classic(why.command(), request.sent_key, false);
+    let form = ReplyEncoder::classic(why.command(), request.sent_key, false);
     Step::Op {
         consumed,
         key: request.key,
@@ -368,8 +366,7 @@ fn refuse<'i>(
     }
 }
 
-/// The operation of a meta set whose data is there; lengths of the line and the
-/// value.
+/// The operation of a meta set whose data has arrived, given the lengths of the line and the value.
 fn stored<'i>(
     (line_len, length): (usize, usize),
     request: &Request<'i>,
@@ -378,7 +375,7 @@ fn stored<'i>(
 ) -> Step<'i> {
     let appending = matches!(mode, StoreMode::Append | StoreMode::Prepend);
     let (mode, compare_cas) = match (mode, request.compare_cas) {
-        // A comparison already implies that the item is there.
+        // A comparison already implies that the item exists.
         (StoreMode::Set | StoreMode::Replace, Some(cas)) => (StoreMode::Set, Some(cas)),
         // An item that must be absent has no cas value to compare with.
         (StoreMode::Add, _) => (StoreMode::Add, None),

@@ -1,14 +1,13 @@
-//! Every fixed reply line, once.
+//! All fixed reply lines.
 //!
-//! The codec answers with these; the server uses the ones that belong to
-//! decisions only it can take (connection limits, authentication, admin
-//! commands).
+//! The codec sends most of them; the server sends those that belong to decisions only it can make
+//! (connection limits, authentication, admin commands).
 
-/// What ends every line, and stands behind every value.
+/// Ends every line, and follows every value.
 pub const LINE_BREAK: &[u8] = b"\r\n";
-/// An admin command was carried out.
+/// An admin command was executed.
 pub const OK: &[u8] = b"OK\r\n";
-/// `stats reset` was carried out.
+/// `stats reset` was executed.
 pub const RESET: &[u8] = b"RESET\r\n";
 /// End of a list.
 pub const END: &[u8] = b"END\r\n";
@@ -16,12 +15,12 @@ pub const END: &[u8] = b"END\r\n";
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// The connection limit is reached; sent before hanging up.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
-/// Answer to `mn`.
+/// Reply to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
 /// A meta get or meta debug found nothing.
 pub const META_MISS: &[u8] = b"EN\r\n";
 
-/// A store succeeded; also the answer to a successful authentication.
+/// A store succeeded; also the reply to a successful authentication.
 pub const STORED: &[u8] = b"STORED\r\n";
 /// A store's condition did not hold.
 pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
@@ -40,17 +39,17 @@ pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 /// There is no room for the longer counter or the tombstone.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
-/// There is no memory to read the request into; what was a line is hung up on,
-/// the data of a store is swallowed.
+/// There is no memory to read the request into. After an unfinished line the connection is closed;
+/// the data of a store is discarded.
 pub const OUT_OF_MEMORY_READING: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
-/// An outcome that the command cannot have (an engine's mistake).
+/// An outcome that the command cannot have (a bug in the engine).
 pub const UNHANDLED: &[u8] = b"SERVER_ERROR Unhandled storage type.\r\n";
 
-/// A line that makes no sense.
+/// A malformed line.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
-/// A data block that does not end where the line said.
+/// A data block that does not end where the line announced.
 pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
-/// A `delete` with something behind the key.
+/// A `delete` with invalid arguments after the key.
 pub const DELETE_USAGE: &[u8] =
     b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 /// The amount of an `incr` or `decr` is not a number.
@@ -68,7 +67,7 @@ pub const META_DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
 pub const META_INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
 /// A meta flag whose argument is not a number.
 pub const META_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
-/// A meta key that is not base64 although the `b` flag says so.
+/// A meta key with the `b` flag that is not valid base64.
 pub const META_BAD_BASE64: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
 /// An opaque of more than 31 bytes.
 pub const META_LONG_OPAQUE: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
@@ -83,7 +82,7 @@ pub const META_BAD_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value
 /// The amount of a meta arithmetic is not a number.
 pub const META_BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n";
 
-/// Anything but a well-formed `set` before authentication.
+/// A request other than a well-formed `set` before authentication.
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 /// The credentials do not end in a line break.
 pub const AUTH_BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
@@ -92,15 +91,15 @@ pub const AUTH_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format
 /// The credentials are wrong.
 pub const AUTH_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 
-/// `flush_all` is switched off.
+/// `flush_all` is disabled.
 pub const FLUSH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR flush_all not allowed\r\n";
-/// `shutdown` is switched off.
+/// `shutdown` is disabled.
 pub const SHUTDOWN_NOT_ENABLED: &[u8] = b"ERROR: shutdown not enabled\r\n";
-/// `shutdown` with an unknown word behind it.
+/// `shutdown` with an unknown argument.
 pub const BAD_SHUTDOWN_MODE: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
 /// `cache_memlimit` under 8 MB.
 pub const MEMLIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
-/// `cache_memlimit` with bytes in place of megabytes.
+/// `cache_memlimit` in bytes instead of megabytes.
 pub const MEMLIMIT_IN_BYTES: &[u8] =
     b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
 /// The server could not change its memory limit.
@@ -108,35 +107,35 @@ pub const MEMLIMIT_FAILED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or una
 
 /// `stats` with arguments missing.
 pub const STATS_BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line\r\n";
-/// `stats detail` with anything but its three words.
+/// `stats detail` with an argument other than its three words.
 pub const STATS_DETAIL_USAGE: &[u8] = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
-/// `stats detail` while dumps are switched off.
+/// `stats detail` while dumps are disabled.
 pub const STATS_DETAIL_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR stats detail not allowed\r\n";
-/// `stats cachedump` while dumps are switched off.
+/// `stats cachedump` while dumps are disabled.
 pub const CACHEDUMP_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR stats cachedump not allowed\r\n";
 /// `stats cachedump` of a class past the last.
 pub const CACHEDUMP_BAD_CLASS: &[u8] = b"CLIENT_ERROR Illegal slab id\r\n";
-/// `lru_crawler metadump` while dumps are switched off.
+/// `lru_crawler metadump` while dumps are disabled.
 pub const METADUMP_NOT_ALLOWED: &[u8] = b"ERROR metadump not allowed\r\n";
-/// `lru_crawler mgdump` while dumps are switched off.
+/// `lru_crawler mgdump` while dumps are disabled.
 pub const MGDUMP_NOT_ALLOWED: &[u8] = b"ERROR key dump not allowed\r\n";
-/// `lru_crawler` asked to sleep for more than a second.
+/// `lru_crawler` with a sleep of more than a second.
 pub const CRAWLER_BAD_SLEEP: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
-/// `lru_crawler` asked for a class that does not exist.
+/// `lru_crawler` with a class that does not exist.
 pub const CRAWLER_BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
 /// A dump could not be completed; see `Engine::scan` of `corewise-cache`.
 pub const DUMP_LOST: &[u8] = b"SERVER_ERROR the table changed too often during the dump\r\n";
-/// The crawler is at work already.
+/// The crawler is already running.
 pub const CRAWLER_BUSY: &[u8] = b"BUSY currently processing crawler request\r\n";
 /// `slabs reassign` from a class to itself.
 pub const SLABS_SAME: &[u8] = b"SAME src and dst class are identical\r\n";
-/// `slabs reassign` of a class that does not exist.
+/// `slabs reassign` with a class that does not exist.
 pub const SLABS_BAD_CLASS: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
-/// `slabs reassign`: there is nothing to take away.
+/// `slabs reassign`: the class has no page to spare.
 pub const SLABS_NO_SPARE: &[u8] = b"NOSPARE source class has no spare pages\r\n";
 /// `lru tune` with percentages that leave too little for the rest.
 pub const LRU_TOO_MUCH: &[u8] = b"ERROR hot and warm pcts must not exceed 80\r\n";
 /// `lru tune` with a factor that is not positive.
 pub const LRU_BAD_FACTOR: &[u8] = b"ERROR hot/warm age factors must be greater than 0\r\n";
-/// `watch`: there are no watchers.
+/// `watch`: watchers are not supported.
 pub const WATCH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";

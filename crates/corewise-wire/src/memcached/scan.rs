@@ -1,4 +1,4 @@
-//! Finding tokens and reading numbers, a word at a time where it pays.
+//! Finds tokens and parses numbers, a word at a time where it pays.
 
 /// Every byte of a word set to one.
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -13,9 +13,8 @@ pub(super) fn token_end(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
-        // Bytes below 0x21 borrow into their own top bit; bytes that had it set
-        // before are masked out. The lowest hit is exact: a borrow only travels
-        // upwards, and starts at a true hit.
+        // Bytes below 0x21 borrow into their own top bit; bytes that had it set before are masked
+        // out. The lowest hit is exact: a borrow only propagates upwards, and starts at a true hit.
         let hits = word.wrapping_sub(LIMIT) & !word & TOPS;
         if hits != 0 {
             return at + hits.trailing_zeros() as usize / 8;
@@ -49,7 +48,7 @@ pub(super) fn skip_spaces(bytes: &[u8]) -> usize {
     bytes.iter().position(|&b| b != b' ').unwrap_or(bytes.len())
 }
 
-/// The tokens of a line: runs of anything but blanks.
+/// The tokens of a line: runs of bytes other than blanks.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'i>(pub(super) &'i [u8]);
 
@@ -69,20 +68,20 @@ impl<'i> Iterator for Words<'i> {
     }
 }
 
-/// At most this many tokens are kept apart; no command takes more.
+/// Maximum number of tokens that are kept separately; no command takes more.
 const KEPT: usize = 5;
 
 /// The arguments of a command, split at blanks.
 pub(super) struct Args<'i> {
     words: [&'i [u8]; KEPT],
-    /// How many there are, kept or not.
+    /// The number of arguments, kept or not.
     pub(super) count: usize,
-    /// The last of all, empty if there is none.
+    /// The last argument, empty if there is none.
     pub(super) last: &'i [u8],
 }
 
 impl<'i> Args<'i> {
-    /// Splits the text behind the command word.
+    /// Splits the text after the command word.
     pub(super) fn split(text: &'i [u8]) -> Self {
         let mut args = Self {
             words: [b""; KEPT],
@@ -105,15 +104,15 @@ impl<'i> Args<'i> {
         self.words.get(index).copied().unwrap_or(b"")
     }
 
-    /// Whether the last argument asks for silence.
+    /// Whether the last argument is `noreply`.
     #[inline]
     pub(super) fn noreply(&self) -> bool {
         self.last == b"noreply"
     }
 }
 
-/// Reads decimal digits at the start of `bytes`: their value and how many there
-/// are. At least one and at most ten, so nothing overflows.
+/// Parses decimal digits at the start of `bytes`: their value and their number. At least one and at
+/// most ten digits, so nothing overflows.
 #[inline]
 pub(super) fn short_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
@@ -132,13 +131,13 @@ pub(super) fn short_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     (at > 0).then_some((value, at))
 }
 
-/// What C calls white space.
+/// Whether the byte is white space in C.
 fn is_c_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Sign and magnitude of a token, as `strtoull` would read it: leading white
-/// space, an optional sign, digits, then the end or white space.
+/// Sign and magnitude of a token, as `strtoull` would read it: leading white space, an optional
+/// sign, digits, then the end or white space.
 fn magnitude(token: &[u8]) -> Option<(bool, u64)> {
     let start = token.iter().position(|&b| !is_c_space(b))?;
     let (negative, digits) = match token[start] {

@@ -1,14 +1,13 @@
-//! Replies straight from the engine into the output buffer.
+//! Prints replies directly from the engine into the output buffer.
 
 use corewise_ops::{Flow, Now, Outcome, ReplySink, Token};
 
-use super::form::Form;
+use super::reply_encoder::ReplyEncoder;
 
-/// Prints outcomes as they come, each with the form its token names.
+/// Prints outcomes as they arrive, each with the [`ReplyEncoder`] that its token identifies.
 ///
-/// Back pressure: once the output has grown past a mark
-/// ([`ReplyWriter::pause_above`]) the engine is asked to pause; the outcome at
-/// hand is still printed whole.
+/// Backpressure: once the output has grown past a limit ([`ReplyWriter::pause_above`]), the writer
+/// asks the engine to pause; the current outcome is still printed in full.
 ///
 /// ```
 /// # use bumpalo::Bump;
@@ -26,7 +25,7 @@ use super::form::Form;
 /// ```
 #[derive(Debug)]
 pub struct ReplyWriter<'a, 'i> {
-    forms: &'a [Form<'i>],
+    forms: &'a [ReplyEncoder<'i>],
     now: Now,
     out: &'a mut Vec<u8>,
     pause_above: usize,
@@ -34,9 +33,9 @@ pub struct ReplyWriter<'a, 'i> {
 }
 
 impl<'a, 'i> ReplyWriter<'a, 'i> {
-    /// A sink that prints into `out`; tokens are indices into `forms`.
+    /// Creates a sink that prints into `out`; tokens are indices into `forms`.
     #[must_use]
-    pub fn new(forms: &'a [Form<'i>], now: Now, out: &'a mut Vec<u8>) -> Self {
+    pub fn new(forms: &'a [ReplyEncoder<'i>], now: Now, out: &'a mut Vec<u8>) -> Self {
         Self {
             forms,
             now,
@@ -46,14 +45,14 @@ impl<'a, 'i> ReplyWriter<'a, 'i> {
         }
     }
 
-    /// Ask the engine to pause once `out` holds more than `bytes`.
+    /// Asks the engine to pause once `out` holds more than `bytes` bytes.
     #[must_use]
     pub fn pause_above(mut self, bytes: usize) -> Self {
         self.pause_above = bytes;
         self
     }
 
-    /// How many outcomes were printed (silent ones count).
+    /// The number of outcomes printed (silent ones included).
     #[must_use]
     pub fn completed(&self) -> usize {
         self.completed
@@ -61,8 +60,8 @@ impl<'a, 'i> ReplyWriter<'a, 'i> {
 }
 
 impl ReplySink for ReplyWriter<'_, '_> {
-    /// Prints the outcome of `token`. A token without a form is a mistake of the
-    /// engine: debug builds panic, release builds print nothing.
+    /// Prints the outcome of `token`. A token without an encoder is a bug in the engine: debug
+    /// builds panic, release builds print nothing.
     #[inline]
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         debug_assert!(

@@ -1,4 +1,4 @@
-//! Printing statistics and dumps.
+//! Printing of statistics and dumps.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,7 +6,7 @@ use corewise_ops::{ItemFlags, ItemView, Now};
 
 use super::reply;
 
-/// Prints `STAT name value` lines and their end; also the lines of the dumps.
+/// Prints `STAT name value` lines and the line that ends them; also the lines of the dumps.
 ///
 /// ```
 /// use corewise_wire::memcached::StatsWriter;
@@ -22,7 +22,7 @@ pub struct StatsWriter<'o> {
     out: &'o mut Vec<u8>,
 }
 
-/// Lets `write!` append to a byte vector without a failing path.
+/// Lets `write!` append to a byte vector without an error path.
 struct Text<'o>(&'o mut Vec<u8>);
 
 impl std::fmt::Write for Text<'_> {
@@ -33,31 +33,31 @@ impl std::fmt::Write for Text<'_> {
 }
 
 impl<'o> StatsWriter<'o> {
-    /// A writer that appends to `out`.
+    /// Creates a writer that appends to `out`.
     #[must_use]
     pub fn new(out: &'o mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// `STAT name value`.
+    /// Prints `STAT name value`.
     pub fn stat(&mut self, name: impl Display, value: impl Display) {
         self.line(format_args!("STAT {name} {value}\r\n"));
     }
 
-    /// `STAT name seconds.microseconds`, as memcached prints processor time.
+    /// Prints `STAT name seconds.microseconds`, as memcached prints processor time.
     pub fn time(&mut self, name: impl Display, seconds: u64, micros: u32) {
         self.line(format_args!("STAT {name} {seconds}.{micros:06}\r\n"));
     }
 
-    /// A line of `stats detail dump`. Bytes of `prefix` are sent as they are.
+    /// Prints a line of `stats detail dump`. Bytes of `prefix` are sent unchanged.
     pub fn prefix(&mut self, prefix: &[u8], get: u64, hit: u64, set: u64, del: u64) {
         self.out.extend_from_slice(b"PREFIX ");
         self.out.extend_from_slice(prefix);
         self.line(format_args!(" get {get} hit {hit} set {set} del {del}\r\n"));
     }
 
-    /// A line of `stats cachedump`: the key, the size of the value, and when it
-    /// dies in Unix seconds (zero for never).
+    /// Prints a line of `stats cachedump`: the key, the size of the value, and the expiry time in
+    /// Unix seconds (zero for never).
     pub fn cachedump(&mut self, item: &ItemView<'_>, now: Now) {
         self.out.extend_from_slice(b"ITEM ");
         self.out.extend_from_slice(item.key);
@@ -65,7 +65,7 @@ impl<'o> StatsWriter<'o> {
         self.line(format_args!(" [{size} b; {dies} s]\r\n"));
     }
 
-    /// A line of `lru_crawler metadump`; the key is URI-encoded.
+    /// Prints a line of `lru_crawler metadump`; the key is URI-encoded.
     pub fn metadump(&mut self, item: &ItemView<'_>, now: Now) {
         self.out.extend_from_slice(b"key=");
         self.uri(item.key);
@@ -85,8 +85,8 @@ impl<'o> StatsWriter<'o> {
         ));
     }
 
-    /// A line of `lru_crawler mgdump`: a request for the item. A key that could
-    /// not stand on a line as it is comes in base64, with the `b` flag.
+    /// Prints a line of `lru_crawler mgdump`: a request for the item. A key that could not stand on
+    /// a line unchanged is printed in base64, with the `b` flag.
     pub fn mgdump(&mut self, key: &[u8]) {
         use base64::Engine as _;
         use base64::engine::general_purpose::STANDARD;
@@ -104,17 +104,17 @@ impl<'o> StatsWriter<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// The end of a list: `END`.
+    /// Ends a list with `END`.
     pub fn end(self) {
         self.out.extend_from_slice(reply::END);
     }
 
-    /// The end of an `mgdump`: `EN`.
+    /// Ends an `mgdump` with `EN`.
     pub fn end_mgdump(self) {
         self.out.extend_from_slice(reply::META_MISS);
     }
 
-    /// The answer to `stats reset`: `RESET`.
+    /// Prints the reply to `stats reset`: `RESET`.
     pub fn reset(self) {
         self.out.extend_from_slice(reply::RESET);
     }
@@ -125,7 +125,7 @@ impl<'o> StatsWriter<'o> {
         let _ = Text(self.out).write_fmt(text);
     }
 
-    /// Appends `bytes`, percent-encoded but for unreserved characters.
+    /// Appends `bytes`, percent-encoded except for unreserved characters.
     fn uri(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -137,7 +137,7 @@ impl<'o> StatsWriter<'o> {
     }
 }
 
-/// When an item dies in Unix seconds, `None` for never.
+/// The expiry time of an item in Unix seconds, `None` for never.
 fn unix_expiry(item: &ItemView<'_>, now: Now) -> Option<u64> {
     item.deadline
         .remaining_ms(now)

@@ -1,11 +1,11 @@
-//! Expiry times on the wire, deadlines in the engine.
+//! Converts expiry times of the protocol to deadlines of the engine.
 
 use corewise_ops::{Deadline, Now};
 
-/// Longest expiry time that counts from now; later ones are dates.
+/// Largest expiry time that is relative to now; larger ones are dates.
 const MAX_RELATIVE_S: i64 = 60 * 60 * 24 * 30;
 
-/// The deadline that an expiry time asks for.
+/// The deadline that an expiry time stands for.
 #[inline]
 pub(super) fn deadline(exptime_s: i64, now: Now) -> Deadline {
     match exptime_s {
@@ -17,7 +17,7 @@ pub(super) fn deadline(exptime_s: i64, now: Now) -> Deadline {
     }
 }
 
-/// How far in the future a positive expiry time lies, `None` if it has passed.
+/// Seconds until a positive expiry time; `None` if it has passed.
 fn seconds_from_now(exptime_s: i64, now: Now) -> Option<u64> {
     let seconds = exptime_s.unsigned_abs();
     if exptime_s <= MAX_RELATIVE_S {
@@ -26,7 +26,8 @@ fn seconds_from_now(exptime_s: i64, now: Now) -> Option<u64> {
     seconds.checked_sub(now.unix_s).filter(|s| *s > 0)
 }
 
-/// The remaining life below which a recache is won, in milliseconds.
+/// Converts the expiry time of a recache flag to the remaining life, in milliseconds, below which a
+/// client wins the recache.
 pub(super) fn recache_below_ms(exptime_s: i64, now: Now) -> Option<u64> {
     if exptime_s <= 0 {
         return None;
@@ -34,7 +35,7 @@ pub(super) fn recache_below_ms(exptime_s: i64, now: Now) -> Option<u64> {
     seconds_from_now(exptime_s, now).map(|s| s.saturating_mul(1000))
 }
 
-/// When a `flush_all` takes effect: `None` is at once.
+/// When a `flush_all` takes effect: `None` means at once.
 pub(super) fn flush_at(exptime_s: i64, now: Now) -> Option<Deadline> {
     if exptime_s <= 0 {
         return None;

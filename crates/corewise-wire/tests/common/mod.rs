@@ -1,5 +1,5 @@
-//! A model engine, a few lines per verb, and a driver that feeds it from a
-//! codec: what a server does, without sockets, threads or eviction.
+//! A model engine, a few lines per verb, and a driver that feeds it from a codec, like a server
+//! without sockets, threads or eviction.
 #![allow(dead_code, reason = "each user takes a part")]
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use corewise_ops::{
     Store, StoreMode, Verb,
 };
 use corewise_wire::memcached::{
-    Admin, Codec, Form, Limits, ReplyWriter, StatsRequest, Step, reply,
+    Admin, Codec, Limits, ReplyEncoder, ReplyWriter, StatsRequest, Step, reply,
 };
 
 pub(crate) const NOW: Now = Now {
@@ -27,14 +27,14 @@ pub(crate) struct Item {
     pub(crate) flags: ItemFlags,
 }
 
-/// A table that never forgets and never fills.
+/// A table without eviction and without limit.
 pub(crate) struct Model {
     pub(crate) items: HashMap<Vec<u8>, Item>,
     last_cas: u64,
 }
 
 impl Default for Model {
-    /// Cas values start where no test guesses them.
+    /// Cas values start at a number that no test guesses.
     fn default() -> Self {
         Self {
             items: HashMap::new(),
@@ -218,9 +218,10 @@ impl Model {
             let Ok(old) = text.parse::<u64>() else {
                 return sink.complete(op.token, Outcome::NonNumeric);
             };
-            let value = match a.decrement {
-                true => old.saturating_sub(a.delta),
-                false => old.wrapping_add(a.delta),
+            let value = if a.decrement {
+                old.saturating_sub(a.delta)
+            } else {
+                old.wrapping_add(a.delta)
             };
             item.value = format!("{value:<width$}", width = item.value.len()).into_bytes();
             item.cas = cas;
@@ -267,7 +268,7 @@ pub(crate) struct Session {
     pub(crate) closed: bool,
     /// Whether unfinished requests are refused.
     pub(crate) no_room: bool,
-    /// The least length of input that makes another step worth a try.
+    /// The minimum length of input for another step.
     need: usize,
 }
 
@@ -285,7 +286,7 @@ impl Session {
         }
     }
 
-    /// Takes input in, executes what is complete, keeps the rest.
+    /// Takes input, executes the complete requests, and keeps the rest.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         if self.closed {
             return;
@@ -332,7 +333,7 @@ impl Session {
                     form,
                 } => {
                     assert!((1..=250).contains(&key.len()));
-                    let forms: [Form<'_>; 1] = [form];
+                    let forms: [ReplyEncoder<'_>; 1] = [form];
                     let mut sink = ReplyWriter::new(&forms, NOW, &mut self.out);
                     let flow = self.model.submit(
                         &Op {
@@ -352,7 +353,7 @@ impl Session {
     }
 }
 
-/// A few words for each admin command, so that sessions can be compared.
+/// A short reply to each admin command, so that sessions can be compared.
 fn admin_reply(codec: &mut Codec, admin: Admin<'_>, model: &mut Model, out: &mut Vec<u8>) {
     let silent = match admin {
         Admin::FlushAll { at, noreply } => {
@@ -383,19 +384,19 @@ fn admin_reply(codec: &mut Codec, admin: Admin<'_>, model: &mut Model, out: &mut
     }
 }
 
-/// The whole conversation of a connection that sends `input` at once.
+/// The whole transcript of a connection that sends `input` at once.
 pub(crate) fn talk(input: &[u8]) -> String {
     talk_with(Limits::default(), input)
 }
 
-/// [`talk`] under other limits.
+/// Like [`talk`], with other limits.
 pub(crate) fn talk_with(limits: Limits, input: &[u8]) -> String {
     let mut session = Session::new(false, limits);
     session.feed(input);
     transcript(&session)
 }
 
-/// What was answered, and whether the connection was closed.
+/// The replies, and whether the connection was closed.
 pub(crate) fn transcript(session: &Session) -> String {
     let mut text = String::from_utf8_lossy(&session.out).into_owned();
     if session.closed {

@@ -1,14 +1,15 @@
-//! The operations, each one critical section of one shard.
+//! The operations. Each one is a critical section of one shard.
 //!
-//! What a verb means is in [`verbs`]; here is how this engine finds, makes, links and unlinks. New
-//! items are made before the lock is taken where the value is known by then (set, add, replace, cas),
-//! and inside it where it depends on the present item (append, counters). Where items have references,
-//! the outcome of a hit is reported once the lock is released.
+//! [`verbs`] defines what a verb means. This module defines how the engine finds, makes, links and
+//! unlinks items. A new item is made before the lock is taken if its value is known by then (set,
+//! add, replace, cas), and inside the lock if the value depends on the present item (append,
+//! counters). Where items have references, the outcome of a hit is reported after the lock is
+//! released.
 
 use super::shard::{Links, Ptr, Room, Shard, footprint, item};
 use super::{Eviction, Locked, References, Slot};
 use crate::alloc::ItemAllocator;
-use crate::engines::verbs::{self, Attempt, Keeper, NoItem};
+use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
 use corewise_ops::{
     Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb,
@@ -24,15 +25,16 @@ pub(super) struct Exec<'e, A: ItemAllocator, R: References> {
 }
 
 /// An operation that holds its shard's lock.
-struct Inside<'x, 'e, A: ItemAllocator, R: References> {
+struct LockedOp<'x, 'e, A: ItemAllocator, R: References> {
     exec: &'x mut Exec<'e, A, R>,
     shard: &'x mut Shard<R>,
     key: &'x [u8],
-    /// An item that is to be told of outside of the lock, and that a reference keeps.
+    /// An item to be reported outside the lock, kept alive by a reference.
     found: Option<(Ptr<R>, ItemView<'e>)>,
 }
 
-/// A reference to an item. Dropping it takes the lock.
+/// A reference to an item, [acquired](Shard::acquire) in the shard of `exec`. Dropping it takes the
+/// lock.
 struct Held<'h, 'e, A: ItemAllocator, R: References> {
     exec: &'h mut Exec<'e, A, R>,
     node: Ptr<R>,
@@ -41,7 +43,8 @@ struct Held<'h, 'e, A: ItemAllocator, R: References> {
 impl<A: ItemAllocator, R: References> Drop for Held<'_, '_, A, R> {
     fn drop(&mut self) {
         let mut shard = self.exec.slot.lock();
-        shard.release(self.node, self.exec.garbage);
+        // SAFETY: 1: it is the reference that this value stands for.
+        unsafe { shard.release(self.node, self.exec.garbage) };
     }
 }
 
@@ -75,14 +78,14 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             Verb::Arith(arith) => {
                 self.inside(op.key, |inside| verbs::arith(inside, arith, &mut report))
             }
-            // A verb this engine has not learnt is not silently dropped.
+            // A verb that this engine does not know is not silently dropped.
             _ => Ok(report(Outcome::NotStored)),
         };
         // Room is made inside the lock, so this engine never asks for it.
         attempt.unwrap_or(Flow::Continue)
     }
 
-    /// Reports with the lock held, or a hit with a reference that keeps its item.
+    /// Reports with the lock held, or, for a hit, with a reference that keeps its item alive.
     #[inline]
     fn get(
         &mut self,
@@ -102,10 +105,10 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     }
 
     #[inline(always)]
-    fn inside<T>(&mut self, key: &[u8], run: impl FnOnce(&mut Inside<'_, 'e, A, R>) -> T) -> T {
+    fn inside<T>(&mut self, key: &[u8], run: impl FnOnce(&mut LockedOp<'_, 'e, A, R>) -> T) -> T {
         let slot = self.slot;
         let shard = &mut *slot.lock();
-        run(&mut Inside {
+        run(&mut LockedOp {
             exec: self,
             shard,
             key,
@@ -121,8 +124,8 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
         let made =
             crate::item::create(&self.engine.allocator, Links::default(), contents, self.now);
         let (node, footprint) = made.ok_or(NoItem::OutOfMemory)?;
-        // SAFETY: the item was just made; nobody else can reach it. Footprints
-        // are below 2^32 because items are (`MAX_VALUE_BYTES`).
+        // SAFETY: the item was just made; no other thread can reach it. Footprints are below 2^32
+        // because items are (`MAX_VALUE_BYTES`).
         unsafe { (*node.as_ptr()).links.footprint = footprint as u32 };
         Ok(node)
     }
@@ -145,11 +148,16 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             state: 0,
         };
         let fresh = self.create(&contents);
-        self.inside(key, |inside| verbs::put(inside, store, fresh, report))
+        // SAFETY: 1: made above, for this operation.
+        self.inside(key, |inside| unsafe {
+            verbs::put(inside, store, fresh, report)
+        })
     }
 }
 
-impl<A: ItemAllocator, R: References> Keeper for Inside<'_, '_, A, R> {
+// SAFETY: 1: the shard's lock is held until this is dropped. What is unlinked meanwhile is garbage,
+// which is freed after that. 2: see `publish`.
+unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 
     fn key(&self) -> &[u8] {
@@ -171,11 +179,11 @@ impl<A: ItemAllocator, R: References> Keeper for Inside<'_, '_, A, R> {
         self.exec.create(contents)
     }
 
-    fn discard(&mut self, fresh: Ptr<R>) {
+    unsafe fn discard(&mut self, fresh: Ptr<R>) {
         self.exec.garbage.push(fresh);
     }
 
-    fn publish(
+    unsafe fn publish(
         &mut self,
         node: Ptr<R>,
         old: Option<Ptr<R>>,
@@ -184,70 +192,89 @@ impl<A: ItemAllocator, R: References> Keeper for Inside<'_, '_, A, R> {
         let engine = self.exec.engine;
         let hasher = |key: &[u8]| engine.hash(key);
         let room = Room {
-            need: footprint(node),
+            // SAFETY: 1: an item of ours.
+            need: unsafe { footprint(node) },
             budget: engine.budget_per_shard(),
             keep: old,
             may_evict: engine.eviction == Eviction::Lru,
             now: self.exec.now,
             hasher: &hasher,
         };
-        let fits = self.shard.make_room(&room, self.exec.garbage)
+        // SAFETY: 1: `old` was found in this shard's table, under the lock that we have.
+        let fits = unsafe { self.shard.make_room(&room, self.exec.garbage) }
             && (old.is_some() || self.shard.reserve_slot(hasher));
         if !fits {
-            self.discard(node);
+            // SAFETY: 1: not linked.
+            unsafe { self.discard(node) };
             return Err(NoItem::OutOfMemory);
         }
-        item(node).set_cas(cas.unwrap_or_else(|| self.shard.next_cas()));
-        match old {
-            Some(old) => {
-                self.shard
-                    .replace(self.exec.hash, old, node, self.exec.now, self.exec.garbage);
+        // SAFETY: 1: an item of ours, which this function keeps.
+        unsafe { item(node) }.set_cas(cas.unwrap_or_else(|| self.shard.next_cas()));
+        // SAFETY: 1: `old` is in the table still, since `make_room` has kept it. 2, and 1 for
+        // `link`: only we can reach the new item.
+        unsafe {
+            match old {
+                Some(old) => {
+                    self.shard
+                        .replace(self.exec.hash, old, node, self.exec.now, self.exec.garbage);
+                }
+                None => {
+                    self.shard
+                        .link(self.exec.hash, node, self.exec.now, &self.exec.slot.hint);
+                }
             }
-            None => self
-                .shard
-                .link(self.exec.hash, node, self.exec.now, &self.exec.slot.hint),
         }
         Ok(())
     }
 
-    fn unlink(&mut self, node: Ptr<R>) {
-        self.shard.unlink(self.exec.hash, node, self.exec.garbage);
+    unsafe fn unlink(&mut self, node: Ptr<R>) {
+        // SAFETY: 1: found in this shard's table, under the lock that we have.
+        unsafe { self.shard.unlink(self.exec.hash, node, self.exec.garbage) };
     }
 
     #[inline]
-    fn show(
+    unsafe fn show(
         &mut self,
         node: Ptr<R>,
         before: Before,
         flags: ItemFlags,
         report: &mut impl FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        let view = item(node).view(before, flags, footprint(node));
+        // SAFETY: 1, both: an item of ours, alive until the lock is released or, if the view is
+        // reported later, until the reference that is acquired below is dropped.
+        let view = unsafe { item(node).view(before, flags, footprint(node)) };
         if !R::COUNTED {
             return report(Outcome::Found(view));
         }
-        self.shard.acquire(node);
+        // SAFETY: 1: found in this shard's table.
+        unsafe { self.shard.acquire(node) };
         self.found = Some((node, view));
-        Flow::Continue // of no account: `Exec::get` reports
+        Flow::Continue // ignored: `Exec::get` reports
     }
 
     #[inline]
-    fn hit(&mut self, node: Ptr<R>) {
-        item(node).record_hit(self.exec.now);
-        self.shard.refresh(node, self.exec.now);
+    unsafe fn hit(&mut self, node: Ptr<R>) {
+        // SAFETY: 1, both: found in this shard's table.
+        unsafe {
+            item(node).record_hit(self.exec.now);
+            self.shard.refresh(node, self.exec.now);
+        }
     }
 
-    fn met(&mut self, node: Ptr<R>) {
-        self.shard.refresh(node, self.exec.now);
+    unsafe fn touch_on_add(&mut self, node: Ptr<R>) {
+        // SAFETY: 1: found in this shard's table.
+        unsafe { self.shard.refresh(node, self.exec.now) };
     }
 
     #[inline]
-    fn item(&self, node: Ptr<R>) -> Item<'_, Links<R>> {
-        item(node)
+    unsafe fn item(&self, node: Ptr<R>) -> Item<'_, Links<R>> {
+        // SAFETY: 1: an item of ours, which we keep while we are borrowed.
+        unsafe { item(node) }
     }
 
     #[inline]
-    fn footprint(&self, node: Ptr<R>) -> usize {
-        footprint(node)
+    unsafe fn footprint(&self, node: Ptr<R>) -> usize {
+        // SAFETY: 1: an item of ours.
+        unsafe { footprint(node) }
     }
 }

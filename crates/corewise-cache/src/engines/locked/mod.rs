@@ -1,8 +1,8 @@
 //! The engine `locked`: a lock, a hash table and an LRU list per shard.
 //!
-//! The baseline of every later figure, and as strong as this design can be
-//! made: the hash is computed once, values are copied outside the lock, memory
-//! is freed outside the lock, a batch's cache misses overlap.
+//! The baseline of every later figure, made as fast as this design allows: the hash is computed
+//! once, values are copied outside the lock, memory is freed outside the lock, and a batch's cache
+//! misses overlap.
 //!
 //! ```text
 //!   hash of the key ─┬─ bits 40.. ──▶ shard ┌─────────────────────────────────┐
@@ -18,40 +18,38 @@
 //!
 //! # A batch
 //!
-//! Operations are taken in windows of [`WINDOW`]. For each window: hash every
-//! key and prefetch its table group; then look each item up under its lock,
-//! only to prefetch it; then execute each operation under its lock, in order.
-//! The three passes turn a chain of dependent cache misses per operation into
-//! three rounds of misses that overlap across operations.
+//! The engine executes operations in windows of [`WINDOW`]. For each window it hashes every key and
+//! prefetches its table group; then it looks each item up under its lock, only to prefetch it; then
+//! it executes each operation under its lock, in order. The three passes turn a chain of dependent
+//! cache misses per operation into three rounds of misses that overlap across operations.
 //!
 //! # Disciplines
 //!
-//! [`References`] says how long a hit excludes others: until its reply is made ([`NoReferences`], this
-//! engine), or until it holds a reference to its item ([`ReferenceCount`], the engine
-//! [`global_lock`](super::global_lock), which has one shard and prefetches nothing). What follows is
-//! said of the first.
+//! [`References`] defines how long a hit excludes others: until its reply is made
+//! ([`NoReferences`], this engine), or until it holds a reference to its item ([`ReferenceCount`],
+//! the engine [`global_lock`](super::global_lock), which has one shard and prefetches nothing). The
+//! guarantees below are those of the first.
 //!
 //! # Guarantees
 //!
 //! 1. Operations on one key are atomic and totally ordered (its shard's lock).
-//! 2. A thread holds at most one lock at a time and calls nothing but the sink
-//!    while holding it, so there is no deadlock.
-//! 3. Eviction order is LRU per shard, exact to an eighth of the age at which
-//!    items are evicted (see `shard.rs`); the budget is split evenly over
-//!    shards.
-//! 4. Memory charged is what the allocator gave for items plus what the tables
-//!    take. It is at most the budget (less what the owner uses of it), except that a table that has to grow
-//!    takes its memory first and evicts for it at the next store.
-//! 5. A critical section executes one operation. It evicts as many items as
-//!    that operation's item needs room for, which only a large item makes many.
-//! 6. Progress: blocking. A thread preempted inside a shard delays the others
-//!    of that shard.
+//! 2. A thread holds at most one lock at a time and calls nothing but the sink while holding it, so
+//!    there is no deadlock.
+//! 3. Eviction order is LRU per shard, exact to an eighth of the age at which items are evicted
+//!    (see `shard.rs`). The budget is split evenly over shards.
+//! 4. Memory charged is what the allocator gave for items plus what the tables take. It is at most
+//!    the budget (less the owner's overhead), except that a table that has to grow takes its memory
+//!    first and evicts for it at the next store.
+//! 5. A critical section executes one operation. It evicts enough items to make room for that
+//!    operation's item; only a large item needs many evictions.
+//! 6. Progress: blocking. A thread preempted inside a shard delays the others of that shard.
 
 mod exec;
 mod references;
 mod scan;
 mod shard;
 
+use super::delayed_flush::DelayedFlush;
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
@@ -66,7 +64,7 @@ use shard::{Ptr, Shard, TableHint};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Operations whose cache misses are overlapped with one another.
+/// Operations whose cache misses overlap.
 pub const WINDOW: usize = 32;
 
 /// Flushed items freed by one [`Session::maintain`].
@@ -85,7 +83,7 @@ pub enum Eviction {
     Refuse,
 }
 
-/// How to build the engine.
+/// Configuration of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The memory budget in bytes.
@@ -94,8 +92,8 @@ pub struct Config {
     pub max_item_bytes: usize,
     /// What to do at the budget.
     pub eviction: Eviction,
-    /// Threads that will use the engine: there are sixteen shards for each,
-    /// fewer if a shard's budget would not hold sixteen of the largest items.
+    /// Threads that will use the engine. There are sixteen shards per thread, fewer if a shard's
+    /// budget would not hold sixteen of the largest items.
     pub threads: usize,
 }
 
@@ -121,14 +119,14 @@ impl Config {
     }
 }
 
-/// A shard and what may be read of it without its lock.
+/// A shard and the part of it that may be read without its lock.
 struct Slot<R: References> {
     hint: TableHint,
     shard: Mutex<Shard<R>>,
 }
 
 impl<R: References> Slot<R> {
-    /// Takes the shard's lock; counts the time if it has to wait.
+    /// Takes the shard's lock and counts the time it waited, if any.
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Shard<R>> {
         let (mut shard, waited) = contention::lock(&self.shard);
@@ -147,13 +145,10 @@ pub struct Locked<A: ItemAllocator = GlobalHeap, R: References = NoReferences> {
     max_item_bytes: usize,
     eviction: Eviction,
     memory: AtomicU64,
-    /// What the owner uses of it.
+    /// Bytes that the owner uses of the budget.
     overhead: AtomicU64,
-    /// When the next delayed flush comes, `u64::MAX` for never.
-    flush_at_ms: AtomicU64,
-    /// Held by the one that performs it.
-    flushing: Mutex<()>,
-    /// Completed flushes. A session whose count lags has items to free.
+    delayed_flush: DelayedFlush,
+    /// Completed flushes. A session with a lower count has items to free.
     flushes: AtomicUsize,
 }
 
@@ -187,8 +182,7 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             eviction: config.eviction,
             memory: AtomicU64::new(config.memory),
             overhead: AtomicU64::new(0),
-            flush_at_ms: AtomicU64::new(u64::MAX),
-            flushing: Mutex::new(()),
+            delayed_flush: DelayedFlush::new(),
             flushes: AtomicUsize::new(0),
         }
     }
@@ -200,14 +194,13 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
 
     #[inline]
     fn slot(&self, hash: u64) -> &Slot<R> {
-        // Neither the low bits (hashbrown's bucket) nor the top seven (its tag).
+        // Uses neither the low bits (hashbrown's bucket) nor the top seven (its tag).
         let index = (hash >> 40) as usize & (self.slots.len() - 1);
         &self.slots[index]
     }
 
-    /// A shard's share of what the owner leaves of the memory. Half of the
-    /// memory is the engine's whatever the owner does, so that a flood of
-    /// requests cannot empty the cache.
+    /// A shard's share of the memory that the owner leaves. The engine keeps half of the memory
+    /// whatever the owner uses, so that a flood of requests cannot empty the cache.
     fn budget_per_shard(&self) -> usize {
         // Relaxed: settings; any recent values will do.
         let memory = self.memory.load(Ordering::Relaxed);
@@ -216,32 +209,10 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
         usize::try_from(left / self.slots.len() as u64).unwrap_or(usize::MAX)
     }
 
-    /// Performs a delayed flush whose time has come. Called once per batch; afterwards nothing that it hides
-    /// is seen, whoever performed it.
+    /// Performs a delayed flush whose time has come. Called once per batch.
     #[inline]
     fn flush_if_due(&self, now: Now) {
-        // Acquire: pairs with the Release in `flush_once`, so that one who finds no flush due any more comes
-        // after the flush.
-        let at = self.flush_at_ms.load(Ordering::Acquire);
-        if at <= now.ms {
-            self.flush_once(at);
-        }
-    }
-
-    #[cold]
-    fn flush_once(&self, at: u64) {
-        let _flushing = self.flushing.lock();
-        // Relaxed: under the lock, but for a flush that is ordered meanwhile.
-        if self.flush_at_ms.load(Ordering::Relaxed) == at {
-            self.flush_now();
-            // Release: see `flush_if_due`. Relaxed: another one was ordered meanwhile, and is to come.
-            let _ = self.flush_at_ms.compare_exchange(
-                at,
-                u64::MAX,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-        }
+        self.delayed_flush.run_if_due(now, || self.flush_now());
     }
 
     fn flush_now(&self) {
@@ -249,25 +220,33 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             let table = slot.lock().flush(&slot.hint);
             drop(table); // outside the lock: it may be large
         }
-        // Release: pairs with the Acquire in `maintain`, so a session that sees
-        // the count finds the items.
+        // Release: pairs with the Acquire in `maintain`, so that a session that sees the count
+        // finds the items.
         self.flushes.fetch_add(1, Ordering::Release);
     }
 
-    /// Frees items that nothing can reach any more.
-    fn free(&self, garbage: &mut Vec<Ptr<R>>) {
+    /// Frees unreachable items.
+    ///
+    /// # Safety
+    ///
+    /// 1. The items were made by this engine, and given up: discarded, or handed out as garbage by
+    ///    one of its shards. They are not used any more.
+    unsafe fn free(&self, garbage: &mut Vec<Ptr<R>>) {
         for node in garbage.drain(..) {
-            // SAFETY: garbage holds items made by `create` with this allocator
-            // and unlinked from table and lists under their shard's lock; views
-            // of them ended with the sink's call inside that lock, or before the
-            // last reference was dropped under it.
+            // SAFETY: by 1 they were made with this allocator, and unlinked from table and lists
+            // under their shard's lock; views of them ended with the sink's call inside that lock,
+            // or before the last reference was dropped under it.
             unsafe { item::destroy(&self.allocator, node) }
         }
     }
 
-    /// Frees up to [`MAINTENANCE_STEP`] flushed items, going round the shards
-    /// from `*from`. Returns whether any were found.
-    fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr<R>>) -> bool {
+    /// Frees up to [`MAINTENANCE_STEP`] flushed items, visiting the shards in turn from `*from`.
+    /// Returns whether any were found.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`free`](Self::free), of what is in `garbage` already.
+    unsafe fn reap(&self, from: &mut usize, garbage: &mut Vec<Ptr<R>>) -> bool {
         for _ in 0..self.slots.len() {
             let slot = &self.slots[*from % self.slots.len()];
             if slot.lock().reap(MAINTENANCE_STEP - garbage.len(), garbage) == 0 {
@@ -277,7 +256,8 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             }
         }
         let found = !garbage.is_empty();
-        self.free(garbage);
+        // SAFETY: 1: from our shards, or by our 1.
+        unsafe { self.free(garbage) };
         found
     }
 
@@ -296,7 +276,8 @@ impl<A: ItemAllocator, R: References> Drop for Locked<A, R> {
             drop(shard.flush(&slot.hint));
             shard.reap(usize::MAX, &mut garbage);
         }
-        self.free(&mut garbage);
+        // SAFETY: 1: all from our shards.
+        unsafe { self.free(&mut garbage) };
     }
 }
 
@@ -321,13 +302,7 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
         if at.is_past(now) {
             self.flush_now();
         } else {
-            let at_ms = if at == Deadline::NEVER {
-                u64::MAX
-            } else {
-                at.to_bits()
-            };
-            // Relaxed: see `flush_once`.
-            self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+            self.delayed_flush.order(at);
         }
     }
 
@@ -392,22 +367,20 @@ pub struct LockedSession<A: ItemAllocator = GlobalHeap, R: References = NoRefere
     engine: Arc<Locked<A, R>>,
     /// Scratch: the hashes of the current window.
     hashes: Vec<u64>,
-    /// Scratch: unlinked items, freed once the lock is released. Empty between
-    /// operations.
+    /// Scratch: unlinked items, freed once the lock is released. Empty between operations.
     garbage: Vec<Ptr<R>>,
-    /// The shard that maintenance looks at next.
+    /// The shard that maintenance visits next.
     reap_from: usize,
-    /// The count of flushes whose items are known to be freed.
+    /// The number of flushes whose items are known to be freed.
     flushes_reaped: usize,
 }
 
-// SAFETY: `garbage` is empty whenever the session is not inside one of its own
-// methods, so moving it to another thread moves no item pointer.
+// SAFETY: `garbage` is empty whenever the session is not inside one of its methods, so moving it to
+// another thread moves no item pointer.
 unsafe impl<A: ItemAllocator, R: References> Send for LockedSession<A, R> {}
 
 impl<A: ItemAllocator, R: References> LockedSession<A, R> {
-    /// Passes one and two over a window: hash, prefetch the tables, prefetch
-    /// the items.
+    /// Passes one and two over a window: hash, prefetch the tables, prefetch the items.
     fn prepare(&mut self, window: &[Op<'_>]) {
         let engine = &*self.engine;
         self.hashes.clear();
@@ -428,7 +401,8 @@ impl<A: ItemAllocator, R: References> LockedSession<A, R> {
     fn execute<S: ReplySink>(&mut self, hash: u64, now: Now, op: &Op<'_>, sink: &mut S) -> Flow {
         let flow = Exec::new(&self.engine, hash, now, &mut self.garbage).run(op, sink);
         if !self.garbage.is_empty() {
-            self.engine.free(&mut self.garbage);
+            // SAFETY: 1: all from the operation, whose lock and references are gone.
+            unsafe { self.engine.free(&mut self.garbage) };
         }
         flow
     }
@@ -462,7 +436,8 @@ impl<A: ItemAllocator, R: References> Session for LockedSession<A, R> {
         if self.flushes_reaped == flushes {
             return false;
         }
-        if !self.engine.reap(&mut self.reap_from, &mut self.garbage) {
+        // SAFETY: 1: the session's garbage is empty.
+        if !unsafe { self.engine.reap(&mut self.reap_from, &mut self.garbage) } {
             self.flushes_reaped = flushes; // a whole round found nothing
         }
         self.flushes_reaped != flushes

@@ -1,22 +1,30 @@
-//! What keeps an item that was found while its reply is made: the lock, or a reference.
+//! What keeps a found item alive while its reply is made: the lock, or a reference count.
 
 use corewise_atomic::mutant;
 
-/// How a hit keeps its item. [`Locked`](super::Locked) is an engine for each.
-pub trait References: sealed::Sealed + Default + Send + Sync + 'static {
+/// How a hit keeps its item alive. There is a [`Locked`](super::Locked) engine for each
+/// implementation.
+///
+/// # Safety
+///
+/// 1. `unlink` returns true if nothing keeps the item alive. Otherwise the `release` that ends the
+///    last reference does, once.
+/// 2. If not [`COUNTED`](Self::COUNTED), no references are taken.
+pub unsafe trait References: sealed::Sealed + Default + Send + Sync + 'static {
     /// The engine's name.
     const ENGINE: &'static str;
 
-    /// Whether there is one lock for everything, and replies are made outside of it.
+    /// Whether there is one lock for everything and replies are made outside it.
     const COUNTED: bool;
 
-    /// Somebody holds the item from now on.
+    /// Takes a reference to the item.
     fn acquire(&mut self);
 
-    /// Somebody holds it no longer. True: nobody does, and it has been unlinked, so it is to be freed.
+    /// Drops a reference. Returns true if it was the last and the item has been unlinked, so it
+    /// must be freed.
     fn release(&mut self) -> bool;
 
-    /// The item has been unlinked. True: nobody holds it, so it is to be freed.
+    /// Marks the item unlinked. Returns true if there are no references, so it must be freed.
     fn unlink(&mut self) -> bool;
 }
 
@@ -30,7 +38,8 @@ mod sealed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReferences;
 
-impl References for NoReferences {
+// SAFETY: 1 and 2: there are no references.
+unsafe impl References for NoReferences {
     const ENGINE: &'static str = "locked";
     const COUNTED: bool = false;
 
@@ -51,12 +60,13 @@ impl References for NoReferences {
 /// A count in the item, changed under the one lock: [`global_lock`](crate::engines::global_lock).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceCount {
-    /// Sessions that hold the item; no more than there are threads.
+    /// Sessions that hold the item; at most the number of threads.
     holders: u32,
     unlinked: bool,
 }
 
-impl References for ReferenceCount {
+// SAFETY: 1: there are `holders` references. 2: it is counted.
+unsafe impl References for ReferenceCount {
     const ENGINE: &'static str = "global-lock";
     const COUNTED: bool = true;
 

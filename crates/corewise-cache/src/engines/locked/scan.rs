@@ -1,10 +1,10 @@
-//! Where a scan stands: a bucket of a shard's table.
+//! Position of a scan: a bucket of a shard's table.
 //!
-//! hashbrown moves an element only when it rehashes its table, to grow or to get rid of tombstones, and
-//! then calls the hasher that it was given. So a shard counts its rehashes, and a cursor carries the
-//! count: while it is the same, every item that was not shown yet lies at or behind the cursor's bucket,
-//! unless it was linked later. After a rehash nothing is known of the order, so the shard is begun
-//! again; the cursor counts that, too.
+//! hashbrown moves an element only when it rehashes its table, to grow or to remove tombstones, and
+//! then calls the hasher that it was given. So a shard counts its rehashes, and a cursor carries
+//! the count. While the count is the same, every item that was not yet shown lies at or behind the
+//! cursor's bucket, unless it was linked later. After a rehash nothing is known about the order, so
+//! the scan begins the shard again; the cursor counts these restarts, too.
 //!
 //! ```text
 //!  63         52 51        33 32      30 29                 0
@@ -13,8 +13,8 @@
 //! └─────────────┴────────────┴──────────┴────────────────────┘
 //! ```
 //!
-//! The count of rehashes is kept modulo 2^19. A scan may miss items of a shard that is
-//! rehashed exactly 2^19 times, or a multiple of that, between two steps.
+//! The count of rehashes is kept modulo 2^19. A scan may miss items of a shard that is rehashed
+//! exactly 2^19 times, or a multiple of that, between two steps.
 
 use super::references::References;
 use super::shard::Shard;
@@ -26,7 +26,7 @@ const RESTART_BITS: u32 = 3;
 const REHASH_BITS: u32 = 19;
 const _: () = assert!(super::MAX_SHARDS <= 1 << (64 - BUCKET_BITS - RESTART_BITS - REHASH_BITS));
 
-/// The most rehashes that a scan meets in one shard.
+/// The most restarts that a scan tolerates in one shard.
 const MOST_RESTARTS: u64 = (1 << RESTART_BITS) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Place {
         Cursor::from_bits(bits | self.bucket as u64)
     }
 
-    /// Goes on in its shard, for at most `looks` buckets, and to the next one at its end. False: the
-    /// shard was rehashed too often.
+    /// Continues in its shard for at most `looks` buckets, and moves to the next shard at its end.
+    /// Returns false if the shard was rehashed too often.
     pub(super) fn scan<R: References>(
         &mut self,
         shard: &mut Shard<R>,

@@ -1,16 +1,14 @@
-//! One shard: table, eviction order, accounting. All of it behind one lock.
+//! One shard: table, eviction order and accounting, all behind one lock.
 //!
 //! # Eviction order
 //!
-//! The list runs from the most to the least recently used item. Moving an item
-//! to the front on every hit would write to three cold cache lines per read,
-//! so a hit moves it only if it has not been moved for
-//! [`Shard::refresh_after_s`]: a minute, or an eighth of the idle time at which
-//! items are being evicted if that is less. Where eviction is urgent (items
-//! leave within seconds) every hit moves its item and the order is exact; in
-//! general a position is wrong by at most an eighth of the time an item spends
-//! in the list. An item that was read since it was last moved is moved when its
-//! turn to be evicted comes, so what is in use survives the first evictions too.
+//! The list runs from the most to the least recently used item. Moving an item to the front on
+//! every hit would write to three cold cache lines per read. So a hit moves its item only if it has
+//! not been moved for [`Shard::refresh_after_s`]: a minute, or an eighth of the idle time at which
+//! items are being evicted if that is less. Where eviction is urgent (items leave within seconds),
+//! every hit moves its item and the order is exact. In general a position is wrong by at most an
+//! eighth of the time an item spends in the list. An item that was read since it was last moved is
+//! moved when its turn to be evicted comes, so items in use also survive the first evictions.
 
 use super::references::{NoReferences, References};
 use crate::engine::{ClassStats, EngineStats};
@@ -23,18 +21,18 @@ use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
 
-/// What the engine keeps in front of an item's header.
+/// The engine's words in front of an item's header.
 #[derive(Default)]
 pub(super) struct Links<R: References> {
-    /// Towards the most recently used.
+    /// The next more recently used item.
     newer: Option<Ptr<R>>,
-    /// Towards the least recently used.
+    /// The next less recently used item.
     older: Option<Ptr<R>>,
-    /// When it was last moved to the front, in seconds.
+    /// When the item was last moved to the front, in seconds.
     moved_s: u32,
-    /// What the allocator gave, in bytes.
+    /// Bytes that the allocator gave.
     pub(super) footprint: u32,
-    /// Who holds it outside of the lock.
+    /// References held outside the lock.
     references: R,
 }
 
@@ -43,52 +41,60 @@ const _: () = assert!(size_of::<Links<NoReferences>>() == 24 || size_of::<usize>
 /// An item of this engine.
 pub(super) type Ptr<R> = NonNull<Node<Links<R>>>;
 
-/// The longest a hit leaves an item where it is in the eviction order.
+/// The longest time for which a hit leaves an item in its place in the eviction order.
 const REFRESH_AT_MOST_S: u32 = 60;
 
-/// Items passed over by one eviction because they were read since they were
-/// last moved.
+/// Items that one eviction passes over because they were read since they were last moved.
 const SECOND_CHANCES: usize = 8;
 
-/// Live items passed over by one store that may not evict, in search of one
-/// that has expired.
+/// Live items that one store passes over, when it may not evict, in search of an expired one.
 const PASSED_OVER: usize = 64;
 
-/// Bytes of an element of the table: a pointer.
+/// Bytes of a table element: a pointer.
 const ELEMENT_BYTES: usize = size_of::<usize>();
 
-/// Bytes that a table takes which had none before, at most.
+/// Most bytes that the first allocation of a table takes.
 const SMALLEST_TABLE: usize = 128;
 
-/// The item behind a pointer of this shard.
+/// The item behind a pointer.
 ///
-/// Every pointer in a shard's table or lists is alive until it is unlinked
-/// under the shard's lock and handed out as garbage, which happens only when
-/// nobody holds a reference; the lifetime chosen by the caller must end before
-/// the lock is released, or the reference dropped.
+/// # Safety
+///
+/// 1. The item stays alive during `'a`. An item in a shard's table or lists is alive until it is
+///    unlinked under the shard's lock and handed out as garbage, which happens only when there are
+///    no references: so `'a` ends before the lock is released, or before the reference is dropped.
 #[inline]
-pub(super) fn item<'a, R: References>(node: Ptr<R>) -> Item<'a, Links<R>> {
-    // SAFETY: see above; upheld by every caller in this module and in `exec`,
-    // which hold the lock or a reference (or have not published the item yet).
+pub(super) unsafe fn item<'a, R: References>(node: Ptr<R>) -> Item<'a, Links<R>> {
+    // SAFETY: 1.
     unsafe { Item::from_raw(node) }
 }
 
-/// The links of an item of this shard.
+/// The links of an item.
+///
+/// # Safety
+///
+/// 1. The item is alive, and the caller holds the lock of its shard, or only the caller can reach
+///    the item.
+/// 2. There is no other reference to the item's links during `'a`.
 #[inline]
-fn links<'a, R: References>(node: Ptr<R>) -> &'a mut Links<R> {
-    // SAFETY: the node is alive (see `item`). Links are reached only under the
-    // shard's lock and only through this function, whose results are never held
-    // across another call of it for the same node.
+unsafe fn links<'a, R: References>(node: Ptr<R>) -> &'a mut Links<R> {
+    // SAFETY: alive, by 1; 2.
     unsafe { &mut *addr_of_mut!((*node.as_ptr()).links) }
 }
 
-/// What the allocator gave for an item.
+/// Bytes that the allocator gave for an item.
+///
+/// # Safety
+///
+/// 1. The item is alive.
 #[inline]
-pub(super) fn footprint<R: References>(node: Ptr<R>) -> usize {
-    links(node).footprint as usize
+pub(super) unsafe fn footprint<R: References>(node: Ptr<R>) -> usize {
+    // SAFETY: alive, by 1; the field does not change after the item was made.
+    unsafe { (*node.as_ptr()).links.footprint as usize }
 }
 
-/// A doubly linked list through [`Links`].
+/// A doubly linked list through [`Links`]. Its items are alive, and are those of one shard, which
+/// owns the list.
 struct List<R: References> {
     newest: Option<Ptr<R>>,
     oldest: Option<Ptr<R>>,
@@ -106,54 +112,74 @@ impl<R: References> Default for List<R> {
 }
 
 impl<R: References> List<R> {
-    fn push_newest(&mut self, node: Ptr<R>) {
-        links(node).newer = None;
-        links(node).older = self.newest;
-        match self.newest {
-            Some(next) => links(next).newer = Some(node),
-            None => self.oldest = Some(node),
+    /// # Safety
+    ///
+    /// 1. The item is one of the list's shard, alive and in no list, and stays alive while it is in
+    ///    this one.
+    unsafe fn push_newest(&mut self, node: Ptr<R>) {
+        // SAFETY: 1 and 2: items of our shard, which we have exclusively; each reference ends with
+        // its statement.
+        unsafe {
+            links(node).newer = None;
+            links(node).older = self.newest;
+            match self.newest {
+                Some(next) => links(next).newer = Some(node),
+                None => self.oldest = Some(node),
+            }
         }
         self.newest = Some(node);
         self.len += 1;
     }
 
-    fn remove(&mut self, node: Ptr<R>) {
-        let (newer, older) = (links(node).newer, links(node).older);
-        match newer {
-            Some(newer) => links(newer).older = older,
-            None => self.newest = older,
-        }
-        match older {
-            Some(older) => links(older).newer = newer,
-            None => self.oldest = newer,
+    /// # Safety
+    ///
+    /// 1. The item is in this list.
+    unsafe fn remove(&mut self, node: Ptr<R>) {
+        // SAFETY: 1 and 2: as in `push_newest`.
+        unsafe {
+            let (newer, older) = (links(node).newer, links(node).older);
+            match newer {
+                Some(newer) => links(newer).older = older,
+                None => self.newest = older,
+            }
+            match older {
+                Some(older) => links(older).newer = newer,
+                None => self.oldest = newer,
+            }
         }
         self.len -= 1;
     }
 
-    /// Puts `other` behind this list's oldest, leaving it empty. Constant time.
-    fn append(&mut self, other: &mut Self) {
+    /// Appends `other` behind this list's oldest item, leaving `other` empty. Constant time.
+    ///
+    /// # Safety
+    ///
+    /// 1. Both are lists of the same shard.
+    unsafe fn append(&mut self, other: &mut Self) {
         let other = std::mem::take(other);
         let Some(other_newest) = other.newest else {
             return;
         };
-        links(other_newest).newer = self.oldest;
-        match self.oldest {
-            Some(oldest) => links(oldest).older = Some(other_newest),
-            None => self.newest = Some(other_newest),
+        // SAFETY: 1 and 2: as in `push_newest`.
+        unsafe {
+            links(other_newest).newer = self.oldest;
+            match self.oldest {
+                Some(oldest) => links(oldest).older = Some(other_newest),
+                None => self.newest = Some(other_newest),
+            }
         }
         self.oldest = other.oldest;
         self.len += other.len;
     }
 }
 
-/// Where a shard's table lies, for prefetching without its lock.
+/// The location of a shard's table, for prefetching without its lock.
 ///
-/// The two words may be torn or out of date: they are used for prefetch
-/// instructions only, which never fault, so the worst a wrong one costs is a
-/// useless cache line. The arithmetic follows hashbrown's layout (control bytes
-/// from `control` up, elements from `control` down); should that change,
-/// prefetches miss and nothing else happens. A test compares it with where
-/// hashbrown really puts an element.
+/// The two words may be torn or out of date. They are used for prefetch instructions only, which
+/// never fault, so a wrong word costs at worst a useless cache line. The arithmetic follows
+/// hashbrown's layout (control bytes from `control` up, elements from `control` down). If that
+/// changes, prefetches miss and nothing else happens. A test compares it with where hashbrown
+/// really puts an element.
 pub(super) struct TableHint {
     control: AtomicUsize,
     mask: AtomicUsize,
@@ -167,7 +193,7 @@ impl TableHint {
         }
     }
 
-    /// Takes the table's place from an element known to lie in `bucket`.
+    /// Derives the table's location from an element known to lie in `bucket`.
     fn set(&self, element: usize, bucket: usize, buckets: usize) {
         // Relaxed: see the type; no data is reached through these words.
         self.control
@@ -196,7 +222,7 @@ impl TableHint {
         )
     }
 
-    /// Fetches the control group and the elements a probe for `hash` starts at.
+    /// Prefetches the control group and the elements at which a probe for `hash` starts.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         let (control, element) = self.element(hash);
@@ -232,24 +258,25 @@ struct Class {
     expired_unfetched: u64,
 }
 
-/// One shard.
+/// One shard. The items in its table and lists are alive and its own; an item in the table is also
+/// in `lru`.
 pub(super) struct Shard<R: References> {
     table: HashTable<Ptr<R>>,
     /// How often the table has moved its elements; see `scan`.
     rehashes: u64,
     lru: List<R>,
-    /// Flushed items: out of the table, not yet freed.
+    /// Flushed items: removed from the table, not yet freed.
     dead: List<R>,
     dead_bytes: usize,
     /// Footprints of everything in `lru` and `dead`.
     item_bytes: usize,
-    /// The last cas value given out; this shard's are congruent to its index
-    /// modulo the number of shards, so all are distinct.
+    /// The last cas value given out. A shard's values are congruent to its index modulo the number
+    /// of shards, so all are distinct.
     cas: u64,
     cas_step: u64,
     /// How long the item evicted last had been idle.
     evicted_idle_s: u32,
-    /// How long a hit leaves an item where it is; see the module.
+    /// How long a hit leaves an item in its place; see the module.
     refresh_after_s: u32,
     events: Events,
     classes: Box<[Class]>,
@@ -278,7 +305,7 @@ impl<R: References> Shard<R> {
 
     // ---- reads
 
-    /// The live item of `key`. An expired one is unlinked on the way.
+    /// Finds the live item of `key`. An expired one is unlinked on the way.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -287,25 +314,35 @@ impl<R: References> Shard<R> {
         now: Now,
         garbage: &mut Vec<Ptr<R>>,
     ) -> Result<Ptr<R>, Absence> {
-        let found = self.table.find(hash, |&node| item(node).key() == key);
-        let node = *found.ok_or(Absence::Unknown)?;
-        if item(node).deadline().is_past(now) {
-            self.expire(hash, node, garbage);
-            return Err(Absence::Expired);
+        // SAFETY: 1: in the table.
+        let is_key = |&node: &Ptr<R>| unsafe { item(node) }.key() == key;
+        let node = *self.table.find(hash, is_key).ok_or(Absence::Unknown)?;
+        // SAFETY: 1, both: in the table.
+        unsafe {
+            if item(node).deadline().is_past(now) {
+                self.expire(hash, node, garbage);
+                return Err(Absence::Expired);
+            }
         }
         Ok(node)
     }
 
+    /// # Safety
+    ///
+    /// 1. The item is in this shard's table.
     #[cold]
-    fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        if item(node).state() & state::FETCHED == 0 {
-            self.events.expired_unfetched += 1;
-            self.class(footprint(node)).expired_unfetched += 1;
+    unsafe fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: 1, all: alive, and in the table.
+        unsafe {
+            if item(node).state() & state::FETCHED == 0 {
+                self.events.expired_unfetched += 1;
+                self.class(footprint(node)).expired_unfetched += 1;
+            }
+            self.unlink(hash, node, garbage);
         }
-        self.unlink(hash, node, garbage);
     }
 
-    /// Fetches the item (or what looks like it) that `hash` leads to.
+    /// Prefetches the item (or a tag match) that `hash` leads to.
     #[inline]
     pub(super) fn prefetch_item(&self, hash: u64) {
         let _ = self.table.find(hash, |node| {
@@ -317,44 +354,64 @@ impl<R: References> Shard<R> {
     }
 
     /// Moves an item to the front of the eviction order if it is due.
+    ///
+    /// # Safety
+    ///
+    /// 1. The item is in this shard's table.
     #[inline]
-    pub(super) fn refresh(&mut self, node: Ptr<R>, now: Now) {
-        if now.seconds().saturating_sub(links(node).moved_s) >= self.refresh_after_s {
-            self.move_to_front(node, now);
+    pub(super) unsafe fn refresh(&mut self, node: Ptr<R>, now: Now) {
+        // SAFETY: 1: in the table, and the shard is ours. 2: the reference ends here.
+        let moved_s = unsafe { links(node) }.moved_s;
+        if now.seconds().saturating_sub(moved_s) >= self.refresh_after_s {
+            // SAFETY: 1: what is in the table is in `lru`.
+            unsafe { self.move_to_front(node, now) };
         }
     }
 
+    /// # Safety
+    ///
+    /// 1. The item is in `lru`.
     #[cold]
-    fn move_to_front(&mut self, node: Ptr<R>, now: Now) {
-        links(node).moved_s = now.seconds();
-        if self.lru.newest != Some(node) {
-            self.lru.remove(node);
-            self.lru.push_newest(node);
+    unsafe fn move_to_front(&mut self, node: Ptr<R>, now: Now) {
+        // SAFETY: 1, all: in the list, from which it is removed before it is pushed; the shard is
+        // ours. 2: the reference ends with its statement.
+        unsafe {
+            links(node).moved_s = now.seconds();
+            if self.lru.newest != Some(node) {
+                self.lru.remove(node);
+                self.lru.push_newest(node);
+            }
         }
     }
 
     // ---- writes
 
-    /// A fresh cas value, greater than any this shard gave out before.
+    /// A new cas value, greater than any that this shard gave out before.
     pub(super) fn next_cas(&mut self) -> u64 {
         self.cas += self.cas_step;
         self.cas
     }
 
-    /// Makes sure that one more item fits the table without rehashing under an
-    /// allocation that may fail. False: no memory.
+    /// Makes sure that one more item fits the table without a later rehash whose allocation may
+    /// fail. Returns false if there is no memory.
     pub(super) fn reserve_slot(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
         let is_rehashed = Cell::new(false);
         let reserved = self.table.try_reserve(1, |&node| {
             is_rehashed.set(true);
-            hasher(item(node).key())
+            // SAFETY: 1: in the table.
+            hasher(unsafe { item(node) }.key())
         });
         self.rehashes += u64::from(is_rehashed.get());
         reserved.is_ok()
     }
 
     /// Links an item whose key is not in the table. A slot has been reserved.
-    pub(super) fn link(&mut self, hash: u64, node: Ptr<R>, now: Now, hint: &TableHint) {
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the item. From now on it belongs to this shard, which hands it
+    ///    out as garbage when it is unlinked.
+    pub(super) unsafe fn link(&mut self, hash: u64, node: Ptr<R>, now: Now, hint: &TableHint) {
         let buckets_before = hint.buckets();
         let entry = self.table.insert_unique(hash, node, |_| {
             unreachable!("a slot was reserved under the same lock")
@@ -364,14 +421,23 @@ impl<R: References> Shard<R> {
         if buckets != buckets_before {
             hint.set(element, bucket, buckets);
         }
-        links(node).moved_s = now.seconds();
-        self.charge(node);
-        self.lru.push_newest(node);
+        // SAFETY: 1, all: alive and ours, by our 1, and in no list. 2: the reference ends with its
+        // statement.
+        unsafe {
+            links(node).moved_s = now.seconds();
+            self.charge(node);
+            self.lru.push_newest(node);
+        }
         self.events.total_items += 1;
     }
 
-    /// Puts `new` in the place of `old`, which becomes garbage.
-    pub(super) fn replace(
+    /// Links `new` in place of `old`, which becomes garbage.
+    ///
+    /// # Safety
+    ///
+    /// 1. `old` is in this shard's table.
+    /// 2. 1 of [`link`](Self::link) holds for `new`.
+    pub(super) unsafe fn replace(
         &mut self,
         hash: u64,
         old: Ptr<R>,
@@ -382,58 +448,93 @@ impl<R: References> Shard<R> {
         if let Some(slot) = self.table.find_mut(hash, |&node| node == old) {
             *slot = new;
         }
-        links(new).moved_s = now.seconds();
-        self.charge(new);
-        self.lru.remove(old);
-        self.lru.push_newest(new);
-        self.discharge(old);
+        // SAFETY: 1, all: alive and ours, by our 1 and 2; `old` was in `lru`, and `new` in no list;
+        // `old` is unlinked at the end. 2: the reference ends with its statement.
+        unsafe {
+            links(new).moved_s = now.seconds();
+            self.charge(new);
+            self.lru.remove(old);
+            self.lru.push_newest(new);
+            self.discharge(old);
+            self.give_up(old, garbage);
+        }
         self.events.total_items += 1;
-        self.give_up(old, garbage);
     }
 
-    /// Takes an item out of table and list.
-    pub(super) fn unlink(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+    /// Removes an item from table and list.
+    ///
+    /// # Safety
+    ///
+    /// 1. The item is in this shard's table.
+    pub(super) unsafe fn unlink(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == node) {
             entry.remove();
         }
-        self.lru.remove(node);
-        self.discharge(node);
-        self.give_up(node, garbage);
+        // SAFETY: 1, all: what was in the table is in `lru`, and is unlinked now.
+        unsafe {
+            self.lru.remove(node);
+            self.discharge(node);
+            self.give_up(node, garbage);
+        }
     }
 
-    /// Hands out an item that nothing leads to any more, unless somebody holds it, who will.
+    /// Adds an unreachable item to `garbage`, unless it is referenced; then the session that drops
+    /// the last reference does so.
+    ///
+    /// # Safety
+    ///
+    /// 1. The item is alive and this shard's, and was just removed from its table and lists.
     #[inline]
-    fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        if links(node).references.unlink() {
+    unsafe fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: 1: by our 1. 2: the reference ends here.
+        if unsafe { links(node) }.references.unlink() {
             garbage.push(node);
         }
     }
 
     // ---- references
 
-    /// Keeps the item alive until [`release`](Self::release), whatever becomes of its key.
+    /// Keeps the item alive until [`release`](Self::release), whatever happens to its key.
+    ///
+    /// # Safety
+    ///
+    /// 1. The item is in this shard's table.
     #[inline]
-    pub(super) fn acquire(&mut self, node: Ptr<R>) {
-        links(node).references.acquire();
+    pub(super) unsafe fn acquire(&mut self, node: Ptr<R>) {
+        // SAFETY: 1: by our 1. 2: the reference ends here.
+        unsafe { links(node) }.references.acquire();
     }
 
     /// Drops a reference.
-    pub(super) fn release(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        if links(node).references.release() {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has acquired the reference in this shard, and no longer uses the item.
+    pub(super) unsafe fn release(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: 1: the reference keeps the item alive. 2: the borrow ends here.
+        if unsafe { links(node) }.references.release() {
             garbage.push(node);
         }
     }
 
-    fn charge(&mut self, node: Ptr<R>) {
-        let bytes = footprint(node);
+    /// # Safety
+    ///
+    /// 1. The item is alive.
+    unsafe fn charge(&mut self, node: Ptr<R>) {
+        // SAFETY: 1.
+        let bytes = unsafe { footprint(node) };
         self.item_bytes += bytes;
         let class = self.class(bytes);
         class.items += 1;
         class.bytes += bytes as u64;
     }
 
-    fn discharge(&mut self, node: Ptr<R>) {
-        let bytes = footprint(node);
+    /// # Safety
+    ///
+    /// 1. The item is alive.
+    unsafe fn discharge(&mut self, node: Ptr<R>) {
+        // SAFETY: 1.
+        let bytes = unsafe { footprint(node) };
         self.item_bytes -= bytes;
         let class = self.class(bytes);
         class.items -= 1;
@@ -450,9 +551,8 @@ impl<R: References> Shard<R> {
         self.item_bytes + self.table.allocation_size()
     }
 
-    /// The most bytes by which one more element makes the table grow: hashbrown
-    /// doubles a table that has no free slot, unless elements that were removed
-    /// take more than half of the slots.
+    /// The most bytes by which one more element makes the table grow: hashbrown doubles a table
+    /// that has no free slot, unless removed elements take more than half of the slots.
     #[inline]
     fn growth(&self) -> usize {
         let slots = self.table.num_buckets() / 8 * 7;
@@ -462,12 +562,22 @@ impl<R: References> Shard<R> {
         self.table.allocation_size().max(SMALLEST_TABLE)
     }
 
-    /// Makes room for `need` bytes within `budget`, and for a slot of the table
-    /// unless an item is replaced: frees flushed items first, then evicts from
-    /// the old end (expired items count as reclaimed). `keep` is passed over,
-    /// and its bytes count as free: it is about to be replaced.
-    pub(super) fn make_room(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
-        let returned = room.keep.map_or(0, footprint);
+    /// Makes room for `need` bytes within `budget`, and for a slot of the table unless an item is
+    /// replaced.
+    ///
+    /// Frees flushed items first, then evicts from the old end (expired items count as reclaimed).
+    /// `keep` is about to be replaced: it is passed over, and its bytes count as free.
+    ///
+    /// # Safety
+    ///
+    /// 1. `keep` is in this shard's table.
+    pub(super) unsafe fn make_room(
+        &mut self,
+        room: &Room<'_, R>,
+        garbage: &mut Vec<Ptr<R>>,
+    ) -> bool {
+        // SAFETY: 1: in the table.
+        let returned = room.keep.map_or(0, |keep| unsafe { footprint(keep) });
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - returned + room.need + growth(self) > room.budget {
             if self.reap(1, garbage) == 1 {
@@ -477,15 +587,17 @@ impl<R: References> Shard<R> {
                 self.events.out_of_memory += 1;
                 return false;
             };
-            self.evict(victim, room, garbage);
+            // SAFETY: 1: the victim is in `lru`, and so in the table.
+            unsafe { self.evict(victim, room, garbage) };
         }
         true
     }
 
-    /// The item to remove next. One that was read in a later second than it
-    /// was last moved is moved to the front instead, up to
-    /// [`SECOND_CHANCES`] in a row; and so is every live one where none may be
-    /// evicted, up to [`PASSED_OVER`], so that each store looks further.
+    /// The item to remove next.
+    ///
+    /// An item that was read in a later second than it was last moved is moved to the front
+    /// instead, up to [`SECOND_CHANCES`] in a row. Where nothing may be evicted, every live item is
+    /// moved, up to [`PASSED_OVER`], so that each store looks further.
     fn victim(&mut self, room: &Room<'_, R>) -> Option<Ptr<R>> {
         let mut chances = if room.may_evict {
             SECOND_CHANCES
@@ -495,30 +607,39 @@ impl<R: References> Shard<R> {
         loop {
             let oldest = self.lru.oldest?;
             let victim = if Some(oldest) == room.keep {
-                links(oldest).newer?
+                // SAFETY: 1: in `lru`, and the shard is ours. 2: the reference ends here.
+                unsafe { links(oldest) }.newer?
             } else {
                 oldest
             };
-            if item(victim).deadline().is_past(room.now) {
+            // SAFETY: 1: in `lru`, until this function returns. 1 and 2: likewise; the reference
+            // ends here.
+            let (found, moved_s) = unsafe { (item(victim), links(victim).moved_s) };
+            if found.deadline().is_past(room.now) {
                 return Some(victim);
             }
-            let read_s = room.now.seconds() - item(victim).idle_s(room.now);
-            let unread = read_s <= links(victim).moved_s;
+            let read_s = room.now.seconds() - found.idle_s(room.now);
+            let unread = read_s <= moved_s;
             if chances == 0 || (room.may_evict && unread) {
                 return room.may_evict.then_some(victim);
             }
             chances -= 1;
-            self.move_to_front(victim, room.now);
+            // SAFETY: 1: in `lru`.
+            unsafe { self.move_to_front(victim, room.now) };
         }
     }
 
-    fn evict(&mut self, node: Ptr<R>, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) {
-        let victim = item(node);
+    /// # Safety
+    ///
+    /// 1. The item is in this shard's table.
+    unsafe fn evict(&mut self, node: Ptr<R>, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: 1, both: in the table until it is unlinked below.
+        let (victim, bytes) = unsafe { (item(node), footprint(node)) };
         let unfetched = victim.state() & state::FETCHED == 0;
         if victim.deadline().is_past(room.now) {
             self.events.reclaimed += 1;
             self.events.expired_unfetched += u64::from(unfetched);
-            let class = self.class(footprint(node));
+            let class = self.class(bytes);
             class.reclaimed += 1;
             class.expired_unfetched += u64::from(unfetched);
         } else {
@@ -526,21 +647,22 @@ impl<R: References> Shard<R> {
             self.events.evicted_unfetched += u64::from(unfetched);
             self.evicted_idle_s = victim.idle_s(room.now);
             self.refresh_after_s = (self.evicted_idle_s / 8).min(REFRESH_AT_MOST_S);
-            let class = self.class(footprint(node));
+            let class = self.class(bytes);
             class.evictions += 1;
             class.evicted_unfetched += u64::from(unfetched);
             class.evicted_with_deadline += u64::from(victim.deadline() != Deadline::NEVER);
             class.evicted_idle_s = victim.idle_s(room.now);
         }
         let hash = (room.hasher)(victim.key());
-        self.unlink(hash, node, garbage);
+        // SAFETY: 1.
+        unsafe { self.unlink(hash, node, garbage) };
     }
 
-    /// Makes everything unreachable. The items go to the dead list; the old
-    /// table is handed out to be freed outside the lock. Constant time but for
-    /// the class counters.
+    /// Makes everything unreachable. The items go to the dead list. The old table is returned, to
+    /// be freed outside the lock. Constant time except for the class counters.
     pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr<R>> {
-        self.dead.append(&mut self.lru);
+        // SAFETY: 1: both are ours.
+        unsafe { self.dead.append(&mut self.lru) };
         self.dead_bytes = self.item_bytes;
         for class in &mut self.classes {
             (class.items, class.bytes) = (0, 0);
@@ -554,10 +676,13 @@ impl<R: References> Shard<R> {
         let mut reaped = 0;
         while reaped < limit {
             let Some(node) = self.dead.oldest else { break };
-            self.dead.remove(node);
-            self.item_bytes -= footprint(node);
-            self.dead_bytes -= footprint(node);
-            self.give_up(node, garbage);
+            // SAFETY: 1, all: in the list `dead` and in no table; given up at the end.
+            unsafe {
+                self.dead.remove(node);
+                self.item_bytes -= footprint(node);
+                self.dead_bytes -= footprint(node);
+                self.give_up(node, garbage);
+            }
             reaped += 1;
         }
         reaped
@@ -565,7 +690,7 @@ impl<R: References> Shard<R> {
 
     // ---- statistics
 
-    /// Somebody waited so long for this shard's lock.
+    /// Counts a wait of `ns` nanoseconds for this shard's lock.
     #[cold]
     pub(super) fn waited(&mut self, ns: u64) {
         self.events.lock_waits += 1;
@@ -626,7 +751,7 @@ impl<R: References> Shard<R> {
         self.table.num_buckets()
     }
 
-    /// Shows the live items in some buckets.
+    /// Shows the live items in a range of buckets.
     pub(super) fn show(
         &self,
         buckets: std::ops::Range<usize>,
@@ -634,24 +759,26 @@ impl<R: References> Shard<R> {
         show: &mut dyn FnMut(&ItemView<'_>),
     ) {
         for &node in buckets.filter_map(|bucket| self.table.get_bucket(bucket)) {
-            if !item(node).deadline().is_past(now) {
-                show(&item(node).view(item(node).before(now), ItemFlags::NONE, footprint(node)));
+            // SAFETY: 1, both: in the table, and the shard is borrowed.
+            let (found, bytes) = unsafe { (item(node), footprint(node)) };
+            if !found.deadline().is_past(now) {
+                show(&found.view(found.before(now), ItemFlags::NONE, bytes));
             }
         }
     }
 }
 
-/// What [`Shard::make_room`] is asked for.
+/// The arguments of [`Shard::make_room`].
 pub(super) struct Room<'a, R: References> {
-    /// Bytes to be charged afterwards.
+    /// Bytes that will be charged afterwards.
     pub(super) need: usize,
     /// The shard's budget.
     pub(super) budget: usize,
     /// The item about to be replaced.
     pub(super) keep: Option<Ptr<R>>,
-    /// Whether live items may go.
+    /// Whether live items may be evicted.
     pub(super) may_evict: bool,
-    /// The clock.
+    /// The present time.
     pub(super) now: Now,
     /// The engine's hash of a key.
     pub(super) hasher: &'a dyn Fn(&[u8]) -> u64,
@@ -680,7 +807,8 @@ mod tests {
         };
         let (node, footprint) =
             item::create(&GlobalHeap, Links::default(), &contents, NOW).unwrap();
-        links(node).footprint = footprint as u32;
+        // SAFETY: 1 and 2: just made.
+        unsafe { links(node) }.footprint = footprint as u32;
         node
     }
 
@@ -700,11 +828,11 @@ mod tests {
             assert!(shard.reserve_slot(|key| {
                 u64::from_le_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             }));
-            shard.link(hash, node(&i.to_le_bytes()), NOW, &hint);
-            let element = shard
-                .table
-                .find(hash, |&n| item(n).key() == i.to_le_bytes())
-                .unwrap();
+            // SAFETY: 1: just made; freed below.
+            unsafe { shard.link(hash, node(&i.to_le_bytes()), NOW, &hint) };
+            // SAFETY: 1: in the table.
+            let is_key = |&n: &Ptr<NoReferences>| unsafe { item(n) }.key() == i.to_le_bytes();
+            let element = shard.table.find(hash, is_key).unwrap();
             let (control, first) = hint.element(hash);
             let at = std::ptr::from_ref(element) as usize;
             // Within the first probe group (16 buckets) unless it wrapped or moved on.
@@ -727,7 +855,8 @@ mod tests {
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
-                shard.link(u64::from(i), node(&[i, round]), NOW, &hint);
+                // SAFETY: 1: just made; freed below.
+                unsafe { shard.link(u64::from(i), node(&[i, round]), NOW, &hint) };
             }
             assert_eq!(shard.flush(&hint).len(), 10);
         }
@@ -745,23 +874,28 @@ mod tests {
         for way in 0u64..3 {
             let (held, other) = (node(&[1]), node(&[1]));
             assert!(shard.reserve_slot(|_| 7));
-            shard.link(7, held, NOW, &hint);
-            shard.acquire(held);
-            match way {
-                0 => shard.unlink(7, held, &mut garbage),
-                1 => shard.replace(7, held, other, NOW, &mut garbage),
-                _ => {
-                    drop(shard.flush(&hint));
-                    assert_eq!(shard.reap(usize::MAX, &mut garbage), 1);
+            // SAFETY: 1 and 2, all: both were just made; `held` is in the table, and alive as long
+            // as the reference.
+            unsafe {
+                shard.link(7, held, NOW, &hint);
+                shard.acquire(held);
+                match way {
+                    0 => shard.unlink(7, held, &mut garbage),
+                    1 => shard.replace(7, held, other, NOW, &mut garbage),
+                    _ => {
+                        drop(shard.flush(&hint));
+                        assert_eq!(shard.reap(usize::MAX, &mut garbage), 1);
+                    }
                 }
+                assert_eq!(garbage, [], "it is still held");
+                assert_eq!(item(held).value(), b"v");
+                shard.release(held, &mut garbage);
             }
-            assert_eq!(garbage, [], "it is still held");
-            assert_eq!(item(held).value(), b"v");
-            shard.release(held, &mut garbage);
             assert_eq!(garbage, [held]);
             free(&mut garbage);
             if way == 1 {
-                shard.unlink(7, other, &mut garbage);
+                // SAFETY: 1: it has replaced the other one in the table.
+                unsafe { shard.unlink(7, other, &mut garbage) };
             } else {
                 garbage.push(other);
             }

@@ -1,9 +1,9 @@
-//! Appenders: where sessions get room for items, and the eviction that makes it.
+//! Appenders: they give sessions room for items, and hold the evictors that make it.
 //!
-//! An open segment holds all its pages, however little is in it. So that many sessions do not hold the
-//! cache's memory in segments that are nearly empty, they share a number of appenders that fits the
-//! memory: each has at most one open segment for each queue and [kind](super::heap::Kind), and together
-//! these are at most 1/32 of the memory.
+//! An open segment holds all its pages, however few of them are used. So that many sessions do not
+//! hold the cache's memory in nearly empty segments, they share a number of appenders that fits the
+//! memory. Each appender has at most one open segment per queue and [kind](super::heap::Kind), and
+//! together these are at most 1/32 of the memory.
 //!
 //! ```text
 //!  session 0 ─┐                ┌ small queue: [ small items │ medium items ]
@@ -13,11 +13,13 @@
 //!
 //! # Guarantees
 //!
-//! 1. *Appending is short*: the lock of an appender is held to move a mark, or to open the next segment.
-//!    Items are written without it; a segment whose items are not all settled is not claimed.
-//! 2. *No memory is stranded*: any session may seal what any appender has open, and drive any evictor.
-//! 3. *Order of locks*: evictor, stripe, appender, pool. Nobody waits for readers with one of them but the
-//!    evictor's.
+//! 1. *Appending is short*: an appender's lock is held to advance an offset, or to open the next
+//!    segment. Items are written without it; a segment whose items are not all settled is not
+//!    claimed.
+//! 2. *No memory is stranded*: any session may seal the open segments of any appender, and drive
+//!    any evictor.
+//! 3. *Lock order*: evictor, stripe, appender, pool. A thread may hold the evictor's lock while it
+//!    waits for readers, but none of the others.
 
 use super::Relativistic;
 use super::evict::Evictor;
@@ -27,17 +29,17 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use std::ptr::NonNull;
 
-/// See the [module](self).
+/// An appender. See the [module](self).
 pub(super) struct Appender {
     opens: Mutex<Opens>,
     pub(super) evictor: Mutex<Evictor>,
 }
 
-/// By queue and kind.
+/// Open segments, by queue and kind.
 type Opens = [[Option<Open>; 2]; 2];
 
-/// How many appenders fit `memory` bytes with segments of `segment` bytes: each has up to four segments
-/// open.
+/// The number of appenders that fits `memory` bytes with segments of `segment` bytes: each has up
+/// to four open segments.
 pub(super) fn count(memory: u64, segment: u64) -> usize {
     const SEGMENTS_EACH: u64 = 128;
     const MOST: u64 = 64;
@@ -55,9 +57,9 @@ impl Appender {
         }
     }
 
-    /// Room for an item that enters a queue; `None` if there is none at the moment, or if the request's
-    /// generation is not the present one. The caller writes an item there at once, and
-    /// [settles](super::heap::Heap::settle) it.
+    /// Allocates room for an item that enters a queue. Returns `None` if there is none at the
+    /// moment, or if the request's generation is not the present one. The caller writes an item
+    /// there at once, and [settles](super::heap::Heap::settle) it.
     #[inline]
     pub(super) fn allocate(
         &self,
@@ -80,8 +82,13 @@ impl Appender {
         .or_else(|| open_next(engine, open, queue, request))
     }
 
-    /// Takes back the room of an item that was never linked. False if others have appended since.
-    pub(super) fn take_back(
+    /// Takes back the room of an item that was never linked. Returns false if others have appended
+    /// since.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` is an item of `bytes` bytes that was never linked and is not used any more.
+    pub(super) unsafe fn take_back(
         &self,
         engine: &Relativistic,
         queue: Queue,
@@ -94,10 +101,11 @@ impl Appender {
         }
         let mut opens = self.opens.lock();
         let open = opens[queue as usize][kind as usize].as_mut();
-        open.is_some_and(|open| engine.heap.take_back(open, node, bytes))
+        // SAFETY: 1.
+        open.is_some_and(|open| unsafe { engine.heap.take_back(open, node, bytes) })
     }
 
-    /// Seals what is open and of a generation older than this.
+    /// Seals the open segments of generations older than this.
     pub(super) fn seal_older(&self, engine: &Relativistic, generation: u32) {
         let mut opens = self.opens.lock();
         for queue in [Queue::Small, Queue::Main] {
@@ -113,7 +121,7 @@ impl Appender {
     }
 }
 
-/// Room in a new segment, in the place of one that is full or of another generation.
+/// Allocates room in a new segment, replacing one that is full or of another generation.
 #[cold]
 fn open_next(
     engine: &Relativistic,

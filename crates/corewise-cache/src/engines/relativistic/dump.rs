@@ -1,4 +1,5 @@
-//! Scans over all items; the cursor is the table's position (`corewise_maps::relativistic`, `scan`).
+//! Scans over all items. The cursor is the table's position (`corewise_maps::relativistic`,
+//! `scan`).
 
 use super::Relativistic;
 use super::heap::Ptr;
@@ -9,8 +10,8 @@ use corewise_ops::{ItemFlags, ItemView, Now};
 use std::ptr::NonNull;
 
 impl Relativistic {
-    /// [`Engine::scan`](crate::Engine::scan): one section a step. An item that is moved or overwritten
-    /// keeps its hash, so it is shown once.
+    /// Implements [`Engine::scan`](crate::Engine::scan), one section per step. An item that is
+    /// moved or overwritten keeps its hash, so it is shown once.
     pub(super) fn scan_step(
         &self,
         cursor: Cursor,
@@ -18,13 +19,13 @@ impl Relativistic {
         now: Now,
         show: &mut dyn FnMut(&ItemView<'_>),
     ) -> ScanStep {
-        // A larger number is behind the last position.
+        // A larger number lies behind the last position.
         let from = u32::try_from(cursor.to_bits()).unwrap_or(u32::MAX);
         let guard = self.table.domain().pin();
         let generation = self.generation().number;
         let visit = |link: NonNull<Link>| {
             let node: Ptr = link.cast();
-            // SAFETY: the guard keeps what is visited.
+            // SAFETY: the guard keeps visited items alive.
             let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
             let is_flushed = self.heap.generation(self.heap.segment_of(node)) < generation;
             if !is_flushed && !found.deadline().is_past(now) {

@@ -1,33 +1,33 @@
-//! Walks through segments: eviction and compaction.
+//! Eviction and compaction: walks over segments.
 //!
-//! An evictor claims a segment and walks it in steps of a bounded number of bytes, each in sections of
-//! [`BATCH`] items. What is to be kept is copied, under its key's stripe, to where its session appends,
-//! and replaces itself in the table; what is not is removed. When the walk is over nothing in the segment
-//! lives, and it is retired.
+//! An evictor claims a segment and walks it in steps of a bounded number of bytes, in sections of
+//! [`BATCH`] items. It copies an item that is to be kept, under its key's stripe, to where its
+//! session appends, and replaces the item by the copy in the table. It removes the other items. At
+//! the end of the walk nothing in the segment is live, and the segment is retired.
 //!
-//! *Eviction* takes the segment whose turn it is by the [policy](super::policy). *Compaction* takes one
-//! of which little lives any more, because what was in it was overwritten, deleted or has expired, and
-//! keeps all that lives. *Flushed* segments are walked before all others. A large item is kept where it
-//! is.
+//! *Eviction* takes the segment whose turn it is by the [policy]. *Compaction* takes
+//! a segment with few live bytes, whose other items were overwritten, deleted or have expired, and
+//! keeps all live items. *Flushed* segments are walked before all others. A large item is kept in
+//! place.
 //!
 //! # Guarantees
 //!
-//! 1. *Nothing is evicted without need*: a step begins with a headroom to reach, and ends as soon as that
-//!    is reached. So what is evicted at once is at most what the stores since the last step took, and the
-//!    rest of a segment.
-//! 2. *Compaction gains*: a segment is compacted only if copying what lives in it takes less than it
-//!    holds ([`Candidate::gain`](super::heap::Candidate)).
-//! 3. *What is to be kept is evicted* only if there is no room for a copy and none to come, or if all
-//!    memory was walked twice and everything in it was to be kept.
+//! 1. *Nothing is evicted without need*: a step begins with a headroom to reach, and ends as soon
+//!    as it is reached. So one step evicts at most what the stores since the last step took, and
+//!    the rest of a segment.
+//! 2. *Compaction gains*: a segment is compacted only if copying its live items takes less than the
+//!    segment holds ([`Candidate::gain`](super::heap::Candidate)).
+//! 3. *An item to be kept is evicted* only if there is no room for a copy and none to come, or if
+//!    all memory was walked twice and everything in it was to be kept.
 //! 4. *Sweeping* a flush removes nothing that was stored after it.
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::core::forget;
 use super::heap::{Candidate, Claim, Heap, Ptr, Request, Segment};
 use super::policy::{self, Eviction, Verdict};
 use super::queues::{Place, Queue};
-use super::tally::Tally;
+use super::session_counters::SessionCounters;
+use super::session_state::forget;
 use crate::item::{self, Item};
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
@@ -36,32 +36,34 @@ use corewise_rcu::Guard;
 
 /// Items visited in one section.
 const BATCH: usize = 16;
-/// Items whose buckets are asked for ahead.
+/// Items whose buckets are prefetched ahead.
 const AHEAD: usize = 8;
-/// Segments looked at for one to compact, if something may be evicted instead: as long as there are some,
-/// and while there are none. A turnover of the memory still looks at every segment several times.
+/// Segments examined in search of one to compact, if eviction is possible instead: while sparse
+/// segments are found, and while none are found. During a turnover of the memory every segment is
+/// still examined several times.
 const SAMPLE: u32 = 64;
 const SAMPLE_IDLE: u32 = 4;
-/// Sparse segments of which the best is compacted, if nothing may be evicted.
+/// Number of sparse segments of which the best is compacted, if nothing may be evicted.
 const BEST_OF: usize = 16;
-/// The share of a segment's bytes, in 32nds, that compaction must gain to be done rather than another
-/// segment evicted: 16 %. It is more than what [small items waste](super::heap::Kind) in the copy.
+/// Least share of a segment's bytes, in 32nds, that compaction must gain to be preferred to
+/// evicting another segment: 16 %. It is more than [small items waste](super::heap::Kind) in the
+/// copy.
 const GAIN_32NDS: u64 = 5;
-/// The same if nothing may be evicted. Less than the [slack](Relativistic::has_slack): once nothing is left
-/// to compact, there is room.
+/// The same if nothing may be evicted. It is less than the [slack](Relativistic::has_slack): when
+/// nothing is left to compact, there is room.
 const GAIN_32NDS_REFUSING: u64 = 1;
-/// A walk that removed less than this share of what it walked, in 32nds, counts as one that kept
-/// everything.
+/// A walk that removed less than this share of the bytes it walked, in 32nds, counts as one that
+/// kept everything.
 const FRUITFUL_32NDS: u64 = 1;
 
 /// The part of an appender that makes room.
 pub(super) struct Evictor {
     walk: Option<Walk>,
     sparse_from: Segment,
-    /// How many are looked at for a sparse one next.
+    /// Segments to examine in the next search for a sparse one.
     sample: u32,
     flushed_from: Segment,
-    /// Bytes walked for eviction since something was removed.
+    /// Bytes walked for eviction since something was last removed.
     kept_bytes: u64,
 }
 
@@ -77,29 +79,29 @@ struct Walk {
     purpose: Purpose,
     /// The mean size of items when the walk began.
     mean: usize,
-    /// Of the next item, and of the next whose bucket is asked for.
+    /// Offset of the next item, and of the next item whose bucket is prefetched.
     at: u32,
     ahead: u32,
 }
 
-/// What a walk works with.
+/// The context of a walk.
 pub(super) struct Site<'s> {
     pub(super) engine: &'s Relativistic,
     /// Where copies go.
     pub(super) appender: &'s Appender,
-    pub(super) tally: &'s Tally,
+    pub(super) counters: &'s SessionCounters,
     pub(super) now: Now,
 }
 
-/// Whether compaction gains so much of a segment.
+/// Whether compaction gains at least this share of a segment.
 fn gains(least_32nds: u64) -> impl Fn(Candidate) -> bool {
     move |candidate| candidate.gain * 32 >= candidate.held * least_32nds
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The headroom is reached, or as much was walked as was asked for.
+    /// The headroom is reached, or the requested number of bytes was walked.
     Made,
     /// Readers must move on first.
     Blocked,
@@ -118,20 +120,38 @@ impl Evictor {
         }
     }
 
-    /// Walks until the heap's headroom is `target`, but no more than about `bytes` bytes.
+    /// Walks until the heap's headroom is `target`, but for no more than about `bytes` bytes.
     pub(super) fn make_headroom(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+        self.walk_until(site, target, bytes, true)
+    }
+
+    /// As [`Self::make_headroom`], but begins no walk: continues the one that is parked.
+    pub(super) fn finish_walk(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+        let begins = mutant!("others_begin_walks");
+        self.walk_until(site, target, bytes, begins)
+    }
+
+    fn walk_until(&mut self, site: &Site<'_>, target: i64, bytes: usize, begins: bool) -> Progress {
         let heap = &site.engine.heap;
         let (mut left, mut compacts) = (bytes as i64, true);
         while left > 0 && heap.headroom() < target {
-            let next = self.walk.take();
-            let Some(walk) = next.or_else(|| self.begin(site, compacts)) else {
-                return Progress::None;
+            let mut next = self.walk.take();
+            if next.is_none() && begins {
+                next = self.begin(site, compacts);
+            }
+            let Some(walk) = next else {
+                let walked = left < bytes as i64;
+                return if walked && !begins {
+                    Progress::Made
+                } else {
+                    Progress::None
+                };
             };
             let purpose = walk.purpose;
             match self.go_on(site, walk) {
                 Stop::After(walked) => left -= i64::from(walked.max(1)),
                 Stop::Blocked => return Progress::Blocked,
-                // Not even room for a copy: something has to go.
+                // There is not even room for a copy, so something must be evicted.
                 Stop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
                     compacts = false;
                 }
@@ -141,7 +161,7 @@ impl Evictor {
         Progress::Made
     }
 
-    /// Walks through flushed segments, about `bytes` bytes. False if there are none left to walk.
+    /// Walks flushed segments, about `bytes` bytes. Returns false if none are left.
     pub(super) fn sweep(&mut self, site: &Site<'_>, bytes: usize) -> bool {
         let engine = site.engine;
         let generation = engine.generation().number;
@@ -151,7 +171,7 @@ impl Evictor {
             let walk = match parked {
                 Some(walk) if engine.heap.generation(walk.claim.segment) < generation => walk,
                 parked => {
-                    // It may hold what was stored since; another walk begins with it again.
+                    // The segment may hold items stored since; another walk begins it again.
                     if let Some(walk) = parked {
                         engine.heap.unclaim(engine.table.domain(), walk.claim);
                     }
@@ -174,7 +194,8 @@ impl Evictor {
         true
     }
 
-    /// Claims what should be walked next; what must be compacted only if there may be room for copies.
+    /// Claims the segment to walk next. A segment that must be compacted is claimed only if
+    /// `compacts`: there may be room for copies.
     fn begin(&mut self, site: &Site<'_>, compacts: bool) -> Option<Walk> {
         let engine = site.engine;
         self.begin_flushed(engine)
@@ -206,7 +227,7 @@ impl Evictor {
         Some(Walk::new(claim?, Purpose::Compact, 0))
     }
 
-    /// The one of a sample that gains most; the claim looks at it again.
+    /// Claims the segment of a sample that gains most; the claim checks it again.
     fn sample_sparse(&mut self, heap: &Heap) -> Option<Claim> {
         let mut looks = self.sample.min(heap.used_segments());
         let is_sparse = gains(GAIN_32NDS);
@@ -226,7 +247,7 @@ impl Evictor {
         heap.claim_where(&mut segment, &mut 1, is_sparse)
     }
 
-    /// Goes on with a walk: for some items, in one section. What is left of it is parked.
+    /// Continues a walk for some items, in one section, and parks the rest of it.
     fn go_on(&mut self, site: &Site<'_>, mut walk: Walk) -> Stop {
         let (heap, domain) = (&site.engine.heap, site.engine.table.domain());
         if walk.claim.is_large {
@@ -255,22 +276,29 @@ impl Evictor {
         }
     }
 
-    /// Some items of a walk, in one section.
+    /// Visits some items of a walk, in one section.
     fn visit_some(&mut self, site: &Site<'_>, walk: &mut Walk) -> Visited {
         let engine = site.engine;
         let guard = engine.table.domain().pin();
         let forces = self.forces(engine.heap.allowed());
         let (begin, mut removed) = (walk.at, 0);
         for _ in 0..BATCH {
-            walk.look_ahead(engine, &guard);
-            let Some((node, next)) = engine.heap.item_at(&walk.claim, walk.at) else {
+            // SAFETY: 1: pinned above. 2: evictors walk segments of their engine.
+            unsafe { walk.look_ahead(engine, &guard) };
+            // SAFETY: 1: evictors walk segments of their engine. 2: `at` is 0 first, and then what
+            // was returned.
+            let Some((node, next)) = (unsafe { engine.heap.item_at(&walk.claim, walk.at) }) else {
                 self.count_walked(u64::from(walk.at - begin), removed);
                 return Visited::End(walk.at - begin);
             };
-            match visit(site, &guard, walk, node, forces) {
+            // SAFETY: 1: pinned above. 2: found just now.
+            match unsafe { visit(site, &guard, walk, node, forces) } {
                 Visit::Kept => {}
                 Visit::Removed => removed += u64::from(next - walk.at),
-                Visit::NoRoom => return Visited::NoRoom,
+                Visit::NoRoom => {
+                    self.count_walked(u64::from(walk.at - begin), removed);
+                    return Visited::NoRoom;
+                }
             }
             walk.at = next;
         }
@@ -279,6 +307,9 @@ impl Evictor {
     }
 
     fn count_walked(&mut self, walked: u64, removed: u64) {
+        if walked == 0 && !mutant!("forgets_what_was_kept") {
+            return; // the segment's end, or no room for the first copy
+        }
         if removed * 32 >= walked * FRUITFUL_32NDS {
             self.kept_bytes = 0;
         } else {
@@ -286,12 +317,12 @@ impl Evictor {
         }
     }
 
-    /// Whether what is to be kept is evicted nevertheless.
+    /// Whether items to be kept are evicted nevertheless.
     fn forces(&self, allowed: u64) -> bool {
         self.kept_bytes > 2 * allowed
     }
 
-    /// Compacts a segment, or evicts what is in it.
+    /// Compacts a segment, or evicts its items.
     #[cfg(test)]
     pub(super) fn walk_all(&mut self, site: &Site<'_>, claim: Claim, purpose: Purpose) {
         let mut walk = Walk::new(claim, purpose, 0);
@@ -300,7 +331,12 @@ impl Evictor {
         site.engine.heap.unclaim(domain, walk.claim);
     }
 
-    /// Gives up a walk that is parked.
+    #[cfg(test)]
+    pub(super) fn is_walking(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// Gives up a parked walk.
     pub(super) fn end(&mut self, engine: &Relativistic) {
         if let Some(walk) = self.walk.take() {
             engine.heap.unclaim(engine.table.domain(), walk.claim);
@@ -318,16 +354,22 @@ fn begin_policy(engine: &Relativistic) -> Option<Walk> {
     Some(Walk::new(claim?, Purpose::Evict, engine.mean_bytes()))
 }
 
-/// Does to an item what the walk is for.
-fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forces: bool) -> Visit {
-    // SAFETY: the claim keeps the item.
+/// Keeps or removes an item, by the purpose of the walk.
+///
+/// # Safety
+///
+/// 1. The guard is of the table's domain.
+/// 2. `node` is an item of the walk's claim, which is one of this engine.
+unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forces: bool) -> Visit {
+    // SAFETY: the claim keeps the item alive, by 2.
     let (found, link): (Item<'_, Link>, &Link) =
         unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
     if link.is_removed() {
         return Visit::Removed;
     }
     if site.is_over(walk, found) {
-        site.remove(guard, node, false);
+        // SAFETY: 1 and 2.
+        unsafe { site.remove(guard, node, false) };
         return Visit::Removed;
     }
     let engine = site.engine;
@@ -344,22 +386,30 @@ fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forces: boo
         }
     };
     match verdict {
-        Verdict::Keep(queue, bits) => match keep(site, guard, walk, node, queue, bits) {
+        // SAFETY: 1 and 2.
+        Verdict::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
-                site.evict(guard, node);
+                // SAFETY: 1 and 2.
+                unsafe { site.evict(guard, node) };
                 Visit::Removed
             }
             visit => visit,
         },
         Verdict::Evict => {
-            site.evict(guard, node);
+            // SAFETY: 1 and 2.
+            unsafe { site.evict(guard, node) };
             Visit::Removed
         }
     }
 }
 
-/// Copies an item to where it is appended to a queue, and puts the copy in its place.
-fn keep(
+/// Copies an item into an open segment of a queue, and replaces it by the copy.
+///
+/// # Safety
+///
+/// 1. The guard is of the table's domain.
+/// 2. `node` is an item of the walk's claim, which is one of this engine.
+unsafe fn keep(
     site: &Site<'_>,
     guard: &Guard<'_>,
     walk: &Walk,
@@ -369,12 +419,12 @@ fn keep(
 ) -> Visit {
     let engine = site.engine;
     let heap = &engine.heap;
-    // SAFETY: the claim keeps the item.
+    // SAFETY: the claim keeps the item alive, by 2.
     let (found, link): (Item<'_, Link>, &Link) =
         unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
     let bytes = heap.footprint(found);
     let hash = link.reduced_hash();
-    // Its deadline and tokens change under the stripe only, so the copy has the last of them.
+    // Deadline and tokens change under the stripe only, so the copy has their last values.
     let _stripe = (!mutant!("moves_without_stripe")).then(|| engine.stripe(hash).lock());
     if link.is_removed() {
         return Visit::Removed;
@@ -385,46 +435,52 @@ fn keep(
         spare: 0,
     };
     let Some(memory) = site.appender.allocate(engine, queue, request) else {
-        // Or it was flushed just now, and will be removed when the walk comes to it again.
+        // Or a flush has just come, and the item will be removed when the walk reaches it again.
         return Visit::NoRoom;
     };
     let state = bits | found.state() & !policy::BITS;
-    // SAFETY: the memory is the heap's, of the item's size, and nobody else's.
+    // SAFETY: the memory is the heap's, of the item's size, and not used by anything else.
     let copy = unsafe { item::copy(memory, Link::new(hash), found, state) };
-    // SAFETY: the guard is of the table's domain, the node is in the table and kept by the claim; the
-    // copy is the arena's, in no table, and has the same hash.
-    let replaced = unsafe { engine.table.replace(guard, node.cast(), heap.name(copy)) };
-    heap.settle(copy, bytes);
+    // SAFETY: the guard is of the table's domain, the node is in the table and kept by the claim;
+    // the copy is the arena's, in no table, and has the same hash.
+    let replaced = unsafe { engine.table.replace(guard, node.cast(), heap.id(copy)) };
+    // SAFETY: 1: written above.
+    unsafe { heap.settle(copy, bytes) };
     if replaced.is_none() {
-        // Nobody else removes what is claimed without its stripe.
+        // No other thread removes an item of a claimed segment without its stripe.
         debug_assert!(false, "the item was in the table");
-        // SAFETY: it was never linked.
-        unsafe { (*copy.as_ptr()).links.abandon() };
-        heap.bury(engine.table.domain(), copy, bytes);
+        // SAFETY: it was never linked. 1: therefore it is in no table.
+        unsafe {
+            (*copy.as_ptr()).links.abandon();
+            heap.count_dead(engine.table.domain(), copy, bytes);
+        }
         return Visit::Removed;
     }
     engine.note_deadline(copy, found.deadline());
-    site.tally.copied_bytes.add(bytes as u64);
-    heap.bury(engine.table.domain(), node, bytes);
+    site.counters.copied_bytes.add(bytes as u64);
+    // SAFETY: 1: replaced just now.
+    unsafe { heap.count_dead(engine.table.domain(), node, bytes) };
     Visit::Kept
 }
 
-/// A run with one item: it is kept where it is. Returns the bytes removed.
+/// Visits a run with one item, which is kept in place. Returns the bytes removed.
 fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     let engine = site.engine;
     let (heap, domain) = (&engine.heap, engine.table.domain());
-    let Some((node, _)) = heap.item_at(&walk.claim, 0) else {
+    // SAFETY: 1: evictors walk segments of their engine. 2: it is 0.
+    let Some((node, _)) = (unsafe { heap.item_at(&walk.claim, 0) }) else {
         heap.unclaim(domain, walk.claim);
         return 0;
     };
     let guard = domain.pin();
-    // SAFETY: the claim keeps the item.
+    // SAFETY: the claim keeps the item alive.
     let (found, link): (Item<'_, Link>, &Link) =
         unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
     let bytes = heap.footprint(found);
     if !link.is_removed() {
         if site.is_over(&walk, found) {
-            site.remove(&guard, node, false);
+            // SAFETY: 1: pinned above. 2: found in the claim.
+            unsafe { site.remove(&guard, node, false) };
         } else {
             let draw = walk.draw(link.reduced_hash(), site.now);
             match engine.policy.judge(found.state(), bytes, walk.mean, draw) {
@@ -433,7 +489,8 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
                     heap.unclaim_to(domain, walk.claim, Place::Newest(queue));
                     return 0;
                 }
-                _ => site.evict(&guard, node),
+                // SAFETY: 1: pinned above. 2: found in the claim.
+                _ => unsafe { site.evict(&guard, node) },
             }
         }
     }
@@ -441,32 +498,32 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     bytes as u64
 }
 
-/// What became of an item.
+/// The result of a visit to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Visit {
     Kept,
-    /// It is in no table any more.
+    /// The item is no longer in a table.
     Removed,
-    /// It is to be kept, and there is no room for a copy.
+    /// The item is to be kept, and there is no room for a copy.
     NoRoom,
 }
 
-/// What became of some items.
+/// The result of a visit to some items.
 enum Visited {
-    /// Bytes walked; there are more.
+    /// Bytes walked; more items follow.
     Some(u32),
     /// Bytes walked, up to the segment's end.
     End(u32),
     NoRoom,
 }
 
-/// How a step stopped.
+/// Why a step stopped.
 enum Stop {
-    /// When this many bytes were walked.
+    /// This many bytes were walked.
     After(u32),
-    /// There is no room for what must be kept, before readers move on.
+    /// There is no room for an item to be kept until readers move on.
     Blocked,
-    /// There is no room for what must be kept.
+    /// There is no room for an item to be kept.
     NoRoom,
 }
 
@@ -486,16 +543,23 @@ impl Walk {
         policy::random(hash ^ u64::from(self.claim.segment) << 32 ^ now.ms)
     }
 
-    /// Asks for the buckets of items to come.
-    fn look_ahead(&mut self, engine: &Relativistic, guard: &Guard<'_>) {
+    /// Prefetches the buckets of the next items.
+    ///
+    /// # Safety
+    ///
+    /// 1. The guard is of the table's domain.
+    /// 2. The walk's claim is one of this engine.
+    unsafe fn look_ahead(&mut self, engine: &Relativistic, guard: &Guard<'_>) {
         let steps = if self.ahead <= self.at { AHEAD } else { 1 };
         self.ahead = self.ahead.max(self.at);
         for _ in 0..steps {
-            let Some((node, next)) = engine.heap.item_at(&self.claim, self.ahead) else {
+            // SAFETY: 1: by our 2. 2: `ahead` is `at`, or what was returned.
+            let Some((node, next)) = (unsafe { engine.heap.item_at(&self.claim, self.ahead) })
+            else {
                 return;
             };
             self.ahead = next;
-            // SAFETY: the claim keeps the item; the guard is of the table's domain.
+            // SAFETY: the claim keeps the item alive; the guard is of the table's domain, by 1.
             unsafe {
                 let hash = (*node.as_ptr()).links.reduced_hash();
                 engine.table.prefetch(guard, hash);
@@ -505,36 +569,46 @@ impl Walk {
 }
 
 impl Site<'_> {
-    /// Whether the item is not to be found any more: flushed, or expired.
+    /// Whether the item can no longer be found: it is flushed, or has expired.
     fn is_over(&self, walk: &Walk, found: Item<'_, Link>) -> bool {
         let generation = self.engine.heap.generation(walk.claim.segment);
         generation < self.engine.generation().number || found.deadline().is_past(self.now)
     }
 
-    /// Removes an item that is over, from a segment that the caller has claimed. `searched`: it was looked
-    /// for.
-    pub(super) fn remove(&self, guard: &Guard<'_>, node: Ptr, searched: bool) {
-        // SAFETY: the claim keeps the item.
+    /// Removes a flushed or expired item from a segment that the caller has claimed. `searched`
+    /// tells whether a search for expired items found it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The guard is of the table's domain.
+    /// 2. `node` is an item of a segment of this engine that the caller has claimed.
+    pub(super) unsafe fn remove(&self, guard: &Guard<'_>, node: Ptr, searched: bool) {
+        // SAFETY: the claim keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
-        // Nobody may touch it in between.
+        // No other thread may touch it in between.
         let _stripe = self.engine.stripe(link.reduced_hash()).lock();
         let is_flushed = self.engine.is_flushed(node);
         let is_past = found.deadline().is_past(self.now);
         if !(is_flushed || is_past) {
             return;
         }
-        if self.unlink(guard, node) && !is_flushed {
-            self.tally
+        // SAFETY: 1 and 2.
+        if unsafe { self.unlink(guard, node) } && !is_flushed {
+            self.counters
                 .expired(self.engine.heap.removed(found), searched);
         }
     }
 
-    fn evict(&self, guard: &Guard<'_>, node: Ptr) {
-        if !self.unlink(guard, node) {
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Site::remove`].
+    unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) {
+        // SAFETY: 1 and 2.
+        if !unsafe { self.unlink(guard, node) } {
             return;
         }
-        // SAFETY: the guard keeps the item.
+        // SAFETY: the guard keeps the item alive.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
         self.engine
@@ -542,19 +616,43 @@ impl Site<'_> {
             .evicted(link.reduced_hash(), found.state());
         let has_deadline = found.deadline() != Deadline::NEVER;
         let removed = self.engine.heap.removed(found);
-        self.tally
+        self.counters
             .evicted(removed, found.idle_s(self.now), has_deadline);
     }
 
-    /// Whether it was we who took the item out of the table.
-    fn unlink(&self, guard: &Guard<'_>, node: Ptr) -> bool {
-        // SAFETY: the guard is of the table's domain; the claim has kept the node, so it was in the table
-        // or was removed in this section or before, which `remove` sees by its mark.
+    /// Removes the item from the table. Returns false if another thread has done so.
+    ///
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Site::remove`].
+    unsafe fn unlink(&self, guard: &Guard<'_>, node: Ptr) -> bool {
+        // SAFETY: the guard is of the table's domain, by 1; the claim has kept the node, so it was
+        // in the table or was removed in this section or before, which `remove` sees by its mark.
         let removed = unsafe { self.engine.table.remove(guard, node.cast()) };
         if removed.is_some() {
             self.engine.table.adjust(-1);
-            forget(self.engine, self.tally, node);
+            // SAFETY: 1: removed just now, under the guard.
+            unsafe { forget(self.engine, self.counters, node) };
         }
         removed.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantee 3: the end of a segment, or a lack of room for a copy, is not an eviction. Mutant
+    /// `forgets_what_was_kept`.
+    #[test]
+    fn steps_that_walk_nothing_do_not_count() {
+        let mut evictor = Evictor::new();
+        for _ in 0..3 {
+            evictor.count_walked(1_000, 0);
+            evictor.count_walked(0, 0);
+        }
+        assert!(evictor.forces(1_000));
+        evictor.count_walked(1_000, 500);
+        assert!(!evictor.forces(1_000));
     }
 }

@@ -1,18 +1,19 @@
 //! The operations.
 //!
-//! A plain `get` runs in a read-side section and takes no lock. Everything else holds the lock of its
-//! key's stripe while it runs ([`Inside`]), so that the writers of a key exclude one another; what the
-//! verbs mean is in [`verbs`](crate::engines::verbs).
+//! A plain `get` runs in a read-side section and takes no lock. Every other operation holds the
+//! lock of its key's stripe while it runs ([`LockedOp`]), so that the writers of a key exclude one
+//! another. [`verbs`] defines what the verbs mean.
 //!
-//! Room is made before a stripe is locked ([`Core::make_room`]): nobody evicts, and nobody waits for
-//! readers, with a stripe or in a section. A verb that finds out inside that there is no room gives up
-//! before it has changed anything, and is tried again, [a bounded number of times](ATTEMPTS).
+//! Room is made before a stripe is locked ([`SessionState::make_room`]): no thread evicts or waits
+//! for readers while it holds a stripe or is in a section. An operation that finds inside that
+//! there is no room gives up before it has changed anything, and is tried again, [a bounded number
+//! of times](ATTEMPTS).
 
-use super::core::{Core, Wanted};
 use super::heap::Ptr;
+use super::session_state::{SessionState, Wanted};
 use super::{Relativistic, Stripe};
 use crate::contention;
-use crate::engines::verbs::{self, Attempt, Keeper, NeedsRoom, NoItem};
+use crate::engines::verbs::{self, Attempt, ItemStore, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use crate::reservation::Reservation;
 use corewise_atomic::lock::MutexGuard;
@@ -21,26 +22,27 @@ use corewise_maps::relativistic::Link;
 use corewise_ops::{Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
 use corewise_rcu::Guard;
 
-/// How often an operation begins before it answers that there is no memory. It begins again where another
-/// session came in between: took the room that was made, flushed the cache, or evicted the item that was
-/// found.
+/// How often an operation begins before it answers that there is no memory. It begins again when
+/// another session interfered: took the room that was made, flushed the cache, or evicted the item
+/// that was found.
 const ATTEMPTS: u32 = 64;
-/// How often a store makes its item before it locks the stripe, so that nobody waits while it copies its
-/// value. After that it makes it inside: then a flush must come between two instructions to be in its way.
+/// How often a store makes its item before it locks the stripe, so that no thread waits while the
+/// value is copied. After that it makes the item inside the lock; then it fails only if a flush
+/// comes between two instructions.
 const ATTEMPTS_OUTSIDE: u32 = 4;
 
 /// One operation about to be executed.
 pub(super) struct Exec<'e> {
     pub(super) engine: &'e Relativistic,
-    pub(super) core: &'e mut Core,
-    /// Reduced to what the table uses.
+    pub(super) session_state: &'e mut SessionState,
+    /// The key's hash, reduced to the part that the table uses.
     pub(super) hash: u64,
     pub(super) now: Now,
 }
 
 impl<'e> Exec<'e> {
-    /// Executes `op` and reports its outcome.
-    #[inline]
+    /// Executes `op` and reports its outcome. Inlined into the loop over a batch.
+    #[inline(always)]
     pub(super) fn run<S: ReplySink>(mut self, op: &Op<'_>, sink: &mut S) -> Flow {
         let mut report = |outcome: Outcome<'_>| sink.complete(op.token, outcome);
         match op.verb {
@@ -53,7 +55,7 @@ impl<'e> Exec<'e> {
         }
     }
 
-    /// A `get` that need not exclude anybody; `None` if it must.
+    /// Executes a `get` that need not exclude other threads; returns `None` if it must.
     #[inline]
     fn read(
         &mut self,
@@ -63,9 +65,10 @@ impl<'e> Exec<'e> {
     ) -> Option<Flow> {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        let absence = match engine.find(&guard, self.hash, key, self.now) {
+        // SAFETY: 1: pinned above.
+        let absence = match unsafe { engine.find(&guard, self.hash, key, self.now) } {
             Ok(node) => {
-                // SAFETY: found under the guard, which keeps it.
+                // SAFETY: found under the guard, which keeps the item alive.
                 let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
                 let before = found.before(self.now);
                 let sent = before.state & state::WIN_SENT != 0;
@@ -86,7 +89,7 @@ impl<'e> Exec<'e> {
         plain.then(|| report(Outcome::Missing(absence)))
     }
 
-    /// Set, add, replace, cas: the item is made before the stripe is locked.
+    /// Set, add, replace, cas: makes the item before it locks the stripe.
     #[inline]
     fn store(
         &mut self,
@@ -97,7 +100,7 @@ impl<'e> Exec<'e> {
         self.store_after(key, store, report, || {})
     }
 
-    /// The same, with something to be done when the item has been made.
+    /// As [`Self::store`], and calls `when_made` when the item has been made.
     #[inline]
     pub(super) fn store_after(
         &mut self,
@@ -116,20 +119,24 @@ impl<'e> Exec<'e> {
         let (state, old_bytes) = self.peek(key);
         self.enter(state);
         if let Ok(bytes) = self.engine.size(&contents) {
-            self.core.evict_ahead(self.engine, self.now, bytes);
+            self.session_state.evict_ahead(self.engine, self.now, bytes);
         }
-        self.core.refused = false;
+        self.session_state.refused = false;
         for attempt in 0..ATTEMPTS {
             let attempt = if attempt < ATTEMPTS_OUTSIDE {
                 let fresh = self.make(&contents, old_bytes);
                 when_made();
-                self.inside(key, |inside| verbs::put(inside, store, fresh, report))
+                // SAFETY: 1: made just now, for this operation.
+                self.inside(key, |inside| unsafe {
+                    verbs::put(inside, store, fresh, report)
+                })
             } else {
                 self.inside(key, |inside| {
                     inside.old_bytes = old_bytes;
                     match inside.create(&contents) {
                         Err(NoItem::NotYet(bytes)) => Err(NeedsRoom(bytes)),
-                        fresh => verbs::put(inside, store, fresh, report),
+                        // SAFETY: 1: made just now, by the store itself.
+                        fresh => unsafe { verbs::put(inside, store, fresh, report) },
                     }
                 })
             };
@@ -144,29 +151,31 @@ impl<'e> Exec<'e> {
     /// Answers that there is no memory.
     #[cold]
     fn give_up(&mut self, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
-        self.core.tally.out_of_memory.add(1);
+        self.session_state.counters.out_of_memory.add(1);
         report(Outcome::OutOfMemory)
     }
 
-    /// The state bits of what is there now, for the eviction policy, and its bytes.
+    /// The state bits of the present item, for the eviction policy, and its bytes.
+    #[inline]
     pub(super) fn peek(&self, key: &[u8]) -> (Option<u8>, usize) {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        let Some(node) = engine.find_any(&guard, self.hash, key) else {
+        // SAFETY: 1: pinned above.
+        let Some(node) = (unsafe { engine.find_any(&guard, self.hash, key) }) else {
             return (None, 0);
         };
-        // SAFETY: found under the guard, which keeps it.
+        // SAFETY: found under the guard, which keeps the item alive.
         let found = unsafe { Item::<Link>::from_raw(node) };
         (Some(found.state()), engine.heap.footprint(found))
     }
 
-    /// Decides where the item goes that the operation makes, in the place of one with this state.
+    /// Decides where the operation's new item goes, which replaces an item with this state.
     fn enter(&mut self, old: Option<u8>) {
         let entrance = self.engine.policy.entrance(self.hash, old);
-        self.core.enter_at(entrance);
+        self.session_state.enter_at(entrance);
     }
 
-    /// Makes an item, after making room for it if need be.
+    /// Makes an item, after making room for it if necessary.
     fn make(&mut self, contents: &Contents<'_>, old_bytes: usize) -> Result<Ptr, NoItem> {
         let bytes = self.engine.size(contents)?;
         let wanted = Wanted {
@@ -175,15 +184,17 @@ impl<'e> Exec<'e> {
             counts: false,
         };
         for _ in 0..ATTEMPTS {
-            let made = self.core.create(self.engine, contents, wanted, self.now);
+            let made = self
+                .session_state
+                .create(self.engine, contents, wanted, self.now);
             if let Some(made) = made {
                 return Ok(made);
             }
-            if !self.core.make_room(self.engine, self.now, wanted) {
+            if !self.session_state.make_room(self.engine, self.now, wanted) {
                 break;
             }
         }
-        self.core.tally.out_of_memory.add(1);
+        self.session_state.counters.out_of_memory.add(1);
         Err(NoItem::OutOfMemory)
     }
 
@@ -193,19 +204,20 @@ impl<'e> Exec<'e> {
             old_bytes,
             counts,
         };
-        self.core.refused = !self.core.make_room(self.engine, self.now, wanted);
+        self.session_state.refused = !self.session_state.make_room(self.engine, self.now, wanted);
     }
 
-    /// All that needs the stripe from the start.
+    /// Executes the operations that need the stripe from the start.
     #[cold]
     fn change(&mut self, op: &Op<'_>, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
-        self.core.refused = false;
+        self.session_state.refused = false;
         let mut old_bytes = 0;
         if makes_items(&op.verb) {
             let state;
             (state, old_bytes) = self.peek(op.key);
             self.enter(state);
-            self.core.evict_ahead(self.engine, self.now, old_bytes);
+            self.session_state
+                .evict_ahead(self.engine, self.now, old_bytes);
         }
         for _ in 0..ATTEMPTS {
             let attempt = self.inside(op.key, |inside| match op.verb {
@@ -216,7 +228,7 @@ impl<'e> Exec<'e> {
                     inside.counts = true;
                     verbs::arith(inside, arith, report)
                 }
-                // A verb this engine has not learnt is not silently dropped.
+                // A verb that this engine does not know is not silently dropped.
                 _ => Ok(report(Outcome::NotStored)),
             });
             match attempt {
@@ -230,34 +242,34 @@ impl<'e> Exec<'e> {
         self.give_up(report)
     }
 
-    /// Runs something with the key's stripe locked.
+    /// Runs `run` with the key's stripe locked.
     #[inline]
     pub(super) fn inside(
         &mut self,
         key: &[u8],
-        run: impl FnOnce(&mut Inside<'_>) -> Attempt,
+        run: impl FnOnce(&mut LockedOp<'_>) -> Attempt,
     ) -> Attempt {
         self.inside_with(key, None, run)
     }
 
-    /// The same for the item of a reservation, which is the only one that may be published then.
+    /// As [`Self::inside`], for the item of a reservation; no other item may be published then.
     #[inline]
     pub(super) fn inside_with(
         &mut self,
         key: &[u8],
         reserved: Option<&Reservation>,
-        run: impl FnOnce(&mut Inside<'_>) -> Attempt,
+        run: impl FnOnce(&mut LockedOp<'_>) -> Attempt,
     ) -> Attempt {
         let engine = self.engine;
         let (stripe, waited) = contention::lock(engine.stripe(self.hash));
         if let Some(ns) = waited {
-            self.core.tally.lock_waits.add(1);
-            self.core.tally.lock_wait_ns.add(ns);
+            self.session_state.counters.lock_waits.add(1);
+            self.session_state.counters.lock_wait_ns.add(ns);
         }
-        let mut inside = Inside {
+        let mut inside = LockedOp {
             generation: engine.generation().number,
             engine,
-            core: &mut *self.core,
+            session_state: &mut *self.session_state,
             guard: engine.table.domain().pin(),
             stripe,
             hash: self.hash,
@@ -271,7 +283,7 @@ impl<'e> Exec<'e> {
     }
 }
 
-/// Whether the item is known before the present one is seen.
+/// Whether the new item's value does not depend on the present item.
 pub(super) fn is_whole(store: &Store<'_>) -> bool {
     !matches!(store.mode, StoreMode::Append | StoreMode::Prepend)
 }
@@ -285,7 +297,7 @@ fn makes_items(verb: &Verb<'_>) -> bool {
     }
 }
 
-/// Whether a get would win the item's token, if it has not been sent.
+/// Whether a get would win the item's token if it has not been sent.
 #[inline]
 fn may_win(get: &Get, found: Item<'_, Link>, state: u8, now: Now) -> bool {
     let is_near = |below| {
@@ -296,33 +308,36 @@ fn may_win(get: &Get, found: Item<'_, Link>, state: u8, now: Now) -> bool {
 }
 
 /// An operation that holds its key's stripe.
-pub(super) struct Inside<'x> {
+pub(super) struct LockedOp<'x> {
     engine: &'x Relativistic,
-    core: &'x mut Core,
+    session_state: &'x mut SessionState,
+    /// Of the domain of the engine's table.
     guard: Guard<'x>,
     stripe: MutexGuard<'x, Stripe>,
     hash: u64,
     now: Now,
     key: &'x [u8],
-    /// Of flushes, as it was when the operation took effect.
+    /// The generation when the operation took effect.
     generation: u32,
     /// Bytes of the item that was found.
     old_bytes: usize,
     /// The operation is an increment or decrement.
     counts: bool,
-    /// The item to be published, if it is reserved: its reservation then gives it up, and is told when it
-    /// is linked.
+    /// The item to be published, if it is a reservation's: the reservation then gives it up, and is
+    /// notified when it is linked.
     reserved: Option<&'x Reservation>,
 }
 
-impl Inside<'_> {
+impl LockedOp<'_> {
     fn generation_of(&self, node: Ptr) -> u32 {
         let heap = &self.engine.heap;
         heap.generation(heap.segment_of(node))
     }
 }
 
-impl Keeper for Inside<'_> {
+// SAFETY: 1: the guard keeps what is found in the table until this is dropped; what was made and is
+// not linked belongs to the operation. 2: see `publish`.
+unsafe impl ItemStore for LockedOp<'_> {
     type Links = Link;
 
     fn key(&self) -> &[u8] {
@@ -337,18 +352,22 @@ impl Keeper for Inside<'_> {
     #[inline]
     fn find(&mut self) -> Result<Ptr, Absence> {
         let engine = self.engine;
-        let node = engine
-            .find_any(&self.guard, self.hash, self.key)
-            .ok_or(Absence::Unknown)?;
-        // SAFETY: found under the guard, which keeps it.
+        // SAFETY: 1: the guard is of the table's domain.
+        let found = unsafe { engine.find_any(&self.guard, self.hash, self.key) };
+        let node = found.ok_or(Absence::Unknown)?;
+        // SAFETY: found under the guard, which keeps the item alive.
         let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
         if self.generation_of(node) < self.generation {
-            self.unlink(node);
+            // SAFETY: 1: found above.
+            unsafe { self.unlink(node) };
             return Err(Absence::Flushed);
         }
         if found.deadline().is_past(self.now) {
-            self.core.tally.expired_found(engine.heap.removed(found));
-            self.unlink(node);
+            self.session_state
+                .counters
+                .expired_found(engine.heap.removed(found));
+            // SAFETY: 1: found above.
+            unsafe { self.unlink(node) };
             return Err(Absence::Expired);
         }
         self.old_bytes = engine.heap.footprint(found);
@@ -362,92 +381,114 @@ impl Keeper for Inside<'_> {
             old_bytes: self.old_bytes,
             counts: self.counts,
         };
-        match self.core.create(self.engine, contents, wanted, self.now) {
+        match self
+            .session_state
+            .create(self.engine, contents, wanted, self.now)
+        {
             Some(node) => Ok(node),
-            None if self.core.refused => {
-                self.core.tally.out_of_memory.add(1);
+            None if self.session_state.refused => {
+                self.session_state.counters.out_of_memory.add(1);
                 Err(NoItem::OutOfMemory)
             }
             None => Err(NoItem::NotYet(bytes)),
         }
     }
 
-    fn discard(&mut self, fresh: Ptr) {
+    unsafe fn discard(&mut self, fresh: Ptr) {
         if self.reserved.is_none() {
-            self.core.discard(self.engine, fresh);
+            // SAFETY: 1: made for this operation by the session, and not linked.
+            unsafe { self.session_state.discard(self.engine, fresh) };
         }
     }
 
-    fn publish(&mut self, fresh: Ptr, old: Option<Ptr>, cas: Option<u64>) -> Result<(), NoItem> {
+    unsafe fn publish(
+        &mut self,
+        fresh: Ptr,
+        old: Option<Ptr>,
+        cas: Option<u64>,
+    ) -> Result<(), NoItem> {
         let engine = self.engine;
-        // SAFETY: nobody else has the item yet.
+        // SAFETY: no other thread can reach the item yet.
         let item: Item<'_, Link> = unsafe { Item::from_raw(fresh) };
         let bytes = engine.heap.footprint(item);
         let is_current = self.generation_of(fresh) == self.generation;
         if !is_current && !mutant!("publishes_in_any_generation") {
-            // A flush came in between: the item would be gone with what it is stored on top of.
-            self.discard(fresh);
+            // A flush came in between: the item would vanish together with the item it depends on.
+            // SAFETY: 1: not linked.
+            unsafe { self.discard(fresh) };
             return Err(NoItem::NotYet(bytes));
         }
         item.set_cas(cas.unwrap_or_else(|| self.stripe.next_cas()));
         engine.note_deadline(fresh, item.deadline());
-        let name = engine.heap.name(fresh);
+        let id = engine.heap.id(fresh);
         match old {
             Some(old) => {
-                // SAFETY: the guard is of the table's domain; `old` was found under it; `fresh` is an item
-                // of the arena's in no table, of the same key.
-                let replaced = unsafe { engine.table.replace(&self.guard, old.cast(), name) };
+                // SAFETY: the guard is of the table's domain; `old` was found under it; `fresh` is
+                // an item of the arena's in no table, of the same key.
+                let replaced = unsafe { engine.table.replace(&self.guard, old.cast(), id) };
                 if replaced.is_none() && !mutant!("forgets_the_eviction") {
-                    // It has been evicted since it was found, and readers may have missed it: what was
-                    // made of it, or stored because it was there, would come back.
-                    self.discard(fresh);
+                    // The old item has been evicted since it was found, and readers may have missed
+                    // it: a value derived from it, or stored because it was present, would come
+                    // back.
+                    // SAFETY: 1: not linked.
+                    unsafe { self.discard(fresh) };
                     return Err(NoItem::NotYet(bytes));
                 }
-                self.core.forget(engine, old);
+                // SAFETY: 1: replaced just now, under the guard.
+                unsafe { self.session_state.forget(engine, old) };
             }
             None => {
-                // SAFETY: as above; the key's other writers are excluded, so it is not there.
-                let inserted = unsafe { engine.table.insert(&self.guard, name, |_| false) };
+                // SAFETY: the guard is of the table's domain; `fresh` is an item of the arena's in
+                // no table. (The key's other writers are excluded, so the key is not in the table.)
+                let inserted = unsafe { engine.table.insert(&self.guard, id, |_| false) };
                 debug_assert!(inserted.is_ok());
-                self.core.unreported += 1;
+                self.session_state.unreported += 1;
             }
         }
         if let Some(reservation) = self.reserved.take() {
-            reservation.forget_item();
+            // SAFETY: 1: once it is stored, the reservation is dropped (`publish_reserved`).
+            unsafe { reservation.forget_item() };
         }
-        self.core.tally.total_items.add(1);
-        self.core.tally.linked(bytes);
-        engine.heap.settle(fresh, bytes);
+        self.session_state.counters.total_items.add(1);
+        self.session_state.counters.linked(bytes);
+        // SAFETY: 1: written, and linked just now.
+        unsafe { engine.heap.settle(fresh, bytes) };
         Ok(())
     }
 
-    fn unlink(&mut self, node: Ptr) {
-        // SAFETY: the guard is of the table's domain, and the node was found under it.
+    unsafe fn unlink(&mut self, node: Ptr) {
+        // SAFETY: the guard is of the table's domain, and the node was found under it, by 1.
         let removed = unsafe { self.engine.table.remove(&self.guard, node.cast()) };
         if removed.is_some() {
-            self.core.unreported -= 1;
-            self.core.forget(self.engine, node);
+            self.session_state.unreported -= 1;
+            // SAFETY: 1: removed just now, under the guard.
+            unsafe { self.session_state.forget(self.engine, node) };
         }
     }
 
-    fn hit(&mut self, node: Ptr) {
-        self.item(node).record_shared_hit(self.now);
+    unsafe fn hit(&mut self, node: Ptr) {
+        // SAFETY: 1.
+        unsafe { self.item(node) }.record_shared_hit(self.now);
     }
 
-    fn touched(&mut self, node: Ptr) {
-        self.engine.note_deadline(node, self.item(node).deadline());
+    unsafe fn touched(&mut self, node: Ptr) {
+        // SAFETY: 1.
+        let deadline = unsafe { self.item(node) }.deadline();
+        self.engine.note_deadline(node, deadline);
     }
 
-    fn met(&mut self, node: Ptr) {
-        self.item(node).record_use(self.now, 0);
+    unsafe fn touch_on_add(&mut self, node: Ptr) {
+        // SAFETY: 1.
+        unsafe { self.item(node) }.record_use(self.now, 0);
     }
 
-    fn item(&self, node: Ptr) -> Item<'_, Link> {
-        // SAFETY: found under the guard, or made by this operation.
+    unsafe fn item(&self, node: Ptr) -> Item<'_, Link> {
+        // SAFETY: found under the guard, or made for this operation, by 1.
         unsafe { Item::from_raw(node) }
     }
 
-    fn footprint(&self, node: Ptr) -> usize {
-        self.engine.heap.footprint(self.item(node))
+    unsafe fn footprint(&self, node: Ptr) -> usize {
+        // SAFETY: 1.
+        self.engine.heap.footprint(unsafe { self.item(node) })
     }
 }

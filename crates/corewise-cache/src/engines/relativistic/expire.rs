@@ -1,9 +1,8 @@
 //! The search for expired items.
 //!
-//! Once a second a round begins over the segments that have a deadline behind them. What has expired is
-//! removed, the rest stays where it is; the segment's turn comes again when a sixteenth of it has expired,
-//! so that a segment is not walked for each item. One session at a time searches, in steps of a bounded
-//! number of bytes.
+//! Once a second a round begins over the segments that are due. Expired items are removed; the
+//! others stay in place. A segment is due again when a sixteenth of it has expired, so that it is
+//! not walked for each item. One session at a time searches, in steps of a bounded number of bytes.
 
 use super::Relativistic;
 use super::evict::Site;
@@ -14,23 +13,24 @@ use corewise_ops::Deadline;
 
 /// Items visited in one section.
 const BATCH: usize = 16;
-/// Segments looked at for one that is due, under the pool's lock.
+/// Segments examined at once for one that is due, under the pool's lock.
 const LOOKED_AT_ONCE: u32 = 256;
 
-/// Where the search is. One for the engine.
+/// The state of the search. There is one per engine.
 pub(super) struct Search {
     walk: Option<SearchWalk>,
     from: Segment,
-    /// Segments that the present round has not come to.
+    /// Segments that the present round has not yet reached.
     left: u32,
-    /// The second of the last search through everything, plus one.
+    /// The second of the last search through all segments, plus one.
     searched_all_s: u32,
-    /// Deadlines and bytes of what stays in the segment that is being searched.
+    /// Deadlines and bytes of the items that stay in the segment being searched.
     deadlines: Vec<(u32, u32)>,
 }
 
 struct SearchWalk {
     claim: Claim,
+    /// Offset of the next item.
     at: u32,
 }
 
@@ -45,8 +45,8 @@ impl Search {
         }
     }
 
-    /// Looks through about `bytes` bytes of segments that have something expired in them. True if there is
-    /// more to do.
+    /// Walks about `bytes` bytes of segments that contain expired items. Returns true if more work
+    /// remains.
     pub(super) fn step(&mut self, site: &Site<'_>, bytes: usize) -> bool {
         let mut left = bytes as i64;
         while left > 0 {
@@ -54,7 +54,7 @@ impl Search {
                 return self.left > 0;
             };
             left -= i64::from(self.visit_some(site, &mut walk).max(1));
-            if site.engine.heap.item_at(&walk.claim, walk.at).is_some() {
+            if walk.at < walk.claim.used(&site.engine.heap) {
                 self.walk = Some(walk);
             } else {
                 self.end(site.engine, walk);
@@ -63,15 +63,15 @@ impl Search {
         true
     }
 
-    /// Looks through everything that is due, at once, but not twice in a second: deadlines are known to the
-    /// second, and a full cache would do nothing else. True if something had expired.
+    /// Searches all due segments at once, but not twice in a second: deadlines are known to the
+    /// second, and a full cache would do nothing else. Returns true if something had expired.
     pub(super) fn all(&mut self, site: &Site<'_>) -> bool {
         let now_s = site.now.seconds();
         if self.searched_all_s == now_s + 1 {
             return false;
         }
         self.searched_all_s = now_s + 1;
-        let before = site.tally.found_expired.get();
+        let before = site.counters.found_expired.get();
         let heap = &site.engine.heap;
         let (mut from, mut looks) = (1, heap.used_segments());
         if let Some(walk) = self.walk.take() {
@@ -81,12 +81,12 @@ impl Search {
             heap.due_s(candidate.segment) <= now_s
         }) {
             let mut walk = self.searched(site, claim);
-            while heap.item_at(&walk.claim, walk.at).is_some() {
+            while walk.at < walk.claim.used(heap) {
                 self.visit_some(site, &mut walk);
             }
             self.end(site.engine, walk);
         }
-        site.tally.found_expired.get() != before
+        site.counters.found_expired.get() != before
     }
 
     fn begin(&mut self, site: &Site<'_>) -> Option<SearchWalk> {
@@ -113,18 +113,20 @@ impl Search {
         SearchWalk { claim, at: 0 }
     }
 
-    /// Some items, in one section; returns the bytes walked.
+    /// Visits some items in one section; returns the bytes walked.
     fn visit_some(&mut self, site: &Site<'_>, walk: &mut SearchWalk) -> u32 {
         let engine = site.engine;
         let heap = &engine.heap;
         let guard = engine.table.domain().pin();
         let begin = walk.at;
         for _ in 0..BATCH {
-            let Some((node, next)) = heap.item_at(&walk.claim, walk.at) else {
+            // SAFETY: 1: the walk is one of this engine's search. 2: `at` is 0 first, and then what
+            // was returned.
+            let Some((node, next)) = (unsafe { heap.item_at(&walk.claim, walk.at) }) else {
                 break;
             };
             walk.at = next;
-            // SAFETY: the claim keeps the item.
+            // SAFETY: the claim keeps the item alive.
             let (found, link): (Item<'_, Link>, &Link) =
                 unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
             let deadline = found.deadline();
@@ -132,7 +134,8 @@ impl Search {
                 continue;
             }
             if deadline.is_past(site.now) || engine.is_flushed(node) {
-                site.remove(&guard, node, true);
+                // SAFETY: 1: pinned above. 2: the claim is ours.
+                unsafe { site.remove(&guard, node, true) };
             } else {
                 let bytes = heap.footprint(found) as u32;
                 self.deadlines.push((engine.due_s(deadline), bytes));
@@ -141,14 +144,14 @@ impl Search {
         walk.at - begin
     }
 
-    /// Ends the search of a segment: notes when to come again.
+    /// Ends the search of a segment and notes when it is due again.
     fn end(&mut self, engine: &Relativistic, walk: SearchWalk) {
         let heap = &engine.heap;
         self.deadlines.sort_unstable();
         let sixteenth = (heap.segment_bytes() / 16) as u32;
         let mut sum = 0;
-        // A walk that is given up half-way comes again at once.
-        let is_whole = heap.item_at(&walk.claim, walk.at).is_none();
+        // A segment whose walk is abandoned half-way is due again at once.
+        let is_whole = walk.at >= walk.claim.used(heap);
         let enough = self.deadlines.iter().find(|(_, bytes)| {
             sum += bytes;
             sum >= sixteenth

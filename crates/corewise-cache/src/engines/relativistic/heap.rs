@@ -1,9 +1,8 @@
-//! The heap: items in segments of one reserved range of addresses, counted by the page.
+//! The heap: items in segments of one reserved address range, accounted by the page.
 //!
-//! After Segcache (Yang, Yue, Vinayak, *Segcache: a memory-efficient and scalable in-memory key-value
-//! cache for small objects*, NSDI 2021, §3) as far as segments go: items are appended to an open segment,
-//! never change place, and memory comes back a whole segment at a time. Which items stay is the eviction
-//! policy's decision (`evict`), which copies what it keeps.
+//! Segments follow \[Segcache\] §3: items are appended to an open segment, never move within it,
+//! and memory is freed one whole segment at a time. The eviction policy (`evict`) decides which
+//! items stay, and copies them.
 //!
 //! ```text
 //!  reserved addresses, most of them never touched
@@ -13,20 +12,21 @@
 //!   low: │ item │ item │ … │          high: │ item │ item │ no pages │  │ item │ no pages │
 //!     small items, huge pages                  medium items                large item
 //!
-//!  a segment's numbers, on the side, reached by its index:
+//!  a segment's numbers, stored outside the segment, by its index:
 //!   fill        used 32 │ dead 32      bytes; used is 0 while it is open
 //!   settled     32                     bytes of items whose writers have finished with them
 //!   generation  32                     of all items in it; older than the last flush: flushed
 //!   due_s       32                     when to look for expired items next
-//!   sparse      1                      compaction may gain something; only where nothing may be evicted
+//!   sparse      1                      compaction may gain; used only where nothing may be evicted
 //! ```
 //!
-//! A node's name in the table is its offset in granules of 8 bytes (16 to 64 beyond 8 GiB of memory), so
-//! an address is `base + name × granule`, and an item's segment a shift of its name.
+//! A node ID in the table is the node's offset in granules of 8 bytes (16 to 64 beyond 8 GiB of
+//! memory), so an address is `base + ID × granule`, and the ID shifted right gives the item's
+//! segment.
 //!
 //! # One rule for every size
 //!
-//! *A segment holds the pages that its items need, and no more.* What an item wastes is therefore bounded
+//! *A segment holds the pages that its items need, and no more.* So the waste per item is bounded
 //! for every size, see [`Kind`]:
 //!
 //! | item | lies in | holds | wasted at most |
@@ -35,13 +35,15 @@
 //! | medium | a high segment with others | the pages in use when it is sealed | a page in half a segment |
 //! | large: above 1/2 of a segment or 32 KiB | a separate run | its pages | a page in 32 KiB |
 //!
-//! A run begins at a segment and leaves the addresses behind its pages unused. Where addresses are not
-//! plentiful (memory above 2 GiB), items are large from more bytes on: see [`Heap::large_above`].
+//! A run begins at a segment boundary and leaves the addresses behind its pages unused. Where
+//! addresses are not plentiful (memory above 2 GiB), items count as large from a larger size on:
+//! see [`Heap::large_above`].
 //!
-//! A segment that is open holds all its pages. The number of open segments is bounded by the
-//! [appenders](super::appender), which sessions share.
+//! An open segment holds all its pages. The [appenders](super::appender), which sessions share,
+//! bound the number of open segments.
 //!
-//! Nothing may be called sparse but for its dead bytes: those a copy gains, unused ones it does not.
+//! A segment is sparse because of its dead bytes: a copy gains those. A copy gains unused bytes
+//! only if the segment was sealed early, see `Pool::unused`.
 //!
 //! # States of a segment
 //!
@@ -52,29 +54,31 @@
 //!             └──────▶ free              it did not come
 //! ```
 //!
-//! A sealed segment may be claimed only when it has settled: sessions write their items after they have
-//! got room for them, without a lock.
+//! A sealed segment may be claimed only when it has settled: sessions get room for items under a
+//! lock, but write them without one.
 //!
 //! # Guarantees
 //!
-//! 1. An item's memory is not written or given away before a grace period after its removal from the
-//!    table: its segment is retired when everything in it is dead, and reused after a grace period.
-//! 2. Pages that may be resident are at most what the heap is [allowed](Heap::allow), but for what was
-//!    allowed before and is in use: memory in use is given back by eviction only.
-//! 3. Which thread may do what: the session that got room writes it; the one that has claimed a sealed segment walks
-//!    it; anyone buries an item that it has unlinked. Everything else is under the pool's lock.
-//! 4. Pages that are resident are used again before others are touched: a store of any size causes page
-//!    faults only while the heap grows into its memory, or when the mix of sizes shifts.
+//! 1. An item's memory is not written or given away before a grace period after its removal from
+//!    the table: its segment is retired when everything in it is dead, and reused after a grace
+//!    period.
+//! 2. Pages that may be resident are at most what the heap is [allowed](Heap::allow), except for
+//!    pages that were allowed before and are in use: only eviction gives back memory in use.
+//! 3. Access: the session that got room writes it; the thread that has claimed a sealed segment
+//!    walks it; any thread that unlinked an item counts it as dead. Everything else is under the
+//!    pool's lock.
+//! 4. Resident pages are reused before others are touched: a store of any size causes page faults
+//!    only while the heap grows into its memory, or when the mix of sizes shifts.
 //!
 //! # Limits
 //!
-//! Segments are 1/512 of the memory, rounded up to a power of two: at least 32 KiB below 16 MiB of memory,
-//! 64 KiB from there on, at most 256 KiB, and never less than a page. See [`MAX_MEMORY`].
+//! Segments are 1/512 of the memory, rounded up to a power of two: at least 32 KiB below 16 MiB of
+//! memory, 64 KiB from there on, at most 256 KiB, and never less than a page. See [`MAX_MEMORY`].
 
 use super::queues::{Place, Queues};
 use super::runs::{Run, Runs};
+use super::session_counters::Removed;
 use super::sparse::Marks;
-use super::tally::Removed;
 use crate::item::{Item, Node, state};
 use corewise_atomic::alloc::{self, Layout};
 use corewise_atomic::lock::Mutex;
@@ -87,48 +91,51 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// The most memory that an engine can be given: names of 32 bits and granules of 64 bytes, most of the
-/// range for runs that leave addresses unused.
+/// The largest memory of an engine: node IDs have 32 bits and granules 64 bytes, and most of the
+/// range is for runs that leave addresses unused.
 pub const MAX_MEMORY: u64 = 64 << 30;
-/// The least, below which it would hold nothing but open segments.
+/// The smallest memory of an engine. With less, it would hold nothing but open segments.
 pub const MIN_MEMORY: u64 = 1 << 20;
 
 const SMALLEST_GRANULE_LOG2: u32 = 3;
 const LARGEST_GRANULE_LOG2: u32 = 6;
-/// How many times the memory is reserved, if names reach that far: for the limit to be raised, and because
-/// runs leave addresses unused. (More would cost the numbers of segments that are never used.)
+/// The reservation as a multiple of the memory, where node IDs reach that far: the limit may be
+/// raised, and runs leave addresses unused. (More would cost memory for the numbers of segments
+/// that are never used.)
 const ROOM: u64 = if super::MODELLED { 3 } else { 16 };
 const LEAST_RESERVED: u64 = if super::MODELLED { 0 } else { 4 << 30 };
-/// Of huge pages: the usual ones; elsewhere some small pages more or less.
+/// Size of huge pages: the usual one. With other sizes, the covered range is off by some small
+/// pages.
 const HUGE_LOG2: u32 = 21;
-/// Of segments.
+/// Sizes of segments.
 const SMALLEST_LOG2: u32 = 15;
 const LARGEST_LOG2: u32 = 18;
-/// The smallest segments from [`AMPLE`] memory on: a page is a sixteenth of them.
+/// The smallest segment size from [`AMPLE`] memory on: a page is a sixteenth of it.
 const SMALLEST_AMPLE_LOG2: u32 = 16;
 const AMPLE: u64 = 16 << 20;
-/// Segments that the memory is cut into, at most.
+/// The most segments that the memory is divided into.
 const SEGMENTS_LOG2: u32 = 9;
-/// The largest small item is as large as a segment by this.
+/// The largest small item is a segment divided by two to this power.
 const SMALL_LOG2: u32 = 4;
-/// Items above this may be large: they waste a page at most, an eighth of this.
+/// Items above this size may be large: they waste at most a page, an eighth of this.
 const LEAST_LARGE: usize = 32 << 10;
-/// The same in pages, where these are larger than usual.
+/// The same in pages, where pages are larger than usual.
 const LEAST_LARGE_PAGES: usize = 8;
-/// Reserved runs are at most this share of the memory, or one item: nothing in them can be evicted.
+/// Reserved runs are at most this share (1/8) of the memory, or one item: nothing in them can be
+/// evicted.
 const RESERVED_SHARE: u64 = 8;
 
-/// An item of this engine, and its links.
+/// A pointer to an item of this engine and its links.
 pub(super) type Ptr = NonNull<Node<Link>>;
 
-/// A segment, by its index.
+/// The index of a segment.
 pub(super) type Segment = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Free,
     Open,
-    /// A run whose item is not whole and was never in the table. It is in no queue.
+    /// A run whose item is incomplete and was never in the table. It is in no queue.
     Reserved,
     Sealed,
     Claimed,
@@ -138,11 +145,11 @@ pub(super) enum State {
 /// Where items of a size lie; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With others in a low segment, of whose tail they waste little.
+    /// With others in a low segment; they waste little of its tail.
     Small,
-    /// With others in a high segment, whose unused pages are not held.
+    /// With others in a high segment, which does not hold its unused pages.
     Medium,
-    /// Alone.
+    /// Alone in a run.
     Large,
 }
 
@@ -151,17 +158,17 @@ pub(super) struct Heap {
     arena: ItemArena,
     segment_log2: u32,
     page_log2: u32,
-    /// Bytes of the reservation, and whether it is one or the allocator's memory.
+    /// Bytes of the reserved range, and whether it is a reservation or the allocator's memory.
     reserved: usize,
     is_reservation: bool,
     huge_pages: bool,
-    /// Whether dead bytes are summed up, and segments to compact are marked.
+    /// Whether the heap sums up dead bytes and marks segments to compact.
     sums_dead: bool,
     sparse: Marks,
-    /// Segments that were looked at for a sparse one.
+    /// Number of segments examined in search of a sparse one.
     #[cfg(test)]
     pub(super) looks: AtomicU64,
-    /// By segment: used and dead bytes.
+    /// Used and dead bytes, by segment.
     fill: Slots<AtomicU64>,
     settled: Slots<AtomicU32>,
     generation: Slots<AtomicU32>,
@@ -174,34 +181,35 @@ pub(super) struct Heap {
     awaited: AtomicU64,
     /// Bytes of segments that are not free.
     held: AtomicU64,
-    /// Bytes of those that wait for readers.
+    /// Bytes of held segments that wait for readers.
     retired: AtomicU64,
     /// Dead bytes in segments that are not retired, if they are summed up.
     dead: AtomicU64,
-    /// Pages of the longest run, with what [`Runs::longest`] rounds.
+    /// Pages of the longest run, rounded as in [`Runs::longest`].
     longest_run: AtomicU32,
     pool: Mutex<Pool>,
 }
 
-/// Names to addresses.
+/// Converts node IDs to addresses.
 #[derive(Clone, Copy)]
 pub(super) struct ItemArena {
     base: NonNull<u8>,
     granule_log2: u32,
 }
 
-// SAFETY: it only computes addresses; who follows them answers for what is there.
+// SAFETY: it only computes addresses; code that dereferences them must prove that it may.
 unsafe impl Send for ItemArena {}
 // SAFETY: as for `Send`: it only computes addresses.
 unsafe impl Sync for ItemArena {}
 
-// SAFETY: the address of a name never changes, and an item stays where it is until a grace period after
-// its removal (guarantee 1).
+// SAFETY: the address of a node ID never changes, and an item stays where it is until a grace
+// period after its removal (guarantee 1).
 unsafe impl Arena for ItemArena {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
         let offset = (id.0.get() as usize) << self.granule_log2;
-        // SAFETY: names are offsets within the reservation, and the links are an item's first bytes.
+        // SAFETY: node IDs are offsets within the reservation, and the links are an item's first
+        // bytes.
         unsafe { self.base.add(offset).cast() }
     }
 }
@@ -213,7 +221,7 @@ struct Pool {
     dirty: Vec<Segment>,
     /// Free low segments whose pages were given back.
     clean: Vec<Segment>,
-    /// Segments from here on up to the lowest run were never used.
+    /// Segments from here up to the lowest run were never used.
     fresh: Segment,
     /// Low segments that are not free.
     low_used: u64,
@@ -226,36 +234,36 @@ struct Retired {
     after: Cookie,
 }
 
-/// A segment that is appended to.
+/// A segment to which items are appended.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) segment: Segment,
     pub(super) generation: u32,
-    /// Bytes from the segment's beginning that are in use, and that ever were.
+    /// Bytes from the segment's beginning that are in use, and the most that ever were.
     used: u32,
     touched: u32,
-    /// Pages from its beginning up to the last that was resident before.
+    /// Pages from its beginning up to the last that was resident before it was opened.
     resident_before: u32,
 }
 
-/// Bytes and conditions of a request for memory.
+/// A request for memory: bytes and conditions.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) bytes: usize,
-    /// The generation that the item will belong to, which must be the present one.
+    /// The generation that the item will belong to. It must be the present one.
     pub(super) generation: u32,
-    /// Bytes that must remain for others afterwards.
+    /// Bytes that must remain free afterwards.
     pub(super) spare: u64,
 }
 
 impl Heap {
-    /// A heap for `memory` bytes, or `None` if the system has no addresses for it. `sums_dead`: whether
-    /// [`Heap::live_bytes`] and [`Heap::claim_sparsest`] will be asked for.
+    /// Creates a heap for `memory` bytes. Returns `None` if the system has no addresses for it.
+    /// `sums_dead` tells whether [`Heap::live_bytes`] and [`Heap::claim_sparsest`] will be called.
     pub(super) fn new(memory: u64, huge_pages: bool, sums_dead: bool) -> Option<Self> {
         Self::with_pages(memory, huge_pages, sums_dead, alloc::page_bytes())
     }
 
-    /// The same, taking pages to have `page` bytes: a multiple of what they have.
+    /// As [`Heap::new`], with pages of `page` bytes: a multiple of the real page size.
     fn with_pages(memory: u64, huge_pages: bool, sums_dead: bool, page: usize) -> Option<Self> {
         let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);
         let mut granule_log2 = SMALLEST_GRANULE_LOG2;
@@ -299,14 +307,17 @@ impl Heap {
         Some(heap)
     }
 
-    /// Asks for huge pages where small items will be, if that was wished. Not for runs, which leave pages
-    /// unused; and not for the last sixteenth of `memory`, which the bucket arrays have in the end: the
-    /// last huge page would be resident whole for a few segments.
+    /// Asks for huge pages where small items will lie, if the configuration wants them.
+    ///
+    /// Runs get none, because they leave pages unused. The last sixteenth of `memory` gets none
+    /// either: the bucket arrays finally take it, and the last huge page would be wholly resident
+    /// for a few segments.
     pub(super) fn prefer_huge(&self, memory: u64) {
         if self.huge_pages && self.is_reservation {
             let whole = (memory - memory / 16) >> HUGE_LOG2 << HUGE_LOG2;
-            // SAFETY: the reservation is larger.
-            unsafe { alloc::prefer_huge(self.arena.base, whole as usize) };
+            let whole = (whole as usize).min(self.reserved);
+            // SAFETY: 1: the reservation has at least as many bytes.
+            unsafe { alloc::prefer_huge(self.arena.base, whole) };
         }
     }
 
@@ -333,11 +344,14 @@ impl Heap {
         }
     }
 
-    /// Items of more bytes are large. Half a segment at most, since two items must fit a segment; otherwise
-    /// no less than [`LEAST_LARGE`], and so much that runs for `allowed` bytes of the smallest large items
+    /// The size above which items are large.
+    ///
+    /// It is at most half a segment, since two items must fit a segment. Otherwise it is at least
+    /// [`LEAST_LARGE`], and large enough that runs for `allowed` bytes of the smallest large items
     /// take half of the addresses.
     fn large_above(&self) -> usize {
-        // Relaxed: a setting. An item that lies elsewhere than its size says by now is found by its address.
+        // Relaxed: a setting. An item that no longer lies where its size says is found by its
+        // address.
         self.large_above.load(Ordering::Relaxed)
     }
 
@@ -350,7 +364,7 @@ impl Heap {
         self.large_above.store(above, Ordering::Relaxed);
     }
 
-    /// Bytes that must be free so that an item of `bytes` bytes has room for certain.
+    /// Bytes that must be free so that an item of `bytes` bytes is certain to have room.
     pub(super) fn needed(&self, bytes: usize) -> u64 {
         match self.kind(bytes) {
             Kind::Large => self.pages(bytes as u64) << self.page_log2,
@@ -362,19 +376,19 @@ impl Heap {
         bytes.div_ceil(1 << self.page_log2)
     }
 
-    /// What an item of `bytes` bytes takes.
+    /// The size of an item of `bytes` bytes, rounded to granules.
     #[inline(always)]
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         bytes.next_multiple_of(1 << self.arena.granule_log2)
     }
 
-    /// What an item takes, without what its pages waste.
+    /// The bytes that an item takes, without the waste of its pages.
     #[inline(always)]
     pub(super) fn footprint(&self, item: Item<'_, Link>) -> usize {
         self.rounded(item.bytes())
     }
 
-    /// What statistics want to know of an item that is removed.
+    /// The data that statistics need of a removed item.
     pub(super) fn removed(&self, item: Item<'_, Link>) -> Removed {
         Removed {
             footprint: self.footprint(item),
@@ -382,13 +396,13 @@ impl Heap {
         }
     }
 
-    /// The name of an item.
+    /// The node ID of an item.
     #[inline(always)]
-    pub(super) fn name(&self, node: Ptr) -> NodeId {
+    pub(super) fn id(&self, node: Ptr) -> NodeId {
         let offset = node.as_ptr().addr() - self.arena.base.as_ptr().addr();
-        // The first segment is not used, so no item has the name 0.
-        let name = NonZeroU32::new((offset >> self.arena.granule_log2) as u32);
-        NodeId(name.expect("items lie behind the first segment"))
+        // The first segment is not used, so no item has the ID 0.
+        let id = NonZeroU32::new((offset >> self.arena.granule_log2) as u32);
+        NodeId(id.expect("items lie behind the first segment"))
     }
 
     #[inline(always)]
@@ -397,16 +411,19 @@ impl Heap {
         (offset >> self.segment_log2) as Segment
     }
 
-    /// The segment of an item: of a large one, the first of its run.
+    /// The segment of an item; for a large item, the first of its run.
     #[inline(always)]
     pub(super) fn segment_of(&self, node: Ptr) -> Segment {
         self.segment_at(node.cast())
     }
 
+    /// # Safety
+    ///
+    /// 1. The offset is at most the size of the segment or run, which lies within the reservation.
     #[inline(always)]
-    fn address(&self, segment: Segment, offset: u32) -> NonNull<u8> {
+    unsafe fn address(&self, segment: Segment, offset: u32) -> NonNull<u8> {
         let offset = ((segment as usize) << self.segment_log2) + offset as usize;
-        // SAFETY: segments and what is appended to them lie within the reservation.
+        // SAFETY: within the reservation, by 1.
         unsafe { self.arena.base.add(offset) }
     }
 
@@ -418,12 +435,13 @@ impl Heap {
 
     // ---- budget
 
-    /// The most bytes that can be allowed: a third of the reservation, since runs leave addresses unused.
+    /// The most bytes that can be allowed: a third of the reservation, since runs leave addresses
+    /// unused.
     pub(super) fn most_allowed(&self) -> u64 {
         self.reserved as u64 / 3
     }
 
-    /// Sets how many bytes may be resident; if that is less than before, gives free pages back.
+    /// Sets how many bytes may be resident. If that is less than before, gives free pages back.
     pub(super) fn allow(&self, bytes: u64) {
         // Relaxed: a setting.
         let before = self.allowed.swap(bytes, Ordering::Relaxed);
@@ -442,7 +460,7 @@ impl Heap {
     /// Bytes in segments that are not free.
     #[inline]
     pub(super) fn held(&self) -> u64 {
-        // Relaxed: a number that publishes nothing.
+        // Relaxed: the number publishes nothing.
         self.held.load(Ordering::Relaxed)
     }
 
@@ -453,24 +471,25 @@ impl Heap {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Bytes that can still be had, now or when readers have moved on; negative if too much is held.
+    /// Bytes that can still be allocated, now or after readers have moved on; negative if too much
+    /// is held.
     ///
-    /// Three numbers that others change meanwhile, so an estimate: what waits may just have been
-    /// let go of.
+    /// This is an estimate from three numbers that other threads change meanwhile: a retired
+    /// segment may just have been freed.
     #[inline]
     pub(super) fn headroom(&self) -> i64 {
         self.allowed() as i64 - self.held() as i64 + self.waiting_bytes() as i64
     }
 
-    /// Bytes held for what is not dead: what would be held if every segment was compacted. Only if dead
-    /// bytes are summed up; an estimate, as [`Heap::headroom`].
+    /// Bytes held for live items: the bytes that would be held if every segment was compacted.
+    /// Valid only if dead bytes are summed up; an estimate, as [`Heap::headroom`].
     pub(super) fn live_bytes(&self) -> u64 {
         // Relaxed: as in `held`.
         let dead = self.dead.load(Ordering::Relaxed);
         self.held().saturating_sub(self.waiting_bytes() + dead)
     }
 
-    /// Bytes of the largest item, or up to a quarter more; 0 if there is no large one.
+    /// Bytes of the largest large item, rounded up by at most a quarter; 0 if there is none.
     pub(super) fn largest_bytes(&self) -> u64 {
         // Relaxed: as in `held`.
         u64::from(self.longest_run.load(Ordering::Relaxed)) << self.page_log2
@@ -494,8 +513,9 @@ impl Heap {
 
     // ---- room for items
 
-    /// A segment for items of a kind, [small](Kind::Small) or [medium](Kind::Medium). `is_current` tells,
-    /// under the pool's lock, whether the request's generation is the present one still.
+    /// Opens a segment for items of a kind, [small](Kind::Small) or [medium](Kind::Medium).
+    /// `is_current` tells, under the pool's lock, whether the request's generation is still the
+    /// present one.
     pub(super) fn open(
         &self,
         domain: &Domain,
@@ -529,42 +549,50 @@ impl Heap {
         })
     }
 
-    /// A segment's numbers, when it is not free any more.
+    /// Initialises the numbers of a segment that is no longer free.
     fn begin(&self, pool: &mut Pool, segment: Segment, state: State, generation: u32) {
         pool.set(segment, state);
         let index = segment as usize;
-        // Relaxed, all: published with the first item or by the pool's lock, which a flush that looks for
-        // older generations takes.
+        // Relaxed, all: published with the first item or by the pool's lock, which a flush that
+        // looks for older generations takes.
         self.fill[index].store(0, Ordering::Relaxed);
         self.settled[index].store(0, Ordering::Relaxed);
         self.generation[index].store(generation, Ordering::Relaxed);
         self.due_s[index].store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// Room in an open segment, if it has any.
+    /// Takes room in an open segment, if it has enough.
     #[inline]
     pub(super) fn append(&self, open: &mut Open, bytes: usize) -> Option<NonNull<u8>> {
         if open.used as u64 + bytes as u64 > self.segment_bytes() {
             return None;
         }
-        let memory = self.address(open.segment, open.used);
+        // SAFETY: 1: `used` is at most the segment's size.
+        let memory = unsafe { self.address(open.segment, open.used) };
         open.used += bytes as u32;
         open.touched = open.touched.max(open.used);
         Some(memory)
     }
 
-    /// Takes the room that was appended last back. False if it is not the last, or elsewhere.
-    pub(super) fn take_back(&self, open: &mut Open, node: Ptr, bytes: usize) -> bool {
-        let is_last = open.used as usize >= bytes
-            && self.address(open.segment, open.used - bytes as u32) == node.cast();
+    /// Takes back the room that was appended last. Returns false if other room was appended since,
+    /// or elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` is an item of `bytes` bytes that was never linked and is not used any more.
+    pub(super) unsafe fn take_back(&self, open: &mut Open, node: Ptr, bytes: usize) -> bool {
+        // SAFETY: 1: `used` is at most the segment's size.
+        let address = |offset| unsafe { self.address(open.segment, offset) };
+        let is_last =
+            open.used as usize >= bytes && address(open.used - bytes as u32) == node.cast();
         if is_last {
             open.used -= bytes as u32;
         }
         is_last
     }
 
-    /// Ends an open segment: it gives back the pages that it does not use, and goes to its place in the
-    /// queues.
+    /// Seals an open segment: it gives back the pages that it does not use, and enters a queue at
+    /// `place`.
     pub(super) fn seal(&self, domain: &Domain, open: Open, place: Place) {
         let mut pool = self.pool.lock();
         self.give_back_tail(&mut pool, &open);
@@ -574,13 +602,18 @@ impl Heap {
         let bytes = pool.bytes(self, open.segment);
         pool.queues.insert(open.segment, place, bytes);
         pool.set(open.segment, State::Sealed);
+        if self.sums_dead {
+            let unused = pool.unused(self, open.segment, open.used);
+            // Relaxed: as in `held`. Before the segment can be retired, which subtracts it.
+            self.dead.fetch_add(unused, Ordering::Relaxed);
+        }
         self.set_used(&mut pool, domain, open.segment, open.used);
         if self.sums_dead {
             self.sparse.mark(open.segment);
         }
     }
 
-    /// Leaves to a run the pages that its items use.
+    /// Shrinks a run to the pages that its items use.
     fn give_back_tail(&self, pool: &mut Pool, open: &Open) {
         let Some(run) = pool.runs.get(open.segment) else {
             return;
@@ -594,21 +627,22 @@ impl Heap {
         let tail = pool
             .runs
             .range(open.segment, pages, touched.max(open.resident_before));
-        self.discard(tail);
+        // SAFETY: 1: pages of the run behind those that its items use.
+        unsafe { self.discard(tail) };
         self.let_go(u64::from(run.pages - pages) << self.page_log2);
     }
 
     fn set_used(&self, pool: &mut Pool, domain: &Domain, segment: Segment, used: u32) {
-        // AcqRel: pairs with that of `bury`, so that the thread that finds the segment dead, here or there, comes
-        // after all who have unlinked an item of it.
+        // AcqRel: pairs with that of `count_dead`, so that the thread that finds the segment dead,
+        // here or there, comes after all threads that have unlinked an item of it.
         let before = self.fill[segment as usize].fetch_add(u64::from(used) << 32, Ordering::AcqRel);
         if before as u32 == used {
             pool.retire(self, domain, segment);
         }
     }
 
-    /// Pages for a large item. Its segment is sealed at once, and cannot be claimed before the item is
-    /// settled.
+    /// Allocates pages for a large item. Its segment is sealed at once, and cannot be claimed
+    /// before the item is settled.
     pub(super) fn open_large(
         &self,
         domain: &Domain,
@@ -622,10 +656,11 @@ impl Heap {
         pool.queues.insert(segment, place, bytes);
         self.set_used(&mut pool, domain, segment, request.bytes as u32);
         pool.trim(self);
-        Some(self.address(segment, 0))
+        // SAFETY: 1: the beginning of a run.
+        Some(unsafe { self.address(segment, 0) })
     }
 
-    /// A run for a large item, not yet in a queue.
+    /// Allocates a run for a large item and puts it in no queue.
     fn take_large(
         &self,
         pool: &mut Pool,
@@ -646,7 +681,8 @@ impl Heap {
             is_large: true,
         })?;
         pool.runs.shorten(segment, pages as u32);
-        self.discard(pool.runs.range(segment, pages as u32, before));
+        // SAFETY: 1: pages of the new run behind those that it will use.
+        unsafe { self.discard(pool.runs.range(segment, pages as u32, before)) };
         self.hold(bytes);
         pool.publish_longest(self);
         self.begin(pool, segment, state, request.generation);
@@ -655,16 +691,16 @@ impl Heap {
 
     // ---- reserved runs
 
-    /// Whether a large item of `bytes` bytes may be reserved, room provided: as long as little is, and one in
-    /// any case. (A buffer beside it would take as much.)
+    /// Whether a large item of `bytes` bytes may be reserved, given room: as long as little is
+    /// reserved, and one item in any case. (A separate receive buffer would take the same memory.)
     pub(super) fn may_reserve(&self, bytes: usize) -> bool {
         // Relaxed: as in `held`.
         let awaited = self.awaited.load(Ordering::Relaxed);
         awaited == 0 || awaited + self.needed(bytes) <= self.allowed() / RESERVED_SHARE
     }
 
-    /// Pages for a large item whose value comes later. The item must be in no table before it has
-    /// [entered](Heap::enter), and is given up by [`Heap::release`].
+    /// Allocates pages for a large item whose value comes later. The item must be in no table
+    /// before it has [entered](Heap::enter), and is given up by [`Heap::release`].
     pub(super) fn reserve(
         &self,
         domain: &Domain,
@@ -680,13 +716,15 @@ impl Heap {
         self.awaited
             .fetch_add(pool.bytes(self, segment), Ordering::Relaxed);
         pool.trim(self);
-        Some(self.address(segment, 0))
+        // SAFETY: 1: the beginning of a run.
+        Some(unsafe { self.address(segment, 0) })
     }
 
-    /// A reserved item of `bytes` bytes is whole: its segment goes to its place in the queues, unsettled.
+    /// Completes a reserved item of `bytes` bytes: its segment goes to its place in the queues,
+    /// unsettled.
     ///
-    /// From now on [`Heap::has_older`] sees it. So an item that enters and is then found to be of the
-    /// present generation is not overlooked by a later flush.
+    /// From now on [`Heap::has_older`] sees it. So a later flush does not overlook an item that
+    /// enters and is then found to be of the present generation.
     pub(super) fn enter(&self, domain: &Domain, node: Ptr, bytes: usize, place: Place) {
         let segment = self.segment_of(node);
         let mut pool = self.pool.lock();
@@ -699,8 +737,14 @@ impl Heap {
         self.set_used(&mut pool, domain, segment, bytes as u32);
     }
 
-    /// Frees the run of a reserved item. False, and nothing changed, if it has entered.
-    pub(super) fn release(&self, node: Ptr) -> bool {
+    /// Frees the run of a reserved item. Returns false, and changes nothing, if the item has
+    /// entered.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` came from [`Heap::reserve`], was not released, and is not used any more unless it
+    ///    has entered.
+    pub(super) unsafe fn release(&self, node: Ptr) -> bool {
         let segment = self.segment_of(node);
         let mut pool = self.pool.lock();
         let is_reserved = pool.is(segment, State::Reserved);
@@ -720,18 +764,22 @@ impl Heap {
         self.awaited.load(Ordering::Relaxed)
     }
 
-    /// Counts an item as one whose writer has finished with it: it is linked, or abandoned. The caller is
-    /// in the section that it published the item in, so that the segment cannot be in use again yet.
+    /// Counts an item whose writer has finished with it: it is linked, or abandoned. The caller is
+    /// in the section in which it published the item, so the segment cannot be reused yet.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` is an item of `bytes` bytes that is written whole and was not settled before.
     #[inline]
-    pub(super) fn settle(&self, node: Ptr, bytes: usize) {
-        // Release: pairs with the Acquire in `is_settled`, so that the claimant sees the item written and
-        // linked.
+    pub(super) unsafe fn settle(&self, node: Ptr, bytes: usize) {
+        // Release: pairs with the Acquire in `is_settled`, so that the claimant sees the item
+        // written and linked.
         self.settled[self.segment_of(node) as usize].fetch_add(bytes as u32, Ordering::Release);
     }
 
     fn is_settled(&self, segment: Segment) -> bool {
-        // Acquire: pairs with the Release in `settle`. Relaxed: `used` is set under the pool's lock, which
-        // the caller holds.
+        // Acquire: pairs with the Release in `settle`. Relaxed: `used` is set under the pool's
+        // lock, which the caller holds.
         let settled = self.settled[segment as usize].load(Ordering::Acquire);
         let used = self.fill[segment as usize].load(Ordering::Relaxed) >> 32;
         used == u64::from(settled) || mutant!("claims_unsettled")
@@ -739,13 +787,18 @@ impl Heap {
 
     // ---- dead items
 
-    /// Counts `bytes` bytes of an item's segment as dead: the item is in no table. The segment is retired
-    /// when it was the last.
+    /// Counts `bytes` bytes of an item's segment as dead. Retires the segment when its last item is
+    /// dead.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` is an item of `bytes` bytes and in no table: the caller has unlinked it, or it was
+    ///    never linked. It was not counted before.
     #[inline]
-    pub(super) fn bury(&self, domain: &Domain, node: Ptr, bytes: usize) {
+    pub(super) unsafe fn count_dead(&self, domain: &Domain, node: Ptr, bytes: usize) {
         let segment = self.segment_of(node);
         if self.sums_dead {
-            // Relaxed: as in `held`. Before the segment can be retired, which takes it off.
+            // Relaxed: as in `held`. Added before the segment can be retired, which subtracts it.
             self.dead.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         // AcqRel: see `set_used`.
@@ -761,7 +814,7 @@ impl Heap {
     #[cold]
     fn retire_dead(&self, domain: &Domain, segment: Segment) {
         let mut pool = self.pool.lock();
-        // If it is claimed, the claimant will find out.
+        // If the segment is claimed, the claimant will notice.
         if pool.is(segment, State::Sealed) && self.is_dead(segment) {
             pool.retire(self, domain, segment);
         }
@@ -782,7 +835,7 @@ impl Heap {
 
     // ---- claims
 
-    /// Claims the segment that `choose` finds, of those that may be claimed.
+    /// Claims the segment that `choose` selects from those that may be claimed.
     pub(super) fn claim(
         &self,
         choose: impl FnOnce(&Queues, &dyn Fn(Segment) -> bool) -> Option<Segment>,
@@ -795,7 +848,7 @@ impl Heap {
         Some(pool.claim(segment))
     }
 
-    /// Claims the first segment that may be claimed from a random one on.
+    /// Claims the first segment that may be claimed, starting at a random one.
     pub(super) fn claim_random(&self, draw: u64) -> Option<Claim> {
         let mut pool = self.pool.lock();
         let high = pool.state.len() as u64 - u64::from(pool.runs.from());
@@ -814,8 +867,9 @@ impl Heap {
         None
     }
 
-    /// Claims the first segment from `*from` on that may be claimed and that `wanted` accepts, looking at
-    /// `*looks` at most. Both move on; `*from` round and round.
+    /// Claims the first segment from `*from` on that may be claimed and that `wanted` accepts.
+    /// Examines at most `*looks` segments. Advances `*from`, which wraps around, and reduces
+    /// `*looks`.
     pub(super) fn claim_where(
         &self,
         from: &mut Segment,
@@ -835,8 +889,8 @@ impl Heap {
         None
     }
 
-    /// Claims the segment that gains most of the next `most` that `wanted` accepts, of those that are
-    /// [marked](super::sparse), from `*from` on.
+    /// Of the next `most` [marked](super::sparse) segments from `*from` on that `wanted` accepts,
+    /// claims the one that gains most.
     pub(super) fn claim_sparsest(
         &self,
         from: &mut Segment,
@@ -864,11 +918,12 @@ impl Heap {
     }
 
     fn count_look(&self) {
+        // Relaxed: a number that only tests read.
         #[cfg(test)]
         self.looks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a segment other than a free, reserved or retired one has an older generation than this.
+    /// Whether a segment that is not free, reserved or retired has an older generation than this.
     pub(super) fn has_older(&self, generation: u32) -> bool {
         let pool = self.pool.lock();
         let mut all = (1..pool.fresh).chain(pool.runs.used());
@@ -879,12 +934,13 @@ impl Heap {
         })
     }
 
-    /// Segments that may be in use, about: those that a round of [`Heap::claim_where`] goes over.
+    /// The approximate number of segments that may be in use: those that a round of
+    /// [`Heap::claim_where`] visits.
     pub(super) fn used_segments(&self) -> u32 {
         self.pool.lock().used_segments()
     }
 
-    /// Ends a claim; the segment goes back where it was, or is retired if nothing in it lives.
+    /// Ends a claim. The segment keeps its place, or is retired if nothing in it is live.
     pub(super) fn unclaim(&self, domain: &Domain, claim: Claim) {
         let mut pool = self.pool.lock();
         pool.set(claim.segment, State::Sealed);
@@ -904,7 +960,7 @@ impl Heap {
         self.unclaim(domain, claim);
     }
 
-    /// Frees what readers have left, after a look at where they are.
+    /// Polls for the end of a grace period, then frees the segments that readers have left.
     pub(super) fn collect(&self, domain: &Domain) {
         if self.waiting_bytes() == 0 {
             return;
@@ -912,7 +968,7 @@ impl Heap {
         let Some(oldest) = self.pool.try_lock().and_then(|pool| pool.oldest()) else {
             return;
         };
-        // Without the lock: it may interrupt the other processors.
+        // Without the lock: polling may interrupt the other processors.
         if (domain.poll(oldest) || mutant!("no_grace_period"))
             && let Some(mut pool) = self.pool.try_lock()
         {
@@ -920,18 +976,21 @@ impl Heap {
         }
     }
 
-    fn discard(&self, pages: Range<u64>) {
+    /// # Safety
+    ///
+    /// 1. The pages are those of the reservation, and hold no items.
+    unsafe fn discard(&self, pages: Range<u64>) {
         if !pages.is_empty() {
             let from = (pages.start as usize) << self.page_log2;
             let bytes = ((pages.end - pages.start) as usize) << self.page_log2;
-            // SAFETY: pages of the reservation that belong to no item: free, or behind what a segment uses.
+            // SAFETY: pages of the reservation that belong to no item, by 1.
             unsafe { alloc::discard(self.arena.base.add(from).as_ptr(), bytes) };
         }
     }
 
     // ---- walks and times
 
-    /// When the segment should be looked through for expired items, in seconds.
+    /// The second in which the segment should be searched for expired items.
     #[inline]
     pub(super) fn due_s(&self, segment: Segment) -> u32 {
         // Relaxed: a hint.
@@ -953,18 +1012,25 @@ impl Heap {
         }
     }
 
-    /// The item at an offset of a claimed segment, and the offset of the next.
+    /// The item at an offset of a claimed segment, and the offset of the next item.
     ///
-    /// The item is in the caller's hands as long as it has the claim.
+    /// The item stays valid as long as the caller has the claim.
+    ///
+    /// # Safety
+    ///
+    /// 1. The claim is one of this heap.
+    /// 2. The offset is 0, or was returned by this function for the same claim.
     #[inline]
-    pub(super) fn item_at(&self, claim: &Claim, offset: u32) -> Option<(Ptr, u32)> {
+    pub(super) unsafe fn item_at(&self, claim: &Claim, offset: u32) -> Option<(Ptr, u32)> {
         let (used, _) = self.fill(claim.segment);
         if offset >= used {
             return None;
         }
-        let node: Ptr = self.address(claim.segment, offset).cast();
-        // SAFETY: items lie one behind the other up to `used`, written before the segment was settled, and
-        // stay until it is retired, which the claim prevents.
+        // SAFETY: 1: below what the segment uses.
+        let node: Ptr = unsafe { self.address(claim.segment, offset) }.cast();
+        // SAFETY: by 1 and 2 there is an item: items lie one after the other up to `used`, were
+        // written before the segment was settled, and stay until it is retired, which the claim
+        // prevents.
         let item = unsafe { Item::from_raw(node) };
         Some((node, offset + self.footprint(item) as u32))
     }
@@ -978,7 +1044,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Bytes in use from the segment's beginning, dead ones included.
+    /// Bytes in use from the segment's beginning, including dead bytes.
     pub(super) fn used(&self, heap: &Heap) -> u32 {
         heap.fill(self.segment).0
     }
@@ -990,14 +1056,14 @@ pub(super) struct Candidate {
     pub(super) segment: Segment,
     /// Bytes that it holds.
     pub(super) held: u64,
-    /// Bytes that copying what lives in it elsewhere would gain: the dead ones, and in a low segment what was
-    /// left unused, if that is more than the tail of a segment that was filled. (Behind a run's items there
-    /// are no pages, and a copy would have a tail as well.)
+    /// Bytes that copying its live items elsewhere would gain: the dead bytes, and in a low segment
+    /// the unused bytes, if they exceed the tail of a filled segment. (There are no pages behind a
+    /// run's items, and a copy would have a tail as well.)
     pub(super) gain: u64,
 }
 
 impl Candidate {
-    /// The share of what it holds that would be gained, in 1,024ths.
+    /// The gain as a share of the held bytes, in 1,024ths.
     pub(super) fn share(&self) -> u64 {
         self.gain * 1024 / self.held.max(1)
     }
@@ -1006,7 +1072,7 @@ impl Candidate {
 impl Drop for Heap {
     fn drop(&mut self) {
         // Items have nothing to drop.
-        // SAFETY: from `addresses`, and nobody uses the heap any more.
+        // SAFETY: from `addresses`, and nothing uses the heap afterwards.
         unsafe {
             if self.is_reservation {
                 alloc::release(self.arena.base, self.reserved);
@@ -1027,8 +1093,8 @@ fn segment_log2(memory: u64) -> u32 {
     wanted.clamp(least, LARGEST_LOG2)
 }
 
-/// A reservation of `most` bytes; or, where the system gives none, less, and at last `least` bytes of the
-/// allocator's memory.
+/// Reserves `most` bytes of addresses. Where the system refuses, reserves less, and finally takes
+/// `least` bytes from the allocator.
 fn addresses(most: usize, least: usize) -> Option<(NonNull<u8>, usize, bool)> {
     let mut bytes = most;
     while bytes >= least {
@@ -1052,7 +1118,7 @@ impl Pool {
             state: vec![State::Free as u8; segments],
             dirty: Vec::new(),
             clean: Vec::new(),
-            // An item in the first would have the name 0.
+            // An item in the first segment would have the node ID 0.
             fresh: 1,
             low_used: 0,
             waiting: VecDeque::new(),
@@ -1074,19 +1140,24 @@ impl Pool {
 
     fn candidate(&self, heap: &Heap, segment: Segment) -> Candidate {
         let (used, dead) = heap.fill(segment);
-        let held = self.bytes(heap, segment);
-        let unused = heap.segment_bytes().saturating_sub(u64::from(used));
-        let is_low = self.runs.get(segment).is_none();
-        let gain =
-            if is_low && unused > held >> (SMALL_LOG2 - 1) || mutant!("counts_unused_as_gain") {
-                u64::from(dead) + unused
-            } else {
-                u64::from(dead)
-            };
         Candidate {
             segment,
-            held,
-            gain,
+            held: self.bytes(heap, segment),
+            gain: u64::from(dead) + self.unused(heap, segment, used),
+        }
+    }
+
+    /// The bytes behind the last item of a sealed segment that a copy of its items gains. Only
+    /// small items share segments that keep their unused pages, and only where one was sealed
+    /// early is more unused than a tail.
+    fn unused(&self, heap: &Heap, segment: Segment, used: u32) -> u64 {
+        let unused = heap.segment_bytes().saturating_sub(u64::from(used));
+        let is_low = self.runs.get(segment).is_none();
+        let is_early = is_low && unused > heap.segment_bytes() >> (SMALL_LOG2 - 1);
+        if is_early || mutant!("counts_unused_as_gain") {
+            unused
+        } else {
+            0
         }
     }
 
@@ -1102,7 +1173,8 @@ impl Pool {
         self.fresh + self.runs.used_count()
     }
 
-    /// The first segment in use from `from` on; the low ones, then the runs, then from the start.
+    /// The first segment in use from `from` on: first the low ones, then the runs, then again from
+    /// the start.
     fn next_used(&self, from: Segment) -> Segment {
         if from < self.fresh {
             return from.max(1);
@@ -1110,7 +1182,7 @@ impl Pool {
         self.runs.used_from(from).unwrap_or(1)
     }
 
-    /// A free low segment, if possible one whose pages are resident.
+    /// Takes a free low segment, preferably one whose pages are resident.
     fn take_low(&mut self) -> Option<Segment> {
         let segment = match self.dirty.pop().or_else(|| self.clean.pop()) {
             Some(segment) => segment,
@@ -1132,7 +1204,8 @@ impl Pool {
         self.runs.take(run, lowest)
     }
 
-    /// A segment in which everything is dead: out of the queues, free after a grace period.
+    /// Retires a segment in which everything is dead: removes it from the queues; it is free after
+    /// a grace period.
     fn retire(&mut self, heap: &Heap, domain: &Domain, segment: Segment) {
         let bytes = self.bytes(heap, segment);
         self.queues.remove(segment, bytes);
@@ -1140,7 +1213,8 @@ impl Pool {
         // Relaxed, both: see `held`.
         heap.retired.fetch_add(bytes, Ordering::Relaxed);
         if heap.sums_dead {
-            let dead = u64::from(heap.fill(segment).1);
+            let (used, dead) = heap.fill(segment);
+            let dead = u64::from(dead) + self.unused(heap, segment, used);
             heap.dead.fetch_sub(dead, Ordering::Relaxed);
         }
         self.waiting.push_back(Retired {
@@ -1157,12 +1231,12 @@ impl Pool {
         })
     }
 
-    /// When the segment that has waited longest is free.
+    /// The grace period that the longest-waiting segment needs.
     fn oldest(&self) -> Option<Cookie> {
         self.waiting.front().map(|oldest| oldest.after)
     }
 
-    /// Frees what is known to have been left by readers.
+    /// Frees the segments whose grace period is known to have ended.
     fn collect(&mut self, heap: &Heap, domain: &Domain) {
         while let Some(oldest) = self.waiting.front() {
             if !domain.is_complete(oldest.after) && !mutant!("no_grace_period") {
@@ -1211,10 +1285,12 @@ impl Pool {
             }
             if let Some(segment) = self.dirty.pop() {
                 let pages = 1 << (heap.segment_log2 - heap.page_log2);
-                heap.discard(self.runs.range(segment, 0, pages));
+                // SAFETY: 1: the segment is free.
+                unsafe { heap.discard(self.runs.range(segment, 0, pages)) };
                 self.clean.push(segment);
             } else if let Some(pages) = self.runs.spare(heap.pages(excess)) {
-                heap.discard(pages);
+                // SAFETY: 1: pages of free runs.
+                unsafe { heap.discard(pages) };
             } else {
                 return;
             }
@@ -1260,8 +1336,18 @@ mod tests {
     fn append(heap: &Heap, open: &mut Open, value: &[u8]) -> Option<Ptr> {
         let bytes = bytes_of(heap, value.len());
         let node = write(heap.append(open, bytes)?, value);
-        heap.settle(node, bytes);
+        settle(heap, node, bytes);
         Some(node)
+    }
+
+    fn settle(heap: &Heap, node: Ptr, bytes: usize) {
+        // SAFETY: 1: the tests write an item before they settle it.
+        unsafe { heap.settle(node, bytes) };
+    }
+
+    fn count_dead(heap: &Heap, domain: &Domain, node: Ptr, bytes: usize) {
+        // SAFETY: 1: the tests have no table, and do not use the item any more.
+        unsafe { heap.count_dead(domain, node, bytes) };
     }
 
     fn request(bytes: usize, spare: u64) -> Request {
@@ -1294,7 +1380,8 @@ mod tests {
         let claim = heap.claim(|queues, _| queues.oldest(super::super::queues::Queue::Main));
         let claim = claim.unwrap();
         let (mut at, mut seen) = (0, Vec::new());
-        while let Some((node, next)) = heap.item_at(&claim, at) {
+        // SAFETY: 1: a claim of this heap. 2: 0 first, and then what was returned.
+        while let Some((node, next)) = unsafe { heap.item_at(&claim, at) } {
             // SAFETY: written above, and not freed.
             seen.push(unsafe { Item::from_raw(node) }.value().to_vec());
             at = next;
@@ -1303,17 +1390,33 @@ mod tests {
         heap.unclaim(&domain, claim);
     }
 
+    /// Otherwise a cache that may not evict refuses stores for bytes that nothing uses.
+    #[test]
+    fn the_unused_bytes_of_a_segment_sealed_early_are_not_live() {
+        let (heap, domain) = heap();
+        let bytes = bytes_of(&heap, 10);
+        let mut open = open_small(&heap, &domain);
+        let node = append(&heap, &mut open, &[1; 10]).unwrap();
+        heap.seal(&domain, open, NEWEST);
+        assert_eq!(heap.held(), heap.segment_bytes());
+        assert_eq!(heap.live_bytes(), bytes as u64);
+        count_dead(&heap, &domain, node, bytes);
+        heap.collect(&domain);
+        assert_eq!((heap.held(), heap.live_bytes()), (0, 0));
+        assert_eq!(heap.dead.load(Ordering::Relaxed), 0);
+    }
+
     #[test]
     fn a_segment_comes_back_a_grace_period_after_its_last_item_died() {
         let (heap, domain) = heap();
         let mut open = open_small(&heap, &domain);
         let bytes = bytes_of(&heap, 10);
         let nodes = [0; 2].map(|_| append(&heap, &mut open, &[1; 10]).unwrap());
-        heap.bury(&domain, nodes[0], bytes);
+        count_dead(&heap, &domain, nodes[0], bytes);
         heap.seal(&domain, open, NEWEST);
         assert_eq!(heap.waiting_bytes(), 0);
         let guard = domain.pin();
-        heap.bury(&domain, nodes[1], bytes);
+        count_dead(&heap, &domain, nodes[1], bytes);
         assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
         heap.collect(&domain);
         assert_eq!(heap.held(), heap.segment_bytes(), "a reader may be in it");
@@ -1327,7 +1430,7 @@ mod tests {
         let (heap, domain) = heap();
         let mut open = open_small(&heap, &domain);
         let node = append(&heap, &mut open, &[1; 10]).unwrap();
-        heap.bury(&domain, node, bytes_of(&heap, 10));
+        count_dead(&heap, &domain, node, bytes_of(&heap, 10));
         heap.seal(&domain, open, NEWEST);
         assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
     }
@@ -1340,7 +1443,7 @@ mod tests {
         heap.seal(&domain, open, NEWEST);
         let claim = heap.claim_where(&mut 1, &mut 8, |_| true).unwrap();
         assert!(heap.claim_where(&mut 1, &mut 8, |_| true).is_none());
-        heap.bury(&domain, node, bytes_of(&heap, 10));
+        count_dead(&heap, &domain, node, bytes_of(&heap, 10));
         assert_eq!(heap.waiting_bytes(), 0);
         heap.unclaim(&domain, claim);
         assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
@@ -1361,8 +1464,8 @@ mod tests {
         let room = room.expect("the spare memory");
         assert_eq!(heap.held() + spare, MEMORY + 2 * heap.segment_bytes());
         let node = write(room, &[7; 10]);
-        heap.settle(node, large);
-        heap.bury(&domain, node, large);
+        settle(&heap, node, large);
+        count_dead(&heap, &domain, node, large);
         opened
             .into_iter()
             .for_each(|open| heap.seal(&domain, open, NEWEST));
@@ -1403,7 +1506,7 @@ mod tests {
         }
     }
 
-    /// Whatever is discarded, no neighbour loses a byte: with pages of any size.
+    /// Discarding pages never changes a neighbour, with pages of any size.
     #[test]
     fn giving_pages_back_leaves_what_lives_alone() {
         for page in [4 << 10, 16 << 10, 64 << 10] {
@@ -1423,13 +1526,13 @@ mod tests {
                 if round % 3 == 0 {
                     kept.push((node, value));
                 } else {
-                    heap.bury(&domain, node, bytes_of(&heap, len));
+                    count_dead(&heap, &domain, node, bytes_of(&heap, len));
                 }
                 heap.collect(&domain);
                 heap.allow(MEMORY / (1 + u64::from(round % 3)));
                 heap.allow(MEMORY);
                 for (node, value) in &kept {
-                    // SAFETY: written above, and not buried.
+                    // SAFETY: written above, and not counted as dead.
                     assert_eq!(unsafe { Item::from_raw(*node) }.value(), value);
                 }
             }
@@ -1446,7 +1549,7 @@ mod tests {
         heap.seal(&domain, open, NEWEST);
         assert!(heap.claim_where(&mut 1, &mut 8, |_| true).is_none());
         assert!(heap.claim_random(17).is_none());
-        heap.settle(write(room, &[2; 20]), bytes_of(&heap, 20));
+        settle(&heap, write(room, &[2; 20]), bytes_of(&heap, 20));
         assert!(heap.claim_where(&mut 1, &mut 8, |_| true).is_some());
     }
 
@@ -1462,7 +1565,7 @@ mod tests {
             for mut open in opened {
                 let node = append(&heap, &mut open, &[9; 100]).unwrap();
                 heap.seal(&domain, open, NEWEST);
-                heap.bury(&domain, node, bytes_of(&heap, 100));
+                count_dead(&heap, &domain, node, bytes_of(&heap, 100));
             }
             heap.collect(&domain);
             heap.allow(MEMORY / 2);
@@ -1483,20 +1586,23 @@ mod tests {
         let bytes = bytes_of(&heap, 8);
         let first = append(&heap, &mut open, &[1; 8]).unwrap();
         let second = append(&heap, &mut open, &[2; 8]).unwrap();
-        assert!(!heap.take_back(&mut open, first, bytes));
-        assert!(heap.take_back(&mut open, second, bytes));
+        // SAFETY: 1, both: the tests have no table, and do not use the item any more.
+        unsafe {
+            assert!(!heap.take_back(&mut open, first, bytes));
+            assert!(heap.take_back(&mut open, second, bytes));
+        }
         assert_eq!(append(&heap, &mut open, &[3; 8]), Some(second));
         heap.seal(&domain, open, NEWEST);
     }
 
     #[test]
-    fn names_lead_back_to_items() {
+    fn ids_lead_back_to_items() {
         let (heap, domain) = heap();
         let mut open = open_small(&heap, &domain);
         let node = append(&heap, &mut open, &[1; 10]).unwrap();
-        let name = heap.name(node);
-        // SAFETY: the name of an item that lives.
-        assert_eq!(unsafe { heap.arena().link(name) }.cast(), node);
+        let id = heap.id(node);
+        // SAFETY: the node ID of a live item.
+        assert_eq!(unsafe { heap.arena().link(id) }.cast(), node);
         heap.seal(&domain, open, NEWEST);
     }
 }

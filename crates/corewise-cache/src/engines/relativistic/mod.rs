@@ -1,56 +1,59 @@
-//! The engine `relativistic`: lookups that take no lock, items in segments whose pages are the budget.
+//! The engine `relativistic`: lookups take no lock, and items lie in segments whose pages are
+//! charged to the budget.
 //!
-//! Papers: Triplett, McKenney, Walpole, *Resizable, Scalable, Concurrent Hash Tables via Relativistic
-//! Programming*, USENIX ATC 2011, §5 to §7 (memcached on such a table); Segcache, NSDI 2021 (segments);
-//! S3-FIFO, SOSP 2023 (eviction).
+//! Sources: \[ATC11\] §5 to §7 (memcached on such a table), \[Segcache\] (segments), \[S3-FIFO\]
+//! (eviction).
 //!
 //! ```text
-//!  hash of the key ─┬─▶ RawTable: bucket ─▶ item ─▶ item        lookups: a read-side section, no lock
-//!                   │              8 bytes    │      the table's link is the item's first 8 bytes
-//!                   ├─▶ stripe: lock, cas counter                writers of one key exclude each other
+//!  hash of the key ─┬─▶ RawTable: bucket ─▶ item ─▶ item    lookups: a read-side section, no lock
+//!                   │              8 bytes    │      the link is the item's first 8 bytes
+//!                   ├─▶ stripe: lock, cas counter            writers of one key exclude each other
 //!                   │                         ▼
 //!                   │              ┌──────────────────────┐
 //!                   │              │ segment: item│item│… │     one session appends to it
 //!                   │              └──────────────────────┘
-//!                   └─▶ ghost: was it evicted lately?            which queue a new item enters
+//!                   └─▶ ghost: was it evicted lately?        which queue a new item enters
 //! ```
 //!
-//! `heap` has the memory, `evict` and `policy` what goes and when, `exec` the operations.
+//! `heap` manages the memory, `evict` and `policy` decide what leaves and when, and `exec`
+//! implements the operations.
 //!
 //! # A batch
 //!
-//! Operations are taken in windows of [`WINDOW`]: hash every key and ask for its bucket; ask for each
-//! bucket's first item; for the next one where that has another hash; execute. Misses of the cache
-//! overlap.
+//! The engine executes operations in windows of [`WINDOW`]. It hashes every key and prefetches its
+//! bucket; then it prefetches each bucket's first item, and the next item where the first has
+//! another hash; then it executes the operations. The cache misses of the window overlap.
 //!
 //! # Guarantees
 //!
-//! 1. *Operations on one key are linearizable*, with eviction, growth and flushes going on: a read takes
-//!    effect when it finds the item; a write holds its key's stripe, and takes effect when it links,
-//!    replaces or unlinks the item.
-//! 2. *Reads* (`get` without touch, vivify, or a token to win) are wait-free but for the sink: no lock, no
-//!    atomic read-modify-write; a hit on an item that was hit before writes nothing. A value is handed
-//!    to the sink inside the section, from the item itself.
-//! 3. *Writes* to different stripes meet in two places only: where a session has filled its segment, and
-//!    in the number of bytes dead in a segment.
-//! 4. *Memory.* Segments, bucket arrays, ghost, and what the owner says it uses itself
-//!    ([`Engine::set_overhead`]) are at most the budget; what waits for readers is a part of the
-//!    segments. The table asks before it grows, and room is made for the new array first. (When it shrinks,
-//!    the smaller array is on top until items have made room for it.)
+//! 1. *Operations on one key are linearizable*, also during eviction, growth and flushes. A read
+//!    takes effect when it finds the item. A write holds its key's stripe, and takes effect when it
+//!    links, replaces or unlinks the item.
+//! 2. *Reads* (`get` without touch, vivify, or a token to win) are wait-free except for the sink:
+//!    they take no lock and do no atomic read-modify-write. A hit on an item that was hit before
+//!    writes nothing. The sink receives the value inside the section, from the item itself.
+//! 3. *Writes* to different stripes meet in two places only: where a session has filled its
+//!    segment, and in a segment's count of dead bytes.
+//! 4. *Memory.* Segments, bucket arrays, the ghost, and the owner's overhead
+//!    ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is a part of
+//!    the segments. The table asks before it grows, and room for the new array is made first. (When
+//!    it shrinks, the smaller array comes on top of the budget until items have made room for it.)
 //! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
-//!    through a few times as many bytes of old segments as it stores; so no store waits for more, unless
-//!    it is large. Nobody evicts, or waits for readers, while it holds a stripe or is in a section.
-//! 6. *Expired items* are taken back by [`Session::maintain`], in steps, within seconds and a sixteenth of
-//!    a segment; flushed ones in the same way.
-//! 7. *Progress*: reads wait for nobody. A writer waits for those of its stripe, and, when there is no
-//!    memory, for readers; if one of them stays in a section for a second it is told that there is none.
+//!    through a few times as many bytes of old segments as it stores. So no store waits for more
+//!    eviction than that, unless its item is large. No thread evicts, or waits for readers, while
+//!    it holds a stripe or is in a section.
+//! 6. *Expired items* are reclaimed by [`Session::maintain`], in steps, within seconds and a
+//!    sixteenth of a segment; flushed items in the same way.
+//! 7. *Progress*: reads wait for no other thread. A writer waits for the writers of its stripe,
+//!    and, when there is no memory, for readers; if a reader stays in a section for a second, the
+//!    writer is told that there is no memory.
 //!
-//! A session is in a section only while it is inside `submit` or `maintain`. So one that is idle holds up
-//! nobody, and going offline is free. (Handles that announce quiescent states instead were considered:
-//! entering a section costs 1.3 ns a window, and a handle that its owner forgets stops reclamation.)
+//! A session is in a section only while it is inside `submit` or `maintain`. So an idle session
+//! holds up no other, and going offline is free. (Rejected alternative: handles that announce
+//! quiescent states. Entering a section costs 1.3 ns per window, and a handle that its owner
+//! forgets stops reclamation.)
 
 mod appender;
-mod core;
 mod dump;
 mod evict;
 mod exec;
@@ -66,16 +69,16 @@ mod reserve;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod reserve_tests;
 mod runs;
+mod session_counters;
+mod session_state;
 mod sparse;
-mod tally;
 
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
+use crate::engines::delayed_flush::DelayedFlush;
 use crate::engines::verbs::NoItem;
 use crate::item::{Contents, Item};
 use crate::reservation::Reservation;
 use appender::Appender;
-use core::Core;
-use core::Wanted;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
@@ -90,39 +93,47 @@ use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
 pub use policy::Eviction;
 use policy::Policy;
+use session_counters::SessionCounters;
+use session_state::SessionState;
+use session_state::Wanted;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use tally::Tally;
 
-/// Operations whose cache misses are overlapped with one another.
+/// Operations whose cache misses overlap.
 pub const WINDOW: usize = 32;
-/// Locks that exclude writers of a key from one another: one for each 4 KiB of memory, within these bounds.
+/// Locks that exclude the writers of a key from one another: one per 4 KiB of memory, within these
+/// bounds.
 const STRIPES: std::ops::RangeInclusive<u64> = if MODELLED { 4..=4 } else { 256..=4096 };
 const BYTES_PER_STRIPE: u64 = 4096;
-/// The checkers' atomics are dear.
+/// Whether a model checker runs the engine. Its atomics are expensive.
 const MODELLED: bool = cfg!(any(corewise_loom, corewise_shuttle));
-/// An empty table has a bucket for this many bytes of memory, and [`BUCKETS`] of them: 1/512 of the memory,
-/// untouched at first, instead of the first doublings.
+/// An empty table has one bucket per this many bytes of memory, within the bounds of [`BUCKETS`]:
+/// 1/512 of the memory, not touched at first, which saves the first doublings.
 const BYTES_PER_BUCKET: u64 = 4096;
 const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
+/// Entries for each bucket, as a fraction, up to which a table in a full cache does not grow. The
+/// next array takes 5 to 11 bytes for each item then; at the table's usual load, which a cache with
+/// free memory has, it takes twice that, and these are bytes that items lose. memcached doubles its
+/// table at the same load.
+const FULL_LOAD: (u128, u128) = (3, 2);
 /// Buckets visited by one step of a resize.
 const STEP: usize = 64;
-/// Bytes of segments looked through by one [`Session::maintain`].
+/// Bytes of segments visited by one [`Session::maintain`].
 const MAINTENANCE_BYTES: usize = 16 << 10;
-/// Buckets whose chains are measured in a second, and at once.
+/// Buckets whose chains are measured per second, and per step.
 const SURVEYED: usize = 1 << 14;
 const SURVEYED_AT_ONCE: usize = 1 << 8;
 
-/// How to build the engine.
+/// Configuration of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The memory budget in bytes, [`MIN_MEMORY`] to [`MAX_MEMORY`]; what is beyond is cut off.
+    /// The memory budget in bytes; clamped to [`MIN_MEMORY`]..=[`MAX_MEMORY`].
     pub memory: u64,
     /// The largest item in bytes, header, key and value together.
     pub max_item_bytes: usize,
     /// What to do at the budget.
     pub eviction: Eviction,
-    /// Ask for huge pages for items.
+    /// Whether to ask the system for huge pages for items.
     pub huge_pages: bool,
 }
 
@@ -137,7 +148,7 @@ impl Default for Config {
     }
 }
 
-/// The system has no addresses for the memory that was asked for.
+/// Error: the system has no address space for the requested memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAddresses;
 
@@ -155,70 +166,68 @@ pub struct Relativistic {
     heap: Heap,
     policy: Policy,
     hasher: foldhash::quality::RandomState,
-    /// A power of two.
+    /// The number of stripes is a power of two.
     stripes: Box<[Mutex<Stripe>]>,
     appenders: Box<[CachePadded<Appender>]>,
-    /// Appenders in use: those that fit the present limit.
+    /// Appenders in use: the number that fits the present limit.
     active: AtomicUsize,
     max_item_bytes: usize,
     memory: AtomicU64,
-    /// Buckets that the table may have without asking.
+    /// Number of buckets up to which the table may grow without asking.
     most_buckets: AtomicUsize,
-    /// What the owner uses itself. It takes half of the memory at most.
+    /// Bytes that the owner uses; at most half of the memory is granted to it.
     overhead: AtomicU64,
-    /// Twice the number of flushes, and one if there may be items from before the last.
+    /// Twice the number of flushes, plus one if items from before the last flush may remain.
     flushes: CachePadded<AtomicU64>,
-    /// What is left from before the last flush.
+    /// What remains from before the last flush.
     flushed: Flushed,
-    /// When the next delayed flush comes, `u64::MAX` for never.
-    flush_at_ms: AtomicU64,
-    /// Held by the one that performs it.
-    flushing: Mutex<()>,
-    /// The second whose search for expired items has begun.
+    delayed_flush: DelayedFlush,
+    /// The last second in which a search for expired items began.
     searched_s: AtomicU32,
     search: Mutex<Search>,
     survey: Mutex<Survey>,
     sessions: AtomicUsize,
-    /// The number of the next session.
+    /// The number that the next session gets.
     next_session: AtomicUsize,
-    tallies: Mutex<Tallies>,
+    counters: Mutex<CounterRegistry>,
 }
 
-/// What excludes the writers of a key: the source of their items' cas values, which grow.
+/// Excludes the writers of a key from one another, and issues their items' cas values, which
+/// increase.
 pub(super) struct Stripe {
     cas: u64,
 }
 
-/// A walk round the table, for the length of its chains.
+/// A walk over the table that measures the length of its chains.
 #[derive(Default)]
 struct Survey {
-    /// The next bucket, and how many are left to look at in this second.
+    /// The next bucket, and the number of buckets left to visit in this second.
     at: usize,
     left: usize,
-    /// The longest chain of this round, and of this and the last one.
+    /// The longest chain of this round, and that of this and the last round.
     round: usize,
     longest: usize,
 }
 
-struct Tallies {
-    running: Vec<Arc<Tally>>,
-    ended: Tally,
-    /// What events were when they were reset.
+struct CounterRegistry {
+    running: Vec<Arc<SessionCounters>>,
+    ended: SessionCounters,
+    /// Event counts at the last reset.
     baseline: EngineStats,
-    /// Of each class: evictions, and those of items that were never read.
+    /// Per class: evictions, and evictions of items that were never read.
     classes: Vec<ClassStats>,
 }
 
-/// Which flush was the last.
+/// The generation of the present items: the number of flushes.
 #[derive(Clone, Copy)]
 pub(super) struct Generation {
     number: u32,
-    /// There may be items from before it.
+    /// Items from before the last flush may remain.
     has_older: bool,
 }
 
 impl Stripe {
-    /// A cas value greater than all that this stripe gave out before; no other stripe has it.
+    /// A cas value greater than all that this stripe issued before; no other stripe issues it.
     fn next_cas(&mut self) -> u64 {
         self.cas += *STRIPES.end();
         self.cas
@@ -226,17 +235,17 @@ impl Stripe {
 }
 
 impl Relativistic {
-    /// An engine.
+    /// Creates an engine.
     ///
     /// # Panics
     ///
-    /// If the system has no addresses or no memory for it; see [`Relativistic::try_new`].
+    /// If the system has no addresses or no memory for the engine; see [`Relativistic::try_new`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self::try_new(config).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// An engine.
+    /// Creates an engine.
     ///
     /// # Errors
     ///
@@ -272,16 +281,15 @@ impl Relativistic {
             overhead: AtomicU64::new(0),
             flushes: CachePadded::new(AtomicU64::new(0)),
             flushed: Flushed::default(),
-            flush_at_ms: AtomicU64::new(u64::MAX),
-            flushing: Mutex::new(()),
+            delayed_flush: DelayedFlush::new(),
             searched_s: AtomicU32::new(0),
             search: Mutex::new(Search::new()),
             survey: Mutex::new(Survey::default()),
             sessions: AtomicUsize::new(0),
             next_session: AtomicUsize::new(0),
-            tallies: Mutex::new(Tallies {
+            counters: Mutex::new(CounterRegistry {
                 running: Vec::new(),
-                ended: Tally::new(),
+                ended: SessionCounters::new(),
                 baseline: EngineStats::default(),
                 classes: Vec::new(),
             }),
@@ -291,7 +299,7 @@ impl Relativistic {
         Ok(engine)
     }
 
-    /// The hash of a key, as far as the table uses it.
+    /// The part of a key's hash that the table uses.
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
         Link::reduce(self.hasher.hash_one(key))
@@ -299,17 +307,21 @@ impl Relativistic {
 
     #[inline]
     fn stripe(&self, hash: u64) -> &Mutex<Stripe> {
-        // Not the low bits alone: those are the bucket.
+        // Not the low bits alone: those choose the bucket.
         let index = (hash ^ hash >> 12) as usize & (self.stripes.len() - 1);
         &self.stripes[index]
     }
 
     // ---- lookups
 
-    /// The item of a key, dead or alive.
+    /// Finds the item of a key, dead or alive.
+    ///
+    /// # Safety
+    ///
+    /// 1. The guard is of the table's domain.
     #[inline]
-    fn find_any(&self, guard: &Guard<'_>, hash: u64, key: &[u8]) -> Option<Ptr> {
-        // SAFETY: the guard is of the table's domain, and keeps what is found.
+    unsafe fn find_any(&self, guard: &Guard<'_>, hash: u64, key: &[u8]) -> Option<Ptr> {
+        // SAFETY: the guard is of the table's domain, by 1, and keeps the found item alive.
         unsafe {
             let found = self.table.find(guard, hash, |link| {
                 Item::<Link>::from_raw(link.cast()).key() == key
@@ -318,15 +330,27 @@ impl Relativistic {
         }
     }
 
-    /// The live item of a key.
+    /// Finds the live item of a key.
+    ///
+    /// # Safety
+    ///
+    /// 1. The guard is of the table's domain.
     #[inline]
-    fn find(&self, guard: &Guard<'_>, hash: u64, key: &[u8], now: Now) -> Result<Ptr, Absence> {
+    unsafe fn find(
+        &self,
+        guard: &Guard<'_>,
+        hash: u64,
+        key: &[u8],
+        now: Now,
+    ) -> Result<Ptr, Absence> {
         let flushes = self.generation();
-        let node = self.find_any(guard, hash, key).ok_or(Absence::Unknown)?;
+        // SAFETY: 1.
+        let found = unsafe { self.find_any(guard, hash, key) };
+        let node = found.ok_or(Absence::Unknown)?;
         if flushes.has_older && self.heap.generation(self.heap.segment_of(node)) < flushes.number {
             return Err(Absence::Flushed);
         }
-        // SAFETY: the guard keeps it.
+        // SAFETY: the guard keeps the item alive.
         let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
         if found.deadline().is_past(now) {
             return Err(Absence::Expired);
@@ -338,7 +362,8 @@ impl Relativistic {
 
     #[inline]
     fn generation(&self) -> Generation {
-        // Acquire: pairs with the Release in `flush_now`: what happened before the flush is seen.
+        // Acquire: pairs with the Release in `flush_now`, so that effects from before the flush are
+        // seen.
         let flushes = self.flushes.load(Ordering::Acquire);
         Generation {
             number: (flushes >> 1) as u32,
@@ -352,7 +377,7 @@ impl Relativistic {
 
     fn flush_now(&self) {
         let next = |flushes: u64| Some(((flushes >> 1) + 1) << 1 | 1);
-        // Release: pairs with the Acquire in `generation`. Relaxed: the value alone is needed.
+        // Release: pairs with the Acquire in `generation`. Relaxed: only the value is needed.
         let _ = self
             .flushes
             .fetch_update(Ordering::Release, Ordering::Relaxed, next);
@@ -360,35 +385,13 @@ impl Relativistic {
         self.flushed.set(items, bytes);
     }
 
-    /// Performs a delayed flush whose time has come. Called once per batch; afterwards nothing that it hides
-    /// is seen, whoever performed it.
+    /// Performs a delayed flush whose time has come. Called once per batch.
     #[inline]
     fn flush_if_due(&self, now: Now) {
-        // Acquire: pairs with the Release in `flush_once`, so that one who finds no flush due any more comes
-        // after the flush.
-        let at = self.flush_at_ms.load(Ordering::Acquire);
-        if at <= now.ms {
-            self.flush_once(at);
-        }
+        self.delayed_flush.run_if_due(now, || self.flush_now());
     }
 
-    #[cold]
-    fn flush_once(&self, at: u64) {
-        let _flushing = self.flushing.lock();
-        // Relaxed: under the lock, but for a flush that is ordered meanwhile.
-        if self.flush_at_ms.load(Ordering::Relaxed) == at {
-            self.flush_now();
-            // Release: see `flush_if_due`. Relaxed: another one was ordered meanwhile, and is to come.
-            let _ = self.flush_at_ms.compare_exchange(
-                at,
-                u64::MAX,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-        }
-    }
-
-    /// Notes that nothing is left from before the last flush, if that is so.
+    /// Notes that nothing remains from before the last flush, if that is the case.
     fn forget_flush(&self) {
         let generation = self.generation();
         if !generation.has_older || self.heap.has_older(generation.number) {
@@ -396,9 +399,10 @@ impl Relativistic {
         }
         self.flushed.set(0, 0);
         let flushed = u64::from(generation.number) << 1;
-        // Release: pairs with the Acquire in `generation`. A thread that sees that nothing is left looks at no
-        // generation any more, so it must see all the removals; we have seen them by the pool's lock.
-        // Relaxed: if there was another flush meanwhile, it is not ours to forget.
+        // A thread that sees that nothing remains no longer checks generations, so it must see all
+        // the removals; this thread has seen them through the pool's lock. After another flush,
+        // this thread must not clear the bit.
+        // Release: pairs with the Acquire in `generation`. Relaxed: on failure nothing is done.
         let _ = self.flushes.compare_exchange(
             flushed | 1,
             flushed,
@@ -409,7 +413,7 @@ impl Relativistic {
 
     // ---- memory
 
-    /// What an item will take, rounded.
+    /// The rounded size of an item.
     #[inline]
     fn size(&self, contents: &Contents<'_>) -> Result<usize, NoItem> {
         let bytes = contents.bytes::<Link>();
@@ -433,7 +437,7 @@ impl Relativistic {
         &self.appenders[session % active]
     }
 
-    /// All appenders, the session's first.
+    /// All appenders, beginning with the session's.
     fn appenders_from(&self, session: usize) -> impl Iterator<Item = &Appender> {
         // Relaxed: a setting.
         let first = session % self.active.load(Ordering::Relaxed);
@@ -441,43 +445,45 @@ impl Relativistic {
         from.iter().chain(before).map(|appender| &**appender)
     }
 
-    /// Seals what appenders have open and of a generation older than this.
+    /// Seals the appenders' open segments of generations older than this.
     fn seal_older(&self, generation: u32) {
         for appender in &self.appenders {
             appender.seal_older(self, generation);
         }
     }
 
-    /// Sets how many appenders are used. What the others have open is sealed.
+    /// Sets the number of appenders in use. Open segments of the others are sealed.
     fn set_active(&self, memory: u64) {
         let active = appender::count(memory, self.heap.segment_bytes());
         let active = active.min(self.appenders.len());
-        // Relaxed: a setting; a session that still uses another appender does no harm.
+        // Relaxed: a setting; a session may still use another appender without harm.
         let before = self.active.swap(active, Ordering::Relaxed);
         if active < before {
             self.seal_older(u32::MAX);
         }
     }
 
-    /// Memory that stores leave for eviction to copy into: a segment for each appender in use, and one
+    /// Memory that stores leave for eviction to copy into: one segment per appender in use, and one
     /// more.
     #[inline]
     fn spare(&self) -> u64 {
-        // Relaxed, both: settings, more or less.
+        // Relaxed, both: approximate settings.
         let sessions = self.sessions.load(Ordering::Relaxed);
         let active = self.active.load(Ordering::Relaxed);
         (sessions.min(active) as u64 + 1) * self.heap.segment_bytes()
     }
 
-    /// Eviction runs while less than this is left.
+    /// Headroom below which stores evict.
     #[inline]
     fn reserve(&self) -> u64 {
         2 * self.spare()
     }
 
-    /// Whether there is memory for an item at all, where nothing may be evicted. Items leave a share of the
-    /// memory in which others can be overwritten, whose old places must be compacted first: 1/20, and a
-    /// segment or the largest item that there is, up to a quarter.
+    /// Whether there is memory for an item under `-M`, where nothing may be evicted.
+    ///
+    /// Items leave a share of the memory in which others can be overwritten, because the old
+    /// versions must be compacted first: 1/20 of the memory, plus a segment or the largest item
+    /// that there is, up to a quarter.
     #[inline]
     fn may_grow(&self, wanted: Wanted) -> bool {
         self.may_evict() || wanted.bytes <= wanted.old_bytes || self.has_slack(wanted)
@@ -489,7 +495,8 @@ impl Relativistic {
         let largest = largest.max(self.heap.largest_bytes());
         let slack = allowed / 20 + largest.min(allowed / 4);
         let slack = match wanted.counts {
-            // So that counters go on: half of that room is theirs, should they need more digits.
+            // Keeps counters working: half of that slack is reserved for counters that need more
+            // digits.
             true if wanted.old_bytes > 0 => slack / 2,
             _ if mutant!("no_slack") => 0,
             _ => slack,
@@ -501,7 +508,8 @@ impl Relativistic {
         self.heap.live_bytes() + growth as u64 + slack + self.spare() <= allowed
     }
 
-    /// Works out what is left for segments, lets the table grow if there is room, and makes room if not.
+    /// Computes the memory left for segments. If the table wants to grow and will
+    /// [need it](Self::needs_buckets), lets it grow if there is room, and makes room otherwise.
     fn budget(&self) {
         // Relaxed, both: settings.
         let memory = self.memory.load(Ordering::Relaxed);
@@ -513,7 +521,8 @@ impl Relativistic {
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held() <= larger;
-        if wanted == 0 || !(has_room || self.may_evict()) {
+        let grows = wanted != 0 && (has_room || self.may_evict());
+        if !(grows && self.needs_buckets()) {
             return self.heap.allow(left(arrays));
         }
         self.heap.allow(larger);
@@ -522,14 +531,29 @@ impl Relativistic {
         }
     }
 
-    /// Lets the table have an array of `buckets` buckets.
+    /// Whether the table must grow beyond its [usual load](maps::Policy), at the expense of items:
+    /// its load, when the memory will be full of items of the present mean size, is above
+    /// [`FULL_LOAD`].
+    fn needs_buckets(&self) -> bool {
+        if mutant!("grows_at_any_load") {
+            return true;
+        }
+        let (held, allowed) = (self.heap.held().max(1), self.heap.allowed());
+        let count = self.table.reported_len() as u128;
+        let when_full = count * u128::from(allowed.max(held)) / u128::from(held);
+        let buckets = self.table.resize_state().buckets as u128;
+        when_full * FULL_LOAD.1 > buckets * FULL_LOAD.0
+    }
+
+    /// Allows the table an array of `buckets` buckets.
     fn grant(&self, buckets: usize) {
-        // Relaxed: a setting. Before the table can act on it, so that nobody sees room that is not there.
+        // Relaxed: a setting. Stored before the table can act on it, so that no thread counts on
+        // memory that the array will take.
         self.most_buckets.store(buckets, Ordering::Relaxed);
         self.table.set_most_buckets(buckets);
     }
 
-    /// Bytes of an array that the table may make without asking, and has not made.
+    /// Bytes of the array that the table may allocate without asking and has not yet allocated.
     fn granted_bytes(&self) -> u64 {
         // Relaxed: a setting.
         let most = self.most_buckets.load(Ordering::Relaxed);
@@ -538,7 +562,7 @@ impl Relativistic {
         if newest < most { array_bytes(most) } else { 0 }
     }
 
-    /// Takes back leave to grow that the table does not use: it has shrunk since.
+    /// Revokes a permission to grow that the table no longer needs because it has shrunk.
     fn revoke_grant(&self) {
         let state = self.table.resize_state();
         // Relaxed: a setting.
@@ -548,13 +572,13 @@ impl Relativistic {
         }
     }
 
-    /// When to look for an item with this deadline, in seconds.
+    /// The second in which to look for an item with this deadline.
     fn due_s(&self, deadline: Deadline) -> u32 {
-        // Rounded down: a segment may be looked at a second early, and once more.
+        // Rounded down: a segment may be visited a second early, and then once more.
         u32::try_from(deadline.to_bits() / 1000).unwrap_or(u32::MAX - 1)
     }
 
-    /// Sees to it that an item is looked at when it has expired.
+    /// Makes sure that the item's segment is visited when the item has expired.
     #[inline]
     fn note_deadline(&self, node: Ptr, deadline: Deadline) {
         if deadline != Deadline::NEVER {
@@ -563,10 +587,10 @@ impl Relativistic {
         }
     }
 
-    /// Whether the caller is to begin a search for expired items: the first to ask in a second is.
+    /// Whether the caller must begin a search for expired items: the first caller in a second must.
     fn begins_search(&self, now: Now) -> bool {
         let now_s = now.seconds();
-        // Relaxed, all: elects one.
+        // Relaxed, all: elects one thread.
         let before = self.searched_s.load(Ordering::Relaxed);
         let begins = now_s > before
             && self
@@ -580,23 +604,26 @@ impl Relativistic {
         begins
     }
 
-    /// How many items are linked, and their bytes; read while others count.
+    /// The number of linked items and their bytes, read while other threads count.
     fn items_and_bytes(&self) -> (u64, u64) {
         let (mut items, mut bytes) = (0u64, 0u64);
-        self.sum(|tally| {
-            items = items.wrapping_add(tally.items.get());
-            bytes = bytes.wrapping_add(tally.bytes.get());
+        self.sum(|counters| {
+            items = items.wrapping_add(counters.items.get());
+            bytes = bytes.wrapping_add(counters.bytes.get());
         });
-        (tally::gauge(items), tally::gauge(bytes))
+        (
+            session_counters::gauge(items),
+            session_counters::gauge(bytes),
+        )
     }
 
-    /// The mean size of items, with what the heap rounds.
+    /// The mean rounded size of items.
     fn mean_bytes(&self) -> usize {
         let (items, bytes) = self.items_and_bytes();
         (bytes / items.max(1)) as usize
     }
 
-    /// Looks at the chains of some buckets, if nobody else does.
+    /// Measures the chains of some buckets, unless another thread does.
     fn look_at_chains(&self) {
         let Some(mut survey) = self.survey.try_lock() else {
             return;
@@ -617,10 +644,10 @@ impl Relativistic {
         }
     }
 
-    fn sum(&self, mut add: impl FnMut(&Tally)) {
-        let tallies = self.tallies.lock();
-        add(&tallies.ended);
-        tallies.running.iter().for_each(|tally| add(tally));
+    fn sum(&self, mut add: impl FnMut(&SessionCounters)) {
+        let registry = self.counters.lock();
+        add(&registry.ended);
+        registry.running.iter().for_each(|counters| add(counters));
     }
 }
 
@@ -629,7 +656,7 @@ fn array_bytes(buckets: usize) -> u64 {
     (buckets * size_of::<u64>()) as u64
 }
 
-/// Segments that the engine has at least, whatever the budget says.
+/// The least number of segments that the engine gets, whatever the budget.
 const LEAST_SEGMENTS: u64 = 16;
 
 impl Engine for Relativistic {
@@ -640,15 +667,15 @@ impl Engine for Relativistic {
     }
 
     fn session(self: &Arc<Self>) -> RelativisticSession {
-        let tally = Arc::new(Tally::new());
-        self.tallies.lock().running.push(Arc::clone(&tally));
+        let counters = Arc::new(SessionCounters::new());
+        self.counters.lock().running.push(Arc::clone(&counters));
         // Relaxed: see `spare`.
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: only distinct numbers are wanted.
+        // Relaxed: only distinct numbers are needed.
         let number = self.next_session.fetch_add(1, Ordering::Relaxed);
         RelativisticSession {
             engine: Arc::clone(self),
-            core: Core::new(tally, number),
+            session_state: SessionState::new(counters, number),
             hashes: Vec::with_capacity(WINDOW),
         }
     }
@@ -657,13 +684,7 @@ impl Engine for Relativistic {
         if at.is_past(now) {
             self.flush_now();
         } else {
-            let at_ms = if at == Deadline::NEVER {
-                u64::MAX
-            } else {
-                at.to_bits()
-            };
-            // Relaxed: see `flush_once`.
-            self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+            self.delayed_flush.order(at);
         }
     }
 
@@ -708,28 +729,28 @@ impl Engine for Relativistic {
             segment_bytes: segment,
             ..EngineStats::default()
         };
-        self.sum(|tally| tally.add_to(&mut sum));
-        sum.items = tally::gauge(sum.items);
-        sum.bytes = tally::gauge(sum.bytes);
+        self.sum(|counters| counters.add_to(&mut sum));
+        sum.items = session_counters::gauge(sum.items);
+        sum.bytes = session_counters::gauge(sum.bytes);
         if self.generation().has_older {
             let (items, bytes) = self.flushed.get();
             sum.items = sum.items.saturating_sub(items);
             sum.dead_bytes = bytes.min(sum.bytes);
         }
         sum.bytes += arrays;
-        self.tallies.lock().since_reset(&mut sum);
+        self.counters.lock().since_reset(&mut sum);
         sum
     }
 
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        self.sum(|tally| tally.add_classes(&mut classes));
+        self.sum(|counters| counters.add_classes(&mut classes));
         for class in &mut classes {
-            class.items = tally::gauge(class.items);
-            class.bytes = tally::gauge(class.bytes);
+            class.items = session_counters::gauge(class.items);
+            class.bytes = session_counters::gauge(class.bytes);
         }
-        let tallies = self.tallies.lock();
-        for (class, before) in classes.iter_mut().zip(&tallies.classes) {
+        let registry = self.counters.lock();
+        for (class, before) in classes.iter_mut().zip(&registry.classes) {
             let less = |count: &mut u64, before: u64| *count = count.saturating_sub(before);
             less(&mut class.evictions, before.evictions);
             less(&mut class.evicted_unfetched, before.evicted_unfetched);
@@ -747,13 +768,13 @@ impl Engine for Relativistic {
     fn reset_stats(&self) {
         let mut events = EngineStats::default();
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        self.sum(|tally| {
-            tally.add_to(&mut events);
-            tally.add_classes(&mut classes);
+        self.sum(|counters| {
+            counters.add_to(&mut events);
+            counters.add_classes(&mut classes);
         });
-        let mut tallies = self.tallies.lock();
-        tallies.baseline = events;
-        tallies.classes = classes;
+        let mut registry = self.counters.lock();
+        registry.baseline = events;
+        registry.classes = classes;
     }
 
     fn scan(
@@ -767,8 +788,8 @@ impl Engine for Relativistic {
     }
 }
 
-/// Items that were flushed and not unlinked yet, and their bytes: statistics, which are right when
-/// nobody stores or deletes while a flush is made.
+/// Number and bytes of items that were flushed and not yet unlinked. These are statistics, exact
+/// only if nothing is stored or deleted while a flush is made.
 #[derive(Default)]
 struct Flushed {
     items: AtomicU64,
@@ -776,9 +797,8 @@ struct Flushed {
 }
 
 impl Flushed {
-    // Relaxed, all: statistics.
-
     fn set(&self, items: u64, bytes: u64) {
+        // Relaxed, both: statistics.
         self.items.store(items, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
@@ -786,6 +806,7 @@ impl Flushed {
     fn unlinked(&self, bytes: usize) {
         let less = |count: &AtomicU64, by: u64| {
             let less = |count: u64| Some(count.saturating_sub(by));
+            // Relaxed, both: statistics.
             let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         };
         less(&self.items, 1);
@@ -793,13 +814,14 @@ impl Flushed {
     }
 
     fn get(&self) -> (u64, u64) {
+        // Relaxed: statistics.
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (get(&self.items), get(&self.bytes))
     }
 }
 
-impl Tallies {
-    /// Takes what events were at the last reset off.
+impl CounterRegistry {
+    /// Subtracts the event counts at the last reset.
     fn since_reset(&self, sum: &mut EngineStats) {
         let before = &self.baseline;
         let less = |count: &mut u64, before: u64| *count = count.wrapping_sub(before);
@@ -818,13 +840,13 @@ impl Tallies {
 /// One thread's handle to a [`Relativistic`] engine.
 pub struct RelativisticSession {
     engine: Arc<Relativistic>,
-    core: Core,
+    session_state: SessionState,
     /// Scratch: the hashes of the current window.
     hashes: Vec<u64>,
 }
 
 impl RelativisticSession {
-    /// Hashes a window's keys, and asks for their buckets and first items.
+    /// Hashes a window's keys, and prefetches their buckets and first items.
     fn prepare(&mut self, window: &[Op<'_>]) {
         let engine = &*self.engine;
         self.hashes.clear();
@@ -848,7 +870,7 @@ impl RelativisticSession {
         }
     }
 
-    /// Removes some of what was flushed. True if there is more.
+    /// Removes some flushed items. Returns true if more remain.
     fn sweep_flushed(&self, now: Now) -> bool {
         let engine = &*self.engine;
         let generation = engine.generation();
@@ -856,7 +878,7 @@ impl RelativisticSession {
             return false;
         }
         engine.seal_older(generation.number);
-        let site = self.core.site(engine, now);
+        let site = self.session_state.site(engine, now);
         let more = engine.appenders_from(0).any(|appender| {
             let evictor = appender.evictor.try_lock();
             evictor.is_none_or(|mut evictor| evictor.sweep(&site, MAINTENANCE_BYTES))
@@ -867,23 +889,23 @@ impl RelativisticSession {
         more || engine.generation().has_older
     }
 
-    /// What is due after changes: the table's count and its resizing.
+    /// Does the work due after changes: the table's count and its resizing.
     #[inline]
     fn after_changes(&mut self) {
         let table = &self.engine.table;
-        if self.core.unreported.unsigned_abs() >= table.report_after() {
-            table.adjust(std::mem::take(&mut self.core.unreported));
+        if self.session_state.unreported.unsigned_abs() >= table.report_after() {
+            table.adjust(std::mem::take(&mut self.session_state.unreported));
+            if table.wanted_buckets() != 0 {
+                self.engine.budget();
+            }
         }
         if table.has_work() {
             table.step(STEP);
         }
-        if table.wanted_buckets() != 0 {
-            self.engine.budget();
-        }
     }
 }
 
-/// Cache lines of an item that are asked for: header, key, and the beginning of the value.
+/// Cache lines of an item that are prefetched: header, key, and the beginning of the value.
 const ITEM_LINES: usize = 2;
 
 impl Session for RelativisticSession {
@@ -895,7 +917,7 @@ impl Session for RelativisticSession {
             for (index, op) in window.iter().enumerate() {
                 let exec = Exec {
                     engine: &self.engine,
-                    core: &mut self.core,
+                    session_state: &mut self.session_state,
                     hash: self.hashes[index],
                     now,
                 };
@@ -919,7 +941,7 @@ impl Session for RelativisticSession {
     ) -> Option<Reservation> {
         let mut exec = Exec {
             engine: &self.engine,
-            core: &mut self.core,
+            session_state: &mut self.session_state,
             hash: self.engine.hash(key),
             now,
         };
@@ -936,11 +958,11 @@ impl Session for RelativisticSession {
         self.engine.flush_if_due(now);
         let exec = Exec {
             engine: &self.engine,
-            core: &mut self.core,
+            session_state: &mut self.session_state,
             hash: self.engine.hash(op.key),
             now,
         };
-        let _ = exec.run_reserved(op, &reservation, sink); // there is nothing left to pause
+        let _ = exec.run_reserved(op, &reservation, sink); // one operation leaves nothing to pause
         self.after_changes();
         true
     }
@@ -958,13 +980,14 @@ impl Session for RelativisticSession {
         let reserve = engine.reserve() as i64;
         if engine.heap.headroom() < reserve {
             let progress = self
-                .core
+                .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);
-            // Otherwise nothing may be evicted, or others are at it: looking again at once helps nobody.
+            // Otherwise nothing may be evicted, or other sessions evict already; trying again at
+            // once does not help.
             more |= progress == Progress::Made;
         }
         if let Some(mut search) = engine.search.try_lock() {
-            more |= search.step(&self.core.site(&engine, now), MAINTENANCE_BYTES);
+            more |= search.step(&self.session_state.site(&engine, now), MAINTENANCE_BYTES);
         }
         engine.look_at_chains();
         self.after_changes();
@@ -975,12 +998,14 @@ impl Session for RelativisticSession {
 impl Drop for RelativisticSession {
     fn drop(&mut self) {
         let engine = &*self.engine;
-        self.core.end(engine);
+        self.session_state.end(engine);
         // Relaxed: see `spare`.
         engine.sessions.fetch_sub(1, Ordering::Relaxed);
-        let mut tallies = engine.tallies.lock();
-        let tally = &self.core.tally;
-        tallies.running.retain(|other| !Arc::ptr_eq(other, tally));
-        tallies.ended.absorb(tally);
+        let mut registry = engine.counters.lock();
+        let counters = &self.session_state.counters;
+        registry
+            .running
+            .retain(|other| !Arc::ptr_eq(other, counters));
+        registry.ended.absorb(counters);
     }
 }

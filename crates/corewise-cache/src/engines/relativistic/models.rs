@@ -1,10 +1,10 @@
-//! Small cases under shuttle, with mutants: what the stripes, the generations and the grace periods of
-//! the engine are there for. (What the table promises has models of its own, in `corewise-maps`.)
+//! Small cases under shuttle, with mutants: they show why the engine needs its stripes, generations
+//! and grace periods. (The table's guarantees have models in `corewise-maps`.)
 
 use super::evict::Purpose;
 use super::heap::{Claim, Segment};
 use super::*;
-use crate::engines::verbs::Keeper;
+use crate::engines::verbs::ItemStore;
 use corewise_atomic::thread;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Verb};
 
@@ -13,14 +13,14 @@ const NOW: Now = Now {
     unix_s: 0,
 };
 
-/// What a get has seen.
+/// The result of a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     value: Vec<u8>,
     deadline: Deadline,
 }
 
-/// Takes its time over a value, as one who copies it does.
+/// A sink that takes its time over a value, as one that copies it does.
 #[derive(Default)]
 struct Slow(Option<Seen>);
 
@@ -78,7 +78,7 @@ fn engine() -> Arc<Relativistic> {
 }
 
 impl RelativisticSession {
-    /// Seals what it appends to.
+    /// Seals the open segments.
     fn seal(&mut self) {
         self.engine.seal_older(u32::MAX);
     }
@@ -92,7 +92,7 @@ impl RelativisticSession {
             claims.push(claim);
         }
         for claim in claims {
-            let site = self.core.site(engine, NOW);
+            let site = self.session_state.site(engine, NOW);
             let mut evictor = site.appender.evictor.lock();
             evictor.walk_all(&site, claim, purpose);
         }
@@ -123,8 +123,8 @@ fn a_touch_is_not_lost_when_its_item_is_moved() {
     });
 }
 
-/// Mutant `publishes_in_any_generation`: an item made before a flush takes the place of one stored after
-/// it, and both are gone. Step by step: schedulers seldom stop one thread for so long.
+/// Mutant `publishes_in_any_generation`: an item made before a flush replaces one stored after it,
+/// and both are lost. Runs step by step: schedulers seldom stop one thread for that long.
 #[test]
 fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
     corewise_atomic::model(|| {
@@ -140,7 +140,7 @@ fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
         };
         let mut exec = Exec {
             engine: &engine,
-            core: &mut other.core,
+            session_state: &mut other.session_state,
             hash: engine.hash(b"k"),
             now: NOW,
         };
@@ -155,7 +155,8 @@ fn what_is_stored_after_a_flush_is_not_lost_to_a_store_from_before() {
     });
 }
 
-/// Mutant `claims_unsettled`: a segment is walked while an item in it is still being written. Step by step.
+/// Mutant `claims_unsettled`: a segment is walked while an item in it is still being written. Runs
+/// step by step.
 #[test]
 fn a_segment_is_not_claimed_before_its_items_are_linked() {
     corewise_atomic::model(|| {
@@ -166,7 +167,7 @@ fn a_segment_is_not_claimed_before_its_items_are_linked() {
         };
         let mut exec = Exec {
             engine: &engine,
-            core: &mut other.core,
+            session_state: &mut other.session_state,
             hash: engine.hash(b"k"),
             now: NOW,
         };
@@ -179,8 +180,8 @@ fn a_segment_is_not_claimed_before_its_items_are_linked() {
     });
 }
 
-/// Mutant `forgets_the_eviction`: what was seen to be gone comes back, with a change. The operation is to
-/// begin again. Step by step, as above.
+/// Mutant `forgets_the_eviction`: an item that was seen to be gone comes back, with a change. The
+/// operation must begin again. Runs step by step, as above.
 #[test]
 fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
     corewise_atomic::model(|| {
@@ -190,7 +191,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
         mine.seal();
         let mut exec = Exec {
             engine: &engine,
-            core: &mut other.core,
+            session_state: &mut other.session_state,
             hash: engine.hash(b"k"),
             now: NOW,
         };
@@ -207,18 +208,19 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             old_bytes: 0,
             counts: false,
         };
-        assert!(exec.core.make_room(&engine, NOW, wanted));
+        assert!(exec.session_state.make_room(&engine, NOW, wanted));
         let _ = exec.inside(b"k", |inside| {
             let old = inside.find().expect("it was stored");
             mine.walk_all(Purpose::Evict);
             assert_eq!(run(&mut mine, b"k", get(None)), None, "it is evicted");
             let fresh = inside.create(&contents).unwrap();
-            let published = inside.publish(fresh, Some(old), None);
+            // SAFETY: 1: made and found above.
+            let published = unsafe { inside.publish(fresh, Some(old), None) };
             assert_eq!(published, Err(NoItem::NotYet(bytes)));
             Ok(Flow::Continue)
         });
         assert_eq!(run(&mut mine, b"k", get(None)), None, "it came back");
-        // Now there is nothing to count.
+        // Now the counter is gone.
         let incr = Verb::Arith(Arith {
             delta: 1,
             decrement: false,
@@ -232,7 +234,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
     });
 }
 
-/// Changes things while it is handed a value.
+/// A sink that changes the cache while it is handed a value.
 struct Meanwhile<F>(F);
 
 impl<F: FnMut(&[u8])> ReplySink for Meanwhile<F> {
@@ -244,7 +246,7 @@ impl<F: FnMut(&[u8])> ReplySink for Meanwhile<F> {
     }
 }
 
-/// Mutant `no_grace_period`: a segment is used again at once.
+/// Mutant `no_grace_period`: a segment is reused at once.
 #[test]
 fn a_value_stays_whole_while_it_is_read() {
     corewise_atomic::model(|| {

@@ -1,35 +1,39 @@
-//! Which items go when memory is short.
+//! Which items leave when memory is short.
 //!
-//! All policies work on whole segments, oldest first, and decide item by item what is copied into
-//! another segment and what goes. A hit counts in the item, up to three; after that it writes nothing.
+//! All policies work on whole segments, oldest first, and decide for each item whether it is copied
+//! into another segment or evicted. An item counts its hits, up to three; further hits write
+//! nothing.
 //!
-//! *S3-FIFO* (Yang, Zhang, Qiu, Yue, Vinayak, *FIFO queues are all you need for cache eviction*, SOSP
-//! 2023, §4): what is new goes to a small queue; what was not read when its turn comes leaves, and its
-//! fingerprint stays in a *ghost* for a while; what was read goes to the main queue, and round in it as
-//! long as it is read between two turns. What comes back while the ghost remembers it goes to the main
-//! queue at once. So a scan passes through the small queue and takes nothing else with it.
+//! *S3-FIFO* (\[S3-FIFO\] §4): a new item enters a small queue. An item that was not read when its
+//! turn comes is evicted, and its fingerprint stays in a *ghost* for a while. An item that was read
+//! enters the main queue, and circulates there as long as it is read between two turns. An item
+//! that is stored again while the ghost remembers it enters the main queue at once. So a scan
+//! passes through the small queue and evicts nothing else.
 //!
-//! Differences to the paper: queues are of segments, so an item's turn comes some items early or late, and
-//! their shares are shares of bytes. An item that is larger than twice the mean needs two hits instead of
-//! one, to come to the main queue and in every round there: it takes the place of several others. An item
-//! that is written anew keeps its queue and its hits. The ghost forgets by collision, not in order.
+//! Differences from the paper: queues consist of segments, so an item's turn comes some items early
+//! or late, and the queues' shares are shares of bytes. An item larger than twice the mean needs
+//! two hits instead of one, to enter the main queue and in every round there, because it takes the
+//! place of several others. An item that is overwritten keeps its queue and its hits. The ghost
+//! forgets by collision, not in order.
 //!
-//! An item of less than half of the mean stays for some turns without being read, in inverse proportion to its
-//! size: it takes little from others, and a miss of it costs a request as any other does (the idea of
-//! GreedyDual-Size: Cao, Irani, *Cost-aware WWW proxy caching algorithms*, USITS 1997). That is bounded by
-//! itself: the more such items stay, the smaller is the mean; they take half of the memory at most. With values
-//! of 50 to 200,000 bytes, each power of two as often as the next, zipf 0.8, `-m 64` and a footprint of three
-//! times that, 0.847 of the gets hit, without this 0.791 (2026-11-22; memcached 0.842; `scripts/bench-hits --sweep -m 64
-//! --exponents 0.8 --values 50-200000`). Popular large items lose less than a hundredth of their hits.
+//! An item smaller than half of the mean stays for some turns without being read, in inverse
+//! proportion to its size: it takes little memory from others, and a miss on it costs a request
+//! like any other (the idea of GreedyDual-Size: Cao, Irani, *Cost-aware WWW proxy caching
+//! algorithms*, USITS 1997). The effect bounds itself: the more such items stay, the smaller the
+//! mean; they take half of the memory at most. With values of 50 to 200,000 bytes, each power of
+//! two equally often, zipf 0.8, `-m 64` and a footprint of three times that, 0.847 of the gets hit;
+//! without this, 0.791 (2026-11-22; memcached 0.842; `scripts/bench-hits --sweep -m 64 --exponents
+//! 0.8 --values 50-200000`). Popular large items lose less than a hundredth of their hits.
 //!
 //! So an item of any size that is read twice between two of its turns stays.
 //!
-//! # Why this one
+//! # Why S3-FIFO
 //!
-//! `cargo run --release -p corewise-cache --example memory_policies -- --share 20 --seeds 1` replays
-//! generated traces against segments and size classes under several policies. Miss ratios with room for a
-//! fifth of the footprint (2026-11-21; `--design seg-s3+thr=1+unit=2+small=25+clean=85`, `small=10`, without
-//! `unit`, `seg-sieve+clean=85`, `class-sieve`, `class-lru`):
+//! `cargo run --release -p corewise-maps-lab --example memory_policies -- --share 20 --seeds 1`
+//! replays generated traces against segments and size classes under several policies. The table
+//! gives miss ratios with room for a fifth of the footprint (2026-11-21; `--design
+//! seg-s3+thr=1+unit=2+small=25+clean=85`, `small=10`, without `unit`, `seg-sieve+clean=85`,
+//! `class-sieve`, `class-lru`):
 //!
 //! | trace | this | small queue of 10 % | hits alike | SIEVE, segments | SIEVE, size classes | LRU, size classes |
 //! |---|---|---|---|---|---|---|
@@ -40,11 +44,12 @@
 //! | popular items small | 0.136 | 0.133 | 0.138 | 0.140 | 0.150 | 0.182 |
 //! | popular items large | 0.234 | 0.228 | 0.234 | 0.235 | 0.238 | 0.260 |
 //!
-//! *Size classes* (growth 1.25, pages moved from the coldest class) lose what they round up, and are slow
-//! to follow when sizes shift. *SIEVE* leaves what was read once in front of the hand when popularity
-//! shifts. *Segments for each range of expiry* (Segcache, §3.2) gain nothing once sparse segments are
-//! compacted, and cost open segments. Compacting segments of which less than 85 % lives is the knee: less
-//! keeps dead bytes, more copies more than it gains.
+//! *Size classes* (growth 1.25, pages moved from the coldest class) lose what they round up, and
+//! adapt slowly when sizes shift. *\[SIEVE\]* leaves items that were read once in front of the hand
+//! when popularity shifts. *Segments per range of expiry* (\[Segcache\] §3.2) gain nothing once
+//! sparse segments are compacted, and cost open segments. Compacting segments whose live share is
+//! below 85 % is the knee: a lower threshold keeps dead bytes, a higher one copies more than it
+//! gains.
 
 use super::heap::Segment;
 use super::queues::{Queue, Queues};
@@ -58,47 +63,50 @@ pub enum Eviction {
     /// Resistant to scans. The default: see the module's header.
     #[default]
     S3Fifo,
-    /// First in, first out, but for what was read since it came or since its last turn: an approximation
-    /// of LRU (the *clock*).
+    /// First in, first out, except that an item that was read since it was stored or since its last
+    /// turn stays: an approximation of LRU (the *clock* policy).
     Lru,
-    /// Any segment, with everything in it.
+    /// Evicts any segment, with everything in it.
     Random,
-    /// Refuse new items (memcached's `-M`).
+    /// Refuses new items (memcached's `-M`).
     Refuse,
 }
 
-/// The small queue's share of the bytes, in percent. The paper has 10. Where all that was in
-/// use is dead at once, the main queue is full of it for a while and the small one is all that there is: 25
-/// has 4 % fewer misses there than 10, and up to 3 % more where popularity stays; see the module's header.
+/// The small queue's share of the bytes, in percent.
+///
+/// The paper has 10. When the whole working set dies at once, the main queue is full of dead items
+/// for a while and only the small queue serves: 25 has 4 % fewer misses than 10 there, and up to 3
+/// % more where popularity is stable; see the module's header.
 const SMALL_PERCENT: u64 = 25;
-/// Bytes of memory for which the ghost has an entry of two bytes.
+/// Bytes of memory per ghost entry of two bytes.
 const BYTES_PER_GHOST: u64 = 256;
-/// Segments at the old end of a queue that others may have claimed, or are still writing to.
+/// Most segments at the old end of a queue that may be claimed, or still be written to, by other
+/// threads.
 const CLAIMED_AT_MOST: usize = 256;
-/// An item of more than this many mean sizes needs two hits to stay. Never more than two: large items would
-/// leave however often they are read.
+/// An item of more than this many mean sizes needs two hits to stay. Never more than two: otherwise
+/// large items would leave however often they are read.
 const MEANS_OF_LARGE: usize = 2;
 
-/// An item that is smaller than the mean by more than this factor stays for some turns without being read. (Where
-/// sizes are much alike, none is.)
+/// An item that is smaller than the mean by more than this factor stays for some turns without
+/// being read. (Where sizes are much alike, none is.)
 const SMALLER_THAN_MEAN: u64 = 2;
 
-/// State bits that are the policy's.
+/// State bits that belong to the policy.
 pub(super) const BITS: u8 = state::HITS | state::KEPT;
 
-/// What becomes of a live item when its segment's turn comes.
+/// What happens to a live item when its segment's turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is copied to a segment of this queue, with these of the policy's state bits.
+    /// The item is copied to a segment of this queue, with these bits of the policy's state.
     Keep(Queue, u8),
     Evict,
 }
 
-/// A policy and what it remembers.
+/// A policy and its state.
 pub(super) struct Policy {
     eviction: Eviction,
     ghost: Option<Ghost>,
-    /// For `Random`.
+    /// Number of random draws so far, for `Random`.
     draws: AtomicU64,
 }
 
@@ -118,21 +126,21 @@ impl Policy {
         self.eviction
     }
 
-    /// Bytes that it takes itself.
+    /// Bytes of the policy's own data.
     pub(super) fn bytes(&self) -> u64 {
         let ghost = self.ghost.as_ref();
         ghost.map_or(0, |ghost| size_of_val(&*ghost.entries) as u64)
     }
 
-    /// Where an item goes that is stored under a hash, in the place of one with these state bits or of
-    /// none, and the state bits it begins with.
+    /// The queue and the initial state bits for an item that is stored under a hash, replacing an
+    /// item with the state bits `old`, or none.
     #[inline]
     pub(super) fn entrance(&self, hash: u64, old: Option<u8>) -> (Queue, u8) {
         match (&self.ghost, old) {
             (Some(_), Some(old)) => (self.queue(old), old & BITS),
             (Some(ghost), None) if !ghost.remembers(hash) => (Queue::Small, 0),
             (Some(_), None) => (Queue::Main, state::KEPT),
-            // A write of what was read counts as a read.
+            // Overwriting an item that was read counts as a read.
             (None, old) => (Queue::Main, old.unwrap_or(0) & BITS),
         }
     }
@@ -147,7 +155,7 @@ impl Policy {
         }
     }
 
-    /// The segment whose turn it is, if turns are not drawn at random.
+    /// The segment whose turn it is, unless turns are drawn at random.
     pub(super) fn choose(
         &self,
         queues: &Queues,
@@ -168,13 +176,13 @@ impl Policy {
 
     /// A random number.
     pub(super) fn draw(&self) -> u64 {
-        // Relaxed: numbers that need not even be different.
+        // Relaxed: the numbers need not even be distinct.
         let draw = self.draws.fetch_add(1, Ordering::Relaxed);
         mix(draw + 1) >> 32
     }
 
-    /// What becomes of a live item of `bytes` bytes, where the mean is `mean`. `draw`: a random number, another
-    /// one at each of the item's turns.
+    /// Decides what happens to a live item of `bytes` bytes, where the mean size is `mean`. `draw`
+    /// is a random number, a new one at each of the item's turns.
     #[inline]
     pub(super) fn judge(&self, state: u8, bytes: usize, mean: usize, draw: u32) -> Verdict {
         let hits = (state & state::HITS) >> state::HITS_SHIFT;
@@ -201,7 +209,7 @@ impl Policy {
         }
     }
 
-    /// An item with these state bits has been evicted.
+    /// Notes that an item with these state bits was evicted.
     #[inline]
     pub(super) fn evicted(&self, hash: u64, state: u8) {
         if let Some(ghost) = &self.ghost
@@ -212,7 +220,7 @@ impl Policy {
     }
 }
 
-/// Whether an item that was not read is so small that it stays for this turn: on average it stays for
+/// Whether an item that was not read is small enough to stay for this turn. On average it stays for
 /// `2 × mean / bytes` turns.
 #[inline]
 fn stays_for_its_size(bytes: usize, mean: usize, draw: u32) -> bool {
@@ -220,7 +228,7 @@ fn stays_for_its_size(bytes: usize, mean: usize, draw: u32) -> bool {
     bytes * SMALLER_THAN_MEAN < mean && (u64::from(draw) * mean) >> 31 > bytes
 }
 
-/// A number that looks random.
+/// A pseudo-random number derived from `number`.
 pub(super) fn random(number: u64) -> u32 {
     let mixed = mix(number ^ number >> 29);
     (mix(mixed ^ mixed >> 32) >> 32) as u32
@@ -231,14 +239,14 @@ fn mix(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Fingerprints of what was evicted lately, one for each place. A place is taken by who comes last, so an
-/// entry lasts for as many evictions as there are places, on average.
+/// Fingerprints of recently evicted items, one per place. A new fingerprint overwrites the one in
+/// its place, so on average an entry lasts for as many evictions as there are places.
 struct Ghost {
     entries: Slots<AtomicU16>,
 }
 
 impl Ghost {
-    /// `None` if there is no memory: nothing is remembered then.
+    /// Returns `None` if there is no memory; then nothing is remembered.
     fn new(entries: u64) -> Option<Self> {
         let entries = entries.next_power_of_two().max(64) as usize;
         Slots::try_zeroed(entries).map(|entries| Self { entries })
@@ -248,7 +256,7 @@ impl Ghost {
     fn entry(&self, hash: u64) -> (&AtomicU16, u16) {
         let mixed = mix(hash);
         let index = (mixed >> 32) as usize & (self.entries.len() - 1);
-        // 0 stands for nothing.
+        // 0 stands for an empty place.
         (&self.entries[index], (mixed >> 16) as u16 | 1)
     }
 
@@ -258,7 +266,7 @@ impl Ghost {
         entry.store(fingerprint, Ordering::Relaxed);
     }
 
-    /// Whether something with this hash was evicted lately; asking is forgetting.
+    /// Whether an item with this hash was evicted lately. The entry is removed.
     fn remembers(&self, hash: u64) -> bool {
         let (entry, fingerprint) = self.entry(hash);
         // Relaxed, both: a hint.

@@ -1,9 +1,9 @@
-//! What the engine promises about memory, as properties over limits, sessions, sizes and operations, with
-//! an oracle that knows every acknowledged item. An invariant is checked after every batch, not at the
-//! end: a cache that empties itself now and then is full at most ends.
+//! The engine's memory guarantees, as properties over limits, sessions, sizes and operations, with
+//! an oracle that knows every acknowledged item. Invariants are checked after every batch, not only
+//! at the end: a cache that empties itself now and then is full at most ends.
 //!
-//! Sessions take turns in one thread, so each run is what its seed makes it. `COREWISE_SEED=n` runs the
-//! random mixture with another seed.
+//! Sessions take turns in one thread, so a run is determined by its seed. `COREWISE_SEED=n` runs
+//! the random mixture with another seed.
 
 use super::*;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Token, Verb};
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes stored between two checks.
 const BATCH: u64 = 32 << 10;
 
-/// What an item takes beside its value.
+/// Bytes that an item takes beside its value.
 const HEAD: usize = 48;
 
 // ---- a cache and what should be in it
@@ -50,7 +50,7 @@ impl ReplySink for Sink {
     }
 }
 
-/// The first and last eight bytes of a value, which are to be the same.
+/// The stamp of a value: its first eight bytes, which must equal its last eight.
 fn stamp_of(value: &[u8]) -> u64 {
     let Some(first) = value.first_chunk() else {
         return 0;
@@ -59,12 +59,33 @@ fn stamp_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(*first)
 }
 
+/// A plain `set`.
+fn set_of(value: &[u8], deadline: Deadline) -> Verb<'_> {
+    Verb::Store(Store {
+        mode: StoreMode::Set,
+        value,
+        client_flags: 0,
+        deadline,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    })
+}
+
+/// Fills `value` with `length` bytes that begin and end with the stamp.
+fn stamp_value(value: &mut Vec<u8>, stamp: u64, length: usize) {
+    value.resize(length, 7);
+    value[..8].copy_from_slice(&stamp.to_le_bytes());
+    value[length - 8..].copy_from_slice(&stamp.to_le_bytes());
+}
+
 struct Cache {
     engine: Arc<Relativistic>,
     sessions: Vec<RelativisticSession>,
     turn: usize,
     now: Now,
-    /// By key: stamp and length.
+    /// Stamp and length of the value, by key.
     oracle: HashMap<u64, (u64, usize)>,
     stamps: u64,
     value: Vec<u8>,
@@ -72,13 +93,13 @@ struct Cache {
     checked: Checked,
 }
 
-/// What was seen at the last check.
+/// What the last check saw.
 #[derive(Clone, Copy, Default)]
 struct Checked {
     evictions: u64,
     stored_bytes: u64,
     held: u64,
-    /// Bytes of the table, with what it may grow by.
+    /// Bytes of the table, including the growth that it was granted.
     arrays: u64,
 }
 
@@ -123,19 +144,8 @@ impl Cache {
         self.stamps += 1;
         let (stamp, length) = (self.stamps, length.max(16));
         let mut value = std::mem::take(&mut self.value);
-        value.resize(length, 7);
-        value[..8].copy_from_slice(&stamp.to_le_bytes());
-        value[length - 8..].copy_from_slice(&stamp.to_le_bytes());
-        let verb = Verb::Store(Store {
-            mode: StoreMode::Set,
-            value: &value,
-            client_flags: 0,
-            deadline,
-            compare_cas: None,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: None,
-        });
+        stamp_value(&mut value, stamp, length);
+        let verb = set_of(&value, deadline);
         let seen = self.run(key, verb);
         self.value = value;
         match seen {
@@ -145,7 +155,7 @@ impl Cache {
                 true
             }
             Seen::OutOfMemory => {
-                // A set that is refused takes away what it would have overwritten.
+                // A refused set removes the item that it would have overwritten.
                 self.oracle.remove(&key);
                 false
             }
@@ -157,7 +167,37 @@ impl Cache {
         self.set_until(key, length, Deadline::NEVER)
     }
 
-    /// Whether the key is there; if so, with what was stored last.
+    /// The same for a value that is received in place, if the engine reserves room for it.
+    fn set_in_place(&mut self, key: u64, length: usize) -> bool {
+        let (turn, bytes) = ((self.turn + 1) % self.sessions.len(), key.to_le_bytes());
+        let reserved = self.sessions[turn].reserve(self.now, &bytes, length, 0);
+        let Some(mut reservation) = reserved else {
+            return self.set(key, length);
+        };
+        self.turn = turn;
+        self.stamps += 1;
+        let stamp = self.stamps;
+        let mut value = Vec::new();
+        stamp_value(&mut value, stamp, length);
+        reservation.extend(&value);
+        let op = Op {
+            token: 0,
+            key: &bytes,
+            verb: set_of(b"", Deadline::NEVER),
+        };
+        let mut sink = Sink(None);
+        self.sessions[turn].submit_reserved(self.now, &op, reservation, &mut sink);
+        let is_stored = sink.0 == Some(Seen::Stored);
+        if is_stored {
+            self.stored_bytes += (length + HEAD) as u64;
+            self.oracle.insert(key, (stamp, length));
+        } else {
+            self.oracle.remove(&key);
+        }
+        is_stored
+    }
+
+    /// Whether the key is present. If so, checks that it has the value stored last.
     fn get(&mut self, key: u64) -> bool {
         match self.run(key, Verb::Get(Get::default())) {
             Seen::Value(stamp, length) => {
@@ -201,19 +241,20 @@ impl Cache {
 
     fn copied_bytes(&self) -> u64 {
         let mut sum = 0;
-        self.engine.sum(|tally| sum += tally.copied_bytes.get());
+        self.engine
+            .sum(|counters| sum += counters.copied_bytes.get());
         sum
     }
 
     // ---- what must hold at any time
 
-    /// Items and tables over the limit.
+    /// Bytes of items and tables as a share of the limit.
     fn share(&self) -> f64 {
         self.engine.stats().bytes as f64 / self.engine.memory_limit() as f64
     }
 
-    /// The share that must be in use once the cache is full of items of up to `bytes` bytes. Where only some
-    /// items fit, the next one may be all that is missing.
+    /// The least share that must be in use once the cache is full of items of up to `bytes` bytes.
+    /// Where only some items fit, up to one item's bytes may be missing.
     fn least_share(&self, bytes: usize) -> f64 {
         let limit = self.engine.memory_limit();
         let least = if limit < 16 * MIB { 0.60 } else { 0.80 };
@@ -225,15 +266,16 @@ impl Cache {
         }
     }
 
-    /// Segments, tables and what the policy remembers lie within the limit, and so does what may be resident.
+    /// Checks that segments, tables and the policy's data lie within the limit, and so do the
+    /// resident bytes.
     fn assert_budget(&mut self) {
         let engine = &self.engine;
         let fixed = engine.table.array_bytes() as u64 + engine.policy.bytes();
         let (held, resident) = (engine.heap.held() + fixed, engine.heap.resident() + fixed);
-        // A table that shrinks has its new array on top of everything for a while.
+        // A shrinking table has its new array in addition for a while.
         let state = engine.table.resize_state();
         let smaller = state.building.filter(|building| *building < state.buckets);
-        // What is held beyond the limit was held before that fell.
+        // Bytes held beyond the limit were held before the limit fell.
         let most = engine.memory_limit().max(self.checked.held) + array_bytes(smaller.unwrap_or(0));
         assert!(held <= most, "{held} bytes held, {most} allowed");
         assert!(
@@ -243,7 +285,8 @@ impl Cache {
         self.checked.held = held;
     }
 
-    /// Whether nothing was evicted without need since the last check, if all items have `bytes` bytes.
+    /// Checks that nothing was evicted without need since the last check, if all items have `bytes`
+    /// bytes.
     fn assert_evicted_no_more_than_stored(&mut self, bytes: usize) {
         let evictions = self.engine.stats().evictions;
         let evicted = (evictions - self.checked.evictions) * bytes as u64;
@@ -263,7 +306,7 @@ impl Cache {
     }
 }
 
-/// A reproducible draw.
+/// A reproducible random number generator.
 struct Draw(u64);
 
 impl Draw {
@@ -275,7 +318,7 @@ impl Draw {
         ((u128::from(self.0 >> 11) * u128::from(bound)) >> 53) as u64
     }
 
-    /// From `least` to `most`, each power of two as often as the next.
+    /// A size from `least` to `most`, each power of two equally often.
     fn size(&mut self, least: usize, most: usize) -> usize {
         let (from, to) = ((least as f64).ln(), (most as f64).ln());
         let at = self.below(1 << 20) as f64 / f64::from(1u32 << 20);
@@ -290,7 +333,7 @@ fn fewer(count: u64) -> u64 {
     }
 }
 
-/// Every how many of a list are tried, where otherwise each `step`th is.
+/// The step with which a list is tried: `step`, or larger with `COREWISE_FEWER`.
 fn every(step: usize) -> usize {
     match std::env::var_os("COREWISE_FEWER") {
         Some(_) => 8 * step,
@@ -298,8 +341,8 @@ fn every(step: usize) -> usize {
     }
 }
 
-/// Value sizes from 50 bytes to a quarter of the limit, some for each power of two, those where an item
-/// changes its kind among them.
+/// Value sizes from 50 bytes to a quarter of the limit: some per power of two, and those at which
+/// an item changes its kind.
 fn sizes(memory: u64) -> Vec<usize> {
     let segment = Heap::new(memory, false, false).unwrap().segment_bytes() as usize;
     let mut sizes = vec![
@@ -324,8 +367,8 @@ fn sizes(memory: u64) -> Vec<usize> {
     sizes
 }
 
-/// Writes `bytes` bytes of new keys whose sizes `size` gives; checks after every batch that the cache is
-/// full, once it was.
+/// Writes `bytes` bytes of new keys, with sizes from `size`. After every batch, checks that the
+/// cache has stayed full since it first was.
 fn write_through(
     cache: &mut Cache,
     keys: &mut u64,
@@ -353,7 +396,7 @@ fn write_through(
             check(cache);
         }
         if cache.oracle.len() > 1 << 20 {
-            cache.oracle.clear(); // nobody asks here
+            cache.oracle.clear(); // the caller asks for no key
         }
     }
 }
@@ -444,7 +487,7 @@ fn a_full_cache_stays_full_when_sizes_mix_shift_and_grow() {
     }
 }
 
-/// Overwriting leaves dead items behind, which must not take the place of live ones.
+/// Overwriting leaves dead items, which must not take the place of live ones.
 #[test]
 fn a_full_cache_stays_full_while_it_is_overwritten() {
     let mut draw = Draw(5);
@@ -460,7 +503,7 @@ fn a_full_cache_stays_full_while_it_is_overwritten() {
             stored += size as u64;
             if draw.below(16) == 0 {
                 cache.assert_budget();
-                // Dead items are part of what a segment holds until they are a sixth of it.
+                // Dead items may be part of a segment until they are a sixth of it.
                 let least = cache.least_share(size) - 0.10;
                 let is_filled = cache.engine.stats().evictions > 0;
                 assert!(
@@ -524,7 +567,8 @@ fn fills_without_loss(memory: u64, sessions: usize, size: usize) {
         );
     }
     cache.assert_budget();
-    // A store is refused when less than itself and what lets others be overwritten is left.
+    // A store is refused when less is left than its item and the slack that lets others be
+    // overwritten.
     let (used, slack) = (cache.engine.stats().bytes, (size as u64).min(memory / 4));
     let room = memory as f64 * (1.0 - cache.least_share(0));
     assert!(
@@ -556,20 +600,9 @@ fn fills_without_loss(memory: u64, sessions: usize, size: usize) {
     assert_eq!(cache.engine.stats().evictions, 0, "{what}");
 }
 
-/// Counters go on in a full cache.
+/// Checks that counters keep working in a full cache.
 fn counts(cache: &mut Cache, what: &str) {
-    let verb = |value| {
-        Verb::Store(Store {
-            mode: StoreMode::Set,
-            value,
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            compare_cas: None,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: None,
-        })
-    };
+    let verb = |value| set_of(value, Deadline::NEVER);
     assert_eq!(
         cache.run(1, verb(b"10000000000000000000")),
         Seen::Stored,
@@ -591,17 +624,8 @@ fn counters_of_a_full_cache_go_on_when_they_need_more_digits() {
         let mut cache = Cache::new(memory, 2, Eviction::Refuse);
         let counters = 0..500;
         for key in counters.clone() {
-            let nine = Store {
-                mode: StoreMode::Set,
-                value: b"9",
-                client_flags: 0,
-                deadline: Deadline::NEVER,
-                compare_cas: None,
-                stale_if_older: false,
-                new_cas: None,
-                vivify: None,
-            };
-            assert_eq!(cache.run(key, Verb::Store(nine)), Seen::Stored);
+            let nine = set_of(b"9", Deadline::NEVER);
+            assert_eq!(cache.run(key, nine), Seen::Stored);
         }
         for size in [3_000, 16] {
             for key in 1_000.. {
@@ -649,12 +673,12 @@ fn a_limit_below_what_lives_refuses_at_once_and_loses_nothing() {
     assert!(ends, "maintenance goes on although nothing can be done");
     let before = cache.copied_bytes();
     for key in (1..keys).step_by(5).take(50) {
-        // There is no room for a copy beside it.
+        // There is no room for a copy beside the old item.
         assert!(!cache.set(key, 900), "key {key} is overwritten");
     }
     let copied = cache.copied_bytes() - before;
     assert_eq!(copied, 0, "nothing is gained by copying");
-    // A set that is refused takes away what it would have overwritten, and nothing else.
+    // A refused set removes the item that it would have overwritten, and nothing else.
     assert_eq!(cache.oracle.len() as u64, keys - keys.div_ceil(5) - 50);
     for key in 0..keys {
         let is_kept = cache.oracle.contains_key(&key);
@@ -662,8 +686,8 @@ fn a_limit_below_what_lives_refuses_at_once_and_loses_nothing() {
     }
 }
 
-/// A full cache that does not evict may have nothing to compact either: it must not look at all of its
-/// segments to find that out, at every store. Mutant `forgets_sparse` (which finds nothing).
+/// A full cache that does not evict may have nothing to compact either. It must not examine all of
+/// its segments to find that out, at every store. Mutant `forgets_sparse` (which finds nothing).
 #[test]
 fn a_full_cache_that_refuses_looks_at_few_segments() {
     let mut cache = Cache::new(64 * MIB, 2, Eviction::Refuse);
@@ -692,6 +716,44 @@ fn a_full_cache_that_refuses_looks_at_few_segments() {
     println!("{each} looks an operation");
     assert!(each < 32.0, "{each} looks an operation");
     assert!(cache.copied_bytes() > copied, "nothing was compacted");
+}
+
+/// Overwrites with values of other sizes leave dead bytes everywhere. What they leave must be
+/// usable: a store is refused only while the live bytes, the item and the slack fill the memory.
+/// Mutants `forgets_sparse`, `seals_when_full`.
+#[test]
+fn overwrites_with_other_sizes_leave_the_memory_usable() {
+    let mixes: [&[usize]; 4] = [
+        &[500, 5_000, 20_000],
+        &[500, 5_000, 30_000, 32_768, 33_000, 100_000],
+        &[50, 2_000, 60_000],
+        &[3_000, 3_100],
+    ];
+    for (index, mix) in mixes.into_iter().enumerate() {
+        for (memory, sessions) in [(8 * MIB, 1), (16 * MIB, 16), (MIB, 2)] {
+            if mix[mix.len() - 1] as u64 > memory / 8 {
+                continue;
+            }
+            let mut cache = Cache::new(memory, sessions, Eviction::Refuse);
+            let mut draw = Draw(index as u64 + 4);
+            let mean = mix.iter().sum::<usize>() as u64 / mix.len() as u64;
+            let keys = 4 * memory / mean;
+            let what = format!("{} MiB, {sessions} sessions, {mix:?}", memory / MIB);
+            for round in 0..6 {
+                for _ in 0..keys {
+                    let length = mix[draw.below(mix.len() as u64) as usize];
+                    cache.set_in_place(draw.below(keys), length);
+                }
+                let (heap, live) = (&cache.engine.heap, cache.engine.stats().bytes);
+                let allowed = heap.allowed();
+                let slack = allowed / 20 + 2 * heap.largest_bytes() + 4 * cache.engine.spare();
+                assert!(
+                    live + slack >= allowed * 9 / 10,
+                    "{what}: round {round}: {live} live bytes of {allowed}"
+                );
+            }
+        }
+    }
 }
 
 // ---- flushes
@@ -779,4 +841,59 @@ fn mixture(seed: u64) {
         cache.assert_budget();
     }
     assert!(!refuses || lost == 0, "seed {seed}: {lost} items lost");
+}
+
+/// While a reader keeps memory from being reused, sessions that need some try again and again. They
+/// claim no more segments than there are evictors of sessions, and when the reader is gone, every
+/// store finds room. Mutant `others_begin_walks`.
+#[test]
+fn a_reader_in_the_way_leaves_few_segments_claimed() {
+    for (memory, sessions) in [(1, 1), (2, 3), (2, 17), (16, 4), (64, 16)] {
+        let mut cache = Cache::new(memory << 20, sessions, Eviction::S3Fifo);
+        let keys = (memory << 20) / 1_500;
+        for key in 0..keys {
+            assert!(cache.set(key, 700));
+        }
+        // So that they are kept, in memory that is to be found for their copies.
+        for key in (0..keys).chain(0..keys) {
+            cache.get(key);
+        }
+        let engine = cache.engine.clone();
+        let guard = engine.table.domain().pin();
+        for _ in 0..200 {
+            for session in &mut cache.sessions {
+                session
+                    .session_state
+                    .drive_evictors(&engine, cache.now, i64::MAX);
+            }
+        }
+        let walks = engine.appenders.iter();
+        let walks = walks.filter(|appender| appender.evictor.lock().is_walking());
+        let (walks, used) = (walks.count(), engine.active.load(Ordering::Relaxed));
+        assert!(walks <= used, "{walks} of {used} at {memory} MiB");
+        drop(guard);
+        for key in 0..2 * keys {
+            assert!(cache.set(key, 700), "key {key} at {memory} MiB");
+        }
+    }
+}
+
+/// The table of a full cache takes little from small items: its load is above
+/// [`FULL_LOAD`] / 2, less what its last growth displaced. Mutant `grows_at_any_load`.
+#[test]
+fn the_table_of_a_full_cache_takes_little_from_its_items() {
+    for memory in [2 * MIB, 16 * MIB, 24 * MIB] {
+        for size in [50, 70, 100, 140, 200, 280] {
+            let mut cache = Cache::new(memory, 2, Eviction::S3Fifo);
+            let mut keys = 0;
+            write_through(&mut cache, &mut keys, 2 * memory, |_| size, |_| {});
+            let items = cache.engine.stats().items;
+            let array = 8 * cache.engine.table.resize_state().buckets as u64;
+            let most = items * 8 * 2 * 2 / 3 * 5 / 4;
+            assert!(
+                array <= most,
+                "{array} bytes for {items} items of {size} bytes in {memory} bytes"
+            );
+        }
+    }
 }

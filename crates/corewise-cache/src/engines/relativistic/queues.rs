@@ -1,17 +1,17 @@
 //! The order of the segments: queues as doubly linked lists of indices.
 //!
-//! Everything is constant time and under the pool's lock. A segment stays in its queue while it is
-//! claimed; it leaves when it is retired.
+//! Every operation takes constant time and runs under the pool's lock. A segment stays in its queue
+//! while it is claimed; it leaves the queue when it is retired.
 
 use super::heap::Segment;
 
 /// No segment.
 const NONE: Segment = Segment::MAX;
 
-/// Queues that segments are in.
+/// The queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// What came in lately, if the policy tells that apart.
+    /// Recently stored items, if the policy distinguishes them.
     Small,
     /// Everything else.
     Main,
@@ -19,7 +19,7 @@ pub(super) enum Queue {
 
 const COUNT: usize = 2;
 
-/// Where a segment goes when it is sealed.
+/// Where a sealed segment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Behind the newest.
@@ -36,7 +36,7 @@ struct Ends {
 pub(super) struct Queues {
     newer: Vec<Segment>,
     older: Vec<Segment>,
-    /// Which queue, plus one; 0 for none.
+    /// The segment's queue, plus one; 0 for none.
     of: Vec<u8>,
     ends: [Ends; COUNT],
 }
@@ -48,7 +48,7 @@ impl Queues {
             newest: NONE,
             bytes: 0,
         };
-        // Of zeros, whose pages come when they are touched: most segments are never used.
+        // Zeroed vectors, whose pages are allocated when touched: most segments are never used.
         Self {
             newer: vec![0; segments],
             older: vec![0; segments],
@@ -86,8 +86,8 @@ impl Queues {
         self.of[segment as usize] = queue as u8 + 1;
     }
 
-    /// Takes a segment, which holds as many bytes as when it was inserted, out of its queue, if it is in
-    /// one.
+    /// Removes a segment from its queue, if it is in one. It holds the same number of bytes as when
+    /// it was inserted.
     pub(super) fn remove(&mut self, segment: Segment, bytes: u64) {
         let index = segment as usize;
         let Some(queue) = std::mem::take(&mut self.of[index]).checked_sub(1) else {

@@ -1,15 +1,16 @@
-//! Large items whose values are received where they stay.
+//! Large items whose values are received in place.
 //!
-//! Such an item has a run of segments to itself, which is in no queue until the value is there
-//! ([`State::Reserved`](super::heap::State)). So nobody walks it, and a client that takes its time holds up
-//! nobody. Storing it is publishing an item that was made long before, with one difference: there may have
-//! been a flush since. Then it is not of the present generation, and its value is copied.
+//! Such an item has a separate run of segments, which is in no queue until the value is complete
+//! ([`State::Reserved`](super::heap::State)). So no thread walks it, and a slow client holds up no
+//! other. Storing it publishes an item that was made long before, with one difference: there may
+//! have been a flush since. Then the item is not of the present generation, and its value is
+//! copied.
 
 use super::Relativistic;
-use super::core::{Wanted, abandon};
 use super::exec::{Exec, is_whole};
 use super::heap::{Kind, Ptr, Request};
 use super::queues::Place;
+use super::session_state::{Wanted, abandon};
 use crate::engine::op_of;
 use crate::engines::verbs;
 use crate::item::{self, Contents, Item};
@@ -22,10 +23,10 @@ use std::sync::Arc;
 impl Reserver for Relativistic {
     unsafe fn release(&self, item: NonNull<u8>) {
         let node: Ptr = item.cast();
-        if !self.heap.release(node) {
-            // It has entered, and was not linked then.
-            // SAFETY: the caller's.
-            unsafe {
+        // SAFETY: 1: by the caller's contract, the item is one of a reservation and not used any
+        // more. 1: it has entered, but was not linked.
+        unsafe {
+            if !self.heap.release(node) {
                 let bytes = self.heap.footprint(Item::from_raw(node));
                 abandon(self, node, bytes);
             }
@@ -34,7 +35,8 @@ impl Reserver for Relativistic {
 }
 
 impl Exec<'_> {
-    /// An item for `key` whose value is to come, if it would be a large one and there is room for it.
+    /// Makes an item for `key` whose value comes later, if the item would be large and there is
+    /// room for it.
     pub(super) fn reserve(
         &mut self,
         owner: &Arc<Relativistic>,
@@ -61,16 +63,17 @@ impl Exec<'_> {
         }
         let memory = self.room_for(key, bytes)?;
         let link = Link::new(self.hash);
-        // SAFETY: the memory is the heap's, of the item's size rounded up, aligned to a granule, and nobody
-        // else's; the lengths fit. Only what has entered is read.
+        // SAFETY: the memory is the heap's, of the item's size rounded up, aligned to a granule,
+        // and not used by anything else; the lengths fit. Only items that have entered are read.
         let (node, value) =
             unsafe { item::write_head(memory, link, &contents, value_len, self.now) };
         let owner: Arc<Relativistic> = Arc::clone(owner);
-        // SAFETY: the run is reserved until it is released, or entered and linked.
+        // SAFETY: the run stays reserved until it is released, or entered and linked.
         Some(unsafe { Reservation::new(owner, node.cast(), value, value_len) })
     }
 
-    /// Room for a large item of `bytes` bytes. Where nothing may be evicted, only if it is there already.
+    /// Allocates room for a large item of `bytes` bytes. Where nothing may be evicted, succeeds
+    /// only if the room is already there.
     fn room_for(&mut self, key: &[u8], bytes: usize) -> Option<NonNull<u8>> {
         let engine = self.engine;
         let may_evict = engine.may_evict();
@@ -80,15 +83,17 @@ impl Exec<'_> {
             old_bytes,
             counts: false,
         };
-        self.core.evict_ahead(engine, self.now, bytes);
+        self.session_state.evict_ahead(engine, self.now, bytes);
         let found = engine.reserve_run(wanted);
-        if found.is_some() || !may_evict || !self.core.make_room(engine, self.now, wanted) {
+        if found.is_some() || !may_evict || !self.session_state.make_room(engine, self.now, wanted)
+        {
             return found;
         }
         engine.reserve_run(wanted)
     }
 
-    /// Executes a store whose value is that of the reservation.
+    /// Executes a store with the reservation's value.
+    #[cold]
     pub(super) fn run_reserved<S: ReplySink>(
         mut self,
         op: &Op<'_>,
@@ -100,7 +105,10 @@ impl Exec<'_> {
         if let Verb::Store(store) = &op.verb
             && let Some(node) = self.made_for(op.key, store, reservation)
         {
-            let published = self.publish_reserved(node, op.key, store, reservation, &mut report);
+            // SAFETY: 1: it is the reservation's, of which nothing but the view of its value is
+            // used afterwards, and that only if there is an error.
+            let published =
+                unsafe { self.publish_reserved(node, op.key, store, reservation, &mut report) };
             if let Ok(flow) = published {
                 return flow;
             }
@@ -108,7 +116,7 @@ impl Exec<'_> {
         self.run(&op, sink)
     }
 
-    /// The item of the reservation, if it can be stored as it is.
+    /// The item of the reservation, if it can be stored in place.
     fn made_for(&self, key: &[u8], store: &Store<'_>, reservation: &Reservation) -> Option<Ptr> {
         let engine = self.engine;
         let node: Ptr = reservation
@@ -120,8 +128,13 @@ impl Exec<'_> {
         (fits && is_whole(store) && !engine.is_flushed(node)).then_some(node)
     }
 
-    /// Stores the item. An error: it could not be, and nothing has been reported.
-    fn publish_reserved(
+    /// Stores the item. An error means that it could not be stored, and that nothing was reported.
+    ///
+    /// # Safety
+    ///
+    /// 1. `node` is the item of the reservation, [whole](Reservation::item_of) and not linked. The
+    ///    reservation is not used afterwards if there is no error.
+    unsafe fn publish_reserved(
         &mut self,
         node: Ptr,
         key: &[u8],
@@ -132,22 +145,23 @@ impl Exec<'_> {
         let engine = self.engine;
         let (old, _) = self.peek(key);
         let (queue, bits) = engine.policy.entrance(self.hash, old);
-        // SAFETY: the item is the reservation's, and whole.
+        // SAFETY: the item is the reservation's, and whole, by 1.
         let made: Item<'_, Link> = unsafe { Item::from_raw(node) };
         made.begin_life(store.deadline, bits, self.now);
         let bytes = engine.heap.footprint(made);
-        // Before the stripe is locked and the generation looked at: see `Heap::enter`.
+        // Enters before the stripe is locked and the generation is read: see `Heap::enter`.
         let domain = engine.table.domain();
         engine.heap.enter(domain, node, bytes, Place::Newest(queue));
-        self.core.refused = false;
-        self.inside_with(key, Some(reservation), |inside| {
+        self.session_state.refused = false;
+        // SAFETY: 1: made for the store of this reservation, and not linked, by our 1.
+        self.inside_with(key, Some(reservation), |inside| unsafe {
             verbs::put(inside, store, Ok(node), report)
         })
     }
 }
 
 impl Relativistic {
-    /// A run for a large item whose value is to come.
+    /// Allocates a run for a large item whose value comes later.
     fn reserve_run(&self, wanted: Wanted) -> Option<NonNull<u8>> {
         if !self.may_grow(wanted) {
             return None;

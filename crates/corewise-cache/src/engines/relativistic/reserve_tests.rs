@@ -1,4 +1,5 @@
-//! Values that come later: what is found, what is held, and what others may do meanwhile.
+//! Values that come later: what a get finds, what is held, and what other sessions may do
+//! meanwhile.
 
 use super::*;
 use corewise_ops::{Get, Outcome, Store, StoreMode, Token, Verb};
@@ -14,7 +15,7 @@ const LATER: Now = Now {
     unix_s: 1_700_000_007,
 };
 
-/// A value, too long to be printed.
+/// A value that is too long to be printed.
 #[derive(PartialEq)]
 struct Bytes(Vec<u8>);
 
@@ -146,17 +147,17 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
         Seen::Value(Bytes(value), 77, deadline)
     );
     let guard = engine.table.domain().pin();
-    let node = engine
-        .find_any(&guard, engine.hash(b"key"), b"key")
-        .unwrap();
-    // SAFETY: the guard keeps it.
+    // SAFETY: 1: pinned above.
+    let node = unsafe { engine.find_any(&guard, engine.hash(b"key"), b"key") }.unwrap();
+    // SAFETY: the guard keeps the item alive.
     let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
     assert_eq!(found.value().as_ptr().addr(), place, "it was not copied");
     assert_eq!(found.idle_s(LATER), 0, "its life begins when it is stored");
     assert_eq!(engine.heap.awaited(), 0);
 }
 
-/// What is not stored gives its memory back: dropped, refused, or copied because it does not fit the store.
+/// A reservation that is not stored gives its memory back: dropped, refused, or copied because it
+/// does not fit the store.
 #[test]
 fn reservations_leave_nothing_behind() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
@@ -172,7 +173,7 @@ fn reservations_leave_nothing_behind() {
     assert_eq!(seen, Seen::NotStored);
     engine.heap.collect(engine.table.domain());
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
-    // One of another key, one that is not full, one of another engine: copied.
+    // A reservation for another key, one that is not full, and one of another engine are copied.
     let other = reserve(&mut session, b"b", &value);
     assert!(matches!(
         finish(&mut session, b"a", store(StoreMode::Add), other),
@@ -242,7 +243,7 @@ fn a_flush_before_the_value_has_come_takes_nothing_of_it() {
     let value = value(70_000);
     let reservation = reserve(&mut session, b"k", &value);
     engine.flush_all(Deadline::PAST, NOW);
-    // The flush is cleared up although the reservation is older: nobody waits for a slow client.
+    // The flush is completed although the reservation is older: nothing waits for a slow client.
     for _ in 0..1_000 {
         session.maintain(NOW);
     }
@@ -263,7 +264,7 @@ fn a_flush_before_the_value_has_come_takes_nothing_of_it() {
     assert_eq!(get(&mut session, b"k"), Seen::Missing);
 }
 
-/// A flush between the look at the generation and the publication, which the reservation survives.
+/// A flush between the read of the generation and the publication, which the reservation survives.
 #[test]
 fn an_item_that_entered_and_was_flushed_is_copied() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
@@ -334,7 +335,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     assert_eq!(engine.heap.awaited(), 0);
 }
 
-/// Values are received in place in a full cache, too: room is made when the value is announced.
+/// A full cache receives values in place, too: it makes room when the value is announced.
 #[test]
 fn a_full_cache_makes_room_for_what_is_announced() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
@@ -357,7 +358,8 @@ fn a_full_cache_makes_room_for_what_is_announced() {
     assert!(engine.stats().evictions > 100);
 }
 
-/// Where nothing may be evicted, nothing is lost for what is announced, and it is refused in the end as ever.
+/// Where nothing may be evicted, an announced value displaces no item, and is refused in the end
+/// like any other.
 #[test]
 fn a_full_cache_that_refuses_reserves_nothing_more() {
     let engine = engine(MEMORY, Eviction::Refuse);
@@ -375,7 +377,7 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
     };
     assert_eq!(last, Seen::OutOfMemory);
     assert!(keys > 100, "{keys} items");
-    // Overwriting at the same size goes on.
+    // Overwriting at the same size keeps working.
     for round in 0..500u32 {
         let key = (round % keys).to_le_bytes();
         let seen = match session.reserve(NOW, &key, value.len(), 0) {
@@ -419,7 +421,8 @@ fn items_are_large_as_far_as_addresses_reach() {
     }
 }
 
-/// No granted reservation holds addresses that others need: a memory full of the smallest large items.
+/// No granted reservation holds addresses that others need: the memory is filled with the smallest
+/// large items.
 #[test]
 fn the_smallest_large_items_fill_the_memory() {
     let engine = engine(64 << 20, Eviction::S3Fifo);

@@ -1,9 +1,9 @@
-//! Runs of segments counted by the page: where medium and large items live.
+//! Runs of segments, accounted by the page: the storage of medium and large items.
 //!
-//! A run is a row of neighbouring segments of which only a prefix of pages is in use. Addresses are
-//! plentiful and pages are not, so a run may leave addresses unused but holds no page it does not need.
-//! Which pages may be resident is one bit each, for free runs too: a run that is used again at the same
-//! length finds its pages in place and causes no page fault.
+//! A run consists of neighbouring segments of which only a prefix of pages is in use. Addresses are
+//! plentiful and pages are not, so a run may leave addresses unused but holds no page that it does
+//! not need. One bit per page tells whether it may be resident, in free runs too: a run that is
+//! reused at the same length finds its pages in place and causes no page fault.
 //!
 //! ```text
 //!  run of 2 segments, 5 of its 8 pages in use       a free run; its pages are still resident
@@ -12,12 +12,12 @@
 //! └────┴────┴────┴────┸────┴────┴────┴────┘       └────┴────┴────┴────┘
 //! ```
 //!
-//! Invariant: pages of used runs behind their prefix are not resident. So pages that are resident without
-//! being in use lie in free runs, and are counted.
+//! Invariant: pages of used runs behind their prefix are not resident. So pages that are resident
+//! without being in use lie in free runs, and are counted.
 //!
-//! Everything here is under the pool's lock. Taking and giving back a run costs time logarithmic in the
-//! number of runs, plus a look at each word of its bits; taking one may pass over free runs that are too
-//! short.
+//! Everything here is under the pool's lock. Taking and giving back a run takes time logarithmic in
+//! the number of runs, plus a look at each word of its bits; taking one may pass over free runs
+//! that are too short.
 
 use super::heap::Segment;
 use std::collections::BTreeMap;
@@ -29,25 +29,25 @@ pub(super) struct Run {
     pub(super) segments: u32,
     /// Pages that it may use, from its beginning.
     pub(super) pages: u32,
-    /// It holds one item, which fills it.
+    /// The run holds one item, which fills it.
     pub(super) is_large: bool,
 }
 
 /// The upper part of the reservation.
 pub(super) struct Runs {
-    /// Nothing above is ever handed out as an ordinary segment.
+    /// No segment from here on is ever handed out as an ordinary segment.
     from: Segment,
     pages_per_segment: u32,
     free: BTreeMap<Segment, u32>,
     used: BTreeMap<Segment, Run>,
-    /// A bit for each page of the reservation.
+    /// One bit per page of the reservation.
     resident: Vec<u64>,
     /// How many pages may be resident, in use or free.
     resident_pages: u64,
     spare_pages: u64,
-    /// How many large runs there are of each length, by [`length_class`].
+    /// The number of large runs of each length, by [`length_class`].
     lengths: [u32; LENGTH_CLASSES],
-    /// Where [`Runs::spare`] looks next.
+    /// Where [`Runs::spare`] searches next.
     hand: Segment,
 }
 
@@ -59,7 +59,7 @@ impl Runs {
             pages_per_segment,
             free: BTreeMap::new(),
             used: BTreeMap::new(),
-            // Zeros, whose pages come when they are touched: most are never used.
+            // Zeroed vectors, whose pages are allocated when touched: most are never used.
             resident: vec![0; pages.div_ceil(64)],
             resident_pages: 0,
             spare_pages: 0,
@@ -100,11 +100,11 @@ impl Runs {
         self.spare_pages
     }
 
-    /// Takes a run, at or above `lowest`: the first that fits from the top down. `None` if there are no
-    /// addresses. The pages that it may use count as resident from now on.
+    /// Takes a run at or above `lowest`: the first that fits from the top down. Returns `None` if
+    /// there are no addresses. From now on the pages that it may use count as resident.
     ///
-    /// Returns the run's first segment, and how many of its pages, from the beginning up to the last one,
-    /// were resident already.
+    /// Returns the run's first segment, and how many of its pages, from the beginning up to the
+    /// last resident one, were resident already.
     pub(super) fn take(&mut self, run: Run, lowest: Segment) -> Option<(Segment, u32)> {
         let count = run.segments;
         let fits = self.free.iter().rev().find(|(_, free)| **free >= count);
@@ -133,7 +133,7 @@ impl Runs {
         Some((first, before))
     }
 
-    /// Pages of the longest large run, rounded up by a quarter at most; 0 if there is none.
+    /// Pages of the longest large run, rounded up by at most a quarter; 0 if there is none.
     pub(super) fn longest(&self) -> u32 {
         let longest = self.lengths.iter().rposition(|count| *count > 0);
         longest.map_or(0, |class| {
@@ -142,8 +142,8 @@ impl Runs {
         })
     }
 
-    /// Shortens a run to `pages` pages; a large one keeps its length. What is behind counts as not resident from now on; the caller
-    /// discards what of it may be.
+    /// Shortens a run to `pages` pages; a large run keeps its length. From now on the pages behind
+    /// count as not resident; the caller discards those that may be.
     pub(super) fn shorten(&mut self, first: Segment, pages: u32) {
         if let Some(run) = self.used.get_mut(&first) {
             run.pages = pages;
@@ -152,7 +152,7 @@ impl Runs {
         }
     }
 
-    /// Leaves the lowest addresses to ordinary segments again, if nothing there is used or resident.
+    /// Returns the lowest addresses to ordinary segments, if nothing there is used or resident.
     pub(super) fn retreat(&mut self) {
         let Some(&count) = self.free.get(&self.from) else {
             return;
@@ -164,13 +164,15 @@ impl Runs {
         }
     }
 
-    /// The pages of a run from its page `from` up to its page `to`, by their numbers in the reservation.
+    /// The pages of a run from its page `from` up to its page `to`, as page numbers of the
+    /// reservation.
     pub(super) fn range(&self, first: Segment, from: u32, to: u32) -> Range<u64> {
         let begin = u64::from(first) * u64::from(self.pages_per_segment);
         begin + u64::from(from)..begin + u64::from(to)
     }
 
-    /// Takes a run back; `None` if the segment does not begin one. Its pages stay resident.
+    /// Takes a run back and returns it, or `None` if the segment does not begin one. Its pages stay
+    /// resident.
     pub(super) fn give_back(&mut self, segment: Segment) -> Option<Run> {
         let run = self.used.remove(&segment)?;
         self.lengths[length_class(run.pages)] -= u32::from(run.is_large);
@@ -189,8 +191,8 @@ impl Runs {
         Some(run)
     }
 
-    /// Some neighbouring pages of free runs that may be resident, at most `most`; they count as not
-    /// resident from now on, and the caller discards them.
+    /// Takes at most `most` neighbouring pages of free runs that may be resident. From now on they
+    /// count as not resident, and the caller discards them.
     pub(super) fn spare(&mut self, most: u64) -> Option<Range<u64>> {
         if self.spare_pages == 0 {
             return None;
@@ -219,7 +221,7 @@ impl Runs {
         Some(start..end)
     }
 
-    /// The first page that is resident, or the first that is not.
+    /// The first page whose residency is `is_resident`.
     fn next(&self, pages: Range<u64>, is_resident: bool) -> Option<u64> {
         words(pages).find_map(|(index, mask, base)| {
             let word = self.resident[index];
@@ -249,7 +251,8 @@ impl Runs {
         }
     }
 
-    /// The range from the first to the last of the pages that were resident.
+    /// Clears the bits of the pages. Returns the range from the first to the last page that was
+    /// resident.
     fn clear(&mut self, pages: Range<u64>) -> Option<Range<u64>> {
         let mut cleared: Option<Range<u64>> = None;
         for (index, mask, base) in words(pages) {
@@ -270,14 +273,14 @@ impl Runs {
 
 const LENGTH_CLASSES: usize = 128;
 
-/// Four classes for each power of two.
+/// The length class of a run: four classes for each power of two.
 fn length_class(pages: u32) -> usize {
     let log2 = pages.max(1).ilog2();
     let quarter = (u64::from(pages.max(1)) << 2 >> log2) as usize & 3;
     log2 as usize * 4 + quarter
 }
 
-/// The words that have the bits of these pages: index, mask, and the page of the lowest bit.
+/// The words that contain the bits of these pages: index, mask, and the page of the lowest bit.
 fn words(pages: Range<u64>) -> impl Iterator<Item = (usize, u64, u64)> {
     let first = pages.start / 64;
     let end = if pages.is_empty() {

@@ -1,31 +1,32 @@
-//! Which segments compaction may gain from, where nothing may be evicted.
+//! The segments from which compaction may gain, where nothing may be evicted.
 //!
-//! A full cache that may not evict searches for a segment to compact at every store. There may be thousands
-//! of segments and nothing to gain from any, so the search does not visit them all: a thread that buries an
-//! item of a segment, or seals the segment, *marks* it, and the search visits marked segments only. The marks
-//! are a bitmap with one bit per segment; a search reads one word for every 64 segments.
+//! A full cache that may not evict searches for a segment to compact at every store. There may be
+//! thousands of segments and nothing to gain from any, so the search does not visit them all: a
+//! thread that counts an item of a segment as dead, or seals the segment, *marks* it, and the
+//! search visits marked segments only. The marks are a bitmap with one bit per segment; a search
+//! reads one word for every 64 segments.
 //!
 //! # Guarantees
 //!
-//! 1. *Nothing is missed*: a segment whose fill has changed since the last search visited it is marked. The
-//!    thread that changes the fill sets the mark afterwards ([`Marks::mark`]); a search clears the mark before
-//!    it reads the fill ([`Marks::take`]). Both are read-modify-writes of the same word, so one precedes the
-//!    other: if the mark was set first, the search that clears it sees the new fill; if it was cleared first,
-//!    the mark remains for the next search.
+//! 1. *Nothing is missed*: a segment whose fill has changed since the last search visited it is
+//!    marked. The thread that changes the fill sets the mark afterwards ([`Marks::mark`]); a search
+//!    clears the mark before it reads the fill ([`Marks::take`]). Both are read-modify-writes of
+//!    the same word, so one precedes the other. If the mark was set first, the search that clears
+//!    it sees the new fill. If it was cleared first, the mark remains for the next search.
 //! 2. A segment that may not be claimed yet keeps its mark.
 
-use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
-use corewise_atomic::{Slots, mutant};
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering, Ordering::AcqRel};
+use corewise_atomic::{Slots, mutant, ordering};
 
 use super::heap::Segment;
 
-/// See the [module](self).
+/// A bitmap of marked segments. See the [module](self).
 pub(super) struct Marks {
     words: Slots<AtomicU64>,
 }
 
 impl Marks {
-    /// For segments below `segments`; `None` if there is no memory.
+    /// Creates marks for segments below `segments`; returns `None` if there is no memory.
     pub(super) fn new(segments: usize) -> Option<Self> {
         let words = Slots::try_zeroed(segments.div_ceil(64))?;
         Some(Self { words })
@@ -34,20 +35,23 @@ impl Marks {
     /// Marks a segment whose fill has changed.
     pub(super) fn mark(&self, segment: Segment) {
         if !mutant!("forgets_sparse") {
-            // AcqRel: pairs with that of `take`, so that the thread that clears the mark sees the fill. It is
-            // set even if it seems to be set: a plain load may return the value from before it was cleared.
-            self.words[segment as usize / 64].fetch_or(1 << (segment % 64), Ordering::AcqRel);
+            // AcqRel: pairs with that of `take`, so that the thread that clears the mark sees the
+            // fill. The mark is set even if it seems to be set: a plain load may return the value
+            // from before it was cleared.
+            let bit = 1 << (segment % 64);
+            self.words[segment as usize / 64].fetch_or(bit, ordering!(AcqRel, "relaxed_mark"));
         }
     }
 
     /// Clears a segment's mark, before its fill is read.
     pub(super) fn take(&self, segment: Segment) {
         // AcqRel: see `mark`.
-        self.words[segment as usize / 64].fetch_and(!(1 << (segment % 64)), Ordering::AcqRel);
+        let bit = 1 << (segment % 64);
+        self.words[segment as usize / 64].fetch_and(!bit, ordering!(AcqRel, "relaxed_take"));
     }
 
-    /// The marked segments, each once: those from `from` on and then those before it. Segments marked during
-    /// the iteration may be among them.
+    /// Iterates over the marked segments, each once: those from `from` on and then those before it.
+    /// Segments marked during the iteration may be among them.
     pub(super) fn marked_from(&self, from: Segment) -> impl Iterator<Item = Segment> {
         let count = self.words.len();
         let (first, bit) = ((from as usize / 64) % count, from % 64);
@@ -96,5 +100,33 @@ mod tests {
         }
         marks.take(64);
         assert_eq!(marks.marked_from(64).next(), Some(130));
+    }
+}
+
+#[cfg(test)]
+mod models {
+    use super::*;
+    use corewise_atomic::sync::atomic::AtomicUsize;
+    use corewise_atomic::{model, thread};
+    use std::sync::Arc;
+
+    /// Guarantee 1. Mutants `forgets_sparse`, `relaxed_mark`, `relaxed_take`.
+    #[test]
+    fn a_search_sees_the_fill_or_leaves_the_mark() {
+        model(|| {
+            let shared = Arc::new((Marks::new(1).unwrap(), AtomicUsize::new(9)));
+            shared.0.mark(3);
+            let other = Arc::clone(&shared);
+            // Relaxed fills: the test checks that the marks order them.
+            let remover = thread::spawn(move || {
+                other.1.store(5, Ordering::Relaxed);
+                other.0.mark(3);
+            });
+            shared.0.take(3);
+            let seen = shared.1.load(Ordering::Relaxed);
+            remover.join().unwrap();
+            let is_marked = shared.0.marked_from(0).any(|segment| segment == 3);
+            assert!(seen == 5 || is_marked, "a change of the fill was missed");
+        });
     }
 }

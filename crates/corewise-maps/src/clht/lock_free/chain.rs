@@ -1,21 +1,20 @@
-//! The steps of updates: finding, claiming a slot, deciding, helping, and stopping a chain for a move.
+//! The steps of an update: search, claim, commit, help, and freezing a chain for a move.
 
 use std::mem;
 use std::ptr;
 
 use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use corewise_atomic::{mutant, ordering};
+use corewise_atomic::{Backoff, mutant, ordering};
 
 use super::snapshot::{Position, Slot, Snapshot};
 use crate::clht::bucket::{self, State};
 use crate::clht::overflow::Spare;
 use crate::copy_map::{Held, Moved, Moving, NoMemory};
-use crate::waiting::Waiting;
 use crate::word::Raw;
 
 pub(super) type Bucket = bucket::Bucket<Snapshot>;
 
-/// An entry, where it is, and the snapshot of its bucket in which it was valid, with this value.
+/// An entry: its position, and the snapshot of its bucket in which it was valid, with this value.
 pub(super) struct Entry<'b> {
     head: &'b Bucket,
     bucket: &'b Bucket,
@@ -24,13 +23,13 @@ pub(super) struct Entry<'b> {
     pub(super) value: Raw,
 }
 
-/// What an insertion found.
+/// The result of a search by an insertion.
 pub(super) enum Found<'b> {
-    /// The key.
+    /// The key was found.
     At(Entry<'b>),
-    /// Not the key; the first free slot.
+    /// The key is absent; the first free slot.
     Free(Vacancy<'b>),
-    /// Not the key, and no free slot; the last bucket, and its number.
+    /// The key is absent and there is no free slot; the last bucket and its number.
     Full(&'b Bucket, usize),
 }
 
@@ -50,42 +49,48 @@ impl<'b> Vacancy<'b> {
             snapshot,
         } = self;
         let claimed = snapshot.with_slot(at.slot, Slot::Inserting);
-        // Acquire: pairs with the Release of the removal, or of who gave the slot back: we write after them.
+        // Acquire: pairs with the Release of the removal, or of the drop of a `Claim`, that freed
+        // the slot: our stores come after theirs.
         if snapshot.is_frozen() || !bucket.exchange(snapshot, claimed, Acquire) {
             return None;
         }
-        bucket.store(at.slot, key, value);
+        // SAFETY: 1: free in the snapshot that the exchange replaced, and now claimed by us.
+        unsafe { bucket.store(at.slot, key, value) };
         Some(Claim { bucket, at })
     }
 }
 
-/// A slot with a pair that is not in the table yet. Given back when dropped.
+/// A claimed slot, with a pair that is not in the table yet. Dropping it gives the slot back.
 pub(super) struct Claim<'b> {
     bucket: &'b Bucket,
     at: Position,
 }
 
 impl<'b> Claim<'b> {
-    /// Hangs a bucket with the pair on the last one of a chain, which is the `number`th. The bucket comes back if
-    /// another is there by now.
-    pub(super) fn append<'s>(
+    /// Links a bucket with the pair to the last one of a chain, which is the `number`th. Gives the
+    /// bucket back if another one has been linked meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// 1. `spare` is a bucket of the table of `last`.
+    pub(super) unsafe fn append<'s>(
         last: &'b Bucket,
         number: usize,
         spare: Spare<'s, Snapshot>,
         (key, value): (Raw, Raw),
     ) -> Result<Self, Spare<'s, Snapshot>> {
         let claimed = Snapshot::of_bits(0).with_slot(0, Slot::Inserting);
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other thread can reach it yet.
         spare.state.store(claimed.bits(), Relaxed);
         spare.keys[0].store(key, Relaxed);
         spare.values[0].store(value, Relaxed);
         let next = &last.next;
-        // Release: pairs with the Acquire in `next`, so that the bucket is seen whole.
+        // Release: pairs with the Acquire in `next`, so the bucket is seen whole.
         let hung = next.compare_exchange(ptr::null_mut(), spare.as_ptr(), Release, Relaxed);
         if hung.is_err() {
             return Err(spare);
         }
-        // SAFETY: from now on it lives as long as the chain.
+        // SAFETY: from now on it lives as long as the chain, by 1.
         let bucket = unsafe { spare.into_ptr().as_ref() };
         let at = Position {
             bucket: number + 1,
@@ -94,7 +99,8 @@ impl<'b> Claim<'b> {
         Ok(Self { bucket, at })
     }
 
-    /// Decides the insertion, unless there was another since `seen`, or the chain is stopped: then the claim comes back.
+    /// Commits the insertion. Gives the claim back if another insertion has committed since `seen`,
+    /// or the chain is frozen.
     pub(super) fn commit(self, head: &Bucket, seen: Snapshot) -> Result<(), Self> {
         let mut now = head.state();
         while now.may_commit(seen) {
@@ -102,7 +108,8 @@ impl<'b> Claim<'b> {
                 0 => now.with_slot(self.at.slot, Slot::Valid),
                 _ => now.with_pending(self.at),
             };
-            // Release: pairs with the Acquire in `state`: who sees the slot valid sees the pair, and who helps does.
+            // Release: pairs with the Acquire in `state`: a thread that sees the slot valid, or
+            // helps, sees the pair.
             if head.exchange(now, decided, ordering!(Release, "clht_lf_relaxed_commit")) {
                 if self.at.bucket != 0 {
                     head.finish_pending();
@@ -118,38 +125,41 @@ impl<'b> Claim<'b> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // Release: the next one to claim the slot writes it after us. (No exchange: nobody else changes the slot,
-        // and in a bucket that was stopped it does not matter.)
+        // Release: the next thread to claim the slot writes to it after us. (Not a
+        // compare-and-swap: no other thread changes the slot, and in a frozen bucket it does not
+        // matter.)
         let back = Snapshot::unclaimed(self.at.slot);
         self.bucket.state.fetch_add(back, Release);
     }
 }
 
 impl Entry<'_> {
-    /// Whether somebody else is at it for a few stores, or for a move.
+    /// Whether another thread is replacing the value (for a few stores) or moving the bucket.
     pub(super) fn is_busy(&self) -> bool {
         let slot = self.snapshot.slot(self.at.slot);
         let frozen = self.snapshot.is_frozen() && !mutant!("clht_lf_ignores_frozen");
         frozen || slot == Slot::Replacing
     }
 
-    /// Replaces the value, unless something in the bucket has changed. The entry is not busy.
+    /// Replaces the value, unless something in the bucket has changed. The entry must not be busy.
     pub(super) fn replace(&self, value: Raw) -> bool {
         let Self { bucket, at, .. } = self;
-        let through = match mutant!("clht_replaces_by_removal") {
-            true => Slot::Inserting,
-            false => Slot::Replacing,
+        let through = if mutant!("clht_replaces_by_removal") {
+            Slot::Inserting
+        } else {
+            Slot::Replacing
         };
         let mine = self.snapshot.with_slot(at.slot, through);
-        // Acquire: pairs with the Release of the one who replaced before us: our store is after theirs.
+        // Acquire: pairs with the Release of the previous replacement: our store comes after its
+        // store.
         if !bucket.exchange(self.snapshot, mine, Acquire) {
             return false;
         }
-        // Release: pairs with the fence in `is_unchanged`: who has read it sees us replacing, or more. And for a
-        // value that refers to memory.
+        // Release: pairs with the fence in `is_unchanged`: a thread that has read the value sees
+        // the slot replacing, or a later state. Also for a value that refers to memory.
         let release = ordering!(Release, "clht_relaxed_value");
         bucket.values[at.slot].store(value, release);
-        // Release: pairs with the Acquire in `state`: who goes on from here knows the value.
+        // Release: pairs with the Acquire in `state`: a thread that sees this state sees the value.
         let order = ordering!(Release, "clht_lf_relaxed_replacement");
         bucket
             .state
@@ -157,18 +167,19 @@ impl Entry<'_> {
         true
     }
 
-    /// Removes it, unless something in the bucket has changed. The entry is not busy.
+    /// Removes the entry, unless something in the bucket has changed. The entry must not be busy.
     pub(super) fn remove(&self) -> bool {
         let Self { bucket, at, .. } = self;
-        // Acquired after the snapshot in which the entry was valid: its insertion is not pending any more, or we see
-        // that it is. It must not be when the slot is free again: see the header.
+        // Acquired after the snapshot in which the entry was valid: either its insertion is no
+        // longer pending, or we see that it is. It must not be pending when the slot is freed: see
+        // the header.
         let head = self.head.state();
         if head.pending() == Some(*at) && !mutant!("clht_lf_removes_pending") {
             self.head.finish(head, *at);
             return false;
         }
-        // Release: pairs with the Acquire in `state`: a helper that sees the slot claimed again sees, too, that
-        // nothing is pending there.
+        // Release: pairs with the Acquire in `state`: a helper that sees the slot claimed again
+        // also sees that the old insertion is no longer pending.
         let order = ordering!(Release, "clht_lf_relaxed_removal");
         bucket.exchange(self.snapshot, self.snapshot.without(at.slot), order)
     }
@@ -178,16 +189,17 @@ impl Bucket {
     fn exchange(&self, from: Snapshot, to: Snapshot, order: Ordering) -> bool {
         let (from, to) = (from.bits(), to.bits());
         if mutant!("clht_no_exclusion") {
+            // Release: pairs with the Acquire in `state`. The bug: it overwrites other changes.
             self.state.store(to, Release);
             return true;
         }
-        // The partner is named where this is called.
+        // The callers name the partner. Relaxed: a failure shows only that the state has changed.
         self.state
             .compare_exchange(from, to, order, Relaxed)
             .is_ok()
     }
 
-    /// The entry of a key, of this chain. Only looks.
+    /// The entry of a key in this chain. Only reads.
     pub(super) fn entry(&self, key: Raw) -> Result<Option<Entry<'_>>, Moved> {
         let snapshot = self.state();
         if snapshot.is_moved() {
@@ -199,7 +211,7 @@ impl Bucket {
         }
     }
 
-    /// Looks through this chain, whose first snapshot was `seen`.
+    /// Searches this chain, whose first snapshot was `seen`.
     pub(super) fn find(&self, seen: Snapshot, key: Raw) -> Found<'_> {
         let (mut free, mut last) = (None, (self, 0));
         for (number, bucket) in self.chain().enumerate() {
@@ -230,17 +242,17 @@ impl Bucket {
         free.map_or(Found::Full(last.0, last.1), Found::Free)
     }
 
-    /// The snapshot of this chain when nothing is pending and it is not stopped. Helps with the one and waits for
-    /// the other.
+    /// The snapshot of this chain once no insertion is pending and it is not frozen. Completes a
+    /// pending insertion, and waits while the chain is frozen.
     pub(super) fn settled(&self) -> Result<Snapshot, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             let snapshot = self.state();
             if snapshot.is_moved() {
                 return Err(Moved);
             }
             if snapshot.is_frozen() && !mutant!("clht_lf_ignores_frozen") {
-                waiting.a_moment();
+                backoff.snooze();
             } else if let Some(at) = snapshot.pending().filter(|_| !mutant!("clht_lf_no_help")) {
                 self.finish(snapshot, at);
             } else {
@@ -249,7 +261,7 @@ impl Bucket {
         }
     }
 
-    /// Ends whatever insertion is pending.
+    /// Completes any pending insertion.
     pub(super) fn finish_pending(&self) {
         loop {
             let snapshot = self.state();
@@ -260,17 +272,18 @@ impl Bucket {
         }
     }
 
-    /// Ends the insertion that is pending in `seen`, unless this chain's snapshot is another by now.
+    /// Completes the insertion that is pending in `seen`, unless the chain's snapshot has changed.
     pub(super) fn finish(&self, seen: Snapshot, at: Position) {
         let bucket = self.chain().nth(at.bucket);
         let bucket = bucket.expect("it was hung before a slot of it was claimed");
         loop {
-            // Acquire, in `state`: the next load is later.
+            // Acquire, in `state`: the next load comes later.
             let snapshot = bucket.state();
             if snapshot.slot(at.slot) != Slot::Inserting {
                 break;
             }
-            // If the slot was claimed again since the insertion was finished, we see here that it was.
+            // If the slot was claimed again since the insertion was completed, we see here that it
+            // was completed.
             if self.state() != seen && !mutant!("clht_lf_hasty_help") {
                 return;
             }
@@ -280,13 +293,15 @@ impl Bucket {
                 break;
             }
         }
-        // Release: who sees that nothing is pending sees the slot valid.
+        // Release: a thread that sees no pending insertion sees the slot valid.
         let order = ordering!(Release, "clht_lf_relaxed_finish");
-        // If it fails somebody else has done it, or something else has changed: the caller looks again.
+        // On failure another thread has done it, or something else has changed: the caller looks
+        // again.
         let _ = self.exchange(seen, seen.without_pending(), order);
     }
 
-    /// Freezes this chain, unless somebody else has, or is replacing a value in the first bucket.
+    /// Freezes this chain, unless another thread has done so or is replacing a value in the first
+    /// bucket.
     pub(super) fn try_freeze(&self) -> Option<Frozen<'_>> {
         loop {
             let snapshot = self.state();
@@ -300,47 +315,51 @@ impl Bucket {
             if snapshot.is_replacing() && !mutant!("clht_lf_freezes_replacing") {
                 return None;
             }
-            // Acquire: pairs with the Release of all who have changed the word. What they wrote is to be copied.
+            // Acquire: pairs with the Release of all changes of the word, so that we copy what they
+            // wrote.
             if self.exchange(snapshot, snapshot.frozen(), Acquire) {
                 break;
             }
         }
-        // From here on no insertion is decided in this chain: buckets that are hung on it later have no entries.
+        // From here on no insertion commits in this chain: buckets that are linked to it later have
+        // no entries.
         self.chain().skip(1).for_each(Self::freeze_overflow);
         Some(Frozen { head: self })
     }
 
     fn freeze_overflow(&self) {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             let snapshot = self.state();
+            // Acquire, in the exchange: as in `try_freeze`.
             if snapshot.is_replacing() && !mutant!("clht_lf_freezes_replacing") {
-                waiting.a_moment();
+                backoff.snooze();
             } else if self.exchange(snapshot, snapshot.frozen(), Acquire) {
-                // Acquire: as in `try_freeze`.
                 return;
             }
         }
     }
 
-    /// As [`try_freeze`](Self::try_freeze), and waits for one who replaces a value.
+    /// As [`try_freeze`](Self::try_freeze), but waits for a thread that replaces a value.
     pub(super) fn freeze(&self) -> Frozen<'_> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             match self.try_freeze() {
                 Some(frozen) => return frozen,
-                None => waiting.a_moment(),
+                None => backoff.snooze(),
             }
         }
     }
 }
 
-/// A chain in which no update is decided until this is dropped.
+/// A chain in which no update takes effect until this is dropped.
 pub struct Frozen<'b> {
     head: &'b Bucket,
 }
 
-impl Held<(Raw, Raw)> for Frozen<'_> {
+// SAFETY: 1: the entries of the chain's buckets. 2: no update takes effect in a frozen chain, and a
+// chain that was moved stays frozen.
+unsafe impl Held<(Raw, Raw)> for Frozen<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(bucket.state(), to))
@@ -348,12 +367,13 @@ impl Held<(Raw, Raw)> for Frozen<'_> {
 
     fn set_moved(self) {
         self.set_moved_early();
-        // It stays as it is.
+        // The chain stays frozen.
         mem::forget(self);
     }
 
     fn set_moved_early(&self) {
-        // Release: pairs with the Acquire in `state`: what was moved is seen in the successor.
+        // Release: pairs with the Acquire in `state`: the entries that were moved are seen in the
+        // successor.
         let order = ordering!(Release, "clht_lf_relaxed_moved");
         self.head.state.fetch_or(Snapshot::moved_bit(), order);
     }
@@ -361,12 +381,12 @@ impl Held<(Raw, Raw)> for Frozen<'_> {
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        // The first bucket last: with it the next one may freeze them again.
+        // The first bucket last: once it is thawed, another thread may freeze them all again.
         for bucket in self.head.chain().skip(1) {
             // Release: pairs with the Acquire in `state`.
             bucket.state.fetch_and(!Snapshot::FROZEN, Release);
         }
-        // Release: as above.
+        // Release: pairs with the Acquire in `state`.
         self.head.state.fetch_and(!Snapshot::FROZEN, Release);
     }
 }

@@ -1,21 +1,22 @@
 //! CLHT-lf: one exchange of a word decides an insertion or a removal.
 //!
-//! Paper: David, Guerraoui, Trigonakis, *Asynchronized Concurrency: The Secret to Scaling Concurrent Search Data
-//! Structures*, ASPLOS 2015, and *Concurrent Hashing on Multi-core Systems*, Hunan University 2017, §3.2.1 and
-//! §4.4.2. There a bucket has a `snapshot_t` of 8 bytes, a version and the state of each slot. An insertion claims a
-//! free slot by compare-and-swap, writes value and key, and makes the slot valid by another, which raises the
-//! version; if the version is not the one of its search, it searches again. A removal is one compare-and-swap.
+//! Papers: \[CLHT\], and \[CHTBench\] §3.2.1 and §4.4.2. There a bucket has a `snapshot_t` of 8
+//! bytes: a version, and the state of each slot. An insertion claims a free slot by
+//! compare-and-swap, writes value and key, and makes the slot valid by another compare-and-swap,
+//! which raises the version. If the version is not that of its search, it searches again. A removal
+//! is one compare-and-swap.
 //!
-//! That form has neither buckets that overflow, nor values that are replaced, nor a sound way to resize. Here are all
-//! three, for words of any kind. What both forms share, and the proof of lookups, is in the [module above](super).
+//! That form has no overflow buckets, no replacement of values, and no sound resize. This module
+//! has all three, for arbitrary words. The [parent module](super) describes what both variants
+//! share, and the correctness of lookups.
 //!
 //! # Layout
 //!
 //! ```text
 //!  bucket: 64 bytes at a multiple of 64
 //! ┌──────────┬───────┬───────┬───────┬─────────┬─────────┬─────────┬──────┐
-//! │ snapshot │ key 0 │ key 1 │ key 2 │ value 0 │ value 1 │ value 2 │ next ├──▶ a bucket that overflows
-//! └────┬─────┴───────┴───────┴───────┴─────────┴─────────┴─────────┴──────┘    from this one, or null
+//! │ snapshot │ key 0 │ key 1 │ key 2 │ value 0 │ value 1 │ value 2 │ next ├──▶ overflow bucket
+//! └────┬─────┴───────┴───────┴───────┴─────────┴─────────┴─────────┴──────┘    or null
 //!      │  bit 63 .............. 24  23 ....... 8  7 .... 2     1      0
 //!      └▶ version                   pending       3 slots   FROZEN  MOVED
 //!
@@ -25,144 +26,166 @@
 //!              └────────────────removal, version+1────────┘
 //! ```
 //!
-//! The higher bit of a slot says that there is an entry; it is all that lookups care for. `pending` is not 0 only in
-//! the first bucket of a chain: three times the number of a bucket that overflows, and a slot of it. MOVED is set
-//! there, too.
+//! The higher bit of a slot means that there is an entry; lookups read only this bit. `pending` is
+//! nonzero only in the first bucket of a chain: it is three times the number of an overflow bucket,
+//! plus the number of a slot of it. MOVED is set only there, too.
 //!
 //! # Operations
 //!
-//! An *insertion* reads the first snapshot of its chain, which it calls *seen*, and looks for the key through all
-//! buckets. It claims a free slot in one of them, or hangs another bucket on the last one, with a slot claimed in it,
-//! and writes the pair. Then it *commits*, in the first snapshot, if nothing was inserted in the chain since *seen*:
+//! An *insertion* reads the first snapshot of its chain, called *seen*, and searches all buckets
+//! for the key. It claims a free slot in one of them, or links a new overflow bucket with a claimed
+//! slot to the last one, and writes the pair. Then it *commits* in the first snapshot, if no other
+//! insertion has committed in the chain since *seen*:
 //!
 //! - A slot of the first bucket is made valid.
-//! - For a slot of another one, its position is made pending, and the version raised. After that the insertion is
-//!   certain, and anybody can *finish* it: read the snapshot of the other bucket; see that the first one is still the
-//!   same; make the slot valid; clear what is pending. Who reads a first snapshot in order to insert finishes first
-//!   what is pending there.
+//! - For a slot of another bucket, its position is made pending and the version is raised. From
+//!   then on the insertion is certain, and any thread can *finish* it: read the snapshot of the
+//!   other bucket; check that the first snapshot is still the same; make the slot valid; clear
+//!   `pending`. A thread that reads a first snapshot in order to insert first finishes a pending
+//!   insertion.
 //!
-//! If something was inserted, it keeps its slot and looks again. If the key is there now, it gives the slot back.
+//! If another insertion has committed, this one keeps its slot and searches again. If the key is
+//! present now, it gives the slot back.
 //!
-//! A *removal* makes the slot free and raises the version of its bucket. In a bucket that overflows, it sees to it
-//! before that the slot is not pending.
+//! A *removal* frees the slot and raises the version of its bucket. In an overflow bucket, it first
+//! ensures that the slot is not pending.
 //!
-//! A *replacement* makes the slot REPLACING, stores the value, and makes the slot VALID again with a higher version.
+//! A *replacement* makes the slot REPLACING, stores the value, and makes the slot VALID again with
+//! a higher version.
 //!
-//! To *move* buckets, FROZEN is set: in first buckets when nothing is pending there, in each bucket when no slot is
-//! REPLACING. No commit, removal or replacement succeeds from then on; their threads wait for MOVED, and begin again
-//! in the new table. If the move is given up, FROZEN is cleared in reverse order.
+//! To *move* buckets, FROZEN is set: in a first bucket when nothing is pending there, and in each
+//! bucket when no slot is REPLACING. No commit, removal or replacement succeeds from then on; their
+//! threads wait for MOVED and start again in the new table. If the move is given up, FROZEN is
+//! cleared in reverse order.
 //!
-//! # Why it is right
+//! # Correctness
 //!
-//! An exchange succeeds if the snapshot is bit by bit what it was. A snapshot comes back only when a slot is claimed
-//! and given back, or a chain frozen and thawed: neither changes what is in the map. All else adds an entry's bit,
-//! which goes only with a higher version, or raises the version itself.
+//! A compare-and-swap succeeds if the snapshot is bit by bit what it was. A snapshot can recur only
+//! when a slot is claimed and given back, or a chain frozen and thawed, and neither changes the
+//! contents of the map. Every other change sets an entry's bit, which is cleared only together with
+//! a higher version, or raises the version itself.
 //!
-//! - *A key is inserted once.* Say an insertion commits that has *seen* a first snapshot with nothing pending. Until
-//!   then no other one has committed in this chain: the versions and the entries of the first bucket are the same,
-//!   and a commit changes one of them for good. So a key that is there at the commit was there when *seen* was read,
-//!   in a slot that was valid by then, since what was pending before is finished before that is cleared. It stayed
-//!   there all the time that the insertion searched, and was found.
-//! - *A helper that is late does nothing.* It has read a first snapshot with something pending, then the other
-//!   bucket's, in which the slot is INSERTING, then the first one again, unchanged. So the insertion was not finished
-//!   yet when the first one was read again: the slot cannot have been removed before that (a removal sees to it that
-//!   its slot is not pending), and not claimed again. It was INSERTING for this insertion, and a later INSERTING has
-//!   a higher version: the exchange fails.
-//! - *A removal or replacement knows the value it takes.* Whoever changes a value raises the version. The value was
-//!   read between a snapshot and an exchange of this very snapshot.
-//! - *Nothing is lost in a move.* FROZEN in the first bucket stops commits in the whole chain, and FROZEN in each
-//!   bucket its removals and replacements. What is copied of a bucket is copied after that. A slot that was claimed
-//!   before has no entry, nor has a bucket that is hung on the chain later.
-//! - *Hits and misses* are those of the module above. The version grows at every removal and replacement, and, in a
-//!   first bucket, when an insertion becomes pending. Both VALID and REPLACING are entries.
+//! - *A key is inserted once.* Suppose that an insertion commits whose *seen* is a first snapshot
+//!   with nothing pending. Between *seen* and the commit no other insertion has committed in this
+//!   chain: the version and the entries of the first bucket are unchanged, and a commit changes one
+//!   of them for good. So a key that is present at the commit was present when *seen* was read, in
+//!   a slot that was valid by then, since a pending insertion is finished before `pending` is
+//!   cleared. It stayed there during the whole search and was found.
+//! - *A late helper does nothing.* It has read a first snapshot with a pending insertion, then the
+//!   other bucket's snapshot, in which the slot is INSERTING, then the first snapshot again,
+//!   unchanged. So the insertion was not finished when the first snapshot was read again. Hence the
+//!   slot was not removed before that (a removal ensures that its slot is not pending) and not
+//!   claimed again. It was INSERTING for this insertion, and a later INSERTING has a higher
+//!   version: the compare-and-swap fails.
+//! - *A removal or replacement knows the value it takes.* Every change of a value raises the
+//!   version. The value was read between the load of a snapshot and a compare-and-swap of that same
+//!   snapshot.
+//! - *A move loses nothing.* FROZEN in the first bucket stops commits in the whole chain, and
+//!   FROZEN in each bucket stops its removals and replacements. The entries of a bucket are copied
+//!   after that. A slot that was claimed before has no entry, nor has a bucket that is linked to
+//!   the chain later.
+//! - *Hits and misses* are correct as in the parent module. The version is raised by every removal
+//!   and replacement and, in a first bucket, when an insertion becomes pending. Both VALID and
+//!   REPLACING slots have entries.
 //!
-//! An operation takes effect within its call: a *hit* when it reads the value; a *miss* when the key was not there
-//! (above); an *insertion* when its slot becomes valid, which whoever inserts sees to before it returns; one that is
-//! *refused* as the hit that it is; a *removal* at its exchange; a *replacement* when it stores the value, before
-//! which nobody can read it, and after which everybody does. In a chain that is moved, reads take effect before MOVED
-//! is set, or find it and are elsewhere.
+//! Every operation takes effect within its call. A *hit* takes effect when it reads the value. A
+//! *miss* takes effect when the key was absent (above). An *insertion* takes effect when its slot
+//! becomes valid, which the inserting thread ensures before it returns; a *refused* insertion takes
+//! effect as a hit does. A *removal* takes effect at its compare-and-swap. A *replacement* takes
+//! effect when it stores the value: no thread can read the value before, and every thread reads it
+//! afterwards. In a chain that is moved, reads take effect before MOVED is set, or find MOVED and
+//! continue elsewhere.
 //!
 //! # Guarantees
 //!
-//! 1. *Lookups* write nothing and wait for nobody (ASCY 1). They are lock-free: a bucket is looked at again if
-//!    the key was there and its version was raised between two looks.
-//! 2. *Updates* look before they write (ASCY 2). Those that look in order to insert help an insertion that is
-//!    pending.
-//! 3. *An update without effect writes nothing*: `try_insert` of a key that is there, a removal or `update` of one
-//!    that is not (ASCY 3). Only if another thread was faster, `try_insert` has claimed a slot and given it back.
-//! 4. *An update with effect* writes three words to insert, one to remove, two to replace, in one line unless the
-//!    bucket has overflowed (ASCY 4): two exchanges to insert, one to remove, an exchange and an addition to replace.
-//! 5. *Insertions and removals are lock-free*, but for the two cases below: whoever fails an exchange does so because
-//!    another's has succeeded, and of these an operation has a few between two commits, removals or replacements.
-//! 6. *An update waits* in two cases. While its bucket is moved, for the group (with hashing, and allocation of what
-//!    overflows). And if it removes or replaces an entry whose value another thread is storing, for that one store,
-//!    as does a move. Insertions of other keys, and all else in the bucket, go on meanwhile.
-//! 7. *A thread that stops* in the middle of an insertion holds nobody up; its slot is not used by others, who take
-//!    another one, until it goes on or the bucket is moved.
+//! 1. *Lookups* write nothing and never wait (ASCY 1). They are lock-free: a bucket is searched
+//!    again if the key was found and its version was raised between the two loads of the snapshot.
+//! 2. *Updates* search before they write (ASCY 2). Those that search in order to insert help a
+//!    pending insertion.
+//! 3. *An update without effect writes nothing* (ASCY 3): `try_insert` of a present key, and a
+//!    removal or `update` of an absent one. The exception is a `try_insert` that claims a slot and
+//!    gives it back because another thread was faster.
+//! 4. *An update with effect* writes three words to insert, one to remove, two to replace, all in
+//!    one cache line unless the bucket has overflowed (ASCY 4). It needs two exchanges to insert,
+//!    one to remove, an exchange and an addition to replace.
+//! 5. *Insertions and removals are lock-free*, except for the two cases below: an exchange fails
+//!    only because another thread's has succeeded, and an operation makes only a few exchanges
+//!    between two commits, removals or replacements.
+//! 6. *An update waits* in two cases. While its bucket is moved, it waits until the group is moved,
+//!    which includes hashing and the allocation of overflow buckets. And if it removes or replaces
+//!    an entry whose value another thread is storing, it waits for that one store, as a move does.
+//!    Insertions of other keys, and all other operations on the bucket, proceed meanwhile.
+//! 7. *A thread that stops* in the middle of an insertion blocks no other thread. Its slot stays
+//!    claimed, and others take another one, until the thread resumes or the bucket is moved.
 //!
-//! Besides, what [`copy_map`](crate::copy_map) promises of all its tables.
+//! The guarantees of [`copy_map`](crate::copy_map) hold as well.
 //!
 //! # Limits
 //!
 //! | what | bound | beyond |
 //! |---|---|---|
-//! | buckets that overflow in one chain | 21,844 (65,535 entries with the first) | [`Full`]; a resize to so few buckets says that there is no memory |
-//! | changes of a bucket's version during one operation | 2^40 | a wrong pair, or two of a key |
-//! | slots claimed at once | one for each thread that inserts | |
+//! | overflow buckets in one chain | 21,844 (65,535 entries with the first bucket) | [`Full`]; a resize that would need more fails for lack of memory |
+//! | changes of a bucket's version during one operation | 2^40 | a wrong pair, or two entries of a key |
+//! | slots claimed at once | one per inserting thread | |
 //!
-//! # Choices, and what was rejected
+//! # Choices and rejected designs
 //!
-//! - *One word decides all insertions of a chain.* Were each decided in its own bucket, two of a key in different
-//!   buckets would both succeed. Entries that are found twice and sorted out later would have to be sorted out by
-//!   lookups.
-//! - *Insertions do not raise the version of the first bucket* but when pending: the entry's bit already tells of
-//!   one. In the original each raises it.
-//! - *Values are replaced in place.* The other way is to claim a second slot, and to exchange both in one: that is
-//!   lock-free only if the bucket has a free slot, and with 1 to 1.9 entries a bucket a quarter to a half of them are
-//!   in buckets that have none; it takes slots from insertions meanwhile, so that replacements alone make buckets
-//!   overflow and the table grow. With a slot of a later bucket, made pending, it is lock-free for all; but then
-//!   entries that are often replaced wander from the first cache line to others, and need memory for it.
-//! - *A compare-and-swap of the value alone* is not sound: the slot may belong to another key by then, with the same
-//!   value.
-//! - *Updates wait for a move, instead of helping with it*: helpers would have to agree on who fills which slot of
-//!   the new table.
-//! - *Claims are not taken back from others*: it would take an owner's word that it does not write any more.
+//! - *One word decides all insertions of a chain.* If each were decided in its own bucket, two
+//!   insertions of a key into different buckets could both succeed. Lookups would then have to
+//!   resolve such duplicates.
+//! - *Insertions do not raise the version of the first bucket* unless they are pending: the entry's
+//!   bit already announces them. In the original every insertion raises it.
+//! - *Values are replaced in place.* The alternative is to claim a second slot and to exchange both
+//!   in one operation. That is lock-free only if the bucket has a free slot; with 1 to 1.9 entries
+//!   per bucket, a quarter to a half of the entries are in buckets that have none. It also takes
+//!   slots from insertions, so that replacements alone make buckets overflow and the table grow.
+//!   With a slot of a later bucket, made pending, it is lock-free for all entries; but then entries
+//!   that are often replaced move from the first cache line to others, and need memory for it.
+//! - *Rejected: a compare-and-swap of the value alone.* It is not sound: the slot may belong to
+//!   another key by then, with the same value.
+//! - *Updates wait for a move instead of helping with it.* Helpers would have to agree on which
+//!   thread fills which slot of the new table.
+//! - *Claims are not taken away from their owners.* That would need the owner's promise that it no
+//!   longer writes.
 
 mod chain;
 #[cfg(test)]
 mod models;
 mod snapshot;
 
+use corewise_atomic::Backoff;
+
 use self::chain::{Bucket, Claim, Found, Frozen};
 use self::snapshot::Snapshot;
-use super::table::{Form, Memory};
+use super::table::{ClhtVariant, Memory};
 use crate::copy_map::{Full, Moved, Put};
-use crate::waiting::Waiting;
 use crate::word::Raw;
 
-/// The form.
+/// The lock-free variant.
 pub struct LockFreeForm;
 
-impl Form for LockFreeForm {
+// SAFETY: 1: see `State` and *Correctness* in the module's header. 2: an exchange of the snapshot
+// decides which operation takes an entry out.
+unsafe impl ClhtVariant for LockFreeForm {
     type State = Snapshot;
     type Stopped<'b> = Frozen<'b>;
     const LONGEST: usize = Snapshot::LONGEST;
 
-    fn put(
+    unsafe fn put(
         head: &Bucket,
         memory: &mut Memory<'_, Snapshot>,
         pair: (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved> {
         let (mut claim, mut crowded) = (None, false);
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         loop {
             let seen = head.settled()?;
             match head.find(seen, pair.0) {
                 Found::At(entry) if !replace => return Ok(Ok(Put::There(entry.value))),
                 Found::At(entry) => {
                     if entry.is_busy() {
-                        waiting.a_moment();
+                        backoff.snooze();
                     } else if entry.replace(pair.1) {
                         return Ok(Ok(Put::There(entry.value)));
                     }
@@ -174,11 +197,13 @@ impl Form for LockFreeForm {
                     if number == Self::LONGEST || memory.reserve().is_err() {
                         return Ok(Err(Full));
                     }
-                    claim = append(last, number, memory, pair);
+                    // SAFETY: 1: by our 1.
+                    claim = unsafe { append(last, number, memory, pair) };
                     crowded |= claim.is_some();
                 }
             }
-            // An insertion that has a slot is decided, unless another was: it may have been of this key.
+            // The insertion has a slot. It commits unless another insertion has: that one may have
+            // been of this key.
             let Some(claimed) = claim.take() else {
                 continue;
             };
@@ -190,10 +215,10 @@ impl Form for LockFreeForm {
     }
 
     fn remove(head: &Bucket, key: Raw) -> Result<Option<Raw>, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         while let Some(entry) = head.entry(key)? {
             if entry.is_busy() {
-                waiting.a_moment();
+                backoff.snooze();
             } else if entry.remove() {
                 return Ok(Some(entry.value));
             }
@@ -206,17 +231,17 @@ impl Form for LockFreeForm {
         key: Raw,
         mut new: impl FnMut(Raw) -> Raw,
     ) -> Result<Option<Raw>, Moved> {
-        let mut waiting = Waiting::default();
+        let mut backoff = Backoff::new();
         let mut known = None;
         while let Some(entry) = head.entry(key)? {
-            // Not called again for the same value.
+            // `new` is not called again for the same value.
             let value = match known {
                 Some((old, value)) if old == entry.value => value,
                 _ => new(entry.value),
             };
             known = Some((entry.value, value));
             if entry.is_busy() {
-                waiting.a_moment();
+                backoff.snooze();
             } else if entry.replace(value) {
                 return Ok(Some(value));
             }
@@ -233,15 +258,20 @@ impl Form for LockFreeForm {
     }
 }
 
-/// Hangs another bucket on the last one, the `number`th, with a slot claimed for the pair.
-fn append<'b>(
+/// Links another bucket to the last one, the `number`th, with a slot claimed for the pair.
+///
+/// # Safety
+///
+/// 1. `memory` is that of the table of `last`.
+unsafe fn append<'b>(
     last: &'b Bucket,
     number: usize,
     memory: &mut Memory<'_, Snapshot>,
     pair: (Raw, Raw),
 ) -> Option<Claim<'b>> {
     let spare = memory.take()?;
-    match Claim::append(last, number, spare, pair) {
+    // SAFETY: 1.
+    match unsafe { Claim::append(last, number, spare, pair) } {
         Ok(claim) => Some(claim),
         Err(spare) => {
             memory.give_back(spare);

@@ -1,4 +1,5 @@
-//! Models of what overflows: insertions that are decided in one bucket and told of in another.
+//! Models of overflow: insertions that take effect in the first bucket and are completed in
+//! another.
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
@@ -12,16 +13,16 @@ use crate::copy_map::numbers::{self, beside};
 
 type Numbers = numbers::Numbers<LockFreeTable<u64, u64>>;
 
-/// One bucket, which is full, and one that overflows from it.
+/// One bucket, which is full, and its overflow bucket.
 fn overflowing() -> Arc<Numbers> {
     Arc::new(Numbers::new(1, &[1, 2, 3, 4]))
 }
 
 fn head(numbers: &Numbers) -> &Bucket {
-    &numbers.stage.table().heads()[0]
+    &numbers.version.table().heads()[0]
 }
 
-/// The slot after that of 4.
+/// The slot after that of key 4.
 const NEXT: Position = Position { bucket: 1, slot: 1 };
 
 #[test]
@@ -45,14 +46,14 @@ fn a_late_helper_commits_nothing_of_others() {
     });
 }
 
-/// One helper has made a slot valid and gone no further, another is about to.
+/// One helper has made a slot valid and stopped there; another one is about to.
 #[test]
 fn a_removal_ends_the_insertion_that_is_pending() {
     corewise_atomic::model_bounded(3, || {
         let numbers = overflowing();
         assert_eq!(numbers.try_insert(5, 50), Ok(()));
         let pending = head(&numbers).state().with_pending(NEXT);
-        // Relaxed: nobody else is here yet.
+        // Relaxed: no other thread is here yet.
         head(&numbers).state.store(pending.bits(), Relaxed);
         beside(
             &numbers,
@@ -85,7 +86,7 @@ fn what_a_helper_commits_is_seen_whole() {
     });
 }
 
-/// Runs a body three times beside itself; the sum of what they answer.
+/// Runs `body` in three concurrent threads; returns the sum of their results.
 fn three_times(numbers: &Arc<Numbers>, body: fn(&Numbers, u64) -> i64) -> i64 {
     let third = numbers.clone();
     let third = thread::spawn(move || body(&third, 3));
@@ -125,7 +126,7 @@ fn several_insert_and_remove_in_one_chain() {
     });
 }
 
-/// Not a matter of schedules: what the word says.
+/// Independent of schedules: the format of the word.
 #[test]
 fn a_snapshot_keeps_its_parts_apart() {
     let last = Position {

@@ -1,23 +1,23 @@
-//! The word that an update of a bucket is decided in: the paper's `snapshot_t`.
+//! The word in which an update of a bucket takes effect: the `snapshot_t` of \[CLHT\].
 
 use corewise_atomic::mutant;
 
 use crate::clht::bucket::{SLOTS, State};
 
-/// What a slot is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     /// The paper's INVALID.
     Free,
-    /// One insertion has it; nobody else looks at it.
+    /// Claimed by one insertion; no other thread reads it.
     Inserting,
-    /// It has an entry.
+    /// The slot has an entry.
     Valid,
-    /// The same, and one thread is storing another value.
+    /// The slot has an entry, and one thread is storing another value.
     Replacing,
 }
 
-/// A slot of a bucket that overflows, as the snapshot of the first bucket names it.
+/// A slot of an overflow bucket, as the snapshot of the first bucket identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     /// Counted from the first bucket, which is 0.
@@ -25,21 +25,21 @@ pub(super) struct Position {
     pub(super) slot: usize,
 }
 
-/// Drawn in the module's header.
+/// The layout is drawn in the module's header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot(u64);
 
 impl Snapshot {
     const MOVED: u64 = 1;
     pub(super) const FROZEN: u64 = 1 << 1;
-    /// Of slot 0: two bits, of which the higher one says that there is an entry.
+    /// Slot 0: two bits, of which the higher one means that there is an entry.
     const SLOT: u64 = 1 << 2;
     const PENDING: u64 = 1 << (2 + 2 * SLOTS);
     const PENDING_BITS: u32 = 16;
     const VERSION: u64 = Self::PENDING << Self::PENDING_BITS;
     /// The higher bits of all slots.
     const ENTRIES: u64 = 0b10_10_10 * Self::SLOT;
-    /// How many buckets a position can count.
+    /// The maximum number of overflow buckets that a position can address.
     pub(super) const LONGEST: usize = (1 << Self::PENDING_BITS) / SLOTS - 1;
 
     pub(super) fn is_frozen(self) -> bool {
@@ -50,21 +50,23 @@ impl Snapshot {
         Self(self.0 | Self::FROZEN)
     }
 
-    /// What to add to the word to make an update of a slot final that nobody else can end.
+    /// The number to add to the word to move a slot from one state to another, for an update that
+    /// no other thread can complete.
     fn step(slot: usize, from: Slot, to: Slot) -> u64 {
         (to as u64).wrapping_sub(from as u64) << (2 + 2 * slot)
     }
 
-    /// Added: the insertion that has the slot gives it back.
+    /// The number to add when the insertion that claimed the slot gives it back.
     pub(super) fn unclaimed(slot: usize) -> u64 {
         Self::step(slot, Slot::Inserting, Slot::Free)
     }
 
-    /// Added: the replacement that has the slot is done.
+    /// The number to add when the replacement that claimed the slot is done.
     pub(super) fn replaced(slot: usize, from: Slot) -> u64 {
-        let version = match mutant!("clht_lf_replaces_uncounted") {
-            true => 0,
-            false => Self::VERSION,
+        let version = if mutant!("clht_lf_replaces_uncounted") {
+            0
+        } else {
+            Self::VERSION
         };
         Self::step(slot, from, Slot::Valid).wrapping_add(version)
     }
@@ -82,12 +84,13 @@ impl Snapshot {
         Self(self.0.wrapping_add(Self::step(slot, self.slot(slot), to)))
     }
 
-    /// Without the entry of a slot.
+    /// This snapshot without the entry of a slot.
     pub(super) fn without(self, slot: usize) -> Self {
         let without = self.with_slot(slot, Slot::Free);
-        match mutant!("clht_uncounted") {
-            true => without,
-            false => without.changed(),
+        if mutant!("clht_uncounted") {
+            without
+        } else {
+            without.changed()
         }
     }
 
@@ -99,7 +102,7 @@ impl Snapshot {
         (0..SLOTS).any(|slot| self.slot(slot) == Slot::Replacing)
     }
 
-    /// The slot whose insertion is decided, and may not be told of in the slot's own bucket yet.
+    /// The slot whose insertion has taken effect but may not be marked valid in its bucket yet.
     pub(super) fn pending(self) -> Option<Position> {
         let number = (self.0 / Self::PENDING) as usize & ((1 << Self::PENDING_BITS) - 1);
         let at = Position {
@@ -109,13 +112,14 @@ impl Snapshot {
         (number != 0).then_some(at)
     }
 
-    /// With an insertion decided. There is none before.
+    /// This snapshot with a pending insertion. There must be none before.
     pub(super) fn with_pending(self, at: Position) -> Self {
         let number = (at.bucket * SLOTS + at.slot) as u64;
         let with = Self(self.0 + number * Self::PENDING);
-        match mutant!("clht_lf_uncounted_insertion") {
-            true => with,
-            false => with.changed(),
+        if mutant!("clht_lf_uncounted_insertion") {
+            with
+        } else {
+            with.changed()
         }
     }
 
@@ -124,8 +128,8 @@ impl Snapshot {
         Self(self.0 & !mask)
     }
 
-    /// Whether an insertion may be decided now that looked through the chain after `seen`, in which none was
-    /// pending: there was no other one in between.
+    /// Whether an insertion may commit that searched the chain after `seen`, in which none was
+    /// pending. It may if no other insertion has committed in between.
     pub(super) fn may_commit(self, seen: Self) -> bool {
         let same = self.version() == seen.version()
             && self.entries() == seen.entries()
@@ -139,7 +143,9 @@ impl Snapshot {
     }
 }
 
-impl State for Snapshot {
+// SAFETY: 1: zero is `Slot::Free`. 2: a wrapper of the bits. 3: `without`, by which a
+// slot loses its entry, raises the version.
+unsafe impl State for Snapshot {
     const STRIDE: usize = 2;
 
     #[inline(always)]

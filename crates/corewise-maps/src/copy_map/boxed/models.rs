@@ -1,4 +1,5 @@
-//! Models of boxed values: they are whole when they are found, and nobody has them when they are freed.
+//! Models of boxed values: a value that is found is whole, and a value is freed when no thread has
+//! it.
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
@@ -9,26 +10,27 @@ use crate::clht::Boxed;
 use crate::copy_map::CopyMap;
 use crate::hashing::Hashing;
 
-/// Written before it is shared and when it is dropped: a reader beside either is a race.
+/// Written before it is shared and when it is dropped: a concurrent reader of either write is a
+/// race.
 struct Value(DataCell<u64>);
 
 impl Value {
     fn new(number: u64) -> Self {
         let value = Self(DataCell::new(0));
-        // SAFETY: nobody else has it. (Making a cell is no access to the checkers, this is.)
+        // SAFETY: no other thread has it. (To the checkers, making a cell is no access; this is.)
         unsafe { value.0.write(number) };
         value
     }
 
     fn get(&self) -> u64 {
-        // SAFETY: written when nobody reads; the checkers say if not.
+        // SAFETY: written only when no thread reads; otherwise the checkers report it.
         unsafe { self.0.read() }
     }
 }
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: no other thread has it; otherwise the checkers report it.
         unsafe { self.0.write(u64::MAX) };
     }
 }
@@ -50,14 +52,16 @@ fn map(keys: &[u64]) -> Map {
     map
 }
 
-/// Runs `act` beside a lookup of key 1, whose value must be one of these; then frees what was taken out.
+/// Runs `act` concurrently with a lookup of key 1, whose result must be one of `found`; then frees
+/// what was taken out.
 fn look_beside(keys: &'static [u64], act: fn(&Map), found: [Option<u64>; 2]) {
     corewise_atomic::model_bounded(2, move || {
         let map = Arc::new(map(keys));
         let (one, other) = (map.clone(), map);
         let changes = thread::spawn(move || {
             act(&one);
-            // Without it what was deferred would be dropped with the domain, when everybody is gone.
+            // Otherwise deferred values would be dropped with the domain, after all threads are
+            // gone.
             one.domain().barrier();
         });
         let looks = thread::spawn(move || {

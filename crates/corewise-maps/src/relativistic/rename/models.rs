@@ -1,4 +1,4 @@
-//! Models of renaming, for the checkers. As ordinary tests each runs once.
+//! Models of renaming, for the checkers. As ordinary tests, each model runs once.
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
@@ -26,7 +26,7 @@ fn rename(map: &Map, old: u64, new: u64) -> Result<u64, RenameError> {
     map.pin().rename(&old, new).copied()
 }
 
-/// What the keys have at the end.
+/// The entries at the end.
 fn contents(map: &Map) -> Vec<(u64, u64)> {
     let mut entries: Vec<_> = map
         .pin()
@@ -38,8 +38,8 @@ fn contents(map: &Map) -> Vec<(u64, u64)> {
     entries
 }
 
-/// Two threads beside each other, on a map of one entry, and what they say. (On threads of their own: what the
-/// first thread of a model does after spawning another, loom does not try in all orders.)
+/// Runs two threads concurrently on a map of one entry; returns their results. (Both are spawned:
+/// loom does not try all orders of what the first thread of a model does after it spawns another.)
 fn beside<A: Send + 'static, B: Send + 'static>(
     first: impl FnOnce(&Map) -> A + Send + 'static,
     second: impl FnOnce(&Map) -> B + Send + 'static,
@@ -52,7 +52,7 @@ fn beside<A: Send + 'static, B: Send + 'static>(
     (map, first, second)
 }
 
-/// In all schedules with two interruptions: a map has too many for more.
+/// Tries all schedules with two preemptions; with more, a map has too many.
 fn model(body: impl Fn() + Send + Sync + 'static) {
     corewise_atomic::model_bounded(2, body);
 }
@@ -86,7 +86,7 @@ fn one_of_two_renames_wins() {
     });
 }
 
-/// What has the new key is the entry itself.
+/// The new key's entry is the renamed entry itself.
 #[test]
 fn a_rename_to_where_the_entry_is_already_finds_nothing() {
     model(|| {
@@ -117,15 +117,16 @@ fn a_rename_or_an_insertion_of_the_new_key_wins() {
     model(|| {
         let insert = |map: &Map| map.pin().insert(2, 77).is_ok();
         let (map, inserted, renamed) = beside(insert, |map| rename(map, 1, 2));
-        let expected = match inserted {
-            true => (Err(RenameError::Occupied), vec![(1, 10), (2, 77)]),
-            false => (Ok(10), vec![(2, 10)]),
+        let expected = if inserted {
+            (Err(RenameError::Occupied), vec![(1, 10), (2, 77)])
+        } else {
+            (Ok(10), vec![(2, 10)])
         };
         assert_eq!((renamed, contents(&map)), expected);
     });
 }
 
-/// The entry may go on under a third name before who gave it the second knows that it has it.
+/// The entry may get a third name before the thread that gave it the second learns of its success.
 #[test]
 fn who_is_helped_knows_that_the_entry_was_renamed() {
     model(|| {
@@ -154,7 +155,8 @@ fn a_value_outlives_the_names_it_was_found_by() {
     });
 }
 
-/// As the header says: 24 bytes in one allocation without names, 48 and 40 in two with them.
+/// As the header of `rename` says: 24 bytes in one allocation without names, 48 and 40 in two with
+/// names.
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn an_entry_takes_what_the_header_says() {

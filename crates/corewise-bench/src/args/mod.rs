@@ -1,0 +1,499 @@
+//! `corewise bench`: the command line.
+
+mod params;
+mod resize;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use self::params::{MoreParamArgs, ParamArgs};
+use self::resize::ResizeArgs;
+use crate::allocator::{self, Choice, Pages};
+use crate::error::BenchError;
+use crate::record::Row;
+use crate::registry::Registry;
+use crate::runner::Runner;
+use crate::sections::{self, memory};
+use crate::server::{self, ServerArgs};
+use crate::show::{self, Query, To};
+use crate::sink::Sink;
+use crate::suite::{Params, Suite, SuiteSection, Task};
+use crate::{adapters, list, manifest, replay, text};
+
+/// Exit status of a run with void rows, and of a failed comparison.
+const VOID: u8 = 3;
+
+/// Measure concurrent hash tables.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    corewise bench run --suite quick -o quick.jsonl\n  \
+    corewise bench run --section scaling -i 1000000 -u 10 --tables papaya,dashmap\n  \
+    corewise bench resize --quick --report resize.html\n  \
+    corewise bench report quick.jsonl -o quick.html\n\n\
+    Exit codes: 0 measured, 1 failed, 2 bad option, 3 a check failed and its row is void.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Name the tables, sections, suites and CPUs
+    List(ListArgs),
+    /// Measure
+    Run(Box<RunArgs>),
+    Resize(Box<ResizeArgs>),
+    /// Draw a page from result files
+    Report(ReportArgs),
+    /// Print the figures of result files, and their ratios
+    Show(ShowArgs),
+    /// Compare two result files
+    Compare(CompareArgs),
+    /// Measure a row of a result file again
+    Replay(ReplayArgs),
+    /// Measure servers as papers did
+    Server(Box<ServerArgs>),
+    /// Find what makes this machine noisy
+    Doctor(ListArgs),
+    /// One table at one size, for `run`
+    #[command(hide = true)]
+    MemoryCell {
+        job: String,
+    },
+}
+
+/// The format of output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ListArgs {
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+/// Allocator and page policy of the tables.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct MemoryArgs {
+    /// Memory allocator
+    #[arg(long, value_enum, default_value = "mimalloc")]
+    pub(crate) allocator: Choice,
+    /// Page policy
+    #[arg(long, value_enum, default_value = "default")]
+    pub(crate) pages: Pages,
+}
+
+/// Options of every command that measures cells.
+#[derive(Clone, Debug, Args)]
+struct MeasureArgs {
+    /// Result file [default: bench-DATE.jsonl]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite the file
+    #[arg(long)]
+    replace: bool,
+    /// Seed of all random streams
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Allow more threads than CPUs
+    #[arg(long)]
+    oversubscribe: bool,
+    /// json prints the records of the result file
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
+    params: ParamArgs,
+}
+
+impl MeasureArgs {
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(default_output)
+    }
+
+    fn how(&self) -> How {
+        How {
+            seed: self.seed,
+            replace: self.replace,
+            format: self.format,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+struct RunArgs {
+    /// A suite by name, or a TOML file
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    /// Sections; with --suite, of the suite (comma-separated) [default: all, or scaling]
+    #[arg(long, value_delimiter = ',', value_name = "SECTIONS")]
+    section: Vec<String>,
+    /// Five repetitions instead of fifteen
+    #[arg(long, conflicts_with = "repetitions")]
+    quick: bool,
+    /// List the cells and their estimated time; measure nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    measure: MeasureArgs,
+    #[command(flatten)]
+    more: MoreParamArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ReportArgs {
+    /// Result files
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+    /// Output file
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+    /// Write a smaller page: no single repetitions, no tooltips
+    #[arg(long, conflicts_with = "svg")]
+    brief: bool,
+    /// Write only this plot, as SVG, by its id in the page
+    #[arg(long, value_name = "ID")]
+    svg: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    corewise bench show quick.jsonl --cell updates/ --figure rate --to dashmap\n  \
+    corewise bench show quick.jsonl --cell u=50,uniform --to-cell updates/i=65536,u=0,uniform,n=2\n  \
+    corewise bench show quick.jsonl --cell latency/ --figure 'get hit 99 %' --tables papaya,scc")]
+struct ShowArgs {
+    /// Result files
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+    /// Cells whose names contain this; may be repeated [default: all]
+    #[arg(long, value_name = "TEXT")]
+    cell: Vec<String>,
+    /// Tables (comma-separated) [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
+    tables: Vec<String>,
+    /// Figures whose names contain this; may be repeated [default: all]
+    #[arg(long, value_name = "TEXT")]
+    figure: Vec<String>,
+    /// Ratios to this table in the same cell
+    #[arg(long, value_name = "TABLE")]
+    to: Option<String>,
+    /// Ratios of each table to itself in this cell
+    #[arg(long, value_name = "CELL", conflicts_with = "to")]
+    to_cell: Option<String>,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Debug, Args)]
+struct CompareArgs {
+    /// Results to compare with
+    old: PathBuf,
+    /// Results to judge
+    new: PathBuf,
+    /// Exit with status 3 if a row is slower
+    #[arg(long, value_enum)]
+    fail_on: Option<FailOn>,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    Slower,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ReplayArgs {
+    /// A result file and a row: FILE#NUMBER as in the report, FILE#CELL or FILE#CELL#TABLE
+    row: String,
+    /// Result file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite the file
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// Runs the command and returns the exit status.
+pub fn main(args: BenchArgs) -> ExitCode {
+    match dispatch(args.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let line = error
+                .to_string()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
+            let _ = writeln!(std::io::stderr(), "corewise bench: {line}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<u8, BenchError> {
+    let registry = adapters::registry();
+    match command {
+        Command::List(args) => Ok(print(&list::list(&registry, args.format))),
+        Command::Run(args) => run(&registry, *args),
+        Command::Resize(args) => resize::resize(&registry, &args),
+        Command::Report(args) => report(&args),
+        Command::Show(args) => show(args),
+        Command::Compare(args) => compare(&args),
+        Command::Replay(args) => {
+            settle_memory(args.memory)?;
+            let (suite, tasks, seed) = replay::tasks(&args.row)?;
+            let output = args.output.unwrap_or_else(default_output);
+            let how = How {
+                seed,
+                replace: args.replace,
+                format: Format::Text,
+            };
+            measure(&registry, &suite, &tasks, &output, &how)
+        }
+        Command::Server(args) => server::run(&args),
+        Command::Doctor(args) => Ok(print(&doctor(args.format))),
+        Command::MemoryCell { job } => Ok(print(&memory::child_main(&registry, &job)?)),
+    }
+}
+
+/// Writes to standard output; a closed pipe is no error.
+fn print(text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    let _ = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
+    0
+}
+
+fn doctor(format: Format) -> String {
+    let report = crate::doctor::doctor(None);
+    match format {
+        Format::Text => report.to_string(),
+        Format::Json => report.to_json(),
+    }
+}
+
+/// Restarts the program if it runs with another allocator or page policy than requested.
+fn settle_memory(wanted: MemoryArgs) -> Result<(), BenchError> {
+    allocator::reexec(wanted.allocator, wanted.pages)
+        .map_err(|error| BenchError::Usage(error.to_string()))
+}
+
+fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
+    settle_memory(args.measure.memory)?;
+    let how = args.measure.how();
+    let output = args.measure.output();
+    let mut given = args.measure.params.params()?.or(&args.more.params());
+    if args.quick {
+        given.repetitions = Some(5);
+    }
+    let suite = suite(args.suite.as_deref(), &args.section)?;
+    let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
+    if args.dry_run {
+        check_names(registry, &tasks)?;
+        return Ok(print(&crate::estimate::text(registry, &tasks)?));
+    }
+    measure(registry, &suite, &tasks, &output, &how)
+}
+
+/// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
+fn planned(
+    suite: Suite,
+    given: &Params,
+    oversubscribe: bool,
+) -> Result<(Suite, Vec<Task>), BenchError> {
+    let topology = corewise_topology::Topology::detect();
+    let tasks = suite.tasks(given, &topology, oversubscribe);
+    let tasks =
+        tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
+    Ok((suite.with(given), tasks))
+}
+
+fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
+    if let Some(unknown) = sections.iter().find(|name| sections::find(name).is_none()) {
+        return Err(BenchError::Usage(format!(
+            "there is no section `{unknown}` ({})",
+            sections::names()
+        )));
+    }
+    let Some(name) = name else {
+        let sections = if sections.is_empty() {
+            vec!["scaling".to_string()]
+        } else {
+            sections.to_vec()
+        };
+        let section = |kind| SuiteSection {
+            kind,
+            params: Params::default(),
+        };
+        return Ok(Suite {
+            name: "command line".into(),
+            about: String::new(),
+            defaults: Params::default(),
+            section: sections.into_iter().map(section).collect(),
+        });
+    };
+    let mut suite = Suite::find(name)?;
+    if !sections.is_empty() {
+        suite
+            .section
+            .retain(|section| sections.contains(&section.kind));
+    }
+    if suite.section.is_empty() {
+        Err(BenchError::Usage(format!(
+            "suite `{name}` has no section {}",
+            sections.join(", ")
+        )))
+    } else {
+        Ok(suite)
+    }
+}
+
+/// How a run proceeds.
+struct How {
+    seed: u64,
+    replace: bool,
+    format: Format,
+}
+
+fn measure(
+    registry: &Registry,
+    suite: &Suite,
+    tasks: &[Task],
+    output: &Path,
+    how: &How,
+) -> Result<u8, BenchError> {
+    check_names(registry, tasks)?;
+    let text = how.format == Format::Text;
+    let sink = Sink::create(Some(output), how.replace, !text)?;
+    let facts = manifest::manifest(manifest::Run {
+        suite: suite.name.clone(),
+        plan: suite.to_toml(),
+        seed: how.seed,
+        cards: registry
+            .entries()
+            .iter()
+            .map(|entry| entry.card.clone())
+            .collect(),
+    });
+    let mut table = text::Table::new(&facts, text);
+    let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
+    let program = std::env::current_exe().ok();
+    let end = Runner::new(registry, sink, how.seed, facts, program, show).run(tasks)?;
+    if text {
+        print(&format!(
+            "\n{} rows, {} void, {} s; results in {}",
+            end.rows,
+            end.void,
+            end.seconds,
+            output.display()
+        ));
+    }
+    Ok(if end.void > 0 { VOID } else { 0 })
+}
+
+/// Checks all names before anything is measured.
+fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
+    for task in tasks {
+        for name in registry
+            .chosen(&task.tables)
+            .iter()
+            .chain([&task.reference])
+        {
+            registry.find(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn default_output() -> PathBuf {
+    let date = corewise_measure::machine::Machine::look().date;
+    format!("bench-{}.jsonl", date.replace([':', '-'], "")).into()
+}
+
+fn report(args: &ReportArgs) -> Result<u8, BenchError> {
+    let what = match (&args.svg, args.brief) {
+        (Some(id), _) => Drawing::Plot(id),
+        (None, true) => Drawing::Brief,
+        (None, false) => Drawing::Page,
+    };
+    write_report(&args.files, &args.output, &what)?;
+    Ok(print(&args.output.display().to_string()))
+}
+
+/// What `bench report` draws.
+enum Drawing<'a> {
+    /// The page.
+    Page,
+    /// The brief page.
+    Brief,
+    /// One plot.
+    Plot(&'a str),
+}
+
+/// Draws the page of result files, or one of its plots.
+fn write_report(files: &[PathBuf], output: &Path, what: &Drawing<'_>) -> Result<(), BenchError> {
+    let results = crate::results::Results::read(files)
+        .map_err(|error| BenchError::Usage(error.to_string()))?;
+    let page = match what {
+        Drawing::Page => crate::report::html(&results),
+        Drawing::Brief => crate::report::brief(&results),
+        Drawing::Plot(id) => crate::report::svg(&results, id)
+            .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
+    };
+    std::fs::write(output, page).map_err(|error| BenchError::File {
+        path: output.display().to_string(),
+        error,
+    })
+}
+
+fn show(args: ShowArgs) -> Result<u8, BenchError> {
+    let results = crate::results::Results::read(&args.files)
+        .map_err(|error| BenchError::Usage(error.to_string()))?;
+    let query = Query {
+        cells: args.cell,
+        tables: args.tables,
+        figures: args.figure,
+        to: match (args.to, args.to_cell) {
+            (Some(table), _) => To::Table(table),
+            (None, Some(cell)) => To::Cell(cell),
+            (None, None) => To::Nothing,
+        },
+    };
+    let lines =
+        show::show(&results, &query).map_err(|what| BenchError::Usage(format!("show: {what}")))?;
+    Ok(print(&match args.format {
+        Format::Text => show::text(&lines),
+        Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
+    }))
+}
+
+fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
+    let read = |path: &PathBuf| {
+        crate::results::Results::read(&[path]).map_err(|error| BenchError::Usage(error.to_string()))
+    };
+    let comparison = crate::compare::compare(&read(&args.old)?, &read(&args.new)?);
+    print(&match args.format {
+        Format::Text => comparison.text(),
+        Format::Json => comparison.json(),
+    });
+    let failed =
+        args.fail_on == Some(FailOn::Slower) && comparison.fails(crate::compare::FailOn::Slower);
+    Ok(if failed { VOID } else { 0 })
+}

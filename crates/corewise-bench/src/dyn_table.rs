@@ -1,0 +1,254 @@
+//! A type-erased table under test, and the list entry that makes one.
+//!
+//! The harness calls [`DynTable`] once for thousands of operations; each implementation runs a loop
+//! compiled for its table: a phase of `work/`, or the loop of a section.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::plan::Plan;
+use crate::sections;
+use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
+use crate::work::{self, AuditReport, Loop, OpCounts, Part, Sums};
+
+/// A type-erased table. Every call runs one thread's part of a phase; the part's thread number
+/// identifies it.
+pub trait DynTable: Send + Sync {
+    /// Inserts the initial entries.
+    fn fill(&self, plan: &Plan, part: Part) -> OpCounts;
+    /// Removes and reinserts entries, so that the table has seen deletions.
+    fn churn(&self, plan: &Plan, part: Part, entries: u64) -> OpCounts;
+    /// Runs the loop of a section, which is the type of `job`, and returns its report.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no registered section has this loop.
+    fn run_any(&self, plan: &Plan, part: Part, job: &mut dyn Any) -> Box<dyn Any + Send>;
+    /// Looks up every key of the range.
+    fn probe(&self, plan: &Plan, part: Part) -> Sums;
+    /// Runs operations on keys that no other thread writes and checks every outcome.
+    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport;
+    /// Removes every key of the range.
+    fn empty(&self, plan: &Plan, part: Part) -> OpCounts;
+    /// Returns the number of entries as the table counts them.
+    fn size(&self) -> Option<usize>;
+    /// Reclaims deferred memory.
+    fn settle(&self);
+    /// Returns the lock statistics so far.
+    fn contention(&self) -> Option<Contention>;
+    /// Resizes to about `buckets` buckets. `None` if it cannot resize on request.
+    fn resize_to(&self, buckets: usize) -> Option<()>;
+    /// Returns the number of buckets. `None` if it cannot resize on request.
+    fn buckets(&self) -> Option<usize>;
+}
+
+impl dyn DynTable + '_ {
+    /// Runs the loop of a section.
+    pub(crate) fn run<L: Loop>(&self, plan: &Plan, part: Part, job: &mut L) -> L::Report {
+        let report = self.run_any(plan, part, job);
+        *report.downcast().expect("a loop returns its report")
+    }
+}
+
+/// A table and its type.
+struct Erased<K, T> {
+    table: T,
+    /// The resize functions, if the table has them. Called through pointers: a resize is not a
+    /// measured operation.
+    calls: Option<ResizeCalls<T>>,
+    kind: std::marker::PhantomData<fn(K)>,
+}
+
+/// The two functions of [`Resize`].
+struct ResizeCalls<T> {
+    resize_to: fn(&T, usize),
+    buckets: fn(&T) -> usize,
+}
+
+impl<K: Kind, T: Table<K>> DynTable for Erased<K, T> {
+    fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
+        work::phases::fill(&self.table, plan, part)
+    }
+    fn churn(&self, plan: &Plan, part: Part, entries: u64) -> OpCounts {
+        work::phases::churn(&self.table, plan, part, entries)
+    }
+    fn run_any(&self, plan: &Plan, part: Part, job: &mut dyn Any) -> Box<dyn Any + Send> {
+        sections::run_loop(&self.table, plan, part, job)
+    }
+    fn probe(&self, plan: &Plan, part: Part) -> Sums {
+        work::phases::probe(&self.table, plan, part)
+    }
+    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport {
+        work::audit::audit(&self.table, plan, part, operations, seed)
+    }
+    fn empty(&self, plan: &Plan, part: Part) -> OpCounts {
+        work::phases::empty(&self.table, plan, part)
+    }
+    fn size(&self) -> Option<usize> {
+        self.table.size()
+    }
+    fn settle(&self) {
+        self.table.settle();
+    }
+    fn contention(&self) -> Option<Contention> {
+        self.table.contention()
+    }
+    fn resize_to(&self, buckets: usize) -> Option<()> {
+        let calls = self.calls.as_ref()?;
+        (calls.resize_to)(&self.table, buckets);
+        Some(())
+    }
+    fn buckets(&self) -> Option<usize> {
+        let calls = self.calls.as_ref()?;
+        Some((calls.buckets)(&self.table))
+    }
+}
+
+/// Constructs a table.
+pub type Maker = fn(&Setup) -> Arc<dyn DynTable>;
+
+/// A table in the list: its card and its makers.
+#[derive(Clone)]
+pub struct Entry {
+    /// The card.
+    pub card: TableInfo,
+    /// Most threads it supports; `None` for any number.
+    pub max_threads: Option<usize>,
+    /// Whether it stores nothing, so that there is nothing to verify.
+    pub null: bool,
+    /// Whether its entries can be iterated over.
+    pub iterates: bool,
+    u64_common: Option<Maker>,
+    u64_native: Option<Maker>,
+    bytes_common: Option<Maker>,
+    bytes_native: Option<Maker>,
+    u64_resize: Option<Maker>,
+    bytes_resize: Option<Maker>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("card", &self.card)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    /// An entry without any maker.
+    pub fn new(card: TableInfo) -> Self {
+        Self {
+            card,
+            max_threads: None,
+            null: false,
+            iterates: false,
+            u64_common: None,
+            u64_native: None,
+            bytes_common: None,
+            bytes_native: None,
+            u64_resize: None,
+            bytes_resize: None,
+        }
+    }
+
+    /// Adds a maker for integers with the common hash function.
+    pub fn u64<T: Table<U64>>(mut self) -> Self {
+        self.u64_common = Some(make::<U64, T>);
+        self.iterates |= T::ITERATES;
+        self
+    }
+
+    /// Adds a maker for integers with the table's own hash function.
+    pub fn u64_native<T: Table<U64>>(mut self) -> Self {
+        self.u64_native = Some(make::<U64, T>);
+        self.iterates |= T::ITERATES;
+        self
+    }
+
+    /// Adds a maker for byte strings with the common hash function.
+    pub fn bytes<T: Table<Bytes>>(mut self) -> Self {
+        self.bytes_common = Some(make::<Bytes, T>);
+        self.iterates |= T::ITERATES;
+        self
+    }
+
+    /// Adds a maker for byte strings with the table's own hash function.
+    pub fn bytes_native<T: Table<Bytes>>(mut self) -> Self {
+        self.bytes_native = Some(make::<Bytes, T>);
+        self.iterates |= T::ITERATES;
+        self
+    }
+
+    /// Adds a maker for integers with the common hash function, in a table that resizes on request.
+    pub fn u64_resize<T: Resize<U64>>(mut self) -> Self {
+        self.u64_resize = Some(make_resizable::<U64, T>);
+        self
+    }
+
+    /// Adds a maker for byte strings with the common hash function, in a table that resizes on
+    /// request.
+    pub fn bytes_resize<T: Resize<Bytes>>(mut self) -> Self {
+        self.bytes_resize = Some(make_resizable::<Bytes, T>);
+        self
+    }
+
+    /// Limits the number of threads.
+    pub fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = Some(threads);
+        self
+    }
+
+    /// Declares that the table stores nothing.
+    pub fn null(mut self) -> Self {
+        self.null = true;
+        self
+    }
+
+    /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
+    /// combination is not supported.
+    pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
+        match (kind, native) {
+            ("u64", false) => self.u64_common,
+            ("u64", true) => self.u64_native,
+            ("bytes", false) => self.bytes_common,
+            ("bytes", true) => self.bytes_native,
+            _ => None,
+        }
+    }
+
+    /// Returns the maker of a table that resizes on request; `None` if the combination is not
+    /// supported.
+    pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
+        match (kind, native) {
+            ("u64", false) => self.u64_resize,
+            ("bytes", false) => self.bytes_resize,
+            _ => None,
+        }
+    }
+
+    /// Returns whether it resizes on request.
+    pub fn resizes(&self) -> bool {
+        self.u64_resize.is_some() || self.bytes_resize.is_some()
+    }
+}
+
+/// Constructs a table and erases its type.
+pub(crate) fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn DynTable> {
+    Arc::new(Erased::<K, T> {
+        table: T::build(setup),
+        calls: None,
+        kind: std::marker::PhantomData,
+    })
+}
+
+fn make_resizable<K: Kind, T: Resize<K>>(setup: &Setup) -> Arc<dyn DynTable> {
+    Arc::new(Erased::<K, T> {
+        table: T::build(setup),
+        calls: Some(ResizeCalls {
+            resize_to: T::resize_to,
+            buckets: T::buckets,
+        }),
+        kind: std::marker::PhantomData,
+    })
+}

@@ -1,0 +1,215 @@
+//! Dot plots: one table per line, a dot for each repetition, for sections whose dimension has no
+//! order.
+
+use crate::plot::Plot;
+use crate::plot::chart::WIDTH;
+use crate::plot::group::{describe, groups, named};
+use crate::plot::style::Looks;
+use crate::plot::svg::{
+    Anchor, Canvas, Frame, Scale, rate, rate_unit, shorten, text_width, ticks_in,
+};
+use crate::record::Role;
+use crate::results::{CellResults, Results, RowResults};
+
+const LANE: f64 = 24.0;
+const HEADING: f64 = 34.0;
+const LEFT: f64 = 190.0;
+
+/// The section of a plot, and the free width on the right.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) kind: &'static str,
+    pub(crate) title: String,
+    pub(crate) side: f64,
+}
+
+/// A heading with its rows.
+pub(crate) type Block<'a> = (String, Vec<&'a RowResults>);
+
+/// A plot for each workload of a section, with a block for each value of these fields.
+pub(crate) fn by(
+    results: &Results,
+    looks: &Looks,
+    (kind, section, what): (&'static str, &str, &str),
+    vary: &[&str],
+    heading: fn(&CellResults) -> String,
+) -> Vec<Plot> {
+    let groups = groups(named(&results.sections, section), vary);
+    let draw = |group: &crate::plot::group::Group<'_>| {
+        let cells = group.cells.iter();
+        let blocks: Vec<Block<'_>> = cells.map(|cell| (heading(cell), lanes(cell))).collect();
+        let spec = Spec {
+            kind,
+            title: format!("{what}: {}", group.title),
+            side: 90.0,
+        };
+        plot(&spec, &blocks, looks)
+    };
+    groups.iter().filter_map(draw).collect()
+}
+
+/// A plot of all cells of a section, each a block.
+pub(crate) fn all(
+    results: &Results,
+    looks: &Looks,
+    (kind, section, what): (&'static str, &str, &str),
+) -> Option<Plot> {
+    let cells = named(&results.sections, section);
+    let blocks: Vec<Block<'_>> = cells
+        .map(|cell| (describe(cell, &[]), lanes(cell)))
+        .collect();
+    let spec = Spec {
+        kind,
+        title: what.to_owned(),
+        side: 90.0,
+    };
+    plot(&spec, &blocks, looks)
+}
+
+/// Returns the rows of a cell that have a rate or are void, without the null table, whose rate
+/// would compress the scale.
+pub(crate) fn lanes(cell: &CellResults) -> Vec<&RowResults> {
+    let rows = cell.rows.iter().filter(|row| row.row.role != Role::Null);
+    rows.filter(|row| row.row.rate.is_some() || row.void())
+        .collect()
+}
+
+fn plot(spec: &Spec, blocks: &[Block<'_>], looks: &Looks) -> Option<Plot> {
+    let mut canvas = Canvas::default();
+    let (frame, _) = draw(&mut canvas, spec, blocks, looks)?;
+    Some(Plot {
+        kind: spec.kind,
+        title: spec.title.clone(),
+        note: "Small dots are repetitions, the large mark is their median, the bar its 95 % interval. \
+               A hollow mark is the reference measured again."
+            .to_owned(),
+        height: frame.bottom() + 50.0,
+        body: canvas.out,
+    })
+}
+
+/// Draws blocks of rows; returns the frame and the height of each row's middle.
+pub(crate) fn draw<'a>(
+    canvas: &mut Canvas,
+    spec: &Spec,
+    blocks: &[Block<'a>],
+    looks: &Looks,
+) -> Option<(Frame, Vec<(&'a RowResults, f64)>)> {
+    let valid = blocks
+        .iter()
+        .flat_map(|(_, rows)| rows)
+        .filter(|row| !row.void());
+    let mut values: Vec<f64> = valid.clone().flat_map(|row| row.rates()).collect();
+    values.extend(valid.filter_map(|row| row.row.rate).map(|rate| rate.high));
+    let lanes: usize = blocks.iter().map(|(_, rows)| rows.len()).sum();
+    if lanes == 0 {
+        return None;
+    }
+    let frame = Frame {
+        left: LEFT,
+        top: 4.0,
+        width: WIDTH - LEFT - spec.side,
+        height: lanes as f64 * LANE + blocks.len() as f64 * HEADING,
+        x: Scale::from_zero(values.iter().copied()),
+        y: Scale::linear(0.0, 1.0),
+    };
+    let (unit, name) = rate_unit(values.into_iter().fold(0.0, f64::max));
+    let ticks = ticks_in(&frame.x, 7, unit);
+    for (value, _) in &ticks {
+        let x = frame.x(*value);
+        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
+    }
+    frame.axes(canvas, (&ticks, &[]), (name, ""));
+    let order = order(blocks);
+    let mut placed = Vec::new();
+    let mut y = frame.top;
+    for (heading, rows) in blocks {
+        let heading = shorten(heading, 120);
+        canvas.text("panel", (12.0, y + 22.0), Anchor::Start, &heading);
+        y += HEADING;
+        let mut rows = rows.clone();
+        rows.sort_by_key(|row| order.iter().position(|label| *label == row.label));
+        for row in rows {
+            lane(canvas, (&frame, y + LANE / 2.0), row, looks);
+            placed.push((row, y + LANE / 2.0));
+            y += LANE;
+        }
+    }
+    Some((frame, placed))
+}
+
+/// Orders tables by their mean rank over all blocks, the fastest first; all blocks share the order.
+fn order<'a>(blocks: &[Block<'a>]) -> Vec<&'a str> {
+    let mut sums: Vec<(&str, f64, f64)> = Vec::new();
+    for row in blocks.iter().flat_map(|(_, rows)| rows) {
+        let rate = row.row.rate.filter(|_| !row.void());
+        let (value, weight) = rate.map_or((0.0, 0.0), |rate| (rate.value.max(1e-9).ln(), 1.0));
+        match sums.iter_mut().find(|(label, ..)| *label == row.label) {
+            Some(sum) => (sum.1, sum.2) = (sum.1 + value, sum.2 + weight),
+            None => sums.push((&row.label, value, weight)),
+        }
+    }
+    let mean = |sum: &(&str, f64, f64)| if sum.2 > 0.0 { sum.1 / sum.2 } else { f64::MIN };
+    sums.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    sums.into_iter().map(|(label, ..)| label).collect()
+}
+
+fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks: &Looks) {
+    let look = looks.look(row);
+    let again = if row.row.role == Role::Again {
+        " again"
+    } else {
+        ""
+    };
+    canvas.open(&look.class());
+    let name = shorten(&row.label, 24 - again.len()) + again;
+    let class = if row.void() { "gone" } else { "label" };
+    canvas.text(class, (LEFT - 12.0, y + 4.0), Anchor::End, &name);
+    canvas.line("grid", (frame.left, y), (frame.right(), y));
+    if row.void() {
+        let why = row.problem().unwrap_or_default();
+        let corner = (frame.left, y - 8.0);
+        canvas.rect("hatched void", corner, (frame.width, 16.0), why);
+        let text = format!("void: {}", shorten(why, 80));
+        canvas.rect(
+            "backing",
+            (frame.left + 20.0, y - 8.0),
+            (text_width(&text), 16.0),
+            "",
+        );
+        canvas.text(
+            "gone strong",
+            (frame.left + 26.0, y + 4.0),
+            Anchor::Start,
+            &text,
+        );
+    } else {
+        valid(canvas, (frame, y), row, look);
+    }
+    canvas.close();
+}
+
+fn valid(
+    canvas: &mut Canvas,
+    (frame, y): (&Frame, f64),
+    row: &RowResults,
+    look: crate::plot::style::Look,
+) {
+    for (at, value) in row.rates().into_iter().enumerate() {
+        let title = format!("{}, repetition {at}: {}", row.label, rate(value));
+        canvas.mark(look.shape(), "dot", (frame.x(value), y), 3.2, &title);
+    }
+    if let Some(all) = row.row.rate {
+        canvas.line("interval", (frame.x(all.low), y), (frame.x(all.high), y));
+        let title = format!(
+            "{}: {} ({} to {})",
+            row.label,
+            rate(all.value),
+            rate(all.low),
+            rate(all.high)
+        );
+        canvas.mark(look.shape(), "median", (frame.x(all.value), y), 5.0, &title);
+        let at = (frame.right() + 82.0, y + 4.0);
+        canvas.text("value", at, Anchor::End, &rate(all.value));
+    }
+}

@@ -1,0 +1,55 @@
+//! What plots are drawn with: SVG, scales, curves, and the groups of cells that share a plot.
+//!
+//! The sections and the server's report draw with these modules; `report` puts what they draw on
+//! a page.
+
+pub(crate) mod chart;
+pub(crate) mod dots;
+pub(crate) mod group;
+pub(crate) mod latencies;
+pub(crate) mod numbers;
+pub(crate) mod over_threads;
+pub(crate) mod rates;
+pub(crate) mod slim;
+pub(crate) mod style;
+pub(crate) mod svg;
+
+/// A plot, without its enclosing element.
+#[derive(Debug)]
+pub(crate) struct Plot {
+    pub(crate) kind: &'static str,
+    pub(crate) title: String,
+    pub(crate) note: String,
+    pub(crate) height: f64,
+    pub(crate) body: String,
+}
+
+impl Plot {
+    pub(crate) fn id(&self, number: usize) -> String {
+        format!("plot-{}-{number}", self.kind)
+    }
+}
+
+/// A part of the page: plots under a heading.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) id: String,
+    pub(crate) heading: String,
+    pub(crate) lead: &'static str,
+    pub(crate) plots: Vec<Plot>,
+    /// Tables below the plots, as HTML.
+    pub(crate) below: String,
+}
+
+impl Part {
+    /// A part without tables.
+    pub(crate) fn new(id: &str, heading: &str, lead: &'static str, plots: Vec<Plot>) -> Self {
+        Self {
+            id: id.to_owned(),
+            heading: heading.to_owned(),
+            lead,
+            plots,
+            below: String::new(),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Charts of rates over numbers of threads, with the ideal line.
+
+use crate::plot::Plot;
+use crate::plot::chart::{self, Curve, NAMES, WIDTH};
+use crate::plot::svg::{Anchor, Canvas, Frame, Scale, Tick, extent, rate, rate_unit, ticks_in};
+use crate::results::{CellResults, Results};
+
+/// Returns the CPUs of the largest machine.
+pub(crate) fn most_cpus(results: &Results) -> usize {
+    let cpus = results.files.iter().map(|f| f.manifest.machine.cpus);
+    cpus.max().unwrap_or(0)
+}
+
+/// The note on dots and the dashed line of every chart over threads.
+pub(crate) const NOTE: &str = "Dots are repetitions, lines join their medians. The dashed line is what \
+     the best would reach if every thread added as much as its first.";
+
+/// A chart over threads, without its curves.
+pub(crate) struct Spec {
+    pub(crate) kind: &'static str,
+    pub(crate) title: String,
+    pub(crate) note: String,
+    /// The name of the threads.
+    pub(crate) threads: &'static str,
+}
+
+/// The position of a cell in a chart over threads.
+pub(crate) fn by_threads(cell: &CellResults) -> f64 {
+    cell.cell.threads as f64
+}
+
+/// Draws curves over numbers of threads; `None` if no row is valid.
+pub(crate) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<Plot> {
+    let values = || curves.iter().flat_map(Curve::values);
+    let highest = values().map(|(_, y)| y).reduce(f64::max)?;
+    let voids = curves.iter().flat_map(|curve| &curve.voids);
+    let tried: Vec<f64> = values()
+        .map(|(x, _)| x)
+        .chain(voids.map(|(x, _)| *x))
+        .collect();
+    let (least, most) = extent(tried.iter().copied())?;
+    let pad = ((most - least) * 0.03).max(0.15);
+    let frame = Frame {
+        left: 76.0,
+        top: 28.0,
+        width: WIDTH - 76.0 - NAMES,
+        height: chart::height_for(curves.len()),
+        x: Scale::linear(least - pad, most + pad),
+        y: Scale::from_zero(values().map(|(_, y)| y)),
+    };
+    let mut canvas = Canvas::default();
+    let (unit, name) = rate_unit(highest);
+    let x_ticks = ticks_at(tried.iter().map(|&x| x as usize), &frame);
+    let y_ticks = ticks_in(&frame.y, 6, unit);
+    frame.axes(&mut canvas, (&x_ticks, &y_ticks), (spec.threads, name));
+    limit(&mut canvas, &frame, cpus);
+    ideal(&mut canvas, &frame, curves);
+    chart::curves(&mut canvas, &frame, curves);
+    chart::names(&mut canvas, &frame, curves);
+    Some(Plot {
+        kind: spec.kind,
+        title: spec.title,
+        note: spec.note,
+        height: frame.bottom() + 50.0,
+        body: canvas.out,
+    })
+}
+
+/// Returns ticks at these numbers, as far as they fit.
+pub(crate) fn ticks_at(numbers: impl Iterator<Item = usize>, frame: &Frame) -> Vec<Tick> {
+    let mut tried: Vec<usize> = numbers.collect();
+    tried.sort_unstable();
+    tried.dedup();
+    let mut ticks: Vec<Tick> = Vec::new();
+    for number in tried {
+        let x = frame.x(number as f64);
+        let free = |(last, _): &Tick| x - frame.x(*last) >= 26.0;
+        if ticks.last().is_none_or(free) {
+            ticks.push((number as f64, number.to_string()));
+        }
+    }
+    ticks
+}
+
+/// Marks the region with more threads than CPUs.
+fn limit(canvas: &mut Canvas, frame: &Frame, cpus: usize) {
+    if cpus == 0 || !frame.x.holds(cpus as f64 + 0.5) {
+        return;
+    }
+    let x = frame.x(cpus as f64 + 0.5);
+    canvas.line("guide", (x, frame.top), (x, frame.bottom()));
+    let text = format!("more threads than the {cpus} CPUs →");
+    let fits = frame.right() - x > 240.0;
+    let (at, anchor) = if fits {
+        (x, Anchor::Start)
+    } else {
+        (frame.right(), Anchor::End)
+    };
+    canvas.text("remark", (at, frame.top - 8.0), anchor, &text);
+}
+
+/// Draws the ideal line from the best table at the least number of threads, as far as the frame
+/// goes.
+fn ideal(canvas: &mut Canvas, frame: &Frame, curves: &[Curve]) {
+    let firsts = || curves.iter().filter_map(|curve| curve.medians.first());
+    let Some(least) = firsts().map(|spot| spot.at.0).reduce(f64::min) else {
+        return;
+    };
+    let at_least = firsts()
+        .filter(|spot| spot.at.0 == least)
+        .map(|spot| spot.at.1);
+    let slope = at_least.fold(0.0, f64::max) / least;
+    let (_, top) = frame.y.ends();
+    let (_, right) = frame.x.ends();
+    let end = right.min(top / slope);
+    if !(slope > 0.0 && end > least) {
+        return;
+    }
+    let from = frame.at((least, slope * least));
+    let to = frame.at((end, slope * end));
+    canvas.open("ideal");
+    let d = crate::plot::svg::through(&[from, to]);
+    canvas.path("guide", &d, &format!("ideal: {} a thread", rate(slope)));
+    let near = (to.0 + 6.0, (to.1 + 14.0).min(frame.bottom()));
+    canvas.text("remark", near, Anchor::Start, "ideal");
+    canvas.close();
+}

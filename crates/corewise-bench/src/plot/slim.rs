@@ -1,0 +1,103 @@
+//! Makes a page smaller without changing its appearance.
+
+use crate::plot::svg::Point;
+
+/// Returns points such that all others lie within a third of a pixel of the line through them.
+pub(crate) fn corners(points: &[Point]) -> Vec<Point> {
+    const NEAR: f64 = 1.0 / 3.0;
+    let mut kept: Vec<Point> = points.first().copied().into_iter().collect();
+    let mut from = 0;
+    for to in 1..points.len() {
+        let near = |point: &Point| distance(*point, points[from], points[to]) <= NEAR;
+        if !points[from + 1..to].iter().all(near) {
+            from = to - 1;
+            kept.push(points[from]);
+        }
+    }
+    kept.extend(points.last());
+    kept
+}
+
+/// Returns the distance of a point from the line from one point to another.
+fn distance((x, y): Point, (x0, y0): Point, (x1, y1): Point) -> f64 {
+    let (dx, dy) = (x1 - x0, y1 - y0);
+    let length = dx.hypot(dy);
+    if length == 0.0 {
+        return (x - x0).hypot(y - y0);
+    }
+    ((x - x0) * dy - (y - y0) * dx).abs() / length
+}
+
+/// Returns a plot's elements without tooltips.
+pub(crate) fn without_titles(body: &str) -> String {
+    let mut out = String::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(start) = rest.find("><title>") {
+        out.push_str(&rest[..start]);
+        // An element with a title has no other content: see `svg::ending`.
+        let end = rest[start..]
+            .find("</title></")
+            .map(|end| start + end + "</title></".len());
+        let Some(end) = end.and_then(|end| Some(end + rest[end..].find('>')? + 1)) else {
+            break;
+        };
+        out.push_str("/>");
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::svg::{Anchor, Canvas, Shape};
+
+    #[test]
+    fn lines_keep_their_corners_only() {
+        let straight: Vec<Point> = (0..50)
+            .map(|at| (f64::from(at), 2.0 * f64::from(at)))
+            .collect();
+        assert_eq!(corners(&straight), [(0.0, 0.0), (49.0, 98.0)]);
+        let stairs = [
+            (0.0, 0.0),
+            (5.0, 0.0),
+            (9.0, 0.0),
+            (9.0, 5.0),
+            (9.0, 9.0),
+            (12.0, 9.0),
+        ];
+        assert_eq!(
+            corners(&stairs),
+            [(0.0, 0.0), (9.0, 0.0), (9.0, 9.0), (12.0, 9.0)]
+        );
+        let bow: Vec<Point> = (0..=100)
+            .map(|at| (f64::from(at), 40.0 * (f64::from(at) / 30.0).sin()))
+            .collect();
+        let kept = corners(&bow);
+        assert!(kept.len() < 40, "{}", kept.len());
+        for point in &bow {
+            let near = kept.windows(2).any(|two| {
+                (two[0].0..=two[1].0).contains(&point.0) && distance(*point, two[0], two[1]) < 0.34
+            });
+            assert!(near, "{point:?}");
+        }
+    }
+
+    #[test]
+    fn titles_go_and_nothing_else() {
+        let mut canvas = Canvas::default();
+        canvas.open("series");
+        canvas.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "a < b");
+        canvas.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "two");
+        canvas.text("label", (1.0, 2.0), Anchor::Start, "kept");
+        canvas.close();
+        let mut plain = Canvas::default();
+        plain.open("series");
+        plain.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "");
+        plain.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "");
+        plain.text("label", (1.0, 2.0), Anchor::Start, "kept");
+        plain.close();
+        assert_eq!(without_titles(&canvas.out), plain.out);
+    }
+}

@@ -1,0 +1,596 @@
+//! Drawing: a canvas that writes SVG, scales with round ticks, and number formats.
+
+use std::fmt::{Display, Write};
+
+use crate::plot::slim;
+
+/// A point on a canvas or in a plot.
+pub(crate) type Point = (f64, f64);
+
+/// Escapes text for an element or an attribute.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML cannot represent the other control characters.
+            char if char.is_control() && !matches!(char, '\n' | '\t') => out.push('\u{fffd}'),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+/// Formats a coordinate; a value that is not finite becomes 0, so that a page stays valid.
+pub(crate) fn num(value: f64) -> String {
+    let value = if value.is_finite() { value } else { 0.0 };
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Estimates the width of a bold text of 12 pixels, rather too large than too small.
+pub(crate) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * 7.7
+}
+
+/// Cuts a text to a number of characters.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// The anchor of a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// The shapes of marks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Wedge,
+    Cross,
+}
+
+/// The content of an SVG element under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Canvas {
+    pub(crate) out: String,
+}
+
+impl Canvas {
+    pub(crate) fn open(&mut self, class: &str) {
+        let _ = write!(self.out, "<g class=\"{class}\">");
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.out.push_str("</g>\n");
+    }
+
+    pub(crate) fn line(&mut self, class: &str, from: Point, to: Point) {
+        let _ = write!(
+            self.out,
+            "<line class=\"{class}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>",
+            num(from.0),
+            num(from.1),
+            num(to.0),
+            num(to.1)
+        );
+    }
+
+    pub(crate) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = write!(
+            self.out,
+            "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            num(at.0),
+            num(at.1),
+            escape(text)
+        );
+    }
+
+    /// Writes a centred text that reads upwards.
+    pub(crate) fn upright(&mut self, class: &str, at: Point, text: &str) {
+        let (x, y) = (num(at.0), num(at.1));
+        let _ = write!(
+            self.out,
+            "<text class=\"{class}\" transform=\"translate({x} {y}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>",
+            escape(text)
+        );
+    }
+
+    /// Draws a rectangle; `title` is its tooltip.
+    pub(crate) fn rect(&mut self, class: &str, at: Point, size: (f64, f64), title: &str) {
+        let _ = write!(
+            self.out,
+            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}",
+            num(at.0),
+            num(at.1),
+            num(size.0.max(0.0)),
+            num(size.1.max(0.0)),
+            ending("rect", title)
+        );
+    }
+
+    pub(crate) fn path(&mut self, class: &str, d: &str, title: &str) {
+        let _ = write!(
+            self.out,
+            "<path class=\"{class}\" d=\"{d}\"{}",
+            ending("path", title)
+        );
+    }
+
+    /// Draws a line through points, without points that already lie on it.
+    pub(crate) fn polyline(&mut self, class: &str, points: &[Point]) {
+        if points.len() > 1 {
+            self.path(class, &through(&slim::corners(points)), "");
+        }
+    }
+
+    pub(crate) fn mark(&mut self, shape: Shape, class: &str, at: Point, radius: f64, title: &str) {
+        if !(at.0.is_finite() && at.1.is_finite()) {
+            return;
+        }
+        if let Shape::Circle = shape {
+            let _ = write!(
+                self.out,
+                "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"{}",
+                num(at.0),
+                num(at.1),
+                num(radius),
+                ending("circle", title)
+            );
+        } else {
+            self.path(class, &outline(shape, at, radius), title);
+        }
+    }
+
+    /// Draws the mark of a void row.
+    pub(crate) fn void_mark(&mut self, at: Point, title: &str) {
+        let corner = (at.0 - 5.0, at.1 - 5.0);
+        self.rect("hatched void", corner, (10.0, 10.0), title);
+        self.path("voidcross", &outline(Shape::Cross, at, 5.0), "");
+    }
+}
+
+fn ending(element: &str, title: &str) -> String {
+    if title.is_empty() {
+        "/>".to_owned()
+    } else {
+        format!("><title>{}</title></{element}>", escape(title))
+    }
+}
+
+/// Returns the path through points.
+pub(crate) fn through(points: &[Point]) -> String {
+    let mut d = String::new();
+    for (at, (x, y)) in points.iter().enumerate() {
+        let command = if at == 0 { 'M' } else { 'L' };
+        let _ = write!(d, "{command}{} {}", num(*x), num(*y));
+    }
+    d
+}
+
+fn outline(shape: Shape, (x, y): Point, r: f64) -> String {
+    let corners: &[Point] = match shape {
+        Shape::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+        Shape::Triangle => &[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)],
+        Shape::Wedge => &[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)],
+        Shape::Circle | Shape::Diamond => &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)],
+        Shape::Cross => {
+            let (a, b) = ((x - r, y - r), (x + r, y + r));
+            let (c, d) = ((x - r, y + r), (x + r, y - r));
+            return through(&[a, b]) + &through(&[c, d]);
+        }
+    };
+    let corners = corners.iter().map(|(dx, dy)| (x + dx * r, y + dy * r));
+    through(&corners.collect::<Vec<_>>()) + "Z"
+}
+
+/// An axis: maps values between two ends, linearly or by their logarithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    /// A linear scale.
+    pub(crate) fn linear(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        let log = false;
+        Self { log, low, high }
+    }
+
+    /// A logarithmic scale; both ends are made positive and different.
+    pub(crate) fn log(low: f64, high: f64) -> Self {
+        let low = if low > 0.0 { low } else { 1.0 };
+        let (low, high) = if high > low * 1.001 {
+            (low, high)
+        } else {
+            (low / 2.0, low * 2.0)
+        };
+        let log = true;
+        Self { log, low, high }
+    }
+
+    /// A scale from 0 to a little more than the greatest value.
+    pub(crate) fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
+        let (_, high) = extent(values).unwrap_or((0.0, 1.0));
+        Self::linear(0.0, high * 1.06)
+    }
+
+    /// A logarithmic scale over all values.
+    pub(crate) fn log_over(values: impl IntoIterator<Item = f64>) -> Self {
+        let positive = values.into_iter().filter(|value| *value > 0.0);
+        let (low, high) = extent(positive).unwrap_or((1.0, 10.0));
+        Self::log(low, high)
+    }
+
+    /// Returns the lower and the upper end.
+    pub(crate) fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
+    /// Returns the position of a value between the ends, from 0 to 1.
+    pub(crate) fn share(&self, value: f64) -> f64 {
+        let share = if self.log {
+            let (low, high) = (self.low.ln(), self.high.ln());
+            (value.max(self.low * 1e-9).ln() - low) / (high - low)
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        share.clamp(-0.5, 1.5)
+    }
+
+    /// Returns whether a value is between the ends.
+    pub(crate) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// Returns about `about` round values between the ends.
+    pub(crate) fn ticks(&self, about: usize) -> Vec<f64> {
+        let candidates = if self.log {
+            self.log_ticks(about)
+        } else {
+            self.even_ticks(about)
+        };
+        let slack = (self.high - self.low) * 1e-9;
+        let within = |v: &f64| *v >= self.low - slack && *v <= self.high + slack;
+        candidates.into_iter().filter(within).collect()
+    }
+
+    fn even_ticks(&self, about: usize) -> Vec<f64> {
+        let rough = (self.high - self.low) / about.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+        let step = steps.into_iter().find(|step| *step >= rough * 0.999);
+        let step = step.unwrap_or(rough);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).map(|at| at as f64 * step).collect()
+    }
+
+    fn log_ticks(&self, about: usize) -> Vec<f64> {
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        let decades = (self.high / self.low).log10();
+        let factors: &[f64] = match about as f64 / decades {
+            many if many >= 3.0 => &[1.0, 2.0, 5.0],
+            some if some >= 2.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
+        let every = (decades / about as f64).ceil().max(1.0) as usize;
+        let powers = (first..=last).step_by(every).map(|p| 10f64.powi(p));
+        powers
+            .flat_map(|p| factors.iter().map(move |f| f * p))
+            .collect()
+    }
+}
+
+/// Returns the least and the greatest finite value.
+pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let values = values.into_iter().filter(|value| value.is_finite());
+    values.fold(None, |ends, value| {
+        let (low, high) = ends.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    })
+}
+
+/// The inner rectangle of a plot with its scales.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) x: Scale,
+    pub(crate) y: Scale,
+}
+
+/// A value and its label.
+pub(crate) type Tick = (f64, String);
+
+impl Frame {
+    pub(crate) fn x(&self, value: f64) -> f64 {
+        self.left + self.width * self.x.share(value)
+    }
+
+    pub(crate) fn y(&self, value: f64) -> f64 {
+        self.top + self.height * (1.0 - self.y.share(value))
+    }
+
+    pub(crate) fn at(&self, (x, y): Point) -> Point {
+        (self.x(x), self.y(y))
+    }
+
+    pub(crate) fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    pub(crate) fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Draws grid, ticks and titles; an empty title is left out.
+    pub(crate) fn axes(
+        &self,
+        canvas: &mut Canvas,
+        ticks: (&[Tick], &[Tick]),
+        titles: (&str, &str),
+    ) {
+        canvas.open("axes");
+        for (value, label) in ticks.1 {
+            let y = self.y(*value);
+            canvas.line("grid", (self.left, y), (self.right(), y));
+            canvas.text("tick", (self.left - 8.0, y + 4.0), Anchor::End, label);
+        }
+        let bottom = self.bottom();
+        for (value, label) in ticks.0 {
+            let x = self.x(*value);
+            canvas.line("axis", (x, bottom), (x, bottom + 5.0));
+            canvas.text("tick", (x, bottom + 19.0), Anchor::Middle, label);
+        }
+        canvas.line("axis", (self.left, bottom), (self.right(), bottom));
+        let middle = self.left + self.width / 2.0;
+        if !titles.0.is_empty() {
+            canvas.text(
+                "axistitle",
+                (middle, bottom + 40.0),
+                Anchor::Middle,
+                titles.0,
+            );
+        }
+        if !titles.1.is_empty() {
+            let at = (self.left - 56.0, self.top + self.height / 2.0);
+            canvas.upright("axistitle", at, titles.1);
+        }
+        canvas.close();
+    }
+}
+
+/// Moves positions at least `apart` from each other and within the limits, as far as they fit, near
+/// the wanted ones.
+pub(crate) fn spread(wanted: &[f64], apart: f64, (top, bottom): (f64, f64)) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    let mut placed = wanted.to_vec();
+    let mut least = top;
+    for &at in &order {
+        placed[at] = placed[at].max(least);
+        least = placed[at] + apart;
+    }
+    let mut most = bottom;
+    for &at in order.iter().rev() {
+        placed[at] = placed[at].min(most);
+        most = placed[at] - apart;
+    }
+    placed
+}
+
+/// Returns the divisor of rates on an axis, and its unit.
+pub(crate) fn rate_unit(most: f64) -> (f64, &'static str) {
+    match most {
+        most if most >= 2e9 => (1e9, "billion operations/s"),
+        most if most >= 2e6 => (1e6, "million operations/s"),
+        most if most >= 2e3 => (1e3, "thousand operations/s"),
+        _ => (1.0, "operations/s"),
+    }
+}
+
+/// Returns ticks in a unit.
+pub(crate) fn ticks_in(scale: &Scale, about: usize, unit: f64) -> Vec<Tick> {
+    let ticks = scale.ticks(about);
+    let label = |value: f64| plain(value / unit);
+    ticks
+        .into_iter()
+        .map(|value| (value, label(value)))
+        .collect()
+}
+
+/// Returns ticks with labels made by a function.
+pub(crate) fn ticks_as(scale: &Scale, about: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    let ticks = scale.ticks(about);
+    ticks
+        .into_iter()
+        .map(|value| (value, label(value)))
+        .collect()
+}
+
+/// Formats a number without trailing zeros.
+pub(crate) fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Formats a value with three digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        large if large >= 99.95 => format!("{value:.0}"),
+        middle if middle >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Formats a rate: `12.3 M/s`.
+pub(crate) fn rate(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{} G/s", digits(value / 1e9)),
+        v if v >= 1e6 => format!("{} M/s", digits(value / 1e6)),
+        v if v >= 1e3 => format!("{} k/s", digits(value / 1e3)),
+        0.0 => "0".to_owned(),
+        _ => format!("{}/s", digits(value)),
+    }
+}
+
+/// Formats a time in nanoseconds.
+pub(crate) fn time(ns: f64) -> String {
+    let (value, unit) = match ns.abs() {
+        v if v >= 1e9 => (ns / 1e9, "s"),
+        v if v >= 1e6 => (ns / 1e6, "ms"),
+        v if v >= 1e3 => (ns / 1e3, "µs"),
+        _ => (ns, "ns"),
+    };
+    let text = if value.fract() == 0.0 {
+        plain(value)
+    } else {
+        digits(value)
+    };
+    format!("{text} {unit}")
+}
+
+/// Formats bytes.
+pub(crate) fn bytes(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        v if v >= 1024f64.powi(3) => (value / 1024f64.powi(3), "GiB"),
+        v if v >= 1024f64.powi(2) => (value / 1024f64.powi(2), "MiB"),
+        v if v >= 1024.0 => (value / 1024.0, "KiB"),
+        _ => (value, "B"),
+    };
+    let text = if value.fract() == 0.0 {
+        plain(value)
+    } else {
+        digits(value)
+    };
+    format!("{text} {unit}")
+}
+
+/// Formats a whole number with separated thousands.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Formats a count: powers of two in binary units, others with separated thousands.
+pub(crate) fn count(value: u64) -> String {
+    let shown = |value: f64, unit: &dyn Display| {
+        format!("{} {unit}", plain((value * 100.0).round() / 100.0))
+    };
+    match value {
+        v if v >= 1 << 20 && v % (1 << 20) == 0 => format!("{} Mi", v >> 20),
+        v if v >= 1 << 10 && v % (1 << 10) == 0 && v < 1 << 20 => format!("{} Ki", v >> 10),
+        v if v >= 1_000_000_000 => shown(v as f64 / 1e9, &"G"),
+        v if v >= 1_000_000 => shown(v as f64 / 1e6, &"M"),
+        v if v >= 10_000 => shown(v as f64 / 1e3, &"k"),
+        v => v.to_string(),
+    }
+}
+
+/// Formats a decimal tick of a count: `1 k`, `10 M`.
+pub(crate) fn count_tick(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{} G", plain(v / 1e9)),
+        v if v >= 1e6 => format!("{} M", plain(v / 1e6)),
+        v if v >= 1e3 => format!("{} k", plain(v / 1e3)),
+        v => plain(v),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_leave_its_element() {
+        assert_eq!(
+            escape("<a b=\"c\">&'\u{1}"),
+            "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn numbers_are_short_and_finite() {
+        assert_eq!(num(1.0), "1");
+        assert_eq!(num(-0.001), "0");
+        assert_eq!(num(f64::NAN), "0");
+        assert_eq!(
+            (rate(12.34e6), time(1500.0)),
+            ("12.3 M/s".into(), "1.50 µs".into())
+        );
+        assert_eq!(
+            (bytes(32768.0), count(1 << 20)),
+            ("32 KiB".into(), "1 Mi".into())
+        );
+        assert_eq!(
+            (count(50_000), count(1_500_000)),
+            ("50 k".into(), "1.5 M".into())
+        );
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(Scale::linear(0.0, 10.6).ticks(5), [0.0, 5.0, 10.0]);
+        assert_eq!(Scale::log(1.0, 1e4).ticks(5), [1.0, 10.0, 100.0, 1e3, 1e4]);
+        assert_eq!(Scale::log(10.0, 60.0).ticks(6), [10.0, 20.0, 50.0]);
+        assert!(Scale::log(1.0, 1e12).ticks(5).len() <= 7);
+        assert!(!Scale::linear(3.0, 3.0).ticks(4).is_empty());
+        assert!(!Scale::log(0.0, 0.0).ticks(4).is_empty());
+    }
+
+    #[test]
+    fn labels_do_not_overlap() {
+        let placed = spread(&[10.0, 11.0, 99.0, 100.0], 14.0, (0.0, 100.0));
+        let mut sorted = placed.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert!(
+            sorted.windows(2).all(|pair| pair[1] - pair[0] >= 13.99),
+            "{placed:?}"
+        );
+        assert!(sorted[0] >= 0.0 && sorted[3] <= 100.0);
+    }
+}

@@ -1,0 +1,251 @@
+//! Cells in closed loop: every thread works as fast as the table answers, and the tables alternate
+//! in short slices.
+//!
+//! ```text
+//! repetition   make and fill all tables, order drawn anew
+//!              [ b ][ d ][ a ][ c ]   short slices, order drawn anew in each round
+//!              [ c ][ a ][ b ][ d ]
+//!              ...
+//!              look up every key, audit, drop
+//! ```
+//!
+//! Every repetition constructs its tables anew, so that the luck of one memory layout is part of
+//! the noise and not of the result. If all tables together would exceed the memory limit, they
+//! alternate by repetition instead of by slice.
+//!
+//! A section with another loop than the mix implements [`Slices`], and runs [`measure`].
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
+use crate::error::BenchError;
+use crate::record::{Cell, Fields, Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::suite::Task;
+use crate::workload::Workload;
+
+/// Share of the available memory that tables may take together.
+const MEMORY_SHARE: f64 = 0.5;
+/// Estimated bytes of an entry besides its key and value.
+const ENTRY_BYTES: u64 = 112;
+
+/// How the short slices of a cell run.
+pub(crate) trait Slices: Sized {
+    /// What is known of one table in one repetition, besides what every table has.
+    type Progress;
+
+    /// Prepares a cell.
+    fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError>;
+
+    /// Prepares a repetition; `seed` differs for each.
+    fn begin(&self, seed: u64) -> Self::Progress;
+
+    /// Runs one short slice of a table.
+    fn run(
+        &self,
+        context: &CellContext<'_>,
+        table: &mut RunningTable,
+        progress: &mut Self::Progress,
+    ) -> Result<(), PhaseError>;
+
+    /// Adds the results of a repetition to its row, and to the fields of its slice.
+    fn finish(_: Self::Progress, _: &mut RowAccumulator, _: &mut Fields) {}
+}
+
+/// Slices of the mix of a workload.
+#[derive(Debug)]
+pub(crate) struct MixSlices;
+
+impl Slices for MixSlices {
+    type Progress = ();
+
+    fn start(_: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
+        Ok(Self)
+    }
+
+    fn begin(&self, _: u64) {}
+
+    fn run(
+        &self,
+        context: &CellContext<'_>,
+        table: &mut RunningTable,
+        (): &mut (),
+    ) -> Result<(), PhaseError> {
+        let done = context.drive(table, |drive| drive)?;
+        table.book(done);
+        Ok(())
+    }
+}
+
+/// The results of a cell, before its rows are written.
+pub(crate) struct Measured {
+    pub(crate) cell: Cell,
+    /// For each contender.
+    pub(crate) courses: Vec<RowAccumulator>,
+    pub(crate) slices: Vec<Slice>,
+}
+
+/// Measures the throughput of the mix and writes the rows.
+pub(crate) fn run(
+    runner: &mut Runner<'_>,
+    task: &Task,
+    lanes: &[Contender],
+) -> Result<(), BenchError> {
+    let measured = measure::<MixSlices>(runner, task, lanes)?;
+    write(runner, task, lanes, measured)
+}
+
+/// Measures a cell.
+pub(crate) fn measure<S: Slices>(
+    runner: &mut Runner<'_>,
+    task: &Task,
+    lanes: &[Contender],
+) -> Result<Measured, BenchError> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x0f0e);
+    let mut courses: Vec<RowAccumulator> =
+        lanes.iter().map(|_| RowAccumulator::default()).collect();
+    let (seed, progress) = (runner.seed, runner.progress.clone());
+    let together = fits(&task.workload, lanes.len());
+    let mut context = runner.scene(&task.workload)?;
+    let cell = task.workload.cell(context.cpus());
+    let ways = S::start(&context, seed)?;
+    let mut slices = Vec::new();
+    for repetition in 0..task.repetitions {
+        let mut order: Vec<usize> = (0..lanes.len()).filter(|&at| !courses[at].out).collect();
+        order.shuffle(&mut rng);
+        let groups: Vec<Vec<usize>> = if together {
+            vec![order]
+        } else {
+            order.into_iter().map(|at| vec![at]).collect()
+        };
+        for group in groups {
+            let number = (repetition, seed);
+            for (at, outcome) in repeat(&context, &ways, (lanes, &group), number, &mut rng) {
+                match outcome {
+                    Ok(done) => {
+                        let (lane, course) = (&lanes[at], &mut courses[at]);
+                        slices.push(book::<S>(&context, lane, course, repetition, done));
+                    }
+                    Err(trouble) => courses[at].fail(&lanes[at], trouble)?,
+                }
+                progress.inc(1);
+            }
+        }
+        context.renew();
+    }
+    Ok(Measured {
+        cell,
+        courses,
+        slices,
+    })
+}
+
+/// Writes the slices, the latencies and the rows of a cell.
+pub(crate) fn write(
+    runner: &mut Runner<'_>,
+    task: &Task,
+    lanes: &[Contender],
+    measured: Measured,
+) -> Result<(), BenchError> {
+    for slice in measured.slices {
+        runner.sink.write(&Record::Slice(Box::new(slice)))?;
+    }
+    runner.histograms(lanes, &measured.courses, &measured.cell, false)?;
+    runner.rows(task, lanes, &measured.courses, &measured.cell)
+}
+
+/// A table after its last slice, its checks, and the section's results.
+type Done<S> = (RunningTable, Verdicts, <S as Slices>::Progress);
+
+/// A contender and the result of its repetition.
+type Outcome<S> = (usize, Result<Done<S>, PhaseError>);
+
+/// A contender that has been filled.
+type Live<S> = (RunningTable, <S as Slices>::Progress);
+
+/// Runs one repetition of some contenders, alternating.
+fn repeat<S: Slices>(
+    context: &CellContext<'_>,
+    ways: &S,
+    (lanes, group): (&[Contender], &[usize]),
+    (repetition, seed): (usize, u64),
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<Outcome<S>> {
+    let prepare = |at: usize| {
+        let table = context.prepare(&lanes[at], repetition, seed);
+        let progress = ways.begin(seed ^ (repetition as u64) << 32);
+        (at, table.map(|table| (table, progress)))
+    };
+    let mut lives: Vec<(usize, Result<Live<S>, PhaseError>)> =
+        group.iter().map(|&at| prepare(at)).collect();
+    for _ in 0..context.workload.slices {
+        lives.shuffle(rng);
+        for (_, live) in &mut lives {
+            if let Ok((table, progress)) = live
+                && let Err(trouble) = ways.run(context, table, progress)
+            {
+                *live = Err(trouble);
+            }
+        }
+    }
+    let finish = |(at, live): (usize, Result<Live<S>, PhaseError>)| {
+        let outcome = live.and_then(|(table, progress)| {
+            let verdicts = context.finish(&lanes[at], &table, seed ^ repetition as u64)?;
+            Ok((table, verdicts, progress))
+        });
+        (at, outcome)
+    };
+    lives.into_iter().map(finish).collect()
+}
+
+/// Adds a repetition to its row and returns its record.
+fn book<S: Slices>(
+    context: &CellContext<'_>,
+    lane: &Contender,
+    course: &mut RowAccumulator,
+    repetition: usize,
+    (table, mut checks, progress): Done<S>,
+) -> Slice {
+    let ran_on = context.whereabouts(&mut checks);
+    let mut fields = Fields::default();
+    S::finish(progress, course, &mut fields);
+    let slice = Slice {
+        cell: context.workload.id(),
+        table: lane_name(lane),
+        role: lane.role,
+        repetition,
+        rate: table.rate(),
+        rates: table.rates.clone(),
+        operations: table.operations,
+        elapsed_ns: table.elapsed_ns,
+        counts: table.counts(),
+        prefill_ns: table.prefill_ns,
+        checks,
+        hardware: table.hardware,
+        contention: table.contention(),
+        ran_on,
+        fields,
+    };
+    course.add(&slice);
+    course.add_contention(slice.contention);
+    course.add_hardware(&slice.hardware);
+    slice
+}
+
+/// Returns whether all tables of a cell fit into memory together.
+fn fits(workload: &Workload, lanes: usize) -> bool {
+    let each = workload.range * (workload.payload_bytes() + ENTRY_BYTES);
+    (each * lanes as u64) as f64 <= available_bytes() as f64 * MEMORY_SHARE
+}
+
+/// Returns the available memory.
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok());
+    kib.map_or(4 << 30, |kib: u64| kib << 10)
+}

@@ -1,0 +1,86 @@
+//! Growth from empty; records every stall.
+
+use crate::clock;
+use crate::latencies::Latencies;
+use crate::plan::Plan;
+use crate::table::{Kind, Table};
+use crate::work::worker::Worker;
+use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
+
+/// Bins of a time line; the last one takes all later operations.
+const BINS: usize = 60_000;
+
+/// One thread's part of a growth.
+#[derive(Clone, Debug)]
+pub(crate) struct Grow {
+    /// All threads start here.
+    pub(crate) start: Start,
+    /// Width of a bin.
+    pub(crate) bin_ticks: u64,
+    /// Time limit.
+    pub(crate) limit_ticks: u64,
+}
+
+/// The report of a growth.
+#[derive(Clone, Debug)]
+pub(crate) struct GrowReport {
+    /// Counts of the inserts.
+    pub(crate) tally: OpCounts,
+    /// Time until this thread finished.
+    pub(crate) ticks: u64,
+    /// Whether it inserted all of its keys in time.
+    pub(crate) finished: bool,
+    /// Number of operations that ended in each bin, and the longest of them in ticks.
+    pub(crate) bins: Vec<(u64, u64)>,
+    /// Latencies of all operations.
+    pub(crate) latencies: Latencies,
+}
+
+impl Loop for Grow {
+    type Report = GrowReport;
+
+    /// Inserts every key of a part. Each operation is timed: two reads of the clock, one of which
+    /// also starts the next operation.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> GrowReport {
+        let mut seat = Worker::<K, T>::new(table, plan, part, None);
+        let mut bins = Vec::with_capacity(1024);
+        let mut latencies = Latencies::new();
+        let mut finished = true;
+        self.start.wait();
+        let begin = clock::now();
+        let mut last = begin;
+        for index in plan.part(part.thread, part.threads) {
+            let outcome = 2 + usize::from(!seat.insert(plan.key(index)));
+            let now = clock::now();
+            let took = now.wrapping_sub(last);
+            latencies.record(outcome, took);
+            note(
+                &mut bins,
+                (now.wrapping_sub(begin) / self.bin_ticks) as usize,
+                took,
+            );
+            last = now;
+            if now.wrapping_sub(begin) > self.limit_ticks || is_given_up() {
+                finished = false;
+                break;
+            }
+        }
+        GrowReport {
+            tally: seat.tally(),
+            ticks: last.wrapping_sub(begin),
+            finished,
+            bins,
+            latencies,
+        }
+    }
+}
+
+#[inline]
+fn note(bins: &mut Vec<(u64, u64)>, bin: usize, took: u64) {
+    let bin = bin.min(BINS - 1);
+    if bin >= bins.len() {
+        bins.resize(bin + 1, (0, 0));
+    }
+    bins[bin].0 += 1;
+    bins[bin].1 = bins[bin].1.max(took);
+}

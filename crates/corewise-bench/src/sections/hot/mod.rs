@@ -1,0 +1,225 @@
+//! Remove and reinsert: one hot key for each thread, or random ones.
+//!
+//! In this section the rate counts pairs of a remove and an insert of the same key.
+
+mod plot;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use corewise_measure::draw::mix;
+use corewise_measure::stats::Spread;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+
+use self::worker::{Hot, Place};
+use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
+use crate::distribution::Distribution;
+use crate::error::BenchError;
+use crate::figure::{Figure, Unit};
+use crate::plot::Part;
+use crate::plot::style::Looks;
+use crate::record::{Interval, Payload, Row};
+use crate::results::{Results, RowResults};
+use crate::runner::Runner;
+use crate::sections::closed_loop::{self, Slices};
+use crate::sections::{Schema, Section};
+use crate::suite::{Params, Task, Threads, words};
+use crate::workload::{Check, Workload};
+
+/// The section.
+#[derive(Debug)]
+pub(crate) struct HotSection;
+
+/// Nanoseconds in which a thread removes a key and inserts it again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PairTime(pub Interval);
+
+impl Payload for PairTime {
+    const NAME: &'static str = "pair_ns";
+}
+
+impl Section for HotSection {
+    type Loop = Hot;
+
+    fn name(&self) -> &'static str {
+        "hot"
+    }
+
+    fn about(&self) -> &'static str {
+        "remove and reinsert: one hot key for each thread, or random ones"
+    }
+
+    fn defaults(&self) -> Params {
+        Params {
+            threads: Some(vec![Threads::Words("1..cpus".into())]),
+            initial: Some(vec![1_000, 100_000, 1_000_000]),
+            distribution: words(&["single", "uniform"]),
+            ..Params::default()
+        }
+    }
+
+    /// Every key is always present.
+    fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
+        Some(initial)
+    }
+
+    /// The loop churns anyway, and must know the stored values.
+    fn adapt(&self, workload: &mut Workload) {
+        (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
+        workload.churn = 0.0;
+    }
+
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let (distribution, initial) = (workload.distribution, workload.initial);
+        vec![
+            (
+                matches!(distribution, Distribution::Single | Distribution::Uniform),
+                format!("distribution: {distribution} (single, uniform)"),
+            ),
+            (
+                initial >= workload.threads as u64,
+                format!("initial: {initial} (a key for each thread)"),
+            ),
+        ]
+    }
+
+    fn is_full(&self, _: &Workload) -> bool {
+        true
+    }
+
+    fn names_distribution(&self) -> bool {
+        true
+    }
+
+    fn run(
+        &self,
+        runner: &mut Runner<'_>,
+        task: &Task,
+        lanes: &[Contender],
+    ) -> Result<(), BenchError> {
+        let mut measured = closed_loop::measure::<HotSlices>(runner, task, lanes)?;
+        for course in &mut measured.courses {
+            if let Some(rate) = Spread::of(course.rates.iter().copied()) {
+                let pair = PairTime(pair_ns(rate, task.workload.threads));
+                course.fields.set(&pair);
+            }
+        }
+        closed_loop::write(runner, task, lanes, measured)
+    }
+
+    fn payloads(&self) -> &'static [Schema] {
+        &const { [Schema::row::<PairTime>()] }
+    }
+
+    fn remark(&self, row: &Row) -> String {
+        let pair = row.fields.get::<PairTime>();
+        pair.map_or(String::new(), |PairTime(ns)| {
+            format!(
+                "  {:.1} ns a pair ({:.1} - {:.1})",
+                ns.value, ns.low, ns.high
+            )
+        })
+    }
+
+    fn figures(&self, row: &RowResults) -> Vec<Figure> {
+        let pair = row.row.fields.get::<PairTime>();
+        let figure = |PairTime(ns)| Figure::of_interval("pair", Unit::Nanoseconds, ns);
+        pair.map(figure).into_iter().collect()
+    }
+
+    fn operations(&self) -> Option<&'static str> {
+        Some("each removed and inserted again")
+    }
+
+    fn page_rank(&self) -> u32 {
+        6
+    }
+
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+        let plots = plot::plots(results, looks);
+        let lead = "A thread removes a key and puts it back, again and again.";
+        vec![Part {
+            below: plot::summaries(results),
+            ..Part::new("hot", "Hot keys", lead, plots)
+        }]
+    }
+}
+
+/// Converts the rate of all threads to nanoseconds of a thread per pair.
+fn pair_ns(rate: Spread, threads: usize) -> Interval {
+    let ns = |rate: f64| threads as f64 * 1e9 / rate;
+    Interval {
+        value: ns(rate.median),
+        low: ns(rate.high),
+        high: ns(rate.low),
+    }
+}
+
+/// Slices of removing and reinserting.
+struct HotSlices {
+    /// Each thread's exclusive keys, in random order.
+    own_keys: Vec<Arc<[u32]>>,
+}
+
+impl Slices for HotSlices {
+    /// Each thread's position in its keys.
+    type Progress = Vec<Place>;
+
+    fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError> {
+        let own_keys = draw_own_keys(context, seed)?;
+        Ok(Self { own_keys })
+    }
+
+    fn begin(&self, seed: u64) -> Vec<Place> {
+        let keys = self.own_keys.iter();
+        keys.map(|keys| Place::new(mix(seed) as usize % keys.len()))
+            .collect()
+    }
+
+    fn run(
+        &self,
+        context: &CellContext<'_>,
+        table: &mut RunningTable,
+        places: &mut Vec<Place>,
+    ) -> Result<(), PhaseError> {
+        let (own_keys, from) = (self.own_keys.clone(), places.clone());
+        let stay = context.workload.distribution == Distribution::Single;
+        let done = context.slice(table, move |times, part| Hot {
+            keys: own_keys[part.thread].clone(),
+            place: from[part.thread],
+            stay,
+            start: times.start.clone(),
+            warm_ticks: times.warm_ticks,
+            run_ticks: times.run_ticks,
+        })?;
+        let mut slice = SliceTotals::default();
+        for (place, (report, job)) in places.iter_mut().zip(done) {
+            *place = job.place;
+            slice.add(report.pairs, report.ticks);
+            table.book_tally(&report.tally);
+            table.problems.extend(report.problem);
+        }
+        table.book_totals(&slice);
+        Ok(())
+    }
+}
+
+/// Draws each thread's part of the keys, in random order.
+fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>, BenchError> {
+    let (plan, threads) = (context.plan, context.workload.threads);
+    let draw = move |part: crate::work::Part| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x407 ^ (part.thread as u64) << 32);
+        let mut keys: Vec<u32> = plan.part(part.thread, part.threads).collect();
+        keys.shuffle(&mut rng);
+        keys.into()
+    };
+    context
+        .crew
+        .run(threads, Duration::from_secs(600), draw)
+        .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
+}

@@ -1,0 +1,174 @@
+//! Bytes per entry, peak and garbage (\[CHTBench\] §3.4.8).
+
+mod plot;
+mod process;
+
+pub use process::{MemoryAnswer, MemoryJob, child_main};
+
+use serde::{Deserialize, Serialize};
+
+use crate::contender::Contender;
+use crate::error::BenchError;
+use crate::estimate;
+use crate::figure::{Figure, Unit};
+use crate::plot::Part;
+use crate::plot::style::Looks;
+use crate::record::{Payload, Role};
+use crate::results::{Results, RowResults};
+use crate::runner::Runner;
+use crate::sections::{Schema, Section};
+use crate::suite::{Params, Task, Threads};
+use crate::work::Drive;
+
+/// Seconds of a process besides its operations; most of them churn.
+const PROCESS_S: f64 = 0.65;
+
+/// The section.
+#[derive(Debug)]
+pub(crate) struct MemorySection;
+
+/// Memory of a table at a number of entries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryPoint {
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of keys and values alone.
+    pub payload_bytes: u64,
+    /// Bytes allocated and not freed; `None` for memory outside the allocator.
+    pub live_bytes: Option<u64>,
+    /// Peak of `live_bytes` while the table was filled.
+    pub peak_live_bytes: Option<u64>,
+    /// Growth of the process's resident set.
+    pub resident_bytes: u64,
+    /// Peak of `resident_bytes` while the table was filled.
+    pub peak_resident_bytes: u64,
+    /// Bytes still allocated after all entries are removed and the table has settled.
+    pub emptied_bytes: Option<u64>,
+    /// Bytes still allocated after the table is dropped.
+    pub dropped_bytes: Option<u64>,
+}
+
+/// Memory over time while a table of steady size is churned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Garbage {
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// Entries.
+    pub entries: u64,
+    /// Milliseconds between two samples.
+    pub interval_ms: f64,
+    /// Live bytes, or the resident set, minus their value before the churn.
+    pub over_bytes: Vec<i64>,
+    /// `live` or `resident`.
+    pub source: String,
+    /// The same after the table has settled.
+    pub settled_bytes: i64,
+}
+
+impl Payload for MemoryPoint {
+    const NAME: &'static str = "memory";
+}
+
+impl Payload for Garbage {
+    const NAME: &'static str = "garbage";
+}
+
+impl Section for MemorySection {
+    type Loop = Drive;
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn about(&self) -> &'static str {
+        "bytes per entry, peak and garbage (3.4.8)"
+    }
+
+    fn defaults(&self) -> Params {
+        Params {
+            initial: Some((3..=7).map(|zeros| 10u64.pow(zeros)).collect()),
+            repetitions: Some(1),
+            threads: Some(vec![Threads::Words("cpus".into())]),
+            ..Params::default()
+        }
+    }
+
+    fn is_presized(&self) -> bool {
+        false
+    }
+
+    /// Only tables that store something, once each.
+    fn takes_part(&self, lane: &Contender) -> bool {
+        lane.role != Role::Again && !lane.entry.null
+    }
+
+    fn run(
+        &self,
+        runner: &mut Runner<'_>,
+        task: &Task,
+        lanes: &[Contender],
+    ) -> Result<(), BenchError> {
+        process::run(runner, task, lanes)
+    }
+
+    /// One process for each table.
+    fn seconds(&self, task: &Task, rows: usize) -> f64 {
+        let of = &task.workload;
+        (PROCESS_S + 4.0 * estimate::on_all(of, of.initial)) * rows as f64
+    }
+
+    fn payloads(&self) -> &'static [Schema] {
+        &const { [Schema::record::<MemoryPoint>(), Schema::record::<Garbage>()] }
+    }
+
+    /// Bytes per entry, and the most garbage.
+    fn figures(&self, row: &RowResults) -> Vec<Figure> {
+        let figure = |name: &str, bytes: f64| Figure {
+            name: name.to_owned(),
+            unit: Unit::Bytes,
+            value: bytes,
+            spread: None,
+        };
+        let mut found = Vec::new();
+        let points = row.details::<MemoryPoint>();
+        for point in points.filter(|point| point.entries > 0) {
+            let measures = [
+                ("live", point.live_bytes),
+                ("live, most", point.peak_live_bytes),
+                ("resident", Some(point.resident_bytes)),
+                ("resident, most", Some(point.peak_resident_bytes)),
+            ];
+            let taken = measures
+                .into_iter()
+                .filter_map(|(name, bytes)| Some((name, bytes?)));
+            let entries = point.entries as f64;
+            found.extend(taken.map(|(name, bytes)| figure(name, bytes as f64 / entries)));
+        }
+        let garbage = row.details::<Garbage>();
+        for garbage in garbage.filter(|garbage| garbage.entries > 0) {
+            let most = garbage.over_bytes.iter().copied().max().unwrap_or(0).max(0);
+            let each = most as f64 / garbage.entries as f64;
+            found.push(figure("garbage, most", each));
+        }
+        found
+    }
+
+    fn page_rank(&self) -> u32 {
+        14
+    }
+
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+        let mut plots = plot::plots(results, looks);
+        plots.extend(plot::garbage(results, looks));
+        vec![Part {
+            below: plot::leftovers(results),
+            ..Part::new("memory", "Memory", "What an entry takes.", plots)
+        }]
+    }
+}

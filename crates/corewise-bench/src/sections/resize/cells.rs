@@ -1,0 +1,613 @@
+//! Cells of the section `resize`: lookups, or a mix with updates, in a table that is resized back
+//! and forth without pause (\[ATC11\] §6.1 and §4.1).
+//!
+//! ```text
+//! repetition   make and fill a table, and a second one of its kind
+//!              [ moving ][ small ][ elsewhere ][ large ]   a round: all variants, order drawn anew
+//!              [ large ][ elsewhere ][ moving ][ small ]
+//!              ...
+//!              look up every key, audit, drop
+//! ```
+//!
+//! Readers look up random keys of a table that holds all of them; one miss voids the row. In a mix
+//! they also insert and remove. `Small` and `Large` are the table at rest at its two sizes.
+//! `Moving` is the same table, with the same entries in the same places, while an additional thread
+//! resizes it. Each variant is a cell; the cell of `Moving` has the summary. The paired ratios are
+//! of variants of one round.
+//!
+//! # The mix
+//!
+//! The paper (§4.1) cites a workload of Herlihy and Shavit: 90 % lookups, 9 % inserts, 1 %
+//! removals, which the paper does not measure. Over an empty or half-empty range it would fill the
+//! table in the first seconds and become a lookup workload, so:
+//!
+//! - Half of the keys (those of even indices) are always present. A lookup of one of them that
+//!   misses is a failed check, as without updates.
+//! - Updates go to the other half, of which nine in ten are present at the start: with nine inserts
+//!   for a removal that is the steady state. So the table keeps its entries (65,536 by default, of
+//!   68,986 keys), and nine in ten of the inserts find their key present. The inserted entries
+//!   minus the removed ones, by number, key and value, must be those found at the end; the hit rate
+//!   must be the expected one.
+//! - Updates of a table that makes them wait for a resize (the paper's do) delay the threads that
+//!   also look up: the rates are operations of all kinds.
+//!
+//! # Bias
+//!
+//! 1. The resizing thread takes part of the machine even if the table were perfect: caches, memory
+//!    bandwidth, the other half of a core. In `Elsewhere` it resizes the second table and the
+//!    readers use the first, at the larger size. Their loss there is due to the machine; it is
+//!    reported beside the verdict, which is not corrected by it.
+//! 2. With as many readers as CPUs, the resizing thread takes time from one of them: the summary
+//!    says whether it had a separate CPU.
+//! 3. A table without buckets is resized between sizes that its card names; the distance of its two
+//!    rates is then no measure of chains.
+//! 4. A table that is locked while it is resized shows two effects at once: lookups that wait, and
+//!    a resizing thread that waits for lookups. Read resizes per second together with the lookups.
+//! 5. The paper requires a resize in progress all the time. A row with a resize in progress for
+//!    less than 90 % of the time is marked ([`ResizeSummary::is_continuous`]); it is not void.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use corewise_measure::stats::{Ratio, Spread};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::worker::{self, Readers, ResizeJob, ResizeReport};
+use super::{Buckets, ResizeSummary};
+use crate::clock;
+use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
+use crate::dyn_table::DynTable;
+use crate::error::BenchError;
+use crate::record::{Cell, Counts, Fields, Interval, Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::stamp::Numbers;
+use crate::stream::Cursor;
+use crate::suite::Task;
+use crate::work::{Drive, DriveReport, Part, Start};
+use crate::workload::Workload;
+
+/// Least rounds for a decision.
+const LEAST_PAIRS: usize = 15;
+/// Distance from the two fixed rates, as a share, that still counts as between them.
+const ALLOWANCE: f64 = 0.05;
+
+/// Prefix of the description of the cell of [`Moving`].
+pub(super) const MOVING: &str = "resizing between";
+
+/// What the additional thread does, and which table the readers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variant {
+    Small,
+    Large,
+    Moving,
+    Elsewhere,
+}
+
+use Variant::{Elsewhere, Large, Moving, Small};
+
+impl Variant {
+    fn words(self) -> &'static str {
+        match self {
+            Small => "at the smaller size",
+            Large => "at the larger size",
+            Moving => "while it was resized",
+            Elsewhere => "while another was resized",
+        }
+    }
+}
+
+/// The variants that have a cell, in the order of the results.
+const CELLS: [Variant; 3] = [Small, Large, Moving];
+/// All variants, in the order of [`Variant`].
+const ALL: [Variant; 4] = [Small, Large, Moving, Elsewhere];
+
+/// A table and a second one of its kind, both filled.
+struct Pair {
+    live: RunningTable,
+    other: Arc<dyn DynTable>,
+}
+
+/// The report of a thread: a reader or the resizing thread.
+enum Answer {
+    Read(DriveReport, Cursor, Numbers),
+    Resized(Option<ResizeReport>),
+}
+
+/// The result of a variant in a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ran {
+    rate: f64,
+    operations: u64,
+    elapsed_ns: u64,
+    counts: Counts,
+    /// Lookups that missed a key that is never removed.
+    kept_misses: u64,
+    resizes: ResizeReport,
+    /// Buckets at rest, at the beginning and at the end.
+    buckets: usize,
+    buckets_after: usize,
+}
+
+/// The results of a round, by [`Variant`].
+type Round = [Ran; 4];
+
+/// Measures the three cells of a workload.
+pub(super) fn run(
+    runner: &mut Runner<'_>,
+    task: &Task,
+    lanes: &[Contender],
+    buckets: Buckets,
+) -> Result<(), BenchError> {
+    let crowd = Workload {
+        threads: task.workload.threads + 1,
+        ..task.workload.clone()
+    };
+    let left_out = runner.left_out(task, lanes);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x8e512e);
+    let mut books: Vec<Book> = lanes.iter().map(|_| Book::default()).collect();
+    let (seed, progress) = (runner.seed, runner.progress.clone());
+    let scene = runner.scene(&crowd)?;
+    let cells = cells(&task.workload, &scene, left_out);
+    let own_cpu = has_own_cpu(&scene);
+    let mut records = Vec::new();
+    for repetition in 0..task.repetitions {
+        let mut order: Vec<usize> = (0..lanes.len()).filter(|&at| !books[at].out()).collect();
+        order.shuffle(&mut rng);
+        for at in order {
+            match repetition_of(&scene, &lanes[at], repetition, (seed, buckets), &mut rng) {
+                Ok(done) => records.extend(books[at].book(&cells, &lanes[at], done)),
+                Err(trouble) => books[at].fail(&lanes[at], trouble)?,
+            }
+            progress.inc(u64::from(at == 0));
+        }
+    }
+    for record in &records {
+        runner.sink.write(record)?;
+    }
+    for book in &mut books {
+        if let Some(summary) = summary(&book.rounds, own_cpu) {
+            book.courses[Moving as usize].fields.set(&summary);
+        }
+    }
+    for (variant, cell) in CELLS.iter().zip(&cells) {
+        let of = |book: &mut Book| std::mem::take(&mut book.courses[*variant as usize]);
+        let courses: Vec<RowAccumulator> = books.iter_mut().map(of).collect();
+        runner.rows(task, lanes, &courses, cell)?;
+    }
+    Ok(())
+}
+
+/// Accumulated results of a contender.
+#[derive(Default)]
+struct Book {
+    /// By the index in [`CELLS`].
+    courses: [RowAccumulator; 3],
+    rounds: Vec<Round>,
+}
+
+/// One repetition of a contender.
+struct Repetition {
+    number: usize,
+    prefill_ns: u64,
+    rounds: Vec<Round>,
+    checks: Verdicts,
+    ran_on: Vec<usize>,
+}
+
+impl Book {
+    fn out(&self) -> bool {
+        self.courses[0].out
+    }
+
+    fn fail(&mut self, lane: &Contender, trouble: PhaseError) -> Result<(), BenchError> {
+        if let PhaseError::Failed(message) = &trouble {
+            for course in &mut self.courses[1..] {
+                course.problems.push(message.clone());
+                course.out = true;
+            }
+        }
+        self.courses[0].fail(lane, trouble)
+    }
+
+    /// Any problem voids all three cells, since they share one table.
+    fn book(&mut self, cells: &[Cell; 3], lane: &Contender, done: Repetition) -> Vec<Record> {
+        let slices = CELLS.iter().zip(cells).zip(&mut self.courses);
+        let records = slices.map(|((variant, cell), course)| {
+            let slice = slice(*variant, cell, lane, &done);
+            course.add(&slice);
+            course.out = !course.problems.is_empty();
+            Record::Slice(Box::new(slice))
+        });
+        let records = records.collect();
+        self.rounds.extend(done.rounds);
+        records
+    }
+}
+
+fn slice(variant: Variant, cell: &Cell, lane: &Contender, done: &Repetition) -> Slice {
+    let runs = || done.rounds.iter().map(|round| &round[variant as usize]);
+    let mut counts = Counts::default();
+    runs().for_each(|ran| counts.add(&ran.counts));
+    let rates: Vec<f64> = runs().map(|ran| ran.rate).collect();
+    Slice {
+        cell: cell.id.clone(),
+        table: lane_name(lane),
+        role: lane.role,
+        repetition: done.number,
+        rate: Spread::of(rates.iter().copied()).map_or(f64::NAN, |spread| spread.median),
+        rates,
+        operations: runs().map(|ran| ran.operations).sum(),
+        elapsed_ns: runs().map(|ran| ran.elapsed_ns).sum(),
+        counts,
+        prefill_ns: done.prefill_ns,
+        checks: done.checks.clone(),
+        hardware: Default::default(),
+        contention: None,
+        ran_on: done.ran_on.clone(),
+        fields: Fields::default(),
+    }
+}
+
+/// Returns the cells, each with the description of its variant.
+fn cells(workload: &Workload, scene: &CellContext<'_>, left_out: Vec<String>) -> [Cell; 3] {
+    let [moving, small, large] = <[String; 3]>::try_from(workload.ids()).unwrap_or_default();
+    let suffix = |id: &str| id.rsplit_once("b=").map_or("", |(_, b)| b).to_owned();
+    let cell = |id: String, variant: String, threads: usize| {
+        let places = scene.crew.places().iter().take(threads).flatten();
+        let mut cell = workload.cell(places.map(|cpu| cpu.0).collect());
+        (cell.id, cell.variant) = (id, variant);
+        cell
+    };
+    let words = [&small, &large].map(|id| format!("{} buckets", suffix(id)));
+    let both = format!("{MOVING} {} and {} buckets", suffix(&small), suffix(&large));
+    let readers = workload.threads;
+    let [at_small, at_large] = words;
+    let mut cells = [
+        cell(small, at_small, readers),
+        cell(large, at_large, readers),
+        cell(moving, both, readers + 1),
+    ];
+    cells[2].left_out = left_out;
+    cells
+}
+
+/// Returns whether the last thread shares its CPU with no other.
+fn has_own_cpu(scene: &CellContext<'_>) -> bool {
+    match scene.crew.places() {
+        [readers @ .., Some(last)] => !readers.contains(&Some(*last)),
+        unpinned => std::thread::available_parallelism().is_ok_and(|n| unpinned.len() <= n.get()),
+    }
+}
+
+fn repetition_of(
+    scene: &CellContext<'_>,
+    lane: &Contender,
+    number: usize,
+    (seed, buckets): (u64, Buckets),
+    rng: &mut Xoshiro256PlusPlus,
+) -> Result<Repetition, PhaseError> {
+    let mut pair = Pair {
+        live: scene.prepare(lane, number, seed)?,
+        other: scene.prepare(lane, number, seed)?.subject,
+    };
+    let mut rounds = Vec::new();
+    let mut order = ALL;
+    for _ in 0..scene.workload.slices {
+        let mut round = Round::default();
+        order.shuffle(rng);
+        for variant in order {
+            round[variant as usize] = run_variant(scene, &mut pair, variant, buckets)?;
+        }
+        rounds.push(round);
+    }
+    let mut checks = scene.finish(lane, &pair.live, seed ^ number as u64)?;
+    checks.problems.extend(problems(&rounds, buckets));
+    let ran_on = scene.whereabouts(&mut checks);
+    Ok(Repetition {
+        number,
+        prefill_ns: pair.live.prefill_ns,
+        rounds,
+        checks,
+        ran_on,
+    })
+}
+
+/// Runs one variant: the resizing thread brings the table to its size, then the readers run.
+fn run_variant(
+    scene: &CellContext<'_>,
+    pair: &mut Pair,
+    variant: Variant,
+    buckets: Buckets,
+) -> Result<Ran, PhaseError> {
+    let size = match variant {
+        Small => Some(buckets.small),
+        Large | Elsewhere => Some(buckets.large),
+        Moving => None,
+    };
+    let rest = move |subject: &dyn DynTable, part: Part| {
+        let size = size.filter(|_| part.thread + 1 == part.threads)?;
+        subject.resize_to(size)?;
+        subject.buckets()
+    };
+    let came_to = scene.all(
+        "a resize",
+        &pair.live.subject,
+        Duration::ZERO,
+        move |s, _, part| rest(s, part),
+    )?;
+    let mut ran = read(scene, pair, variant, buckets)?;
+    ran.buckets = came_to.into_iter().flatten().next().unwrap_or(0);
+    ran.buckets_after = pair.live.subject.buckets().unwrap_or(0);
+    Ok(ran)
+}
+
+fn read(
+    scene: &CellContext<'_>,
+    pair: &mut Pair,
+    variant: Variant,
+    buckets: Buckets,
+) -> Result<Ran, PhaseError> {
+    let workload = scene.workload;
+    let (readers, run_ms) = (
+        workload.threads - 1,
+        workload.duration_ms / workload.slices as f64,
+    );
+    let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
+    let (warm_ticks, run_ticks) = (ticks(workload.warm_ms), ticks(run_ms));
+    let resizes = matches!(variant, Moving | Elsewhere);
+    let job = ResizeJob {
+        start: Start::of(readers + usize::from(resizes)),
+        readers: Readers::of(readers),
+        buckets: (buckets.small, buckets.large),
+    };
+    let (streams, seats) = (scene.streams.clone(), pair.live.seats());
+    let other = pair.other.clone();
+    let time = Duration::from_millis((run_ms + workload.warm_ms) as u64);
+    let answers = scene.all(
+        "lookups",
+        &pair.live.subject,
+        time,
+        move |subject, plan, part| {
+            if part.thread == readers {
+                return Answer::Resized(match variant {
+                    Small | Large => None,
+                    Moving => resize_table(subject, &job),
+                    Elsewhere => resize_table(&*other, &job),
+                });
+            }
+            let _at_it = job.readers.leave_at_end();
+            let (cursor, numbers) = seats[part.thread].clone();
+            let mut drive = Drive {
+                stream: streams[part.thread].clone(),
+                cursor,
+                numbers,
+                start: job.start.clone(),
+                warm_ticks,
+                run_ticks,
+            };
+            let report = subject.run(plan, part, &mut drive);
+            Answer::Read(report, drive.cursor, drive.numbers)
+        },
+    )?;
+    Ok(add_up(&mut pair.live, answers))
+}
+
+/// Resizes a table back and forth until all readers are done. `None` if it cannot resize on
+/// request.
+fn resize_table(subject: &dyn DynTable, job: &ResizeJob) -> Option<ResizeReport> {
+    subject.buckets()?;
+    let resize_to = |buckets| {
+        subject.resize_to(buckets);
+    };
+    let buckets = || subject.buckets().unwrap_or(0);
+    Some(worker::resize(resize_to, buckets, job))
+}
+
+fn add_up(live: &mut RunningTable, answers: Vec<Answer>) -> Ran {
+    let (mut ran, mut longest) = (Ran::default(), 0);
+    for (thread, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Answer::Resized(report) => ran.resizes = report.unwrap_or_default(),
+            Answer::Read(report, cursor, numbers) => {
+                live.sit(thread, cursor, numbers);
+                live.book_tally(&report.tally);
+                ran.rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
+                ran.operations += report.operations;
+                ran.counts.add(&report.tally.counts);
+                ran.kept_misses += report.kept_misses;
+                longest = longest.max(report.ticks);
+            }
+        }
+    }
+    ran.elapsed_ns = clock::ns(longest) as u64;
+    ran
+}
+
+/// Returns the problems of rounds, besides those of any table.
+fn problems(rounds: &[Round], asked: Buckets) -> Vec<String> {
+    let mut problems = Vec::new();
+    for variant in ALL {
+        let mut counts = Counts::default();
+        let runs = || rounds.iter().map(|round| &round[variant as usize]);
+        runs().for_each(|ran| counts.add(&ran.counts));
+        let misses: u64 = runs().map(|ran| ran.kept_misses).sum();
+        if misses > 0 {
+            problems.push(format!(
+                "{misses} of {} lookups missed keys that were there all the time, {}",
+                counts.gets(),
+                variant.words()
+            ));
+        }
+        let resizes: u64 = runs().map(|ran| ran.resizes.resizes).sum();
+        let unmoved: u64 = runs().map(|ran| ran.resizes.unmoved).sum();
+        if unmoved > 0 {
+            problems.push(format!(
+                "{unmoved} of {resizes} resizes left as many buckets as there were"
+            ));
+        }
+    }
+    for variant in [Small, Large] {
+        let runs = || rounds.iter().map(|round| &round[variant as usize]);
+        if let Some(ran) = runs().find(|ran| ran.buckets_after != ran.buckets) {
+            problems.push(format!(
+                "it went from {} to {} buckets by itself, {}",
+                ran.buckets,
+                ran.buckets_after,
+                variant.words()
+            ));
+        }
+    }
+    let (small, large) = came_to(rounds);
+    if small >= large {
+        problems.push(format!(
+            "asked for {} and {} buckets it took {small} and {large}",
+            asked.small, asked.large
+        ));
+    }
+    problems
+}
+
+/// Returns the most buckets at the smaller size and the fewest at the larger.
+fn came_to(rounds: &[Round]) -> (usize, usize) {
+    let of = |variant: Variant| {
+        rounds
+            .iter()
+            .map(move |round| round[variant as usize].buckets)
+    };
+    (of(Small).max().unwrap_or(0), of(Large).min().unwrap_or(0))
+}
+
+fn summary(rounds: &[Round], own_cpu: bool) -> Option<ResizeSummary> {
+    let rates = |variant: Variant| rounds.iter().map(move |round| round[variant as usize].rate);
+    let spread = |variant| Spread::of(rates(variant)).map(Interval::from);
+    let ratio = |one, other| Ratio::paired(rates(one).zip(rates(other))).map(Interval::from);
+    let (small, large) = (spread(Small)?, spread(Large)?);
+    let (slower, faster) = if small.value <= large.value {
+        (Small, Large)
+    } else {
+        (Large, Small)
+    };
+    let (to_slower, to_faster) = (ratio(Moving, slower)?, ratio(Moving, faster)?);
+    let moving = || rounds.iter().map(|round| round[Moving as usize].resizes);
+    let per_s = moving().map(|r| r.resizes as f64 / clock::ns(r.ticks) * 1e9);
+    let busy = moving().map(|r| r.busy_ticks as f64 / r.ticks as f64);
+    Some(ResizeSummary {
+        buckets: came_to(rounds),
+        pairs: rounds.len(),
+        small,
+        large,
+        resizing: spread(Moving)?,
+        to_slower,
+        to_faster,
+        position: position(rounds.len(), to_slower, to_faster).into(),
+        machine: ratio(Elsewhere, Large)?,
+        resizes_per_s: Spread::of(per_s)?.into(),
+        busy_share: Spread::of(busy)?.into(),
+        own_cpu,
+    })
+}
+
+/// Decides the position of the rate by the whole of both intervals.
+fn position(pairs: usize, to_slower: Interval, to_faster: Interval) -> &'static str {
+    let (least, most) = (1.0 - ALLOWANCE, 1.0 + ALLOWANCE);
+    if pairs < LEAST_PAIRS {
+        "undecided"
+    } else if to_slower.low >= least && to_faster.high <= most {
+        "between"
+    } else if to_slower.high < least {
+        "below"
+    } else if to_faster.low > most {
+        "above"
+    } else {
+        "undecided"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Buckets = Buckets { small: 4, large: 8 };
+
+    fn interval(low: f64, high: f64) -> Interval {
+        Interval {
+            value: (low + high) / 2.0,
+            low,
+            high,
+        }
+    }
+
+    #[test]
+    fn the_position_follows_from_both_intervals() {
+        let cases = [
+            (15, (0.96, 1.02), (0.80, 0.90), "between"),
+            (15, (1.10, 1.20), (0.96, 1.04), "between"),
+            (14, (1.10, 1.20), (0.96, 1.04), "undecided"),
+            (15, (0.90, 0.94), (0.80, 0.84), "below"),
+            (15, (0.90, 1.00), (0.80, 0.90), "undecided"),
+            (15, (1.30, 1.40), (1.06, 1.10), "above"),
+            (15, (1.30, 1.40), (1.00, 1.10), "undecided"),
+        ];
+        for (pairs, slower, faster, position) in cases {
+            let slower = interval(slower.0, slower.1);
+            let faster = interval(faster.0, faster.1);
+            assert_eq!(super::position(pairs, slower, faster), position);
+        }
+    }
+
+    fn round(rates: [f64; 4]) -> Round {
+        rates.map(|rate| Ran {
+            rate,
+            resizes: ResizeReport {
+                resizes: 4,
+                unmoved: 0,
+                busy_ticks: 90,
+                ticks: 100,
+            },
+            buckets: 8,
+            buckets_after: 8,
+            ..Ran::default()
+        })
+    }
+
+    #[test]
+    fn ratios_are_to_the_slower_and_the_faster_size_whichever_that_is() {
+        for rates in [[1.0, 2.0, 1.5, 1.8], [2.0, 1.0, 1.5, 0.9]] {
+            let summary = summary(&[round(rates); 15], true).expect("rates");
+            assert!((summary.to_slower.value - 1.5).abs() < 1e-9);
+            assert!((summary.to_faster.value - 0.75).abs() < 1e-9);
+            assert!((summary.machine.value - 0.9).abs() < 1e-9);
+            assert!((summary.busy_share.value - 0.9).abs() < 1e-9);
+            assert_eq!(summary.position, "between");
+        }
+        assert!(summary(&[], true).is_none());
+    }
+
+    #[test]
+    fn misses_and_resizes_that_do_nothing_are_problems() {
+        let mut bad = round([1.0; 4]);
+        (
+            bad[Small as usize].buckets,
+            bad[Small as usize].buckets_after,
+        ) = (4, 4);
+        assert_eq!(problems(&[bad], ASKED), Vec::<String>::new());
+        bad[Moving as usize].counts.get_misses = 1; // of a key that is updated
+        assert_eq!(problems(&[bad], ASKED), Vec::<String>::new());
+        bad[Moving as usize].kept_misses = 1;
+        bad[Elsewhere as usize].resizes.unmoved = 2;
+        bad[Small as usize].buckets = 8;
+        bad[Large as usize].buckets_after = 16;
+        let said = problems(&[bad], ASKED).join("; ");
+        for word in [
+            "1 of 1 lookups",
+            "2 of 4 resizes",
+            "8 and 8",
+            "from 8 to 4 buckets by itself, at the smaller size",
+            "from 8 to 16 buckets by itself, at the larger size",
+        ] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest
+//! (\[ATC11\] §6.1 and §4.1).
+
+mod atc11;
+mod cells;
+mod plot;
+mod worker;
+
+use serde::{Deserialize, Serialize};
+
+use crate::contender::Contender;
+use crate::dyn_table::{Entry, Maker};
+use crate::error::BenchError;
+use crate::estimate;
+use crate::figure::{Figure, Unit};
+use crate::plan::Kept;
+use crate::plot::Part;
+use crate::plot::style::Looks;
+use crate::plot::svg;
+use crate::record::{Interval, Payload, Row};
+use crate::results::{Results, RowResults};
+use crate::runner::Runner;
+use crate::sections::{Schema, Section, Variant};
+use crate::suite::{Params, Task, Threads};
+use crate::work::Drive;
+use crate::workload::{Check, MAX_RANGE, Workload};
+
+/// The section.
+#[derive(Debug)]
+pub(crate) struct ResizeSection;
+
+/// The numbers of buckets between which the table is resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Buckets {
+    pub(crate) small: usize,
+    pub(crate) large: usize,
+}
+
+fn buckets(workload: &Workload) -> Buckets {
+    *workload.variant.get()
+}
+
+/// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
+/// pause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResizeSummary {
+    /// Buckets at the two sizes, as the table counts them.
+    pub buckets: (usize, usize),
+    /// Rounds that measured all variants one after the other.
+    pub pairs: usize,
+    /// Operations per second at the smaller size, at rest.
+    pub small: Interval,
+    /// The same at the larger size, at rest.
+    pub large: Interval,
+    /// The same while the table was resized.
+    pub resizing: Interval,
+    /// `resizing` over the rate at the slower of the two sizes, round by round.
+    pub to_slower: Interval,
+    /// `resizing` over the rate at the faster size, round by round.
+    pub to_faster: Interval,
+    /// `between`, `below`, `above` or `undecided`.
+    pub position: String,
+    /// Rate at the larger size while the other CPU resizes a second table of the kind, over the
+    /// same without: the share that the machine costs, whatever the table does.
+    pub machine: Interval,
+    /// Resizes per second.
+    pub resizes_per_s: Interval,
+    /// Share of the time in which a resize was in progress.
+    pub busy_share: Interval,
+    /// Whether the resizing thread had a separate CPU.
+    pub own_cpu: bool,
+}
+
+impl ResizeSummary {
+    /// Least share of the time with a resize in progress for a row of continuous resizing.
+    pub const LEAST_BUSY: f64 = 0.9;
+
+    /// Returns whether the median round reached [`Self::LEAST_BUSY`].
+    pub fn is_continuous(&self) -> bool {
+        self.busy_share.value >= Self::LEAST_BUSY
+    }
+}
+
+impl Payload for ResizeSummary {
+    const NAME: &'static str = "resize";
+}
+
+impl Section for ResizeSection {
+    type Loop = Drive;
+
+    fn name(&self) -> &'static str {
+        "resize"
+    }
+
+    fn about(&self) -> &'static str {
+        "lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest (Triplett 6.1)"
+    }
+
+    /// The sizes of \[ATC11\], and every table that resizes on request.
+    fn defaults(&self) -> Params {
+        const OTHERS: [&str; 8] = [
+            "relativistic",
+            "sharded64?",
+            "dashmap?",
+            "urcu-memb?",
+            "urcu-qsbr?",
+            "libcuckoo?",
+            "mutex",
+            "rwlock",
+        ];
+        let tables = OTHERS.iter().chain(&crate::adapters::CHAINED);
+        Params {
+            threads: Some(vec![Threads::Words("1..cpus".into())]),
+            initial: Some(vec![1 << 16]),
+            buckets: Some((1 << 13, 1 << 14)),
+            // With -u 10, the mix of [ATC11] §4.1.
+            updates: Some(vec![0.0]),
+            insert_share: Some(90.0),
+            tables: Some(tables.map(|name| (*name).to_string()).collect()),
+            ..Params::default()
+        }
+    }
+
+    fn variants(&self, params: &Params) -> Vec<Variant> {
+        let (small, large) = params.buckets.unwrap_or_default();
+        vec![Variant::of(Buckets { small, large })]
+    }
+
+    /// Without updates every key is always present. With updates half of all keys stay and the
+    /// others are in the steady state of updates with this share of inserts, so that the size stays
+    /// constant.
+    fn range(&self, initial: u64, updates: f64, insert_share: f64) -> Option<u64> {
+        let beside_kept = || 2 * (initial as f64 / (1.0 + insert_share)).round() as u64;
+        Some(if updates > 0.0 {
+            beside_kept()
+        } else {
+            initial
+        })
+    }
+
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let Buckets { small, large } = buckets(workload);
+        vec![(
+            small < large && small >= 1 && large as u64 <= MAX_RANGE,
+            format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
+        )]
+    }
+
+    fn kept(&self, workload: &Workload) -> Kept {
+        if workload.updates() > 0.0 {
+            Kept::Half
+        } else {
+            Kept::All
+        }
+    }
+
+    fn id_suffix(&self, workload: &Workload) -> String {
+        let Buckets { small, large } = buckets(workload);
+        format!(",b={small}-{large}")
+    }
+
+    fn ids(&self, workload: &Workload, id: String) -> Vec<String> {
+        let Buckets { small, large } = buckets(workload);
+        let base = id.trim_end_matches(&format!("{small}-{large}")).to_owned();
+        vec![id, format!("{base}{small}"), format!("{base}{large}")]
+    }
+
+    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
+        entry.resizable_maker(kind, native)
+    }
+
+    fn run(
+        &self,
+        runner: &mut Runner<'_>,
+        task: &Task,
+        lanes: &[Contender],
+    ) -> Result<(), BenchError> {
+        cells::run(runner, task, lanes, buckets(&task.workload))
+    }
+
+    fn seconds(&self, task: &Task, rows: usize) -> f64 {
+        let of = &task.workload;
+        let once = 4.0 * estimate::measured(of) + 2.0 * estimate::around(of);
+        estimate::repeated(task, rows, once)
+    }
+
+    fn payloads(&self) -> &'static [Schema] {
+        &const { [Schema::row::<ResizeSummary>()] }
+    }
+
+    fn left_out(&self) -> &'static str {
+        "cannot resize on request"
+    }
+
+    fn lines(&self, row: &Row) -> Vec<String> {
+        let summary = row.fields.get::<ResizeSummary>();
+        summary.iter().flat_map(lines).collect()
+    }
+
+    fn figures(&self, row: &RowResults) -> Vec<Figure> {
+        let Some(of) = row.row.fields.get::<ResizeSummary>() else {
+            return Vec::new();
+        };
+        vec![
+            Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
+            Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
+            Figure::of_interval("resizes a second", Unit::Plain, of.resizes_per_s),
+            Figure::of_interval("in progress", Unit::Share, of.busy_share),
+        ]
+    }
+
+    fn page_rank(&self) -> u32 {
+        8
+    }
+
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+        let figures = Part::new(
+            "atc11",
+            "Figures 3 to 7 of the relativistic table's paper",
+            "Rates over readers, as the paper draws them (Triplett, McKenney, Walpole, ATC 2011: 65,536 entries, \
+             8,192 and 16,384 buckets): at a fixed size, while one more thread resizes the table, and both for \
+             each table.",
+            atc11::plots(results, looks),
+        );
+        let beside = Part::new(
+            "resize",
+            "Beside a resizer",
+            "One more thread resizes the table back and forth without pause; beside another's, it \
+             resizes another table, which shows what the machine takes of the larger size's rate.",
+            plot::plots(results, looks),
+        );
+        let below = plot::summaries(results);
+        vec![figures, Part { below, ..beside }]
+    }
+}
+
+/// Formats a ratio with its interval; small ones with more digits.
+fn times(ratio: Interval) -> String {
+    let digits = if ratio.value < 0.1 { 4 } else { 2 };
+    format!(
+        "{:.digits$} ({:.digits$} - {:.digits$})",
+        ratio.value, ratio.low, ratio.high
+    )
+}
+
+/// Formats operations beside a resizing thread, in two lines.
+fn lines(of: &ResizeSummary) -> [String; 2] {
+    let rate = |rate: Interval| svg::rate(rate.value);
+    let shared = if of.own_cpu {
+        ""
+    } else {
+        "; the thread that resizes shares a CPU with a reader"
+    };
+    let pauses = if of.is_continuous() {
+        String::new()
+    } else {
+        format!(
+            " (! less than {:.0} %: not resized all the time)",
+            ResizeSummary::LEAST_BUSY * 100.0
+        )
+    };
+    [
+        format!(
+            "{} buckets {}, {} buckets {}, resizing {}: {} of the slower, {} of the faster, {} ({} pairs)",
+            of.buckets.0,
+            rate(of.small),
+            of.buckets.1,
+            rate(of.large),
+            rate(of.resizing),
+            times(of.to_slower),
+            times(of.to_faster),
+            of.position,
+            of.pairs
+        ),
+        format!(
+            "{:.0} resizes/s, in progress {:.1} % of the time{pauses}; beside the resizing of another table {} of the larger size{shared}",
+            of.resizes_per_s.value,
+            of.busy_share.value * 100.0,
+            times(of.machine)
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_not_resized_all_the_time_is_marked() {
+        let at = |value: f64| Interval {
+            value,
+            low: value,
+            high: value,
+        };
+        let said = |busy: f64| {
+            let of = ResizeSummary {
+                buckets: (8, 16),
+                pairs: 15,
+                small: at(1e6),
+                large: at(2e6),
+                resizing: at(1.5e6),
+                to_slower: at(1.5),
+                to_faster: at(0.75),
+                position: "between".into(),
+                machine: at(0.9),
+                resizes_per_s: at(100.0),
+                busy_share: at(busy),
+                own_cpu: true,
+            };
+            lines(&of).join("; ")
+        };
+        assert!(said(0.899).contains("in progress 89.9 % of the time (! less than 90 %"));
+        assert!(said(0.9).contains("in progress 90.0 % of the time; beside"));
+    }
+}

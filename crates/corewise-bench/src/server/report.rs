@@ -1,0 +1,133 @@
+//! Requests per second against client processes, for each operation.
+
+use crate::plot::chart::{self, Curve, NAMES, WIDTH};
+use crate::plot::style::Looks;
+use crate::plot::svg::{Canvas, Frame, Scale, extent, rate, rate_unit, ticks_in};
+use crate::plot::{Plot, over_threads, rates};
+use crate::record::Manifest;
+use crate::report::page;
+use crate::server::row::{Operation, Row, listing, ratios};
+use crate::text;
+
+/// The page: a plot for each operation, and the rows.
+pub(super) fn page(facts: &Manifest, plan: &str, notes: &[String], rows: &[Row]) -> String {
+    let looks = Looks::named(rows.iter().map(|row| &*row.engine));
+    let plots: Vec<Plot> = [Operation::Get, Operation::Set]
+        .into_iter()
+        .filter_map(|operation| plot(rows, operation, &looks))
+        .collect();
+    let mut lead = vec![text::heading(facts), plan.to_owned(), versions(rows)];
+    lead.extend(notes.iter().map(|note| format!("Note: {note}.")));
+    lead.extend(ratios(rows));
+    let title = "Figure 8 of the USENIX ATC 2011 paper, on this machine";
+    page::plain(title, &lead, &plots, &listing(rows))
+}
+
+fn versions(rows: &[Row]) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for row in rows {
+        let version = format!("{} {}", row.engine, row.version);
+        if !seen.contains(&version) {
+            seen.push(version);
+        }
+    }
+    seen.join(", ")
+}
+
+fn plot(rows: &[Row], operation: Operation, looks: &Looks) -> Option<Plot> {
+    let rows: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.operation == operation)
+        .collect();
+    let (least, most) = extent(rows.iter().map(|row| row.clients as f64))?;
+    let curves = curves(&rows, looks);
+    let values = || curves.iter().flat_map(Curve::values).map(|(_, y)| y);
+    let highest = values().fold(1.0, f64::max);
+    let pad = ((most - least) * 0.03).max(0.15);
+    let frame = Frame {
+        left: 76.0,
+        top: 28.0,
+        width: WIDTH - 76.0 - NAMES,
+        height: chart::height_for(curves.len()),
+        x: Scale::linear(least - pad, most + pad),
+        y: Scale::from_zero(values()),
+    };
+    let mut canvas = Canvas::default();
+    let (unit, name) = rate_unit(highest);
+    let x_ticks = over_threads::ticks_at(rows.iter().map(|row| row.clients), &frame);
+    let y_ticks = ticks_in(&frame.y, 6, unit);
+    let titles = ("client processes", name);
+    frame.axes(&mut canvas, (&x_ticks, &y_ticks), titles);
+    chart::curves(&mut canvas, &frame, &curves);
+    chart::names(&mut canvas, &frame, &curves);
+    Some(Plot {
+        kind: "server",
+        title: format!("{operation} requests against client processes"),
+        note: "Dots are samples; lines join the greatest at each point, as in the paper."
+            .to_owned(),
+        height: frame.bottom() + 50.0,
+        body: canvas.out,
+    })
+}
+
+fn curves(rows: &[&Row], looks: &Looks) -> Vec<Curve> {
+    let curve = |(name, look)| {
+        let mut curve = Curve::new(look, name);
+        for row in rows.iter().filter(|row| row.engine == name) {
+            add(&mut curve, row);
+        }
+        curve
+    };
+    looks.all().map(curve).collect()
+}
+
+/// Adds the samples and their maximum; for a void row, only a mark.
+fn add(curve: &mut Curve, row: &Row) {
+    let x = row.clients as f64;
+    if !row.problems.is_empty() {
+        curve.voids.push((x, row.problems.join("; ")));
+        return;
+    }
+    let what = format!("{}, client processes: {}", row.engine, row.clients);
+    let samples = row.samples_per_s.iter().enumerate();
+    curve.dots.extend(samples.map(|(at, &rate)| {
+        let what = format!("{what}, sample {at}");
+        rates::spot(x, rate, &what)
+    }));
+    let mut greatest = rates::spot(x, row.max_per_s(), &what);
+    greatest.text += &format!(" (median {})", rate(row.median_per_s()));
+    curve.medians.push(greatest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::row::tests::row;
+
+    #[test]
+    fn each_operation_has_a_plot_and_void_rows_are_no_points() {
+        let facts = crate::manifest::manifest(crate::manifest::Run::default());
+        let mut rows = vec![
+            row("relativistic", Operation::Get, 1, 10_000.0),
+            row("relativistic", Operation::Get, 12, 90_000.0),
+            row("global-lock", Operation::Get, 12, 60_000.0),
+        ];
+        let page = |rows: &[Row]| page(&facts, "the plan", &["a <note>".into()], rows);
+        let html = page(&rows);
+        assert!(html.contains("id=\"plot-server-1\"") && !html.contains("plot-server-2"));
+        for word in [
+            "the plan",
+            "a &lt;note&gt;",
+            "relativistic 1",
+            "1.50 (1.50)",
+            "22.5 k/s",
+        ] {
+            assert!(html.contains(word), "{word}");
+        }
+        rows[2].problems.push("wrong value".into());
+        rows.push(row("locked", Operation::Set, 1, 5_000.0));
+        let html = page(&rows);
+        assert!(html.contains("void: wrong value") && html.contains("plot-server-2"));
+        assert!(!html.contains("global-lock, client processes: 12: 60"));
+    }
+}

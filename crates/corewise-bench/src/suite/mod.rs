@@ -1,0 +1,527 @@
+//! Suites: what a run measures, from a TOML file or the command line.
+//!
+//! ```toml
+//! name = "example"
+//! about = "what it shows"
+//! [defaults]                 # any parameter, for all sections
+//! tables = ["papaya", "dashmap"]
+//! reference = "sharded64"
+//! [[section]]
+//! kind = "scaling"           # the dimension; it brings defaults of its own
+//! threads = ["1..cpus"]
+//! initial = [1000, 1000000]
+//! updates = [10.0]
+//! ```
+//!
+//! Every list is a dimension: a section measures all combinations. A parameter that a section omits
+//! is taken from `[defaults]`, then from the section's kind, then from the built-in values.
+
+use std::path::Path;
+
+use corewise_topology::{PinPolicy, Topology};
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::Distribution;
+use crate::error::BenchError;
+use crate::plan::KeyMap;
+use crate::sections::{self, Section, Variant};
+use crate::workload::{MAX_THREADS, Workload};
+
+/// Maximum number of cells of a suite.
+const MAX_CELLS: usize = 10_000;
+
+/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
+/// of CPUs, or `1..16` for powers of two and 16, as far as there are CPUs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Threads {
+    /// A number.
+    Number(usize),
+    /// An expression.
+    Words(String),
+}
+
+impl Threads {
+    fn resolve(&self, cpus: usize, oversubscribe: bool) -> Option<Vec<usize>> {
+        let words = match self {
+            Self::Number(number) => return Some(vec![*number]),
+            Self::Words(words) => words.as_str(),
+        };
+        if let Some(most) = words.strip_prefix("1..") {
+            let most = match most {
+                "cpus" => cpus,
+                number => number
+                    .parse()
+                    .ok()
+                    .filter(|most| (1..=MAX_THREADS).contains(most))?,
+            };
+            let powers = (0..).map(|bit| 1 << bit).take_while(|&n| n < most);
+            let allowed = |n: &usize| oversubscribe || *n <= cpus;
+            return Some(powers.chain([most]).filter(allowed).collect());
+        }
+        if let Some(factor) = words.strip_suffix("*cpus") {
+            return factor
+                .parse()
+                .ok()
+                .map(|factor: usize| vec![factor.saturating_mul(cpus)]);
+        }
+        let divisor: usize = match words.strip_prefix("cpus")? {
+            "" => 1,
+            rest => rest.strip_prefix('/')?.parse().ok()?,
+        };
+        (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
+    }
+}
+
+/// Parameters; those absent are taken from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Params {
+    /// Tables to compare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tables: Option<Vec<String>>,
+    /// The table that the others are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// Repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetitions: Option<usize>,
+    /// Threads (n).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<Threads>>,
+    /// Measured milliseconds of a repetition (d).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<f64>,
+    /// Number of short slices of a repetition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<usize>,
+    /// Unmeasured milliseconds before each slice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_ms: Option<f64>,
+    /// Percentages of updates (u).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updates: Option<Vec<f64>>,
+    /// Share of inserts among the updates, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insert_share: Option<f64>,
+    /// Entries at the start (i).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Vec<u64>>,
+    /// Number of keys (r).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<u64>,
+    /// Entries at the start over keys, in percent; instead of `range`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub density: Option<f64>,
+    /// Entries at the start in percent of the capacity that the table is built for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+    /// Distributions of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Vec<String>>,
+    /// `u64` or `bytes`. A section also has a `kind`, so in a suite it is `entry-kind`.
+    #[serde(rename = "entry-kind", alias = "kind")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Least and greatest length of keys in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_bytes: Option<(usize, usize)>,
+    /// Lengths of values in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<Vec<usize>>,
+    /// `mixed` or `dense` keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyMap>,
+    /// `common` or `native` hash functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Whether `all` threads or `one` fill the table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<String>,
+    /// Entries replaced before measuring, over `initial`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub churn: Option<f64>,
+    /// Pin policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Vec<String>>,
+    /// Rates of the open loop, operations per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Vec<f64>>,
+    /// Rates of the open loop, in percent of the reference's throughput in closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loads: Option<Vec<f64>>,
+    /// The two numbers of buckets of the section `resize`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<(usize, usize)>,
+    /// Keys of a batch in the section `batch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Vec<usize>>,
+}
+
+/// Takes each field from the first that has it.
+macro_rules! first_of {
+    ($one:expr, $other:expr; $($field:ident),*) => { Params { $($field: $one.$field.clone().or_else(|| $other.$field.clone())),* } };
+}
+
+impl Params {
+    /// Returns these parameters, completed from `other`.
+    pub fn or(&self, other: &Self) -> Self {
+        first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
+            insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
+            prefill, churn, pin, rates, loads, buckets, batch)
+    }
+
+    /// The built-in parameters: those of \[CHTBench\], where it names them.
+    fn built_in() -> Self {
+        Self {
+            repetitions: Some(15),
+            threads: Some(vec![Threads::Words("cpus".into())]),
+            duration_ms: Some(100.0),
+            slices: Some(5),
+            warm_ms: Some(4.0),
+            updates: Some(vec![10.0]),
+            insert_share: Some(50.0),
+            initial: Some(vec![1 << 20]),
+            distribution: Some(vec!["uniform".into()]),
+            kind: Some("u64".into()),
+            key_bytes: Some((16, 250)),
+            value_bytes: Some(vec![32]),
+            churn: Some(1.0),
+            pin: Some(vec!["compact".into()]),
+            reference: Some("rwlock".into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// A list of words, as a parameter.
+pub(crate) fn words(words: &[&str]) -> Option<Vec<String>> {
+    Some(words.iter().map(|word| (*word).to_string()).collect())
+}
+
+/// A section of a suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct SuiteSection {
+    /// The name of the section.
+    pub kind: String,
+    /// Its parameters.
+    #[serde(flatten)]
+    pub params: Params,
+}
+
+/// Manual, because serde's flattening would accept unknown fields.
+impl TryFrom<toml::Table> for SuiteSection {
+    type Error = String;
+
+    fn try_from(mut table: toml::Table) -> Result<Self, String> {
+        let kind = match table.remove("kind") {
+            Some(toml::Value::String(kind)) => kind,
+            _ => return Err("a section needs a kind".into()),
+        };
+        let params = table
+            .try_into()
+            .map_err(|error: toml::de::Error| format!("section `{kind}`: {}", error.message()))?;
+        Ok(Self { kind, params })
+    }
+}
+
+impl SuiteSection {
+    /// Returns the section of that name.
+    fn find(&self) -> Result<&'static dyn Section, String> {
+        sections::find(&self.kind).ok_or_else(|| {
+            format!(
+                "there is no section kind `{}` ({})",
+                self.kind,
+                sections::names()
+            )
+        })
+    }
+}
+
+/// A suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// Its name.
+    pub name: String,
+    /// A description.
+    #[serde(default)]
+    pub about: String,
+    /// Parameters for all sections.
+    #[serde(default)]
+    pub defaults: Params,
+    /// The sections.
+    #[serde(default)]
+    pub section: Vec<SuiteSection>,
+}
+
+/// The built-in suites.
+pub const SUITES: [(&str, &str); 7] = [
+    ("quick", include_str!("../../suites/quick.toml")),
+    ("choosing", include_str!("../../suites/choosing.toml")),
+    ("thesis", include_str!("../../suites/thesis.toml")),
+    (
+        "relativistic",
+        include_str!("../../suites/relativistic.toml"),
+    ),
+    ("resize", include_str!("../../suites/resize.toml")),
+    ("cphash", include_str!("../../suites/cphash.toml")),
+    ("nr", include_str!("../../suites/nr.toml")),
+];
+
+/// A cell and its tables.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// What to measure.
+    pub workload: Workload,
+    /// The tables; empty for all that fit.
+    pub tables: Vec<String>,
+    /// The table that the others are compared with.
+    pub reference: String,
+    /// Repetitions.
+    pub repetitions: usize,
+}
+
+impl Suite {
+    /// Returns the suite of a name, or in a file.
+    pub fn find(name: &str) -> Result<Self, BenchError> {
+        let known = SUITES.iter().find(|(known, _)| *known == name);
+        let (text, from) = match known {
+            Some((_, text)) => ((*text).to_string(), format!("suite `{name}`")),
+            None if name.ends_with(".toml") || Path::new(name).exists() => {
+                let text = std::fs::read_to_string(name)
+                    .map_err(|error| BenchError::Usage(format!("suite {name}: {error}")))?;
+                (text, format!("suite {name}"))
+            }
+            None => {
+                let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+                return Err(BenchError::Usage(format!(
+                    "there is no suite `{name}` ({}, or a .toml file)",
+                    names.join(", ")
+                )));
+            }
+        };
+        Self::parse(&text).map_err(|what| BenchError::Usage(format!("{from}: {what}")))
+    }
+
+    /// Parses a suite.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let suite: Self = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+        if suite.section.is_empty() {
+            return Err("it has no [[section]]".into());
+        }
+        for section in &suite.section {
+            section.find()?;
+        }
+        Ok(suite)
+    }
+
+    /// Returns the suite with parameters that override its own.
+    pub fn with(mut self, given: &Params) -> Self {
+        for section in &mut self.section {
+            section.params = given.or(&section.params);
+        }
+        self
+    }
+
+    /// Formats the suite as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns all cells; `given` overrides the suite.
+    pub fn tasks(
+        &self,
+        given: &Params,
+        topology: &Topology,
+        oversubscribe: bool,
+    ) -> Result<Vec<Task>, String> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for section in &self.section {
+            let kind = section.find()?;
+            let said = given.or(&section.params).or(&self.defaults);
+            let params = said.or(&kind.defaults()).or(&Params::built_in());
+            for task in expand(kind, &params, topology, oversubscribe)
+                .map_err(|what| format!("section `{}`: {what}", kind.name()))?
+            {
+                if !tasks
+                    .iter()
+                    .any(|other| other.workload.id() == task.workload.id())
+                {
+                    tasks.push(task);
+                }
+            }
+            if tasks.len() > MAX_CELLS {
+                return Err(format!("more than {MAX_CELLS} cells"));
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let line = error
+        .span()
+        .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    let message = error
+        .message()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    line.map_or(message.clone(), |line| format!("line {line}: {message}"))
+}
+
+/// Returns all combinations of a section.
+fn expand(
+    section: &'static dyn Section,
+    params: &Params,
+    topology: &Topology,
+    oversubscribe: bool,
+) -> Result<Vec<Task>, String> {
+    let cpus = topology.allowed().count().max(1);
+    let mut tasks = Vec::new();
+    let distributions = parse_all::<Distribution>(params.distribution.as_deref())?;
+    let pins = parse_all::<PinPolicy>(params.pin.as_deref())?;
+    for variant in section.variants(params) {
+        for &initial in params.initial.as_deref().unwrap_or_default() {
+            for &value_bytes in params.value_bytes.as_deref().unwrap_or_default() {
+                for &update in params.updates.as_deref().unwrap_or_default() {
+                    for &distribution in &distributions {
+                        for pin in &pins {
+                            for threads in thread_counts(section, params, cpus, oversubscribe)? {
+                                let point = Point {
+                                    initial,
+                                    value_bytes,
+                                    update,
+                                    distribution,
+                                    pin,
+                                    threads,
+                                };
+                                let section = (section, variant.clone());
+                                tasks.push(task(section, params, &point)?);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// One combination.
+struct Point<'a> {
+    initial: u64,
+    value_bytes: usize,
+    update: f64,
+    distribution: Distribution,
+    pin: &'a PinPolicy,
+    threads: usize,
+}
+
+fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
+    words: Option<&[String]>,
+) -> Result<Vec<T>, String> {
+    words
+        .unwrap_or_default()
+        .iter()
+        .map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
+        .collect()
+}
+
+/// Returns the numbers of threads of a section.
+fn thread_counts(
+    section: &dyn Section,
+    params: &Params,
+    cpus: usize,
+    oversubscribe: bool,
+) -> Result<Vec<usize>, String> {
+    if let Some(counts) = section.thread_counts(cpus, oversubscribe) {
+        return Ok(counts);
+    }
+    let mut counts = Vec::new();
+    for threads in params.threads.as_deref().unwrap_or_default() {
+        let some = threads.resolve(cpus, oversubscribe).ok_or_else(|| {
+            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16)")
+        })?;
+        counts.extend(some);
+    }
+    match counts.iter().find(|&&count| count > cpus) {
+        Some(count) if !oversubscribe => Err(format!(
+            "{count} threads on {cpus} CPUs measure the scheduler; say --oversubscribe if that is what you want"
+        )),
+        _ => Ok(counts),
+    }
+}
+
+fn task(
+    (section, variant): (&'static dyn Section, Variant),
+    params: &Params,
+    point: &Point<'_>,
+) -> Result<Task, String> {
+    let one_of =
+        |name: &str, value: &Option<String>, usual: &str, other: &str| match value.as_deref() {
+            None => Ok(false),
+            Some(word) if word == usual => Ok(false),
+            Some(word) if word == other => Ok(true),
+            Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
+        };
+    let share = params.insert_share.unwrap_or(50.0) / 100.0;
+    let own = section.range(point.initial, point.update, share);
+    let mut workload = Workload {
+        section,
+        variant,
+        threads: point.threads,
+        duration_ms: params.duration_ms.unwrap_or_default(),
+        slices: params.slices.unwrap_or_default(),
+        warm_ms: params.warm_ms.unwrap_or_default(),
+        insert_percent: round(point.update * share),
+        remove_percent: round(point.update * (1.0 - share)),
+        initial: point.initial,
+        range: own.map_or_else(|| range(params, point.initial), Ok)?,
+        capacity: 100.0 / params.load.unwrap_or(100.0),
+        distribution: point.distribution,
+        kind: params.kind.clone().unwrap_or_default(),
+        key_bytes: params.key_bytes.unwrap_or_default(),
+        value_bytes: point.value_bytes,
+        keys: params.keys.unwrap_or_default(),
+        native_hash: one_of("hash", &params.hash, "common", "native")?,
+        prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
+        churn: params.churn.unwrap_or_default(),
+        pin: point.pin.clone(),
+    };
+    section.adapt(&mut workload);
+    workload.validate()?;
+    let repetitions = params.repetitions.unwrap_or_default();
+    if !(1..=10_000).contains(&repetitions) {
+        return Err(format!("repetitions: {repetitions} (1 to 10000)"));
+    }
+    Ok(Task {
+        workload,
+        tables: params.tables.clone().unwrap_or_default(),
+        reference: params.reference.clone().unwrap_or_default(),
+        repetitions,
+    })
+}
+
+/// Returns the number of keys for `initial` entries, as the parameters decide it.
+fn range(params: &Params, initial: u64) -> Result<u64, String> {
+    match (params.range, params.density) {
+        (Some(range), None) => Ok(range),
+        (None, Some(density)) if density > 0.0 && density <= 100.0 => {
+            Ok((initial as f64 / (density / 100.0)).round() as u64)
+        }
+        (None, None) => Ok(initial.saturating_mul(2)),
+        (Some(_), Some(_)) => Err("range and density exclude each other".into()),
+        (None, Some(density)) => Err(format!("density: {density} % (above 0, up to 100)")),
+    }
+}
+
+/// Rounds to a billionth: percentages are printed.
+fn round(percent: f64) -> f64 {
+    (percent * 1e9).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! The threads of a run.
+//!
+//! One pool serves all tables of a cell: threads started for each slice anew would be measured with
+//! the cost of their start for the allocator and the table's registry of threads. A thread blocks
+//! on a channel between its parts, so an idle pool takes no CPU time.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use corewise_topology::{CpuId, current_cpu, pin_current_thread};
+
+use crate::error::BenchError;
+use crate::work::{Part, obey};
+
+/// Time in which threads must leave a phase that is given up.
+const GRACE: Duration = Duration::from_secs(10);
+
+type Task = Arc<dyn Fn(Part) -> Box<dyn Any + Send> + Send + Sync>;
+type Answer = (usize, Result<Box<dyn Any + Send>, String>);
+
+/// A pool of threads, pinned on request.
+#[derive(Debug)]
+pub struct ThreadPool {
+    seats: Vec<Sender<Task>>,
+    answers: Receiver<Answer>,
+    /// The CPU that each thread is pinned to.
+    places: Vec<Option<CpuId>>,
+    /// Set while the current phase is to be given up. One byte is leaked for each pool: a thread
+    /// that never returns may read it forever.
+    give_up: &'static AtomicBool,
+}
+
+/// Why a phase has no result.
+#[derive(Debug, PartialEq, Eq)]
+pub enum CrewError {
+    /// A thread panicked; the others finished.
+    Panicked(String),
+    /// The phase timed out and was given up; all threads returned.
+    Slow,
+    /// A thread did not return in time, nor after the phase was given up.
+    Stuck,
+}
+
+impl ThreadPool {
+    /// Starts a thread for each place.
+    pub fn start(places: Vec<Option<CpuId>>) -> Result<Self, BenchError> {
+        let (answer, answers) = channel();
+        let mut seats = Vec::new();
+        let threads = places.len();
+        let give_up: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        for (thread, place) in places.iter().copied().enumerate() {
+            let (seat, tasks) = channel::<Task>();
+            let answer = answer.clone();
+            let part = Part { thread, threads };
+            let (ready, pinned) = channel();
+            std::thread::Builder::new()
+                .name(format!("bench-{thread}"))
+                .spawn(move || {
+                    obey(give_up);
+                    serve(part, place, &ready, &tasks, &answer);
+                })
+                .map_err(|error| {
+                    BenchError::Failed(format!("cannot start thread {thread}: {error}"))
+                })?;
+            pinned
+                .recv()
+                .unwrap_or(Ok(()))
+                .map_err(|error| BenchError::Usage(format!("cannot pin a thread: {error}")))?;
+            seats.push(seat);
+        }
+        Ok(Self {
+            seats,
+            answers,
+            places,
+            give_up,
+        })
+    }
+
+    /// Returns the number of threads.
+    pub fn threads(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Returns the CPUs that the threads are pinned to.
+    pub fn places(&self) -> &[Option<CpuId>] {
+        &self.places
+    }
+
+    /// Runs a task on the first `active` threads, and returns their results in order.
+    pub fn run<R: Send + 'static>(
+        &self,
+        active: usize,
+        limit: Duration,
+        task: impl Fn(Part) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<R>, CrewError> {
+        let active = active.min(self.seats.len());
+        let task: Task = Arc::new(move |part| {
+            Box::new(task(Part {
+                threads: active,
+                ..part
+            }))
+        });
+        for seat in &self.seats[..active] {
+            // A thread ends only when its channel does.
+            let _ = seat.send(task.clone());
+        }
+        drop(task);
+        let mut results: Vec<Option<R>> = (0..active).map(|_| None).collect();
+        let (mut panicked, mut slow) = (None, false);
+        for _ in 0..active {
+            let mut answer = self.answers.recv_timeout(if slow { GRACE } else { limit });
+            if matches!(answer, Err(RecvTimeoutError::Timeout)) && !slow {
+                slow = true;
+                self.give_up.store(true, Ordering::Relaxed); // Relaxed: see `work::obey`
+                answer = self.answers.recv_timeout(GRACE);
+            }
+            match answer {
+                Ok((thread, Ok(result))) => {
+                    results[thread] = result.downcast().ok().map(|result| *result)
+                }
+                Ok((_, Err(message))) => panicked = Some(message),
+                Err(_) => return Err(CrewError::Stuck),
+            }
+        }
+        if slow {
+            // Relaxed: all threads have answered, and the next task reaches them over a channel.
+            self.give_up.store(false, Ordering::Relaxed);
+            return Err(CrewError::Slow);
+        }
+        if let Some(message) = panicked {
+            return Err(CrewError::Panicked(message));
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Returns the CPU that each thread runs on at this moment.
+    pub fn whereabouts(&self) -> Vec<usize> {
+        self.run(self.threads(), Duration::from_secs(10), |_| {
+            current_cpu().map_or(usize::MAX, |cpu| cpu.0)
+        })
+        .unwrap_or_default()
+    }
+}
+
+fn serve(
+    part: Part,
+    place: Option<CpuId>,
+    ready: &Sender<std::io::Result<()>>,
+    tasks: &Receiver<Task>,
+    answer: &Sender<Answer>,
+) {
+    let _ = ready.send(place.map_or(Ok(()), pin_current_thread));
+    while let Ok(task) = tasks.recv() {
+        let result =
+            catch_unwind(AssertUnwindSafe(|| task(part))).map_err(|panic| message(&*panic));
+        drop(task); // before the answer, so that its data is dropped once all have answered
+        if answer.send((part.thread, result)).is_err() {
+            return;
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without words")
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn every_thread_does_its_part() {
+        let crew = ThreadPool::start(vec![None; 3]).expect("threads");
+        assert_eq!(
+            crew.run(3, LIMIT, |part| part.thread * 10 + part.threads),
+            Ok(vec![3, 13, 23])
+        );
+        assert_eq!(crew.run(1, LIMIT, |part| part.threads), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_crew_goes_on() {
+        let crew = ThreadPool::start(vec![None; 2]).expect("threads");
+        let result = crew.run(2, LIMIT, |part| assert_ne!(part.thread, 1, "one is bad"));
+        assert!(matches!(result, Err(CrewError::Panicked(text)) if text.contains("one is bad")));
+        assert_eq!(crew.run(2, LIMIT, |part| part.thread), Ok(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_phase_that_takes_too_long_is_given_up() {
+        let crew = ThreadPool::start(vec![None]).expect("threads");
+        let result = crew.run(1, Duration::from_millis(20), |_| {
+            std::thread::sleep(Duration::from_millis(300))
+        });
+        assert_eq!(result, Err(CrewError::Slow));
+        assert_eq!(crew.run(1, LIMIT, |part| part.thread), Ok(vec![0]));
+    }
+
+    #[test]
+    fn pinned_threads_stay() {
+        let Some(first) = corewise_topology::allowed_cpus().and_then(|cpus| cpus.first().copied())
+        else {
+            return;
+        };
+        let crew = ThreadPool::start(vec![Some(CpuId(first))]).expect("threads");
+        assert_eq!(crew.whereabouts(), [first]);
+    }
+}

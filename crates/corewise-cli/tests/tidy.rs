@@ -1,0 +1,370 @@
+//! The style of the whole repository: what neither rustfmt nor clippy checks.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Columns of a line with a comment.
+const WIDTH: usize = 100;
+/// Lines of a function.
+const LONGEST_FUNCTION: usize = 70;
+/// Lines above an atomic ordering in which its comment may stand.
+const COMMENT_REACH: usize = 6;
+/// The orderings of atomic accesses.
+const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+/// Phrases that are unidiomatic or name an actor that does not exist.
+const BANNED: &[&str] = &[
+    "whoever",
+    "so many",
+    "for what",
+    "says so",
+    "somebody",
+    "as many as",
+    "those who",
+];
+
+/// What a SAFETY comment must not consist of.
+const REFERENCES: &[&str] = &["as above", "as before", "see above"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("the crate lies in crates/")
+        .to_path_buf()
+}
+
+/// All files of the repository with this extension, without build output and hidden directories.
+fn files(extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = vec![root()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no .{extension} files");
+    found.sort();
+    found
+}
+
+/// Lists what `check` finds in the files, as `path:line: complaint`.
+fn complaints(extension: &str, check: impl Fn(&str) -> Vec<(usize, String)>) -> String {
+    complaints_about(files(extension), check)
+}
+
+fn complaints_about(
+    files: impl IntoIterator<Item = PathBuf>,
+    check: impl Fn(&str) -> Vec<(usize, String)>,
+) -> String {
+    let mut list = String::new();
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        for (line, complaint) in check(&text) {
+            writeln!(list, "{name}:{line}: {complaint}").unwrap();
+        }
+    }
+    list
+}
+
+#[track_caller]
+fn assert_none(complaints: &str) {
+    assert!(complaints.is_empty(), "\n{complaints}");
+}
+
+/// The lines of a text with a comment, each with its number and the comment.
+fn comments(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let start = line.find("//")?;
+        Some((index + 1, line, &line[start..]))
+    })
+}
+
+fn too_wide(text: &str) -> Vec<(usize, String)> {
+    let is_exempt = |line: &str| line.contains('|') || line.contains("http");
+    comments(text)
+        .filter(|(_, line, _)| line.chars().count() > WIDTH && !is_exempt(line))
+        .map(|(number, ..)| (number, format!("wider than {WIDTH} columns")))
+        .collect()
+}
+
+fn banned_phrases(text: &str) -> Vec<(usize, String)> {
+    let find = |comment: &str| {
+        let words: Vec<String> = comment
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect();
+        let sentence = format!(" {} ", words.join(" "));
+        BANNED
+            .iter()
+            .find(|phrase| sentence.contains(&format!(" {phrase} ")))
+            .copied()
+    };
+    comments(text)
+        .filter_map(|(number, _, comment)| Some((number, format!("\"{}\"", find(comment)?))))
+        .collect()
+}
+
+/// SAFETY comments that state no reason.
+fn empty_safety_comments(text: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let comment = |index: usize| {
+        let first = lines[index].strip_prefix("// SAFETY:")?;
+        let rest = lines[index + 1..]
+            .iter()
+            .map_while(|line| line.strip_prefix("//"));
+        let words = std::iter::once(first).chain(rest).flat_map(|line| {
+            let words = line.split(|c: char| !c.is_alphanumeric());
+            words.filter(|word| !word.is_empty()).map(str::to_lowercase)
+        });
+        Some(words.collect::<Vec<_>>().join(" "))
+    };
+    (0..lines.len())
+        .filter_map(|index| {
+            let comment = comment(index)?;
+            let is_empty = comment.is_empty() || REFERENCES.contains(&comment.as_str());
+            is_empty.then(|| (index + 1, format!("SAFETY comment \"{comment}\"")))
+        })
+        .collect()
+}
+
+/// Whether the line begins a function.
+fn is_function(code: &str) -> bool {
+    let mut parts = code.split(' ').take_while(|part| !part.contains('('));
+    !code.starts_with("//") && !code.contains(" = ") && parts.any(|part| part == "fn")
+}
+
+/// Relies on rustfmt: a function ends at the first line with a closing brace in its column.
+fn long_functions(text: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        if !is_function(code) || code.ends_with(';') {
+            continue;
+        }
+        let indent = &line[..line.len() - code.len()];
+        let end = format!("{indent}}}");
+        // A declaration without a body.
+        let ends_at_once = |line: &str| {
+            let rest = line.strip_prefix(indent).unwrap_or_default();
+            rest.ends_with(';') && !rest.starts_with(' ')
+        };
+        let last = |line: &&str| *line == end || ends_at_once(line);
+        let length = lines[index..].iter().position(last);
+        if let Some(length) = length.map(|length| length + 1)
+            && length > LONGEST_FUNCTION
+        {
+            found.push((index + 1, format!("a function of {length} lines")));
+        }
+    }
+    found
+}
+
+/// Whether an attribute compiles what follows only in tests.
+fn is_test_attribute(line: &str) -> bool {
+    let is_cfg = line.starts_with("#[cfg(test") || line.starts_with("#[cfg(all(test");
+    is_cfg || line.starts_with("#[cfg(doctest")
+}
+
+/// Whether the line with this index has an attribute of that kind.
+fn is_for_tests(lines: &[&str], index: usize) -> bool {
+    let above = lines[..index].iter().rev().map(|line| line.trim());
+    above
+        .take_while(|line| line.starts_with("#["))
+        .any(is_test_attribute)
+}
+
+/// The files of the modules that `file` declares for tests.
+fn test_modules(file: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let parent = file.parent().unwrap();
+    let directory = match file.file_stem().and_then(|stem| stem.to_str()) {
+        Some("lib" | "main" | "mod") => parent.to_path_buf(),
+        Some(stem) => parent.join(stem),
+        None => return Vec::new(),
+    };
+    let modules = (0..lines.len()).filter(|&index| is_for_tests(&lines, index));
+    modules
+        .filter_map(|index| {
+            let name = lines[index].split("mod ").nth(1)?.strip_suffix(';')?;
+            let path = lines[index - 1].strip_prefix("#[path = \"");
+            let named = path.and_then(|path| path.strip_suffix("\"]"));
+            Some(match named {
+                Some(path) => parent.join(path),
+                None => directory.join(name).with_extension("rs"),
+            })
+        })
+        .collect()
+}
+
+/// The source files of the crates, without tests.
+fn sources() -> Vec<PathBuf> {
+    let crates = root().join("crates");
+    let is_source = |path: &PathBuf| {
+        let inside = path.strip_prefix(&crates).ok();
+        inside.is_some_and(|path| path.iter().nth(1).is_some_and(|part| part == "src"))
+    };
+    let all: Vec<PathBuf> = files("rs").into_iter().filter(is_source).collect();
+    let tests: HashSet<PathBuf> = all.iter().flat_map(|path| test_modules(path)).collect();
+    let is_test = |path: &PathBuf| {
+        let directory = |test: &PathBuf| path.starts_with(test.with_extension(""));
+        tests.contains(path) || tests.iter().any(directory)
+    };
+    all.into_iter().filter(|path| !is_test(path)).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+/// An ordering in a line of code that none of these comments explains.
+fn bare_ordering(code: &str, comments: &[&str]) -> Option<&'static str> {
+    let code = code.split("//").next().unwrap_or_default();
+    let explains = |word: &str, ordering: &str| {
+        word == ordering || ["orders", "Orders", "pairs", "Pairs"].contains(&word)
+    };
+    ORDERINGS.iter().copied().find(|ordering| {
+        let is_used = !code.contains("use ") && words(code).any(|word| word == *ordering);
+        let mut comments = comments.iter().flat_map(|comment| words(comment));
+        is_used && !comments.any(|word| explains(word, ordering))
+    })
+}
+
+/// Atomic orderings without a comment that names them, or tells what they order or pair with: on
+/// the line, in the lines above, or in the documentation of the function. Skips modules of tests,
+/// which relies on rustfmt.
+fn bare_orderings(text: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    let mut documentation: Vec<&str> = Vec::new();
+    let mut index = 0;
+    while index < lines.len() {
+        let line = lines[index];
+        let code = line.trim_start();
+        if code.ends_with('{') && code.contains("mod ") && is_for_tests(&lines, index) {
+            let end = format!("{}}}", &line[..line.len() - code.len()]);
+            let length = lines[index..].iter().position(|line| *line == end);
+            index += length.unwrap_or(lines.len());
+            continue;
+        }
+        if is_function(code) {
+            let above = lines[..index].iter().rev();
+            let is_above =
+                |line: &&&str| line.trim().starts_with("///") || line.trim().starts_with("#[");
+            documentation = above.take_while(is_above).copied().collect();
+        }
+        let near = &lines[index.saturating_sub(COMMENT_REACH)..=index];
+        let comments = near
+            .iter()
+            .filter_map(|line| line.find("//").map(|at| &line[at..]));
+        let comments: Vec<&str> = comments.chain(documentation.iter().copied()).collect();
+        if let Some(ordering) = bare_ordering(code, &comments) {
+            found.push((index + 1, format!("{ordering} without a comment")));
+        }
+        index += 1;
+    }
+    found
+}
+
+#[test]
+fn comments_fit_the_width() {
+    assert_none(&complaints("rs", too_wide));
+}
+
+#[test]
+fn comments_are_free_of_banned_phrases() {
+    assert_none(&complaints("rs", banned_phrases));
+}
+
+#[test]
+fn safety_comments_state_their_reasons() {
+    assert_none(&complaints("rs", empty_safety_comments));
+}
+
+#[test]
+fn functions_are_short() {
+    assert_none(&complaints("rs", long_functions));
+}
+
+#[test]
+fn atomic_orderings_have_comments() {
+    assert_none(&complaints_about(sources(), bare_orderings));
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut dead = String::new();
+    for path in files("md") {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap_or_default();
+            let is_local = !target.is_empty() && !target.contains("://");
+            if is_local && !path.parent().unwrap().join(target).exists() {
+                writeln!(dead, "{}: {target}", path.display()).unwrap();
+            }
+        }
+    }
+    assert_none(&dead);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let lines = readme.lines().count();
+    assert!(lines <= 120, "{lines} lines");
+}
+
+#[test]
+fn each_check_finds_what_it_is_for() {
+    let wide = format!("fn f() {{}} // {}", "x".repeat(WIDTH));
+    assert_eq!(too_wide(&wide).len(), 1);
+    let slashes = "///";
+    let banned = format!("{slashes} Whoever\n{slashes} so-many whoeverness\n");
+    assert_eq!(banned_phrases(&banned).len(), 2);
+    let empty = format!(
+        "{0} as above.\nf();\n{0}\n// See\n// above:\nf();\n{0}",
+        "// SAFETY:"
+    );
+    assert_eq!(empty_safety_comments(&empty).len(), 3);
+    let stated = format!("{0} as above;\n// it is ours.\n", "// SAFETY:");
+    assert!(empty_safety_comments(&stated).is_empty());
+    let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(LONGEST_FUNCTION));
+    assert_eq!(long_functions(&long).len(), 1);
+    assert!(long_functions("fn f() {\n}\nfn g() {\n}\n").is_empty());
+    assert_eq!(
+        bare_orderings("fn f() {\n    a.load(Relaxed);\n}\n").len(),
+        1
+    );
+    let far = "\n".repeat(COMMENT_REACH);
+    assert_eq!(
+        bare_orderings(&format!("// Relaxed: a hint.\n{far}a.load(Relaxed);\n")).len(),
+        1
+    );
+    assert_eq!(
+        bare_orderings("// Relaxed: a hint.\na.store(1, Release);\n").len(),
+        1
+    );
+    for fine in [
+        "a.load(Relaxed); // Relaxed: a hint.",
+        "// Pairs with the load in `g`.\na.store(1, Ordering::Release);",
+        "/// Acquire: see `g`.\n#[inline]\npub fn f() {\n\n\n\n\n\n\n\n    a.load(Acquire);\n}",
+        "#[cfg(test)]\nmod tests {\n    fn f() {\n        a.load(Relaxed);\n    }\n}",
+        "use Ordering::Relaxed;",
+    ] {
+        assert!(bare_orderings(fine).is_empty(), "{fine}");
+    }
+}

@@ -1,0 +1,529 @@
+//! Configuration of a run, and its limits.
+
+mod replay;
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::error::LoadError;
+
+pub use replay::ReplayConfig;
+
+/// Maximum number of connections of one run, over all client threads and per target.
+pub const MAX_CONNECTIONS: u32 = 65_535;
+/// Maximum number of requests in one batch of the closed loop.
+pub const MAX_PIPELINE: u32 = 65_536;
+/// Maximum number of keys in one request.
+pub const MAX_MULTIGET: u32 = 10_000;
+/// Maximum number of keys of the key space.
+pub const MAX_KEYS: u64 = 1 << 32;
+/// Maximum length of a value in bytes.
+pub const MAX_VALUE_BYTES: u32 = 128 << 20;
+/// Maximum length of a key in bytes (memcached's limit).
+pub const MAX_KEY_BYTES: usize = 250;
+/// Maximum number of client threads, and of threads of the empty responder.
+pub const MAX_THREADS: u32 = 1_024;
+/// Maximum number of requests that one connection may have outstanding in the open loop.
+pub const MAX_OUTSTANDING: u32 = 1 << 20;
+/// Maximum length of a run in seconds per target.
+pub const MAX_SECONDS: f64 = 7.0 * 86_400.0;
+/// Maximum rate of the open loop in requests per second.
+pub const MAX_RATE: f64 = 1e9;
+/// Maximum bytes of requests that all connections together may hold unsent.
+pub const MAX_UNSENT_BYTES: u64 = 2 << 30;
+/// Maximum length of a reply of the empty responder in bytes.
+pub const MAX_FLOOR_REPLY_BYTES: u64 = 256 << 20;
+/// Maximum number of slices of one run, over all targets; each is kept for the report.
+pub const MAX_SLICES: u64 = 1 << 20;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An Internet socket.
+    Tcp(SocketAddr),
+    /// A Unix-domain stream socket, written `unix:/path`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err("the address 'unix:' lacks a path".into());
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let expected = "expected HOST:PORT or unix:/path";
+        text.to_socket_addrs()
+            .map_err(|e| format!("bad address '{text}' ({e}); {expected}"))?
+            .next()
+            .map(Self::Tcp)
+            .ok_or_else(|| format!("bad address '{text}'; {expected}"))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The protocol of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// memcached's text commands: `get` with one or many keys, `set`.
+    #[value(alias = "text")]
+    Memcached,
+    /// memcached's meta commands: `mg` and `ms`. A get of several keys is a sequence of quiet `mg`,
+    /// ended by `mn`.
+    Meta,
+    /// Redis protocol version 2: `GET`, `MGET`, `SET`.
+    Resp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memcached => "memcached",
+            Self::Meta => "meta",
+            Self::Resp => "resp",
+        })
+    }
+}
+
+/// A server under load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The server's address.
+    pub address: Address,
+    /// The protocol of the requests.
+    pub protocol: Protocol,
+    /// The server's process, if its CPU time is to be measured.
+    pub pid: Option<u32>,
+}
+
+/// The distribution of keys over the key space.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All keys are equally likely.
+    Uniform,
+    /// Zipf with this exponent over the whole key space.
+    Zipf(f64),
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "uniform" {
+            return Ok(Self::Uniform);
+        }
+        let exponent = match text.strip_prefix("zipf") {
+            Some("") => Some(0.99),
+            Some(rest) => rest.strip_prefix(':').and_then(|e| e.parse::<f64>().ok()),
+            None => None,
+        };
+        match exponent {
+            Some(e) if e > 0.0 && e <= 10.0 => Ok(Self::Zipf(e)),
+            _ => Err(format!(
+                "bad distribution '{text}'; expected uniform or zipf:EXPONENT with 0 < EXPONENT <= 10"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(e) => write!(f, "zipf {e}"),
+        }
+    }
+}
+
+/// Length of values in bytes. Each key has a fixed length in this range, so that a hit can be
+/// checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueSize {
+    /// Minimum.
+    pub min: u32,
+    /// Maximum.
+    pub max: u32,
+}
+
+impl ValueSize {
+    /// The middle of the range.
+    pub fn mean(self) -> u32 {
+        self.min + (self.max - self.min) / 2
+    }
+}
+
+impl FromStr for ValueSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once('-').unwrap_or((text, text));
+        match (min.parse(), max.parse()) {
+            (Ok(min), Ok(max)) if min <= max && max <= MAX_VALUE_BYTES => Ok(Self { min, max }),
+            _ => Err(format!(
+                "bad value size '{text}'; expected BYTES or MIN-MAX, at most {MAX_VALUE_BYTES}"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ValueSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min == self.max {
+            write!(f, "{}", self.min)
+        } else {
+            write!(f, "{}-{}", self.min, self.max)
+        }
+    }
+}
+
+/// The distribution of open-loop requests over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Exponential gaps, and each request on a random connection. This is the same as an
+    /// independent Poisson process per connection.
+    Poisson,
+    /// Equal gaps, and connections in turn.
+    Constant,
+}
+
+/// The event that makes the client send the next request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// The last reply to the connection's previous batch.
+    Closed,
+    /// The schedule, whether or not replies have arrived.
+    Open {
+        /// Requests per second over all connections.
+        rate: f64,
+        /// The distribution of requests over time.
+        arrivals: Arrivals,
+        /// Requests that one connection may have outstanding. A request that is due beyond this
+        /// limit is dropped and counted as overload.
+        max_outstanding: u32,
+    },
+}
+
+/// Options of the empty responder: see the module `floor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FloorOptions {
+    /// Number of threads; zero means one.
+    pub threads: u32,
+    /// CPUs to which its threads are pinned, in turn; empty means not pinned.
+    pub pin: Vec<usize>,
+}
+
+/// Configuration of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadConfig {
+    /// Server A.
+    pub target: Target,
+    /// Server B, whose slices alternate with A's.
+    pub vs: Option<Target>,
+    /// Options of the empty responder, if it is measured too.
+    pub floor: Option<FloorOptions>,
+    /// Connections per target, over all client threads.
+    pub connections: u32,
+    /// Requests in one batch of the closed loop.
+    pub pipeline: u32,
+    /// Keys in one get.
+    pub multiget: u32,
+    /// Size of the key space.
+    pub keys: u64,
+    /// The distribution of keys.
+    pub distribution: Distribution,
+    /// Lengths of values.
+    pub value_size: ValueSize,
+    /// Share of requests that are sets, 0 to 1.
+    pub set_ratio: f64,
+    /// Measured time per target, including the discarded start of each slice.
+    pub seconds: f64,
+    /// Load before the first slice, per target, in seconds; not measured.
+    pub warmup_seconds: f64,
+    /// Client threads.
+    pub threads: u32,
+    /// Closed or open loop.
+    pub mode: Mode,
+    /// Store every key on every server first.
+    pub prefill: bool,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Prefix of every key.
+    pub key_prefix: String,
+    /// Length of every key in bytes; the rest is the zero-padded index.
+    pub key_size: usize,
+    /// Length of a slice in milliseconds.
+    pub slice_ms: u64,
+    /// The first part of a slice in milliseconds; not measured.
+    pub slice_warm_ms: u64,
+    /// CPUs to which the client threads are pinned, in turn; empty means not pinned.
+    pub pin: Vec<usize>,
+    /// Time without any reply after which the run fails, in milliseconds.
+    pub reply_timeout_ms: u64,
+}
+
+impl Default for LoadConfig {
+    fn default() -> Self {
+        Self {
+            target: Target {
+                address: Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 11_211))),
+                protocol: Protocol::Memcached,
+                pid: None,
+            },
+            vs: None,
+            floor: None,
+            connections: 50,
+            pipeline: 1,
+            multiget: 1,
+            keys: 1_000_000,
+            distribution: Distribution::Uniform,
+            value_size: ValueSize { min: 32, max: 32 },
+            set_ratio: 0.1,
+            seconds: 10.0,
+            warmup_seconds: 1.0,
+            threads: 1,
+            mode: Mode::Closed,
+            prefill: false,
+            seed: 1,
+            key_prefix: "key:".into(),
+            key_size: 12,
+            slice_ms: 500,
+            slice_warm_ms: 50,
+            pin: Vec::new(),
+            reply_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// Returns an error with the message unless the condition holds.
+pub(crate) fn require(holds: bool, message: impl FnOnce() -> String) -> Result<(), LoadError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(LoadError::Config(message()))
+    }
+}
+
+/// Returns an error unless `low <= value <= high`.
+pub(crate) fn within<T: PartialOrd + fmt::Display>(
+    name: &str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), LoadError> {
+    require(value >= low && value <= high, || {
+        format!("{name} must be between {low} and {high}, not {value}")
+    })
+}
+
+/// Checks that `keys` keys have room behind the prefix.
+pub(crate) fn validate_keys(prefix: &str, size: usize, keys: u64) -> Result<(), LoadError> {
+    within("key size", size, 1, MAX_KEY_BYTES)?;
+    let clean = prefix.bytes().all(|b| b.is_ascii_graphic());
+    require(clean, || {
+        "the key prefix may hold only printable ASCII without spaces".into()
+    })?;
+    let digits = size.saturating_sub(prefix.len());
+    let room = u32::try_from(digits)
+        .ok()
+        .and_then(|d| 10u64.checked_pow(d));
+    require(digits > 0 && room.is_none_or(|room| room >= keys), || {
+        format!("{keys} keys do not fit a key size of {size} with the prefix '{prefix}'")
+    })
+}
+
+impl LoadConfig {
+    /// Validates all options.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Config`] with one line that names the option.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        within("connections", self.connections, 1, MAX_CONNECTIONS)?;
+        within("pipeline", self.pipeline, 1, MAX_PIPELINE)?;
+        within("multiget", self.multiget, 1, MAX_MULTIGET)?;
+        within("keys", self.keys, 1, MAX_KEYS)?;
+        within("threads", self.threads, 1, MAX_THREADS)?;
+        within("set ratio", self.set_ratio, 0.0, 1.0)?;
+        within("warmup", self.warmup_seconds, 0.0, MAX_SECONDS)?;
+        within(
+            "value size",
+            self.value_size.max,
+            self.value_size.min,
+            MAX_VALUE_BYTES,
+        )?;
+        within("reply timeout (ms)", self.reply_timeout_ms, 1, 3_600_000)?;
+        require(self.threads <= self.connections, || {
+            format!("{} threads need as many connections", self.threads)
+        })?;
+        validate_keys(&self.key_prefix, self.key_size, self.keys)?;
+        self.validate_slices()?;
+        self.validate_mode()?;
+        self.validate_memory()?;
+        self.validate_floor()
+    }
+
+    fn validate_slices(&self) -> Result<(), LoadError> {
+        within("seconds", self.seconds, 0.01, MAX_SECONDS)?;
+        within("slice (ms)", self.slice_ms, 2, 3_600_000)?;
+        require(self.slice_warm_ms < self.slice_ms, || {
+            format!(
+                "the discarded {} ms leave nothing of a slice",
+                self.slice_warm_ms
+            )
+        })?;
+        within("rounds (seconds / slice)", self.rounds(), 1, MAX_SLICES / 4)
+    }
+
+    fn validate_mode(&self) -> Result<(), LoadError> {
+        let Mode::Open {
+            rate,
+            max_outstanding,
+            ..
+        } = self.mode
+        else {
+            return Ok(());
+        };
+        within("rate", rate, 0.001, MAX_RATE)?;
+        within("max outstanding", max_outstanding, 1, MAX_OUTSTANDING)?;
+        require(self.pipeline == 1, || {
+            "pipeline belongs to the closed loop; with a rate, requests go out one by one".into()
+        })
+    }
+
+    fn validate_memory(&self) -> Result<(), LoadError> {
+        let set = if self.set_ratio > 0.0 || self.prefill {
+            self.value_size.max
+        } else {
+            0
+        };
+        let request = (u64::from(set) + 300).max(u64::from(self.multiget) * 300);
+        let window = match self.mode {
+            Mode::Closed => u64::from(self.pipeline),
+            Mode::Open { .. } => 1,
+        };
+        let bytes = request * window * u64::from(self.connections);
+        require(bytes <= MAX_UNSENT_BYTES, || {
+            format!(
+                "connections x pipeline x request size is {} MiB, the limit is {} MiB",
+                bytes >> 20,
+                MAX_UNSENT_BYTES >> 20
+            )
+        })
+    }
+
+    fn validate_floor(&self) -> Result<(), LoadError> {
+        let Some(floor) = &self.floor else {
+            return Ok(());
+        };
+        within("floor threads", floor.threads, 0, MAX_THREADS)?;
+        let reply = u64::from(self.multiget) * (u64::from(self.value_size.mean()) + 300);
+        require(reply <= MAX_FLOOR_REPLY_BYTES, || {
+            format!(
+                "the empty responder's replies would exceed {} MiB",
+                MAX_FLOOR_REPLY_BYTES >> 20
+            )
+        })?;
+        let resp = [Some(&self.target), self.vs.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|t| t.protocol == Protocol::Resp);
+        let mixed = self.set_ratio > 0.0 && self.set_ratio < 1.0;
+        require(!(resp && mixed && self.multiget == 2), || {
+            "the empty responder cannot tell SET from MGET of two keys; choose another multiget"
+                .into()
+        })
+    }
+
+    /// Number of slices of each target.
+    pub fn rounds(&self) -> u64 {
+        ((self.seconds * 1_000.0 / self.slice_ms as f64).round() as u64).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuses(change: impl FnOnce(&mut LoadConfig), word: &str) {
+        let mut config = LoadConfig::default();
+        change(&mut config);
+        let text = config.validate().expect_err(word).to_string();
+        assert!(text.contains(word) && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        LoadConfig::default().validate().expect("valid");
+    }
+
+    #[test]
+    fn limits_are_refused_in_one_line() {
+        refuses(|c| c.connections = 65_536, "connections");
+        refuses(|c| c.keys = (1 << 32) + 1, "keys");
+        refuses(|c| c.key_size = 9, "key size");
+        refuses(|c| c.key_prefix = "a b".into(), "prefix");
+        refuses(|c| c.threads = 51, "connections");
+        refuses(|c| c.set_ratio = 1.5, "set ratio");
+        refuses(|c| c.set_ratio = f64::NAN, "set ratio");
+        refuses(|c| c.seconds = f64::INFINITY, "seconds");
+        refuses(|c| c.slice_warm_ms = 500, "slice");
+        refuses(
+            |c| (c.value_size.max, c.pipeline) = (MAX_VALUE_BYTES, 32),
+            "limit",
+        );
+        refuses(
+            |c| {
+                c.pipeline = 2;
+                c.mode = Mode::Open {
+                    rate: 1.0,
+                    arrivals: Arrivals::Poisson,
+                    max_outstanding: 1,
+                };
+            },
+            "pipeline",
+        );
+        refuses(
+            |c| {
+                c.target.protocol = Protocol::Resp;
+                c.multiget = 2;
+                c.floor = Some(FloorOptions::default());
+            },
+            "responder",
+        );
+    }
+
+    #[test]
+    fn options_parse_and_print() {
+        assert_eq!("zipf".parse(), Ok(Distribution::Zipf(0.99)));
+        assert_eq!("zipf:1.2".parse(), Ok(Distribution::Zipf(1.2)));
+        assert!("zipf:-1".parse::<Distribution>().is_err());
+        assert!("zipf:nan".parse::<Distribution>().is_err());
+        assert_eq!("10-1000".parse(), Ok(ValueSize { min: 10, max: 1000 }));
+        assert!("10-5".parse::<ValueSize>().is_err());
+        assert!("-5".parse::<ValueSize>().is_err());
+        assert_eq!("unix:/a".parse(), Ok(Address::Unix("/a".into())));
+        assert!("unix:".parse::<Address>().is_err());
+        assert!("nonsense".parse::<Address>().is_err());
+        assert_eq!(
+            "127.0.0.1:1".parse::<Address>().expect("valid").to_string(),
+            "127.0.0.1:1"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! Programs that must not compile; see the module of this name in `corewise-maps`.
+
+use crate::refused::{invariant, refused};
+
+invariant! {
+    "use corewise_maps_lab::chained::*;";
+    chained_keys: "ChainedMap<Wide, u64, InPlace>", "ChainedMap<Narrow, u64, InPlace>";
+    chained_values: "ChainedMap<u64, Wide, InPlace>", "ChainedMap<u64, Narrow, InPlace>";
+    chained_handle_keys: "ChainedRef<'m, Wide, u64, InPlace>", "ChainedRef<'m, Narrow, u64, InPlace>";
+    chained_handle_values: "ChainedRef<'m, u64, Wide, InPlace>", "ChainedRef<'m, u64, Narrow, InPlace>";
+}

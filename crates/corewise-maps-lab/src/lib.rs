@@ -1,0 +1,22 @@
+//! Hash tables for comparison, which measurements and tests use: the resize variants that
+//! [`RelativisticMap`] was chosen from ([`chained`]), and the tables that its paper compares it
+//! with ([`baseline`]). Programs should use the tables of [`corewise_maps`].
+//!
+//! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
+
+#[cfg(doc)]
+use corewise_maps::RelativisticMap;
+
+pub mod baseline;
+pub mod chained;
+#[cfg(doctest)]
+mod compile_fail;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+#[path = "../../corewise-maps/tests/common/every.rs"]
+mod every;
+#[cfg(test)]
+#[path = "../../corewise-maps/tests/common/operation_pairs.rs"]
+mod operation_pairs;
+#[cfg(doctest)]
+#[path = "../../corewise-maps/tests/common/refused.rs"]
+mod refused;

@@ -1,0 +1,40 @@
+//! Which public types are `Send` and `Sync`, with contents that are both, one of the two, or
+//! neither.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::marker::PhantomData;
+
+use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};
+
+#[path = "../../corewise-maps/tests/common/auto_traits.rs"]
+mod auto_traits;
+
+use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
+
+type ChainedKeys<T> = ChainedMap<T, u64, chained::PerEntry>;
+type ChainedValues<T> = ChainedMap<u64, T, chained::RwLocked>;
+type ChainedHasher<T> = ChainedMap<u64, u64, chained::Ddds, T>;
+
+#[test]
+fn chained_maps_are_shared_and_sent_if_their_contents_are_both() {
+    expect_of_contents! {
+        ChainedKeys: (true true), (false false), (false false), (false false);
+        ChainedValues: (true true), (false false), (false false), (false false);
+        ChainedHasher: (true true), (true false), (false true), (false false);
+    }
+    expect_traits! {
+        // Handles belong to their thread.
+        ChainedRef<'static, u64, u64, chained::OutOfPlace>: false false,
+        chained::OutOfPlace: true true,
+        chained::Atc11: true true,
+        chained::InPlace: true true,
+        chained::NoAuxiliary: true true,
+        chained::SortedByReversedHash: true true,
+        chained::SortedByHighBits: true true,
+        chained::SplitOrdered: true true,
+        chained::PerEntry: true true,
+        chained::Ddds: true true,
+        chained::RwLocked: true true,
+        chained::Resized: true true,
+    }
+}

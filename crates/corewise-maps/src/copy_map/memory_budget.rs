@@ -1,0 +1,169 @@
+//! Memory of a map: the limit on it, and arrays of buckets.
+
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+
+use crate::pair_cell::PairCell;
+use corewise_atomic::alloc::{self, Layout, Node};
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+
+/// What the tables of a map share: the bytes of buckets in use, their limit, and the number of
+/// iterations.
+pub struct MemoryBudget {
+    limit: usize,
+    used: AtomicUsize,
+    walks: AtomicUsize,
+}
+
+impl MemoryBudget {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            used: AtomicUsize::new(0),
+            walks: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes `bytes` if there is room for them; returns whether it did.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        // Relaxed: a number that publishes nothing, here and below.
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    pub(crate) fn give(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+
+    /// The number of iterations in progress, as far as the tables count them.
+    pub(crate) fn walks(&self) -> &AtomicUsize {
+        &self.walks
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit != usize::MAX
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        // Relaxed: as in `take`.
+        self.used.load(Relaxed)
+    }
+}
+
+/// What an array consists of initially.
+///
+/// # Safety
+///
+/// 1. In the normal build a bucket of all zero bytes is empty.
+pub(crate) unsafe trait Bucket {
+    /// A bucket without entries, for the checkers, whose atomics are not plain memory.
+    fn empty() -> Self;
+}
+
+// SAFETY: 1: an empty cell is all zeros.
+unsafe impl<K: Copy, V: Copy> Bucket for PairCell<K, V> {
+    fn empty() -> Self {
+        Self::empty()
+    }
+}
+
+/// The address range of an array.
+pub(crate) fn range_of<T>(array: &[T]) -> Range<*const u8> {
+    let Range { start, end } = array.as_ptr_range();
+    start.cast()..end.cast()
+}
+
+/// An array of buckets, empty at first.
+pub(crate) struct Heads<B> {
+    base: NonNull<B>,
+    len: usize,
+    /// Mapped from the system instead of taken from the global allocator.
+    mapped: bool,
+}
+
+// SAFETY: it owns its buckets.
+unsafe impl<B: Send> Send for Heads<B> {}
+// SAFETY: a shared reference to it gives shared references to its buckets only.
+unsafe impl<B: Sync> Sync for Heads<B> {}
+
+/// Smallest array, in bytes, that is mapped from the system: its pages are faulted in one by one.
+const MAPPED_FROM: usize = 1 << 20;
+
+impl<B> Heads<B> {
+    /// Allocates `len` buckets, or returns `None` if there is no memory. `len` is not 0; the size
+    /// of a bucket may be.
+    pub(crate) fn try_new(len: usize) -> Option<Self>
+    where
+        B: Bucket,
+    {
+        assert!(len > 0, "no buckets");
+        let layout = Layout::array::<B>(len).ok()?;
+        if layout.size() == 0 {
+            // Values of size zero may lie anywhere.
+            let base = NonNull::dangling();
+            let mapped = false;
+            return Some(Self { base, len, mapped });
+        }
+        // The checkers' atomics are not plain memory.
+        let plain = !cfg!(any(corewise_loom, corewise_shuttle));
+        let mapped = cfg!(target_os = "linux") && plain && layout.size() >= MAPPED_FROM;
+        let memory = if mapped {
+            alloc::map_zeroed(layout.size())?
+        } else {
+            alloc::alloc_zeroed(layout, Node::Local)?
+        };
+        let base = memory.cast::<B>();
+        if !plain {
+            for i in 0..len {
+                // SAFETY: new memory for `len` buckets. (In the normal build all zero bytes are an
+                // empty bucket, as `Bucket` promises. A page is aligned.)
+                unsafe { base.add(i).write(B::empty()) };
+            }
+        }
+        Some(Self { base, len, mapped })
+    }
+
+    pub(crate) fn bytes(len: usize) -> usize {
+        len.saturating_mul(size_of::<B>())
+    }
+
+    /// The address range of the buckets.
+    pub(crate) fn range(&self) -> Range<*const u8> {
+        range_of(self)
+    }
+
+    /// # Safety
+    ///
+    /// 1. No other thread uses the buckets.
+    pub(crate) unsafe fn as_mut(&mut self) -> &mut [B] {
+        // SAFETY: our array of `len` buckets, and no other thread uses it.
+        unsafe { NonNull::slice_from_raw_parts(self.base, self.len).as_mut() }
+    }
+}
+
+impl<B> Deref for Heads<B> {
+    type Target = [B];
+
+    #[inline(always)]
+    fn deref(&self) -> &[B] {
+        // SAFETY: our array of `len` buckets.
+        unsafe { NonNull::slice_from_raw_parts(self.base, self.len).as_ref() }
+    }
+}
+
+impl<B> Drop for Heads<B> {
+    fn drop(&mut self) {
+        // SAFETY: the buckets are no longer used; if they have a size, `try_new` allocated them
+        // with this layout.
+        unsafe {
+            NonNull::slice_from_raw_parts(self.base, self.len).drop_in_place();
+            if self.mapped {
+                alloc::unmap(self.base.cast(), Self::bytes(self.len));
+            } else if size_of::<B>() > 0 {
+                let layout = Layout::array::<B>(self.len).expect("it was allocated");
+                alloc::dealloc(self.base.cast(), layout);
+            }
+        }
+    }
+}

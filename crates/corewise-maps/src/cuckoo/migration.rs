@@ -1,0 +1,177 @@
+//! The [`Table`] implementation for [`CopyMap`](crate::copy_map::CopyMap): moving to another table,
+//! and iteration.
+
+use std::hash::Hash;
+use std::ops::Range;
+
+use corewise_atomic::sync::Arc;
+
+use super::bucket::{Entry, Locked};
+use super::state::{Homes, SLOTS, Side};
+use super::table::CuckooTable;
+use crate::copy_map::memory_budget::MemoryBudget;
+use crate::copy_map::{Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
+
+impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
+    /// Adds an entry to the overflow buckets of a full bucket that no other thread can reach.
+    ///
+    /// # Safety
+    ///
+    /// 1. Only the caller can reach the bucket.
+    unsafe fn add_to_chain(&self, moving: &Moving<Entry<K, V>>) -> Option<()> {
+        let head = self.part(moving.bucket);
+        if let Some(id) = head.state().next() {
+            let last = self.overflow().node(id).part();
+            // SAFETY: 1: what hangs on the bucket is reached through it only.
+            if unsafe { last.add(&moving.entry) } {
+                return Some(());
+            }
+        }
+        let spare = self.overflow().spare()?;
+        let part = spare.node().part();
+        // SAFETY: 1: by our 1, and the spare bucket is ours. 2: a spare of this table.
+        unsafe {
+            part.add(&moving.entry);
+            head.hang_unshared(part, spare.hang());
+        }
+        Some(())
+    }
+}
+
+// SAFETY: see *Correctness* in the module's header: 1: a hit is a pair that was in the table, and
+// the loads that find it are Acquire. 2: one key, one entry; a slot is changed under its bucket's
+// lock, by the operation that reports it. 3: `entries` copies each held slot. 4: atomics and
+// `PairCell`s of `Copy` types.
+unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
+    type Key = K;
+    type Value = V;
+    type Entry = Entry<K, V>;
+    type Held<'t>
+        = Locked<'t, K, V>
+    where
+        Self: 't;
+
+    const FEWEST_BUCKETS: usize = 16;
+    const SHARE: usize = 8;
+
+    fn buckets_for(entries: usize) -> usize {
+        // 19 of 20 slots; the maximum is 97 %.
+        entries.saturating_add(entries / 19).div_ceil(SLOTS)
+    }
+
+    fn try_new(buckets: usize, budget: &Arc<MemoryBudget>) -> Option<Self> {
+        Self::with_buckets(buckets, budget)
+    }
+
+    #[inline(always)]
+    fn buckets(&self) -> usize {
+        self.mask() as usize + 1
+    }
+
+    #[inline]
+    fn get(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+        let seen = Self::look_up(at, Homes::new(hash), key);
+        seen.map(|seen| seen.pair.1)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        let homes = Homes::new(hash);
+        [Side::First, Side::Second]
+            .into_iter()
+            .for_each(|side| self.prefetch_word(homes.bucket(side, self.mask())));
+    }
+
+    #[inline(always)]
+    fn prefetch_more(&self, hash: u64) {
+        self.prefetch_pair(Homes::new(hash));
+    }
+
+    fn put(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+    ) -> Result<Put<V>, Full> {
+        Self::put_pair(at, Homes::new(hash), (key, value), replace)
+    }
+
+    fn remove(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+        Self::remove_key(at, Homes::new(hash), key)
+    }
+
+    fn update(at: &TableVersion<Self>, hash: u64, key: &K, new: impl FnMut(V) -> V) -> Option<V> {
+        Self::update_value(at, Homes::new(hash), key, new)
+    }
+
+    fn begin_walk(&self) {
+        self.hold_moves();
+    }
+
+    fn end_walk(&self) {
+        self.let_moves();
+    }
+
+    /// An entry belongs to the bucket it lies in; during a walk no entry leaves it for its other
+    /// bucket.
+    fn for_each_in(&self, bucket: usize, each: impl FnMut(Entry<K, V>)) -> Result<(), Moved> {
+        self.entries(bucket)?.into_iter().for_each(each);
+        Ok(())
+    }
+
+    unsafe fn pair(entry: &Entry<K, V>) -> (K, V) {
+        entry.pair
+    }
+
+    /// An entry is on the same side in every table.
+    unsafe fn home_of(entry: &Entry<K, V>, hash_of: &impl Fn(&K) -> u64) -> u64 {
+        Homes::with_tag(hash_of(&entry.pair.0), entry.tag).number(entry.side)
+    }
+
+    fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
+        self.try_lock(bucket).ok().flatten()
+    }
+
+    fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
+        self.lock(bucket).expect("only we move it")
+    }
+
+    unsafe fn take_in(&self, entries: &mut [Moving<Entry<K, V>>]) -> Result<(), NoMemory> {
+        for moving in entries.iter() {
+            // SAFETY: 1.
+            let added = unsafe {
+                self.part(moving.bucket).add(&moving.entry) || self.add_to_chain(moving).is_some()
+            };
+            if !added {
+                for moving in entries.iter() {
+                    // SAFETY: 1.
+                    unsafe { self.wipe(moving.bucket) };
+                }
+                return Err(NoMemory);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn wipe(&self, bucket: usize) {
+        let head = self.part(bucket);
+        let mut next = head.state().next();
+        // SAFETY: 1.
+        unsafe { head.wipe() };
+        while let Some(id) = next {
+            // SAFETY: 1: it hung on this bucket, by our 1, or on one of these that did.
+            let spare = unsafe { self.overflow().unhang(id) };
+            next = spare.node().state().next();
+        }
+    }
+
+    fn arrays(&self) -> [Range<*const u8>; 2] {
+        self.ranges()
+    }
+
+    fn is_crowded(&self, entries: usize) -> bool {
+        // With fewer entries the keys have few distinct hashes: growing would not help them.
+        entries >= self.buckets().saturating_mul(SLOTS) / 4 * 3
+    }
+}

@@ -1,0 +1,727 @@
+//! One event loop: one thread, one poller, its own connections.
+//!
+//! ```text
+//!   poll ─▶ accept what the main thread handed over
+//!        ─▶ read every readable connection (into the arena, into its own
+//!           buffer if it holds half a request, or into the item of a large
+//!           value)
+//!        ─▶ turn: parse, execute in batches, write replies
+//!        ─▶ keep what is left over; close what is done; maintenance
+//! ```
+//!
+//! The poller is edge-triggered. A read that returns fewer bytes than its buffer holds has drained
+//! the socket. A read that fills its buffer puts the connection on the list for the next turn,
+//! which then begins without waiting. A connection whose socket is full is neither read nor
+//! executed.
+//!
+//! Limits: a turn reads [`SLICE`] bytes from a connection, or [`LARGE_SLICE`] if its last request
+//! was that large, and [`ARENA`] bytes in all; further readable connections wait for the next turn.
+//! So a turn executes at most the requests in [`ARENA`] bytes, and one store for each value that
+//! was [received in place](crate::receiving).
+
+use crate::buffer_accounting::{BufferAccounting, SHORT_MS, STALLED_MS};
+use crate::config::Config;
+use crate::conn::{Conn, FREE, Growth, SLICE};
+use crate::counters::Counters;
+use crate::receiving::{Receiving, as_uninit};
+use crate::shared::{ConnCard, Shared};
+use crate::stream::Stream;
+use crate::turn::{ConnectionInput, Spare, Turn};
+use bumpalo::Bump;
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::{Clock, Engine, Session};
+use corewise_ops::Now;
+use corewise_wire::memcached::Codec;
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum bytes per turn if its last request was longer than [`SLICE`].
+const LARGE_SLICE: usize = 64 << 10;
+/// Bytes per turn if the value of its last request was received in place. Bytes of the next value
+/// that are read here must be copied, so few are read.
+const HEAD_SLICE: usize = 2 << 10;
+/// Maximum size of the arena in bytes; the minimum is two connections' slices.
+const ARENA: usize = 512 << 10;
+const LEAST_ARENA: usize = 2 * SLICE;
+/// The arenas of all loops together take at most this fraction (1/32) of the memory limit, unless
+/// that is less than their minimum sizes.
+const ARENA_SHARE: u64 = 32;
+/// Maximum bytes per turn of a connection that has its own buffer.
+const OWN_SLICE: usize = 256 << 10;
+/// Events taken from the poller at once.
+const EVENTS: usize = 512;
+/// Approximate size of a connection and its card.
+const CONN_BYTES: usize = size_of::<Conn>() + 256;
+/// Interval between checks of timeouts.
+const SWEEP_EVERY_MS: u64 = 500;
+/// How long a stopping loop waits for its clients to read their replies.
+const DRAIN_MS: u64 = 5_000;
+/// How long a stopping loop serves clients that keep sending.
+const SERVE_ON_MS: u64 = 1_000;
+/// A client that has been silent for this long has no request under way.
+const QUIET_MS: u64 = 100;
+/// Interval at which connections that wait for memory are retried.
+const RETRY_MS: u64 = 1;
+/// An output buffer with a larger capacity is freed.
+const KEEP_OUTPUT: usize = 1 << 20;
+
+const WAKE: Token = Token(usize::MAX);
+
+/// A connection on its way to a loop.
+pub(crate) struct PendingConnection {
+    pub(crate) stream: Stream,
+    pub(crate) card: Arc<ConnCard>,
+}
+
+/// New connections of a loop, and the waker that announces them.
+pub(crate) struct Inbox {
+    newcomers: Mutex<Vec<PendingConnection>>,
+    waker: Waker,
+}
+
+impl Inbox {
+    /// Hands a connection to the loop.
+    pub(crate) fn send(&self, newcomer: PendingConnection) -> io::Result<()> {
+        self.newcomers.lock().push(newcomer);
+        self.waker.wake()
+    }
+
+    /// Wakes the loop.
+    pub(crate) fn wake(&self) -> io::Result<()> {
+        self.waker.wake()
+    }
+}
+
+/// One event loop.
+pub(crate) struct EventLoop<E: Engine> {
+    index: usize,
+    shared: Arc<Shared>,
+    engine: Arc<E>,
+    session: E::Session,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    conns: Slab<Conn>,
+    /// Connections to serve in the next turn.
+    ready: Vec<usize>,
+    /// Connections that wait for memory for a large request.
+    waiting: Vec<usize>,
+    /// Connections with an unfinished dump whose clients have taken what was printed.
+    dumping: VecDeque<usize>,
+    works: Vec<ConnectionInput>,
+    /// In the last turn, some values began to be received in place.
+    began_values: bool,
+    arena: Box<[u8]>,
+    out: Vec<u8>,
+    scratch: Bump,
+    spare: Spare,
+    counters: Counters,
+    ledger: BufferAccounting,
+    /// Requests that all loops had refused for lack of memory at the last sweep.
+    refusals_seen: u64,
+    /// Memory counts as short until this time.
+    short_until_ms: u64,
+    next_sweep_ms: u64,
+    /// When the loop began to stop.
+    stopped_ms: Option<u64>,
+}
+
+impl<E: Engine> EventLoop<E> {
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        engine: Arc<E>,
+    ) -> io::Result<(Self, Arc<Inbox>)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let inbox = Arc::new(Inbox {
+            newcomers: Mutex::new(Vec::new()),
+            waker,
+        });
+        let session = engine.session();
+        let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
+        let event_loop = Self {
+            index,
+            shared,
+            engine,
+            session,
+            poll,
+            inbox: Arc::clone(&inbox),
+            conns: Slab::new(),
+            ready: Vec::new(),
+            waiting: Vec::new(),
+            dumping: VecDeque::new(),
+            works: Vec::new(),
+            began_values: false,
+            arena,
+            out: Vec::new(),
+            scratch: Bump::new(),
+            spare: Spare::default(),
+            counters: Counters::default(),
+            ledger: BufferAccounting::new(index),
+            refusals_seen: 0,
+            short_until_ms: 0,
+            next_sweep_ms: 0,
+            stopped_ms: None,
+        };
+        Ok((event_loop, inbox))
+    }
+
+    /// Serves until the server is asked to stop and its clients are answered.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut more_maintenance = false;
+        loop {
+            let timeout = self.timeout(more_maintenance);
+            if let Err(error) = self.wait(&mut events, timeout) {
+                tracing::error!(%error, "an event loop lost its poller and stops");
+                return self.close_all();
+            }
+            let now = self.shared.clock.now();
+            self.serve(&events, now);
+            more_maintenance = self.session.maintain(now);
+            self.sweep_if_due(now);
+            self.drain(now);
+            if self.is_drained(now) {
+                return self.close_all();
+            }
+        }
+    }
+
+    /// Waits for events.
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) {
+            self.session.offline();
+        }
+        let polled = self.poll.poll(events, timeout);
+        self.session.online();
+        match polled {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Serves the connections that have events, and those that an earlier turn left.
+    fn serve(&mut self, events: &Events, now: Now) {
+        let woken = events
+            .iter()
+            .fold(false, |woken, event| self.note(event) | woken);
+        if woken {
+            self.welcome(now);
+        }
+        // Other loops may have freed memory.
+        self.ready.append(&mut self.waiting);
+        self.turn(now);
+        if std::mem::take(&mut self.began_values) {
+            self.turn(now); // usually the rest of them has arrived
+        }
+    }
+
+    fn timeout(&self, more_maintenance: bool) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.dumping.is_empty() || more_maintenance {
+            return Some(Duration::ZERO);
+        }
+        if !self.waiting.is_empty() {
+            return Some(Duration::from_millis(RETRY_MS));
+        }
+        if self.stopped_ms.is_some() {
+            return Some(Duration::from_millis(10));
+        }
+        (!self.conns.is_empty()).then_some(Duration::from_millis(SWEEP_EVERY_MS))
+    }
+
+    /// Records an event. Returns whether the inbox must be checked.
+    fn note(&mut self, event: &Event) -> bool {
+        let key = event.token().0;
+        if event.token() == WAKE {
+            return true;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        conn.read_closed |= event.is_read_closed() || event.is_error();
+        if !conn.queued {
+            conn.queued = true;
+            self.ready.push(key);
+        }
+        false
+    }
+
+    /// Registers the connections that the accepting thread has handed over.
+    fn welcome(&mut self, now: Now) {
+        let newcomers = std::mem::take(&mut *self.inbox.newcomers.lock());
+        for PendingConnection { mut stream, card } in newcomers {
+            let entry = self.conns.vacant_entry();
+            let key = entry.key();
+            if let Err(error) =
+                self.poll
+                    .registry()
+                    .register(&mut stream, Token(key), Interest::READABLE)
+            {
+                tracing::warn!(%error, "a connection could not be registered");
+                self.forget(&card);
+                continue;
+            }
+            let codec = Codec::new(self.shared.asks_for_users());
+            let conn = entry.insert(Conn::new(stream, codec, card, now.ms));
+            conn.queued = true;
+            self.ready.push(key);
+        }
+        if self.shared.is_stopping() && self.stopped_ms.is_none() {
+            self.stopped_ms = Some(now.ms);
+            for (key, conn) in &mut self.conns {
+                conn.readable = true;
+                if !conn.queued {
+                    conn.queued = true;
+                    self.ready.push(key);
+                }
+            }
+        }
+    }
+
+    /// Reads, executes and answers the connections that are ready.
+    fn turn(&mut self, now: Now) {
+        if self.ready.is_empty() && self.dumping.is_empty() {
+            return;
+        }
+        self.counters.turns += 1;
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut works = std::mem::take(&mut self.works);
+        let mut arena_used = 0;
+        let mut taken = 0;
+        for &key in &ready {
+            if self.arena.len() - arena_used < SLICE {
+                break; // the rest waits for the next turn
+            }
+            taken += 1;
+            self.read(key, now, &mut arena_used, &mut works);
+        }
+        let mut turn = Turn {
+            shared: &self.shared,
+            engine: &self.engine,
+            session: &mut self.session,
+            conns: &mut self.conns,
+            counters: &mut self.counters,
+            loop_index: self.index,
+            now,
+            out: &mut self.out,
+            scratch: &self.scratch,
+        };
+        if !works.is_empty() {
+            turn.run(&mut works, &self.arena, &mut self.spare);
+        }
+        for work in works.drain(..) {
+            self.finish(work, now);
+        }
+        self.scratch.reset();
+        for &key in &ready[..taken] {
+            self.settle(key);
+        }
+        self.dump(now);
+        // Connections that this turn did not reach come before those that have more to read.
+        ready.drain(..taken);
+        ready.append(&mut self.ready);
+        self.ready = ready;
+        self.works = works;
+        if self.out.capacity() > KEEP_OUTPUT {
+            self.out = Vec::new();
+        }
+        self.publish();
+    }
+
+    /// Publishes the loop's counts.
+    fn publish(&mut self) {
+        self.shared.loops[self.index].counts.publish(&self.counters);
+        self.ledger.close(&self.shared, &*self.engine);
+    }
+
+    /// Memory that the loop shares between its connections.
+    fn common_bytes(&self) -> usize {
+        self.arena.len()
+            + self.out.capacity()
+            + self.scratch.allocated_bytes()
+            + self.spare.held()
+            + self.works.capacity() * size_of::<ConnectionInput>()
+            + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
+            + self.conns.capacity() * CONN_BYTES
+    }
+
+    /// Sends waiting replies, then reads, then adds a work if there is anything to parse.
+    fn read(
+        &mut self,
+        key: usize,
+        now: Now,
+        arena_used: &mut usize,
+        works: &mut Vec<ConnectionInput>,
+    ) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.queued = false;
+        if conn.is_blocked() {
+            let sent = conn.send_waiting();
+            self.counters.bytes_written += sent as u64;
+            if sent > 0 {
+                conn.active_ms = now.ms;
+            }
+            if conn.is_blocked() || conn.failed || conn.closing {
+                return;
+            }
+        }
+        if conn.dump.is_some() {
+            return;
+        }
+        let mut work = ConnectionInput {
+            conn: key,
+            own: Vec::new(),
+            arena: 0..0,
+            done: 0,
+            refused: false,
+            received: None,
+        };
+        let received = if conn.receiving.is_some() {
+            let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
+            let (n, behind) = receive_value(conn, slice);
+            work.arena = *arena_used + behind.start..*arena_used + behind.end;
+            *arena_used += behind.end;
+            work.received = conn.receiving.take_if(|value| value.end().is_some());
+            n
+        } else if conn.input.is_empty() {
+            let end = self.arena.len().min(*arena_used + conn.slice);
+            let slice = &mut self.arena[*arena_used..end];
+            let n = receive(conn, slice);
+            work.arena = *arena_used..*arena_used + n;
+            *arena_used += n;
+            n
+        } else {
+            // Buffered input that can be parsed is executed before more is read.
+            let reads = conn.readable && !conn.has_work();
+            let room = reads.then(|| make_room(&mut self.ledger, &self.shared, conn));
+            let n = match room {
+                Some(Growth::Done) => receive_own(conn),
+                _ => 0,
+            };
+            work.refused = conn.is_refused(room, now.ms);
+            work.own = std::mem::take(&mut conn.input);
+            n
+        };
+        if received > 0 {
+            conn.note_activity(now.ms);
+            self.counters.bytes_read += received as u64;
+        }
+        let is_whole = work.own.len() >= conn.need.max(1);
+        let ready = work.refused || work.received.is_some() || is_whole;
+        if ready || !work.arena.is_empty() {
+            works.push(work);
+        } else {
+            conn.input = work.own;
+        }
+    }
+
+    /// Advances the next dump in turn; see `dump`.
+    fn dump(&mut self, now: Now) {
+        let Some(key) = self.dumping.pop_front() else {
+            return;
+        };
+        let conn = &mut self.conns[key];
+        let Some(dump) = &mut conn.dump else {
+            return;
+        };
+        self.out.clear();
+        let before = dump.looked_at;
+        let is_over = dump.advance(&*self.engine, now, &mut self.out);
+        self.counters.dumped_items += dump.looked_at - before;
+        if is_over {
+            conn.dump = None;
+            self.shared.end_dump();
+        }
+        let taken = conn.send(&self.out);
+        self.out.clear();
+        self.counters.bytes_written += taken as u64;
+        conn.active_ms = now.ms;
+        self.settle(key);
+    }
+
+    /// Puts back the input of a connection that a turn did not consume.
+    fn finish(&mut self, mut work: ConnectionInput, now: Now) {
+        let conn = &mut self.conns[work.conn];
+        let whole = if work.arena.is_empty() {
+            work.own.len()
+        } else {
+            work.arena.len()
+        };
+        if work.done == whole {
+            conn.need = 1;
+        }
+        if work.done > 0 {
+            conn.granted = 0;
+        }
+        let arena = &self.arena[work.arena.clone()];
+        let input = if arena.is_empty() { &work.own } else { arena };
+        let rest = &input[work.done..];
+        if arena.len() >= conn.slice && conn.need <= rest.len() + 1 {
+            conn.slice = SLICE; // many small requests
+        }
+        // An unterminated line asks for one more byte.
+        if conn.need > rest.len() + 1 && conn.receiving.is_none() {
+            let (session, limits) = (&mut self.session, &self.shared.limits);
+            conn.receiving =
+                Receiving::begin(session, &conn.codec, rest, limits, now, &self.scratch);
+            if conn.receiving.is_some() {
+                conn.need = 1;
+                conn.slice = HEAD_SLICE;
+                self.began_values = true;
+                work.own = Vec::new();
+                return;
+            }
+            conn.slice = (conn.need + HEAD_SLICE).clamp(SLICE, LARGE_SLICE);
+        }
+        conn.keep_input(work.own, work.done, arena);
+    }
+
+    /// Decides what a connection waits for next.
+    fn settle(&mut self, key: usize) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        self.ledger.note(conn);
+        conn.note_state();
+        let blocked = conn.is_blocked();
+        let dumps = conn.dump.is_some();
+        let exhausted = conn.ended && !conn.has_work() && !dumps;
+        if conn.failed || (!blocked && (conn.closing || exhausted)) {
+            return self.close(key);
+        }
+        if blocked != conn.awaits_writable {
+            let interests = if blocked {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            conn.awaits_writable = blocked;
+            if self
+                .poll
+                .registry()
+                .reregister(&mut conn.stream, Token(key), interests)
+                .is_err()
+            {
+                return self.close(key);
+            }
+        }
+        if dumps {
+            if !blocked && !self.dumping.contains(&key) {
+                self.dumping.push_back(key);
+            }
+            return;
+        }
+        if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
+            conn.queued = true;
+            match conn.waits_since_ms {
+                Some(_) => self.waiting.push(key),
+                None => self.ready.push(key),
+            }
+        }
+    }
+
+    fn close(&mut self, key: usize) {
+        let mut conn = self.conns.remove(key);
+        if conn.dump.is_some() {
+            self.dumping.retain(|&other| other != key);
+            self.shared.end_dump();
+        }
+        self.ledger.forget(&conn);
+        // The socket is closed below, which also removes it from the poller.
+        let _ = self.poll.registry().deregister(&mut conn.stream);
+        conn.stream.close_writing();
+        self.forget(&conn.card);
+    }
+
+    fn forget(&self, card: &ConnCard) {
+        self.shared.connections.lock().remove(&card.fd);
+        // Relaxed: see `Shared::open_connections`.
+        self.shared.loops[self.index]
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes connections that have been idle, or have not read, for too long.
+    fn sweep_if_due(&mut self, now: Now) {
+        if now.ms < self.next_sweep_ms {
+            return;
+        }
+        self.next_sweep_ms = now.ms + SWEEP_EVERY_MS;
+        let idle = self
+            .shared
+            .config
+            .idle_timeout
+            .map_or(u64::MAX, |t| t.as_millis() as u64);
+        let slow = self.shared.config.slow_reader_timeout.as_millis() as u64;
+        let stalled = if self.memory_is_short(now) {
+            STALLED_MS
+        } else {
+            u64::MAX
+        };
+        let mut expired = Vec::new();
+        for (key, conn) in &self.conns {
+            let silent = now.ms.saturating_sub(conn.active_ms);
+            let kept = conn.is_blocked() && silent >= slow;
+            if kept || (conn.noted.sum() + conn.reserved() > FREE && silent >= stalled) {
+                self.counters.slow_kicks += 1;
+                expired.push(key);
+            } else if silent >= idle {
+                self.counters.idle_kicks += 1;
+                expired.push(key);
+            }
+        }
+        for key in expired {
+            if self.conns[key].queued {
+                self.ready.retain(|&other| other != key);
+                self.waiting.retain(|&other| other != key);
+            }
+            self.close(key);
+        }
+        self.ledger.set_common(self.common_bytes());
+        if self.index == 0 {
+            self.shared.ages.walk(&*self.engine, now);
+        }
+        self.publish();
+    }
+
+    /// Whether a request was recently refused for lack of memory, or would be refused now.
+    fn memory_is_short(&mut self, now: Now) -> bool {
+        let refusals = self.shared.counters().read_buf_oom;
+        if refusals != self.refusals_seen {
+            self.refusals_seen = refusals;
+            self.short_until_ms = now.ms + SHORT_MS;
+        }
+        let is_over = self.shared.buffer_bytes() > self.shared.buffer_limit;
+        is_over || now.ms < self.short_until_ms
+    }
+
+    /// In a stopping loop, closes the connections that are answered and have been silent for
+    /// [`QUIET_MS`]: a client with requests under way is not silent for that long. After
+    /// [`SERVE_ON_MS`], closes all that are answered.
+    fn drain(&mut self, now: Now) {
+        let Some(stopped_ms) = self.stopped_ms else {
+            return;
+        };
+        let is_late = now.ms >= stopped_ms + SERVE_ON_MS;
+        let is_done = |conn: &Conn| {
+            let silent_ms = now.ms.saturating_sub(conn.active_ms);
+            conn.is_answered() && !conn.queued && (is_late || silent_ms >= QUIET_MS)
+        };
+        let done = self.conns.iter().filter(|(_, conn)| is_done(conn));
+        let done: Vec<usize> = done.map(|(key, _)| key).collect();
+        for key in done {
+            self.close(key);
+        }
+    }
+
+    /// Whether a stopping loop has answered all clients, or has waited long enough.
+    fn is_drained(&self, now: Now) -> bool {
+        self.stopped_ms
+            .is_some_and(|stopped| now.ms >= stopped + DRAIN_MS || self.conns.is_empty())
+    }
+
+    fn close_all(mut self) {
+        let keys: Vec<usize> = self.conns.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(key);
+        }
+    }
+}
+
+/// Reads into `slice`. A read that does not fill it has drained the socket.
+fn receive(conn: &mut Conn, slice: &mut [u8]) -> usize {
+    if !conn.readable {
+        return 0;
+    }
+    let read = conn.stream.read(as_uninit(slice));
+    note_read(conn, read, slice.len())
+}
+
+/// Records the result of a read of at most `asked` bytes.
+fn note_read(conn: &mut Conn, read: io::Result<usize>, asked: usize) -> usize {
+    match read {
+        Ok(0) => {
+            conn.readable = false;
+            conn.ended = true;
+            0
+        }
+        Ok(n) => {
+            conn.readable = n == asked || conn.read_closed;
+            n
+        }
+        Err(error) => {
+            conn.readable = false;
+            conn.failed = error.kind() != io::ErrorKind::WouldBlock;
+            0
+        }
+    }
+}
+
+/// Bytes of a loop's arena. A small cache with many loops gets less than is best for its speed.
+fn arena_bytes(config: &Config) -> usize {
+    let share = config.memory / ARENA_SHARE / config.threads.max(1) as u64;
+    usize::try_from(share)
+        .unwrap_or(ARENA)
+        .clamp(LEAST_ARENA, ARENA)
+}
+
+/// Reads into the item whose value a connection is sending, and reads what follows into `slice`.
+/// Returns how many bytes were read, and which part of `slice` is input.
+fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
+    let Some(receiving) = conn.receiving.as_mut().filter(|_| conn.readable) else {
+        return (0, 0..0);
+    };
+    let read = receiving.read(&mut conn.stream, slice);
+    let (n, asked, behind) = match read {
+        Ok((n, asked, behind)) => (Ok(n), asked, behind),
+        Err(error) => (Err(error), 0, 0..0),
+    };
+    (note_read(conn, n, asked), behind)
+}
+
+/// Makes room for a read behind the bytes in the connection's buffer: for the rest of the request,
+/// or for a large part of it.
+fn make_room(ledger: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
+    let (len, capacity) = (conn.input.len(), conn.input.capacity());
+    let enough = conn.need.saturating_sub(len).clamp(1, SLICE);
+    if capacity - len >= enough {
+        return Growth::Done;
+    }
+    if conn.need > len + 1 {
+        // All at once: pages that are never written take no memory.
+        return ledger.grow(shared, conn, conn.need, conn.need);
+    }
+    // At least doubles the buffer each time, so that little is copied. A client that has hung up
+    // needs almost no room, and many clients may hang up at the same time.
+    let step = match conn.stream.readable_bytes() {
+        0 => SLICE,
+        _ => OWN_SLICE,
+    };
+    let target = (len + step).max(2 * capacity);
+    ledger.grow(shared, conn, target, target)
+}
+
+/// Reads behind the bytes in the connection's buffer, as far as there is room.
+fn receive_own(conn: &mut Conn) -> usize {
+    let before = conn.input.len();
+    let spare = conn.input.spare_capacity_mut();
+    let asked = spare.len().min(OWN_SLICE);
+    let read = conn.stream.read(&mut spare[..asked]);
+    let n = note_read(conn, read, asked);
+    // SAFETY: the read has initialised these bytes.
+    unsafe { conn.input.set_len(before + n) };
+    n
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! An engine for tests: it keeps its items in a map, notes what it executes, and completes
+//! operations where the test says.
+
+use corewise_atomic::lock::Mutex;
+use corewise_cache::engines::relativistic::{Config, Relativistic, RelativisticSession};
+use corewise_cache::{
+    ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session, size_class,
+};
+use corewise_ops::{
+    Absence, Arith, Deadline, Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store,
+    StoreMode, Verb,
+};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Where operations complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Completion {
+    /// In `submit`, as in an engine that looks items up.
+    InSubmit,
+    /// In `poll`, as in an engine that passes messages.
+    InPoll {
+        /// Operations that the engine holds at most.
+        queue: usize,
+        /// Operations that one call of `poll` completes at most.
+        at_once: usize,
+        /// Calls of `poll` that complete nothing before one that does.
+        idle: usize,
+    },
+}
+
+/// What a test sees of the engine, and what it sets.
+#[derive(Default)]
+pub(crate) struct Script {
+    pub(crate) items: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The operations that were executed, in order: `get k`, `store k`, `flush`.
+    pub(crate) executed: Vec<String>,
+    /// Keys for which the engine has no memory.
+    pub(crate) no_memory: HashSet<Vec<u8>>,
+    /// Whether the engine receives large values in place.
+    pub(crate) reserves: bool,
+    /// How many stores had a reservation.
+    pub(crate) stored_reserved: usize,
+}
+
+/// The engine.
+pub(crate) struct FakeEngine {
+    completion: Completion,
+    pub(crate) script: Mutex<Script>,
+    /// Grants the reservations; it stores nothing.
+    lender: Arc<Relativistic>,
+}
+
+impl FakeEngine {
+    pub(crate) fn new(completion: Completion) -> Arc<Self> {
+        let lender = Relativistic::new(Config {
+            memory: 64 << 20,
+            huge_pages: false,
+            ..Config::default()
+        });
+        Arc::new(Self {
+            completion,
+            script: Mutex::new(Script {
+                reserves: true,
+                ..Script::default()
+            }),
+            lender: Arc::new(lender),
+        })
+    }
+
+    /// Reservations that are alive. Each keeps a reference to the engine that granted it, as do
+    /// this engine and its session.
+    pub(crate) fn reservations(&self) -> usize {
+        Arc::strong_count(&self.lender) - 2
+    }
+}
+
+impl Script {
+    pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
+        self.items.insert(key.into(), value.into());
+    }
+
+    fn execute<S: ReplySink>(&mut self, op: &Op<'_>, sink: &mut S) -> Flow {
+        let name = match op.verb {
+            Verb::Get(_) => "get",
+            Verb::Store(_) => "store",
+            Verb::Delete(_) => "delete",
+            Verb::Arith(_) => "arith",
+            _ => "unknown",
+        };
+        self.executed
+            .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
+        if self.no_memory.contains(op.key) {
+            return sink.complete(op.token, Outcome::OutOfMemory);
+        }
+        match op.verb {
+            Verb::Store(store) => self.store(op, &store, sink),
+            Verb::Arith(arith) => self.arith(op, arith, sink),
+            Verb::Delete(_) => match self.items.remove(op.key) {
+                Some(_) => sink.complete(op.token, Outcome::Deleted),
+                None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
+            },
+            _ => match self.items.get(op.key) {
+                Some(value) => sink.complete(op.token, Outcome::Found(view(op.key, value))),
+                None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
+            },
+        }
+    }
+
+    fn store<S: ReplySink>(&mut self, op: &Op<'_>, store: &Store<'_>, sink: &mut S) -> Flow {
+        let before = self.items.get(op.key);
+        let wants_present = !matches!(store.mode, StoreMode::Set | StoreMode::Add);
+        let is_refused = match before {
+            Some(_) => store.mode == StoreMode::Add,
+            None => wants_present,
+        };
+        if is_refused {
+            return sink.complete(op.token, Outcome::NotStored);
+        }
+        let before = before.map_or(&b""[..], Vec::as_slice);
+        let value = match store.mode {
+            StoreMode::Append => [before, store.value].concat(),
+            StoreMode::Prepend => [store.value, before].concat(),
+            _ => store.value.to_vec(),
+        };
+        let flow = sink.complete(op.token, Outcome::Stored(view(op.key, &value)));
+        self.items.insert(op.key.to_vec(), value);
+        flow
+    }
+
+    fn arith<S: ReplySink>(&mut self, op: &Op<'_>, arith: Arith, sink: &mut S) -> Flow {
+        let Some(text) = self.items.get_mut(op.key) else {
+            return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
+        };
+        let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+        let Some(before) = number else {
+            return sink.complete(op.token, Outcome::NonNumeric);
+        };
+        let value = if arith.decrement {
+            u64::saturating_sub(before, arith.delta)
+        } else {
+            u64::wrapping_add(before, arith.delta)
+        };
+        *text = value.to_string().into_bytes();
+        let view = view(op.key, text);
+        sink.complete(op.token, Outcome::Counter { value, view })
+    }
+}
+
+fn view<'v>(key: &'v [u8], value: &'v [u8]) -> ItemView<'v> {
+    let footprint = size_class::HEADER + key.len() + value.len();
+    ItemView {
+        key,
+        value,
+        client_flags: 0,
+        cas: 1,
+        deadline: Deadline::NEVER,
+        idle_s: 0,
+        flags: ItemFlags::NONE,
+        footprint,
+        size_class: size_class::of(footprint),
+    }
+}
+
+/// An operation in the queue of the engine: copies, because keys and values are borrowed only until
+/// `submit` returns.
+struct Queued {
+    token: u32,
+    key: Vec<u8>,
+    /// Its value is in `value` if it is a store.
+    verb: Verb<'static>,
+    value: Vec<u8>,
+}
+
+impl Queued {
+    fn new(op: &Op<'_>) -> Self {
+        let mut value = Vec::new();
+        let verb = match op.verb {
+            Verb::Store(store) => {
+                value.extend_from_slice(store.value);
+                Verb::Store(Store {
+                    value: b"",
+                    ..store
+                })
+            }
+            Verb::Delete(delete) => Verb::Delete(delete),
+            Verb::Arith(arith) => Verb::Arith(arith),
+            Verb::Get(get) => Verb::Get(get),
+            _ => unreachable!("a verb that the protocol does not have"),
+        };
+        Self {
+            token: op.token,
+            key: op.key.to_vec(),
+            verb,
+            value,
+        }
+    }
+
+    fn op(&self) -> Op<'_> {
+        let verb = match self.verb {
+            Verb::Store(store) => Verb::Store(Store {
+                value: &self.value,
+                ..store
+            }),
+            verb => verb,
+        };
+        Op {
+            token: self.token,
+            key: &self.key,
+            verb,
+        }
+    }
+}
+
+/// A thread's handle.
+pub(crate) struct FakeSession {
+    engine: Arc<FakeEngine>,
+    lender: RelativisticSession,
+    queue: VecDeque<Queued>,
+    /// Calls of `poll` since the last one that completed something.
+    idle_polls: usize,
+    is_online: bool,
+}
+
+impl Session for FakeSession {
+    fn submit<S: ReplySink>(&mut self, _: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
+        assert!(self.is_online, "nothing may be submitted now");
+        if let Completion::InPoll { queue, .. } = self.completion() {
+            let room = queue - self.queue.len();
+            self.queue.extend(ops.iter().take(room).map(Queued::new));
+            return ops.len().min(room);
+        }
+        let mut script = self.engine.script.lock();
+        for (index, op) in ops.iter().enumerate() {
+            if script.execute(op, sink) == Flow::Pause {
+                return index + 1;
+            }
+        }
+        ops.len()
+    }
+
+    fn reserve(&mut self, now: Now, key: &[u8], len: usize, flags: u32) -> Option<Reservation> {
+        let reserves = self.engine.script.lock().reserves;
+        let reservation = reserves.then(|| self.lender.reserve(now, key, len, flags));
+        reservation.flatten()
+    }
+
+    fn submit_reserved<S: ReplySink>(
+        &mut self,
+        now: Now,
+        op: &Op<'_>,
+        reservation: Reservation,
+        sink: &mut S,
+    ) -> bool {
+        self.engine.script.lock().stored_reserved += 1;
+        let Verb::Store(store) = op.verb else {
+            return self.submit(now, &[*op], sink) == 1;
+        };
+        let value = reservation.value();
+        let verb = Verb::Store(Store { value, ..store });
+        self.submit(now, &[Op { verb, ..*op }], sink) == 1
+    }
+
+    fn poll<S: ReplySink>(&mut self, _: Now, sink: &mut S) -> usize {
+        let Completion::InPoll { at_once, idle, .. } = self.completion() else {
+            return 0;
+        };
+        if self.idle_polls < idle {
+            self.idle_polls += 1;
+            return self.queue.len();
+        }
+        self.idle_polls = 0;
+        for _ in 0..at_once {
+            let Some(queued) = self.queue.pop_front() else {
+                break;
+            };
+            let mut script = self.engine.script.lock();
+            if script.execute(&queued.op(), sink) == Flow::Pause {
+                break;
+            }
+        }
+        self.queue.len()
+    }
+
+    fn maintain(&mut self, _: Now) -> bool {
+        false
+    }
+
+    fn offline(&mut self) {
+        self.is_online = false;
+    }
+
+    fn online(&mut self) {
+        self.is_online = true;
+    }
+}
+
+impl FakeSession {
+    fn completion(&self) -> Completion {
+        self.engine.completion
+    }
+}
+
+impl Engine for FakeEngine {
+    type Session = FakeSession;
+
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn session(self: &Arc<Self>) -> FakeSession {
+        FakeSession {
+            engine: Arc::clone(self),
+            lender: self.lender.session(),
+            queue: VecDeque::new(),
+            idle_polls: 0,
+            is_online: true,
+        }
+    }
+
+    fn flush_all(&self, _: Deadline, _: Now) {
+        let mut script = self.script.lock();
+        script.executed.push("flush".to_owned());
+        script.items.clear();
+    }
+
+    fn memory_limit(&self) -> u64 {
+        64 << 20
+    }
+
+    fn set_memory_limit(&self, _: u64) {}
+
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+
+    fn size_classes(&self) -> Vec<ClassStats> {
+        Vec::new()
+    }
+
+    fn reset_stats(&self) {}
+
+    fn scan(&self, _: Cursor, _: usize, _: Now, show: &mut dyn FnMut(&ItemView<'_>)) -> ScanStep {
+        for (key, value) in &self.script.lock().items {
+            show(&view(key, value));
+        }
+        ScanStep::Done
+    }
+}
