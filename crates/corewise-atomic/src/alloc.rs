@@ -206,6 +206,27 @@ pub unsafe fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
     let _ = (memory, bytes);
 }
 
+/// Requests small pages (`madvise`) for `bytes` bytes from `memory`, which is useful before they are
+/// touched: the first access to a huge page waits until all of it is cleared.
+///
+/// Complexity: a system call. Does nothing on systems other than Linux.
+///
+/// # Safety
+///
+/// 1. `memory` came from [`map_zeroed`] or [`reserve`], with no fewer bytes, and was not given
+///    back.
+pub unsafe fn prefer_small(memory: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let bytes = bytes.next_multiple_of(page_bytes());
+        // If the system refuses (it has no huge pages), the pages are small in any case.
+        // SAFETY: the call changes no byte of any memory, and the caller guarantees 1.
+        unsafe { libc::madvise(memory.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (memory, bytes);
+}
+
 /// Gives a range of addresses and its contents back to the system.
 ///
 /// # Safety

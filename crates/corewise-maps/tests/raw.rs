@@ -25,6 +25,7 @@ fn table(nodes: u64) -> RawTable<Nodes> {
     let policy = Policy {
         min_buckets: 64,
         automatic: true,
+        huge_pages: true,
     };
     RawTable::new(64, policy, Domain::new(), Nodes(links))
 }

@@ -199,6 +199,7 @@ impl<K, V, S> Builder<K, V, S> {
         let policy = Policy {
             min_buckets: self.buckets,
             automatic: self.automatic,
+            huge_pages: true,
         };
         let domain = self.domain.unwrap_or_else(|| Domain::global().clone());
         let slabs = Slabs::new(Layout::new::<Node<K, V>>());

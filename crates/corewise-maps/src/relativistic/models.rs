@@ -143,6 +143,7 @@ impl Set {
         let policy = Policy {
             min_buckets: buckets,
             automatic: false,
+            huge_pages: true,
         };
         let set = Self {
             raw: RawTable::new(buckets, policy, domain.clone(), Nodes::new()),

@@ -64,6 +64,9 @@ pub struct Policy {
     /// Whether the table grows above three entries for four buckets, and shrinks below one entry
     /// for eight buckets.
     pub automatic: bool,
+    /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but an
+    /// operation that is the first to touch one waits until the system has cleared 2 MiB.
+    pub huge_pages: bool,
 }
 
 impl Policy {
@@ -143,7 +146,8 @@ impl<A: Arena> RawTable<A> {
     /// If `buckets` is 0, or memory is not available.
     pub fn new(buckets: usize, policy: Policy, domain: Domain, arena: A) -> Self {
         assert!(buckets > 0, "a table needs a bucket");
-        let table = Table::try_new(buckets, true).expect("no memory for the bucket array");
+        let table = Table::try_new(buckets, true, policy.huge_pages)
+            .expect("no memory for the bucket array");
         let table = Box::into_raw(table);
         let raw = Self {
             arena,

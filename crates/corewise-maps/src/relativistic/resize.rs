@@ -718,7 +718,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let raw = self.raw;
         let from = self.newest();
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
-        let Some(new) = Table::try_new(buckets, false) else {
+        let Some(new) = Table::try_new(buckets, false, self.policy.huge_pages) else {
             self.refuse();
             return false;
         };
@@ -768,7 +768,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn has_memory_for(&self, buckets: usize) -> bool {
         let now = self.newest().len();
         let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
-        direct || Table::try_new(buckets, false).is_some()
+        direct || Table::try_new(buckets, false, false).is_some()
     }
 
     fn start(&self, kind: Kind, from: NonNull<Table>, to: NonNull<Table>, end: usize) -> Pass {

@@ -37,10 +37,14 @@ const NO_MASK: usize = usize::MAX;
 impl Table {
     /// Creates a table of plain, empty buckets. Returns `None` if memory is not available, or if
     /// hashes have too few bits for this number of buckets.
-    pub(super) fn try_new(buckets: usize, published: bool) -> Option<Box<Table>> {
+    pub(super) fn try_new(buckets: usize, published: bool, huge_pages: bool) -> Option<Box<Table>> {
         assert!(buckets > 0, "a table needs a bucket");
         if buckets > 1 << HASH_BITS {
             return None;
+        }
+        let mut words = Slots::try_zeroed(buckets)?;
+        if !huge_pages {
+            words.prefer_small_pages();
         }
         Some(Box::new(Table {
             mask: if buckets.is_power_of_two() {
@@ -48,7 +52,7 @@ impl Table {
             } else {
                 NO_MASK
             },
-            words: Slots::try_zeroed(buckets)?,
+            words,
             next: AtomicPtr::new(std::ptr::null_mut()),
             published: AtomicBool::new(published),
         }))

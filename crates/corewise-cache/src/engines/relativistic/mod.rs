@@ -116,8 +116,12 @@ const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 /// free memory has, it takes twice that, and these are bytes that items lose. memcached doubles its
 /// table at the same load.
 const FULL_LOAD: (u128, u128) = (3, 2);
-/// Buckets visited by one step of a resize.
-const STEP: usize = 64;
+/// Buckets that a resize visits after each operation. Between two doublings of a table of `n`
+/// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so this
+/// is twice what keeps up. More would delay the requests that arrive during a resize.
+const STEP: usize = 8;
+/// Buckets that a resize visits in one [`Session::maintain`].
+const MAINTENANCE_STEP: usize = 64;
 /// Bytes of segments visited by one [`Session::maintain`].
 const MAINTENANCE_BYTES: usize = 16 << 10;
 /// Buckets whose chains are measured per second, and per step.
@@ -260,6 +264,8 @@ impl Relativistic {
         let policy = maps::Policy {
             min_buckets: buckets,
             automatic: true,
+            // Requests that arrive while a huge page is cleared would wait.
+            huge_pages: false,
         };
         let table = RawTable::new(buckets, policy, domain, heap.arena());
         table.set_most_buckets(buckets);
@@ -889,9 +895,10 @@ impl RelativisticSession {
         more || engine.generation().has_older
     }
 
-    /// Does the work due after changes: the table's count and its resizing.
+    /// Does the work due after changes: the table's count, and its resizing, by up to `buckets`
+    /// buckets.
     #[inline]
-    fn after_changes(&mut self) {
+    fn after_changes(&mut self, buckets: usize) {
         let table = &self.engine.table;
         if self.session_state.unreported.unsigned_abs() >= table.report_after() {
             table.adjust(std::mem::take(&mut self.session_state.unreported));
@@ -900,7 +907,7 @@ impl RelativisticSession {
             }
         }
         if table.has_work() {
-            table.step(STEP);
+            table.step(buckets);
         }
     }
 }
@@ -923,7 +930,7 @@ impl Session for RelativisticSession {
                 };
                 done += 1;
                 let flow = exec.run(op, sink);
-                self.after_changes();
+                self.after_changes(STEP);
                 if flow == Flow::Pause {
                     return done;
                 }
@@ -963,7 +970,7 @@ impl Session for RelativisticSession {
             now,
         };
         let _ = exec.run_reserved(op, &reservation, sink); // one operation leaves nothing to pause
-        self.after_changes();
+        self.after_changes(STEP);
         true
     }
 
@@ -990,7 +997,7 @@ impl Session for RelativisticSession {
             more |= search.step(&self.session_state.site(&engine, now), MAINTENANCE_BYTES);
         }
         engine.look_at_chains();
-        self.after_changes();
+        self.after_changes(MAINTENANCE_STEP);
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
     }
 }
