@@ -87,7 +87,7 @@ fn a_full_result_has_every_section_and_plot() {
     ] {
         assert!(page.contains(text), "{text}");
     }
-    assert!(page.contains("corewise bench replay &#39;made up/results.jsonl#1&#39;"));
+    assert!(page.contains("corewise bench replay 'made up/results.jsonl#1'"));
     assert!(page.contains("again (A/A)") && page.contains("harness (null)"));
     for verdict in ["faster", "slower", "equivalent", "undecided", "void"] {
         assert!(

@@ -14,6 +14,8 @@ pub(crate) mod slim;
 pub(crate) mod style;
 pub(crate) mod svg;
 
+use maud::{Markup, html};
+
 /// A plot, without its enclosing element.
 #[derive(Debug)]
 pub(crate) struct Plot {
@@ -38,7 +40,7 @@ pub(crate) struct Part {
     pub(crate) lead: &'static str,
     pub(crate) plots: Vec<Plot>,
     /// Tables below the plots, as HTML.
-    pub(crate) below: String,
+    pub(crate) below: Markup,
 }
 
 impl Part {
@@ -49,7 +51,7 @@ impl Part {
             heading: heading.to_owned(),
             lead,
             plots,
-            below: String::new(),
+            below: html! {},
         }
     }
 }

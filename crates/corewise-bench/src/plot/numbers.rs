@@ -1,31 +1,32 @@
 //! Tables of numbers below plots.
 
-use crate::plot::svg::escape;
+use maud::{Markup, html};
+
 use crate::record::Interval;
 
 /// A table of numbers with a row for each of `lines`, whose first field is its head.
-pub(crate) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> String {
-    if lines.is_empty() {
-        return String::new();
+pub(crate) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> Markup {
+    html! {
+        @if !lines.is_empty() {
+            div.scroll {
+                table.numbers {
+                    thead { tr { @for head in heads { th { (head) } } } }
+                    tbody { @for line in lines { (row(line)) } }
+                }
+            }
+        }
     }
-    let cells = |tag: &str, words: &mut dyn Iterator<Item = &str>| -> String {
-        words
-            .map(|word| format!("<{tag}>{}</{tag}>", escape(word)))
-            .collect()
-    };
-    let head = cells("th", &mut heads.iter().copied());
-    let body: String = lines
-        .iter()
-        .map(|line| {
-            let (first, rest) = line.split_first().map_or(("", &[][..]), |(f, r)| (f, r));
-            let rest = cells("td", &mut rest.iter().map(String::as_str));
-            format!("<tr><th scope=\"row\">{}</th>{rest}</tr>\n", escape(first))
-        })
-        .collect();
-    format!(
-        "<div class=\"scroll\"><table class=\"numbers\"><thead><tr>{head}</tr></thead><tbody>{body}\
-         </tbody></table></div>\n"
-    )
+}
+
+fn row(line: &[String]) -> Markup {
+    html! {
+        @if let Some((first, rest)) = line.split_first() {
+            tr {
+                th scope="row" { (first) }
+                @for field in rest { td { (field) } }
+            }
+        }
+    }
 }
 
 /// Formats a ratio with its interval.

@@ -1,13 +1,13 @@
 //! The page around the plots, and the frame of a standalone plot.
 
-use std::fmt::Write;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::plot::chart::WIDTH;
-use crate::plot::style::{DEFS, Looks, plot_css};
+use crate::plot::style::{DEFS, Look, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
 use crate::report::{Extent, numbered, tables};
-use crate::results::Results;
+use crate::results::{Results, SourceFile};
 
 const CSS: &str = "\
 *{box-sizing:border-box}html{scroll-behavior:smooth;-webkit-text-size-adjust:100%}\
@@ -81,59 +81,66 @@ chip.setAttribute('aria-pressed',String(!off));each(mine,'off',off)});\
 chip.addEventListener('pointerenter',()=>each('.series:not('+mine+')','dim',true));\
 chip.addEventListener('pointerleave',()=>each('.series','dim',false))}";
 
-/// Returns everything before the body's first element.
-fn opening(title: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n\
-         <style>{}{CSS}</style>\n</head>\n<body>\n\
-         <svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"true\">{DEFS}</svg>\n",
-        escape(title),
-        plot_css(":root")
-    )
+/// Returns a document with the styles of pages and plots.
+fn document(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(plot_css(":root"))) (PreEscaped(CSS)) }
+            }
+            body {
+                svg.defs width="0" height="0" aria-hidden="true" { (PreEscaped(DEFS)) }
+                (body)
+            }
+        }
+    };
+    page.into_string()
 }
 
 /// Returns a page of plots and their text.
 pub(crate) fn plain(title: &str, lead: &[String], plots: &[Plot], text: &str) -> String {
-    let mut out = opening(title);
-    let title = escape(title);
-    let _ = writeln!(out, "<header id=\"summary\"><h1>{title}</h1>");
-    for line in lead {
-        let _ = writeln!(out, "<p class=\"sub\">{}</p>", escape(line));
-    }
-    out.push_str("</header>\n<main>\n");
-    for (at, plot) in plots.iter().enumerate() {
-        out.push_str(&figure(at + 1, plot));
-    }
-    let _ = writeln!(
-        out,
-        "<pre>{}</pre>\n</main>\n</body>\n</html>",
-        escape(text)
-    );
-    out
+    let body = html! {
+        header #summary {
+            h1 { (title) }
+            @for line in lead { p.sub { (line) } }
+        }
+        main {
+            @for (at, plot) in plots.iter().enumerate() { (figure(at + 1, plot)) }
+            pre { (text) }
+        }
+    };
+    document(title, &body)
 }
 
 /// Returns the whole page.
 pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
-    let mut out = opening(&title(results));
-    out.push_str(&head(results));
-    out.push_str(&navigation(parts));
-    out.push_str("<main>\n");
-    out.push_str(&notes(results));
-    if extent == Extent::Brief {
-        out.push_str(
-            "<p class=\"sub\">A brief page: plots have medians and intervals only, no single repetitions.</p>\n",
-        );
-    }
-    out.push_str(&verdicts(results, looks));
     let mut numbers = numbered(parts);
-    for part in parts {
-        section(&mut out, part, &mut numbers);
-    }
-    out.push_str(&ending(results, extent));
-    let _ = writeln!(out, "<script>{SCRIPT}</script>\n</body>\n</html>");
-    out
+    let body = html! {
+        (head(results))
+        (navigation(parts))
+        main {
+            (notes(results))
+            @if extent == Extent::Brief {
+                p.sub {
+                    "A brief page: plots have medians and intervals only, no single repetitions."
+                }
+            }
+            (verdicts(results, looks))
+            @for part in parts { (section(part, &mut numbers)) }
+            (ending(results, extent))
+        }
+        footer {
+            "Made by corewise bench report. Medians over repetitions; intervals are 95 % bootstrap \
+             intervals."
+        }
+        script { (PreEscaped(SCRIPT)) }
+    };
+    document(&title(results), &body)
 }
 
 fn title(results: &Results) -> String {
@@ -142,7 +149,7 @@ fn title(results: &Results) -> String {
 }
 
 /// Returns the distinct values of a property of the files.
-fn each(results: &Results, of: impl Fn(&crate::results::SourceFile) -> String) -> String {
+fn each(results: &Results, of: impl Fn(&SourceFile) -> String) -> String {
     let mut answers: Vec<String> = Vec::new();
     for answer in results.files.iter().map(of) {
         if !answers.contains(&answer) {
@@ -152,24 +159,17 @@ fn each(results: &Results, of: impl Fn(&crate::results::SourceFile) -> String) -
     answers.join(" and ")
 }
 
-fn head(results: &Results) -> String {
-    let mut out = format!(
-        "<header id=\"summary\"><h1>{}</h1>\n<p class=\"sub\">Concurrent hash tables, measured by \
-         corewise bench</p>\n<dl class=\"tiles\">",
-        escape(&title(results))
-    );
+fn head(results: &Results) -> Markup {
     let rows = results.rows().count();
     let void = results.rows().filter(|row| row.void()).count();
-    let machine = |file: &crate::results::SourceFile| {
+    let machine = |file: &SourceFile| {
         let machine = &file.manifest.machine;
         format!("{}, {} CPUs", machine.cpu, machine.cpus)
     };
-    let broken = if void == 0 {
-        "none void"
-    } else {
-        "void: hatched below, not to be used"
+    let is_void = match void {
+        0 => "",
+        _ => "void: hatched below, not to be used",
     };
-    let void_text = format!("{rows} rows, {void} void");
     let tiles = [
         (
             "Run",
@@ -191,134 +191,123 @@ fn head(results: &Results) -> String {
             each(results, |f| tables::commit(&f.manifest)),
             each(results, |f| f.manifest.rustc.clone()),
         ),
-        (
-            "Rows",
-            void_text,
-            if void == 0 {
-                String::new()
-            } else {
-                broken.to_owned()
-            },
-        ),
+        ("Rows", format!("{rows} rows, {void} void"), is_void.into()),
     ];
-    for (name, value, more) in tiles {
-        let _ = write!(
-            out,
-            "<div class=\"tile\"><dt>{name}</dt><dd>{}<small>{}</small></dd></div>",
-            escape(&value),
-            escape(&more)
-        );
+    html! {
+        header #summary {
+            h1 { (title(results)) }
+            p.sub { "Concurrent hash tables, measured by corewise bench" }
+            dl.tiles {
+                @for (name, value, more) in &tiles {
+                    div.tile { dt { (name) } dd { (value) small { (more) } } }
+                }
+            }
+        }
     }
-    out + "</dl></header>\n"
 }
 
-fn navigation(parts: &[Part]) -> String {
-    let mut out =
-        String::from("<nav aria-label=\"Sections\"><div><a href=\"#verdicts\">Verdicts</a>");
-    for part in parts {
-        let _ = write!(
-            out,
-            "<a href=\"#{}\">{}</a>",
-            part.id,
-            escape(&part.heading)
-        );
+fn navigation(parts: &[Part]) -> Markup {
+    html! {
+        nav aria-label="Sections" {
+            div {
+                a href="#verdicts" { "Verdicts" }
+                @for part in parts { a href={ "#" (part.id) } { (part.heading) } }
+                a href="#fairness" { "Fairness" }
+                a href="#environment" { "Environment" }
+                a href="#commands" { "Commands" }
+            }
+        }
     }
-    out + "<a href=\"#fairness\">Fairness</a><a href=\"#environment\">Environment</a>\
-           <a href=\"#commands\">Commands</a></div></nav>\n"
 }
 
 /// Returns what is wrong with the files.
-fn notes(results: &Results) -> String {
-    let mut out = String::new();
-    for file in &results.files {
-        for note in file.notes() {
-            let name = escape(&file.name());
-            let _ = write!(out, "<p><b>{name}</b>: {}.</p>", escape(&note));
+fn notes(results: &Results) -> Markup {
+    let files = results.files.iter();
+    let notes: Vec<_> = files
+        .flat_map(|file| file.notes().into_iter().map(|note| (file.name(), note)))
+        .collect();
+    html! {
+        @if !notes.is_empty() || results.files.len() > 1 {
+            div.warn role="note" {
+                @for (name, note) in &notes { p { b { (name) } ": " (note) "." } }
+                @if results.files.len() > 1 {
+                    p {
+                        "Several files are shown together; [1], [2] after a table's name is the file."
+                    }
+                }
+            }
         }
     }
-    if results.files.len() > 1 {
-        out.push_str(
-            "<p>Several files are shown together; [1], [2] after a table's name is the file.</p>",
-        );
-    }
-    if out.is_empty() {
-        return out;
-    }
-    format!("<div class=\"warn\" role=\"note\">{out}</div>\n")
 }
 
-fn verdicts(results: &Results, looks: &Looks) -> String {
-    let mut out = String::from(
-        "<section id=\"verdicts\"><h2>Verdicts</h2>\n<p class=\"lead\">Rates over the reference's rate \
-         in the same repetitions, with 95 % intervals. The reference again (A/A) shows the noise: no \
-         difference smaller than its own means anything. The harness without a table (null) is what \
-         measuring alone allows.</p>\n",
-    );
-    out.push_str(&tables::verdicts(results, looks));
-    out.push_str(
-        "<p class=\"hint\">Tables in the plots: point at one to see it stand out, click to hide it.</p>",
-    );
-    out.push_str("<div class=\"chips\" role=\"group\" aria-label=\"Tables in the plots\">");
-    for (at, (name, look)) in looks.all().enumerate() {
-        let mut mark = Canvas::default();
-        mark.mark(look.shape(), "median", (8.0, 8.0), 6.0, "");
-        let _ = write!(
-            out,
-            "<button type=\"button\" class=\"chip\" data-s=\"{at}\" aria-pressed=\"true\">\
-             <svg class=\"c{}\" viewBox=\"0 0 16 16\" aria-hidden=\"true\">{}</svg>{}</button>",
-            at % 8,
-            mark.out,
-            escape(name)
-        );
+fn verdicts(results: &Results, looks: &Looks) -> Markup {
+    html! {
+        section #verdicts {
+            h2 { "Verdicts" }
+            p.lead {
+                "Rates over the reference's rate in the same repetitions, with 95 % intervals. The \
+                 reference again (A/A) shows the noise: no difference smaller than its own means \
+                 anything. The harness without a table (null) is what measuring alone allows."
+            }
+            (tables::verdicts(results, looks))
+            p.hint {
+                "Tables in the plots: point at one to see it stand out, click to hide it."
+            }
+            div.chips role="group" aria-label="Tables in the plots" {
+                @for (at, (name, look)) in looks.all().enumerate() {
+                    button.chip type="button" data-s=(at) aria-pressed="true" {
+                        svg class={ "c" (at % 8) } viewBox="0 0 16 16" aria-hidden="true" {
+                            (mark(&look))
+                        }
+                        (name)
+                    }
+                }
+            }
+        }
     }
-    out + "</div></section>\n"
 }
 
-fn section<'a>(
-    out: &mut String,
-    part: &Part,
-    numbers: &mut impl Iterator<Item = (usize, &'a Plot)>,
-) {
-    let _ = writeln!(
-        out,
-        "<section id=\"{}\"><h2>{}</h2>\n<p class=\"lead\">{}</p>",
-        part.id,
-        escape(&part.heading),
-        escape(part.lead)
-    );
-    for (number, plot) in numbers.take(part.plots.len()) {
-        out.push_str(&figure(number, plot));
+/// Returns the mark that a table has in the plots.
+fn mark(look: &Look) -> PreEscaped<String> {
+    let mut mark = Canvas::default();
+    mark.mark(look.shape(), "median", (8.0, 8.0), 6.0, "");
+    PreEscaped(mark.out)
+}
+
+fn section<'a>(part: &Part, numbers: &mut impl Iterator<Item = (usize, &'a Plot)>) -> Markup {
+    html! {
+        section id=(part.id) {
+            h2 { (part.heading) }
+            p.lead { (part.lead) }
+            @for (number, plot) in numbers.take(part.plots.len()) { (figure(number, plot)) }
+            (part.below)
+        }
     }
-    out.push_str(&part.below);
-    out.push_str("</section>\n");
 }
 
-fn figure(number: usize, plot: &Plot) -> String {
-    format!(
-        "<figure><figcaption><b>{title}</b>{note}</figcaption><div class=\"scroll\">\
-         <svg id=\"{id}\" class=\"plot plot-{kind}\" role=\"img\" viewBox=\"0 0 {width} {height}\">\
-         <title>{title}</title>\n{body}</svg></div></figure>\n",
-        title = escape(&plot.title),
-        note = escape(&plot.note),
-        id = plot.id(number),
-        kind = plot.kind,
-        width = num(WIDTH),
-        height = num(plot.height),
-        body = plot.body,
-    )
+fn figure(number: usize, plot: &Plot) -> Markup {
+    let id = plot.id(number);
+    let class = format!("plot plot-{}", plot.kind);
+    let view = format!("0 0 {} {}", num(WIDTH), num(plot.height));
+    html! {
+        figure {
+            figcaption { b { (plot.title) } (plot.note) }
+            div.scroll {
+                svg id=(id) class=(class) role="img" viewBox=(view) {
+                    title { (plot.title) }
+                    (PreEscaped(&plot.body))
+                }
+            }
+        }
+    }
 }
 
-fn ending(results: &Results, extent: Extent) -> String {
-    format!(
-        "<section id=\"fairness\"><h2>Fairness</h2>\n{}</section>\n\
-         <section id=\"environment\"><h2>Environment</h2>\n{}</section>\n\
-         <section id=\"commands\"><h2>Commands</h2>\n{}</section>\n</main>\n\
-         <footer>Made by corewise bench report. Medians over repetitions; intervals are 95 % \
-         bootstrap intervals.</footer>",
-        tables::cards(results),
-        tables::environment(results),
-        tables::commands(results, extent)
-    )
+fn ending(results: &Results, extent: Extent) -> Markup {
+    html! {
+        section #fairness { h2 { "Fairness" } (tables::cards(results)) }
+        section #environment { h2 { "Environment" } (tables::environment(results)) }
+        section #commands { h2 { "Commands" } (tables::commands(results, extent)) }
+    }
 }
 
 /// Returns a plot as a standalone file.

@@ -1,14 +1,15 @@
 //! The tables of words and numbers on the page.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
 use crate::plot::group::words;
 use crate::plot::numbers::{interval, plain_ratio};
 use crate::plot::style::Looks;
-use crate::plot::svg::{bytes, escape, plain, rate};
+use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Manifest, Role};
 use crate::report::Extent;
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
+use crate::table::TableInfo;
 
 /// A column of a verdict table: its content, and the name of the table.
 type Column<'a> = (Part, &'a str);
@@ -34,15 +35,11 @@ impl Part {
 }
 
 /// A verdict table for each section.
-pub(crate) fn verdicts(results: &Results, looks: &Looks) -> String {
-    let tables = results
-        .sections
-        .iter()
-        .map(|section| verdict(section, looks));
-    tables.collect()
+pub(crate) fn verdicts(results: &Results, looks: &Looks) -> Markup {
+    html! { @for section in &results.sections { (verdict(section, looks)) } }
 }
 
-fn verdict(section: &SectionResults, looks: &Looks) -> String {
+fn verdict(section: &SectionResults, looks: &Looks) -> Markup {
     let mut columns: Vec<Column<'_>> = Vec::new();
     for row in section.cells.iter().flat_map(|cell| &cell.rows) {
         let column = (Part::of(row), &*row.label);
@@ -52,25 +49,34 @@ fn verdict(section: &SectionResults, looks: &Looks) -> String {
     }
     columns.sort_by_key(|(part, label)| (*part, looks.place(label)));
     let shared = shared(section);
-    let mut out = format!(
-        "<div class=\"scroll\"><table class=\"verdicts\"><caption><b>{}</b><span>{}</span></caption><thead><tr>\
-         <th scope=\"col\" class=\"cell\">cell</th>",
-        escape(&section.name),
-        escape(&shared.join(", "))
-    );
-    for (part, label) in &columns {
-        let (class, sub) = match part {
-            Part::Reference | Part::DynTable => ("", ""),
-            Part::Again => (" class=\"aa\"", "<small>again (A/A)</small>"),
-            Part::Null => (" class=\"null\"", "<small>harness (null)</small>"),
-        };
-        let _ = write!(out, "<th scope=\"col\"{class}>{}{sub}</th>", escape(label));
+    html! {
+        div.scroll {
+            table.verdicts {
+                caption { b { (section.name) } span { (shared.join(", ")) } }
+                thead {
+                    tr {
+                        th.cell scope="col" { "cell" }
+                        @for (part, label) in &columns { (column_head(*part, label)) }
+                    }
+                }
+                tbody { @for cell in &section.cells { (line(cell, &columns, &shared)) } }
+            }
+        }
     }
-    out.push_str("</tr></thead><tbody>");
-    for cell in &section.cells {
-        line(&mut out, cell, &columns, &shared);
+}
+
+fn column_head(part: Part, label: &str) -> Markup {
+    let (class, sub) = match part {
+        Part::Reference | Part::DynTable => (None, None),
+        Part::Again => (Some("aa"), Some("again (A/A)")),
+        Part::Null => (Some("null"), Some("harness (null)")),
+    };
+    html! {
+        th scope="col" class=[class] {
+            (label)
+            @if let Some(sub) = sub { small { (sub) } }
+        }
     }
-    out + "</tbody></table></div>\n"
 }
 
 /// Returns the words that all cells of a section share.
@@ -93,26 +99,29 @@ fn special(cell: &CellResults, shared: &[String]) -> String {
     own.join(", ")
 }
 
-fn line(out: &mut String, cell: &CellResults, columns: &[Column<'_>], shared: &[String]) {
+fn line(cell: &CellResults, columns: &[Column<'_>], shared: &[String]) -> Markup {
     let repetitions = cell.rows.iter().map(|row| row.row.repetitions).max();
-    let _ = write!(
-        out,
-        "<tr><th scope=\"row\" class=\"cell\" title=\"{}\">{}<small>{} repetitions</small></th>",
-        escape(&cell.cell.id),
-        escape(&special(cell, shared)),
-        repetitions.unwrap_or(0)
-    );
-    for column in columns {
+    let in_column = |column: &Column<'_>| {
         let is = |row: &&RowResults| (Part::of(row), &*row.label) == *column;
-        match cell.rows.iter().find(is) {
-            Some(row) => out.push_str(&entry(row)),
-            None => out.push_str("<td class=\"none\">–</td>"),
+        cell.rows.iter().find(is)
+    };
+    html! {
+        tr {
+            th.cell scope="row" title=(cell.cell.id) {
+                (special(cell, shared))
+                small { (repetitions.unwrap_or(0)) " repetitions" }
+            }
+            @for column in columns {
+                @match in_column(column) {
+                    Some(row) => (entry(row)),
+                    None => td.none { "–" },
+                }
+            }
         }
     }
-    out.push_str("</tr>\n");
 }
 
-fn entry(row: &RowResults) -> String {
+fn entry(row: &RowResults) -> Markup {
     let class = match row.row.role {
         Role::Again => " aa",
         Role::Null => " null",
@@ -120,10 +129,10 @@ fn entry(row: &RowResults) -> String {
         Role::DynTable => "",
     };
     if row.void() {
-        let why = escape(row.problem().unwrap_or_default());
-        return format!(
-            "<td class=\"void{class}\" title=\"{why}\"><b>void</b><small>{why}</small></td>"
-        );
+        let why = row.problem().unwrap_or_default();
+        return html! {
+            td class={ "void" (class) } title=(why) { b { "void" } small { (why) } }
+        };
     }
     let absolute = row.row.rate.map_or("–".to_owned(), |r| rate(r.value));
     let word = match (row.row.role, &*row.row.verdict) {
@@ -135,35 +144,27 @@ fn entry(row: &RowResults) -> String {
         .iter()
         .find(|known| **known == word)
         .unwrap_or(&"plain");
-    match &row.row.ratio {
-        Some(ratio) => format!(
-            "<td class=\"{kind}{class}\" title=\"{}\"><b>{}×</b><small>{}</small>\
-             <span class=\"word\">{}</span></td>",
-            escape(&absolute),
-            plain_ratio(ratio.value),
-            interval(ratio),
-            escape(word)
-        ),
-        None => format!(
-            "<td class=\"{kind}{class}\"><b>{}</b><span class=\"word\">{}</span></td>",
-            escape(&absolute),
-            escape(word)
-        ),
+    let class = format!("{kind}{class}");
+    html! {
+        @match &row.row.ratio {
+            Some(ratio) => td class=(class) title=(absolute) {
+                b { (plain_ratio(ratio.value)) "×" }
+                small { (interval(ratio)) }
+                span.word { (word) }
+            },
+            None => td class=(class) { b { (absolute) } span.word { (word) } },
+        }
     }
 }
 
 /// The fairness cards.
-pub(crate) fn cards(results: &Results) -> String {
+pub(crate) fn cards(results: &Results) -> Markup {
     let mut cards: Vec<_> = Vec::new();
     for card in results.files.iter().flat_map(|file| &file.manifest.cards) {
         if !cards.contains(&card) {
             cards.push(card);
         }
     }
-    let mut out = String::from(
-        "<details id=\"cards\"><summary>Fairness cards: what each table is, and how it was run\
-         </summary><div class=\"scroll\"><table class=\"cards\"><thead><tr>",
-    );
     let heads = [
         "table",
         "about",
@@ -177,43 +178,57 @@ pub(crate) fn cards(results: &Results) -> String {
         "memory",
         "batches",
     ];
-    for head in heads {
-        let _ = write!(out, "<th scope=\"col\">{head}</th>");
-    }
-    out.push_str("</tr></thead><tbody>");
-    for card in cards {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(&card.name));
-        for text in [
-            &card.about,
-            &card.version,
-            &card.language,
-            &card.hasher,
-            &card.reclamation,
-            &card.guarantees,
-            &card.settings,
-            &card.adapter,
-            &card.memory,
-            &card.batch,
-        ] {
-            let _ = write!(out, "<td>{}</td>", escape(text));
+    html! {
+        details #cards {
+            summary { "Fairness cards: what each table is, and how it was run" }
+            div.scroll {
+                table.cards {
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody { @for card in cards { (card_row(card)) } }
+                }
+            }
         }
-        out.push_str("</tr>\n");
     }
-    out + "</tbody></table></div></details>\n"
+}
+
+fn card_row(card: &TableInfo) -> Markup {
+    let texts = [
+        &card.about,
+        &card.version,
+        &card.language,
+        &card.hasher,
+        &card.reclamation,
+        &card.guarantees,
+        &card.settings,
+        &card.adapter,
+        &card.memory,
+        &card.batch,
+    ];
+    html! {
+        tr {
+            th scope="row" { (card.name) }
+            @for text in texts { td { (text) } }
+        }
+    }
 }
 
 /// A table of build and machine, with a column for each file.
-pub(crate) fn environment(results: &Results) -> String {
+pub(crate) fn environment(results: &Results) -> Markup {
     let facts: Vec<_> = results.files.iter().map(facts).collect();
-    let mut out = String::from("<div class=\"scroll\"><table class=\"facts\"><tbody>");
-    for at in 0..facts.first().map_or(0, Vec::len) {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", facts[0][at].0);
-        for file in &facts {
-            let _ = write!(out, "<td>{}</td>", escape(&file[at].1));
+    html! {
+        div.scroll {
+            table.facts {
+                tbody {
+                    @for at in 0..facts.first().map_or(0, Vec::len) {
+                        tr {
+                            th scope="row" { (facts[0][at].0) }
+                            @for file in &facts { td { (file[at].1) } }
+                        }
+                    }
+                }
+            }
         }
-        out.push_str("</tr>\n");
     }
-    out + "</tbody></table></div>\n"
 }
 
 fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {
@@ -276,68 +291,62 @@ pub(crate) fn commit(manifest: &Manifest) -> String {
 }
 
 /// Lists the commands that made the files, and those that repeat single rows.
-pub(crate) fn commands(results: &Results, extent: Extent) -> String {
-    let mut out = String::new();
-    for file in &results.files {
+pub(crate) fn commands(results: &Results, extent: Extent) -> Markup {
+    let command = |file: &SourceFile| {
         let words = file.manifest.command.iter().map(|word| quoted(word));
-        let command = words.collect::<Vec<_>>().join(" ");
-        let _ = writeln!(
-            out,
-            "<pre class=\"command\"><code>{}</code></pre>",
-            escape(&command)
-        );
+        words.collect::<Vec<_>>().join(" ")
+    };
+    html! {
+        @for file in &results.files { pre.command { code { (command(file)) } } }
+        @match extent {
+            Extent::Full => (replays(results)),
+            Extent::Brief => p {
+                "A single row is measured again by "
+                code { "corewise bench replay FILE#CELL#TABLE" }
+                "; the name of a cell is under the mouse in the verdicts."
+            },
+        }
+        @for file in results.files.iter().filter(|file| !file.manifest.plan.is_empty()) {
+            details.plan {
+                summary { "The suite as run: " (file.manifest.suite) }
+                pre { code { (file.manifest.plan) } }
+            }
+        }
     }
-    match extent {
-        Extent::Full => out.push_str(&replays(results)),
-        Extent::Brief => out.push_str(
-            "<p>A single row is measured again by <code>corewise bench replay FILE#CELL#TABLE</code>; the name of a \
-             cell is under the mouse in the verdicts.</p>\n",
-        ),
-    }
-    for file in results
-        .files
-        .iter()
-        .filter(|file| !file.manifest.plan.is_empty())
-    {
-        let _ = writeln!(
-            out,
-            "<details class=\"plan\"><summary>The suite as run: {}</summary><pre><code>{}</code></pre>\
-             </details>",
-            escape(&file.manifest.suite),
-            escape(&file.manifest.plan)
-        );
-    }
-    out
 }
 
 /// Lists the commands that repeat single rows.
-fn replays(results: &Results) -> String {
-    let mut out = String::from(
-        "<details id=\"replay\"><summary>Commands that repeat single rows</summary>\
-         <div class=\"scroll\"><table class=\"replay\"><thead><tr><th scope=\"col\">cell</th>\
-         <th scope=\"col\">table</th><th scope=\"col\">command</th></tr></thead><tbody>",
-    );
-    for row in results.rows() {
-        let path = results.files[row.file].path.display();
-        let command = format!(
-            "corewise bench replay {}",
-            quoted(&format!("{path}#{}", row.number))
-        );
-        let named = row.label.ends_with("(again)");
-        let again = if row.row.role == Role::Again && !named {
-            " (again)"
-        } else {
-            ""
-        };
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td><td>{}{again}</td><td><code>{}</code></td></tr>",
-            escape(&row.row.cell.id),
-            escape(&row.label),
-            escape(&command)
-        );
+fn replays(results: &Results) -> Markup {
+    html! {
+        details #replay {
+            summary { "Commands that repeat single rows" }
+            div.scroll {
+                table.replay {
+                    thead {
+                        tr {
+                            th scope="col" { "cell" }
+                            th scope="col" { "table" }
+                            th scope="col" { "command" }
+                        }
+                    }
+                    tbody { @for row in results.rows() { (replay(results, row)) } }
+                }
+            }
+        }
     }
-    out + "</tbody></table></div></details>\n"
+}
+
+fn replay(results: &Results, row: &RowResults) -> Markup {
+    let path = results.files[row.file].path.display();
+    let row_name = quoted(&format!("{path}#{}", row.number));
+    let named = row.label.ends_with("(again)");
+    html! {
+        tr {
+            td { (row.row.cell.id) }
+            td { (row.label) @if row.row.role == Role::Again && !named { " (again)" } }
+            td { code { "corewise bench replay " (row_name) } }
+        }
+    }
 }
 
 /// Quotes a word for a shell.

@@ -1,5 +1,7 @@
 //! Lookups in batches: rates as dots, and their ratios to single lookups in a table.
 
+use maud::Markup;
+
 use crate::plot::Plot;
 use crate::plot::dots;
 use crate::plot::numbers::{numbers, ratio};
@@ -27,7 +29,7 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 /// Ratios of batches to single lookups in the same table, as numbers.
-pub(crate) fn summaries(results: &Results) -> String {
+pub(crate) fn summaries(results: &Results) -> Markup {
     let rows = results.rows().filter(|row| !row.void());
     let with = rows.filter_map(|row| Some((row, row.row.fields.get::<BatchSummary>()?)));
     let lines: Vec<_> = with.map(|(row, of)| line(row, &of)).collect();

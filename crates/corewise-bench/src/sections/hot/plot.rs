@@ -1,5 +1,7 @@
 //! Remove and reinsert: pairs per second as dots, and nanoseconds per pair in a table.
 
+use maud::Markup;
+
 use crate::plot::Plot;
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
@@ -26,7 +28,7 @@ fn keys(cell: &CellResults) -> &'static str {
 }
 
 /// Nanoseconds per pair.
-pub(crate) fn summaries(results: &Results) -> String {
+pub(crate) fn summaries(results: &Results) -> Markup {
     let rows = results.cells().flat_map(|cell| {
         let valid = cell.rows.iter().filter(|row| !row.void());
         valid.filter_map(move |row| Some((cell, row, row.row.fields.get::<PairTime>()?.0)))

@@ -1,13 +1,14 @@
 //! Bytes per entry by size, and bytes over time while a table is churned.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
 use crate::plot::Plot;
 use crate::plot::chart::{self, Curve, NAMES, Spot, WIDTH, legend};
 use crate::plot::group::{Group, describe, groups};
+use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{
-    Anchor, Canvas, Frame, Scale, bytes, count, count_tick, escape, extent, plain, ticks_as,
+    Anchor, Canvas, Frame, Scale, bytes, count, count_tick, extent, plain, ticks_as,
 };
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::memory::{Garbage, MemoryPoint};
@@ -281,30 +282,30 @@ fn churn(canvas: &mut Canvas, frame: &Frame, row: &RowResults, looks: &Looks) ->
 }
 
 /// Memory that tables keep after their entries are gone, where it was measured.
-pub(crate) fn leftovers(results: &Results) -> String {
+pub(crate) fn leftovers(results: &Results) -> Markup {
     let rows = results.rows().filter(|row| !row.void());
     let points = rows.flat_map(|row| row.details::<MemoryPoint>().map(move |p| (row, p)));
-    let mut lines = String::new();
-    for (row, point) in points.filter(|(_, p)| p.emptied_bytes.or(p.dropped_bytes).is_some()) {
-        let shown = |value: Option<u64>| value.map_or("–".to_owned(), |b| bytes(b as f64));
-        let _ = writeln!(
-            lines,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&row.label),
-            point.entries,
-            shown(point.live_bytes),
-            shown(point.emptied_bytes),
-            shown(point.dropped_bytes)
-        );
+    let shown = |value: Option<u64>| value.map_or("–".to_owned(), |b| bytes(b as f64));
+    let lines: Vec<_> = points
+        .filter(|(_, point)| point.emptied_bytes.or(point.dropped_bytes).is_some())
+        .map(|(row, point)| {
+            vec![
+                row.label.clone(),
+                point.entries.to_string(),
+                shown(point.live_bytes),
+                shown(point.emptied_bytes),
+                shown(point.dropped_bytes),
+            ]
+        })
+        .collect();
+    html! {
+        @if !lines.is_empty() {
+            details #leftovers {
+                summary {
+                    "What stays allocated after all entries are removed, and after the table is dropped"
+                }
+                (numbers(&["table", "entries", "full", "emptied", "dropped"], &lines))
+            }
+        }
     }
-    if lines.is_empty() {
-        return lines;
-    }
-    format!(
-        "<details id=\"leftovers\"><summary>What stays allocated after all entries are removed, and \
-         after the table is dropped</summary><div class=\"scroll\"><table class=\"numbers\"><thead><tr>\
-         <th scope=\"col\">table</th><th scope=\"col\">entries</th><th scope=\"col\">full</th>\
-         <th scope=\"col\">emptied</th><th scope=\"col\">dropped</th></tr></thead><tbody>{lines}\
-         </tbody></table></div></details>\n"
-    )
 }

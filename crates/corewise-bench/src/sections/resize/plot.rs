@@ -1,5 +1,7 @@
 //! Operations beside a resizing thread: a block for each size at rest and one while resizing.
 
+use maud::Markup;
+
 use crate::plot::Plot;
 use crate::plot::numbers::{numbers, ratio};
 use crate::plot::style::Looks;
@@ -31,7 +33,7 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 /// Positions of the rates beside a resizing thread, as numbers.
-pub(crate) fn summaries(results: &Results) -> String {
+pub(crate) fn summaries(results: &Results) -> Markup {
     let rows = results.rows().filter(|row| !row.void());
     let with = rows.filter_map(|row| Some((row, row.row.fields.get::<ResizeSummary>()?)));
     let lines: Vec<_> = with.map(|(row, of)| line(row, &of)).collect();

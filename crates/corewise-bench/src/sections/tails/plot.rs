@@ -1,5 +1,7 @@
 //! Growth beside a reader: the writer's rate as dots, and counts of slow operations in a table.
 
+use maud::Markup;
+
 use crate::plot::Plot;
 use crate::plot::dots;
 use crate::plot::numbers::numbers;
@@ -16,7 +18,7 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 /// Slow operations, beside those of an empty loop.
-pub(crate) fn summaries(results: &Results) -> String {
+pub(crate) fn summaries(results: &Results) -> Markup {
     let rows = results.rows().filter(|row| !row.void());
     let with = rows.flat_map(|row| tails_of(&row.row).into_iter().map(move |tail| (row, tail)));
     let lines: Vec<_> = with.map(|(row, tail)| line(row, &tail)).collect();
