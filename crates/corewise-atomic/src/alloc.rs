@@ -206,8 +206,8 @@ pub unsafe fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
     let _ = (memory, bytes);
 }
 
-/// Requests small pages (`madvise`) for `bytes` bytes from `memory`, which is useful before they are
-/// touched: the first access to a huge page waits until all of it is cleared.
+/// Requests small pages (`madvise`) for `bytes` bytes from `memory`, which is useful before they
+/// are touched: the first access to a huge page waits until all of it is cleared.
 ///
 /// Complexity: a system call. Does nothing on systems other than Linux.
 ///

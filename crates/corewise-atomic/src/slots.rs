@@ -98,8 +98,9 @@ impl<T> Slots<T> {
 
 impl<T> Slots<T> {
     /// Requests small pages for slots that were not touched yet, if their memory comes from the
-    /// system (see [`Slots::zeroed`]). Otherwise the first access to 2 MiB waits until the system has
-    /// cleared all of them: 0.1 ms, on some virtual machines 4 ms. Small pages mean more TLB misses.
+    /// system (see [`Slots::zeroed`]). Otherwise the first access to 2 MiB waits until the system
+    /// has cleared all of them: 0.1 ms, on some virtual machines 4 ms. Small pages mean more TLB
+    /// misses.
     pub fn prefer_small_pages(&mut self) {
         if self.mapped {
             let bytes = size_of_val::<[T]>(self);

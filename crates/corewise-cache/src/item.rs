@@ -116,15 +116,21 @@ impl Contents<'_> {
         self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
     }
 
-    /// Bytes that the item will take, before any rounding.
+    /// Bytes of key, value, and client flags other than 0.
     #[must_use]
-    pub fn bytes<L>(&self) -> usize {
+    pub fn payload(&self) -> usize {
         let flags = if self.client_flags == 0 {
             0
         } else {
             CLIENT_FLAGS_BYTES
         };
-        size_of::<Node<L>>() + flags + self.key.len() + self.value_len()
+        flags + self.key.len() + self.value_len()
+    }
+
+    /// Bytes that the item will take, before any rounding.
+    #[must_use]
+    pub fn bytes<L>(&self) -> usize {
+        size_of::<Node<L>>() + self.payload()
     }
 }
 

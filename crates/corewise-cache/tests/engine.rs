@@ -653,6 +653,16 @@ fn an_item_over_the_limit_is_refused<E: TestEngine>() {
         assert_eq!(cache.store(b"k", request), Seen::TooLarge, "{mode:?}");
         assert_eq!(cache.get(b"k").value(), Some(&[0; 900][..]), "{mode:?}");
     }
+    // One limit for all ways to store: 1,000 bytes with the key.
+    let (largest, over) = ([2; 999], [2; 1_000]);
+    for mode in [StoreMode::Append, StoreMode::Prepend] {
+        assert!(cache.set(b"k", &[2; 900]).is_stored());
+        assert_eq!(cache.store(b"k", store(mode, &over[..100])), Seen::TooLarge);
+        assert!(cache.store(b"k", store(mode, &over[..99])).is_stored());
+        assert_eq!(cache.get(b"k").value(), Some(&largest[..]));
+        assert!(cache.set(b"k", &largest).is_stored());
+        assert_eq!(cache.set(b"k", &over), Seen::TooLarge);
+    }
 }
 
 fn a_long_batch_completes_in_order<E: TestEngine>() {

@@ -135,20 +135,22 @@ fn an_address_in_use_is_one_line_and_status_1() {
 fn a_server_says_where_it_listens_and_keeps_its_process_id() {
     let dir = TempDir::new().unwrap();
     let pidfile = dir.path().join("pid");
-    let mut command = Command::new(COREWISE);
-    command
-        .args(["serve", "-l", "127.0.0.1:0", "-t", "1", "-P"])
-        .arg(&pidfile);
-    let (mut server, lines) = Running::start(&mut command);
-    assert!(lines.contains("corewise"), "{lines}");
-    assert_eq!(
-        std::fs::read_to_string(&pidfile).unwrap(),
-        format!("{}\n", server.0.id())
-    );
-    server.signal(libc::SIGTERM);
-    let status = server.0.wait().unwrap();
-    assert!(status.success(), "{status}");
-    assert!(!pidfile.exists());
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1] {
+        let mut command = Command::new(COREWISE);
+        command
+            .args(["serve", "-l", "127.0.0.1:0", "-t", "1", "-P"])
+            .arg(&pidfile);
+        let (mut server, lines) = Running::start(&mut command);
+        assert!(lines.contains("corewise"), "{lines}");
+        assert_eq!(
+            std::fs::read_to_string(&pidfile).unwrap(),
+            format!("{}\n", server.0.id())
+        );
+        server.signal(signal);
+        let status = server.0.wait().unwrap();
+        assert!(status.success(), "signal {signal}: {status}");
+        assert!(!pidfile.exists());
+    }
 }
 
 /// Called as memcached there is no subcommand, and root must name a user.

@@ -13,7 +13,9 @@
 //!
 //! The last four tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
 //! stores values of any type in them. All tables use [`corewise_rcu`] to keep memory alive while
-//! readers use it. A thread may hold a [`corewise_rcu::Guard`] while it updates the same table.
+//! readers use it. A thread may hold a [`corewise_rcu::Guard`] while it updates the same table; a
+//! thread with [`corewise_rcu::MAX_NESTED`] of them, or two fewer, cannot enter the sections that
+//! operations need, and they panic.
 //!
 //! ```
 //! use corewise_maps::RelativisticMap;

@@ -20,7 +20,7 @@ use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{Limits, reply};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -82,8 +82,8 @@ impl Listener {
 /// ```no_run
 /// use corewise_server::{Config, Server};
 /// let server = Server::bind(Config { threads: 2, ..Config::default() })?;
-/// println!("{}", server.banner());
-/// server.run()?;
+/// let banner = server.banner();
+/// server.run(|| println!("{banner}"))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Server {
@@ -98,8 +98,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listening sockets and takes over SIGTERM, SIGINT and SIGHUP. Starts no thread, so
-    /// the caller may still change the process's identity.
+    /// Opens the listening sockets and takes over SIGTERM, SIGINT, SIGUSR1 and SIGHUP. Starts no
+    /// thread, so the caller may still change the process's identity.
     ///
     /// # Errors
     ///
@@ -190,17 +190,17 @@ impl Server {
     }
 
     /// Serves until a signal or a command stops the server. Then stops accepting, answers what was
-    /// received, and returns.
+    /// received, and returns. Calls `ready` when all event loops run.
     ///
     /// # Errors
     ///
     /// See [`RunError`].
-    pub fn run(self) -> Result<(), RunError> {
+    pub fn run(self, ready: impl FnOnce()) -> Result<(), RunError> {
         match self.config.engine {
             EngineKind::Relativistic => {
                 let engine = relativistic::Relativistic::try_new(relativistic::Config {
                     memory: self.config.memory,
-                    max_item_bytes: self.config.max_item_size,
+                    max_item_bytes: limits(&self.config).max_payload(),
                     eviction: match self.config.eviction {
                         Eviction::None => relativistic::Eviction::Refuse,
                         Eviction::Lru => relativistic::Eviction::Lru,
@@ -209,15 +209,15 @@ impl Server {
                     },
                     huge_pages: self.config.huge_pages,
                 });
-                self.run_with(Arc::new(engine.map_err(|_| RunError::Memory)?))
+                self.run_with(Arc::new(engine.map_err(|_| RunError::Memory)?), ready)
             }
             EngineKind::Locked => {
                 let engine = self.locking::<locked::NoReferences>();
-                self.run_with(engine)
+                self.run_with(engine, ready)
             }
             EngineKind::GlobalLock => {
                 let engine = self.locking::<locked::ReferenceCount>();
-                self.run_with(engine)
+                self.run_with(engine, ready)
             }
         }
     }
@@ -225,7 +225,7 @@ impl Server {
     fn locking<R: locked::References>(&self) -> Arc<locked::Locked<ItemHeap, R>> {
         let config = locked::Config {
             memory: self.config.memory,
-            max_item_bytes: self.config.max_item_size,
+            max_item_bytes: limits(&self.config).max_payload(),
             eviction: match self.config.eviction {
                 Eviction::None => locked::Eviction::Refuse,
                 _ => locked::Eviction::Lru,
@@ -235,7 +235,11 @@ impl Server {
         Arc::new(locked::Locked::with_allocator(config, ItemHeap))
     }
 
-    fn run_with<E: corewise_cache::Engine>(self, engine: Arc<E>) -> Result<(), RunError> {
+    fn run_with<E: corewise_cache::Engine>(
+        self,
+        engine: Arc<E>,
+        ready: impl FnOnce(),
+    ) -> Result<(), RunError> {
         let Self {
             config,
             users,
@@ -247,6 +251,7 @@ impl Server {
         } = self;
         let shared = Arc::new(share(config, users, waker));
         let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
+        ready();
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
             let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
@@ -295,9 +300,8 @@ fn check_engine(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The state that all threads of a server share.
-pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
-    let limits = Limits {
+fn limits(config: &Config) -> Limits {
+    Limits {
         max_item_size: config.max_item_size,
         flush_enabled: config.enable_flush,
         shutdown_enabled: config.enable_shutdown,
@@ -305,7 +309,12 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         dump_enabled: config.enable_dump,
         size_classes: corewise_cache::size_class::COUNT as u32,
         ..Limits::default()
-    };
+    }
+}
+
+/// The state that all threads of a server share.
+pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
+    let limits = limits(&config);
     let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
     Shared {
         limits,
@@ -604,7 +613,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 
 /// Signals, delivered as bytes on sockets.
 struct Signals {
-    /// SIGTERM and SIGINT.
+    /// SIGTERM, SIGINT, and SIGUSR1, which stops memcached too.
     stop: UnixStream,
     /// SIGHUP.
     hangup: UnixStream,
@@ -613,7 +622,7 @@ struct Signals {
 impl Signals {
     fn catch() -> io::Result<Self> {
         Ok(Self {
-            stop: catch(&[SIGTERM, SIGINT])?,
+            stop: catch(&[SIGTERM, SIGINT, SIGUSR1])?,
             hangup: catch(&[SIGHUP])?,
         })
     }

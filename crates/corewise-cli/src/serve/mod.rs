@@ -29,7 +29,7 @@ Examples:
   corewise serve --config /etc/corewise.toml
   corewise serve -d -m 64 -p 11211 -u memcache -l 127.0.0.1 -P /run/memcached/memcached.pid
 
-Signals: SIGTERM and SIGINT answer what was received and stop, SIGHUP reads --auth-file again.
+Signals: SIGTERM, SIGINT and SIGUSR1 answer what was received and stop, SIGHUP reads --auth-file again.
 Environment: the TCP ports are written to the file that MEMCACHED_PORT_FILENAME names.";
 
 /// Which program's behaviour to follow where corewise and memcached differ.
@@ -103,11 +103,15 @@ fn serve(
     }
     let _pidfile = process.pidfile.as_deref().and_then(Pidfile::write);
     process::write_ports(server.addresses());
-    print(&format!("{}\n", server.banner().trim_end()))?;
-    if let Some(daemon) = daemon {
-        daemon.started(keep_output);
-    }
-    server.run().map_err(Failure::start)?;
+    let banner = format!("{}\n", server.banner().trim_end());
+    let ready = || {
+        // A server whose output is closed serves on.
+        let _ = print(&banner);
+        if let Some(daemon) = daemon {
+            daemon.started(keep_output);
+        }
+    };
+    server.run(ready).map_err(Failure::start)?;
     Ok(ExitCode::SUCCESS)
 }
 

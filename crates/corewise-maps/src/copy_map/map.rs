@@ -185,7 +185,8 @@ impl<T: Table, S> Builder<T, S> {
     ///
     /// # Panics
     ///
-    /// If there is no memory for the buckets, or if `buckets` or `max_buckets` is 0.
+    /// If there is no memory for the buckets ([`Builder::max_bytes`] counts as memory), or if
+    /// `buckets` or `max_buckets` is 0.
     pub fn build(self) -> CopyMap<T, S> {
         let Self { max_buckets, .. } = self;
         assert!(self.buckets > 0 && max_buckets > 0, "no buckets");
@@ -218,6 +219,10 @@ impl<T: Table> CopyMap<T> {
     }
 
     /// Makes an empty map with room for `entries` before it grows.
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
     }

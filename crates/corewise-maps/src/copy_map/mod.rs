@@ -64,7 +64,9 @@
 //! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, except the hasher
 //!    while entries are moved; if it panics there, the buckets being moved are unlocked and
 //!    unchanged. An operation calls foreign code before it changes anything or after it has taken
-//!    effect. Whatever a hasher returns, a value of a [`BoxMap`] is dropped once.
+//!    effect. If hashers or comparisons are inconsistent, entries may be missed or occur twice, and
+//!    [`len`](CopyMap::len) may differ from the number of entries from then on; still, a value of a
+//!    [`BoxMap`] is dropped once.
 //! 5. *Nothing is locked between calls*: a handle may be held for any time and used together with
 //!    others of the same map. It delays no thread; it only keeps memory replaced since then from
 //!    being freed.

@@ -120,8 +120,7 @@
 //!    iteration, insertions return it earlier.
 //! 5. *Linearizable*, also during a resize.
 //! 6. *Comparisons of keys* run without a lock in lookups, and with one in updates: they must not
-//!    use the map. If one panics there, nothing has been changed. Whatever a hasher or a comparison
-//!    returns, the worst effect is that entries are missed or occur twice.
+//!    use the map. If one panics there, nothing has been changed.
 //!
 //! The guarantees of all tables of copies are in [`copy_map`](crate::copy_map).
 //!

@@ -220,6 +220,10 @@ impl<K, V> RelativisticMap<K, V> {
     }
 
     /// Creates an empty map with room for `entries` before it grows.
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
     }
@@ -244,6 +248,10 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// Creates an empty map with this hasher and room for `entries` before it grows.
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
     pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
         let builder = RelativisticMap::<K, V>::builder().capacity(entries);
         builder.hasher(hasher).build()

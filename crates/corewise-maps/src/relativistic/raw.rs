@@ -64,8 +64,8 @@ pub struct Policy {
     /// Whether the table grows above three entries for four buckets, and shrinks below one entry
     /// for eight buckets.
     pub automatic: bool,
-    /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but an
-    /// operation that is the first to touch one waits until the system has cleared 2 MiB.
+    /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but
+    /// an operation that is the first to touch one waits until the system has cleared 2 MiB.
     pub huge_pages: bool,
 }
 

@@ -103,7 +103,9 @@ where
 {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let entries = entries.into_iter();
-        let map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
+        let map = Self::with_hasher(S::default());
+        // The iterator's promise may be wrong: without the room, the map grows as it is filled.
+        let _ = map.reserve(entries.size_hint().0);
         map.fill(entries);
         map
     }

@@ -30,8 +30,17 @@ pub(super) struct Storage<'i> {
 /// Whether an item of this shape is over the limit, counted as memcached does.
 pub(super) fn is_too_large(key_len: usize, client_flags: u32, length: usize, l: &Limits) -> bool {
     let flags = if client_flags == 0 { 0 } else { 4 };
-    let cas = if l.cas_enabled { 8 } else { 0 };
-    ITEM_OVERHEAD + key_len + flags + cas + length > l.max_item_size
+    key_len + flags + length > l.max_payload()
+}
+
+impl Limits {
+    /// The most bytes of key, value and client flags (4, or 0 if they are 0) that an item within
+    /// [`Limits::max_item_size`] has.
+    #[must_use]
+    pub fn max_payload(&self) -> usize {
+        let cas = if self.cas_enabled { 8 } else { 0 };
+        self.max_item_size.saturating_sub(ITEM_OVERHEAD + cas)
+    }
 }
 
 /// The length of a data block, if memcached would accept it.

@@ -118,7 +118,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
 
     /// Makes an item that is not linked yet.
     fn create(&self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
-        if contents.bytes::<Links<R>>() > self.engine.max_item_bytes {
+        if contents.payload() > self.engine.max_item_bytes {
             return Err(NoItem::TooLarge);
         }
         let made =

@@ -88,7 +88,7 @@ pub enum Eviction {
 pub struct Config {
     /// The memory budget in bytes.
     pub memory: u64,
-    /// The largest item in bytes, header, key and value together.
+    /// The largest item in bytes: key, value, and 4 bytes for client flags other than 0.
     pub max_item_bytes: usize,
     /// What to do at the budget.
     pub eviction: Eviction,

@@ -117,8 +117,8 @@ const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 /// table at the same load.
 const FULL_LOAD: (u128, u128) = (3, 2);
 /// Buckets that a resize visits after each operation. Between two doublings of a table of `n`
-/// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so this
-/// is twice what keeps up. More would delay the requests that arrive during a resize.
+/// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so
+/// this is twice what keeps up. More would delay the requests that arrive during a resize.
 const STEP: usize = 8;
 /// Buckets that a resize visits in one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 64;
@@ -133,7 +133,7 @@ const SURVEYED_AT_ONCE: usize = 1 << 8;
 pub struct Config {
     /// The memory budget in bytes; clamped to [`MIN_MEMORY`]..=[`MAX_MEMORY`].
     pub memory: u64,
-    /// The largest item in bytes, header, key and value together.
+    /// The largest item in bytes: key, value, and 4 bytes for client flags other than 0.
     pub max_item_bytes: usize,
     /// What to do at the budget.
     pub eviction: Eviction,
@@ -422,11 +422,10 @@ impl Relativistic {
     /// The rounded size of an item.
     #[inline]
     fn size(&self, contents: &Contents<'_>) -> Result<usize, NoItem> {
-        let bytes = contents.bytes::<Link>();
-        if bytes > self.max_item_bytes || !contents.fits_header() {
+        if contents.payload() > self.max_item_bytes || !contents.fits_header() {
             return Err(NoItem::TooLarge);
         }
-        Ok(self.heap.rounded(bytes))
+        Ok(self.heap.rounded(contents.bytes::<Link>()))
     }
 
     fn may_evict(&self) -> bool {

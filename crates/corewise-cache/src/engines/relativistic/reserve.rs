@@ -52,12 +52,11 @@ impl Exec<'_> {
             deadline: Deadline::NEVER,
             state: 0,
         };
-        let bytes = contents.bytes::<Link>() + value_len;
         let fits = contents.fits_header() && value_len <= item::MAX_VALUE_BYTES;
-        if !fits || bytes > engine.max_item_bytes {
+        if !fits || contents.payload() + value_len > engine.max_item_bytes {
             return None;
         }
-        let bytes = engine.heap.rounded(bytes);
+        let bytes = engine.heap.rounded(contents.bytes::<Link>() + value_len);
         if engine.heap.kind(bytes) != Kind::Large || !engine.heap.may_reserve(bytes) {
             return None;
         }
