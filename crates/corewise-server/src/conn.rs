@@ -20,6 +20,7 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_wire::memcached::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A buffer with a larger capacity is freed once it is empty.
 const KEEP_CAPACITY: usize = 4 << 10;
@@ -30,6 +31,14 @@ pub(crate) const SLICE: usize = 16 << 10;
 pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection waits for the memory of a large request.
 pub(crate) const WAIT_MS: u64 = 1_000;
+
+/// How long a value waits for its socket before the `rest` that the socket has not taken is copied:
+/// no longer than the copy takes, some 1 ms for a MiB on fresh pages, and 64 ms at most. So slow
+/// clients cost at most twice the time of a copy, and others none of its memory, which may be taken
+/// from items. 0 below 1 MiB.
+fn copy_time(rest: usize) -> Duration {
+    Duration::from_millis((rest >> 20).min(64) as u64)
+}
 
 /// Bytes that a connection's buffers take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -225,16 +234,25 @@ impl Conn {
     }
 
     /// Sends `parts` in one write, and keeps what the socket does not take. Returns how many bytes
-    /// it took.
+    /// it took. Waits for the socket, as [`copy_time`] explains.
     pub(crate) fn send_parts(&mut self, mut parts: [&[u8]; 3]) -> usize {
         let mut taken = 0;
+        let mut until = None;
         while !self.is_blocked() && !self.failed && parts.iter().any(|part| !part.is_empty()) {
             match self.stream.write_vectored(&parts.map(IoSlice::new)) {
                 Ok(n) if n > 0 => {
                     taken += n;
                     skip(&mut parts, n);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let time = copy_time(parts.iter().map(|part| part.len()).sum());
+                    let now = Instant::now();
+                    let until = *until.get_or_insert(now + time);
+                    let left = until.saturating_duration_since(now).min(time);
+                    if left.is_zero() || !self.stream.wait_until_writable(left) {
+                        break;
+                    }
+                }
                 Ok(_) | Err(_) => self.failed = true,
             }
         }
@@ -313,6 +331,13 @@ fn skip(parts: &mut [&[u8]; 3], mut n: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_large_values_wait_and_not_for_long() {
+        assert_eq!(copy_time((1 << 20) - 1), Duration::ZERO);
+        assert_eq!(copy_time(16_000_000), Duration::from_millis(15));
+        assert_eq!(copy_time(usize::MAX), Duration::from_millis(64));
+    }
 
     #[test]
     fn parts_are_skipped_as_if_they_were_one() {

@@ -3,10 +3,12 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
 
 /// A client's socket.
 pub(crate) enum Stream {
@@ -74,6 +76,18 @@ impl Stream {
 
     pub(crate) fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         retry(|| each!(self, s => s.write_vectored(from)))
+    }
+
+    /// Waits until the socket takes more bytes, for at most `time`. Returns false if the time is
+    /// over.
+    pub(crate) fn wait_until_writable(&self, time: Duration) -> bool {
+        let Ok(time) = time.try_into() else {
+            return false;
+        };
+        let fd = each!(self, s => s.as_fd());
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        // A signal ends the wait early; the caller tries to write and asks again.
+        !matches!(poll(&mut fds, Some(&time)), Ok(0))
     }
 
     pub(crate) fn close_writing(&self) {
