@@ -359,6 +359,7 @@ pub struct HardwareCounters {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// A table under comparison.
+    #[serde(rename = "subject")]
     DynTable,
     /// The table that the others are compared with.
     Reference,
@@ -524,4 +525,20 @@ pub struct End {
     pub void: usize,
     /// Seconds the run took.
     pub seconds: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of earlier versions have these names.
+    #[test]
+    fn roles_keep_their_names_in_files() {
+        let roles = [Role::DynTable, Role::Reference, Role::Again, Role::Null];
+        let names = serde_json::to_value(roles).expect("names");
+        assert_eq!(
+            names,
+            serde_json::json!(["subject", "reference", "again", "null"])
+        );
+    }
 }
