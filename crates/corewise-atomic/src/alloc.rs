@@ -120,23 +120,24 @@ pub unsafe fn discard(memory: *mut u8, bytes: usize) {
     let _ = (memory, bytes);
 }
 
-/// Asks the system to map the page of `memory` now, a huge one where those were requested, so that
-/// the first access need not wait for it. The contents do not change, even if other threads use the
-/// page meanwhile.
+/// Asks the system to map the pages of `bytes` bytes from `memory` now, huge ones where those were
+/// requested, so that the first access need not wait for them. The contents do not change, even if
+/// other threads use the pages meanwhile.
 ///
-/// Complexity: a system call, and the time to clear the page if it was not mapped. Does nothing on
-/// systems other than Linux, on Linux before 5.14, if there is no memory, and if `memory` is not
-/// mapped.
-pub fn populate(memory: *const u8) {
+/// Complexity: a system call, and the time to clear the pages that were not mapped. Does nothing on
+/// systems other than Linux, on Linux before 5.14, if there is no memory, and from the first
+/// address on that is not mapped.
+pub fn populate(memory: *const u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
-        let bytes = page_bytes();
-        let page = memory.with_addr(memory.addr() & !(bytes - 1));
+        let page = page_bytes();
+        let start = memory.with_addr(memory.addr() & !(page - 1));
+        let bytes = (memory.addr() - start.addr() + bytes).next_multiple_of(page);
         // SAFETY: the call changes no byte of any memory.
-        unsafe { libc::madvise(page.cast_mut().cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        unsafe { libc::madvise(start.cast_mut().cast(), bytes, libc::MADV_POPULATE_WRITE) };
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = memory;
+    let _ = (memory, bytes);
 }
 
 /// The whole pages of `page` bytes within `bytes` bytes from the address `from`: their start and

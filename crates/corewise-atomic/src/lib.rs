@@ -13,6 +13,12 @@
 //!
 //! shuttle is sequentially consistent: it is never cited as evidence for an ordering.
 //!
+//! A cfg needs the feature of the same name, which brings the checker:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg corewise_loom" cargo test --features corewise-atomic/loom
+//! ```
+//!
 //! # What code written against the façade promises
 //!
 //! 1. It assumes no size and no `const` constructor of an atomic, cell or lock: both hold in the
@@ -51,9 +57,25 @@
 //!     handle.join().unwrap();
 //! });
 //! ```
+//!
+//! # Targets
+//!
+//! Targets with `std` and with atomics of 64 bits; others do not compile. Linux has the barrier
+//! pair, memory that is returned by the page, and huge pages. Elsewhere both halves of the pair are
+//! fences, and memory comes from the allocator. The tests run on x86-64 Linux only; for AArch64 and
+//! 32-bit x86 Linux, macOS, Windows and FreeBSD it is only checked that the crate compiles.
 
 #[cfg(all(corewise_loom, corewise_shuttle))]
 compile_error!("choose one of the cfgs corewise_loom and corewise_shuttle");
+
+#[cfg(all(corewise_loom, not(feature = "loom")))]
+compile_error!("the cfg corewise_loom needs the feature `loom` of corewise-atomic");
+
+#[cfg(all(corewise_shuttle, not(feature = "shuttle")))]
+compile_error!("the cfg corewise_shuttle needs the feature `shuttle` of corewise-atomic");
+
+#[cfg(not(all(target_has_atomic = "64", target_has_atomic = "ptr")))]
+compile_error!("corewise-atomic needs a target with atomics of 64 bits");
 
 #[cfg(corewise_sim)]
 compile_error!(
@@ -66,6 +88,10 @@ pub mod barrier;
 pub mod cell;
 #[cfg(doctest)]
 mod compile_fail;
+/// Its program, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
 pub mod hint;
 pub mod lock;
 mod model;

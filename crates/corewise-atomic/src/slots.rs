@@ -94,9 +94,7 @@ impl<T> Slots<T> {
             unsafe { crate::alloc::discard(slots.as_mut_ptr().cast(), bytes) };
         }
     }
-}
 
-impl<T> Slots<T> {
     /// Requests small pages for slots that were not touched yet, if their memory comes from the
     /// system (see [`Slots::zeroed`]). Otherwise the first access to 2 MiB waits until the system
     /// has cleared all of them: 0.1 ms, on some virtual machines 4 ms. Small pages mean more TLB

@@ -80,14 +80,14 @@ fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
         let byte = memory.as_ptr().wrapping_add(at);
         // SAFETY: a byte of the mapping, which only this test uses.
         unsafe { byte.write(9) };
-        alloc::populate(byte);
+        alloc::populate(byte, 1);
         // SAFETY: a byte of the mapping, which only this test uses.
         assert_eq!(unsafe { byte.read() }, 9);
     }
     // SAFETY: 1: from `map_zeroed` with the same number of bytes; 2: it is not used again.
     unsafe { alloc::unmap(memory, 2 * alloc::HUGE_PAGE) };
     // The memory is no longer mapped.
-    alloc::populate(memory.as_ptr());
+    alloc::populate(memory.as_ptr(), 1);
 }
 
 #[test]

@@ -73,13 +73,13 @@ pub struct Compared {
     /// New rate over old rate; `None` if a side is void.
     pub ratio: Option<Interval>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
 }
 
 /// The verdict on a row of the new result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RowVerdict {
     /// Faster than it was.
     Faster,
     /// Slower than it was.
@@ -131,12 +131,12 @@ impl Comparison {
     /// With [`FailOn::Slower`], a void row of the new result also fails: a broken table must not
     /// pass as not slower. So does a comparison in which no row has a rate on both sides.
     pub fn fails(&self, on: FailOn) -> bool {
-        let bad = |row: &Compared| matches!(row.verdict, Verdict::Slower | Verdict::Void);
+        let bad = |row: &Compared| matches!(row.verdict, RowVerdict::Slower | RowVerdict::Void);
         on == FailOn::Slower && (self.rows.is_empty() || self.rows.iter().any(bad))
     }
 
     /// Counts the rows with a verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: RowVerdict) -> usize {
         let with = self.rows.iter().filter(|row| row.verdict == verdict);
         with.count()
     }
@@ -198,12 +198,12 @@ impl Comparison {
 
     fn tally(&self, out: &mut String) {
         let all = [
-            Verdict::Faster,
-            Verdict::Slower,
-            Verdict::Equivalent,
-            Verdict::Undecided,
-            Verdict::VoidBefore,
-            Verdict::Void,
+            RowVerdict::Faster,
+            RowVerdict::Slower,
+            RowVerdict::Equivalent,
+            RowVerdict::Undecided,
+            RowVerdict::VoidBefore,
+            RowVerdict::Void,
         ];
         let counts = all.map(|verdict| (self.count(verdict), verdict.word()));
         let counts = counts.iter().filter(|(count, _)| *count > 0);
@@ -222,13 +222,13 @@ impl RowName {
     }
 
     fn shown(&self) -> String {
-        let named = self.table.ends_with(" (again)"); // see `runner::lane_name`
+        let named = self.table.ends_with(" (again)"); // see `runner::contender_name`
         let again = if self.again && !named { " (again)" } else { "" };
         format!("{}{again}", self.table)
     }
 }
 
-impl Verdict {
+impl RowVerdict {
     /// Returns the verdict as a word.
     pub fn word(self) -> &'static str {
         match self {
@@ -276,10 +276,10 @@ fn compared(
 ) -> Compared {
     let ratio = ratio(&old_rates, &new_rates).filter(|_| !old.void() && !new.void());
     let verdict = match &ratio {
-        _ if new.void() => Verdict::Void,
-        _ if old.void() => Verdict::VoidBefore,
-        None => Verdict::Undecided,
-        Some(ratio) => Verdict::of(ratio, old_rates.len().min(new_rates.len())),
+        _ if new.void() => RowVerdict::Void,
+        _ if old.void() => RowVerdict::VoidBefore,
+        None => RowVerdict::Undecided,
+        Some(ratio) => RowVerdict::of(ratio, old_rates.len().min(new_rates.len())),
     };
     Compared {
         name,

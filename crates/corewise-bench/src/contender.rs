@@ -12,7 +12,7 @@ use crate::record::{HardwareCounters, Role, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
 use crate::table::Contention;
-use crate::thread_pool::{CrewError, ThreadPool};
+use crate::thread_pool::{PoolError, ThreadPool};
 use crate::verify::{self, Evidence};
 use crate::work::{Drive, DriveReport, Loop, OpCounts, Part, Start, Sums};
 use crate::workload::Workload;
@@ -37,7 +37,7 @@ pub(crate) struct CellContext<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) plan: Plan,
     pub(crate) sampler: Sampler,
-    pub(crate) crew: &'a ThreadPool,
+    pub(crate) pool: &'a ThreadPool,
     /// A stream for each thread.
     pub(crate) streams: Vec<Arc<Stream>>,
 }
@@ -81,9 +81,9 @@ impl SliceTotals {
 
 /// A table that has been filled.
 pub(crate) struct RunningTable {
-    pub(crate) subject: Arc<dyn DynTable>,
+    pub(crate) dyn_table: Arc<dyn DynTable>,
     pub(crate) prefill_ns: u64,
-    seats: Vec<(Cursor, Numbers)>,
+    workers: Vec<(Cursor, Numbers)>,
     /// Wrong outcomes among those known beforehand.
     pub(crate) problems: Vec<String>,
     before: Sums,
@@ -102,25 +102,25 @@ impl CellContext<'_> {
     pub(crate) fn all<R: Send + 'static>(
         &self,
         phase: &'static str,
-        subject: &Arc<dyn DynTable>,
+        dyn_table: &Arc<dyn DynTable>,
         extra: Duration,
         task: impl Fn(&dyn DynTable, &Plan, Part) -> R + Send + Sync + 'static,
     ) -> Result<Vec<R>, PhaseError> {
-        let (subject, plan) = (subject.clone(), self.plan);
-        self.crew
+        let (dyn_table, plan) = (dyn_table.clone(), self.plan);
+        self.pool
             .run(
                 self.workload.threads,
                 self.patience() + extra,
-                move |part| task(&*subject, &plan, part),
+                move |part| task(&*dyn_table, &plan, part),
             )
             .map_err(|error| match error {
-                CrewError::Panicked(message) => {
+                PoolError::Panicked(message) => {
                     PhaseError::Failed(format!("panic in {phase}: {message}"))
                 }
-                CrewError::Slow => {
+                PoolError::Slow => {
                     PhaseError::Failed(format!("{phase} took too long and was given up"))
                 }
-                CrewError::Stuck => PhaseError::Stuck(phase),
+                PoolError::Stuck => PhaseError::Stuck(phase),
             })
     }
 
@@ -130,22 +130,23 @@ impl CellContext<'_> {
     }
 
     /// Constructs a table.
-    pub(crate) fn make(&self, lane: &Contender) -> Arc<dyn DynTable> {
-        (lane.maker)(&self.workload.setup())
+    pub(crate) fn make(&self, contender: &Contender) -> Arc<dyn DynTable> {
+        (contender.maker)(&self.workload.setup())
     }
 
     /// Constructs a table and fills it.
     pub(crate) fn prepare(
         &self,
-        lane: &Contender,
+        contender: &Contender,
         repetition: usize,
         seed: u64,
     ) -> Result<RunningTable, PhaseError> {
-        let subject = self.make(lane);
+        let dyn_table = self.make(contender);
         let begin = clock::now();
         let one = self.workload.prefill_by_one;
-        let fill = move |subject: &dyn DynTable, plan: &Plan, part: Part| match (one, part.thread) {
-            (true, 0) => subject.fill(
+        let fill = move |dyn_table: &dyn DynTable, plan: &Plan, part: Part| match (one, part.thread)
+        {
+            (true, 0) => dyn_table.fill(
                 plan,
                 Part {
                     thread: 0,
@@ -153,17 +154,17 @@ impl CellContext<'_> {
                 },
             ),
             (true, _) => OpCounts::default(),
-            (false, _) => subject.fill(plan, part),
+            (false, _) => dyn_table.fill(plan, part),
         };
-        let filled = verify::sum(&self.all("prefill", &subject, Duration::ZERO, fill)?);
+        let filled = verify::sum(&self.all("prefill", &dyn_table, Duration::ZERO, fill)?);
         let prefill_ns = clock::ns(clock::now().wrapping_sub(begin)) as u64;
         let entries = (self.workload.churn * self.workload.initial as f64) as u64;
-        let churn = move |subject: &dyn DynTable, plan: &Plan, part: Part| {
-            subject.churn(plan, part, entries)
+        let churn = move |dyn_table: &dyn DynTable, plan: &Plan, part: Part| {
+            dyn_table.churn(plan, part, entries)
         };
         let churned = match entries {
             0 => OpCounts::default(),
-            _ => verify::sum(&self.all("churn", &subject, Duration::ZERO, churn)?),
+            _ => verify::sum(&self.all("churn", &dyn_table, Duration::ZERO, churn)?),
         };
         let mut before = filled.sums;
         before.add(&churned.sums);
@@ -172,7 +173,7 @@ impl CellContext<'_> {
         let numbers = (0..).map(|thread| Numbers::of_thread(1_000 + thread));
         Ok(RunningTable {
             prefill_ns,
-            seats: cursors.zip(numbers).collect(),
+            workers: cursors.zip(numbers).collect(),
             problems: Vec::new(),
             before,
             stream: OpCounts::default(),
@@ -181,8 +182,8 @@ impl CellContext<'_> {
             operations: 0,
             elapsed_ns: 0,
             hardware: HardwareCounters::default(),
-            contention: subject.contention(),
-            subject,
+            contention: dyn_table.contention(),
+            dyn_table,
         })
     }
 
@@ -203,11 +204,11 @@ impl CellContext<'_> {
         let time = Duration::from_millis((run_ms + self.workload.warm_ms) as u64);
         self.all(
             "a slice",
-            &table.subject,
+            &table.dyn_table,
             time,
-            move |subject, plan, part| {
+            move |dyn_table, plan, part| {
                 let mut job = job(&times, part);
-                (subject.run(plan, part, &mut job), job)
+                (dyn_table.run(plan, part, &mut job), job)
             },
         )
     }
@@ -219,9 +220,9 @@ impl CellContext<'_> {
         table: &RunningTable,
         job: impl Fn(Drive) -> L + Send + Sync + 'static,
     ) -> Result<Vec<(L::Report, L)>, PhaseError> {
-        let (streams, seats) = (self.streams.clone(), table.seats.clone());
+        let (streams, workers) = (self.streams.clone(), table.workers.clone());
         self.slice(table, move |times, part| {
-            let (cursor, numbers) = seats[part.thread].clone();
+            let (cursor, numbers) = workers[part.thread].clone();
             job(Drive {
                 stream: streams[part.thread].clone(),
                 cursor,
@@ -244,28 +245,28 @@ impl CellContext<'_> {
 
     /// Returns the CPUs that threads are pinned to.
     pub(crate) fn cpus(&self) -> Vec<usize> {
-        let places = self.crew.places().iter().flatten();
+        let places = self.pool.places().iter().flatten();
         places.map(|cpu| cpu.0).collect()
     }
 
     /// Runs all checks and drops the table.
     pub(crate) fn finish(
         &self,
-        lane: &Contender,
+        contender: &Contender,
         live: &RunningTable,
         seed: u64,
     ) -> Result<Verdicts, PhaseError> {
-        if lane.entry.null {
+        if contender.entry.null {
             return Ok(Verdicts::default());
         }
-        let found = self.probe(&live.subject)?;
+        let found = self.probe(&live.dyn_table)?;
         let mut booked = live.before;
         booked.add(&live.stream.sums);
         let evidence = Evidence {
             booked,
             found,
             stream: live.stream.counts,
-            reported: live.subject.size(),
+            reported: live.dyn_table.size(),
         };
         let mut verdicts = verify::check(self.workload, &self.plan, &self.sampler, &evidence);
         verdicts.problems.extend(live.problems.iter().cloned());
@@ -276,18 +277,18 @@ impl CellContext<'_> {
                 live.stream.counts.gets()
             ));
         }
-        self.audit(&live.subject, seed, &mut verdicts)?;
+        self.audit(&live.dyn_table, seed, &mut verdicts)?;
         Ok(verdicts)
     }
 
     /// Looks up every key.
-    fn probe(&self, subject: &Arc<dyn DynTable>) -> Result<Sums, PhaseError> {
+    fn probe(&self, dyn_table: &Arc<dyn DynTable>) -> Result<Sums, PhaseError> {
         let mut found = Sums::default();
         for sums in self.all(
             "the final lookups",
-            subject,
+            dyn_table,
             Duration::ZERO,
-            |subject, plan, part| subject.probe(plan, part),
+            |dyn_table, plan, part| dyn_table.probe(plan, part),
         )? {
             found.add(&sums);
         }
@@ -297,14 +298,14 @@ impl CellContext<'_> {
     /// Checks that the entries found are those inserted minus those removed.
     pub(crate) fn conservation(
         &self,
-        subject: &Arc<dyn DynTable>,
+        dyn_table: &Arc<dyn DynTable>,
         booked: &OpCounts,
     ) -> Result<Verdicts, PhaseError> {
         let evidence = Evidence {
             booked: booked.sums,
-            found: self.probe(subject)?,
+            found: self.probe(dyn_table)?,
             stream: booked.counts,
-            reported: subject.size(),
+            reported: dyn_table.size(),
         };
         Ok(verify::conservation(&self.plan, &evidence))
     }
@@ -312,16 +313,16 @@ impl CellContext<'_> {
     /// Runs operations whose outcomes are known.
     pub(crate) fn audit(
         &self,
-        subject: &Arc<dyn DynTable>,
+        dyn_table: &Arc<dyn DynTable>,
         seed: u64,
         verdicts: &mut Verdicts,
     ) -> Result<(), PhaseError> {
         let operations = AUDITED.min(u64::from(self.plan.range) * 8);
         let audits = self.all(
             "the audit",
-            subject,
+            dyn_table,
             Duration::ZERO,
-            move |subject, plan, part| subject.audit(plan, part, operations, seed),
+            move |dyn_table, plan, part| dyn_table.audit(plan, part, operations, seed),
         )?;
         for report in audits {
             verdicts.audited += report.audited;
@@ -332,9 +333,9 @@ impl CellContext<'_> {
 
     /// Checks that each thread runs on its CPU; returns the CPUs that the threads report.
     pub(crate) fn whereabouts(&self, verdicts: &mut Verdicts) -> Vec<usize> {
-        let mut ran_on = self.crew.whereabouts();
+        let mut ran_on = self.pool.whereabouts();
         ran_on.truncate(self.workload.threads);
-        for (thread, (at, place)) in ran_on.iter().zip(self.crew.places()).enumerate() {
+        for (thread, (at, place)) in ran_on.iter().zip(self.pool.places()).enumerate() {
             if let Some(place) = place
                 && place.0 != *at
             {
@@ -351,8 +352,8 @@ impl RunningTable {
     /// Adds a slice of streams, outside the rates of the table, and returns its rate.
     pub(crate) fn book_beside(&mut self, reports: Vec<(DriveReport, Drive)>) -> f64 {
         let mut rate = 0.0;
-        for (seat, (report, drive)) in self.seats.iter_mut().zip(reports) {
-            *seat = (drive.cursor, drive.numbers);
+        for (worker, (report, drive)) in self.workers.iter_mut().zip(reports) {
+            *worker = (drive.cursor, drive.numbers);
             rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
             self.kept_misses += report.kept_misses;
             self.stream.add(&report.tally);
@@ -398,13 +399,13 @@ impl RunningTable {
     }
 
     /// Returns a copy of the threads' stream positions.
-    pub(crate) fn seats(&self) -> Vec<(Cursor, Numbers)> {
-        self.seats.clone()
+    pub(crate) fn workers(&self) -> Vec<(Cursor, Numbers)> {
+        self.workers.clone()
     }
 
     /// Stores a thread's stream position.
     pub(crate) fn sit(&mut self, thread: usize, cursor: Cursor, numbers: Numbers) {
-        self.seats[thread] = (cursor, numbers);
+        self.workers[thread] = (cursor, numbers);
     }
 
     /// Adds the operations of a stream that did not run in short slices.
@@ -419,7 +420,7 @@ impl RunningTable {
 
     /// Returns the lock statistics since the table was filled.
     pub(crate) fn contention(&self) -> Option<Contention> {
-        let (now, then) = (self.subject.contention()?, self.contention?);
+        let (now, then) = (self.dyn_table.contention()?, self.contention?);
         Some(Contention {
             acquisitions: now.acquisitions - then.acquisitions,
             contended: now.contended - then.contended,

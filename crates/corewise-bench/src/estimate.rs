@@ -22,7 +22,7 @@ use std::fmt::Write;
 
 use crate::error::BenchError;
 use crate::registry::Registry;
-use crate::runner::lanes;
+use crate::runner::contenders;
 use crate::suite::Task;
 use crate::workload::Workload;
 
@@ -85,7 +85,7 @@ pub(crate) fn text(registry: &Registry, tasks: &[Task]) -> Result<String, BenchE
     let (mut all_rows, mut all_seconds) = (0, 0.0);
     for task in tasks {
         let cells = task.workload.ids().len();
-        let tables = lanes(registry, task)?.len();
+        let tables = contenders(registry, task)?.len();
         let (rows, some) = (tables * cells, task.workload.section.seconds(task, tables));
         let id = task.workload.id();
         let _ = writeln!(

@@ -15,7 +15,7 @@
 //!
 //! A *cell* is a workload at a number of threads; a *row* is a table in a cell. Rates are
 //! operations per second over all threads; times are nanoseconds. A section can add fields to rows
-//! and slices, and records of its own: see [`Payload`].
+//! and slices, and its own records: see [`Payload`].
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ pub struct Runner<'a> {
     pub(crate) seed: u64,
     pub(crate) manifest: Manifest,
     topology: Topology,
-    crew: Option<(Vec<Option<corewise_topology::CpuId>>, ThreadPool)>,
+    pool: Option<(Vec<Option<corewise_topology::CpuId>>, ThreadPool)>,
     pub(crate) progress: ProgressBar,
     /// The program to start for cells that need a separate process.
     pub(crate) program: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl<'a> Runner<'a> {
             seed,
             manifest,
             topology: Topology::detect(),
-            crew: None,
+            pool: None,
             progress: ProgressBar::hidden(),
             program,
             end: End {
@@ -104,13 +104,17 @@ impl<'a> Runner<'a> {
     }
 
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
-        let lanes = lanes(self.registry, task)?;
-        task.workload.section.run(self, task, &lanes)
+        let contenders = contenders(self.registry, task)?;
+        task.workload.section.run(self, task, &contenders)
     }
 
     /// Returns the requested tables that are not among these contenders.
-    pub(crate) fn left_out(&self, task: &Task, lanes: &[Contender]) -> Vec<String> {
-        let in_it = |name: &String| lanes.iter().any(|lane| lane.entry.card.name == *name);
+    pub(crate) fn left_out(&self, task: &Task, contenders: &[Contender]) -> Vec<String> {
+        let in_it = |name: &String| {
+            contenders
+                .iter()
+                .any(|contender| contender.entry.card.name == *name)
+        };
         let chosen = self.registry.chosen(&task.tables).into_iter();
         chosen
             .filter(|name| !in_it(name) && !self.registry.is_null(name))
@@ -118,27 +122,27 @@ impl<'a> Runner<'a> {
     }
 
     /// Returns the context of a cell, with its threads placed.
-    pub(crate) fn scene<'s>(
+    pub(crate) fn cell_context<'s>(
         &'s mut self,
         workload: &'s Workload,
     ) -> Result<CellContext<'s>, BenchError> {
         let places = place_threads(&self.topology, &workload.pin, workload.threads);
-        if self.crew.as_ref().is_none_or(|(at, _)| *at != places) {
-            self.crew = None; // ends the old threads before starting new ones
-            self.crew = Some((places.clone(), ThreadPool::start(places)?));
+        if self.pool.as_ref().is_none_or(|(at, _)| *at != places) {
+            self.pool = None; // ends the old threads before starting new ones
+            self.pool = Some((places.clone(), ThreadPool::start(places)?));
         }
-        let crew = &self
-            .crew
+        let pool = &self
+            .pool
             .as_ref()
             .ok_or_else(|| BenchError::Failed("no threads".into()))?
             .1;
         let sampler = Sampler::new(workload.distribution, workload.range);
-        let streams = draw_streams(crew, workload, &sampler, self.seed)?;
+        let streams = draw_streams(pool, workload, &sampler, self.seed)?;
         Ok(CellContext {
             workload,
             plan: workload.plan(),
             sampler,
-            crew,
+            pool,
             streams,
         })
     }
@@ -146,15 +150,15 @@ impl<'a> Runner<'a> {
     /// Writes the latencies of all contenders, with one histogram of all operations if `together`.
     pub(crate) fn histograms(
         &mut self,
-        lanes: &[Contender],
-        courses: &[RowAccumulator],
+        contenders: &[Contender],
+        accumulators: &[RowAccumulator],
         cell: &crate::record::Cell,
         together: bool,
     ) -> Result<(), BenchError> {
-        for (lane, course) in lanes.iter().zip(courses) {
-            let latencies = course.latencies.iter();
-            let records =
-                latencies.flat_map(|all| all.records(&cell.id, &lane_name(lane), together));
+        for (contender, accumulator) in contenders.iter().zip(accumulators) {
+            let latencies = accumulator.latencies.iter();
+            let records = latencies
+                .flat_map(|all| all.records(&cell.id, &contender_name(contender), together));
             for histogram in records {
                 self.sink.write(&Record::Histogram(Box::new(histogram)))?;
             }
@@ -166,16 +170,18 @@ impl<'a> Runner<'a> {
     pub(crate) fn rows(
         &mut self,
         task: &Task,
-        lanes: &[Contender],
-        courses: &[RowAccumulator],
+        contenders: &[Contender],
+        accumulators: &[RowAccumulator],
         cell: &crate::record::Cell,
     ) -> Result<(), BenchError> {
-        let reference = lanes.iter().position(|lane| lane.role == Role::Reference);
-        for (lane, course) in lanes.iter().zip(courses) {
+        let reference = contenders
+            .iter()
+            .position(|contender| contender.role == Role::Reference);
+        for (contender, accumulator) in contenders.iter().zip(accumulators) {
             let against = reference
-                .map(|at| &courses[at])
-                .filter(|_| lane.role != Role::Reference);
-            let row = self.row(task, lane, course, against, cell);
+                .map(|at| &accumulators[at])
+                .filter(|_| contender.role != Role::Reference);
+            let row = self.row(task, contender, accumulator, against, cell);
             self.end.rows += 1;
             self.end.void += usize::from(row.verdict == "void");
             self.sink.write(&Record::Row(Box::new(row.clone())))?;
@@ -188,52 +194,52 @@ impl<'a> Runner<'a> {
     fn row(
         &self,
         task: &Task,
-        lane: &Contender,
-        course: &RowAccumulator,
+        contender: &Contender,
+        accumulator: &RowAccumulator,
         against: Option<&RowAccumulator>,
         cell: &crate::record::Cell,
     ) -> Row {
         let ratio = against.and_then(|other| {
             Ratio::paired(
-                course
+                accumulator
                     .rates
                     .iter()
                     .copied()
                     .zip(other.rates.iter().copied()),
             )
         });
-        let void = course.out || !course.problems.is_empty();
-        let spread = Spread::of(course.rates.iter().copied());
-        let mut problems = course.problems.clone();
+        let void = accumulator.out || !accumulator.problems.is_empty();
+        let spread = Spread::of(accumulator.rates.iter().copied());
+        let mut problems = accumulator.problems.clone();
         problems.truncate(5);
         let per = |(name, sum): (&&'static str, &u64)| {
             (
                 (*name).to_string(),
-                *sum as f64 / course.operations.max(1) as f64,
+                *sum as f64 / accumulator.operations.max(1) as f64,
             )
         };
         Row {
             cell: cell.clone(),
-            table: lane_name(lane),
-            role: lane.role,
+            table: contender_name(contender),
+            role: contender.role,
             repetitions: task.repetitions,
             rate: spread.map(Interval::from),
             ratio: ratio.map(Interval::from),
             verdict: match ratio {
                 _ if void => "void".into(),
-                Some(ratio) if lane.role != Role::Null => ratio.verdict.word().into(),
+                Some(ratio) if contender.role != Role::Null => ratio.verdict.word().into(),
                 _ => String::new(),
             },
-            version: lane.entry.card.version.clone(),
+            version: contender.entry.card.version.clone(),
             allocator: self.manifest.allocator.clone(),
             pages: self.manifest.pages.clone(),
             problems,
-            contention: course.contention,
-            per_operation: course.hardware.iter().map(per).collect(),
+            contention: accumulator.contention,
+            per_operation: accumulator.hardware.iter().map(per).collect(),
             fields: if void {
                 Fields::default()
             } else {
-                course.fields.clone()
+                accumulator.fields.clone()
             },
         }
     }
@@ -241,11 +247,11 @@ impl<'a> Runner<'a> {
 
 /// Returns the contenders of a cell: the reference, the reference again, the null table, the
 /// others.
-pub(crate) fn lanes(registry: &Registry, task: &Task) -> Result<Vec<Contender>, BenchError> {
+pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contender>, BenchError> {
     let workload = &task.workload;
     let (kind, native) = (workload.kind.as_str(), workload.native_hash);
     let section = workload.section;
-    let lane = |name: &str, role| -> Result<Option<Contender>, BenchError> {
+    let contender = |name: &str, role| -> Result<Option<Contender>, BenchError> {
         let entry = registry.find(name)?;
         let able = entry
             .max_threads
@@ -257,14 +263,14 @@ pub(crate) fn lanes(registry: &Registry, task: &Task) -> Result<Vec<Contender>, 
             maker,
         }))
     };
-    let reference = lane(&task.reference, Role::Reference)?.ok_or_else(|| {
+    let reference = contender(&task.reference, Role::Reference)?.ok_or_else(|| {
         BenchError::Usage(format!(
             "`{}` cannot be the reference of {}",
             task.reference,
             workload.id()
         ))
     })?;
-    let mut lanes = vec![
+    let mut contenders = vec![
         Contender {
             role: Role::Again,
             ..reference.clone()
@@ -274,33 +280,35 @@ pub(crate) fn lanes(registry: &Registry, task: &Task) -> Result<Vec<Contender>, 
     let chosen = registry.chosen(&task.tables);
     let names = chosen.iter().filter(|name| **name != task.reference);
     for name in names.filter(|name| !registry.is_null(name)) {
-        lanes.extend(lane(name, Role::DynTable)?);
+        contenders.extend(contender(name, Role::DynTable)?);
     }
-    let foreign = lanes.iter().any(|lane| lane.entry.card.language != "Rust");
+    let foreign = contenders
+        .iter()
+        .any(|contender| contender.entry.card.language != "Rust");
     for (name, wanted) in [("null", true), ("peer-null", foreign)] {
         if wanted && registry.is_null(name) {
-            lanes.extend(lane(name, Role::Null)?);
+            contenders.extend(contender(name, Role::Null)?);
         }
     }
-    lanes.retain(|lane| section.takes_part(lane));
-    Ok(lanes)
+    contenders.retain(|contender| section.takes_part(contender));
+    Ok(contenders)
 }
 
 /// Returns the name of a contender in results; the second instance of the reference is marked.
-pub(crate) fn lane_name(lane: &Contender) -> String {
-    match lane.role {
-        Role::Again => format!("{} (again)", lane.entry.card.name),
-        _ => lane.entry.card.name.clone(),
+pub(crate) fn contender_name(contender: &Contender) -> String {
+    match contender.role {
+        Role::Again => format!("{} (again)", contender.entry.card.name),
+        _ => contender.entry.card.name.clone(),
     }
 }
 
 /// Returns the order in which contenders run one after the other: the repetition and the contender
 /// of each turn, with the order of contenders drawn anew in each repetition.
-pub(crate) fn in_turn(task: &Task, lanes: &[Contender], seed: u64) -> Vec<(usize, usize)> {
+pub(crate) fn in_turn(task: &Task, contenders: &[Contender], seed: u64) -> Vec<(usize, usize)> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut turns = Vec::new();
     for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        let mut order: Vec<usize> = (0..contenders.len()).collect();
         order.shuffle(&mut rng);
         turns.extend(order.into_iter().map(|at| (repetition, at)));
     }
@@ -309,15 +317,19 @@ pub(crate) fn in_turn(task: &Task, lanes: &[Contender], seed: u64) -> Vec<(usize
 
 impl RowAccumulator {
     /// Records a phase without a result; returns an error if the run cannot go on.
-    pub(crate) fn fail(&mut self, lane: &Contender, trouble: PhaseError) -> Result<(), BenchError> {
-        match trouble {
+    pub(crate) fn fail(
+        &mut self,
+        contender: &Contender,
+        error: PhaseError,
+    ) -> Result<(), BenchError> {
+        match error {
             PhaseError::Failed(message) => {
                 self.problems.push(message);
                 self.out = true;
                 Ok(())
             }
             PhaseError::Stuck(phase) => Err(BenchError::Stuck {
-                table: lane.entry.card.name.clone(),
+                table: contender.entry.card.name.clone(),
                 phase,
             }),
         }
@@ -361,7 +373,7 @@ impl RowAccumulator {
 
 /// Draws streams on the threads that use them, on their own CPUs.
 fn draw_streams(
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     workload: &Workload,
     sampler: &Sampler,
     seed: u64,
@@ -371,7 +383,7 @@ fn draw_streams(
         workload.insert_percent / 100.0,
         workload.remove_percent / 100.0,
     );
-    crew.run(workload.threads, Duration::from_secs(600), move |part| {
+    pool.run(workload.threads, Duration::from_secs(600), move |part| {
         Arc::new(Stream::new(
             seed,
             (part.thread, part.threads),

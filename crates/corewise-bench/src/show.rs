@@ -6,7 +6,7 @@
 //! |---|---|
 //! | with a rate | `rate` |
 //! | with latencies | `get hit 50 %`, `get hit 99 %`, ... for each operation and outcome |
-//! | of a section with figures of its own | see `sections` |
+//! | of a section with its own figures | see `sections` |
 //! | of tables that count | `contended`, `aborts`: shares of critical sections |
 //!
 //! Ratios are to another table in the same cell, or of the same table to another cell. Ratios of

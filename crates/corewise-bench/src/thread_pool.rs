@@ -25,7 +25,7 @@ type Answer = (usize, Result<Box<dyn Any + Send>, String>);
 /// A pool of threads, pinned on request.
 #[derive(Debug)]
 pub struct ThreadPool {
-    seats: Vec<Sender<Task>>,
+    workers: Vec<Sender<Task>>,
     answers: Receiver<Answer>,
     /// The CPU that each thread is pinned to.
     places: Vec<Option<CpuId>>,
@@ -36,7 +36,7 @@ pub struct ThreadPool {
 
 /// Why a phase has no result.
 #[derive(Debug, PartialEq, Eq)]
-pub enum CrewError {
+pub enum PoolError {
     /// A thread panicked; the others finished.
     Panicked(String),
     /// The phase timed out and was given up; all threads returned.
@@ -49,11 +49,11 @@ impl ThreadPool {
     /// Starts a thread for each place.
     pub fn start(places: Vec<Option<CpuId>>) -> Result<Self, BenchError> {
         let (answer, answers) = channel();
-        let mut seats = Vec::new();
+        let mut workers = Vec::new();
         let threads = places.len();
         let give_up: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         for (thread, place) in places.iter().copied().enumerate() {
-            let (seat, tasks) = channel::<Task>();
+            let (worker, tasks) = channel::<Task>();
             let answer = answer.clone();
             let part = Part { thread, threads };
             let (ready, pinned) = channel();
@@ -70,10 +70,10 @@ impl ThreadPool {
                 .recv()
                 .unwrap_or(Ok(()))
                 .map_err(|error| BenchError::Usage(format!("cannot pin a thread: {error}")))?;
-            seats.push(seat);
+            workers.push(worker);
         }
         Ok(Self {
-            seats,
+            workers,
             answers,
             places,
             give_up,
@@ -82,7 +82,7 @@ impl ThreadPool {
 
     /// Returns the number of threads.
     pub fn threads(&self) -> usize {
-        self.seats.len()
+        self.workers.len()
     }
 
     /// Returns the CPUs that the threads are pinned to.
@@ -96,17 +96,17 @@ impl ThreadPool {
         active: usize,
         limit: Duration,
         task: impl Fn(Part) -> R + Send + Sync + 'static,
-    ) -> Result<Vec<R>, CrewError> {
-        let active = active.min(self.seats.len());
+    ) -> Result<Vec<R>, PoolError> {
+        let active = active.min(self.workers.len());
         let task: Task = Arc::new(move |part| {
             Box::new(task(Part {
                 threads: active,
                 ..part
             }))
         });
-        for seat in &self.seats[..active] {
+        for worker in &self.workers[..active] {
             // A thread ends only when its channel does.
-            let _ = seat.send(task.clone());
+            let _ = worker.send(task.clone());
         }
         drop(task);
         let mut results: Vec<Option<R>> = (0..active).map(|_| None).collect();
@@ -123,16 +123,16 @@ impl ThreadPool {
                     results[thread] = result.downcast().ok().map(|result| *result)
                 }
                 Ok((_, Err(message))) => panicked = Some(message),
-                Err(_) => return Err(CrewError::Stuck),
+                Err(_) => return Err(PoolError::Stuck),
             }
         }
         if slow {
             // Relaxed: all threads have answered, and the next task reaches them over a channel.
             self.give_up.store(false, Ordering::Relaxed);
-            return Err(CrewError::Slow);
+            return Err(PoolError::Slow);
         }
         if let Some(message) = panicked {
-            return Err(CrewError::Panicked(message));
+            return Err(PoolError::Panicked(message));
         }
         Ok(results.into_iter().flatten().collect())
     }
@@ -179,30 +179,30 @@ mod tests {
 
     #[test]
     fn every_thread_does_its_part() {
-        let crew = ThreadPool::start(vec![None; 3]).expect("threads");
+        let pool = ThreadPool::start(vec![None; 3]).expect("threads");
         assert_eq!(
-            crew.run(3, LIMIT, |part| part.thread * 10 + part.threads),
+            pool.run(3, LIMIT, |part| part.thread * 10 + part.threads),
             Ok(vec![3, 13, 23])
         );
-        assert_eq!(crew.run(1, LIMIT, |part| part.threads), Ok(vec![1]));
+        assert_eq!(pool.run(1, LIMIT, |part| part.threads), Ok(vec![1]));
     }
 
     #[test]
-    fn a_panic_is_told_and_the_crew_goes_on() {
-        let crew = ThreadPool::start(vec![None; 2]).expect("threads");
-        let result = crew.run(2, LIMIT, |part| assert_ne!(part.thread, 1, "one is bad"));
-        assert!(matches!(result, Err(CrewError::Panicked(text)) if text.contains("one is bad")));
-        assert_eq!(crew.run(2, LIMIT, |part| part.thread), Ok(vec![0, 1]));
+    fn a_panic_is_told_and_the_pool_goes_on() {
+        let pool = ThreadPool::start(vec![None; 2]).expect("threads");
+        let result = pool.run(2, LIMIT, |part| assert_ne!(part.thread, 1, "one is bad"));
+        assert!(matches!(result, Err(PoolError::Panicked(text)) if text.contains("one is bad")));
+        assert_eq!(pool.run(2, LIMIT, |part| part.thread), Ok(vec![0, 1]));
     }
 
     #[test]
     fn a_phase_that_takes_too_long_is_given_up() {
-        let crew = ThreadPool::start(vec![None]).expect("threads");
-        let result = crew.run(1, Duration::from_millis(20), |_| {
+        let pool = ThreadPool::start(vec![None]).expect("threads");
+        let result = pool.run(1, Duration::from_millis(20), |_| {
             std::thread::sleep(Duration::from_millis(300))
         });
-        assert_eq!(result, Err(CrewError::Slow));
-        assert_eq!(crew.run(1, LIMIT, |part| part.thread), Ok(vec![0]));
+        assert_eq!(result, Err(PoolError::Slow));
+        assert_eq!(pool.run(1, LIMIT, |part| part.thread), Ok(vec![0]));
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         else {
             return;
         };
-        let crew = ThreadPool::start(vec![Some(CpuId(first))]).expect("threads");
-        assert_eq!(crew.whereabouts(), [first]);
+        let pool = ThreadPool::start(vec![Some(CpuId(first))]).expect("threads");
+        assert_eq!(pool.whereabouts(), [first]);
     }
 }

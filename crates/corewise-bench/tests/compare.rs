@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Run, cell};
-use corewise_bench::compare::{Comparison, FailOn, Verdict, compare};
+use corewise_bench::compare::{Comparison, FailOn, RowVerdict, compare};
 use corewise_bench::record::{Record, Role};
 use corewise_bench::results::Results;
 
@@ -20,7 +20,7 @@ fn rates(rates: &[f64]) -> Results {
     run.results()
 }
 
-fn verdict(old: &[f64], new: &[f64]) -> Verdict {
+fn verdict(old: &[f64], new: &[f64]) -> RowVerdict {
     compare(&rates(old), &rates(new)).rows[0].verdict
 }
 
@@ -34,26 +34,29 @@ fn with_void(why: Option<&str>) -> Results {
 #[test]
 fn the_whole_interval_decides() {
     let at = |middle: f64| [0.99, 0.995, 1.0, 1.005, 1.01].map(|share| share * middle);
-    assert_eq!(verdict(&at(100.0), &at(100.0)), Verdict::Equivalent);
-    assert_eq!(verdict(&at(100.0), &at(120.0)), Verdict::Faster);
-    assert_eq!(verdict(&at(100.0), &at(80.0)), Verdict::Slower);
-    assert_eq!(verdict(&at(100.0), &at(104.0)), Verdict::Faster);
+    assert_eq!(verdict(&at(100.0), &at(100.0)), RowVerdict::Equivalent);
+    assert_eq!(verdict(&at(100.0), &at(120.0)), RowVerdict::Faster);
+    assert_eq!(verdict(&at(100.0), &at(80.0)), RowVerdict::Slower);
+    assert_eq!(verdict(&at(100.0), &at(104.0)), RowVerdict::Faster);
     let spread = |middle: f64| [0.96, 0.98, 1.0, 1.02, 1.04].map(|share| share * middle);
-    assert_eq!(verdict(&spread(100.0), &spread(102.0)), Verdict::Undecided);
+    assert_eq!(
+        verdict(&spread(100.0), &spread(102.0)),
+        RowVerdict::Undecided
+    );
     let wide = [50.0, 80.0, 100.0, 120.0, 150.0];
-    assert_eq!(verdict(&wide, &wide), Verdict::Undecided);
-    assert_eq!(verdict(&[100.0; 5], &[102.0; 5]), Verdict::Equivalent);
-    assert_eq!(verdict(&[100.0; 5], &[104.0; 5]), Verdict::Faster);
-    assert_eq!(verdict(&[100.0; 5], &[96.0; 5]), Verdict::Slower);
+    assert_eq!(verdict(&wide, &wide), RowVerdict::Undecided);
+    assert_eq!(verdict(&[100.0; 5], &[102.0; 5]), RowVerdict::Equivalent);
+    assert_eq!(verdict(&[100.0; 5], &[104.0; 5]), RowVerdict::Faster);
+    assert_eq!(verdict(&[100.0; 5], &[96.0; 5]), RowVerdict::Slower);
 }
 
 #[test]
 fn two_repetitions_decide_nothing() {
     assert_eq!(
         verdict(&[100.0, 101.0], &[10.0, 11.0, 10.5]),
-        Verdict::Undecided
+        RowVerdict::Undecided
     );
-    assert_eq!(verdict(&[100.0; 3], &[10.0; 3]), Verdict::Slower);
+    assert_eq!(verdict(&[100.0; 3], &[10.0; 3]), RowVerdict::Slower);
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn equal_inputs_give_equal_comparisons() {
         first
             .rows
             .iter()
-            .all(|row| !matches!(row.verdict, Verdict::Slower | Verdict::Faster))
+            .all(|row| !matches!(row.verdict, RowVerdict::Slower | RowVerdict::Faster))
     );
     assert!(first.only_old.is_empty() && first.only_new.is_empty());
     assert!(
@@ -97,11 +100,11 @@ fn void_rows_have_no_ratio_and_fail_only_if_they_are_new() {
     let mended = compare(&bad, &good);
     assert_eq!(
         (broke.rows[0].verdict, broke.rows[0].ratio),
-        (Verdict::Void, None)
+        (RowVerdict::Void, None)
     );
     assert_eq!(
         (mended.rows[0].verdict, mended.rows[0].ratio),
-        (Verdict::VoidBefore, None)
+        (RowVerdict::VoidBefore, None)
     );
     assert_eq!(
         (broke.rows[0].new_rate, mended.rows[0].old_rate),
@@ -144,8 +147,8 @@ fn the_reference_again_is_compared_with_itself() {
         .iter()
         .map(|row| (row.name.again, row.verdict))
         .collect();
-    assert_eq!(verdicts[1], (true, Verdict::Slower));
-    assert_ne!(verdicts[0].1, Verdict::Slower);
+    assert_eq!(verdicts[1], (true, RowVerdict::Slower));
+    assert_ne!(verdicts[0].1, RowVerdict::Slower);
 }
 
 #[test]

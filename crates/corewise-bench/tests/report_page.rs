@@ -37,14 +37,25 @@ const chip = document.querySelector('.chip');
 chip.dispatchEvent(new PointerEvent('pointerenter'));
 const dimmed = document.querySelectorAll('.plot .dim').length;
 chip.dispatchEvent(new PointerEvent('pointerleave'));
-chip.click();
-const hidden = document.querySelectorAll('.plot .off').length;
-chip.click();
-const left = document.querySelectorAll('.plot .off, .plot .dim').length;
+const property = (e, name) => getComputedStyle(e).getPropertyValue(name).trim();
+const rest = property(document.documentElement, '--rest');
+const greyed = () => [...document.querySelectorAll('.plot .series')].filter(e => property(e, '--c') === rest).length;
+const grey = [greyed()];
+const box = chip.querySelector('input');
+box.click();
+grey.push(greyed());
+document.querySelector('.plot .s' + box.id.slice(1) + ' .median').dispatchEvent(new MouseEvent('click', { bubbles: true }));
+grey.push(greyed());
+document.querySelector('#all').click();
+grey.push(greyed());
+document.querySelector('.pick [type=reset]').click();
+grey.push(greyed());
+const left = document.querySelectorAll('.plot .dim').length;
+const menu = document.querySelector('nav').getBoundingClientRect().height;
 const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
 const probe = document.createElement('pre');
 probe.id = 'probe';
-probe.textContent = JSON.stringify({ seen, errors, dimmed, hidden, left, wide });
+probe.textContent = JSON.stringify({ seen, errors, dimmed, grey, menu, left, wide });
 document.body.append(probe);
 </script>"#;
 
@@ -161,7 +172,20 @@ fn check(seen: &Value, wanted: &[(String, String)]) {
             plot["over"]
         );
     }
-    assert!(seen["hidden"].as_u64() > Some(10) && seen["dimmed"].as_u64() > Some(10));
+    assert!(seen["dimmed"].as_u64() > Some(10));
+    let grey: Vec<u64> = serde_json::from_value(seen["grey"].clone()).expect("counts");
+    let [first, without, again, all, reset] = grey[..] else {
+        panic!("{grey:?}")
+    };
+    assert!(first > 10, "some tables are grey at first: {grey:?}");
+    assert!(without > first, "a box greys its table: {grey:?}");
+    assert_eq!(again, first, "a click on its mark chooses it again");
+    assert_eq!((all, reset), (0, first));
+    assert!(
+        seen["menu"].as_f64() < Some(50.0),
+        "one line: {}",
+        seen["menu"]
+    );
     assert_eq!(
         (&seen["left"], &seen["wide"]),
         (&Value::from(0), &Value::from(false))

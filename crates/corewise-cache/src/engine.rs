@@ -80,7 +80,8 @@ pub trait Engine: Send + Sync + Sized + 'static {
     ///
     /// 1. An item that is live from the first step to the last is shown at least once, whatever is
     ///    stored, deleted, evicted or resized meanwhile. An overwritten item is shown in one of its
-    ///    versions. In `relativistic` it is shown exactly once. In `locked` and `global-lock`, a
+    ///    versions. In `relativistic` and `lockhash` it is shown exactly
+    ///    once. In `locked` and `global-lock`, a
     ///    shard whose table was rehashed between two steps is shown again from its beginning;
     ///    [`ScanStep::Lost`] is returned if that happens eight times to one shard.
     /// 2. Nothing is kept between steps: a scan may be abandoned at any time, and any number of

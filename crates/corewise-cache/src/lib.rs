@@ -8,6 +8,7 @@
 //! |---|---|---|---|---|
 //! | [`relativistic`](engines::relativistic) | the relativistic table; its nodes are the items | in a read-side section, no lock | S3-FIFO, on segments | the server's default |
 //! | [`locked`](engines::locked) | hashbrown, one per shard | under the shard's lock | LRU per shard | the baseline of every figure |
+//! | [`lockhash`](engines::lockhash) | [`corewise_cphash`]'s, one per partition | under the partition's lock | LRU per partition | comparison: LOCKHASH of \[CPHASH\] |
 //! | [`global_lock`](engines::global_lock) | hashbrown, one in all | under the one lock, taken twice | LRU | comparison: the baseline of \[ATC11\] |
 //!
 //! ```

@@ -3,7 +3,7 @@
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use corewise_cache::alloc::GlobalHeap;
-use corewise_cache::engines::{global_lock, locked, relativistic};
+use corewise_cache::engines::{global_lock, locked, lockhash, relativistic};
 use corewise_cache::item::{Before, Contents, Item, Node};
 use corewise_cache::{ClassStats, EngineStats, ManualClock, SystemClock};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
@@ -23,6 +23,7 @@ assert_impl_all!(locked::NoReferences: Send, Sync);
 assert_impl_all!(locked::ReferenceCount: Send, Sync);
 assert_impl_all!(locked::Locked: Send, Sync);
 assert_impl_all!(global_lock::GlobalLock: Send, Sync);
+assert_impl_all!(lockhash::LockHash: Send, Sync);
 assert_impl_all!(relativistic::Config: Send, Sync);
 assert_impl_all!(relativistic::Eviction: Send, Sync);
 assert_impl_all!(relativistic::NoAddresses: Send, Sync);
@@ -36,6 +37,7 @@ assert_not_impl_any!(Node<Cell<u64>>: Sync);
 // not promised.
 assert_impl_all!(locked::LockedSession: Send);
 assert_impl_all!(locked::LockedSession<GlobalHeap, locked::ReferenceCount>: Send);
+assert_impl_all!(lockhash::LockHashSession: Send);
 assert_impl_all!(relativistic::RelativisticSession: Send);
 assert_not_impl_any!(locked::LockedSession: Clone);
 assert_not_impl_any!(relativistic::RelativisticSession: Clone);

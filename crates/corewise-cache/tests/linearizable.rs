@@ -237,16 +237,16 @@ struct Progress {
 }
 
 impl Progress {
-    fn is_over(&self, seat: &Worker<'_>) -> bool {
+    fn is_over(&self, worker: &Worker<'_>) -> bool {
         // Relaxed: a hint; the threads are joined.
-        self.running.load(Ordering::Relaxed) == 0 || seat.is_over()
+        self.running.load(Ordering::Relaxed) == 0 || worker.is_over()
     }
 
     /// Waits until the memory has been refilled `count` times from now on.
-    fn await_refills(&self, count: u64, seat: &Worker<'_>) {
+    fn await_refills(&self, count: u64, worker: &Worker<'_>) {
         // Relaxed: determines only how long to wait.
         let until = self.refills.load(Ordering::Relaxed) + count;
-        while self.refills.load(Ordering::Relaxed) < until && !seat.is_over() {
+        while self.refills.load(Ordering::Relaxed) < until && !worker.is_over() {
             std::thread::yield_now();
         }
     }
@@ -261,17 +261,17 @@ enum Job<P, B> {
 impl Round {
     fn perform(
         self,
-        seat: &Worker<'_>,
+        worker: &Worker<'_>,
         progress: &Progress,
         mut performer: impl Perform,
         mut recorder: Calls,
     ) {
-        let thread = seat.thread;
+        let thread = worker.thread;
         let mut random = SmallRng::seed_from_u64(self.seed * 64 + thread);
         for i in 0..self.calls {
             if i % BURST == 0 && self.refills > 0 {
                 performer.pad();
-                progress.await_refills(self.refills, seat);
+                progress.await_refills(self.refills, worker);
             }
             let yields = random.random_bool(0.05);
             let turn = || {
@@ -314,10 +314,10 @@ fn record<P: Perform + Send>(
     };
     let records = |performer| Job::Record(performer, recording.recorder(2 * round.calls as usize));
     let jobs = performers.into_iter().map(records);
-    at_once(jobs.chain([Job::Beside(beside)]), |job, seat| match job {
-        Job::Beside(beside) => beside(&progress, &seat),
+    at_once(jobs.chain([Job::Beside(beside)]), |job, worker| match job {
+        Job::Beside(beside) => beside(&progress, &worker),
         Job::Record(performer, recorder) => {
-            round.perform(&seat, &progress, performer, recorder);
+            round.perform(&worker, &progress, performer, recorder);
             // Relaxed: see `is_over`.
             progress.running.fetch_sub(1, Ordering::Relaxed);
         }
@@ -368,9 +368,9 @@ fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
             refills: 0,
         };
         let mut grower = Cache::over(&engine);
-        let history = record(round, performers(&engine), |progress, seat| {
+        let history = record(round, performers(&engine), |progress, worker| {
             for i in 0..100_000u64 {
-                if progress.is_over(seat) {
+                if progress.is_over(worker) {
                     return;
                 }
                 grower.set(&i.to_le_bytes(), b"x");
@@ -405,9 +405,9 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
         flushes: true,
         refills: 5,
     };
-    let history = record(round, performers, |progress, seat| {
+    let history = record(round, performers, |progress, worker| {
         for i in 1u64.. {
-            if progress.is_over(seat) {
+            if progress.is_over(worker) {
                 return;
             }
             let seen = filler.set(&(i % (2 * parts)).to_le_bytes(), &value);

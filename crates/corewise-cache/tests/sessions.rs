@@ -50,7 +50,7 @@ fn at_once<E: TestEngine, R: Send>(
     work: impl Fn(&mut Cache<E>, &Worker<'_>) -> R + Sync,
 ) -> Vec<R> {
     let sessions = (0..threads).map(|_| Cache::over(engine));
-    common::at_once(sessions, |mut cache, seat| work(&mut cache, &seat))
+    common::at_once(sessions, |mut cache, worker| work(&mut cache, &worker))
 }
 
 fn key(i: u64) -> [u8; 8] {
@@ -110,9 +110,9 @@ fn an_idle_session_holds_nobody_up<E: TestEngine>() {
 
 fn a_session_may_move_to_another_thread<E: TestEngine>() {
     let engine = Arc::new(E::make(Setup::tight::<E>(3)));
-    at_once(&engine, 2, |other, seat| {
-        if seat.thread == 0 {
-            while !seat.is_over() {
+    at_once(&engine, 2, |other, worker| {
+        if worker.thread == 0 {
+            while !worker.is_over() {
                 churn(other, 1);
             }
             return;
@@ -128,7 +128,7 @@ fn a_session_may_move_to_another_thread<E: TestEngine>() {
             let seen = stamp(&mut cache, i);
             assert!(seen.is_none_or(|stamp| stamp == i));
         }
-        seat.finish();
+        worker.finish();
     });
 }
 
@@ -175,18 +175,18 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
     let found = AtomicU64::new(0);
     // Threads may be scheduled for some milliseconds at a time, in which much is written.
     let enough = |written| found.load(Ordering::Relaxed) > fewer(2_000) || written > 1 << 32;
-    at_once(&engine, THREADS, |cache, seat| {
-        let random = |i: u64| (i << 8 | seat.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-        if seat.thread == 0 {
+    at_once(&engine, THREADS, |cache, worker| {
+        let random = |i: u64| (i << 8 | worker.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        if worker.thread == 0 {
             let mut written = 0;
-            for one in (0..).map(random).take_while(|_| !seat.is_over()) {
+            for one in (0..).map(random).take_while(|_| !worker.is_over()) {
                 written += overwrite(cache, &setup, one, KEYS);
                 if written > fewer(20) * setup.memory && enough(written) {
-                    seat.finish();
+                    worker.finish();
                 }
             }
         }
-        for one in (0..).map(random).take_while(|_| !seat.is_over()) {
+        for one in (0..).map(random).take_while(|_| !worker.is_over()) {
             let mut sink = Linger { stamp: None };
             let ops = [Op {
                 token: 0,
@@ -233,8 +233,8 @@ fn what_is_there_is_found_while_others_come_and_go<E: TestEngine>() {
     for i in 0..STABLE {
         cache.set(&key(i), &stamped(i, 50));
     }
-    at_once(&engine, 3, |cache, seat| {
-        if seat.thread == 0 {
+    at_once(&engine, 3, |cache, worker| {
+        if worker.thread == 0 {
             let others = || (STABLE..STABLE + fewer(100_000)).map(key);
             for other in others() {
                 cache.set(&other, b"another");
@@ -242,9 +242,9 @@ fn what_is_there_is_found_while_others_come_and_go<E: TestEngine>() {
             for other in others() {
                 assert_eq!(cache.delete(&other, Delete::default()), Seen::Deleted);
             }
-            return seat.finish();
+            return worker.finish();
         }
-        for i in (0..STABLE).cycle().take_while(|_| !seat.is_over()) {
+        for i in (0..STABLE).cycle().take_while(|_| !worker.is_over()) {
             assert_eq!(stamp(cache, i), Some(i));
         }
     });
@@ -314,9 +314,9 @@ impl Writers {
     }
 
     /// Stores numbers under the thread's keys until the test is over.
-    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, seat: &Worker<'_>, now_ms: &AtomicU64) {
-        let thread = seat.thread;
-        for i in (1..).take_while(|_| !seat.is_over()) {
+    fn write<E: TestEngine>(&self, cache: &mut Cache<E>, worker: &Worker<'_>, now_ms: &AtomicU64) {
+        let thread = worker.thread;
+        for i in (1..).take_while(|_| !worker.is_over()) {
             cache.now.ms = now_ms.load(Ordering::Acquire);
             let seen = cache.set(&own_key(thread, i), &stamped(i, 30 + i as usize % 100));
             assert!(seen.is_stored(), "{seen:?}");
@@ -347,9 +347,9 @@ fn assert_hidden<E: TestEngine>(cache: &mut Cache<E>, stored_before: &[u64]) {
 fn a_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
     let (engine, writers) = (roomy::<E>(), Writers::new());
     let now = AtomicU64::new(NOW.ms);
-    at_once(&engine, THREADS + 1, |cache, seat| {
-        if seat.thread < THREADS {
-            return writers.write(cache, seat, &now);
+    at_once(&engine, THREADS + 1, |cache, worker| {
+        if worker.thread < THREADS {
+            return writers.write(cache, worker, &now);
         }
         for round in 0..fewer(3_000) {
             let before = writers.stored();
@@ -358,7 +358,7 @@ fn a_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
             cache.set(b"mine", &key(round));
             assert_eq!(cache.get(b"mine").value(), Some(&key(round)[..]));
         }
-        seat.finish();
+        worker.finish();
     });
     assert_quiet_flush_hides_everything(&engine);
 }
@@ -376,9 +376,9 @@ fn assert_quiet_flush_hides_everything<E: TestEngine>(engine: &Arc<E>) {
 fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngine>() {
     let (engine, writers) = (roomy::<E>(), Writers::new());
     let now = AtomicU64::new(NOW.ms);
-    at_once(&engine, THREADS + 1, |cache, seat| {
-        if seat.thread < THREADS {
-            return writers.write(cache, seat, &now);
+    at_once(&engine, THREADS + 1, |cache, worker| {
+        if worker.thread < THREADS {
+            return writers.write(cache, worker, &now);
         }
         for round in 1..=fewer(2_000) {
             let at = NOW.ms + 10 * round;
@@ -393,7 +393,7 @@ fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngi
             cache.set(b"mine", &key(round));
             assert_eq!(cache.get(b"mine").value(), Some(&key(round)[..]));
         }
-        seat.finish();
+        worker.finish();
     });
     assert_quiet_flush_hides_everything(&engine);
 }
@@ -426,14 +426,14 @@ fn rounds<E: TestEngine>(
     act: impl Fn(&mut Cache<E>, u64) -> Seen + Sync,
     check: impl Fn(u64, &[Seen]),
 ) {
-    let mut seen = at_once(engine, THREADS, |cache, seat| {
+    let mut seen = at_once(engine, THREADS, |cache, worker| {
         let one = |round| {
-            if seat.thread == 0 {
+            if worker.thread == 0 {
                 prepare(cache, round);
             }
-            seat.meet();
+            worker.meet();
             let seen = act(cache, round);
-            seat.meet();
+            worker.meet();
             seen
         };
         (0..rounds).map(one).collect::<Vec<_>>().into_iter()
@@ -596,14 +596,14 @@ fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
         let few = wins.load(Ordering::Relaxed) < fewer(200);
         round < fewer(5_000) || few && round < 1_000_000
     };
-    let won = at_once(&engine, THREADS, |cache, seat| {
+    let won = at_once(&engine, THREADS, |cache, worker| {
         let mut won = Vec::new();
-        if seat.thread == 0 {
+        if worker.thread == 0 {
             let rounds = (0..).take_while(|round| go_on(*round));
             rounds.for_each(|round| store_or_mark(cache, round));
-            seat.finish();
+            worker.finish();
         }
-        while !seat.is_over() {
+        while !worker.is_over() {
             let seen = cache.run(b"k", Verb::Get(ask(false)));
             if seen.flags().contains(ItemFlags::WON) {
                 won.push(seen.cas());
@@ -641,14 +641,14 @@ fn store_or_mark<E: TestEngine>(cache: &mut Cache<E>, round: u64) {
 fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
     let engine = roomy::<E>();
     Cache::over(&engine).set(b"k", b"v");
-    at_once(&engine, THREADS, |cache, seat| {
-        if seat.thread > 0 {
+    at_once(&engine, THREADS, |cache, worker| {
+        if worker.thread > 0 {
             let stale = Delete {
                 mark_stale: true,
                 ..Delete::default()
             };
-            while !seat.is_over() {
-                match seat.thread {
+            while !worker.is_over() {
+                match worker.thread {
                     1 => drop(cache.run(b"k", Verb::Get(ask(false)))),
                     _ => drop(cache.delete(b"k", stale)),
                 }
@@ -664,7 +664,7 @@ fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
             assert_eq!(cache.run(b"k", Verb::Get(touch)).deadline(), deadline);
             assert_eq!(cache.get(b"k").deadline(), deadline, "touch {i} was lost");
         }
-        seat.finish();
+        worker.finish();
     });
 }
 
@@ -672,16 +672,16 @@ fn a_scan_beside_writers_shows_whole_items<E: TestEngine>() {
     const KEYS: u64 = 500;
     let engine = Arc::new(E::make(Setup::tight::<E>(THREADS as usize)));
     let writers = AtomicU64::new(THREADS - 1);
-    let shown = at_once(&engine, THREADS, |cache, seat| {
+    let shown = at_once(&engine, THREADS, |cache, worker| {
         let mut shown = 0u64;
-        if seat.thread == 0 {
-            while !seat.is_over() && (shown == 0 || writers.load(Ordering::Relaxed) > 0) {
+        if worker.thread == 0 {
+            while !worker.is_over() && (shown == 0 || writers.load(Ordering::Relaxed) > 0) {
                 shown += scan(cache, KEYS);
             }
             return shown;
         }
         for i in 0..fewer(40_000) {
-            let one = (i << 8 | seat.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let one = (i << 8 | worker.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
             let length = 8 + one as usize % 600;
             match i % 16 {
                 0 => drop(cache.delete(&key(one % KEYS), Delete::default())),
@@ -700,13 +700,13 @@ const STAY: u64 = 2_000;
 const COME: u64 = 30_000;
 
 /// Overwrites the keys that stay, and stores and deletes the others.
-fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, seat: &Worker<'_>) {
+fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, worker: &Worker<'_>) {
     for round in 0.. {
         for i in STAY..STAY + fewer(COME) {
-            if seat.is_over() {
+            if worker.is_over() {
                 return;
             }
-            let mine = i * THREADS + seat.thread;
+            let mine = i * THREADS + worker.thread;
             match round % 2 {
                 0 => drop(cache.set(&key(mine + (1 << 40)), &stamped(mine, 20))),
                 _ => drop(cache.delete(&key(mine + (1 << 40)), Delete::default())),
@@ -730,9 +730,9 @@ fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
         cache.set(&key(i), &stamped(i, 50));
     }
     let exactly = engine.name() == "relativistic";
-    at_once(&engine, THREADS, |cache, seat| {
-        if seat.thread > 0 {
-            return come_and_go(cache, seat);
+    at_once(&engine, THREADS, |cache, worker| {
+        if worker.thread > 0 {
+            return come_and_go(cache, worker);
         }
         let (mut scans, mut lost) = (0, 0);
         while scans < fewer(8) {
@@ -758,7 +758,7 @@ fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
             scans += 1;
         }
         println!("{lost} scans were lost");
-        seat.finish();
+        worker.finish();
     });
 }
 

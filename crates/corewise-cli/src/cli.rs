@@ -50,13 +50,13 @@ enum Command {
 
 /// Executes the command line.
 pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
-    let manner = manner_of(arguments.first());
-    if manner == CliMode::Memcached {
+    let mode = manner_of(arguments.first());
+    if mode == CliMode::Memcached {
         arguments.insert(1, "serve".into());
     }
     match parse(arguments) {
         Ok(cli) => match cli.command {
-            Command::Serve(options) => serve::run(*options, manner),
+            Command::Serve(options) => serve::run(*options, mode),
             Command::Load(args) => Ok(corewise_load::args::main(*args)),
             #[cfg(feature = "bench")]
             Command::Bench(args) => Ok(corewise_bench::args::main(*args)),

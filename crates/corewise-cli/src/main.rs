@@ -14,6 +14,7 @@ mod failure;
 mod serve;
 mod value;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 #[cfg(not(feature = "bench"))]
@@ -28,8 +29,15 @@ static ALLOCATOR: corewise_bench::allocator::BenchAllocator =
 
 fn main() -> ExitCode {
     corewise_load::floor::maybe_run_from_env(); // the load generator's empty responder
+    corewise_rcu::set_stall_hook(print_stall).expect("no library sets it");
     match cli::run(std::env::args_os().collect()) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// Reports a thread that keeps memory from being reclaimed.
+fn print_stall(stall: &corewise_rcu::Stall) {
+    // Not eprintln, which panics if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "corewise-rcu: {stall}");
 }

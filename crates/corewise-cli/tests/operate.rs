@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -113,6 +113,40 @@ fn without_descriptors_accepting_pauses_and_the_log_stays_short() {
         stats(&mut first)["accepting_conns"] == "1"
     });
     server.assert_well();
+}
+
+/// With any number of descriptors, a server serves its first client, or states why it does not
+/// start.
+#[test]
+fn with_few_descriptors_it_serves_or_does_not_start() {
+    let mut served = 0;
+    for files in 12..32 {
+        // a shell needs 12
+        let binary = env!("CARGO_BIN_EXE_corewise");
+        let script = format!("ulimit -n {files}; exec {binary} serve -l 127.0.0.1:0 -t 2 2>&1");
+        let mut server = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| Some(line.strip_prefix("listening on ")?.to_owned()));
+        match address {
+            Some(address) => {
+                let mut client = Client::connect(address.parse().unwrap());
+                client.ask("mn\r\n", "MN\r\n");
+                served += 1;
+                server.kill().unwrap();
+                server.wait().unwrap();
+            }
+            None => assert_eq!(server.wait().unwrap().code(), Some(1), "{files} files"),
+        }
+    }
+    assert!((1..20).contains(&served), "{served} of 20 served");
 }
 
 #[test]

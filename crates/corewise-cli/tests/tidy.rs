@@ -321,6 +321,19 @@ fn links_between_documents_lead_somewhere() {
     assert_none(&dead);
 }
 
+/// A package is published without what lies above it, so it has the licences in its own folder.
+#[test]
+fn published_crates_have_the_licences() {
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        let text = fs::read(root().join(name)).unwrap();
+        for package in ["corewise-atomic", "corewise-rcu", "corewise-maps"] {
+            let path = root().join("crates").join(package).join(name);
+            assert!(!path.is_symlink(), "{} is a link", path.display());
+            assert!(fs::read(&path).unwrap() == text, "{}", path.display());
+        }
+    }
+}
+
 #[test]
 fn the_readme_is_short() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();

@@ -96,7 +96,7 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
 
     fn run(&mut self, limit: usize) -> Found {
         while let Some(mut configuration) = self.stack.pop() {
-            self.settle(&mut configuration);
+            self.take_forced_steps(&mut configuration);
             if configuration.step == self.timeline.steps() {
                 return Found::Order;
             }
@@ -114,7 +114,7 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
     }
 
     /// Takes all steps without a choice: passes returns of placed operations, and places reads.
-    fn settle(&self, configuration: &mut Configuration<M::State>) {
+    fn take_forced_steps(&self, configuration: &mut Configuration<M::State>) {
         while configuration.step < self.timeline.steps() {
             let open = self.timeline.open(configuration.step);
             let returning = self.timeline.bits[open[0]];

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use corewise_measure::number::{parse_count, parse_rate};
 
 use crate::config::{
     Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, ReplayConfig,
@@ -26,7 +27,7 @@ pub enum Format {
     Flat,
 }
 
-/// Put a memcached-protocol or Redis-protocol server under load and measure it.
+/// Put a server of the memcached, Redis or CPHASH protocol under load and measure it.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
     corewise load 127.0.0.1:11211 --prefill --pipeline 32\n  \
@@ -34,7 +35,8 @@ pub enum Format {
     corewise load :11211 --server-pid 123 --vs :11311 --vs-pid 456 --floor --prefill --pin 1\n  \
     corewise load --trace zipf-scan:0.9 --requests 10000000 --pipeline 16 --connections 8\n  \
     corewise load --trace short-ttl --rate 50000 --seconds 120 --pipeline 16\n  \
-    corewise load --oracle fill --limit 64 --value-size 8000 --connections 8 --pipeline 16\n\n\
+    corewise load --oracle fill --limit 64 --value-size 8000 --connections 8 --pipeline 16\n  \
+    corewise load :11311 --protocol cphash --prefill --pipeline 32 --mix 7:3\n\n\
     Traces, replayed cache-aside (a get that misses is followed by a set): zipf[:EXPONENT],\n\
     zipf-scan[:EXPONENT], short-ttl[:EXPONENT], size-shift[:EXPONENT], drift[:EXPONENT],\n\
     correlated[:small|large], turnover (stores new keys only).\n\n\
@@ -81,7 +83,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub multiget: u32,
     /// Size of the key space
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count)]
     pub keys: u64,
     /// uniform or zipf:EXPONENT, over the whole key space
     #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
@@ -112,7 +114,7 @@ pub struct LoadArgs {
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub threads: u32,
     /// Open loop or trace: requests per second over all connections
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Open loop: distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
@@ -132,7 +134,7 @@ pub struct LoadArgs {
     pub trace: Option<String>,
     /// Trace: number of requests [default: with --rate those due within --seconds, else ten per
     /// key]
-    #[arg(long, value_name = "N", requires = "trace")]
+    #[arg(long, value_name = "N", requires = "trace", value_parser = parse_count)]
     pub requests: Option<u64>,
     /// Trace: share of requests that store without a get, 0 to 1 [default: 1/30]
     #[arg(long, value_name = "SHARE", requires = "trace")]
@@ -167,7 +169,7 @@ pub struct LoadArgs {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Length of every key in bytes
+    /// Length of every key in bytes (cphash: keys are hashes of 60 bits)
     #[arg(long, value_name = "BYTES", default_value_t = 12)]
     pub key_size: usize,
     /// Prefix of every key

@@ -27,6 +27,8 @@ pub(crate) struct Conn {
     /// The start of an incomplete line.
     carry: Vec<u8>,
     scanner: Scanner,
+    /// The key of the last set.
+    last_set: u32,
     pub(crate) pending: Pending,
 }
 
@@ -40,6 +42,7 @@ impl Conn {
             outbox: Outbox::default(),
             carry: Vec::new(),
             scanner: Scanner::default(),
+            last_set: 0,
             pending: Pending::default(),
         })
     }
@@ -77,11 +80,18 @@ impl Conn {
     /// Prepares a set of `key`; its latency counts from `at`.
     pub(crate) fn push_set(&mut self, codec: &Codec, key: u32, at: u64) {
         self.pending.push_set(at);
+        self.last_set = key;
         codec.set(key, &mut self.outbox.bytes);
     }
 
-    /// Sends prepared requests as far as the socket takes them.
-    pub(crate) fn flush(&mut self, registry: &Registry) -> Result<(), Fault> {
+    /// Sends prepared requests as far as the socket takes them. If the last of them is a set
+    /// without a reply, a get of its key follows, whose reply shows that the set was executed.
+    pub(crate) fn flush(&mut self, codec: &Codec, registry: &Registry) -> Result<(), Fault> {
+        if codec.has_silent_sets()
+            && let Some(last) = self.pending.requests.back().filter(|last| last.is_set)
+        {
+            self.push_get(codec, self.last_set, last.at);
+        }
         self.outbox
             .flush(&mut self.socket, registry, self.token)
             .map_err(|e| Fault::Io("write", e))

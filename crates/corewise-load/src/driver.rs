@@ -189,7 +189,7 @@ impl Driver {
                     continue;
                 }
                 if event.is_writable() {
-                    self.net.conns[conn].flush(self.poll.registry())?;
+                    self.net.flush(conn, &self.poll)?;
                 }
                 if let Some(now) = self.net.receive(conn)?
                     && self.net.conns[conn].is_idle()
@@ -224,7 +224,7 @@ impl Driver {
                     continue;
                 }
                 if event.is_writable() {
-                    self.net.conns[conn].flush(self.poll.registry())?;
+                    self.net.flush(conn, &self.poll)?;
                 }
                 if self.net.receive(conn)?.is_some()
                     && self.net.conns[conn].is_idle()
@@ -267,7 +267,7 @@ impl Driver {
                     continue;
                 }
                 if event.is_writable() {
-                    self.net.conns[conn].flush(self.poll.registry())?;
+                    self.net.flush(conn, &self.poll)?;
                 }
                 self.net.receive(conn)?;
             }
@@ -341,7 +341,7 @@ impl Net {
             _ => return Ok(()),
         }
         self.busy += 1;
-        conn.flush(poll.registry())
+        conn.flush(&self.codec, poll.registry())
     }
 
     /// Sends the next batch of a trace, if any request is due.
@@ -356,7 +356,7 @@ impl Net {
             self.last_reply = now;
         }
         self.busy += 1;
-        conn.flush(poll.registry())?;
+        conn.flush(&self.codec, poll.registry())?;
         Ok(true)
     }
 
@@ -384,9 +384,14 @@ impl Net {
         for (conn, at) in dirty.drain(..) {
             let late = self.now().saturating_sub(at);
             self.stats.lag.saturating_record(late);
-            self.conns[conn].flush(poll.registry())?;
+            self.flush(conn, poll)?;
         }
         Ok(())
+    }
+
+    /// Sends the prepared requests of `conn`.
+    fn flush(&mut self, conn: usize, poll: &Poll) -> Result<(), Fault> {
+        self.conns[conn].flush(&self.codec, poll.registry())
     }
 
     /// Reads the replies of `conn`. Returns the time of the last read, if there were any.

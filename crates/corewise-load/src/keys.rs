@@ -10,6 +10,7 @@ use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use corewise_measure::draw::{Scramble, mix};
+use corewise_wire::cphash;
 
 use crate::config::Distribution;
 
@@ -67,6 +68,13 @@ impl KeyFormat {
         }
         u32::try_from(index).ok()
     }
+}
+
+/// The hash key of an index in the protocol of \[CPHASH\]. Different indices have different keys:
+/// the factor is odd, so it has an inverse modulo 2^60.
+#[inline]
+pub(crate) fn hash_key(index: u32) -> cphash::Key {
+    cphash::Key::of_hash(u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// The endless sequence of keys and of get-or-set decisions of one client thread.
@@ -202,6 +210,17 @@ mod tests {
         for bad in [&b"key:0000123"[..], b"kex:00001234", b"key:0000123x"] {
             assert_eq!(format.parse(bad), None);
         }
+    }
+
+    #[test]
+    fn hash_keys_differ_and_use_all_bits() {
+        let keys = (0..1_000).chain(u32::MAX - 1_000..=u32::MAX).map(hash_key);
+        let (mut seen, mut bits) = (std::collections::HashSet::new(), 0);
+        for key in keys {
+            assert!(seen.insert(key));
+            bits |= key.get();
+        }
+        assert_eq!(bits, cphash::Key::MAX);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The network load generator of Corewise.
 //!
-//! It puts servers of the memcached text and meta protocols and of the Redis protocol under load,
-//! checks every reply, and reports what a request costs.
+//! It puts servers of the memcached text and meta protocols, of the Redis protocol and of the
+//! protocol of \[CPHASH\] under load, checks every reply, and reports what a request costs.
 //!
 //! # Method
 //!
@@ -15,6 +15,10 @@
 //!   which a request was due. So a server that stalls is charged for all requests that it delays
 //!   (no coordinated omission). A client that is late also adds to the latency; its lateness is
 //!   reported beside it.
+//! * **Requests without replies**: an INSERT of \[CPHASH\] is done when the reply to a later LOOKUP
+//!   of its connection arrives, and its latency counts up to that reply. If a batch (open loop: a
+//!   write) ends with an INSERT, a LOOKUP of the same key follows. It counts as a request, so there
+//!   are fewer INSERTs than asked for. A refused INSERT shows as a miss.
 //! * **Interleaving**: with two servers, slices of half a second alternate in an order drawn anew
 //!   for each round. The connections of the other servers stay open and idle. Ratios are computed
 //!   within a round and reported as their median, its 95 % bootstrap interval, and the range.

@@ -76,6 +76,8 @@ pub(crate) fn identify(target: &Target) -> Result<Identity, LoadError> {
     let identity = match target.protocol {
         Protocol::Resp => redis(&mut *stream),
         Protocol::Memcached | Protocol::Meta => memcached(&mut *stream),
+        // It has no command for that.
+        Protocol::Cphash => Ok(Identity::default()),
     };
     identity.map_err(|e| LoadError::io(format!("{address}: no answer to a version request"), e))
 }

@@ -51,12 +51,12 @@ pub fn run(config: &LoadConfig, progress: &mut dyn FnMut(&str)) -> Result<Report
         config.connections,
         measured_targets.len()
     ));
-    let crew = ThreadPool::start(config, &endpoints)?;
+    let pool = ThreadPool::start(config, &endpoints)?;
     if config.prefill {
-        prefill(config, &crew, &measured_targets, progress)?;
+        prefill(config, &pool, &measured_targets, progress)?;
     }
-    warm_up(config, &crew, &measured_targets, progress)?;
-    let slices = rounds(config, &crew, &mut measured_targets, progress)?;
+    warm_up(config, &pool, &measured_targets, progress)?;
+    let slices = rounds(config, &pool, &mut measured_targets, progress)?;
     for measured in &mut measured_targets {
         measured.memory = measured.target.pid.map(Memory::of).unwrap_or_default();
     }
@@ -137,7 +137,7 @@ fn work(config: &LoadConfig, ns: u64) -> Work {
 
 fn prefill(
     config: &LoadConfig,
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     measured_targets: &[MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), LoadError> {
@@ -148,7 +148,7 @@ fn prefill(
         .enumerate()
         .filter(|(_, measured)| !measured.is_floor())
     {
-        let stats = crew.run(
+        let stats = pool.run(
             at,
             &Work::Prefill {
                 next: 0,
@@ -168,7 +168,7 @@ fn prefill(
 
 fn warm_up(
     config: &LoadConfig,
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     measured_targets: &[MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), LoadError> {
@@ -178,14 +178,14 @@ fn warm_up(
     }
     progress(&format!("warming up for {} s each", config.warmup_seconds));
     for (at, measured) in measured_targets.iter().enumerate() {
-        check(&measured.address(), &crew.run(at, &work(config, ns))?)?;
+        check(&measured.address(), &pool.run(at, &work(config, ns))?)?;
     }
     Ok(())
 }
 
 fn rounds(
     config: &LoadConfig,
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     measured_targets: &mut [MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<SliceReport>, LoadError> {
@@ -196,8 +196,8 @@ fn rounds(
     for round in 0..rounds {
         order.shuffle(&mut rng);
         for &at in &order {
-            crew.renew()?;
-            slices.push(slice(config, crew, at, &mut measured_targets[at], round)?);
+            pool.renew()?;
+            slices.push(slice(config, pool, at, &mut measured_targets[at], round)?);
         }
         if (round + 1) % 20 == 0 {
             progress(&format!("round {} of {rounds}", round + 1));
@@ -209,18 +209,18 @@ fn rounds(
 /// Runs one slice of one target.
 fn slice(
     config: &LoadConfig,
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     at: usize,
     measured: &mut MeasuredTarget,
     round: u64,
 ) -> Result<SliceReport, LoadError> {
     let warm_ns = config.slice_warm_ms * 1_000_000;
     if warm_ns > 0 {
-        check(&measured.address(), &crew.run(at, &work(config, warm_ns))?)?;
+        check(&measured.address(), &pool.run(at, &work(config, warm_ns))?)?;
     }
     std::thread::sleep(SETTLE);
     let before = measured.cpu_ns()?;
-    let stats = crew.run(at, &work(config, config.slice_ms * 1_000_000 - warm_ns))?;
+    let stats = pool.run(at, &work(config, config.slice_ms * 1_000_000 - warm_ns))?;
     std::thread::sleep(SETTLE);
     let after = measured.cpu_ns()?;
     check(&measured.address(), &stats)?;

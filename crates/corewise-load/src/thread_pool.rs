@@ -59,12 +59,12 @@ impl ThreadPool {
         let workers = (0..config.threads)
             .map(|turn| Worker::start(config, endpoints, turn))
             .collect::<Result<Vec<_>, _>>()?;
-        let crew = Self {
+        let pool = Self {
             workers,
             conns: config.connections,
         };
-        crew.gather()?;
-        Ok(crew)
+        pool.gather()?;
+        Ok(pool)
     }
 
     /// Executes one piece of work on one target, divided between the threads by connections.

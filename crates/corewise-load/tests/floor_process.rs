@@ -81,6 +81,7 @@ fn main() -> ExitCode {
             max: 100_000,
         },
     );
+    one(Protocol::Cphash, 1, fixed);
     other_protocol_gets_its_own_floor();
     println!("floor_process: ok");
     ExitCode::SUCCESS

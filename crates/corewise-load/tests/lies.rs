@@ -54,6 +54,88 @@ fn an_honest_server_passes_in_every_protocol() {
     }
 }
 
+fn cphash(lie: Lie) -> LoadConfig {
+    config(Protocol::Cphash, lie)
+}
+
+#[test]
+fn an_honest_server_of_cphash_passes() {
+    for (pipeline, set_ratio) in [(1, 0.5), (8, 0.3), (5, 1.0)] {
+        let config = LoadConfig {
+            value_size: ValueSize { min: 1, max: 3000 },
+            pipeline,
+            set_ratio,
+            ..cphash(Lie::Nothing)
+        };
+        let report = load(&config).expect("honest");
+        let a = &report.targets[0];
+        assert_eq!(a.hit_rate, Some(1.0));
+        assert!(a.requests > 100 && a.latency.count == a.requests);
+        assert_eq!(a.hits + a.misses + a.sets, a.requests);
+        // A LOOKUP follows a batch that ends with an INSERT.
+        let batches = f64::from(pipeline);
+        let expected = batches * set_ratio / (batches + set_ratio);
+        let share = a.sets as f64 / a.requests as f64;
+        assert!((share - expected).abs() < 0.05, "{share}, not {expected}");
+        assert!(report.notes.iter().any(|note| note.contains("INSERT")));
+    }
+}
+
+#[test]
+fn the_open_loop_closes_each_write_of_cphash_with_a_lookup() {
+    let mode = Mode::Open {
+        rate: 2000.0,
+        arrivals: Arrivals::Poisson,
+        max_outstanding: 64,
+    };
+    let config = LoadConfig {
+        mode,
+        pipeline: 1,
+        set_ratio: 0.5,
+        seconds: 1.0,
+        ..cphash(Lie::Nothing)
+    };
+    let report = load(&config).expect("honest");
+    let a = &report.targets[0];
+    // 10 slices of 90 ms at 2000 requests per second are 1800 requests; half are INSERTs.
+    assert!((2200..3100).contains(&a.requests), "{}", a.requests);
+    assert!((700..1050).contains(&a.sets), "{}", a.sets);
+    assert_eq!((a.overload, a.latency.count), (0, a.requests));
+}
+
+#[test]
+fn lies_in_the_cphash_protocol_are_caught() {
+    let caught = |lie| caught(Protocol::Cphash, lie);
+    assert!(caught(Lie::WrongByte).contains("not what was stored"));
+    assert!(caught(Lie::ShortValue).contains("has 5 bytes, not 32"));
+    assert!(caught(Lie::HangUp).contains("closed a connection"));
+    // "ERRO" is no size.
+    assert!(caught(Lie::Refuse).contains("'ERRO' where"));
+    let text = caught(Lie::DropReply);
+    assert!(
+        ["no reply for 500 ms", "wrong reply", "not what was stored"]
+            .iter()
+            .any(|part| text.contains(part)),
+        "{text}"
+    );
+    // A miss and then values that answer the wrong requests, or none.
+    caught(Lie::ExtraReply);
+}
+
+#[test]
+fn inserts_that_a_server_refuses_show_as_misses() {
+    let config = LoadConfig {
+        prefill: false,
+        set_ratio: 1.0,
+        pipeline: 1,
+        keys: 1_000_000,
+        ..cphash(Lie::NoMemory)
+    };
+    let report = load(&config).expect("honest");
+    let rate = report.targets[0].hit_rate.expect("lookups");
+    assert!((rate - 0.9).abs() < 0.02, "{rate}");
+}
+
 #[test]
 fn absent_keys_are_counted_as_misses() {
     for protocol in [Protocol::Memcached, Protocol::Meta, Protocol::Resp] {

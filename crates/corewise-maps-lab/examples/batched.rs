@@ -157,7 +157,7 @@ fn main() {
     {
         let map = LockBased::with_capacity(entries as usize);
         for key in 0..entries {
-            assert_eq!(map.pin().insert(2 * key, key + 1), Ok(None));
+            assert_eq!(map.pin().insert(2 * key, key + 1), None);
         }
         measure("clht-lb", &map, entries, rounds);
     }

@@ -25,6 +25,24 @@ invariant! {
     relativistic_vacant:
         "relativistic::VacantEntry<'m, 'm, u64, Wide, (), corewise_rcu::Guard<'m>>",
         "relativistic::VacantEntry<'m, 'm, u64, Narrow, (), corewise_rcu::Guard<'m>>";
+    relativistic_modified:
+        "relativistic::ModifiedEntry<'m, 'm, u64, Wide, (), corewise_rcu::Guard<'m>, ()>",
+        "relativistic::ModifiedEntry<'m, 'm, u64, Narrow, (), corewise_rcu::Guard<'m>, ()>";
+    relativistic_drain:
+        "relativistic::Drain<'m, 'm, u64, Wide, (), corewise_rcu::Guard<'m>>",
+        "relativistic::Drain<'m, 'm, u64, Narrow, (), corewise_rcu::Guard<'m>>";
+    relativistic_extract_if:
+        "relativistic::ExtractIf<'m, 'm, u64, Wide, (), corewise_rcu::Guard<'m>, ()>",
+        "relativistic::ExtractIf<'m, 'm, u64, Narrow, (), corewise_rcu::Guard<'m>, ()>";
+    relativistic_values_mut:
+        "relativistic::IterMut<'m, u64, Wide>", "relativistic::IterMut<'m, u64, Narrow>";
+    relativistic_drain_mut:
+        "relativistic::DrainMut<'m, u64, Wide, ()>", "relativistic::DrainMut<'m, u64, Narrow, ()>";
+    relativistic_owned_handle:
+        "relativistic::MapRef<'m, u64, Wide, (), corewise_rcu::OwnedGuard<'m>>",
+        "relativistic::MapRef<'m, u64, Narrow, (), corewise_rcu::OwnedGuard<'m>>";
+    relativistic_set: "RelativisticSet<Wide>", "RelativisticSet<Narrow>";
+    relativistic_set_handle: "relativistic::SetRef<'m, Wide>", "relativistic::SetRef<'m, Narrow>";
     lock_based_values: "clht::LockBased<u64, &'static Wide>", "clht::LockBased<u64, &'static Narrow>";
     lock_free_values: "clht::LockFree<u64, &'static Wide>", "clht::LockFree<u64, &'static Narrow>";
     hopscotch_keys: "hopscotch::HopscotchMap<Wide, u64>", "hopscotch::HopscotchMap<Narrow, u64>";
@@ -33,6 +51,10 @@ invariant! {
     cuckoo_values: "cuckoo::CuckooMap<u64, Wide>", "cuckoo::CuckooMap<u64, Narrow>";
     copy_map_handle:
         "CopyMapRef<'m, cuckoo::CuckooTable<u64, Wide>>", "CopyMapRef<'m, cuckoo::CuckooTable<u64, Narrow>>";
+    copy_iter: "IntoIter<cuckoo::CuckooTable<u64, Wide>, (), Limited>", "IntoIter<cuckoo::CuckooTable<u64, Narrow>, (), Limited>";
+    boxed_iter:
+        "BoxIntoIter<Wide, cuckoo::CuckooTable<u64, NonNull<Wide>>, (), Unlimited>",
+        "BoxIntoIter<Narrow, cuckoo::CuckooTable<u64, NonNull<Narrow>>, (), Unlimited>";
     boxed_lock_based: "clht::Boxed<u64, Wide>", "clht::Boxed<u64, Narrow>";
     boxed_lock_free:
         "BoxMap<Wide, clht::LockFreeTable<u64, NonNull<Wide>>>",
@@ -45,10 +67,57 @@ invariant! {
         "BoxMapRef<'m, Narrow, cuckoo::CuckooTable<u64, NonNull<Narrow>>>";
 }
 
+refused! {
+    insertions_return_a_result_only_with_a_limit: "E0308",
+    "use corewise_maps::clht::LockBased;
+let map = LockBased::<u64, u64>::builder().build();",
+    "let before: Option<u64> = map.pin().insert(1, 2);",
+    "let before: Result<Option<u64>, corewise_maps::copy_map::Full> = map.pin().insert(1, 2);",
+    "drop(before);";
+    insertions_return_a_result_with_a_limit: "E0308",
+    "use corewise_maps::clht::LockBased;
+let map = LockBased::<u64, u64>::builder().max_bytes(4096).build();",
+    "let before: Result<Option<u64>, corewise_maps::copy_map::Full> = map.pin().insert(1, 2);",
+    "let before: Option<u64> = map.pin().insert(1, 2);",
+    "drop(before);";
+    maps_with_a_limit_are_not_collected: "E0277",
+    "use corewise_maps::clht::LockBased;
+use corewise_maps::copy_map::{Limited, Unlimited};
+use corewise_maps::relativistic::DefaultHasher;",
+    "let map: LockBased<u64, u64, DefaultHasher, Unlimited> = [(1, 2)].into_iter().collect();",
+    "let map: LockBased<u64, u64, DefaultHasher, Limited> = [(1, 2)].into_iter().collect();",
+    "drop(map);";
+    references_do_not_outlive_their_handle: "E0505",
+    "let map = corewise_maps::clht::Boxed::from([(1, 2)]);
+let handle = map.pin();
+let mut values = handle.drain();",
+    "assert!(values.next().is_some()); drop(values); drop(handle);",
+    "drop(handle); assert!(values.next().is_some());",
+    "";
+}
+
 #[cfg(feature = "rename")]
 invariant! {
     "use corewise_maps::relativistic::rename::*;";
     rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
     rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
     rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";
+}
+
+refused! {
+    exclusive_access_excludes_handles: "E0502",
+        "let mut map = corewise_maps::RelativisticMap::from([(1, 2)]);",
+        "map.iter_mut().next(); let handle = map.pin();",
+        "let handle = map.pin(); map.iter_mut().next();",
+        "drop(handle);";
+    a_lent_value_borrows_the_map: "E0499",
+        "let mut map = corewise_maps::RelativisticMap::from([(1, 2), (3, 4)]);",
+        "let one = map.get_mut(&1); drop(one); let other = map.get_mut(&3);",
+        "let one = map.get_mut(&1); let other = map.get_mut(&3); drop(one);",
+        "drop(other);";
+    an_owned_handle_serves_one_thread_at_a_time: "E0277",
+        "let map = corewise_maps::RelativisticMap::from([(1, 2)]); let handle = map.pin_owned();",
+        "std::thread::scope(|scope| { scope.spawn(move || drop(handle)); });",
+        "std::thread::scope(|scope| { scope.spawn(|| { handle.get(&1); }); });",
+        "";
 }

@@ -2,7 +2,7 @@
 //!
 //! | table | use it for | lookups | updates | memory per entry (`u64`, `u64`) |
 //! |---|---|---|---|---|
-//! | [`RelativisticMap`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets |
+//! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^5 entries |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; an update without effect writes nothing | 38 to 105 bytes of buckets, median 49 |
 //! | [`clht::LockFree`] | the same, with threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; an update without effect writes nothing | the same |
 //! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and tags that stay in the caches | a home's lock; an update without effect writes nothing; lines of five arrays, which are requested together | 29 to 85 bytes of buckets, median 40 |
@@ -12,32 +12,58 @@
 //! The example `bytes_per_entry` prints them.)
 //!
 //! The last four tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
-//! stores values of any type in them. All tables use [`corewise_rcu`] to keep memory alive while
-//! readers use it. A thread may hold a [`corewise_rcu::Guard`] while it updates the same table; a
-//! thread with [`corewise_rcu::MAX_NESTED`] of them, or two fewer, cannot enter the sections that
-//! operations need, and they panic.
+//! stores values of any type in them. With `()` as their values they are sets. All tables use
+//! [`corewise_rcu`] to keep memory alive while readers use it. A thread may hold a
+//! [`corewise_rcu::Guard`] while it updates the same table; a thread with
+//! [`corewise_rcu::MAX_NESTED`] of them, or two fewer, cannot enter the sections that operations
+//! need, and they panic.
 //!
 //! ```
 //! use corewise_maps::RelativisticMap;
 //!
-//! let sessions = RelativisticMap::new();
-//! sessions.pin().insert("ada", 1);
-//! let visits = sessions.pin().update("ada", |visits| visits + 1).copied();
-//! assert_eq!(visits, Some(2));
+//! let visits: RelativisticMap<String, u64> = RelativisticMap::new();
+//! std::thread::scope(|scope| {
+//!     for name in ["ada", "grace", "ada"] {
+//!         let visits = &visits;
+//!         scope.spawn(move || visits.update_or_insert(name.to_owned(), |n| n + 1, 1));
+//!     }
+//! });
+//! let visits = visits.pin(); // a handle, which keeps the references that it returns valid
+//! assert_eq!(visits.get("ada"), Some(&2));
 //! ```
+//!
+//! [`RelativisticSet`] is a set with the same guarantees. [`methods`] lists what `std`, papaya and
+//! dashmap call each operation. The examples of the crate are small programs: `word_count`,
+//! `memo_cache`, `session_store`, `routing_table`, `dedupe`, `blocklist`.
 //!
 //! Each table has `get_many` for lookups of several keys, whose memory accesses overlap. It pays
 //! for batches of 16 keys and more, in tables that are larger than the caches.
 //!
-//! # When to use another table
+//! # If you need this, use that
 //!
-//! - Only one thread ever uses the map: `std`'s is smaller and faster.
-//! - Large values are changed in place: here an update makes a new node or box, or a value has 31
-//!   bytes at most.
-//! - All operations are updates of random keys in [`hopscotch`] and [`cuckoo`], in small tables or
-//!   by one thread: 64 shards of a locked map are faster.
-//! - All operations are updates of random keys: [`RelativisticMap`] writes more cache lines for
-//!   each than [`clht::LockBased`], which has entries in place.
+//! | you need | use |
+//! |---|---|
+//! | lookups that never wait, references to entries, a map that grows and shrinks | [`RelativisticMap`] |
+//! | a set of that kind | [`RelativisticSet`] |
+//! | an entry over an `.await` | [`RelativisticMap::pin_owned`]; a clone, or a value in an `Arc`, if it takes long |
+//! | counters and other upserts | [`MapRef::update_or_insert`](relativistic::MapRef::update_or_insert); atomics as values if a few keys take all updates |
+//! | integers to integers, many updates | [`clht::LockBased`] |
+//! | little memory for small pairs | [`cuckoo::CuckooMap`] |
+//! | `&mut` to an entry in place, or to hold it locked | dashmap, or scc's `HashMap` |
+//! | large values that are changed in place | dashmap or scc: here an update makes a new node or box, or a value has 31 bytes at most |
+//! | `async` updates that wait for a locked entry | scc, with its `_async` methods |
+//! | pointers that stay valid without a lifetime | a map of `Arc`s, any of these |
+//! | a memory limit, eviction, expiry | moka, quick_cache; the cache engines of Corewise |
+//! | a consistent snapshot of all entries | `std`'s `RwLock<HashMap>`, or a persistent map (im, rpds) in an `ArcSwap` |
+//! | one writer, all readers on one version, updates seen when published | left-right, evmap |
+//! | keys in order, ranges | crossbeam-skiplist, scc's `TreeIndex` |
+//! | keys that are known beforehand | phf; a plain `HashMap` behind an `Arc` |
+//! | one thread, or hardly any contention | `std`'s `HashMap`, alone or in an `RwLock`: smaller, and faster for one thread |
+//! | a map of this kind that is older and used more widely | papaya |
+//!
+//! If all operations are updates of random keys in [`hopscotch`] or [`cuckoo`], in small tables or
+//! by one thread, 64 shards of a locked map are faster. [`RelativisticMap`] writes more cache lines
+//! for each update than [`clht::LockBased`], which has entries in place.
 //!
 //! # Features
 //!
@@ -45,7 +71,21 @@
 //! - `serde`: serializes maps as maps.
 //! - `rayon`: parallel iteration.
 //! - `rename`: maps whose entries can be given another key in one step (`relativistic::rename`).
-//!   Off by default because of a patent that the header of the module names.
+//!   Off by default because of a patent that the header of the module names. Unstable: it may
+//!   change in any version.
+//! - `raw`: the intrusive table under [`RelativisticMap`], for the Corewise cache, and parts that
+//!   other Corewise crates share with these. Not for other users: it may change in any version.
+//!
+//! # Targets
+//!
+//! Targets with `std` and with atomics of 64 bits; others do not compile. With pointers of 32 bits
+//! there is [`RelativisticMap`] only. The tests run on x86-64 Linux only; for AArch64 and 32-bit
+//! x86 Linux, macOS, Windows and FreeBSD it is only checked that the crate compiles. Where
+//! [`corewise_rcu`] has no `membarrier`, which is everywhere but on Linux, entering a section, and
+//! so every `pin`, executes a fence.
+
+// What only `raw` exports. With the feature, which the workspace enables, both lints apply.
+#![cfg_attr(not(feature = "raw"), allow(dead_code, unreachable_pub))]
 
 mod batch;
 #[cfg(target_pointer_width = "64")]
@@ -57,6 +97,7 @@ pub mod copy_map;
 mod counts;
 #[cfg(target_pointer_width = "64")]
 pub mod cuckoo;
+mod equivalent;
 #[cfg(test)]
 #[path = "../tests/common/every.rs"]
 mod every;
@@ -70,7 +111,14 @@ pub mod hopscotch;
 mod operation_pairs;
 #[cfg(target_pointer_width = "64")]
 mod pair_cell;
+#[cfg(doc)]
+#[doc = include_str!("../docs/METHODS.md")]
+pub mod methods {}
 mod panics;
+/// Its program, as a test.
+#[cfg(all(doctest, target_pointer_width = "64"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 #[cfg(all(doctest, target_pointer_width = "64"))]
 #[path = "../tests/common/refused.rs"]
 mod refused;
@@ -79,12 +127,14 @@ mod shared;
 #[cfg(target_pointer_width = "64")]
 mod word;
 
-pub use relativistic::RelativisticMap;
+pub use equivalent::Equivalent;
+pub use relativistic::{RelativisticMap, RelativisticSet};
 #[cfg(target_pointer_width = "64")]
 pub use word::{Word, WordKey};
 
 /// Parts that the tables of `corewise-maps-lab` share with these. Not a public interface: it may
 /// change in every version.
+#[cfg(feature = "raw")]
 #[doc(hidden)]
 pub mod internals {
     pub use crate::batch::{in_groups, in_stages, prefetch_entry};

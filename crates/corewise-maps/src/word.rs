@@ -26,8 +26,8 @@ pub(crate) mod sealed {
     }
 }
 
-/// `Copy` types that fit in a word: numbers of up to 64 bits, `bool`, `char`, pairs of `u32`, eight
-/// bytes, pointers, and `'static` references. Sealed.
+/// `Copy` types that fit in a word: numbers of up to 64 bits, `bool`, `char`, `()`, pairs of `u32`,
+/// eight bytes, pointers, and `'static` references. Sealed.
 ///
 /// Any thread may get a copy of a table's contents. For raw pointers this is what
 /// [`AtomicPtr`](std::sync::atomic::AtomicPtr) allows too: code that dereferences one is
@@ -97,6 +97,7 @@ fn bits(raw: Raw) -> u64 {
 numbers! { u8 u16 u32 u64 usize i8 i16 i32 i64 isize }
 
 words! {
+    (): |_value| of_bits(0), |_raw| ();
     bool: |value| of_bits(value.into()), |raw| bits(raw) != 0;
     // SAFETY: the bits of a `char`, by 1.
     char: |value| of_bits(value.into()), |raw| unsafe { char::from_u32_unchecked(bits(raw) as u32) };
@@ -114,6 +115,7 @@ words! {
 }
 
 keys! {
+    ();
     bool;
     char;
     [u8; 8];
@@ -147,6 +149,7 @@ mod tests {
         [(0, u32::MAX), (u32::MAX, 7)]
             .into_iter()
             .for_each(comes_back);
+        comes_back(());
         comes_back(*b"corewise");
         static TOWN: String = String::new();
         comes_back(&TOWN);

@@ -17,7 +17,7 @@ use corewise_maps::copy_map::{
 use corewise_maps::cuckoo::{self, CuckooTable};
 use corewise_maps::hopscotch::{self, HopscotchTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
-use corewise_rcu::{Guard, QsbrGuard};
+use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
 #[path = "common/auto_traits.rs"]
 mod auto_traits;
@@ -33,6 +33,8 @@ fn the_probe_tells_the_traits_apart() {
         Neither: false false,
         Guard<'static>: false false,
         &'static Guard<'static>: false false,
+        OwnedGuard<'static>: true false,
+        &'static OwnedGuard<'static>: false false,
         QsbrGuard<'static>: false false,
     }
 }
@@ -49,6 +51,17 @@ type RelBuilderContents<T> = rel::Builder<T, T>;
 type RelOccupied<T> = rel::OccupiedError<'static, T>;
 type RelCompute<T> = rel::Compute<'static, T, T>;
 type RelOperation<T> = rel::Operation<T>;
+type RelIterMut<T> = rel::IterMut<'static, T, u64>;
+type RelIterMutValues<T> = rel::IterMut<'static, u64, T>;
+type RelValuesMut<T> = rel::ValuesMut<'static, u64, T>;
+type RelIntoIter<T> = rel::IntoIter<u64, T, DefaultHasher>;
+type RelDrainMut<T> = rel::DrainMut<'static, u64, T, DefaultHasher>;
+type Set<T> = rel::RelativisticSet<T>;
+type SetIter<T> = rel::set::Iter<'static, T>;
+type SetIntoIter<T> = rel::set::IntoIter<T, DefaultHasher>;
+/// A handle that may move is sent if the map may be shared.
+type RelOwned<T> = MapRef<'static, u64, T, DefaultHasher, OwnedGuard<'static>>;
+type SetOwned<T> = rel::SetRef<'static, T, DefaultHasher, OwnedGuard<'static>>;
 
 #[test]
 fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
@@ -68,6 +81,18 @@ fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
         RelOccupied: (true true), (false false), (false true), (false false);
         RelCompute: (true true), (false false), (true true), (false false);
         RelOperation: (true true), (true false), (false true), (false false);
+        // They lend values exclusively.
+        RelIterMut: (true true), (true false), (false true), (false false);
+        RelIterMutValues: (true true), (true false), (false true), (false false);
+        RelValuesMut: (true true), (true false), (false true), (false false);
+        // They own a map, or have it alone.
+        RelIntoIter: (true false), (false false), (false false), (false false);
+        RelDrainMut: (true true), (false false), (false false), (false false);
+        Set: (true true), (false false), (false false), (false false);
+        SetIter: (true true), (false false), (true true), (false false);
+        SetIntoIter: (true false), (false false), (false false), (false false);
+        RelOwned: (true false), (false false), (false false), (false false);
+        SetOwned: (true false), (false false), (false false), (false false);
     }
 }
 
@@ -83,10 +108,18 @@ fn handles_and_entries_belong_to_their_thread() {
         rel::OccupiedEntry<'static, 'static, u64, u64, S, G>: false false,
         rel::VacantEntry<'static, 'static, u64, u64, S, G>: false false,
         rel::VacantEntry<'static, 'static, u64, u64, S, &'static G>: false false,
+        MapRef<'static, u64, u64, S, &'static OwnedGuard<'static>>: false false,
+        rel::Entry<'static, 'static, u64, u64, S, OwnedGuard<'static>>: false false,
+        rel::ModifiedEntry<'static, 'static, u64, u64, S, G, fn(&mut u64)>: false false,
+        rel::Drain<'static, 'static, u64, u64, S, G>: false false,
+        rel::Drain<'static, 'static, u64, u64, S, OwnedGuard<'static>>: false false,
+        rel::ExtractIf<'static, 'static, u64, u64, S, G, fn(&u64, &u64) -> bool>: false false,
+        rel::SetRef<'static, u64>: false false,
         CopyMapRef<'static, LockBasedTable<u64, u64>>: false false,
         CopyMapRef<'static, LockFreeTable<u64, u64>, S, &'static G>: false false,
         CopyMapRef<'static, CuckooTable<u64, u64>, S, QsbrGuard<'static>>: false false,
         CopyMapRef<'static, HopscotchTable<u64, u64>>: false false,
+        CopyMapRef<'static, HopscotchTable<u64, u64>, S, G, copy_map::Limited>: false false,
         BoxMapRef<'static, u8, LockBasedTable<u64, NonNull<u8>>>: false false,
         BoxMapRef<'static, u8, LockFreeTable<u64, NonNull<u8>>, S, &'static G>: false false,
         BoxMapRef<'static, u8, CuckooTable<u64, NonNull<u8>>>: false false,
@@ -94,6 +127,7 @@ fn handles_and_entries_belong_to_their_thread() {
     }
 }
 
+#[cfg(feature = "raw")]
 #[test]
 fn raw_tables_are_as_their_arenas() {
     type Table<T> = rel::RawTable<T>;
@@ -107,6 +141,12 @@ fn raw_tables_are_as_their_arenas() {
         rel::Link: true true,
         rel::NodeId: true true,
         rel::Policy: true true,
+    }
+}
+
+#[test]
+fn answers_of_a_resize_are_plain_data() {
+    expect_traits! {
         rel::ResizeState: true true,
         rel::ResizeError: true true,
         rel::Changed: true true,
@@ -124,6 +164,11 @@ type HopscotchValues<T> = hopscotch::HopscotchMap<u64, T>;
 type HopscotchHasher<T> = hopscotch::HopscotchMap<u64, u64, T>;
 type CopyIter<T> = copy_map::Iter<'static, CuckooTable<u64, T>, DefaultHasher>;
 type CopyIterHasher<T> = copy_map::Iter<'static, HopscotchTable<u64, u64>, T>;
+type CopyKeys<T> = copy_map::Keys<'static, CuckooTable<u64, T>, DefaultHasher>;
+type CopyValues<T> = copy_map::Values<'static, CuckooTable<u64, T>, DefaultHasher>;
+type CopyIntoIter<T> = copy_map::IntoIter<CuckooTable<u64, T>, DefaultHasher, copy_map::Limited>;
+type CopyComputed<T> = copy_map::Computed<T>;
+type CopyLimited<T> = cuckoo::CuckooMap<u64, T, DefaultHasher, copy_map::Limited>;
 type CopyBuilder<T> = copy_map::Builder<CuckooTable<T, T>>;
 type CopyBuilderHasher<T> = copy_map::Builder<CuckooTable<u64, u64>, T>;
 type TryInsert<T> = TryInsertError<T>;
@@ -145,6 +190,12 @@ fn maps_of_copies_are_shared_and_sent_if_their_contents_may_be_sent() {
         // It contains a reference to a map, and pairs.
         CopyIter: (true true), (true false), (false false), (false false);
         CopyIterHasher: (true true), (false false), (true true), (false false);
+        CopyKeys: (true true), (true false), (false false), (false false);
+        CopyValues: (true true), (true false), (false false), (false false);
+        // It owns a map, and pairs.
+        CopyIntoIter: (true true), (true false), (false false), (false false);
+        CopyComputed: (true true), (true false), (false true), (false false);
+        CopyLimited: (true true), (true true), (false false), (false false);
         CopyBuilder: (true true), (true true), (true true), (true true);
         CopyBuilderHasher: (true true), (true false), (false true), (false false);
         TryInsert: (true true), (true false), (false true), (false false);
@@ -155,6 +206,8 @@ type BoxedCuckoo<T> = BoxMap<u8, CuckooTable<T, NonNull<u8>>>;
 type BoxedHopscotch<T> = BoxMap<u8, HopscotchTable<T, NonNull<u8>>>;
 type BoxedHasher<T> = BoxMap<u8, LockBasedTable<u64, NonNull<u8>>, T>;
 type BoxedFreeHasher<T> = BoxMap<u8, LockFreeTable<u64, NonNull<u8>>, T>;
+type BoxIntoKeys<T> =
+    copy_map::BoxIntoIter<u8, CuckooTable<T, NonNull<u8>>, DefaultHasher, copy_map::Unlimited>;
 type BoxRefused<T> = Refused<'static, T>;
 
 /// Their values are both, or such a map does not exist: see the examples of `BoxMap`.
@@ -165,10 +218,15 @@ fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
         BoxedHopscotch: (true true), (true true), (false false), (false false);
         BoxedHasher: (true true), (true false), (false true), (false false);
         BoxedFreeHasher: (true true), (true false), (false true), (false false);
+        BoxIntoKeys: (true true), (true true), (false false), (false false);
         BoxRefused: (true true), (false false), (false true), (false false);
     }
     expect_traits! {
         copy_map::Full: true true,
+        copy_map::Limited: true true,
+        copy_map::Unlimited: true true,
+        // It has addresses of boxes.
+        copy_map::BoxIter<'static, u8, CuckooTable<u64, NonNull<u8>>, DefaultHasher>: false false,
         CopyMap<LockFreeTable<u64, NonNull<u8>>>: true true,
         // Only the map of boxes has the addresses of boxes.
         CopyMap<CuckooTable<u64, NonNull<u8>>>: false false,
@@ -179,8 +237,13 @@ fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
 #[test]
 fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
     type ParIter<T> = rel::ParIter<'static, T, T>;
+    type CopyParIter<T> = copy_map::ParIter<'static, CuckooTable<u64, T>, DefaultHasher>;
+    type BoxParIter<T> =
+        copy_map::BoxParIter<'static, u8, CuckooTable<T, NonNull<u8>>, DefaultHasher>;
     expect_of_contents! {
         ParIter: (true true), (false false), (true true), (false false);
+        CopyParIter: (true true), (true false), (false false), (false false);
+        BoxParIter: (true false), (true false), (false false), (false false);
     }
 }
 
@@ -204,4 +267,20 @@ fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
         RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
         rename::RenameError: true true,
     }
+}
+
+/// A panic of the user's code leaves maps consistent, so they may cross a `catch_unwind`, if their
+/// contents may.
+#[test]
+fn maps_may_cross_a_catch_if_their_contents_may() {
+    use std::cell::Cell;
+    use std::panic::{RefUnwindSafe, UnwindSafe};
+    type Broken = RelativisticMap<u64, Cell<u64>>;
+    assert!(is!(RelativisticMap<u64, String>: UnwindSafe));
+    assert!(is!(RelativisticMap<u64, String>: RefUnwindSafe));
+    assert!(is!(rel::RelativisticSet<u64>: RefUnwindSafe));
+    assert!(is!(MapRef<'static, u64, String>: UnwindSafe));
+    assert!(is!(MapRef<'static, u64, String>: RefUnwindSafe));
+    assert!(!is!(Broken: RefUnwindSafe) && !is!(Broken: UnwindSafe));
+    assert!(!is!(MapRef<'static, u64, Cell<u64>>: RefUnwindSafe));
 }

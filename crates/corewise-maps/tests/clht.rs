@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
-use corewise_maps::copy_map::{Builder, CopyMap, Full, Table, TryInsertError};
+use corewise_maps::copy_map::{Builder, CopyMap, Full, Limit, Table, TryInsertError, Unlimited};
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps::{Word, WordKey};
 use corewise_rcu::Domain;
@@ -100,18 +100,18 @@ impl ClhtVariant for LockFree {
 }
 
 type Numbers<F> = <F as ClhtVariant>::Table<u64, u64>;
-type Map<F> = CopyMap<Numbers<F>, Hashing>;
+type Map<F, L> = CopyMap<Numbers<F>, Hashing, L>;
 
 fn builder<F: ClhtVariant>(hashing: Hashing) -> Builder<Numbers<F>, Hashing> {
     let builder = CopyMap::<Numbers<F>>::builder().domain(Domain::new());
     builder.hasher(hashing)
 }
 
-fn fill<F: ClhtVariant>(map: &Map<F>, keys: std::ops::Range<u64>) {
-    keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+fn fill<F: ClhtVariant, L: Limit>(map: &Map<F, L>, keys: std::ops::Range<u64>) {
+    keys.for_each(|key| assert_eq!(map.pin().try_insert(key, !key), Ok(())));
 }
 
-fn has<F: ClhtVariant>(map: &Map<F>, keys: std::ops::Range<u64>) -> bool {
+fn has<F: ClhtVariant, L>(map: &Map<F, L>, keys: std::ops::Range<u64>) -> bool {
     let mut keys = keys;
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
@@ -147,16 +147,16 @@ fn an_allocator_without_memory_loses_nothing<F: ClhtVariant>() {
         .buckets(1)
         .automatic_resize(false);
     let map = map.build();
-    fill::<F>(&map, 0..3);
+    fill::<F, _>(&map, 0..3);
     without_memory(|| {
-        assert_eq!(map.pin().insert(3, 0), Err(Full));
+        assert_eq!(map.pin().try_insert(3, 0), Err(TryInsertError::Full));
         assert_eq!(map.resize_to(2), Err(ResizeError::NoMemory));
     });
     assert_eq!((map.buckets(), map.len(), map.bytes()), (1, 3, 64));
-    assert!(has::<F>(&map, 0..3));
-    assert_eq!(map.pin().insert(3, !3), Ok(None));
+    assert!(has::<F, _>(&map, 0..3));
+    assert_eq!(map.pin().insert(3, !3), None);
     map.resize_to(2).unwrap();
-    assert!(has::<F>(&map, 0..4));
+    assert!(has::<F, _>(&map, 0..4));
 }
 
 /// Memory suffices for the new table, but not for its overflow buckets.
@@ -165,20 +165,20 @@ fn a_resize_that_lacks_memory_can_be_repeated<F: ClhtVariant>() {
         .buckets(8)
         .automatic_resize(false);
     let map = map.max_bytes(64 * 9).build();
-    fill::<F>(&map, 0..24);
+    fill::<F, _>(&map, 0..24);
     assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
     assert_eq!((map.buckets(), map.bytes()), (8, 64 * 8));
     for _ in 0..3 {
         assert_eq!(map.pin().remove(&0), Some(!0));
         assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has::<F>(&map, 0..24));
+        assert!(has::<F, _>(&map, 0..24));
         assert_eq!((map.len(), map.pin().iter().count()), (24, 24));
     }
     for key in 3..24 {
         assert_eq!(map.pin().remove(&key), Some(!key));
     }
     map.resize_to(1).unwrap();
-    assert!(has::<F>(&map, 0..3));
+    assert!(has::<F, _>(&map, 0..3));
     assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
 }
 
@@ -188,13 +188,13 @@ fn a_table_that_may_not_grow_gets_longer_chains<F: ClhtVariant>() {
 
 fn longer_chains<F: ClhtVariant>(hashing: Hashing) {
     let map = builder::<F>(hashing).buckets(3).max_buckets(7).build();
-    fill::<F>(&map, 0..1_000);
+    fill::<F, _>(&map, 0..1_000);
     assert_eq!(map.buckets(), 4);
-    assert!(has::<F>(&map, 0..1_000));
+    assert!(has::<F, _>(&map, 0..1_000));
     assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
     assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
     assert_eq!(map.resize_to(usize::MAX), Err(ResizeError::NoMemory));
-    assert!(has::<F>(&map, 0..1_000));
+    assert!(has::<F, _>(&map, 0..1_000));
 }
 
 /// A growth does not begin if its memory would exceed the limit.
@@ -204,7 +204,7 @@ fn a_map_with_a_limit_of_bytes_fills_it<F: ClhtVariant>() {
     let fits = |key: &u64| map.pin().insert(*key, !key) != Err(Full);
     let entries = (0..).take_while(fits).count() as u64;
     assert!(map.bytes() <= LIMIT);
-    assert!(has::<F>(&map, 0..entries));
+    assert!(has::<F, _>(&map, 0..entries));
     assert_eq!(map.len() as u64, entries);
     // Either two tables at a time take half of the limit each, or overflow takes most of it.
     assert!(entries as usize > LIMIT / 64, "{entries}");
@@ -214,9 +214,9 @@ fn all_memory_comes_back<F: ClhtVariant>() {
     let before = BYTES.get();
     let map = builder::<F>(Hashing::Mixed).buckets(1).build();
     for round in 0..3 {
-        fill::<F>(&map, 0..5_000);
+        fill::<F, _>(&map, 0..5_000);
         map.resize_to(1 << (8 + round)).unwrap();
-        assert!(has::<F>(&map, 0..5_000));
+        assert!(has::<F, _>(&map, 0..5_000));
         assert_eq!(BYTES.get() - before, map.bytes().cast_signed());
         (0..5_000).for_each(|key| assert_eq!(map.pin().remove(&key), Some(!key)));
     }
@@ -225,7 +225,7 @@ fn all_memory_comes_back<F: ClhtVariant>() {
     // Dropped in the middle of a resize, while a retired table waits for a reader.
     let domain = map.domain().clone();
     let held = domain.pin();
-    fill::<F>(&map, 0..700);
+    fill::<F, _>(&map, 0..700);
     assert!(map.bytes() > 64);
     drop(map);
     drop(held);
@@ -237,7 +237,7 @@ fn tables_are_kept_while_a_handle_is<F: ClhtVariant>() {
         .buckets(1)
         .automatic_resize(false);
     let map = map.build();
-    fill::<F>(&map, 0..3);
+    fill::<F, _>(&map, 0..3);
     let held = map.pin();
     assert_eq!(held.get(&1), Some(!1));
     // Does not wait for readers: the caller is one.
@@ -256,10 +256,10 @@ fn a_map_is_updated_under_a_handle_that_stays<F: ClhtVariant>() {
     }
 }
 
-fn update_under_a_handle<F: ClhtVariant>(map: &Map<F>) {
+fn update_under_a_handle<F: ClhtVariant>(map: &Map<F, Unlimited>) {
     let held = map.pin();
     for key in 0..20_000u64 {
-        assert_eq!(held.insert(key, !key), Ok(None));
+        assert_eq!(held.insert(key, !key), None);
     }
     assert!((0..20_000).all(|key| held.get(&key) == Some(!key)));
     assert!(map.buckets() > 1_000);
@@ -270,8 +270,8 @@ fn a_section_serves_several_maps<F: ClhtVariant>() {
     let ages = CopyMap::<F::Table<char, u8>>::new();
     let towns = CopyMap::<F::Table<char, &'static String>>::new();
     let guard = corewise_rcu::pin();
-    assert_eq!(ages.within(&guard).insert('a', 36u8), Ok(None));
-    assert!(towns.within(&guard).insert('a', &LONDON).is_ok());
+    assert_eq!(ages.within(&guard).insert('a', 36u8), None);
+    assert!(towns.within(&guard).insert('a', &LONDON).is_none());
     assert_eq!(ages.within(&guard).get(&'a'), Some(36));
 }
 
@@ -284,7 +284,7 @@ fn pointers_are_keys_and_values<F: ClhtVariant>() {
     static NAMES: [String; 2] = [String::new(), String::new()];
     let map = CopyMap::<F::Table<*const String, &'static String>>::new();
     for name in &NAMES {
-        assert!(map.pin().insert(&raw const *name, name).is_ok());
+        assert!(map.pin().insert(&raw const *name, name).is_none());
     }
     let found = map.pin().get(&(&raw const NAMES[1])).unwrap();
     assert!(std::ptr::eq(found, &NAMES[1]));
@@ -308,11 +308,13 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: ClhtVariant>() {
     let panics = Arc::new(AtomicBool::new(false));
     let builder = CopyMap::<Numbers<F>>::builder().hasher(Touchy(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
     let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
     fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
     panics.store(true, Relaxed);
-    fails(&|| assert!(map.pin().insert(20, 0).is_ok()));
+    fails(&|| {
+        map.pin().insert(20, 0);
+    });
     fails(&|| assert!(map.pin().remove(&2).is_some()));
     // In the middle of moving: the bucket must not stay locked.
     fails(&|| map.resize_to(16).unwrap());
@@ -330,16 +332,16 @@ fn a_lock_free_chain_has_a_last_bucket() {
     const MOST: u64 = 3 * (1 + 21_844);
     let map = builder::<LockFree>(Hashing::Own).buckets(1 << 15);
     let map = map.automatic_resize(false).build();
-    fill::<LockFree>(&map, 0..MOST + 1);
+    fill::<LockFree, _>(&map, 0..MOST + 1);
     assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert!(has::<LockFree>(&map, 0..MOST + 1));
+    assert!(has::<LockFree, _>(&map, 0..MOST + 1));
     assert_eq!(map.pin().remove(&7), Some(!7));
     map.resize_to(1).unwrap();
     let map = map.pin();
     assert_eq!(map.try_insert(7, 0), Err(TryInsertError::Full));
-    assert_eq!(map.insert(MOST, 0), Ok(Some(!MOST)));
+    assert_eq!(map.insert(MOST, 0), Some(!MOST));
     assert_eq!(map.remove(&MOST), Some(0));
-    assert_eq!(map.insert(7, !7), Ok(None));
+    assert_eq!(map.insert(7, !7), None);
     assert_eq!(map.remove(&6), Some(!6));
     assert_eq!(map.get(&7), Some(!7));
     assert_eq!(map.iter().count() as u64, MOST - 1);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::copy_map::{Builder, Full, TryInsertError};
+use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
@@ -22,7 +22,7 @@ mod hashing;
 
 use hashing::{Hashing, NumberHasher};
 
-type Map = CuckooMap<u64, u64, Hashing>;
+type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
 
 const SLOTS: usize = 4;
 
@@ -37,23 +37,23 @@ fn builder(hashing: Hashing) -> Builder<CuckooTable<u64, u64>, Hashing> {
 }
 
 /// A map of `buckets` buckets, without memory for more buckets or for overflow.
-fn dense(buckets: usize) -> Map {
+fn dense(buckets: usize) -> Map<Limited> {
     let bytes = builder(Hashing::Mixed).buckets(buckets).build().bytes();
     let builder = builder(Hashing::Mixed).buckets(buckets).max_bytes(bytes);
     builder.build()
 }
 
-fn fill(map: &Map, keys: std::ops::Range<u64>) {
-    keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+fn fill(map: &Map<impl Limit>, keys: std::ops::Range<u64>) {
+    keys.for_each(|key| assert_eq!(map.pin().try_insert(key, !key), Ok(())));
 }
 
-fn has(map: &Map, keys: std::ops::Range<u64>) -> bool {
+fn has<L>(map: &Map<L>, keys: std::ops::Range<u64>) -> bool {
     let mut keys = keys;
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
 /// Inserts keys from `first` on; returns the key that did not fit.
-fn fill_up(map: &Map, first: u64) -> u64 {
+fn fill_up(map: &Map<Limited>, first: u64) -> u64 {
     (first..)
         .find(|key| match map.pin().insert(*key, !key) {
             Ok(old) => {
@@ -65,7 +65,7 @@ fn fill_up(map: &Map, first: u64) -> u64 {
         .expect("a table is full at some time")
 }
 
-fn load(map: &Map) -> f64 {
+fn load<L>(map: &Map<L>) -> f64 {
     map.len() as f64 / (map.buckets() * SLOTS) as f64
 }
 
@@ -155,7 +155,7 @@ fn chosen_keys_do_not_make_the_table_grow() {
     let keys = fewer(20_000);
     let map = CuckooMap::<u64, u64>::builder().hasher(HalfAlike).build();
     for key in 0..keys {
-        assert_eq!(map.pin().insert(key, !key), Ok(None));
+        assert_eq!(map.pin().insert(key, !key), None);
         if key % 2 == 0 && key >= 1_000 {
             assert_eq!(map.pin().remove(&(key - 1_000)), Some(!(key - 1_000)));
         }
@@ -166,12 +166,11 @@ fn chosen_keys_do_not_make_the_table_grow() {
             .all(|key| map.pin().get(&key) == Some(!key))
     );
     if !cfg!(corewise_stress) {
-        // At most twice the buckets that the entries need at a load of three quarters.
-        assert!(
-            map.buckets() * SLOTS * 3 / 4 <= map.len() * 2,
-            "{}",
-            map.buckets()
-        );
+        // At most the buckets that it grows to with three quarters of the slots held. A bucket of
+        // these pairs takes 72 bytes, and tables below 512 KiB quadruple.
+        let buckets = map.buckets();
+        let factor = if buckets / 4 * 72 < 512 << 10 { 4 } else { 2 };
+        assert!(buckets * SLOTS * 3 / 4 <= map.len() * factor, "{buckets}");
     }
 }
 
@@ -215,13 +214,16 @@ fn it_grows_when_it_is_dense() {
             most = load(&map);
             continue;
         }
+        // A bucket of these pairs takes 72 bytes, and tables below 512 KiB are small.
+        let is_small = buckets * 72 < 512 << 10 && !cfg!(corewise_stress);
+        let (least, factor) = if is_small { (0.81, 4) } else { (0.93, 2) };
         // The new table becomes current when everything is moved, which takes an eighth of the
         // buckets.
         if buckets >= 256 && !cfg!(corewise_stress) {
-            assert!(most >= 0.95, "{most} of {buckets} buckets");
+            assert!(most >= least, "{most} of {buckets} buckets");
         }
-        assert_eq!(map.buckets(), buckets * 2);
-        buckets *= 2;
+        assert_eq!(map.buckets(), buckets * factor);
+        buckets *= factor;
     }
     assert!(has(&map, 0..map.len() as u64));
 }
@@ -317,7 +319,7 @@ where
     assert_eq!(there, keys);
     for (i, key) in keys.iter().enumerate() {
         assert_eq!(map.pin().get(key), Some(value(i)));
-        assert_eq!(map.pin().insert(*key, value(i + 1)), Ok(Some(value(i))));
+        assert_eq!(map.pin().insert(*key, value(i + 1)), Some(value(i)));
         assert_eq!(map.pin().update(key, |_| value(i + 2)), Some(value(i + 2)));
         assert_eq!(map.pin().remove(key), Some(value(i + 2)));
         assert_eq!(map.pin().get(key), None);
@@ -354,23 +356,27 @@ fn pairs_have_any_shape() {
 fn no_value_is_torn() {
     let map = CuckooMap::<u64, [u64; 3], Hashing>::with_hasher(Hashing::Mixed);
     let value = |n: u64| [n, n.wrapping_mul(7), !n];
-    (0..6).for_each(|key| assert_eq!(map.pin().insert(key, value(key)), Ok(None)));
+    (0..6).for_each(|key| assert_eq!(map.pin().insert(key, value(key)), None));
     let stop = AtomicBool::new(false);
     let seen = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for thread in 0..2u64 {
+        let writers = [0u64, 1].map(|thread| {
             let (map, stop) = (&map, &stop);
             scope.spawn(move || {
                 let mut n = thread;
                 while !stop.load(Relaxed) {
                     n += 2;
-                    assert!(map.pin().insert(n % 6, value(n)).unwrap().is_some());
+                    assert!(map.pin().insert(n % 6, value(n)).is_some());
                     let new = map.pin().update(&(n % 3), |[old, ..]| value(old ^ 1));
                     assert_eq!(new.map(|new| value(new[0])), new);
                 }
-            });
-        }
-        for call in 0..fewer(500_000) {
+            })
+        });
+        // A few gets may be over before a writer has begun.
+        let running = || !writers.iter().any(|writer| writer.is_finished());
+        let mut call = 0;
+        while call < fewer(500_000) || seen.load(Relaxed) <= 6 && running() {
+            call += 1;
             let there = map.pin().get(&(call % 6)).expect("it stays");
             assert_eq!(there, value(there[0]));
             seen.fetch_max(there[0], Relaxed);
@@ -507,10 +513,12 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
     let panics = Arc::new(AtomicBool::new(false));
     let builder = CuckooMap::<u64, u64>::builder().hasher(Touchy(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
     fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
     panics.store(true, Relaxed);
-    fails(&|| assert!(map.pin().insert(20, 0).is_ok()));
+    fails(&|| {
+        map.pin().insert(20, 0);
+    });
     fails(&|| assert!(map.pin().remove(&2).is_some()));
     // In the middle of moving: the bucket must not stay locked.
     fails(&|| map.resize_to(16).unwrap());
@@ -551,7 +559,7 @@ impl Eq for Shy {}
 #[test]
 fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
     let map = CuckooMap::<Shy, u64>::new();
-    (0..200).for_each(|n| assert_eq!(map.pin().insert(Shy(n), n), Ok(None)));
+    (0..200).for_each(|n| assert_eq!(map.pin().insert(Shy(n), n), None));
     for patience in 0..3 {
         for n in 0..200 {
             let patient = |act: &dyn Fn() -> bool| {
@@ -561,7 +569,7 @@ fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
                 PATIENCE.set(usize::MAX);
                 assert!(answer.unwrap_or(true));
             };
-            patient(&|| map.pin().insert(Shy(n), n) == Ok(Some(n)));
+            patient(&|| map.pin().insert(Shy(n), n) == Some(n));
             patient(&|| map.pin().try_insert(Shy(n), 0).is_err());
             patient(&|| map.pin().update(&Shy(n), |value| value) == Some(n));
             patient(&|| map.pin().get(&Shy(n)) == Some(n));

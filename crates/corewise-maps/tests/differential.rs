@@ -1,10 +1,10 @@
 //! The map against `std::collections::HashMap`: the same random operations, the same results.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Compute, Entry, MapRef, Operation};
+use corewise_maps::{RelativisticMap, RelativisticSet};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,7 +15,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
     let key = rng.random_range(0..200);
     let value = rng.random::<u32>().to_string();
     let handle = map.pin();
-    match rng.random_range(0..17) {
+    match rng.random_range(0..23) {
         0..=2 => assert_eq!(handle.get(&key), model.get(&key)),
         3 => assert_eq!(handle.contains_key(&key), model.contains_key(&key)),
         4..=6 => {
@@ -67,12 +67,151 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             handle.get_many(&keys, &mut out);
             assert!(keys.iter().map(|key| model.get(key)).eq(out), "{keys:?}");
         }
-        _ => remove_if_even(&handle, key, model),
+        16 => remove_if_even(&handle, key, model),
+        _ => {}
     }
     drop(handle);
+    upsert(map, key, rng, model);
     if rng.random_range(0..100) == 0 {
         let buckets = [1, 2, 3, 6, 16, 64, 192][rng.random_range(0..7)];
         map.resize_to(buckets).unwrap();
+    }
+}
+
+/// Performs one random operation that reads and writes on both maps.
+fn upsert<S: BuildHasher>(
+    map: &Map<S>,
+    key: u64,
+    rng: &mut SmallRng,
+    model: &mut HashMap<u64, String>,
+) {
+    let value = rng.random::<u32>().to_string();
+    let longer = |old: &String| format!("{old}+");
+    let lengthen = |old: &mut String| old.push('+');
+    let handle = map.pin();
+    let got = match rng.random_range(0..12) {
+        0 => handle.update_or_insert(key, longer, value.clone()),
+        1 => handle.update_or_insert_with(key, longer, || value.clone()),
+        2 => {
+            let entry = handle.entry(key).and_modify(lengthen);
+            entry.or_insert(value.clone())
+        }
+        3 => {
+            let entry = handle.entry(key).and_modify(lengthen);
+            entry.or_insert_with_key(|_| value.clone())
+        }
+        4..8 => return insert_if_absent(&handle, key, value, model, rng),
+        _ => return one_shot(map, key, value, model, rng),
+    };
+    assert_eq!(got, model.entry(key).and_modify(lengthen).or_insert(value));
+}
+
+/// Performs one random operation that inserts absent keys on both maps.
+fn insert_if_absent<S: BuildHasher>(
+    handle: &MapRef<'_, u64, String, S>,
+    key: u64,
+    value: String,
+    model: &mut HashMap<u64, String>,
+    rng: &mut SmallRng,
+) {
+    let got = match rng.random_range(0..5) {
+        0 => handle.entry(key).or_insert(value.clone()),
+        1 => {
+            let got = handle.entry(key).or_default();
+            assert_eq!(got, model.entry(key).or_default());
+            return;
+        }
+        2 => {
+            let is_made = value.len().is_multiple_of(2);
+            let got =
+                handle.get_or_try_insert_with(key, || is_made.then(|| value.clone()).ok_or(()));
+            match got {
+                Ok(got) => got,
+                Err(()) => return assert!(!is_made && !model.contains_key(&key)),
+            }
+        }
+        3 => {
+            let got = handle.try_insert_with(key, || value.clone());
+            assert_eq!(got.is_err(), model.contains_key(&key));
+            got.unwrap_or_else(|present| present)
+        }
+        _ => handle.get_or_insert(key, value.clone()),
+    };
+    assert_eq!(got, model.entry(key).or_insert(value));
+}
+
+/// Performs one random operation of the map itself on both maps.
+fn one_shot<S: BuildHasher>(
+    map: &Map<S>,
+    key: u64,
+    value: String,
+    model: &mut HashMap<u64, String>,
+    rng: &mut SmallRng,
+) {
+    match rng.random_range(0..3) {
+        0 => {
+            let is_new = map.insert(key, value.clone());
+            assert_eq!(is_new, model.insert(key, value).is_none());
+        }
+        1 => assert_eq!(map.remove(&key), model.remove(&key).is_some()),
+        _ => {
+            assert_eq!(map.get_cloned(&key).as_ref(), model.get(&key));
+            assert_eq!(map.contains_key(&key), model.contains_key(&key));
+            let len = map.get_with(&key, String::len);
+            assert_eq!(len, model.get(&key).map(String::len));
+        }
+    }
+}
+
+/// Performs one random operation of the exclusive owner on both maps.
+fn exclusive<S: BuildHasher>(
+    map: &mut Map<S>,
+    model: &mut HashMap<u64, String>,
+    rng: &mut SmallRng,
+) {
+    let key = rng.random_range(0..200);
+    let change = |key: &u64, value: &mut String| {
+        value.push('*');
+        !key.is_multiple_of(5)
+    };
+    match rng.random_range(0..6) {
+        0 => {
+            assert_eq!(map.get_mut(&key), model.get_mut(&key));
+            map.get_mut(&key)
+                .into_iter()
+                .for_each(|value| value.push('#'));
+            model
+                .get_mut(&key)
+                .into_iter()
+                .for_each(|value| value.push('#'));
+        }
+        1 => {
+            map.iter_mut()
+                .for_each(|(key, value)| value.push_str(&key.to_string()));
+            model
+                .iter_mut()
+                .for_each(|(key, value)| value.push_str(&key.to_string()));
+        }
+        2 => {
+            map.values_mut().for_each(String::clear);
+            model.values_mut().for_each(String::clear);
+        }
+        3 => {
+            map.retain_mut(change);
+            model.retain(change);
+        }
+        4 => assert_eq!(
+            map.drain().collect::<HashMap<_, _>>(),
+            std::mem::take(model)
+        ),
+        _ => {
+            let extracted: HashMap<_, _> = {
+                let handle = map.pin();
+                let odd = handle.extract_if(|key, _| key % 2 == 1);
+                odd.map(|(key, value)| (*key, value.clone())).collect()
+            };
+            assert_eq!(extracted, model.extract_if(|key, _| key % 2 == 1).collect());
+        }
     }
 }
 
@@ -152,10 +291,13 @@ fn same<S: BuildHasher>(map: &Map<S>, model: &HashMap<u64, String>) {
 
 fn run<S: BuildHasher + Clone>(hasher: S, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let map = Map::with_hasher(hasher);
+    let mut map = Map::with_hasher(hasher);
     let mut model = HashMap::new();
     for round in 0..4000 {
         step(&map, &mut model, &mut rng);
+        if round % 100 == 0 {
+            exclusive(&mut map, &mut model, &mut rng);
+        }
         if round % 500 == 0 {
             same(&map, &model);
             assert_eq!(map.clone(), map);
@@ -167,8 +309,52 @@ fn run<S: BuildHasher + Clone>(hasher: S, seed: u64) {
     same(&map, &model);
     map.settle().unwrap();
     same(&map, &model);
+    assert_eq!(map.clone().into_iter().collect::<HashMap<_, _>>(), model);
     map.pin().clear();
     assert!(map.is_empty());
+}
+
+#[test]
+fn random_operations_on_sets_agree() {
+    for seed in 0..10 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut set = RelativisticSet::<u64>::new();
+        let mut model = HashSet::new();
+        for round in 0..5_000 {
+            let n = rng.random_range(0..150);
+            let handle = set.pin();
+            match rng.random_range(0..9) {
+                0..3 => assert_eq!(handle.insert(n), model.insert(n)),
+                3 => assert_eq!(handle.remove(&n), model.remove(&n)),
+                4 => assert_eq!(handle.take(&n).copied(), model.take(&n)),
+                5 => assert_eq!(handle.replace(n).copied(), model.replace(n)),
+                6 => assert_eq!(handle.get(&n), model.get(&n)),
+                7 => {
+                    assert_eq!(*handle.get_or_insert(n), n);
+                    model.insert(n);
+                }
+                _ => assert_eq!(handle.contains(&n), model.contains(&n)),
+            }
+            drop(handle);
+            if round % 500 == 0 {
+                set.retain(|n| n % 3 != 0);
+                model.retain(|n| n % 3 != 0);
+                let copy: RelativisticSet<u64> = model.iter().copied().collect();
+                assert_eq!(copy, set);
+                assert!(set.pin().is_subset(&copy.pin()) && copy.pin().is_superset(&set.pin()));
+                assert_eq!(set.pin().is_disjoint(&copy.pin()), model.is_empty());
+                let all: HashSet<u64> = set.pin().iter().copied().collect();
+                assert_eq!((all, set.len()), (model.clone(), model.len()));
+            }
+            if round == 4_000 {
+                assert_eq!(
+                    set.drain().collect::<HashSet<_>>(),
+                    std::mem::take(&mut model)
+                );
+            }
+        }
+        assert_eq!(set.into_iter().collect::<HashSet<_>>(), model);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_maps::copy_map::{Builder, Full, TryInsertError};
+use corewise_maps::copy_map::{Builder, Full, Limit, TryInsertError, Unlimited};
 use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Moody {
     }
 }
 
-type Map = HopscotchMap<u64, u64, Hashing>;
+type Map<L = Unlimited> = HopscotchMap<u64, u64, Hashing, L>;
 
 fn builder(hashing: Hashing) -> Builder<HopscotchTable<u64, u64>, Hashing> {
     let builder = HopscotchMap::<u64, u64>::builder().domain(Domain::new());
@@ -67,15 +67,15 @@ fn fixed(buckets: usize, hashing: Hashing) -> Map {
     builder.build()
 }
 
-fn fill(map: &Map, mut keys: impl Iterator<Item = u64>) {
-    assert!(keys.all(|key| map.pin().insert(key, !key) == Ok(None)));
+fn fill(map: &Map<impl Limit>, mut keys: impl Iterator<Item = u64>) {
+    assert!(keys.all(|key| map.pin().try_insert(key, !key) == Ok(())));
 }
 
-fn has(map: &Map, mut keys: impl Iterator<Item = u64>) -> bool {
+fn has<L>(map: &Map<L>, mut keys: impl Iterator<Item = u64>) -> bool {
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-fn has_none(map: &Map, mut keys: impl Iterator<Item = u64>) -> bool {
+fn has_none<L>(map: &Map<L>, mut keys: impl Iterator<Item = u64>) -> bool {
     keys.all(|key| !map.pin().contains_key(&key))
 }
 
@@ -109,7 +109,7 @@ fn a_table_that_is_95_percent_full_keeps_answering() {
     // Removes and inserts the same keys.
     for key in KEYS * 2..KEYS * 3 {
         assert_eq!(map.pin().remove(&key), Some(!key));
-        assert_eq!(map.pin().insert(key, !key), Ok(None));
+        assert_eq!(map.pin().insert(key, !key), None);
     }
     assert!(has(&map, KEYS * 2..KEYS * 3));
     let mut keys: Vec<_> = map.pin().iter().map(|(key, _)| key).collect();
@@ -162,11 +162,11 @@ fn an_allocator_without_memory_loses_nothing() {
     let map = fixed(1, Hashing::Own);
     fill(&map, 0..1);
     REFUSED.set(true);
-    assert_eq!(map.pin().insert(1, 0), Err(Full));
-    assert_eq!(map.pin().insert(0, 5), Ok(Some(!0)));
+    assert_eq!(map.pin().try_insert(1, 0), Err(TryInsertError::Full));
+    assert_eq!(map.pin().insert(0, 5), Some(!0));
     REFUSED.set(false);
     assert_eq!((map.len(), map.overflowing()), (1, 0));
-    assert_eq!(map.pin().insert(1, !1), Ok(None));
+    assert_eq!(map.pin().insert(1, !1), None);
     assert_eq!(map.pin().get(&0), Some(5));
 }
 
@@ -268,7 +268,7 @@ fn iterations_beside_replacements_yield_each_key_once() {
     const KEYS: u64 = 40;
     let map = HopscotchMap::<u64, [u64; 2]>::builder().hasher(Hashing::Alike);
     let map = map.buckets(8).max_buckets(8).build();
-    (0..KEYS).for_each(|key| assert_eq!(map.pin().insert(key, [0; 2]), Ok(None)));
+    (0..KEYS).for_each(|key| assert_eq!(map.pin().insert(key, [0; 2]), None));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -309,7 +309,7 @@ fn histories_beside_displacements_are_linearizable() {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 for key in (0..6).map(|home| home * 64 + 6_400 + home) {
-                    assert_eq!(map.pin().insert(key, !key), Ok(None));
+                    assert_eq!(map.pin().insert(key, !key), None);
                 }
                 for key in (0..6).map(|home| home * 64 + 6_400 + home) {
                     assert_eq!(map.pin().remove(&key), Some(!key));
@@ -353,7 +353,7 @@ fn perform(map: &Map, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
                 None
             }
         },
-        EntryOp::Insert(value) => map.insert(key, value).expect("there is memory"),
+        EntryOp::Insert(value) => map.insert(key, value),
         EntryOp::Remove => map.remove(&key),
         _ => map.get(&key),
     })
@@ -385,7 +385,7 @@ where
             let (n, round) = (rng.random_range(0..KEYS), rng.random_range(0..4));
             let (key, value) = (key(n), value(n, round));
             match rng.random_range(0..100) {
-                0..30 => assert_eq!(map.pin().insert(key, value), Ok(model.insert(key, value))),
+                0..30 => assert_eq!(map.pin().insert(key, value), model.insert(key, value)),
                 30..50 => {
                     let there = model.contains_key(&key);
                     assert_eq!(map.pin().try_insert(key, value).is_err(), there);
@@ -451,7 +451,7 @@ fn references_are_values() {
     static NAMES: [&str; 3] = ["Ada", "Grace", "Barbara"];
     let map = HopscotchMap::<&str, &'static str>::new();
     for name in NAMES {
-        assert_eq!(map.pin().insert(&name[..1], name), Ok(None));
+        assert_eq!(map.pin().insert(&name[..1], name), None);
     }
     assert_eq!(map.pin().get(&"G"), Some("Grace"));
 }
@@ -477,8 +477,8 @@ impl Hash for Labelled {
 #[test]
 fn a_replacement_keeps_the_key_that_is_there() {
     let map = HopscotchMap::new();
-    assert_eq!(map.pin().insert(Labelled(1, 'a'), [1u64; 3]), Ok(None));
-    assert_eq!(map.pin().insert(Labelled(1, 'b'), [2; 3]), Ok(Some([1; 3])));
+    assert_eq!(map.pin().insert(Labelled(1, 'a'), [1u64; 3]), None);
+    assert_eq!(map.pin().insert(Labelled(1, 'b'), [2; 3]), Some([1; 3]));
     let pairs: Vec<_> = map
         .pin()
         .iter()
@@ -528,18 +528,24 @@ fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
     let panics = Arc::new(AtomicBool::new(false));
     let builder = HopscotchMap::builder().hasher(TouchyHashing(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(Touchy(key), !key), Ok(None)));
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(Touchy(key), !key), None));
     let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
     let update = |key: u64| map.pin().update(&Touchy(key), |_| panic!("a change"));
     fails(&|| assert!(update(1).is_some()));
     PANICS.set(true);
     fails(&|| assert!(map.pin().get(&Touchy(3)).is_some()));
-    fails(&|| assert!(map.pin().insert(Touchy(3), 0).is_ok()));
-    fails(&|| assert!(map.pin().insert(Touchy(24), 0).is_ok()));
+    fails(&|| {
+        map.pin().insert(Touchy(3), 0);
+    });
+    fails(&|| {
+        map.pin().insert(Touchy(24), 0);
+    });
     fails(&|| assert!(map.pin().remove(&Touchy(3)).is_some()));
     PANICS.set(false);
     panics.store(true, Relaxed);
-    fails(&|| assert!(map.pin().insert(Touchy(20), 0).is_ok()));
+    fails(&|| {
+        map.pin().insert(Touchy(20), 0);
+    });
     // In the middle of moving: the home must not stay locked.
     fails(&|| map.resize_to(16).unwrap());
     panics.store(false, Relaxed);
@@ -556,7 +562,7 @@ fn use_memory(domain: &Domain) {
     let map = HopscotchMap::<u64, [u64; 3]>::builder().buckets(1);
     let map = map.domain(domain.clone()).hasher(Hashing::Mixed).build();
     for round in 0..3 {
-        (0..5_000).for_each(|key| assert_eq!(map.pin().insert(key, [key; 3]), Ok(None)));
+        (0..5_000).for_each(|key| assert_eq!(map.pin().insert(key, [key; 3]), None));
         map.resize_to(1 << (8 + round)).unwrap();
         assert!((0..5_000).all(|key| map.pin().remove(&key) == Some([key; 3])));
     }
@@ -564,7 +570,7 @@ fn use_memory(domain: &Domain) {
     let small = map.bytes();
     assert!(small < 1_000, "{small}");
     let held = domain.pin();
-    (0..700).for_each(|key| assert_eq!(map.pin().insert(key, [key; 3]), Ok(None)));
+    (0..700).for_each(|key| assert_eq!(map.pin().insert(key, [key; 3]), None));
     assert!(map.bytes() > small);
     drop(map);
     drop(held);

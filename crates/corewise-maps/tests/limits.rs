@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
-use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::copy_map::{CopyMap, Limited, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::ResizeError;
@@ -32,7 +32,7 @@ for_every! {
     }
 }
 
-type Map<T> = CopyMap<T, Hashing>;
+type Map<T> = CopyMap<T, Hashing, Limited>;
 
 thread_local! {
     /// Calls of the hasher until it inserts.
@@ -85,7 +85,7 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     INSERT.set(Some(Box::new(insert)));
     HASHES.set(ENTRIES as i64 - 1);
     assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
-    let is_whole = |map: &CopyMap<T, Inserting>, expected: usize| {
+    let is_whole = |map: &CopyMap<T, Inserting, Limited>, expected: usize| {
         let handle = map.pin();
         assert!(
             handle

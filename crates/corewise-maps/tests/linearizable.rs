@@ -2,13 +2,13 @@
 //! checked for linearizability key by key.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_history::{History, Recorder, Recording};
 use corewise_maps::RelativisticMap;
-use corewise_maps::relativistic::Operation;
+use corewise_maps::relativistic::{Compute, Operation};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -70,6 +70,101 @@ impl Perform for Map {
         let (map, mut out) = (self.pin(), [None; KEYS as usize]);
         map.get_many(&keys, &mut out);
         out.map(|held| EntryOutcome::Held(held.copied()))
+    }
+}
+
+/// A map whose operations are performed by others of the same meaning. Its updates insert if the
+/// key is absent.
+struct Upserting(Map);
+
+/// Replaces a value, or inserts it, in one of several ways; returns the old and the new value.
+fn upsert(map: &Map, key: u64, fresh: u64) -> (Option<u64>, u64) {
+    let seen = Cell::new(None);
+    let change = |old: &u64| {
+        seen.set(Some(*old));
+        old + 1
+    };
+    let modify = |old: &mut u64| *old = change(old);
+    let handle = map.pin_owned();
+    // Called after a change that came too late, if at all: the key was removed meanwhile.
+    let make = || {
+        seen.set(None);
+        fresh
+    };
+    let new = match fresh % 3 {
+        0 => *handle.update_or_insert_with(key, change, make),
+        1 => *handle.entry(key).and_modify(modify).or_insert_with(make),
+        _ => {
+            let decide = |entry: Option<(&u64, &u64)>| {
+                seen.set(entry.map(|(_, old)| *old));
+                Operation::<_, ()>::Insert(entry.map_or(fresh, |(_, old)| old + 1))
+            };
+            match handle.compute(key, decide) {
+                Compute::Inserted(_, new) | Compute::Updated { new: (_, new), .. } => *new,
+                _ => unreachable!(),
+            }
+        }
+    };
+    // A change that failed because the entry was removed may have been the last call.
+    (if new == fresh { None } else { seen.get() }, new)
+}
+
+impl Perform for Upserting {
+    fn perform(&self, key: u64, op: &Op) -> Outcome {
+        let map = &self.0;
+        match *op {
+            // No two operations have the same fresh value, so none is that of an increment.
+            EntryOp::Update => {
+                let fresh = FRESH.fetch_add(1 << 16, Relaxed);
+                let (old, new) = upsert(map, key, fresh);
+                let new = Some(new);
+                EntryOutcome::Updated { old, new }
+            }
+            EntryOp::TryInsert(value) if value % 2 == 0 => {
+                match map.pin().try_insert_with(key, || value) {
+                    Ok(_) => EntryOutcome::Held(None),
+                    Err(present) => EntryOutcome::Held(Some(*present)),
+                }
+            }
+            EntryOp::TryInsert(value) => {
+                let handle = map.pin();
+                let held = *match value >> 17 & 1 {
+                    0 => handle.entry(key).or_insert(value),
+                    _ => handle.get_or_insert(key, value),
+                };
+                EntryOutcome::Held((held != value).then_some(held))
+            }
+            EntryOp::Insert(value) => EntryOutcome::Present(!map.insert(key, value)),
+            EntryOp::Remove => EntryOutcome::Present(map.remove(&key)),
+            EntryOp::CompareExchange {
+                expected: Some(expected),
+                new: None,
+            } => {
+                let handle = map.pin();
+                let is_expected = |_: &u64, held: &u64| *held == expected;
+                EntryOutcome::Held(match handle.remove_if(&key, is_expected) {
+                    Ok(removed) => removed.map(|(_, value)| *value),
+                    Err((_, held)) => Some(*held),
+                })
+            }
+            EntryOp::Get => EntryOutcome::Held(map.get_cloned(&key)),
+            _ => map.perform(key, op),
+        }
+    }
+}
+
+/// Values of upserts: with a low half that increments do not leave, like all others.
+static FRESH: AtomicU64 = AtomicU64::new(1 << 40);
+
+#[test]
+fn histories_of_upserts_are_linearizable() {
+    for seed in 0..10 {
+        let mut sizes = [2, 6, 3, 1, 8, 64, 16, 4].into_iter().cycle();
+        let map = Map::builder().automatic_resize(false).buckets(4).build();
+        let history = record(&Arc::new(Upserting(map)), seed, |map| {
+            map.0.resize_to(sizes.next().unwrap()).unwrap();
+        });
+        history.check(&MapEntry::new()).assert_linearizable();
     }
 }
 

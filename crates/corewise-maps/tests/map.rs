@@ -273,6 +273,18 @@ fn maps_are_serialized_as_maps() {
 }
 
 #[test]
+#[cfg(feature = "serde")]
+fn sets_are_serialized_as_sequences() {
+    use corewise_maps::RelativisticSet;
+    let set = RelativisticSet::from(["one".to_owned(), "two".to_owned()]);
+    let json = serde_json::to_string(&set).unwrap();
+    let back: RelativisticSet<String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, set);
+    let as_std: std::collections::HashSet<String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(as_std.len(), 2);
+}
+
+#[test]
 #[cfg(feature = "rayon")]
 fn parallel_iteration_sees_every_entry_once() {
     use rayon::iter::ParallelIterator;

@@ -136,6 +136,175 @@ fn a_value_is_made_only_if_there_is_none() {
 }
 
 #[test]
+fn a_value_that_cannot_be_made_is_not_inserted() {
+    let map = squares(2);
+    let handle = map.pin();
+    let fail = || Err("no");
+    assert_eq!(handle.get_or_try_insert_with(1, fail), Ok(&1));
+    assert_eq!(handle.get_or_try_insert_with(2, fail), Err("no"));
+    assert_eq!(handle.get_or_try_insert_with(2, || Ok::<_, ()>(5)), Ok(&5));
+    assert_eq!(handle.len(), 3);
+}
+
+/// Counts how often it is made from a borrowed string.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name(String);
+
+thread_local! {
+    static MADE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        MADE.set(MADE.get() + 1);
+        Self(name.to_owned())
+    }
+}
+
+impl std::borrow::Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+#[test]
+fn an_owned_key_is_made_only_to_be_inserted() {
+    let map = RelativisticMap::<Name, usize>::new();
+    for name in ["ada", "grace", "ada", "ada"] {
+        assert_eq!(
+            map.pin().get_or_insert_ref(name, || name.len()),
+            &name.len()
+        );
+    }
+    assert_eq!((MADE.get(), map.len()), (2, 2));
+}
+
+#[test]
+fn keys_are_found_by_what_they_can_be_compared_with() {
+    use corewise_maps::{Equivalent, RelativisticSet};
+    #[derive(Hash)]
+    struct Pair<'a>(&'a str, u8);
+    impl Equivalent<(String, u8)> for Pair<'_> {
+        fn equivalent(&self, key: &(String, u8)) -> bool {
+            self.0 == key.0 && self.1 == key.1
+        }
+    }
+    let key = |n: u8| (n.to_string(), n);
+    let mut map: RelativisticMap<(String, u8), u8> = (0..100).map(|n| (key(n), n)).collect();
+    let handle = map.pin();
+    assert_eq!(handle.get(&Pair("7", 7)), Some(&7));
+    assert_eq!(handle.get(&Pair("7", 8)), None);
+    assert_eq!(handle.update(&Pair("7", 7), |n| n + 100), Some(&107));
+    assert_eq!(handle.remove(&Pair("8", 8)), Some(&8));
+    assert_eq!(
+        handle.remove_if(&Pair("9", 9), |_, n| *n == 9),
+        Ok(Some((&key(9), &9)))
+    );
+    let mut out = [None; 2];
+    handle.get_many(&[Pair("8", 8), Pair("10", 10)], &mut out);
+    assert_eq!(out, [None, Some(&10)]);
+    drop(handle);
+    *map.get_mut(&Pair("10", 10)).unwrap() += 1;
+    assert_eq!(map.get_cloned(&Pair("10", 10)), Some(11));
+    let set = RelativisticSet::from([key(3)]);
+    assert!(set.contains(&Pair("3", 3)) && set.remove(&Pair("3", 3)));
+}
+
+/// What `Borrow` and type inference allowed with the former bounds.
+#[test]
+fn usual_lookups_need_no_annotations() {
+    use std::sync::Arc;
+    fn generic<K, Q>(map: &RelativisticMap<K, u64>, key: &Q) -> Option<u64>
+    where
+        K: std::borrow::Borrow<Q> + Eq + std::hash::Hash,
+        Q: ?Sized + Eq + std::hash::Hash,
+    {
+        map.pin().get(key).copied()
+    }
+    let strings = RelativisticMap::from([("a".to_owned(), 1)]);
+    let owned = "a".to_owned();
+    let handle = strings.pin();
+    assert_eq!(handle.get("a"), handle.get(&owned));
+    assert_eq!(handle.get(owned.as_str()), handle.get(&*owned));
+    assert_eq!(generic(&strings, "a"), Some(1));
+    let shared = RelativisticMap::from([(Arc::<str>::from("a"), 1)]);
+    assert_eq!(shared.pin().get("a"), Some(&1));
+    let bytes = RelativisticMap::from([(vec![1u8, 2], 1)]);
+    assert_eq!(bytes.pin().get(&[1, 2][..]), Some(&1));
+    let names = RelativisticMap::from([("a", 1)]);
+    assert_eq!(
+        (names.pin().get("a"), names.pin().get(&"a")),
+        (Some(&1), Some(&1))
+    );
+    let numbers = RelativisticMap::from([(1, 1)]);
+    assert_eq!(numbers.pin().get(&1), Some(&1));
+    let pairs = RelativisticMap::from([((1u64, "x"), 1)]);
+    assert_eq!(pairs.pin().get(&(1, "x")), Some(&1));
+    let options = RelativisticMap::from([(None, 1), (Some(2), 2)]);
+    assert_eq!(options.pin().get(&None), Some(&1));
+}
+
+#[test]
+fn an_entry_that_changes_in_between_is_modified_or_inserted_all_the_same() {
+    let map = squares(3);
+    let handle = map.pin();
+    let entry = handle.entry(2);
+    handle.insert(2, 100);
+    assert_eq!(entry.and_modify(|n| *n += 1).or_insert(7), &101);
+    let entry = handle.entry(2);
+    handle.remove(&2);
+    assert_eq!(entry.and_modify(|n| *n += 1).or_insert(7), &7);
+    let entry = handle.entry(9).and_modify(|n| *n += 1);
+    handle.insert(9, 50);
+    assert_eq!(entry.or_insert(7), &51);
+    let entry = handle.entry(10);
+    handle.insert(10, 60);
+    assert_eq!(entry.or_insert(7), &60);
+    assert_eq!(handle.entry(11).or_insert_with_key(|key| key * 2), &22);
+    assert_eq!(handle.entry(12).or_default(), &0);
+}
+
+#[test]
+fn closures_may_use_the_map_themselves() {
+    let map = squares(3);
+    let handle = map.pin();
+    let mut calls = 0;
+    let new = handle.update_or_insert_with(
+        2,
+        |old| {
+            calls += 1;
+            if calls == 1 {
+                handle.insert(2, 50);
+            } else if calls == 2 {
+                map.remove(&2);
+            }
+            old + 1
+        },
+        || {
+            map.insert(2, 70);
+            0
+        },
+    );
+    // Replaced, removed, inserted before our insertion, and then changed.
+    assert_eq!((new, calls), (&71, 3));
+    let modified = handle.entry(1).and_modify(|n| {
+        *n += 1;
+        if *n < 10 {
+            map.insert(1, *n + 5);
+        }
+    });
+    assert_eq!(modified.or_insert(0), &14);
+    handle.retain(|key, _| {
+        map.insert(key + 100, 0);
+        false
+    });
+    assert!(!handle.contains_key(&0));
+    for (key, _) in handle.drain() {
+        map.remove(&(key ^ 1));
+    }
+}
+
+#[test]
 fn removing_on_condition_asks_the_entry() {
     let map = squares(4);
     let handle = map.pin();
@@ -355,4 +524,22 @@ fn a_clone_is_set_up_as_its_original() {
     copy.settle().unwrap();
     assert_eq!(copy.resize_state().buckets, 24);
     assert_eq!((copy.len(), map.len()), (101, 100));
+}
+
+/// Owned handles that live at the same time have records of their own, and threads too; what they
+/// keep is in proportion to the map.
+#[test]
+fn many_owned_handles_do_not_make_a_small_map_large() {
+    let map = RelativisticMap::<u64, u64>::new();
+    for round in 0..3 {
+        let handles: Vec<_> = (0..300).map(|_| map.pin_owned()).collect();
+        for (number, handle) in (0..).zip(&handles) {
+            handle.insert(number % 50, round);
+        }
+        assert!(map.node_bytes() < 4 << 20, "{}", map.node_bytes());
+        drop(handles);
+        map.settle().unwrap();
+        assert!(map.node_bytes() < 1 << 20, "{}", map.node_bytes());
+    }
+    assert_eq!(map.len(), 50);
 }

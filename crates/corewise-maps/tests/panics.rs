@@ -95,7 +95,37 @@ fn exercise(map: &Map) {
         user_code();
         true
     });
+    let change = |old: &Key| {
+        user_code();
+        old.clone()
+    };
+    let make = || {
+        user_code();
+        Key::new(6)
+    };
+    handle.update_or_insert_with(Key::new(63), change, make);
+    handle.update_or_insert_with(Key::new(63), change, make);
+    let modify = |_: &mut Key| user_code();
+    handle
+        .entry(Key::new(64))
+        .and_modify(modify)
+        .or_insert_with(make);
+    handle
+        .entry(Key::new(64))
+        .and_modify(modify)
+        .or_insert_with(make);
+    handle.entry(Key::new(65)).or_insert_with_key(|_| make());
+    let _ = handle.get_or_try_insert_with(Key::new(66), || {
+        user_code();
+        Err(Key::new(7))
+    });
+    let _ = handle.try_insert_with(Key::new(66), make);
     handle.remove(&Key::new(60));
+    let extracted = handle.extract_if(|key, _| {
+        user_code();
+        key.0 == 66
+    });
+    extracted.for_each(drop);
     handle.retain(|key, _| {
         user_code();
         key.0 < 50
@@ -129,7 +159,11 @@ fn check(map: &Map) {
 #[test]
 fn a_panic_of_the_users_code_leaves_the_map_whole() {
     std::panic::set_hook(Box::new(|info| {
-        let text = info.payload_as_str().unwrap_or_default();
+        let text = info
+            .payload()
+            .downcast_ref::<&str>()
+            .copied()
+            .unwrap_or_default();
         if text != "the user's code panics" {
             eprintln!("{info}");
         }

@@ -155,6 +155,50 @@ fn what_was_reserved_stays_until_it_is_used() {
     });
 }
 
+/// More buckets than any machine has memory for.
+const TOO_MANY: usize = usize::MAX / 64;
+
+#[test]
+#[cfg(not(corewise_stress))] // It resizes by itself all the time.
+fn what_is_reserved_after_a_request_to_shrink_stays() {
+    for entries in [1_000, 100_000] {
+        let map = RelativisticMap::<u64, u64>::with_capacity(entries);
+        map.shrink_to_fit();
+        map.reserve(entries).unwrap();
+        map.settle().unwrap();
+        assert!(map.resize_state().buckets >= entries, "{entries}");
+        // Half-way down, too.
+        map.shrink_to_fit();
+        map.insert(1, 1);
+        map.reserve(entries).unwrap();
+        map.settle().unwrap();
+        assert!(map.resize_state().buckets >= entries, "{entries}");
+    }
+}
+
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_reservation_that_fails_cancels_no_other_request() {
+    let map = RelativisticMap::<u64, u64>::with_capacity(1_000);
+    map.set_automatic_resize(false);
+    map.shrink_to_fit();
+    assert_eq!(map.reserve(TOO_MANY), Err(ResizeError::NoMemory));
+    map.settle().unwrap();
+    assert_eq!(map.resize_state().buckets, 1);
+}
+
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_reservation_that_fails_does_not_keep_the_map_from_growing() {
+    let map = RelativisticMap::<u64, u64>::new();
+    for n in 0..20_000 {
+        map.insert(n, n);
+        assert_eq!(map.reserve(TOO_MANY), Err(ResizeError::NoMemory));
+    }
+    // Without `settle`, which would make up for it.
+    assert!(map.resize_state().buckets >= 16_384);
+}
+
 #[test]
 fn the_bytes_of_large_nodes_are_counted() {
     let map = RelativisticMap::new();

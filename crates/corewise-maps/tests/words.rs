@@ -82,7 +82,7 @@ impl<T: Table<Key = u64, Value = u64> + Send + Sync> WordMap for CopyMap<T, Hash
         self.pin().get_many(keys, out);
     }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
-        self.pin().insert(key, value).expect("there is memory")
+        self.pin().insert(key, value)
     }
     fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
         match self.pin().try_insert(key, value) {
@@ -141,7 +141,7 @@ impl<T: Table<Key = u64, Value = [u64; 3]> + Send + Sync> WordMap for Wide<T> {
     }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         let old = self.0.pin().insert(key, widen(value));
-        old.expect("there is memory").map(narrow)
+        old.map(narrow)
     }
     fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
         match self.0.pin().try_insert(key, widen(value)) {
@@ -274,7 +274,8 @@ fn keys_of_one_bucket_do_no_harm<M: WordMap>() {
     (0..keys).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
     assert!((0..keys).all(|key| map.get(key) == Some(key)));
     if !cfg!(corewise_stress) {
-        assert!(map.buckets() as u64 <= 2 * keys, "{}", map.buckets());
+        // It grows by a factor of 4 at most, while it has no more buckets than entries.
+        assert!(map.buckets() as u64 <= 4 * keys, "{}", map.buckets());
     }
     assert!((0..keys).all(|key| map.remove(key) == Some(key)));
     assert_eq!((map.len(), map.pairs()), (0, Vec::new()));

@@ -5,6 +5,7 @@
 pub mod cpu;
 pub mod draw;
 pub mod machine;
+pub mod number;
 pub mod stats;
 pub mod ticks;
 pub mod trace;

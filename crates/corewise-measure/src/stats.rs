@@ -75,7 +75,7 @@ pub const EQUIVALENCE: (f64, f64) = (0.97, 1.03);
 /// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum SpeedVerdict {
     /// The whole interval is above 1.
     Faster,
     /// The whole interval is below 1.
@@ -86,7 +86,7 @@ pub enum Verdict {
     Undecided,
 }
 
-impl Verdict {
+impl SpeedVerdict {
     /// The verdict for an interval of ratios. A difference that is certain but under 3 % counts as
     /// none.
     pub fn of(low: f64, high: f64) -> Self {
@@ -122,7 +122,7 @@ pub struct Ratio {
     /// Upper end of the 95 % bootstrap interval.
     pub high: f64,
     /// The verdict for this interval.
-    pub verdict: Verdict,
+    pub verdict: SpeedVerdict,
 }
 
 impl Ratio {
@@ -158,7 +158,7 @@ impl Ratio {
 
     fn of_logs(value: f64, low: f64, high: f64) -> Self {
         let [value, low, high] = [value, low, high].map(f64::exp);
-        let verdict = Verdict::of(low, high);
+        let verdict = SpeedVerdict::of(low, high);
         Self {
             value,
             low,
@@ -241,26 +241,26 @@ mod tests {
     #[test]
     fn equal_things_are_rarely_told_apart_and_a_twentieth_usually_is() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
-        let mut verdicts = |truth: f64| -> Vec<Verdict> {
+        let mut verdicts = |truth: f64| -> Vec<SpeedVerdict> {
             let mut pair = || (truth * noise(&mut rng), noise(&mut rng));
             (0..100)
                 .filter_map(|_| Ratio::paired((0..25).map(|_| pair())))
                 .map(|ratio| ratio.verdict)
                 .collect()
         };
-        let wrong = |v: &&Verdict| matches!(v, Verdict::Faster | Verdict::Slower);
+        let wrong = |v: &&SpeedVerdict| matches!(v, SpeedVerdict::Faster | SpeedVerdict::Slower);
         assert!(verdicts(1.0).iter().filter(wrong).count() <= 10);
         assert!(
             verdicts(0.95)
                 .iter()
-                .filter(|&&v| v == Verdict::Slower)
+                .filter(|&&v| v == SpeedVerdict::Slower)
                 .count()
                 >= 80
         );
         assert!(
             verdicts(1.15)
                 .iter()
-                .filter(|&&v| v == Verdict::Faster)
+                .filter(|&&v| v == SpeedVerdict::Faster)
                 .count()
                 >= 95
         );
@@ -269,13 +269,13 @@ mod tests {
     #[test]
     fn verdicts_follow_from_intervals() {
         for (low, high, verdict) in [
-            (0.98, 1.02, Verdict::Equivalent),
-            (1.01, 1.02, Verdict::Equivalent),
-            (1.01, 1.05, Verdict::Faster),
-            (0.90, 0.99, Verdict::Slower),
-            (0.90, 1.01, Verdict::Undecided),
+            (0.98, 1.02, SpeedVerdict::Equivalent),
+            (1.01, 1.02, SpeedVerdict::Equivalent),
+            (1.01, 1.05, SpeedVerdict::Faster),
+            (0.90, 0.99, SpeedVerdict::Slower),
+            (0.90, 1.01, SpeedVerdict::Undecided),
         ] {
-            assert_eq!(Verdict::of(low, high), verdict);
+            assert_eq!(SpeedVerdict::of(low, high), verdict);
         }
     }
 

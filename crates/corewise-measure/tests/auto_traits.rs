@@ -4,7 +4,7 @@
 use corewise_measure::cpu::Rtm;
 use corewise_measure::draw::Scramble;
 use corewise_measure::machine::{CpuTimes, Machine, Memory};
-use corewise_measure::stats::{Ratio, Spread, Verdict};
+use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use corewise_measure::ticks::Ticks;
 use corewise_measure::trace::{BadTraceModel, Kind, Request, Trace, TraceConfig, TraceModel};
 use static_assertions::assert_impl_all;
@@ -16,7 +16,7 @@ assert_impl_all!(Machine: Send, Sync);
 assert_impl_all!(Memory: Send, Sync);
 assert_impl_all!(Ratio: Send, Sync);
 assert_impl_all!(Spread: Send, Sync);
-assert_impl_all!(Verdict: Send, Sync);
+assert_impl_all!(SpeedVerdict: Send, Sync);
 assert_impl_all!(Ticks: Send, Sync);
 assert_impl_all!(BadTraceModel: Send, Sync);
 assert_impl_all!(Kind: Send, Sync);

@@ -273,3 +273,134 @@ struct DeferredIsStatic;
 /// }
 /// ```
 struct SectionIsUnsafe;
+
+/// A reference from a cell does not outlive the guard that it was found under.
+///
+/// ```compile_fail,E0505
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let guard = corewise_rcu::pin();
+/// let value = cell.load(&guard);
+/// drop(guard);
+/// assert_eq!(*value, 1);
+/// ```
+///
+/// ```
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let guard = corewise_rcu::pin();
+/// let value = *cell.load(&guard);
+/// drop(guard);
+/// assert_eq!(value, 1);
+/// ```
+///
+/// ```compile_fail,E0515
+/// use corewise_rcu::RcuCell;
+/// fn find(cell: &RcuCell<u8>) -> &u8 { &*cell.pin() }
+/// ```
+///
+/// ```
+/// use corewise_rcu::RcuCell;
+/// fn find(cell: &RcuCell<u8>) -> u8 { *cell.pin() }
+/// ```
+struct CellValueBorrowsTheGuard;
+
+/// Nor does it outlive the cell, which drops its value without waiting.
+///
+/// ```compile_fail,E0505
+/// let guard = corewise_rcu::pin();
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let value = cell.load(&guard);
+/// drop(cell);
+/// assert_eq!(*value, 1);
+/// ```
+///
+/// ```
+/// let guard = corewise_rcu::pin();
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let value = *cell.load(&guard);
+/// drop(cell);
+/// assert_eq!(value, 1);
+/// ```
+///
+/// ```compile_fail,E0502
+/// let mut cell = corewise_rcu::RcuCell::new(1);
+/// let value = cell.pin();
+/// *cell.get_mut() = 2;
+/// assert_eq!(*value, 1);
+/// ```
+///
+/// ```
+/// let mut cell = corewise_rcu::RcuCell::new(1);
+/// let value = cell.cloned();
+/// *cell.get_mut() = 2;
+/// assert_eq!(value, 1);
+/// ```
+struct CellValueBorrowsTheCell;
+
+/// The value does not leave the closure of `read`.
+///
+/// ```compile_fail
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let value: &i32 = cell.read(|value| value);
+/// assert_eq!(*value, 1);
+/// ```
+///
+/// ```
+/// let cell = corewise_rcu::RcuCell::new(1);
+/// let value: i32 = cell.read(|value| *value);
+/// assert_eq!(value, 1);
+/// ```
+struct CellValueStaysInTheClosure;
+
+/// A replaced value may be dropped by another thread.
+///
+/// ```compile_fail,E0599
+/// let cell = corewise_rcu::RcuCell::new(std::rc::Rc::new(1));
+/// cell.store(std::rc::Rc::new(2));
+/// ```
+///
+/// ```
+/// let cell = corewise_rcu::RcuCell::new(std::sync::Arc::new(1));
+/// cell.store(std::sync::Arc::new(2));
+/// ```
+struct CellValueIsSend;
+
+/// A replaced value may be dropped after what the caller has borrowed is gone.
+///
+/// ```compile_fail,E0597
+/// let text = String::from("short");
+/// let cell = corewise_rcu::RcuCell::new("long");
+/// cell.store(text.as_str());
+/// ```
+///
+/// ```
+/// let text = "short";
+/// let cell = corewise_rcu::RcuCell::new("long");
+/// cell.store(text);
+/// ```
+struct CellValueIsStatic;
+
+/// Neither a longer nor a shorter lifetime may be put into the place of that of a cell's value.
+///
+/// ```compile_fail
+/// use corewise_rcu::RcuCell;
+/// fn shorten<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'s str> { cell }
+/// ```
+///
+/// ```
+/// use corewise_rcu::RcuCell;
+/// fn shorten<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'static str> { cell }
+/// ```
+struct CellIsInvariant;
+
+/// A stall hook is called by any thread, for as long as the process runs.
+///
+/// ```compile_fail,E0277
+/// let count = std::rc::Rc::new(());
+/// let _ = corewise_rcu::set_stall_hook(move |_| { let _ = &count; });
+/// ```
+///
+/// ```
+/// let count = std::sync::Arc::new(());
+/// let _ = corewise_rcu::set_stall_hook(move |_| { let _ = &count; });
+/// ```
+struct StallHookIsShared;

@@ -66,10 +66,17 @@ impl Drop for Deferred {
 }
 
 /// Runs all closures of a batch and leaves it empty; see 1 above.
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
 pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
     let mut rest = batch.drain(..);
-    while let Err(payload) = catch_unwind(AssertUnwindSafe(|| rest.by_ref().for_each(drop))) {
+    while rest.len() > 0 {
+        contain(|| rest.by_ref().for_each(drop));
+    }
+}
+
+/// Calls a function whose panics must not reach the caller. The panic hook reports them.
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+pub(crate) fn contain(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         // The panic payload may itself panic when dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
@@ -79,8 +86,8 @@ pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
 
 /// loom and shuttle must see every panic.
 #[cfg(any(corewise_loom, corewise_shuttle))]
-pub(crate) fn run_all(batch: &mut Vec<Deferred>) {
-    batch.clear();
+pub(crate) fn contain(f: impl FnOnce()) {
+    f();
 }
 
 corewise_atomic::thread_local! {

@@ -1,7 +1,6 @@
 //! Domains, guards, and the operations of writers.
 
 use std::fmt;
-use std::io::Write as _;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -19,11 +18,12 @@ use corewise_atomic::{Backoff, Sleeps};
 use crate::backlog::{Budget, Limits, Pressure, RetireList};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::fork;
-use crate::grace::{Cookie, Grace, Stall};
+use crate::grace::{Cookie, Grace};
 use crate::local;
 use crate::qsbr::Qsbr;
 use crate::reader::Reader;
 use crate::registry::Registry;
+use crate::stall::{self, Stall};
 
 corewise_atomic::static_cell! {
     static GLOBAL: Domain = Domain::make("global", true, Builder::default());
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     handles: AtomicUsize,
     name: String,
     stall_after: Duration,
-    on_stall: fn(&Stall),
+    on_stall: Option<fn(&Stall)>,
     pub(crate) registry: Registry,
     pub(crate) grace: Grace,
     budget: Budget,
@@ -85,20 +85,28 @@ impl<T> fmt::Display for BacklogFull<T> {
 
 impl<T> std::error::Error for BacklogFull<T> {}
 
-/// Proof that the calling thread is in a read-side critical section for as long as the value lives.
+/// Proof that its holder is in a read-side critical section for as long as the value lives.
 ///
 /// # Safety
 ///
-/// 1. The thread is in a section of the domain with ID `domain_id` while the value lives, and the
-///    value can neither be sent to another thread nor shared with one.
-/// 2. `reader_index` is that of the thread's record: no other thread has the record at the same
-///    time, and the next thread to claim it sees all that this one did.
+/// 1. A section of the domain with ID `domain_id` lasts while the value lives. The value cannot be
+///    shared with another thread. It can be sent to one only if `is_bound_to_thread` returns false.
+/// 2. `reader_index` is that of the record of the section, which the thread has, or an
+///    [`OwnedGuard`](crate::OwnedGuard): no other thread and no other guard has the record at the
+///    same time, and the next one to claim it sees all that this one did.
 pub unsafe trait Section {
     /// The domain's ID, unique among the domains of this process.
     fn domain_id(&self) -> u64;
-    /// The index of the thread's record in the domain: below [`Domain::readers`], and exclusive to
-    /// this thread until it ends. Data indexed by it needs no lock.
+    /// The index of the section's record in the domain: below [`Domain::readers`], and exclusive to
+    /// this thread until it ends, or to this guard until it is dropped. Data indexed by it needs no
+    /// lock.
     fn reader_index(&self) -> usize;
+    /// Whether the record is that of the calling thread, so that its next sections have the same
+    /// index.
+    #[inline(always)]
+    fn is_bound_to_thread(&self) -> bool {
+        true
+    }
 }
 
 // SAFETY: the borrowed section lives longer, and a reference to a value that cannot be shared
@@ -111,6 +119,10 @@ unsafe impl<S: Section> Section for &S {
     #[inline(always)]
     fn reader_index(&self) -> usize {
         (**self).reader_index()
+    }
+    #[inline(always)]
+    fn is_bound_to_thread(&self) -> bool {
+        (**self).is_bound_to_thread()
     }
 }
 
@@ -230,7 +242,7 @@ unsafe impl Section for Guard<'_> {
 pub struct Builder {
     limits: Limits,
     stall_after: Duration,
-    on_stall: fn(&Stall),
+    on_stall: Option<fn(&Stall)>,
 }
 
 impl Default for Builder {
@@ -238,14 +250,9 @@ impl Default for Builder {
         Self {
             limits: Limits::DEFAULT,
             stall_after: Duration::from_secs(1),
-            on_stall: print_stall,
+            on_stall: None,
         }
     }
-}
-
-fn print_stall(stall: &Stall) {
-    // Not eprintln, which panics if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "corewise-rcu: {stall}");
 }
 
 impl Builder {
@@ -262,10 +269,12 @@ impl Builder {
         self
     }
 
-    /// The function that reports stalls. The thread that waits for a grace period calls it, once in
-    /// that grace period. By default it prints a line to standard error.
+    /// The function that is told of the stalls of this domain. A thread that waits for a grace
+    /// period calls it, once in that grace period for each reader; it may use any domain, and a
+    /// panic in it goes no further. By default it is the hook of the process, see
+    /// [`set_stall_hook`](crate::set_stall_hook); if that is not set, stalls are not reported.
     pub fn on_stall(mut self, tell: fn(&Stall)) -> Self {
-        self.on_stall = tell;
+        self.on_stall = Some(tell);
         self
     }
 
@@ -358,6 +367,11 @@ impl Domain {
         // SAFETY: 1: the thread has joined with this record, which lives as long as the domain, and
         // the domain outlives the guard.
         unsafe { Guard::enter(&*reader) }
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Makes the calling thread announce quiescent states.
@@ -502,13 +516,55 @@ impl Domain {
     }
 
     fn push(&self, deferred: Deferred, bytes: usize) -> Pressure {
+        self.with_retire_list(|retire_list| self.shared.defer(retire_list, deferred, bytes))
+    }
+
+    /// Calls `f` with the list where the calling thread retires.
+    fn with_retire_list<R>(&self, f: impl FnOnce(&Mutex<RetireList<Deferred>>) -> R) -> R {
         match local::record(&self.shared) {
             // SAFETY: a record of this domain.
-            Some(reader) => self
-                .shared
-                .defer(unsafe { &(*reader).retire_list }, deferred, bytes),
-            None => self.shared.defer(&self.shared.orphans, deferred, bytes),
+            Some(reader) => f(unsafe { &(*reader).retire_list }),
+            None => f(&self.shared.orphans),
         }
+    }
+
+    /// Like [`Domain::defer_drop`], but reclaims at once what is ready: the object too, if no
+    /// reader is in a section. For objects that are few, and whose size says little about what they
+    /// own.
+    ///
+    /// # Safety
+    ///
+    /// 1. and 2. of [`Domain::defer_drop`].
+    pub(crate) unsafe fn drop_soon<T: Send + 'static>(
+        &self,
+        object: NonNull<T>,
+        bytes: usize,
+    ) -> Pressure {
+        // SAFETY: 1, and 2: it is dropped after a grace period.
+        let deferred = unsafe { Deferred::drop_box(object) };
+        self.with_retire_list(|retire_list| {
+            retire_list.lock().push(deferred, bytes);
+            self.shared.batch_is_full(retire_list);
+        });
+        self.pressure()
+    }
+
+    /// Waits for the cookie's grace period.
+    ///
+    /// # Errors
+    ///
+    /// [`Pinned`], at once, if the caller is in a section of this domain.
+    pub(crate) fn wait_for(&self, cookie: Cookie) -> Result<(), Pinned> {
+        if self.is_pinned() {
+            return Err(Pinned);
+        }
+        self.shared.wait(cookie, NEVER);
+        Ok(())
+    }
+
+    /// Makes room for one more object if the backlog is over its hard limit; false if that fails.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pressure() != Pressure::OverHard || self.shared.relieve()
     }
 
     /// Like [`Domain::defer_drop`], but fails if the backlog is over its hard limit.
@@ -525,7 +581,7 @@ impl Domain {
         &self,
         object: NonNull<T>,
     ) -> Result<Pressure, BacklogFull<NonNull<T>>> {
-        if self.pressure() == Pressure::OverHard && !self.shared.relieve() {
+        if !self.has_room() {
             return Err(BacklogFull(object));
         }
         // SAFETY: 1 and 2.
@@ -580,6 +636,10 @@ impl fmt::Debug for Domain {
 }
 
 impl Shared {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn address(&self) -> *const () {
         std::ptr::from_ref(self).cast()
     }
@@ -637,7 +697,7 @@ impl Shared {
     fn report_stalls(&self) {
         let stalls = self.grace.stalls(&self.name, self.stall_after, true);
         for stall in &stalls {
-            (self.on_stall)(stall);
+            stall::report(self.on_stall, stall);
         }
     }
 
@@ -676,7 +736,7 @@ impl Shared {
             self.reclaim_ready(retire_list);
             self.reclaim_ready(&self.orphans);
             self.report_stalls();
-            self.settle_if_needed();
+            self.relieve_if_needed();
         }
     }
 
@@ -713,7 +773,7 @@ impl Shared {
         retire_list.lock().take_ready(&self.budget, advance)
     }
 
-    fn settle_if_needed(&self) {
+    fn relieve_if_needed(&self) {
         if self.budget.pressure() != Pressure::Fine {
             self.relieve();
         }

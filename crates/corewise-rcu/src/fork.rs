@@ -6,7 +6,9 @@
 //! 2. *No waiting for other threads.* The child ends the sections of other threads. It does not
 //!    reuse their records: a thread may have been changing data indexed by its record. What these
 //!    threads deferred stays in their retire lists, where
-//!    [`Domain::barrier`](crate::Domain::barrier) and callers over the soft limit find it.
+//!    [`Domain::barrier`](crate::Domain::barrier) and callers over the soft limit find it. The
+//!    sections of owned guards continue: nothing tells whose they are, and the thread that forks
+//!    may have one.
 //! 3. *Lock order.* The list of domains, then for each domain its orphans, its retire lists, its
 //!    driver, its owners. All other code that takes two of them follows this order, or only tries
 //!    the second; and no user code runs under any of them, so the thread that forks holds none.
@@ -19,6 +21,7 @@ use std::collections::BTreeMap;
 use std::ptr;
 
 use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::mutant;
 use corewise_atomic::thread::{self, ThreadId};
 
 use crate::backlog::RetireList;
@@ -167,7 +170,9 @@ impl HeldDomain {
         // threads that the process does not have, by 1: this thread was taking the locks then.
         unsafe { self.shared.registry.cut_to(self.newest) };
         for (reader, owner) in &self.owners {
-            if owner.thread != Some(thread) {
+            // A record without a thread is that of an owned guard, which may be the child's.
+            let is_anothers = owner.thread.is_some_and(|owner| owner != thread);
+            if is_anothers || mutant!("fork_ends_owned") && owner.thread.is_none() {
                 // SAFETY: 1: by our 1, and because another thread owned the record.
                 unsafe { reader.end_sections() };
             }

@@ -24,6 +24,7 @@ use corewise_atomic::{barrier, mutant, ordering};
 
 use crate::reader::Reader;
 use crate::registry::Registry;
+use crate::stall::Stall;
 
 /// The number of a grace period to wait for. Returned by
 /// [`Domain::start_poll`](crate::Domain::start_poll).
@@ -35,29 +36,6 @@ pub struct Cookie(u64);
 impl Cookie {
     /// A cookie that is complete from the start.
     pub const DONE: Cookie = Cookie(0);
-}
-
-/// A reader that keeps a grace period waiting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stall {
-    /// The name of its thread, or the thread ID if it has no name.
-    pub thread: String,
-    /// How long the grace period has been waiting.
-    pub waited: Duration,
-    /// The name of the domain.
-    pub domain: String,
-}
-
-impl std::fmt::Display for Stall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "thread {} has been in a read-side critical section of domain {} for {:.1} s or more",
-            self.thread,
-            self.domain,
-            self.waited.as_secs_f64()
-        )
-    }
 }
 
 pub(crate) struct Grace {

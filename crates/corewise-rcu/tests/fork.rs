@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use common::{Place, for_a_while, spawn_readers, spawn_writers};
+use common::{Published, for_a_while, spawn_readers, spawn_writers};
 use corewise_rcu::{Domain, Pinned, RetireList, Section, pin};
 
 /// Forks; returns whether `body` returned true in the child.
@@ -107,6 +107,21 @@ fn the_sections_of_the_thread_that_forks_go_on() {
     assert!(qsbr.offline(|| in_child(|| domain.try_synchronize().is_ok())));
 }
 
+/// The child may have the guard, whichever thread created it.
+#[test]
+fn the_section_of_an_owned_guard_goes_on_in_the_child() {
+    let domain = Domain::new();
+    let guard = thread::scope(|scope| scope.spawn(|| domain.pin_owned()).join().unwrap());
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    let child = || {
+        let is_kept = !domain.poll(cookie);
+        drop(guard);
+        is_kept && domain.poll(cookie) && domain.try_synchronize().is_ok()
+    };
+    assert!(in_child(child));
+}
+
 /// A thread may have been changing data indexed by its record.
 #[test]
 fn the_child_uses_no_record_of_another_thread() {
@@ -159,23 +174,28 @@ fn what_other_threads_deferred_is_reclaimed_in_the_child() {
 /// create domains.
 #[test]
 fn the_child_works_whatever_other_threads_were_at() {
-    let (domain, place, is_over) = (Domain::new(), Place::new(), AtomicBool::new(false));
-    let (alive, mut is_right) = (place.alive(), true);
+    let (domain, published, is_over) = (Domain::new(), Published::new(), AtomicBool::new(false));
+    let (alive, mut is_right) = (published.alive(), true);
     thread::scope(|scope| {
-        spawn_readers(scope, &domain, &place);
-        spawn_writers(scope, &domain, &place);
+        spawn_readers(scope, &domain, &published);
+        spawn_writers(scope, &domain, &published);
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
                 let brief = Domain::new();
-                thread::scope(|scope| scope.spawn(|| place.read(&domain.pin())).join().unwrap());
+                thread::scope(|scope| {
+                    scope
+                        .spawn(|| published.read(&domain.pin()))
+                        .join()
+                        .unwrap()
+                });
                 drop((brief.pin(), pin()));
                 domain.barrier();
             }
         });
         for_a_while(|_| {
             let child = || {
-                place.read(&domain.pin());
-                place.retire(&domain);
+                published.read(&domain.pin());
+                published.retire(&domain);
                 domain.barrier();
                 Domain::global().synchronize();
                 Domain::new().synchronize();
@@ -186,7 +206,7 @@ fn the_child_works_whatever_other_threads_were_at() {
         is_over.store(true, SeqCst);
     });
     assert!(is_right);
-    drop(place);
+    drop(published);
     domain.barrier();
     assert_eq!(alive.load(SeqCst), 0);
 }

@@ -124,7 +124,7 @@ fn a_thread_that_ends_enters_no_record_of_another() {
     assert_ne!(places.recv(), Ok(guard.reader_index()));
 }
 
-/// The callback may panic: the deferred object is kept or leaked, but not dropped early.
+/// The callback may panic: its caller does not, and the deferred object is not dropped early.
 #[test]
 fn a_panic_in_the_stall_callback_drops_nothing_early() {
     let domain = Builder::default()
@@ -144,10 +144,7 @@ fn a_panic_in_the_stall_callback_drops_nothing_early() {
         entered.wait();
         for _ in 0..3 {
             let object = object.clone();
-            let call = std::panic::AssertUnwindSafe(|| {
-                domain.defer(RetireList::<()>::BATCH_BYTES, move || drop(object));
-            });
-            let _ = std::panic::catch_unwind(call);
+            domain.defer(RetireList::<()>::BATCH_BYTES, move || drop(object));
         }
         let alive = Arc::strong_count(&object);
         leave.wait();
@@ -155,4 +152,35 @@ fn a_panic_in_the_stall_callback_drops_nothing_early() {
     });
     domain.barrier();
     assert_eq!(Arc::strong_count(&object), 1);
+}
+
+/// A thread that ends takes a guard, and finds the owned guard that it created earlier.
+struct Ending(Domain, Sender<(usize, usize)>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let owned = self.0.pin_owned();
+        let index = self.0.pin().reader_index();
+        let _ = self.1.send((owned.reader_index(), index));
+    }
+}
+
+thread_local! {
+    static ENDING: RefCell<Option<Ending>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_that_ends_does_not_enter_the_record_of_an_owned_guard() {
+    let domain = Domain::new();
+    let (theirs, (send, receive)) = (domain.clone(), channel());
+    std::thread::spawn(move || {
+        // Dropped after the thread's record, which is made later.
+        ENDING.set(Some(Ending(theirs.clone(), send)));
+        drop(theirs.pin());
+    })
+    .join()
+    .unwrap();
+    let (owned, index) = receive.recv().unwrap();
+    assert_ne!(owned, index);
+    domain.synchronize();
 }

@@ -154,6 +154,7 @@ fn reading_has_no_atomic_read_modify_write_and_no_fence() {
         "probe_guard",
         "probe_nested_guards",
         "probe_domain_guard",
+        "probe_cell",
         "probe_qsbr",
     ] {
         let offences = offences(&ASSEMBLY, probe);

@@ -262,6 +262,61 @@ fn a_record_belongs_to_one_thread_at_a_time() {
     });
 }
 
+/// Guarantee 11. The section is entered on one thread and left on another.
+#[test]
+fn an_owned_section_lasts_while_it_moves() {
+    model_bounded(PREEMPTIONS, || {
+        let (domain, shared) = (Domain::global(), Shared::new(2));
+        let theirs = shared.clone();
+        let entering = thread::spawn(move || domain.pin_owned());
+        let reader = thread::spawn(move || {
+            let guard = entering.join().unwrap();
+            theirs.read(&guard);
+        });
+        let old = shared.unlink(1);
+        domain.synchronize();
+        shared.reclaim(old);
+        reader.join().unwrap();
+    });
+}
+
+/// A record passes from one owned guard to the next, whose section lasts as long as the guard.
+#[test]
+fn owned_sections_follow_each_other_in_a_record() {
+    model_bounded(PREEMPTIONS, || {
+        let domain = Domain::new();
+        let threads = [0, 1].map(|_| {
+            let domain = domain.clone();
+            thread::spawn(move || {
+                let guard = domain.pin_owned();
+                let cookie = domain.start_poll();
+                assert!(!domain.poll(cookie));
+                drop(guard);
+            })
+        });
+        join_all(threads);
+        assert!(domain.poll(domain.start_poll()));
+    });
+}
+
+/// Guarantee 2 of `Section`, for guards and threads beside each other.
+#[test]
+fn a_record_belongs_to_one_thread_or_guard_at_a_time() {
+    model_bounded(PREEMPTIONS, || {
+        let domain = Domain::new();
+        let data = Arc::new(Slots::from_fn(3, |_| DataCell::new(0)));
+        let thread = count_in_own_place(&domain, &data);
+        let theirs = (domain.clone(), data.clone());
+        let owned = thread::spawn(move || {
+            let (domain, counts) = theirs;
+            let guard = domain.pin_owned();
+            // SAFETY: the record is this guard's until it is dropped.
+            counts[guard.reader_index()].with_mut(|count| unsafe { *count += 1 });
+        });
+        join_all([thread, owned]);
+    });
+}
+
 fn defer_reclaim(domain: &Domain, shared: &Arc<Shared>, at: usize) {
     let theirs = shared.clone();
     domain.defer(1, move || theirs.reclaim(at));

@@ -9,11 +9,13 @@ mod common;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{Object, Place, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read};
+use common::{
+    Object, Published, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read,
+};
 use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RetireList};
 
 #[test]
@@ -28,28 +30,61 @@ fn nor_in_the_global_domain() {
     swap_and_read(Domain::global());
 }
 
+/// Guards travel through a channel, so most are dropped on another thread than they began on.
+#[test]
+fn owned_guards_travel() {
+    let (domain, published) = (Domain::new(), Published::new());
+    let alive = published.alive();
+    thread::scope(|scope| {
+        let (send, receive) = mpsc::sync_channel(4);
+        let (domain, published) = (&domain, &published);
+        scope.spawn(move || {
+            for_a_while(|_| {
+                let guard = domain.pin_owned();
+                published.read(&guard);
+                send.send(guard).unwrap();
+            });
+        });
+        scope.spawn(move || {
+            for guard in receive {
+                published.read(&guard);
+                published.retire(domain);
+                published.read(&guard);
+            }
+        });
+        spawn_readers(scope, domain, published);
+        spawn_writers(scope, domain, published);
+    });
+    // Three readers, two writers, the two threads above, and six guards: one is being sent, four
+    // wait, and one is in use.
+    assert!(domain.readers() <= 13, "{domain:?}");
+    drop(published);
+    domain.barrier();
+    assert_eq!(alive.load(Relaxed), 0);
+}
+
 #[test]
 fn domains_nest() {
     let (outer, inner) = (Domain::new(), Domain::new());
-    let places = [Place::new(), Place::new()];
+    let all_published = [Published::new(), Published::new()];
     thread::scope(|scope| {
-        spawn_writers(scope, &outer, &places[0]);
-        spawn_writers(scope, &inner, &places[1]);
+        spawn_writers(scope, &outer, &all_published[0]);
+        spawn_writers(scope, &inner, &all_published[1]);
         scope.spawn(|| {
             for_a_while(|_| {
                 let guard = outer.pin();
-                places[1].read(&inner.pin());
-                places[0].read(&guard);
+                all_published[1].read(&inner.pin());
+                all_published[0].read(&guard);
                 // A section of one domain does not hold up a grace period of the other.
                 inner.synchronize();
-                places[0].read(&guard);
+                all_published[0].read(&guard);
             });
         });
     });
 }
 
 /// Takes a guard when the thread-locals of its thread are dropped.
-struct Late(Domain, Arc<Place>);
+struct Late(Domain, Arc<Published>);
 
 impl Drop for Late {
     fn drop(&mut self) {
@@ -65,13 +100,13 @@ thread_local! {
 #[test]
 fn threads_come_and_go() {
     let domain = Domain::new();
-    let place = Arc::new(Place::new());
-    let alive = place.alive();
+    let published = Arc::new(Published::new());
+    let alive = published.alive();
     for_a_while(|round| {
         join_all((0..3).map(|number| {
-            let (domain, place) = (domain.clone(), place.clone());
+            let (domain, published) = (domain.clone(), published.clone());
             thread::spawn(move || {
-                let late = Late(domain.clone(), place.clone());
+                let late = Late(domain.clone(), published.clone());
                 // A thread-local made before the thread's first guard is dropped after the thread's
                 // record.
                 let (before, after) = match (round + number) % 2 {
@@ -79,8 +114,8 @@ fn threads_come_and_go() {
                     _ => (None, Some(late)),
                 };
                 LATE.set(before);
-                place.read(&domain.pin());
-                place.retire(&domain);
+                published.read(&domain.pin());
+                published.retire(&domain);
                 if after.is_some() {
                     LATE.set(after);
                 }
@@ -98,10 +133,10 @@ fn panics_of_what_is_deferred_reach_nobody() {
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let domain = Domain::new();
     let deferred = AtomicUsize::new(0);
-    let place = Place::new();
+    let published = Published::new();
     thread::scope(|scope| {
-        spawn_readers(scope, &domain, &place);
-        spawn_writers(scope, &domain, &place);
+        spawn_readers(scope, &domain, &published);
+        spawn_writers(scope, &domain, &published);
         scope.spawn(|| {
             for_a_while(|round| {
                 deferred.fetch_add(1, Relaxed);
@@ -122,16 +157,16 @@ fn panics_of_what_is_deferred_reach_nobody() {
 /// An object whose drop enters a section, replaces an object, and defers others.
 struct Busy {
     domain: Domain,
-    place: Arc<Place>,
+    published: Arc<Published>,
     depth: usize,
 }
 
 impl Busy {
-    fn new(domain: &Domain, place: &Arc<Place>, depth: usize) -> Box<Self> {
-        let (domain, place) = (domain.clone(), place.clone());
+    fn new(domain: &Domain, published: &Arc<Published>, depth: usize) -> Box<Self> {
+        let (domain, published) = (domain.clone(), published.clone());
         Box::new(Self {
             domain,
-            place,
+            published,
             depth,
         })
     }
@@ -139,10 +174,10 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.place.read(&self.domain.pin());
-        self.place.retire(&self.domain);
+        self.published.read(&self.domain.pin());
+        self.published.retire(&self.domain);
         for depth in 0..self.depth {
-            let next = Self::new(&self.domain, &self.place, depth);
+            let next = Self::new(&self.domain, &self.published, depth);
             self.domain.defer(size_of::<Self>(), move || drop(next));
         }
     }
@@ -151,16 +186,16 @@ impl Drop for Busy {
 #[test]
 fn what_is_dropped_may_pin_and_defer() {
     let domain = Domain::new();
-    let place = Arc::new(Place::new());
+    let published = Arc::new(Published::new());
     thread::scope(|scope| {
-        spawn_readers(scope, &domain, &place);
+        spawn_readers(scope, &domain, &published);
         for _ in 0..2 {
-            scope.spawn(|| for_a_while(|_| drop(Busy::new(&domain, &place, 3))));
+            scope.spawn(|| for_a_while(|_| drop(Busy::new(&domain, &published, 3))));
         }
     });
     // Each barrier runs the closures that the one before deferred.
     (0..5).for_each(|_| domain.barrier());
-    assert_eq!(place.alive().load(Relaxed), 1);
+    assert_eq!(published.alive().load(Relaxed), 1);
 }
 
 #[test]
@@ -170,18 +205,18 @@ fn a_stalled_reader_is_named_and_stops_no_writer() {
         .stall_after(Duration::from_millis(50))
         .on_stall(|stall| TOLD.lock().unwrap().push(stall.thread.clone()))
         .build("stalled");
-    let (place, asleep) = (Place::new(), Barrier::new(2));
+    let (published, asleep) = (Published::new(), Barrier::new(2));
     thread::scope(|scope| {
         let sleep = || {
             let guard = domain.pin();
             asleep.wait();
             thread::sleep(Duration::from_millis(300));
-            place.read(&guard);
+            published.read(&guard);
         };
         let sleeper = thread::Builder::new().name("sleeper".into());
         sleeper.spawn_scoped(scope, sleep).unwrap();
         asleep.wait();
-        spawn_writers(scope, &domain, &place);
+        spawn_writers(scope, &domain, &published);
         domain.synchronize();
     });
     domain.barrier();
@@ -199,23 +234,23 @@ fn the_hard_limit_holds_under_load() {
     // Each thread may have seen the backlog below the limit, and then close a batch.
     let bound = limits.hard + WRITERS * (RetireList::<()>::BATCH_BYTES + size_of::<Object>());
     let domain = Builder::default().limits(limits).build("limited");
-    let (place, refused) = (Place::new(), AtomicUsize::new(0));
+    let (published, refused) = (Published::new(), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             for_a_while(|_| {
                 let guard = domain.pin();
                 thread::sleep(Duration::from_millis(50));
-                place.read(&guard);
+                published.read(&guard);
             });
         });
         for number in 0..WRITERS {
-            let (domain, place, refused) = (&domain, &place, &refused);
+            let (domain, published, refused) = (&domain, &published, &refused);
             scope.spawn(move || {
                 let mut kept = None;
                 for_a_while(|_| {
                     // One writer is never outside a section for long.
                     let _guard = (number == 0).then(|| domain.pin());
-                    let old = kept.take().unwrap_or_else(|| place.replace());
+                    let old = kept.take().unwrap_or_else(|| published.replace());
                     // SAFETY: from a box, and no longer in the place; it is deferred once.
                     let deferred = unsafe { domain.try_defer_drop(old) };
                     if let Err(BacklogFull(old)) = deferred {
@@ -233,6 +268,6 @@ fn the_hard_limit_holds_under_load() {
     });
     domain.barrier();
     assert_eq!(domain.pressure(), Pressure::Fine);
-    assert_eq!(place.alive().load(Relaxed), 1);
+    assert_eq!(published.alive().load(Relaxed), 1);
     assert_ne!(refused.load(Relaxed), 0);
 }

@@ -5,7 +5,6 @@
 /// thread or watchers, and its queues are not memcached's.
 pub(crate) const GENERAL: &[(&str, &str)] = &[
     ("libevent", "none"),
-    ("response_obj_oom", "0"),
     ("response_obj_count", "0"),
     ("read_buf_bytes_free", "0"),
     ("slab_reassign_rescues", "0"),

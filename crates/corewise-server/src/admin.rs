@@ -350,6 +350,15 @@ fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     let users = c.auth_file.as_ref().map_or("no".into(), shown);
     w.stat("auth_enabled_ascii", users);
     w.stat("maxconns_fast", yes_no(c.maxconns_fast));
+    let cphash: Vec<String> = c.cphash_listen.iter().map(ToString::to_string).collect();
+    w.stat(
+        "cphash_listen",
+        if cphash.is_empty() {
+            "no".into()
+        } else {
+            cphash.join(",")
+        },
+    );
 }
 
 /// Settings that are on or off. Those of absent parts are off.
@@ -399,6 +408,7 @@ fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters)
     w.stat("connection_buffer_limit", shared.buffer_limit);
     w.stat("read_buf_bytes", shared.sum(|card| &card.input_bytes));
     w.stat("read_buf_oom", counts.read_buf_oom);
+    w.stat("response_obj_oom", counts.replies_refused);
     w.stat("response_obj_bytes", shared.sum(|card| &card.output_bytes));
     // Relaxed: a statistic.
     let accepting = shared.accepting.load(Ordering::Relaxed);

@@ -18,26 +18,36 @@
 //!    [`WAIT_MS`](crate::conn::WAIT_MS) at most. If there still is none then, the request is
 //!    refused: it is answered with an error, and its data is swallowed. A client that announces a
 //!    large value and sends less than [`FREE`] bytes of it takes no memory from the others.
-//! 3. Waiting replies are counted but never refused. They are bounded for each connection (see
-//!    `conn`), and leave less room for large requests.
-//! 4. While memory is short (a request was refused within [`SHORT_MS`], or the limit is exceeded),
-//!    a connection with more than [`FREE`] bytes that has neither sent nor taken a byte for
-//!    [`STALLED_MS`] is closed.
-//! 5. So the limit is exceeded only by what 1 and 3 allow, and by what loops take at the same
-//!    instant: one step of growth for each loop.
+//! 3. Every connection may have [`FREE`] bytes of waiting replies. Beyond that, a reply waits for
+//!    its client only if all buffers together stay below [`reply_limit`]. Otherwise connections of
+//!    the same loop are closed whose clients have not taken a byte of a waiting reply for
+//!    [`TAKES_NOTHING_MS`], longest silence first; if that is not enough, the connection itself is
+//!    closed, in the middle of its reply. Waiting replies leave less room for large requests.
+//! 4. While memory is short (a request or a reply was refused within [`SHORT_MS`], or the limit is
+//!    exceeded), a connection with more than [`FREE`] bytes that has neither sent nor taken a byte
+//!    for [`STALLED_MS`] is closed.
+//! 5. So the limits are exceeded only by what 1 and 3 allow each connection, and by what loops take
+//!    at the same instant: one step of growth, or one reply, for each loop.
 //!
 //! Accounting costs a turn a few additions and plain stores to memory that no other thread writes.
 //! It costs a request nothing.
 
-use crate::conn::{Conn, FREE, Growth, Held};
+use crate::config::Eviction;
+use crate::conn::{Conn, FREE, Growth, Held, MAX_WAIT, length};
 use crate::memory;
 use crate::shared::Shared;
+use crate::spare_inputs::SpareInputs;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
+use corewise_ops::Now;
+use slab::Slab;
+use std::time::Duration;
 
 /// How long a connection may hold more than [`FREE`] bytes without sending or taking a byte while
 /// memory is short.
 pub(crate) const STALLED_MS: u64 = 5_000;
+/// How long a client may take nothing of a waiting reply when another reply needs its memory.
+pub(crate) const TAKES_NOTHING_MS: u64 = 1_000;
 /// How long memory counts as short after a refusal. Stalled connections are found within that time.
 pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
 /// A loop reports to the engine when its sum has changed by this many bytes.
@@ -49,6 +59,15 @@ const LARGE: usize = 128 << 10;
 /// and a reply of a tenth of a large one, which the client takes in parts, would displace an item.
 fn uncharged(memory_limit: u64) -> u64 {
     (memory_limit / 32).max(1 << 20)
+}
+
+/// The number of bytes beyond which a reply may not wait for its client: half of the memory limit
+/// if items make room for buffers, and at least the limit for requests.
+fn reply_limit(shared: &Shared, memory_limit: u64) -> u64 {
+    match shared.config.eviction {
+        Eviction::None => shared.buffer_limit,
+        _ => shared.buffer_limit.max(memory_limit / 2),
+    }
 }
 
 /// One loop's part of the accounting.
@@ -63,16 +82,18 @@ pub(crate) struct BufferAccounting {
     told: u64,
     /// A large buffer was freed.
     freed_large: bool,
+    pub(crate) spare_inputs: SpareInputs,
 }
 
 impl BufferAccounting {
-    pub(crate) fn new(index: usize) -> Self {
+    pub(crate) fn new(index: usize, spare_inputs: SpareInputs) -> Self {
         Self {
             index,
             held: Held::default(),
             common: 0,
             told: 0,
             freed_large: false,
+            spare_inputs,
         }
     }
 
@@ -109,7 +130,7 @@ impl BufferAccounting {
     ) -> Growth {
         let whole = whole.max(target);
         let wanted = whole.saturating_sub(conn.held().input) as u64;
-        if target > FREE && wanted > self.room(shared) {
+        if target > FREE && wanted > self.room(shared, shared.buffer_limit) {
             return Growth::OverLimit;
         }
         let more = target - conn.input.len();
@@ -124,15 +145,15 @@ impl BufferAccounting {
         Growth::Done
     }
 
-    /// Bytes that the limit leaves.
-    fn room(&self, shared: &Shared) -> u64 {
+    /// Bytes that a limit leaves.
+    fn room(&self, shared: &Shared, limit: u64) -> u64 {
         // Relaxed: the sums of other loops may be slightly out of date (guarantee 5).
         let others = shared.loops.iter().enumerate();
         let others: u64 = others
             .filter(|(index, _)| *index != self.index)
             .map(|(_, card)| card.buffer_bytes.load(Ordering::Relaxed))
             .sum();
-        shared.buffer_limit.saturating_sub(others + self.sum())
+        limit.saturating_sub(others + self.sum())
     }
 
     fn sum(&self) -> u64 {
@@ -173,5 +194,81 @@ impl BufferAccounting {
         let _telling = shared.telling.lock();
         let uncharged = uncharged(engine.memory_limit());
         engine.set_overhead(shared.buffer_bytes().saturating_sub(uncharged));
+    }
+}
+
+/// What the replies of one turn may cost the loop when clients do not read.
+pub(crate) struct ReplyRoom<'t> {
+    accounting: &'t BufferAccounting,
+    shared: &'t Shared,
+    limit: u64,
+    now: Now,
+    /// Bytes that waiting replies may still take, from the first time that the turn needs some.
+    bytes: Option<u64>,
+    /// How long the turn may still wait for sockets.
+    pub(crate) wait: Duration,
+    /// Connections that were given up to make room. They are to be closed.
+    pub(crate) given_up: Vec<usize>,
+}
+
+impl<'t> ReplyRoom<'t> {
+    pub(crate) fn new(
+        accounting: &'t BufferAccounting,
+        shared: &'t Shared,
+        memory_limit: u64,
+        now: Now,
+    ) -> Self {
+        Self {
+            accounting,
+            shared,
+            limit: reply_limit(shared, memory_limit),
+            now,
+            bytes: None,
+            wait: MAX_WAIT,
+            given_up: Vec::new(),
+        }
+    }
+
+    /// Keeps `rest`, which the socket of connection `key` has not taken, or gives the connection
+    /// up. Returns whether it kept it.
+    #[cold]
+    pub(crate) fn keep(&mut self, conns: &mut Slab<Conn>, key: usize, rest: [&[u8]; 3]) -> bool {
+        let conn = &mut conns[key];
+        if conn.failed {
+            return true; // its client is gone
+        }
+        let before = conn.held().output;
+        let length = length(&rest);
+        if before + length > FREE && !self.has_room(conns, key, length as u64) {
+            conns[key].give_up();
+            return false;
+        }
+        let conn = &mut conns[key];
+        conn.keep(&rest);
+        if let Some(bytes) = &mut self.bytes {
+            *bytes = bytes.saturating_sub((conn.held().output - before) as u64);
+        }
+        true
+    }
+
+    /// Whether there is room for `length` bytes, if need be after giving up other connections.
+    fn has_room(&mut self, conns: &mut Slab<Conn>, key: usize, length: u64) -> bool {
+        let room = || self.accounting.room(self.shared, self.limit);
+        let mut bytes = self.bytes.unwrap_or_else(room);
+        while bytes < length {
+            let silence = |conn: &Conn| self.now.ms.saturating_sub(conn.active_ms);
+            let takes_nothing = |(other, conn): &(usize, &mut Conn)| {
+                *other != key && conn.is_blocked() && silence(conn) >= TAKES_NOTHING_MS
+            };
+            let silent = conns.iter_mut().filter(takes_nothing);
+            let Some((other, conn)) = silent.max_by_key(|(_, conn)| silence(conn)) else {
+                break;
+            };
+            bytes += conn.held().output as u64;
+            conn.give_up();
+            self.given_up.push(other);
+        }
+        self.bytes = Some(bytes);
+        bytes >= length
     }
 }

@@ -18,12 +18,14 @@ pub enum EngineKind {
     /// One global lock, and reference counts on items, as memcached had in \[ATC11\]. For
     /// comparison only.
     GlobalLock,
+    /// Partitions with a lock each: LOCKHASH of \[CPHASH\].
+    LockHash,
 }
 
 /// What happens when the memory limit is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// The engine's default: `s3-fifo`, or `lru` in `locked` and `global-lock`.
+    /// The engine's default: `s3-fifo` in `relativistic`, and `lru` in the others.
     #[default]
     Default,
     /// \[S3-FIFO\]: items that were not read since they were stored are evicted first, so a scan
@@ -56,7 +58,7 @@ macro_rules! named {
     };
 }
 
-named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked, "global-lock" => GlobalLock);
+named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked, "global-lock" => GlobalLock, "lockhash" => LockHash);
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
@@ -65,7 +67,7 @@ impl Eviction {
         match (engine, self) {
             (EngineKind::Relativistic, Self::Default) => Some(Self::S3Fifo),
             (EngineKind::Relativistic, _) => Some(self),
-            (EngineKind::Locked | EngineKind::GlobalLock, policy) => match policy {
+            (_, policy) => match policy {
                 Self::Default | Self::Lru => Some(Self::Lru),
                 Self::None => Some(Self::None),
                 Self::S3Fifo | Self::Random => None,
@@ -79,6 +81,8 @@ impl Eviction {
 pub struct Config {
     /// TCP addresses to listen on. With port 0, the system chooses a free port.
     pub listen: Vec<SocketAddr>,
+    /// TCP addresses to listen on for the protocol of \[CPHASH\], which has no authentication.
+    pub cphash_listen: Vec<SocketAddr>,
     /// A Unix socket to listen on.
     pub unix: Option<PathBuf>,
     /// Permissions of the Unix socket.
@@ -102,8 +106,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// What happens when the memory limit is reached.
     pub eviction: Eviction,
-    /// Whether to ask for huge pages for items. `locked` and `global-lock` leave pages to their
-    /// allocator.
+    /// Whether to ask for huge pages for items. Only `relativistic` does; the other engines leave
+    /// pages to their allocator.
     pub huge_pages: bool,
     /// The CPUs that event loops are pinned to.
     pub pin: PinPolicy,
@@ -134,6 +138,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11_211))],
+            cphash_listen: Vec::new(),
             unix: None,
             unix_mode: 0o700,
             threads: 4,
@@ -237,6 +242,11 @@ pub enum StartError {
         /// Maximum in MiB.
         most: u64,
     },
+    /// Clients must authenticate, but the protocol of \[CPHASH\] has no authentication.
+    #[error(
+        "the cphash protocol has no authentication: cphash-listen and auth-file exclude each other"
+    )]
+    CphashAuth,
     /// There is nothing to listen on.
     #[error("no address to listen on")]
     NoAddress,
@@ -263,7 +273,7 @@ impl StartError {
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Eviction { .. } | Self::Memory { .. } => true,
+            Self::Eviction { .. } | Self::Memory { .. } | Self::CphashAuth => true,
             Self::NoAddress | Self::AuthFile { .. } => true,
             Self::Listen { .. } | Self::System { .. } => false,
         }
@@ -286,6 +296,9 @@ pub enum RunError {
     /// An event loop cannot be started.
     #[error("cannot start an event loop: {0}")]
     Thread(std::io::Error),
+    /// The server could not accept a single connection.
+    #[error("no file is left for connections: {0}")]
+    Files(std::io::Error),
     /// An event loop panicked.
     #[error("an event loop panicked; its connections are lost")]
     LoopPanicked,

@@ -15,9 +15,10 @@
 use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
+use crate::spare_inputs::SpareInputs;
 use crate::stream::Stream;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_wire::memcached::Codec;
+use corewise_wire::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,12 +33,15 @@ pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection waits for the memory of a large request.
 pub(crate) const WAIT_MS: u64 = 1_000;
 
+/// How long a turn waits for sockets, at most.
+pub(crate) const MAX_WAIT: Duration = Duration::from_millis(64);
+
 /// How long a value waits for its socket before the `rest` that the socket has not taken is copied:
-/// no longer than the copy takes, some 1 ms for a MiB on fresh pages, and 64 ms at most. So slow
-/// clients cost at most twice the time of a copy, and others none of its memory, which may be taken
-/// from items. 0 below 1 MiB.
+/// about as long as the copy takes, some 1 ms for a MiB on fresh pages. So slow clients cost about
+/// twice the time of a copy, and others none of its memory, which may be taken from items. 0 below
+/// 1 MiB.
 fn copy_time(rest: usize) -> Duration {
-    Duration::from_millis((rest >> 20).min(64) as u64)
+    Duration::from_millis((rest >> 20) as u64).min(MAX_WAIT)
 }
 
 /// Bytes that a connection's buffers take.
@@ -142,6 +146,11 @@ impl Conn {
         !self.output.is_empty()
     }
 
+    /// Whether replies would have to wait, or its client is gone.
+    pub(crate) fn takes_no_replies(&self) -> bool {
+        self.is_blocked() || self.failed
+    }
+
     /// Bytes that its buffers take, or will take for the request that is being read.
     #[inline]
     pub(crate) fn held(&self) -> Held {
@@ -221,49 +230,64 @@ impl Conn {
 
     /// Sends `bytes`, and keeps what the socket does not take. Returns how many bytes it took.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
-        if self.failed {
-            return 0;
+        let taken = self.send_front(bytes);
+        if !self.failed {
+            self.output.extend_from_slice(&bytes[taken..]);
         }
-        let taken = if self.is_blocked() {
-            0
-        } else {
-            self.write(bytes)
-        };
-        self.output.extend_from_slice(&bytes[taken..]);
         taken
     }
 
-    /// Sends `parts` in one write, and keeps what the socket does not take. Returns how many bytes
-    /// it took. Waits for the socket, as [`copy_time`] explains.
-    pub(crate) fn send_parts(&mut self, mut parts: [&[u8]; 3]) -> usize {
+    /// Sends the front of `bytes`, as much as the socket takes, unless older replies wait. Returns
+    /// how many bytes it took.
+    #[inline]
+    pub(crate) fn send_front(&mut self, bytes: &[u8]) -> usize {
+        if self.is_blocked() {
+            return 0;
+        }
+        self.write(bytes)
+    }
+
+    /// As [`Conn::send_front`], for `parts`, from which it takes off what was sent. Waits for the
+    /// socket as [`copy_time`] explains, for at most `wait`, from which it subtracts what it
+    /// waited.
+    pub(crate) fn send_front_of(&mut self, parts: &mut [&[u8]; 3], wait: &mut Duration) -> usize {
         let mut taken = 0;
         let mut until = None;
-        while !self.is_blocked() && !self.failed && parts.iter().any(|part| !part.is_empty()) {
+        while !self.is_blocked() && !self.failed && length(parts) > 0 {
             match self.stream.write_vectored(&parts.map(IoSlice::new)) {
                 Ok(n) if n > 0 => {
                     taken += n;
-                    skip(&mut parts, n);
+                    skip(parts, n);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let time = copy_time(parts.iter().map(|part| part.len()).sum());
                     let now = Instant::now();
-                    let until = *until.get_or_insert(now + time);
-                    let left = until.saturating_duration_since(now).min(time);
+                    let until =
+                        until.get_or_insert_with(|| now + copy_time(length(parts)).min(*wait));
+                    let left = until.saturating_duration_since(now);
                     if left.is_zero() || !self.stream.wait_until_writable(left) {
+                        *wait = wait.saturating_sub(left);
                         break;
                     }
+                    *wait = wait.saturating_sub(now.elapsed());
                 }
                 Ok(_) | Err(_) => self.failed = true,
             }
         }
-        if !self.failed {
-            self.output
-                .reserve_exact(parts.iter().map(|part| part.len()).sum());
-            parts
-                .iter()
-                .for_each(|part| self.output.extend_from_slice(part));
-        }
         taken
+    }
+
+    /// Keeps `rest`, which the socket has not taken, behind the replies that wait.
+    pub(crate) fn keep(&mut self, rest: &[&[u8]; 3]) {
+        self.output.reserve_exact(length(rest));
+        rest.iter()
+            .for_each(|part| self.output.extend_from_slice(part));
+    }
+
+    /// Drops the replies that wait. The connection is to be closed.
+    pub(crate) fn give_up(&mut self) {
+        self.failed = true;
+        self.output = Vec::new();
+        self.sent = 0;
     }
 
     /// Sends waiting replies. Returns how many bytes the socket took.
@@ -295,28 +319,53 @@ impl Conn {
     }
 
     /// Takes back the input that this turn did not consume.
-    pub(crate) fn keep_input(&mut self, mut own: Vec<u8>, rest_from: usize, arena: &[u8]) {
+    pub(crate) fn keep_input(
+        &mut self,
+        mut own: Vec<u8>,
+        rest_from: usize,
+        arena: &[u8],
+        spares: &mut SpareInputs,
+    ) {
         if arena.is_empty() {
             let rest = own.len() - rest_from;
             if own.capacity() > KEEP_CAPACITY && rest <= own.capacity() / 4 {
                 // A large request is complete: its memory is not kept for the next ones.
-                own = own[rest_from..].to_vec();
+                self.input = own[rest_from..].to_vec();
+                spares.put(own);
             } else {
                 own.drain(..rest_from);
+                self.input = own;
             }
-            self.input = own;
-        } else {
-            let rest = &arena[rest_from..];
-            if !rest.is_empty() {
-                // Reserves room for the whole request at once if much of it has arrived and every
-                // connection may hold that much.
-                let is_near = self.need <= FREE && self.need / 4 <= rest.len();
-                let room = if is_near { self.need } else { 0 };
-                self.input.reserve_exact(room.max(rest.len()));
-            }
-            self.input.extend_from_slice(rest);
+            return;
         }
+        let rest = &arena[rest_from..];
+        if !rest.is_empty() {
+            // Reserves room for the whole request at once if much of it has arrived and every
+            // connection may hold that much.
+            let is_near = self.need <= FREE && self.need / 4 <= rest.len();
+            let room = rest.len().max(if is_near { self.need } else { 0 });
+            match spares.take(room).filter(|_| self.input.is_empty()) {
+                Some(spare) => self.input = spare,
+                None => self.input.reserve_exact(room),
+            }
+        }
+        self.input.extend_from_slice(rest);
     }
+
+    /// Moves the input to a spare buffer with room for `target` bytes, if there is one.
+    pub(crate) fn move_input(&mut self, target: usize, spares: &mut SpareInputs) -> bool {
+        let Some(mut spare) = spares.take(target) else {
+            return false;
+        };
+        spare.extend_from_slice(&self.input);
+        spares.put(std::mem::replace(&mut self.input, spare));
+        true
+    }
+}
+
+/// Bytes of all `parts`.
+pub(crate) fn length(parts: &[&[u8]; 3]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
 
 /// Takes `n` bytes off the front of `parts`.

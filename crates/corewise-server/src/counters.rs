@@ -46,7 +46,7 @@ counters! {
     get_hits, get_misses, get_expired, get_flushed,
     delete_hits, delete_misses, incr_hits, incr_misses, decr_hits, decr_misses,
     cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
-    store_too_large, store_no_memory, read_buf_oom, auth_cmds, auth_errors,
+    store_too_large, store_no_memory, read_buf_oom, replies_refused, auth_cmds, auth_errors,
     bytes_read, bytes_written, idle_kicks, slow_kicks, conn_yields,
     turns, batches, operations, dumps, dumped_items,
 }

@@ -15,14 +15,22 @@
 //! # Guarantees
 //!
 //! 1. Replies of a connection leave in the order of its requests.
-//! 2. Everything received before SIGTERM or SIGINT is executed, and answered if the client reads
-//!    within five seconds. A client that keeps sending, without a pause of more than 100 ms, is
-//!    served for up to another second. Then the connection is closed, and `run` returns when all
+//! 2. Everything received before SIGTERM, SIGINT or SIGUSR1 is executed, and answered if the client
+//!    reads within five seconds. A client that keeps sending, without a pause of more than 100 ms,
+//!    is served for up to another second. Then the connection is closed, and `run` returns when all
 //!    connections are closed.
-//! 3. No request makes a loop wait for a client: sockets are non-blocking, each buffer is bounded
-//!    (`conn`, `event_loop`), and so is the memory of all buffers together (`buffer_accounting`).
+//! 3. No request makes a loop wait for a client, with one exception: sockets are non-blocking, each
+//!    buffer is bounded (`conn`, `event_loop`), and so is the memory of all buffers together
+//!    (`buffer_accounting`). The exception is a reply of 1 MiB or more that a client does not read:
+//!    before it is copied, its loop waits for the socket about as long as the copy will take, 1 ms
+//!    for each MiB, and 64 ms at most for all replies of a turn.
 //! 4. A client that does not read its replies is paused, and closed after
-//!    [`Config::slow_reader_timeout`].
+//!    [`Config::slow_reader_timeout`], or earlier, in the middle of a reply, when the memory of
+//!    waiting replies is exhausted (half of the memory limit; with [`Eviction::None`] that of
+//!    [`Config::connection_memory`]).
+//!
+//! Connections speak memcached's text and meta protocols, or that of \[CPHASH\] if they come from a
+//! listener in [`Config::cphash_listen`].
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
@@ -43,6 +51,7 @@ mod process;
 mod receiving;
 mod server;
 mod shared;
+mod spare_inputs;
 mod stream;
 mod turn;
 mod unix_socket;

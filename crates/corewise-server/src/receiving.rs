@@ -6,15 +6,16 @@
 //! ```
 //!
 //! A connection is in this state from the turn in which it finds the command line of such a store
-//! until the two bytes behind the value have arrived. The store is then executed before any later
-//! request.
+//! until the value and the line break behind it have arrived. The store is then executed before any
+//! later request. (In the protocol of \[CPHASH\]: a header, and no line break.)
 //!
 //! The engine owns the value's memory and bounds it: see [`corewise_cache::reservation`]. The
 //! connection itself holds only the command line.
 
 use corewise_cache::{Reservation, Session};
 use corewise_ops::Now;
-use corewise_wire::memcached::{Announced, Codec, Limits};
+use corewise_wire::memcached::Limits;
+use corewise_wire::{Announced, Codec};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -27,12 +28,14 @@ const SLICE: usize = 512 << 10;
 
 /// A store whose value is being received; see the [module](self).
 pub(crate) struct Receiving {
-    /// The store's command line.
+    /// The store's command line or header.
     pub(crate) line: Vec<u8>,
     pub(crate) reservation: Reservation,
     /// The bytes behind the value, which should be a line break, as far as they have arrived.
     end: [u8; 2],
     ended: usize,
+    /// How many bytes belong to the store behind its value.
+    end_len: usize,
 }
 
 impl Receiving {
@@ -51,6 +54,7 @@ impl Receiving {
         let Announced {
             line_len,
             value_len,
+            end_len,
             key,
             client_flags,
         } = announced;
@@ -61,6 +65,7 @@ impl Receiving {
             reservation,
             end: [0; 2],
             ended: 0,
+            end_len: end_len.min(2),
         });
         let taken = receiving.take(data);
         debug_assert_eq!(taken, data.len(), "the request is not whole");
@@ -70,7 +75,7 @@ impl Receiving {
     /// Takes the bytes of the value and its line break from the front of `data`. Returns how many.
     fn take(&mut self, data: &[u8]) -> usize {
         let mut taken = self.reservation.extend(data);
-        while self.reservation.is_full() && self.ended < 2 && taken < data.len() {
+        while self.reservation.is_full() && self.ended < self.end_len && taken < data.len() {
             self.end[self.ended] = data[taken];
             self.ended += 1;
             taken += 1;
@@ -78,9 +83,10 @@ impl Receiving {
         taken
     }
 
-    /// The two bytes behind the value, once they have arrived.
+    /// The bytes behind the value, once everything has arrived.
     pub(crate) fn end(&self) -> Option<[u8; 2]> {
-        (self.ended == 2).then_some(self.end)
+        let is_whole = self.reservation.is_full() && self.ended == self.end_len;
+        is_whole.then_some(self.end)
     }
 
     /// Reads from a socket: part of the value, and what follows it into `behind`. Returns how many

@@ -14,10 +14,11 @@ use crate::stream::Stream;
 use crate::unix_socket::{self, SocketFile};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use corewise_cache::engines::{locked, relativistic};
+use corewise_cache::engines::{locked, lockhash, relativistic};
 use corewise_cache::{Clock, SystemClock};
 use corewise_topology::{Topology, pin_current_thread, plan};
-use corewise_wire::memcached::{Limits, reply};
+use corewise_wire::memcached::{self, Limits, reply};
+use corewise_wire::{Codec, cphash};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -43,9 +44,14 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Connections accepted from one listener before signals are checked.
 const ACCEPTED_AT_ONCE: usize = 256;
 
+/// A listening socket, and the protocol of its connections.
 enum Listener {
+    /// memcached's protocols over TCP.
     Tcp(TcpListener, SocketAddr),
+    /// memcached's protocols over a Unix socket.
     Unix(UnixListener, String),
+    /// The protocol of \[CPHASH\], over TCP.
+    Cphash(TcpListener, SocketAddr),
 }
 
 impl Listener {
@@ -53,19 +59,37 @@ impl Listener {
         match self {
             Self::Tcp(_, address) => format!("tcp:{address}"),
             Self::Unix(_, path) => format!("unix:{path}"),
+            Self::Cphash(_, address) => format!("cphash:{address}"),
+        }
+    }
+
+    /// The codec of a new connection.
+    fn codec(&self, shared: &Shared) -> Codec {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => memcached::Codec::new(shared.asks_for_users()).into(),
+            Self::Cphash(..) => cphash::Codec::default().into(),
+        }
+    }
+
+    /// The reply to a connection that is turned away. The protocol of \[CPHASH\] has no replies
+    /// but values.
+    fn refusal(&self) -> &'static [u8] {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => reply::TOO_MANY_CONNECTIONS,
+            Self::Cphash(..) => b"",
         }
     }
 
     fn fd(&self) -> RawFd {
         match self {
-            Self::Tcp(listener, _) => listener.as_raw_fd(),
+            Self::Tcp(listener, _) | Self::Cphash(listener, _) => listener.as_raw_fd(),
             Self::Unix(listener, _) => listener.as_raw_fd(),
         }
     }
 
     fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
-            Self::Tcp(listener, _) => {
+            Self::Tcp(listener, _) | Self::Cphash(listener, _) => {
                 let (stream, peer) = listener.accept()?;
                 // Without it, replies are delayed. A socket that is already closed shows later.
                 let _ = stream.set_nodelay(true);
@@ -104,23 +128,24 @@ impl Server {
     /// # Errors
     ///
     /// An address is in use or does not belong to this machine, the authentication file is
-    /// unreadable, or the system has no file descriptors left.
+    /// unreadable or given together with [`Config::cphash_listen`], or the system has no file
+    /// descriptors left.
     pub fn bind(mut config: Config) -> Result<Self, StartError> {
         check_engine(&mut config)?;
+        if config.auth_file.is_some() && !config.cphash_listen.is_empty() {
+            return Err(StartError::CphashAuth);
+        }
         let users = config.auth_file.as_deref().map(Users::read).transpose()?;
         let poll = Poll::new().map_err(StartError::system("a poller"))?;
         let waker = Waker::new(poll.registry(), WAKE).map_err(StartError::system("a waker"))?;
         let mut listeners = Vec::new();
         for address in &mut config.listen {
-            let listener =
-                listen(*address, config.backlog).map_err(|error| StartError::Listen {
-                    place: address.to_string(),
-                    error,
-                })?;
-            *address = listener
-                .local_addr()
-                .map_err(StartError::system("a listening socket"))?;
+            let listener = listen_on(address, config.backlog)?;
             listeners.push(Listener::Tcp(listener, *address));
+        }
+        for address in &mut config.cphash_listen {
+            let listener = listen_on(address, config.backlog)?;
+            listeners.push(Listener::Cphash(listener, *address));
         }
         let mut socket_file = None;
         if let Some(path) = &config.unix {
@@ -151,7 +176,8 @@ impl Server {
         })
     }
 
-    /// The TCP addresses that the server listens on, with the ports that the system chose.
+    /// The TCP addresses of memcached's protocols that the server listens on, with the ports that
+    /// the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.config.listen
@@ -175,18 +201,17 @@ impl Server {
             let _ = match listener {
                 Listener::Tcp(_, address) => writeln!(text, "listening on {address}"),
                 Listener::Unix(_, path) => writeln!(text, "listening on unix:{path}"),
+                Listener::Cphash(_, address) => writeln!(text, "listening for cphash on {address}"),
             };
         }
-        text + &self.how_to_try()
-    }
-
-    fn how_to_try(&self) -> String {
-        let netcat = match self.listeners.first() {
-            Some(Listener::Tcp(_, address)) => format!("nc {} {}", address.ip(), address.port()),
-            Some(Listener::Unix(_, path)) => format!("nc -U {path}"),
-            None => return String::new(),
-        };
-        format!("try: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}\n")
+        // One command for each protocol.
+        let is_cphash = |listener: &&Listener| matches!(listener, Listener::Cphash(..));
+        let memcached = self.listeners.iter().find(|listener| !is_cphash(listener));
+        let cphash = self.listeners.iter().find(is_cphash);
+        for listener in memcached.into_iter().chain(cphash) {
+            text.push_str(&how_to_try(listener));
+        }
+        text
     }
 
     /// Serves until a signal or a command stops the server. Then stops accepting, answers what was
@@ -219,11 +244,20 @@ impl Server {
                 let engine = self.locking::<locked::ReferenceCount>();
                 self.run_with(engine, ready)
             }
+            EngineKind::LockHash => {
+                let engine = lockhash::LockHash::new(self.sharded());
+                self.run_with(Arc::new(engine), ready)
+            }
         }
     }
 
     fn locking<R: locked::References>(&self) -> Arc<locked::Locked<ItemHeap, R>> {
-        let config = locked::Config {
+        Arc::new(locked::Locked::with_allocator(self.sharded(), ItemHeap))
+    }
+
+    /// The configuration of the engines that have shards or partitions.
+    fn sharded(&self) -> locked::Config {
+        locked::Config {
             memory: self.config.memory,
             max_item_bytes: limits(&self.config).max_payload(),
             eviction: match self.config.eviction {
@@ -231,8 +265,7 @@ impl Server {
                 _ => locked::Eviction::Lru,
             },
             threads: self.config.threads,
-        };
-        Arc::new(locked::Locked::with_allocator(config, ItemHeap))
+        }
     }
 
     fn run_with<E: corewise_cache::Engine>(
@@ -251,14 +284,16 @@ impl Server {
         } = self;
         let shared = Arc::new(share(config, users, waker));
         let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
-        ready();
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
             let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
             shared.connections.lock().insert(card.fd, Arc::new(card));
         }
         let mut front = Front::new(&shared, &inboxes, listeners);
-        let result = front.serve(&mut poll, signals);
+        let result = check_files().and_then(|()| {
+            ready();
+            front.serve(&mut poll, signals)
+        });
         drop(front);
         shared.stop();
         for inbox in &inboxes {
@@ -279,6 +314,13 @@ impl Server {
     }
 }
 
+/// Checks that the process may open one more file, so that it can accept a connection.
+fn check_files() -> Result<(), RunError> {
+    std::fs::File::open("/dev/null")
+        .map(drop)
+        .map_err(RunError::Files)
+}
+
 /// Resolves the eviction policy, and checks that the engine supports the amount of memory.
 fn check_engine(config: &mut Config) -> Result<(), StartError> {
     let (engine, eviction) = (config.engine, config.eviction);
@@ -287,7 +329,7 @@ fn check_engine(config: &mut Config) -> Result<(), StartError> {
         .ok_or(StartError::Eviction { engine, eviction })?;
     let (least, most) = match engine {
         EngineKind::Relativistic => (relativistic::MIN_MEMORY, relativistic::MAX_MEMORY),
-        EngineKind::Locked | EngineKind::GlobalLock => (0, u64::MAX),
+        _ => (0, u64::MAX),
     };
     if !(least..=most).contains(&config.memory) {
         let (least, most) = (least >> 20, most >> 20);
@@ -454,7 +496,9 @@ impl<'f> Front<'f> {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let token = Token(index);
             match listener {
-                Listener::Tcp(l, _) => registry.register(l, token, Interest::READABLE)?,
+                Listener::Tcp(l, _) | Listener::Cphash(l, _) => {
+                    registry.register(l, token, Interest::READABLE)?
+                }
                 Listener::Unix(l, _) => registry.register(l, token, Interest::READABLE)?,
             }
         }
@@ -534,8 +578,8 @@ impl<'f> Front<'f> {
                 return false;
             }
             match self.listeners[index].accept() {
-                Ok((stream, _)) if full => self.turn_away(stream),
-                Ok((stream, peer)) => self.hand_over(stream, peer, self.listeners[index].place()),
+                Ok((stream, _)) if full => self.turn_away(stream, &self.listeners[index]),
+                Ok((stream, peer)) => self.hand_over(stream, peer, &self.listeners[index]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
@@ -548,19 +592,20 @@ impl<'f> Front<'f> {
         true
     }
 
-    fn turn_away(&self, mut stream: Stream) {
+    fn turn_away(&self, mut stream: Stream, listener: &Listener) {
         // Relaxed: a statistic.
         self.shared
             .rejected_connections
             .fetch_add(1, Ordering::Relaxed);
         // The connection is closed either way; a peer that is gone needs no reply.
-        let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
+        let _ = stream.write(listener.refusal());
     }
 
-    fn hand_over(&self, stream: Stream, peer: String, listener: String) {
+    fn hand_over(&self, stream: Stream, peer: String, listener: &Listener) {
+        let codec = listener.codec(self.shared);
         let fd = stream.fd();
         let now_ms = self.shared.clock.now().ms;
-        let card = Arc::new(ConnCard::new(fd, peer, Some(listener), now_ms));
+        let card = Arc::new(ConnCard::new(fd, peer, Some(listener.place()), now_ms));
         self.shared.connections.lock().insert(fd, Arc::clone(&card));
         // Relaxed: a statistic.
         self.shared
@@ -579,10 +624,39 @@ impl<'f> Front<'f> {
         self.shared.loops[fewest]
             .connections
             .fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.inboxes[fewest].send(PendingConnection { stream, card }) {
+        let pending = PendingConnection {
+            stream,
+            card,
+            codec,
+        };
+        if let Err(error) = self.inboxes[fewest].send(pending) {
             tracing::error!(%error, "an event loop cannot be woken");
         }
     }
+}
+
+/// Listens on `address`, and replaces port 0 by the port that the system chose.
+fn listen_on(address: &mut SocketAddr, backlog: u32) -> Result<TcpListener, StartError> {
+    let listener = listen(*address, backlog).map_err(|error| StartError::Listen {
+        place: address.to_string(),
+        error,
+    })?;
+    *address = listener
+        .local_addr()
+        .map_err(StartError::system("a listening socket"))?;
+    Ok(listener)
+}
+
+/// A command that talks to this listener, as a line of the banner.
+fn how_to_try(listener: &Listener) -> String {
+    let netcat = match listener {
+        Listener::Tcp(_, address) => format!("nc {} {}", address.ip(), address.port()),
+        Listener::Unix(_, path) => format!("nc -U {path}"),
+        Listener::Cphash(_, address) => {
+            return format!("try: corewise load {address} --protocol cphash --pipeline 32\n");
+        }
+    };
+    format!("try: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}\n")
 }
 
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {

@@ -23,7 +23,8 @@
 //! 4. A request allocates nothing: all vectors are reused.
 
 use crate::admin;
-use crate::conn::Conn;
+use crate::buffer_accounting::ReplyRoom;
+use crate::conn::{Conn, length};
 use crate::counters::Counters;
 use crate::receiving::Receiving;
 use crate::shared::{BATCH, LoopCard, Shared};
@@ -32,7 +33,8 @@ use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
-use corewise_wire::memcached::{Admin, Codec, Command, ReplyEncoder, Step};
+use corewise_wire::memcached::{Admin, Command, ReplyEncoder};
+use corewise_wire::{Codec, Step};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,7 +108,7 @@ struct Segment {
 }
 
 /// Prints outcomes; passed to the engine.
-struct Printer<'t, 'i> {
+struct Printer<'t, 'i, 'r> {
     works: &'t [ConnectionInput],
     conns: &'t mut Slab<Conn>,
     card: &'t LoopCard,
@@ -118,12 +120,13 @@ struct Printer<'t, 'i> {
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
     counters: &'t mut Counters,
+    room: &'t mut ReplyRoom<'r>,
     /// Present if prefixes are to be counted.
     detail: Option<&'t Shared>,
     now: Now,
 }
 
-impl Printer<'_, '_> {
+impl Printer<'_, '_, '_> {
     #[inline]
     fn begin(&mut self, work: usize) {
         if self
@@ -152,8 +155,9 @@ impl Printer<'_, '_> {
     }
 
     /// Sends a large value straight from the item, behind the replies that its connection has not
-    /// been sent yet. What the socket does not take is copied to the connection's waiting output.
-    /// The engine then pauses, so that the connection's further requests can be rewound.
+    /// been sent yet. What the socket does not take is copied to the connection's waiting output,
+    /// if there is room. The engine then pauses, so that the connection's further requests can be
+    /// rewound.
     #[cold]
     fn complete_large(
         &mut self,
@@ -167,10 +171,14 @@ impl Printer<'_, '_> {
         // Before the reply leaves, so that a client that has it finds it counted.
         self.card.counts.publish(self.counters);
         let start = self.segments.last().map_or(0, |segment| segment.start);
-        let conn = &mut self.conns[self.works[mark.work].conn];
-        let taken = conn.send_parts([&self.out[start..], value, tail]);
+        let key = self.works[mark.work].conn;
+        let mut parts = [&self.out[start..], value, tail];
+        let taken = self.conns[key].send_front_of(&mut parts, &mut self.room.wait);
         self.counters.bytes_written += taken as u64;
-        self.blocked = conn.is_blocked();
+        if length(&parts) > 0 && !self.room.keep(self.conns, key, parts) {
+            self.counters.replies_refused += 1;
+        }
+        self.blocked = self.conns[key].takes_no_replies();
         self.out.truncate(start);
     }
 
@@ -186,7 +194,7 @@ impl Printer<'_, '_> {
     }
 }
 
-impl ReplySink for Printer<'_, '_> {
+impl ReplySink for Printer<'_, '_, '_> {
     #[inline]
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         let index = token as usize;
@@ -223,6 +231,7 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) session: &'t mut E::Session,
     pub(crate) conns: &'t mut Slab<Conn>,
     pub(crate) counters: &'t mut Counters,
+    pub(crate) room: ReplyRoom<'t>,
     pub(crate) loop_index: usize,
     pub(crate) now: Now,
     /// Replies printed and not yet written.
@@ -283,6 +292,7 @@ macro_rules! printer {
             out: &mut *$turn.out,
             segments: $segments,
             counters: &mut *$turn.counters,
+            room: &mut $turn.room,
             detail: detail.then_some($turn.shared),
             now: $turn.now,
         }
@@ -429,7 +439,7 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Admin { consumed, admin } => {
-                    if !self.settle(index, before, at, works, batch) {
+                    if !self.run_batch(index, before, at, works, batch) {
                         return;
                     }
                     self.administer(index, conn, admin, &mut codec, batch);
@@ -447,7 +457,7 @@ impl<E: Engine> Turn<'_, E> {
                     self.conns[conn].closing = true;
                 }
             }
-            if batch.marks.len() >= BATCH && !self.settle(index, codec, at, works, batch) {
+            if batch.marks.len() >= BATCH && !self.run_batch(index, codec, at, works, batch) {
                 return;
             }
         }
@@ -476,7 +486,7 @@ impl<E: Engine> Turn<'_, E> {
     /// Executes the batch, and writes the replies if there are many. Connection `index` has been
     /// parsed up to `at`. Returns false if the connection must not go on because its socket is
     /// full.
-    fn settle(
+    fn run_batch(
         &mut self,
         index: usize,
         codec: Codec,
@@ -492,7 +502,7 @@ impl<E: Engine> Turn<'_, E> {
         if self.out.len() >= OUTPUT_PAUSE {
             self.write_out(works, &mut batch.segments);
         }
-        !self.conns[conn].is_blocked()
+        !self.conns[conn].takes_no_replies()
     }
 
     /// Executes the batch gathered so far, in order, and prints its replies.
@@ -554,7 +564,7 @@ impl<E: Engine> Turn<'_, E> {
             let token = op.token as usize;
             let mark = batch.marks[token];
             let conn = &mut self.conns[works[mark.work].conn];
-            if !conn.is_blocked() {
+            if !conn.takes_no_replies() {
                 break;
             }
             conn.codec = mark.codec;
@@ -587,9 +597,14 @@ impl<E: Engine> Turn<'_, E> {
             let end = segments
                 .get(index + 1)
                 .map_or(self.out.len(), |next| next.start);
-            let conn = &mut self.conns[works[segment.work].conn];
-            let taken = conn.send(&self.out[segment.start..end]);
+            let key = works[segment.work].conn;
+            let replies = &self.out[segment.start..end];
+            let taken = self.conns[key].send_front(replies);
             self.counters.bytes_written += taken as u64;
+            let rest = &replies[taken..];
+            if !rest.is_empty() && !self.room.keep(self.conns, key, [rest, &[], &[]]) {
+                self.counters.replies_refused += 1;
+            }
         }
         segments.clear();
         self.out.clear();

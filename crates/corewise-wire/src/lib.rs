@@ -7,6 +7,9 @@
 //! | module | protocol |
 //! |---|---|
 //! | [`memcached`] | memcached's text protocol, classic and meta commands |
+//! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
+//!
+//! [`Codec`] is either of them.
 //!
 //! ```
 //! use bumpalo::Bump;
@@ -31,6 +34,12 @@
 
 #![forbid(unsafe_code)]
 
+mod codec;
 #[cfg(doctest)]
 mod compile_fail;
+pub mod cphash;
 pub mod memcached;
+mod step;
+
+pub use codec::Codec;
+pub use step::{Announced, Step};

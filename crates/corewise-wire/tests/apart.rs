@@ -133,7 +133,7 @@ proptest! {
         }
         let mut whole = waiting;
         let step = whole.next(&input, &limits, LATER, &scratch);
-        let Some(Announced { line_len, value_len, key, client_flags }) = announced else {
+        let Some(Announced { line_len, value_len, end_len, key, client_flags }) = announced else {
             let joins = match step {
                 Step::Op { verb: Verb::Store(store), .. } =>
                     matches!(store.mode, StoreMode::Append | StoreMode::Prepend),
@@ -144,7 +144,7 @@ proptest! {
             prop_assert!(joins || arrived.len() < line.len(), "{line:?} is not announced");
             return Ok(());
         };
-        prop_assert_eq!((line_len, value_len), (line.len(), value.len()));
+        prop_assert_eq!((line_len, value_len, end_len), (line.len(), value.len(), 2));
         let mut apart = waiting;
         let finished = apart.next_apart(&arrived[..line_len], end, &limits, LATER, &scratch);
         if let Step::Op { key: stored, verb: Verb::Store(store), .. } = finished {

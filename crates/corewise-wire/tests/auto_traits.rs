@@ -5,13 +5,18 @@ use corewise_wire::memcached::{
     Admin, Codec, Command, Crawl, DumpFormat, Limits, ReplyEncoder, ReplyWriter, StatsRequest,
     StatsWriter, Step,
 };
+use corewise_wire::{Announced, cphash};
 use static_assertions::assert_impl_all;
 
 assert_impl_all!(Codec: Send, Sync);
+assert_impl_all!(corewise_wire::Codec: Send, Sync);
+assert_impl_all!(cphash::Codec: Send, Sync);
+assert_impl_all!(cphash::Key: Send, Sync);
 assert_impl_all!(Command: Send, Sync);
 assert_impl_all!(DumpFormat: Send, Sync);
 assert_impl_all!(Limits: Send, Sync);
 assert_impl_all!(Admin<'static>: Send, Sync);
+assert_impl_all!(Announced<'static>: Send, Sync);
 assert_impl_all!(Crawl<'static>: Send, Sync);
 assert_impl_all!(ReplyEncoder<'static>: Send, Sync);
 assert_impl_all!(StatsRequest<'static>: Send, Sync);
@@ -21,6 +26,7 @@ assert_impl_all!(StatsWriter<'static>: Send, Sync);
 
 type Borrowing<'a> = (
     Admin<'a>,
+    Announced<'a>,
     Crawl<'a>,
     ReplyEncoder<'a>,
     StatsRequest<'a>,

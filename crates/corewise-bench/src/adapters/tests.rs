@@ -19,7 +19,7 @@ const SHAPE: Shape = Shape {
 
 /// Every maker of every table that stores something, with its name.
 fn all(capacity: usize) -> Vec<(String, Entry, Arc<dyn DynTable>)> {
-    let mut subjects = Vec::new();
+    let mut dyn_tables = Vec::new();
     for entry in registry().entries().iter().filter(|entry| !entry.null) {
         for kind in ["u64", "bytes"] {
             for native in [false, true] {
@@ -31,12 +31,12 @@ fn all(capacity: usize) -> Vec<(String, Entry, Arc<dyn DynTable>)> {
                 };
                 if let Some(maker) = entry.maker(kind, native) {
                     let name = format!("{} {kind} {native}", entry.card.name);
-                    subjects.push((name, entry.clone(), maker(&setup)));
+                    dyn_tables.push((name, entry.clone(), maker(&setup)));
                 }
             }
         }
     }
-    subjects
+    dyn_tables
 }
 
 fn plan(range: u32, initial: u32) -> Plan {
@@ -68,22 +68,22 @@ fn add(sums: impl IntoIterator<Item = Sums>) -> Sums {
 #[test]
 fn what_is_put_in_is_found_and_what_is_taken_out_is_not() {
     for capacity in [0, 3_000] {
-        for (name, entry, subject) in all(capacity) {
+        for (name, entry, dyn_table) in all(capacity) {
             let plan = plan(6_000, 3_000);
-            let mut booked = add(on_threads(&entry, |part| subject.fill(&plan, part).sums));
+            let mut booked = add(on_threads(&entry, |part| dyn_table.fill(&plan, part).sums));
             assert_eq!(booked.entries, 3_000, "{name}");
-            assert_eq!(subject.size().unwrap_or(3_000), 3_000, "{name}");
+            assert_eq!(dyn_table.size().unwrap_or(3_000), 3_000, "{name}");
             booked.add(&add(on_threads(&entry, |part| {
-                subject.churn(&plan, part, 2_000).sums
+                dyn_table.churn(&plan, part, 2_000).sums
             })));
-            let found = add(on_threads(&entry, |part| subject.probe(&plan, part)));
+            let found = add(on_threads(&entry, |part| dyn_table.probe(&plan, part)));
             assert_eq!(found, booked, "{name}");
-            let emptied = add(on_threads(&entry, |part| subject.empty(&plan, part).sums));
+            let emptied = add(on_threads(&entry, |part| dyn_table.empty(&plan, part).sums));
             assert_eq!(emptied.entries, -3_000, "{name}");
-            subject.settle();
-            assert_eq!(subject.size().unwrap_or(0), 0, "{name}");
+            dyn_table.settle();
+            assert_eq!(dyn_table.size().unwrap_or(0), 0, "{name}");
             assert_eq!(
-                subject
+                dyn_table
                     .probe(
                         &plan,
                         Part {
@@ -101,10 +101,10 @@ fn what_is_put_in_is_found_and_what_is_taken_out_is_not() {
 
 #[test]
 fn outcomes_are_those_of_a_map_with_other_threads_next_door() {
-    for (name, entry, subject) in all(0) {
+    for (name, entry, dyn_table) in all(0) {
         let plan = plan(4_000, 2_000);
-        on_threads(&entry, |part| subject.fill(&plan, part));
-        for report in on_threads(&entry, |part| subject.audit(&plan, part, 20_000, 7)) {
+        on_threads(&entry, |part| dyn_table.fill(&plan, part));
+        for report in on_threads(&entry, |part| dyn_table.audit(&plan, part, 20_000, 7)) {
             assert_eq!(report.problem, None, "{name}");
             assert_eq!(report.audited, 20_000, "{name}");
         }
@@ -113,18 +113,18 @@ fn outcomes_are_those_of_a_map_with_other_threads_next_door() {
 
 #[test]
 fn one_of_many_inserts_of_a_key_wins() {
-    for (name, entry, subject) in all(0) {
+    for (name, entry, dyn_table) in all(0) {
         // Every thread inserts every key; in total each key must have been inserted once.
         let plan = plan(500, 500);
         let part = Part {
             thread: 0,
             threads: 1,
         };
-        let inserted: u64 = on_threads(&entry, |_| subject.fill(&plan, part).counts.inserted)
+        let inserted: u64 = on_threads(&entry, |_| dyn_table.fill(&plan, part).counts.inserted)
             .iter()
             .sum();
         assert_eq!(inserted, 500, "{name}");
-        let removed: u64 = on_threads(&entry, |_| subject.empty(&plan, part).counts.removed)
+        let removed: u64 = on_threads(&entry, |_| dyn_table.empty(&plan, part).counts.removed)
             .iter()
             .sum();
         assert_eq!(removed, 500, "{name}");
@@ -147,12 +147,12 @@ fn tables_that_resize_on_request_keep_their_entries_and_have_the_size() {
             let Some(maker) = entry.resizable_maker(kind, false) else {
                 continue;
             };
-            let (subject, plan) = (maker(&setup), plan(40_000, 40_000));
-            let booked = add(on_threads(entry, |part| subject.fill(&plan, part).sums));
+            let (dyn_table, plan) = (maker(&setup), plan(40_000, 40_000));
+            let booked = add(on_threads(entry, |part| dyn_table.fill(&plan, part).sums));
             for buckets in [8_192, 16_384, 8_192, 32_768, 8_192] {
-                assert_eq!(subject.resize_to(buckets), Some(()), "{name}");
-                assert_eq!(subject.buckets(), Some(buckets), "{name}");
-                let found = add(on_threads(entry, |part| subject.probe(&plan, part)));
+                assert_eq!(dyn_table.resize_to(buckets), Some(()), "{name}");
+                assert_eq!(dyn_table.buckets(), Some(buckets), "{name}");
+                let found = add(on_threads(entry, |part| dyn_table.probe(&plan, part)));
                 assert_eq!(found, booked, "{name}");
             }
             resized += 1;
@@ -180,13 +180,13 @@ fn removals_do_not_make_a_resize_miss_its_size() {
                 value_bytes: 24,
                 key_bytes: 64,
             };
-            let (subject, plan) = (maker(&setup), plan(entries, entries));
-            on_threads(entry, |part| subject.fill(&plan, part));
+            let (dyn_table, plan) = (maker(&setup), plan(entries, entries));
+            on_threads(entry, |part| dyn_table.fill(&plan, part));
             for buckets in [8_192, 8_192, 16_384, 16_384, 8_192] {
-                assert_eq!(subject.resize_to(buckets), Some(()), "{name}");
-                assert_eq!(subject.buckets(), Some(buckets), "{name}");
-                on_threads(entry, |part| subject.churn(&plan, part, 2_000));
-                assert_eq!(subject.buckets(), Some(buckets), "{name}");
+                assert_eq!(dyn_table.resize_to(buckets), Some(()), "{name}");
+                assert_eq!(dyn_table.buckets(), Some(buckets), "{name}");
+                on_threads(entry, |part| dyn_table.churn(&plan, part, 2_000));
+                assert_eq!(dyn_table.buckets(), Some(buckets), "{name}");
             }
         }
     }
@@ -194,13 +194,13 @@ fn removals_do_not_make_a_resize_miss_its_size() {
 
 #[test]
 fn handles_come_and_go_with_short_threads() {
-    for (name, entry, subject) in all(0) {
+    for (name, entry, dyn_table) in all(0) {
         let plan = plan(64, 64);
         for _ in 0..20 {
-            on_threads(&entry, |part| subject.fill(&plan, part));
-            on_threads(&entry, |part| subject.empty(&plan, part));
+            on_threads(&entry, |part| dyn_table.fill(&plan, part));
+            on_threads(&entry, |part| dyn_table.empty(&plan, part));
         }
-        assert_eq!(subject.size().unwrap_or(0), 0, "{name}");
+        assert_eq!(dyn_table.size().unwrap_or(0), 0, "{name}");
     }
 }
 

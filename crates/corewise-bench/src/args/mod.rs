@@ -255,7 +255,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Show(args) => show(args),
         Command::Compare(args) => compare(&args),
         Command::Replay(args) => {
-            settle_memory(args.memory)?;
+            restart_with(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
             let output = args.output.unwrap_or_else(default_output);
             let how = How {
@@ -290,13 +290,13 @@ fn doctor(format: Format) -> String {
 }
 
 /// Restarts the program if it runs with another allocator or page policy than requested.
-fn settle_memory(wanted: MemoryArgs) -> Result<(), BenchError> {
+fn restart_with(wanted: MemoryArgs) -> Result<(), BenchError> {
     allocator::reexec(wanted.allocator, wanted.pages)
         .map_err(|error| BenchError::Usage(error.to_string()))
 }
 
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
-    settle_memory(args.measure.memory)?;
+    restart_with(args.measure.memory)?;
     let how = args.measure.how();
     let output = args.measure.output();
     let mut given = args.measure.params.params()?.or(&args.more.params());

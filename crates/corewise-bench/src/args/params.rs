@@ -1,6 +1,7 @@
 //! The parameters of a workload as options; each overrides the suite.
 
 use clap::Args;
+use corewise_measure::number::{parse_count, parse_rate, parse_size};
 
 use crate::error::BenchError;
 use crate::plan::KeyMap;
@@ -39,8 +40,8 @@ pub(super) struct ParamArgs {
     /// Percentage of the updates that are inserts; the rest are removes
     #[arg(long, value_name = "PERCENT")]
     insert_share: Option<f64>,
-    /// i: entries at the start
-    #[arg(short = 'i', long, value_delimiter = ',', value_name = "LIST")]
+    /// i: entries at the start, as 100k, 1.5M, 64Ki
+    #[arg(short = 'i', long, value_delimiter = ',', value_name = "LIST", value_parser = parse_count)]
     initial: Option<Vec<u64>>,
     /// uniform, zipf:0.99, hotspot:90%:10%, single, sequential
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
@@ -73,7 +74,7 @@ pub(super) struct ParamArgs {
     #[arg(long, value_name = "LESS-MORE")]
     buckets: Option<String>,
     /// Keys of a batch in the batch section
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = parse_size)]
     batch: Option<Vec<usize>>,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct ParamArgs {
 #[command(next_help_heading = "Parameters of some sections")]
 pub(super) struct MoreParamArgs {
     /// r: number of keys [default: 2i]
-    #[arg(short = 'r', long, value_name = "N")]
+    #[arg(short = 'r', long, value_name = "N", value_parser = parse_count)]
     range: Option<u64>,
     /// Entries at the start in percent of the keys, instead of r
     #[arg(long, value_name = "PERCENT")]
@@ -90,8 +91,8 @@ pub(super) struct MoreParamArgs {
     /// Entries at the start in percent of the announced capacity
     #[arg(long, value_name = "PERCENT")]
     load: Option<f64>,
-    /// Rates of the paced section, operations per second
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    /// Rates of the paced section, operations per second, as 250k
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = parse_rate)]
     rates: Option<Vec<f64>>,
     /// Rates of the paced section in percent of the reference's throughput
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
@@ -168,9 +169,9 @@ fn key_bytes(word: &str) -> Result<(usize, usize), String> {
 
 fn buckets(word: &str) -> Result<(usize, usize), String> {
     let (less, more) = word.split_once('-').unwrap_or((word, ""));
-    match (less.parse(), more.parse()) {
+    match (parse_size(less), parse_size(more)) {
         (Ok(less), Ok(more)) => Ok((less, more)),
-        _ => Err(format!("buckets: `{word}` (8192-16384)")),
+        _ => Err(format!("buckets: `{word}` (8192-16384, 8Ki-16Ki)")),
     }
 }
 
@@ -188,5 +189,53 @@ fn pins(word: &str) -> Vec<String> {
         vec![word.into()]
     } else {
         word.split(',').map(Into::into).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        params: ParamArgs,
+        #[command(flatten)]
+        more: MoreParamArgs,
+    }
+
+    fn params(words: &str) -> Result<Params, String> {
+        let words = std::iter::once("run").chain(words.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let own = line.params.params().map_err(|error| error.to_string())?;
+        Ok(own.or(&line.more.params()))
+    }
+
+    #[test]
+    fn counts_are_given_as_the_page_prints_them() {
+        let given = params("-i 100k,1.5M,64Ki -r 3M --batch 1Ki --buckets 8Ki-16Ki --rates 250k");
+        let given = given.expect("valid");
+        assert_eq!(given.initial, Some(vec![100_000, 1_500_000, 65_536]));
+        assert_eq!(given.range, Some(3_000_000));
+        assert_eq!(given.batch, Some(vec![1024]));
+        assert_eq!(given.buckets, Some((8192, 16384)));
+        assert_eq!(given.rates, Some(vec![250e3]));
+    }
+
+    #[test]
+    fn wrong_counts_are_refused_with_a_reason() {
+        for (words, reason) in [
+            ("-i 1.5", "not a whole number"),
+            ("-i 99999999999G", "too large"),
+            ("-i 100q", "not a count"),
+            ("-r 1e6", "not a count"),
+            ("--buckets 8Ki", "buckets"),
+            ("--rates fast", "not a rate"),
+        ] {
+            let said = params(words).expect_err(words);
+            assert!(said.contains(reason), "{words}: {said}");
+        }
     }
 }

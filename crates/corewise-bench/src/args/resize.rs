@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Drawing, Format, MeasureArgs, measure, planned, print, settle_memory, write_report};
+use super::{Drawing, Format, MeasureArgs, measure, planned, print, restart_with, write_report};
 use crate::error::BenchError;
 use crate::registry::Registry;
 use crate::suite::{Params, Suite};
@@ -58,7 +58,7 @@ impl ResizeArgs {
 
 /// Measures, and draws the page if requested.
 pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, BenchError> {
-    settle_memory(args.measure.memory)?;
+    restart_with(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
     let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params()?, oversubscribe)?;
     let output = args.measure.output();

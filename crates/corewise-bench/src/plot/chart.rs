@@ -1,13 +1,16 @@
 //! Curves in a frame, with marks, labels at their ends, and legends.
 
 use crate::plot::style::{Look, Looks};
-use crate::plot::svg::{Anchor, Canvas, Frame, Point, shorten, spread, text_width};
+use crate::plot::svg::{Anchor, Canvas, Frame, Point, shorten, spread};
 
-/// Width of every plot.
-pub(crate) const WIDTH: f64 = 1000.0;
+/// Width of every plot: a phone shows it without scrolling, a desktop shows two side by side.
+pub(crate) const WIDTH: f64 = 520.0;
+
+/// Left edge of the frame of curves.
+pub(crate) const LEFT: f64 = 70.0;
 
 /// Width of the labels at the right ends of curves.
-pub(crate) const NAMES: f64 = 204.0;
+pub(crate) const NAMES: f64 = 168.0;
 
 /// A value with its tooltip.
 #[derive(Clone, Debug)]
@@ -84,17 +87,17 @@ pub(crate) fn names(canvas: &mut Canvas, frame: &Frame, curves: &[Curve]) {
         .collect();
     let limits = (frame.top + 4.0, frame.bottom() + 6.0);
     let placed = spread(&wanted, 15.0, limits);
-    let x = frame.right() + 30.0;
+    let x = frame.right() + 22.0;
     for (curve, y) in curves.iter().zip(placed) {
         canvas.open(&curve.look.class());
         let near = last(curve).filter(|(end, _)| frame.right() - end < 40.0);
         if let Some((end, from)) = near {
             canvas.line("leader", (end + 6.0, from), (x - 7.0, y));
         }
-        let mut name = shorten(&curve.name, 19);
+        let mut name = shorten(&curve.name, 17);
         if curve.medians.is_empty() {
             canvas.void_mark((x, y), "void");
-            name += " (void)";
+            name = shorten(&curve.name, 10) + " (void)";
         } else {
             canvas.mark(curve.look.shape(), "median", (x, y), 4.2, "");
         }
@@ -113,32 +116,8 @@ pub(crate) fn height_for(names: usize) -> f64 {
     (names as f64 * 15.0 + 20.0).max(300.0)
 }
 
-/// Draws a legend in rows; returns its height.
-pub(crate) fn legend(canvas: &mut Canvas, at: Point, entries: &[(String, Look, bool)]) -> f64 {
-    let (mut x, mut y) = at;
-    for (name, look, void) in entries {
-        let name = shorten(name, 26) + if *void { " (void)" } else { "" };
-        let width = text_width(&name) + 30.0;
-        if x + width > WIDTH && x > at.0 {
-            (x, y) = (at.0, y + 20.0);
-        }
-        canvas.open(&look.class());
-        let place = (x + 7.0, y - 4.0);
-        if *void {
-            canvas.void_mark(place, "void");
-        } else {
-            canvas.mark(look.shape(), "median", place, 5.0, "");
-        }
-        let class = if *void { "gone" } else { "label" };
-        canvas.text(class, (x + 18.0, y), Anchor::Start, &name);
-        canvas.close();
-        x += width;
-    }
-    y - at.1 + 20.0
-}
-
-/// Sorts curves by the order of tables.
+/// Sorts curves by the order of tables, the most important last, which is above the others.
 pub(crate) fn sorted(looks: &Looks, mut curves: Vec<Curve>) -> Vec<Curve> {
-    curves.sort_by_key(|curve| looks.place(&curve.name));
+    curves.sort_by_key(|curve| std::cmp::Reverse(looks.place(&curve.name)));
     curves
 }

@@ -4,16 +4,19 @@
 use crate::plot::Plot;
 use crate::plot::chart::WIDTH;
 use crate::plot::group::{describe, groups, named};
-use crate::plot::style::Looks;
+use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{
     Anchor, Canvas, Frame, Scale, rate, rate_unit, shorten, text_width, ticks_in,
 };
 use crate::record::Role;
 use crate::results::{CellResults, Results, RowResults};
 
-const LANE: f64 = 24.0;
-const HEADING: f64 = 34.0;
-const LEFT: f64 = 190.0;
+const LANE: f64 = 20.0;
+const HEADING: f64 = 30.0;
+const LEFT: f64 = 158.0;
+
+/// Width of the values on the right.
+pub(crate) const SIDE: f64 = 70.0;
 
 /// The section of a plot, and the free width on the right.
 #[derive(Clone, Debug)]
@@ -37,11 +40,13 @@ pub(crate) fn by(
     let groups = groups(named(&results.sections, section), vary);
     let draw = |group: &crate::plot::group::Group<'_>| {
         let cells = group.cells.iter();
-        let blocks: Vec<Block<'_>> = cells.map(|cell| (heading(cell), lanes(cell))).collect();
+        let blocks: Vec<Block<'_>> = cells
+            .map(|cell| (heading(cell), contenders(cell)))
+            .collect();
         let spec = Spec {
             kind,
             title: format!("{what}: {}", group.title),
-            side: 90.0,
+            side: SIDE,
         };
         plot(&spec, &blocks, looks)
     };
@@ -56,19 +61,19 @@ pub(crate) fn all(
 ) -> Option<Plot> {
     let cells = named(&results.sections, section);
     let blocks: Vec<Block<'_>> = cells
-        .map(|cell| (describe(cell, &[]), lanes(cell)))
+        .map(|cell| (describe(cell, &[]), contenders(cell)))
         .collect();
     let spec = Spec {
         kind,
         title: what.to_owned(),
-        side: 90.0,
+        side: SIDE,
     };
     plot(&spec, &blocks, looks)
 }
 
 /// Returns the rows of a cell that have a rate or are void, without the null table, whose rate
 /// would compress the scale.
-pub(crate) fn lanes(cell: &CellResults) -> Vec<&RowResults> {
+pub(crate) fn contenders(cell: &CellResults) -> Vec<&RowResults> {
     let rows = cell.rows.iter().filter(|row| row.row.role != Role::Null);
     rows.filter(|row| row.row.rate.is_some() || row.void())
         .collect()
@@ -101,20 +106,20 @@ pub(crate) fn draw<'a>(
         .filter(|row| !row.void());
     let mut values: Vec<f64> = valid.clone().flat_map(|row| row.rates()).collect();
     values.extend(valid.filter_map(|row| row.row.rate).map(|rate| rate.high));
-    let lanes: usize = blocks.iter().map(|(_, rows)| rows.len()).sum();
-    if lanes == 0 {
+    let contenders: usize = blocks.iter().map(|(_, rows)| rows.len()).sum();
+    if contenders == 0 {
         return None;
     }
     let frame = Frame {
         left: LEFT,
         top: 4.0,
         width: WIDTH - LEFT - spec.side,
-        height: lanes as f64 * LANE + blocks.len() as f64 * HEADING,
+        height: contenders as f64 * LANE + blocks.len() as f64 * HEADING,
         x: Scale::from_zero(values.iter().copied()),
         y: Scale::linear(0.0, 1.0),
     };
     let (unit, name) = rate_unit(values.into_iter().fold(0.0, f64::max));
-    let ticks = ticks_in(&frame.x, 7, unit);
+    let ticks = ticks_in(&frame.x, 4, unit);
     for (value, _) in &ticks {
         let x = frame.x(*value);
         canvas.line("grid", (x, frame.top), (x, frame.bottom()));
@@ -124,13 +129,13 @@ pub(crate) fn draw<'a>(
     let mut placed = Vec::new();
     let mut y = frame.top;
     for (heading, rows) in blocks {
-        let heading = shorten(heading, 120);
-        canvas.text("panel", (12.0, y + 22.0), Anchor::Start, &heading);
+        let heading = shorten(heading, 60);
+        canvas.text("panel", (4.0, y + 20.0), Anchor::Start, &heading);
         y += HEADING;
         let mut rows = rows.clone();
         rows.sort_by_key(|row| order.iter().position(|label| *label == row.label));
         for row in rows {
-            lane(canvas, (&frame, y + LANE / 2.0), row, looks);
+            contender(canvas, (&frame, y + LANE / 2.0), row, looks);
             placed.push((row, y + LANE / 2.0));
             y += LANE;
         }
@@ -154,7 +159,7 @@ fn order<'a>(blocks: &[Block<'a>]) -> Vec<&'a str> {
     sums.into_iter().map(|(label, ..)| label).collect()
 }
 
-fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks: &Looks) {
+fn contender(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks: &Looks) {
     let look = looks.look(row);
     let again = if row.row.role == Role::Again {
         " again"
@@ -162,7 +167,7 @@ fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks:
         ""
     };
     canvas.open(&look.class());
-    let name = shorten(&row.label, 24 - again.len()) + again;
+    let name = shorten(measured_once(&row.label), 21 - again.len()) + again;
     let class = if row.void() { "gone" } else { "label" };
     canvas.text(class, (LEFT - 12.0, y + 4.0), Anchor::End, &name);
     canvas.line("grid", (frame.left, y), (frame.right(), y));
@@ -170,7 +175,7 @@ fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks:
         let why = row.problem().unwrap_or_default();
         let corner = (frame.left, y - 8.0);
         canvas.rect("hatched void", corner, (frame.width, 16.0), why);
-        let text = format!("void: {}", shorten(why, 80));
+        let text = format!("void: {}", shorten(why, 30));
         canvas.rect(
             "backing",
             (frame.left + 20.0, y - 8.0),
@@ -209,7 +214,7 @@ fn valid(
             rate(all.high)
         );
         canvas.mark(look.shape(), "median", (frame.x(all.value), y), 5.0, &title);
-        let at = (frame.right() + 82.0, y + 4.0);
+        let at = (frame.right() + SIDE - 6.0, y + 4.0);
         canvas.text("value", at, Anchor::End, &rate(all.value));
     }
 }

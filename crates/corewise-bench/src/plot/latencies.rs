@@ -1,11 +1,15 @@
-//! Latencies by percentile, a panel for each operation; in closed and in open loop.
+//! Latencies as dots: the median, 99 % and 99.9 % of each table, a panel for each operation; in
+//! closed and in open loop.
+
+use maud::{Markup, html};
 
 use crate::plot::Plot;
-use crate::plot::chart::{WIDTH, legend};
+use crate::plot::chart::WIDTH;
 use crate::plot::group::describe;
+use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
-use crate::plot::svg::{Anchor, Canvas, Frame, Point, Scale, Tick, extent, grouped, time};
-use crate::record::Histogram;
+use crate::plot::svg::{Anchor, Canvas, Frame, Scale, extent, grouped, shorten, ticks_as, time};
+use crate::record::{Histogram, Role};
 use crate::results::{CellResults, Results, RowResults};
 
 /// Operations in display order.
@@ -19,17 +23,21 @@ const OPERATIONS: [&str; 7] = [
     "all",
 ];
 
-const PERCENTILES: [(f64, &str); 5] = [
-    (1.0, "0"),
-    (10.0, "90"),
-    (100.0, "99"),
-    (1_000.0, "99.9"),
-    (10_000.0, "99.99"),
-];
+/// The percentiles that are shown, by their names in results, and the samples that they need.
+const PERCENTILES: [(&str, f64, u64); 3] =
+    [("50", 50.0, 1), ("99", 99.0, 100), ("99.9", 99.9, 1_000)];
 
-const LEFT: f64 = 74.0;
-const GAP: f64 = 30.0;
-const PANEL: f64 = 200.0;
+const LEFT: f64 = 150.0;
+const GAP: f64 = 42.0;
+const LANE: f64 = 16.0;
+/// Height of a panel without its lanes.
+const AROUND: f64 = 64.0;
+
+/// Returns the cells in open or in closed loop.
+fn cells(results: &Results, open: bool) -> impl Iterator<Item = &CellResults> {
+    let cells = results.cells();
+    cells.filter(move |cell| (cell.cell.mode == "open") == open)
+}
 
 /// A plot for each cell that has latencies, in open or in closed loop.
 pub(crate) fn plots(
@@ -38,57 +46,45 @@ pub(crate) fn plots(
     what: (&'static str, &str),
     open: bool,
 ) -> Vec<Plot> {
-    let cells = results.cells();
-    let of_mode = cells.filter(|cell| (cell.cell.mode == "open") == open);
-    of_mode.filter_map(|cell| plot(cell, looks, what)).collect()
+    let cells = cells(results, open);
+    cells.filter_map(|cell| plot(cell, looks, what)).collect()
 }
 
 fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -> Option<Plot> {
-    let rows: Vec<&RowResults> = cell
-        .rows
-        .iter()
-        .filter(|r| !r.histograms.is_empty())
-        .collect();
+    let timed = cell.rows.iter().filter(|row| row.row.role != Role::Null);
+    let timed = timed.filter(|row| !row.histograms.is_empty());
+    let mut rows: Vec<&RowResults> = timed.collect();
+    rows.sort_by_key(|row| looks.place(&row.label));
     let operations = operations(&rows);
     if operations.is_empty() {
         return None;
     }
     let valid = rows.iter().filter(|row| !row.void());
-    let curves = valid.flat_map(|row| &row.histograms).map(curve);
-    let times = curves.flatten().map(|(_, ns)| ns);
-    let (least, most) = extent(times).unwrap_or((10.0, 1e4));
-    let y = Scale::log(least / 1.2, most * 1.2);
+    let times = valid.flat_map(|row| &row.histograms).flat_map(percentiles);
+    let (least, most) = extent(times.flatten()).unwrap_or((10.0, 1e4));
+    let x = Scale::log(least / 1.2, most * 1.2);
     let mut canvas = Canvas::default();
-    let entries: Vec<_> = rows
-        .iter()
-        .map(|row| (row.label.clone(), looks.look(row), row.void()))
-        .collect();
-    let top = legend(&mut canvas, (LEFT, 14.0), &entries) + 26.0;
-    let columns = operations.len().min(3);
+    let columns = operations.len().min(2);
     let width = (WIDTH - LEFT - 14.0 - GAP * (columns - 1) as f64) / columns as f64;
+    let height = rows.len() as f64 * LANE;
     for (at, operation) in operations.iter().enumerate() {
         let (column, line) = (at % columns, at / columns);
         let frame = Frame {
             left: LEFT + (width + GAP) * column as f64,
-            top: top + (PANEL + 76.0) * line as f64,
+            top: 22.0 + (height + AROUND) * line as f64,
             width,
-            height: PANEL,
-            x: Scale::log(1.0, 12_000.0),
-            y,
+            height,
+            x,
+            y: Scale::linear(0.0, 1.0),
         };
-        panel(
-            &mut canvas,
-            &frame,
-            (operation, column == 0),
-            (&rows, looks),
-        );
+        panel(&mut canvas, &frame, operation, (&rows, looks));
     }
     let lines = operations.len().div_ceil(columns);
     Some(Plot {
         kind,
         title: format!("{what}: {}", describe(cell, &[])),
         note: note(&rows),
-        height: top + (PANEL + 76.0) * lines as f64 - 20.0,
+        height: 22.0 + (height + AROUND) * lines as f64 - 20.0,
         body: canvas.out,
     })
 }
@@ -96,120 +92,190 @@ fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -
 fn note(rows: &[&RowResults]) -> String {
     let valid = rows.iter().filter(|row| !row.void());
     let samples: u64 = valid.flat_map(|r| &r.histograms).map(|h| h.count).sum();
-    let samples = grouped(samples);
     format!(
-        "{samples} operations timed. A curve at 99 says how long all but the slowest hundredth took \
-         at most; curves end where there are no samples left to tell."
+        "{} operations timed. The large mark is the median, the dot 99 %, the ring 99.9 %; the scale is \
+         logarithmic. A percentile without enough samples is left out.",
+        grouped(samples)
     )
 }
 
 fn operations(rows: &[&RowResults]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for histogram in rows.iter().flat_map(|row| &row.histograms) {
+    let histograms = rows.iter().flat_map(|row| &row.histograms);
+    for histogram in histograms.filter(|histogram| histogram.count > 0) {
         if !found.contains(&histogram.operation) {
             found.push(histogram.operation.clone());
         }
     }
-    let place = |name: &String| OPERATIONS.iter().position(|known| known == name);
-    found.sort_by_key(|name| place(name).unwrap_or(OPERATIONS.len()));
+    found.sort_by_key(|name| place(name));
     found
+}
+
+/// Returns the rank of an operation in the display order.
+fn place(operation: &str) -> usize {
+    let known = OPERATIONS.iter().position(|known| *known == operation);
+    known.unwrap_or(OPERATIONS.len())
 }
 
 fn panel(
     canvas: &mut Canvas,
     frame: &Frame,
-    (operation, first): (&str, bool),
+    operation: &str,
     (rows, looks): (&[&RowResults], &Looks),
 ) {
     canvas.open("smallmultiple");
-    let ticks: Vec<Tick> = PERCENTILES.map(|(x, label)| (x, label.to_owned())).into();
-    let mut times = crate::plot::svg::ticks_as(&frame.y, 5, time);
-    if !first {
-        times.iter_mut().for_each(|(_, label)| label.clear());
+    let ticks = ticks_as(&frame.x, 4, time);
+    for (value, _) in &ticks {
+        let x = frame.x(*value);
+        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
     }
-    let y_title = if first { "latency" } else { "" };
-    for (x, _) in &ticks {
-        canvas.line(
-            "grid",
-            (frame.x(*x), frame.top),
-            (frame.x(*x), frame.bottom()),
-        );
-    }
-    frame.axes(
-        canvas,
-        (&ticks, &times),
-        ("percentile of operations", y_title),
-    );
-    let at = (frame.left, frame.top - 8.0);
-    canvas.text("panel", at, Anchor::Start, operation);
-    for row in rows.iter().filter(|row| !row.void()) {
-        let of_operation = row.histograms.iter().filter(|h| h.operation == operation);
-        for histogram in of_operation {
-            canvas.open(&looks.look(row).class());
-            let points: Vec<_> = curve(histogram).into_iter().map(|p| frame.at(p)).collect();
-            canvas.polyline("curve", &points);
-            marks(canvas, frame, histogram, (row, looks));
-            canvas.close();
+    frame.axes(canvas, (&ticks, &[]), ("", ""));
+    let heading = (frame.left, frame.top - 7.0);
+    canvas.text("panel", heading, Anchor::Start, operation);
+    for (lane, row) in rows.iter().enumerate() {
+        let y = frame.top + LANE * (lane as f64 + 0.5);
+        canvas.open(&looks.look(row).class());
+        if frame.left <= LEFT {
+            let class = if row.void() { "gone" } else { "label" };
+            let name = shorten(&row.label, 20);
+            canvas.text(class, (LEFT - 10.0, y + 4.0), Anchor::End, &name);
         }
+        let mut histograms = row.histograms.iter();
+        let histogram = histograms.find(|h| h.operation == operation);
+        if row.void() {
+            let corner = (frame.left, y - 5.0);
+            let why = row.problem().unwrap_or_default();
+            canvas.rect("hatched void", corner, (frame.width, 10.0), why);
+        } else if let Some(histogram) = histogram {
+            marks(canvas, (frame, y), histogram, (row, looks));
+        }
+        canvas.close();
     }
     canvas.close();
 }
 
-/// Draws marks at the named percentiles, with tooltips.
+/// Draws the percentiles of a histogram, with a tooltip.
 fn marks(
     canvas: &mut Canvas,
-    frame: &Frame,
+    (frame, y): (&Frame, f64),
     histogram: &Histogram,
     (row, looks): (&RowResults, &Looks),
 ) {
-    let points = curve(histogram);
-    let look = looks.look(row);
-    for (x, label) in PERCENTILES.iter().skip(1) {
-        let reached = points.iter().find(|(at, _)| (at / x - 1.0).abs() < 1e-6);
-        if let Some((_, ns)) = reached {
-            let title = format!(
-                "{}, {}: {label} % within {} (mean {}, greatest {}, {} samples)",
-                row.label,
-                histogram.operation,
-                time(*ns),
-                time(histogram.mean_ns),
-                time(histogram.max_ns),
-                histogram.count
+    let [median, tail, far] = percentiles(histogram);
+    let Some(median) = median else { return };
+    let end = far.or(tail).unwrap_or(median);
+    canvas.line("reach", (frame.x(median), y), (frame.x(end), y));
+    let named = PERCENTILES.iter().zip([Some(median), tail, far]);
+    let named = named.filter_map(|((name, ..), ns)| Some(format!("{name} % {}", time(ns?))));
+    let title = format!(
+        "{}, {}: {} (mean {}, greatest {}, {} samples)",
+        row.label,
+        histogram.operation,
+        named.collect::<Vec<_>>().join(", "),
+        time(histogram.mean_ns),
+        time(histogram.max_ns),
+        histogram.count
+    );
+    for (ns, class) in [(tail, "bars"), (far, "open")] {
+        if let Some(ns) = ns {
+            canvas.mark(
+                crate::plot::svg::Shape::Circle,
+                class,
+                (frame.x(ns), y),
+                3.2,
+                &title,
             );
-            canvas.mark(look.shape(), "median", frame.at((*x, *ns)), 3.8, &title);
         }
     }
+    let shape = looks.look(row).shape();
+    canvas.mark(shape, "median", (frame.x(median), y), 4.6, &title);
 }
 
-/// Returns 1/(1-p) and the latency there, at even steps, as far as there are samples.
-fn curve(histogram: &Histogram) -> Vec<Point> {
-    const STEPS: i32 = 40;
+/// Returns the shown percentiles of a histogram in nanoseconds, as far as it has samples for them.
+fn percentiles(histogram: &Histogram) -> [Option<f64>; 3] {
+    PERCENTILES.map(|(name, percent, samples)| {
+        let named = || histogram.percentiles_ns.get(name).copied();
+        let enough = histogram.count >= samples;
+        let ns = enough.then(|| named().or_else(|| quantile(histogram, percent)));
+        ns.flatten().map(|ns| ns.max(1.0))
+    })
+}
+
+/// Returns a percentile by the buckets of a histogram.
+fn quantile(histogram: &Histogram, percent: f64) -> Option<f64> {
     let total: u64 = histogram.buckets.iter().map(|(_, samples)| samples).sum();
-    if total == 0 {
-        return from_percentiles(histogram);
-    }
+    let wanted = (percent / 100.0 * total as f64).ceil().max(1.0) as u64;
     let mut buckets = histogram.buckets.clone();
     buckets.sort_unstable();
-    let xs = (0..=4 * STEPS).map(|at| 10f64.powf(f64::from(at) / f64::from(STEPS)));
-    let mut curve = Vec::new();
-    let (mut at, mut passed) = (0, buckets[0].1);
-    for x in xs.take_while(|x| *x <= total as f64) {
-        let wanted = ((1.0 - 1.0 / x) * total as f64).ceil().max(1.0) as u64;
-        while passed < wanted && at + 1 < buckets.len() {
-            at += 1;
-            passed += buckets[at].1;
-        }
-        curve.push((x, (buckets[at].0 as f64).max(1.0)));
-    }
-    curve
+    let mut passed = 0;
+    let bucket = buckets.iter().find(|(_, samples)| {
+        passed += samples;
+        passed >= wanted
+    });
+    bucket.map(|(ns, _)| *ns as f64)
 }
 
-fn from_percentiles(histogram: &Histogram) -> Vec<Point> {
-    let named = histogram.percentiles_ns.iter().filter_map(|(name, ns)| {
-        let percent: f64 = name.parse().ok()?;
-        (percent < 100.0).then(|| (100.0 / (100.0 - percent), ns.max(1.0)))
-    });
-    let mut points: Vec<Point> = named.collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    points
+/// The percentiles as numbers, in open or in closed loop, a table for each cell.
+pub(crate) fn summaries(results: &Results, looks: &Looks, open: bool) -> Markup {
+    const HEADS: [&str; 6] = ["table", "operation", "median", "99 %", "99.9 %", "samples"];
+    let cells = cells(results, open).map(|cell| (describe(cell, &[]), lines(cell, looks)));
+    let cells: Vec<_> = cells.filter(|(_, lines)| !lines.is_empty()).collect();
+    html! {
+        @if !cells.is_empty() {
+            details {
+                summary { "Latencies as numbers" }
+                @for (workload, lines) in &cells {
+                    p.sub { (workload) }
+                    (numbers(&HEADS, lines))
+                }
+            }
+        }
+    }
+}
+
+/// The percentiles of a cell, by operation and table.
+fn lines(cell: &CellResults, looks: &Looks) -> Vec<Vec<String>> {
+    let mut lines: Vec<(usize, usize, Vec<String>)> = Vec::new();
+    for row in cell.rows.iter().filter(|row| !row.void()) {
+        for histogram in row.histograms.iter().filter(|of| of.count > 0) {
+            let operation = &histogram.operation;
+            let mut line = vec![row.label.clone(), operation.clone()];
+            let ns = percentiles(histogram);
+            line.extend(ns.map(|ns| ns.map_or("–".to_owned(), time)));
+            line.push(histogram.count.to_string());
+            lines.push((place(operation), looks.place(&row.label), line));
+        }
+    }
+    lines.sort();
+    lines.into_iter().map(|(.., line)| line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(count: u64) -> Histogram {
+        Histogram {
+            cell: String::new(),
+            table: String::new(),
+            operation: "get hit".into(),
+            count,
+            mean_ns: 1.0,
+            min_ns: 1.0,
+            max_ns: 1.0,
+            percentiles_ns: [("50".to_owned(), 70.0)].into(),
+            buckets: vec![(900, 1), (60, 98), (100, 1)],
+        }
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        assert_eq!(percentiles(&histogram(99)), [Some(70.0), None, None]);
+        assert_eq!(
+            percentiles(&histogram(100)),
+            [Some(70.0), Some(100.0), None]
+        );
+        let all = [Some(70.0), Some(100.0), Some(900.0)];
+        assert_eq!(percentiles(&histogram(1000)), all);
+    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod group;
 pub(crate) mod latencies;
 pub(crate) mod numbers;
 pub(crate) mod over_threads;
+pub(crate) mod palette;
 pub(crate) mod rates;
 pub(crate) mod slim;
 pub(crate) mod style;

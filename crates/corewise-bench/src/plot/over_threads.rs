@@ -41,9 +41,9 @@ pub(crate) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<
     let (least, most) = extent(tried.iter().copied())?;
     let pad = ((most - least) * 0.03).max(0.15);
     let frame = Frame {
-        left: 76.0,
+        left: chart::LEFT,
         top: 28.0,
-        width: WIDTH - 76.0 - NAMES,
+        width: WIDTH - chart::LEFT - NAMES,
         height: chart::height_for(curves.len()),
         x: Scale::linear(least - pad, most + pad),
         y: Scale::from_zero(values().map(|(_, y)| y)),
@@ -90,7 +90,7 @@ fn limit(canvas: &mut Canvas, frame: &Frame, cpus: usize) {
     let x = frame.x(cpus as f64 + 0.5);
     canvas.line("guide", (x, frame.top), (x, frame.bottom()));
     let text = format!("more threads than the {cpus} CPUs →");
-    let fits = frame.right() - x > 240.0;
+    let fits = frame.right() - x > 220.0;
     let (at, anchor) = if fits {
         (x, Anchor::Start)
     } else {
@@ -121,7 +121,7 @@ fn ideal(canvas: &mut Canvas, frame: &Frame, curves: &[Curve]) {
     canvas.open("ideal");
     let d = crate::plot::svg::through(&[from, to]);
     canvas.path("guide", &d, &format!("ideal: {} a thread", rate(slope)));
-    let near = (to.0 + 6.0, (to.1 + 14.0).min(frame.bottom()));
-    canvas.text("remark", near, Anchor::Start, "ideal");
+    let near = (to.0 - 4.0, (to.1 - 5.0).max(frame.top + 12.0));
+    canvas.text("remark", near, Anchor::End, "ideal");
     canvas.close();
 }

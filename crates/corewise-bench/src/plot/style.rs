@@ -1,25 +1,25 @@
 //! Colours and type, for the page and for standalone plots; and the colour and shape of each table
 //! in all plots.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use crate::plot::palette::{self, SWATCHES, Swatch};
 use crate::plot::svg::Shape;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
+use crate::table::TableInfo;
 
-/// Colours that people with any colour vision can distinguish. Shapes and dashes repeat the
-/// distinction, so that nothing depends on colour alone.
+/// The backgrounds of the light and of the dark scheme.
+#[cfg(test)]
+pub(crate) const BACKGROUNDS: (&str, &str) = ("#ffffff", "#14181d");
+
 const LIGHT: &str = "--bg:#ffffff;--card:#f7f8fa;--ink:#1b2129;--muted:#5b6572;--grid:#e4e7eb;\
 --edge:#9aa3ae;--accent:#0068b0;--heat:#0068b0;--heatink:#ffffff;--good:#00714f;--bad:#b3400a;\
---same:#4a5462;--unsure:#7a6a00;--void:#8b8f96;\
---c0:#0068b0;--c1:#d1540a;--c2:#008a63;--c3:#c24c93;--c4:#a87900;--c5:#2b96cf;--c6:#5a48b0;\
---c7:#4a4f57;";
+--same:#4a5462;--unsure:#7a6a00;--void:#6f747b;--rest:#c3c8cf;";
 
 const DARK: &str = "--bg:#14181d;--card:#1c2128;--ink:#e6e9ed;--muted:#9da7b3;--grid:#2b323b;\
 --edge:#616c79;--accent:#6fb7f2;--heat:#4da3e6;--heatink:#0c1116;--good:#4fce9f;--bad:#ff9861;\
---same:#b4bdc8;--unsure:#e0c64a;--void:#8b929c;\
---c0:#5aaef0;--c1:#ff8a4a;--c2:#3cc79a;--c3:#ee8cc4;--c4:#e8b93a;--c5:#8fd8ff;--c6:#a79bff;\
---c7:#c9ced6;";
+--same:#b4bdc8;--unsure:#e0c64a;--void:#8b929c;--rest:#454d57;";
 
 const PLOT: &str = "\
 .plot text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;\
@@ -28,16 +28,19 @@ fill:var(--ink);font-variant-numeric:tabular-nums}\
 .plot .axistitle{font-weight:500}\
 .plot .panel{font-weight:600}\
 .plot .strong{font-weight:600}\
-.plot .label{fill:var(--c);font-weight:600}\
+.plot .label{fill:var(--ink);font-weight:var(--bold,600)}\
 .plot .gone{fill:var(--void)}\
 .plot .heading{font-size:15px;font-weight:650}\
 .plot .caption{font-size:11px;fill:var(--muted)}\
 .grid{stroke:var(--grid);stroke-width:1}\
 .axis{stroke:var(--edge);stroke-width:1}\
-.curve{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
+.curve{fill:none;stroke:var(--c);stroke-width:var(--wide,2);stroke-linejoin:round;stroke-linecap:round}\
 .d1 .curve{stroke-dasharray:7 4}.d2 .curve{stroke-dasharray:2 4}\
+.d3 .curve{stroke-dasharray:9 3 2 3}\
 .leader{stroke:var(--c);stroke-width:1;opacity:.45}\
-.dot{fill:var(--c);opacity:.38}\
+.dot{fill:var(--c);opacity:var(--faint,.38)}\
+.open{fill:var(--bg);stroke:var(--c);stroke-width:1.6}\
+.reach{stroke:var(--c);stroke-width:1.6;opacity:.55}\
 .median{fill:var(--c);stroke:var(--bg);stroke-width:1.2}\
 .again .median{fill:var(--bg);stroke:var(--c);stroke-width:1.8}\
 .interval{stroke:var(--c);stroke-width:3;opacity:.6;stroke-linecap:round}\
@@ -54,9 +57,8 @@ fill:var(--ink);font-variant-numeric:tabular-nums}\
 .hatchline{stroke:var(--void);stroke-width:1.4}\
 .heat{fill:var(--heat);stroke:var(--bg);stroke-width:2}\
 .plot .heatlight{fill:var(--ink)}.plot .heatdark{fill:var(--heatink)}.plot .heatmid{fill:#0c1116}\
-.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}\
-.c4{--c:var(--c4)}.c5{--c:var(--c5)}.c6{--c:var(--c6)}.c7{--c:var(--c7)}.cn{--c:var(--muted)}\
-.series.off{display:none}.series.dim{opacity:.15}";
+.cn{--c:var(--muted)}\
+.series.dim{opacity:.15}";
 
 /// The pattern of void rows.
 pub(crate) const DEFS: &str = "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" \
@@ -64,17 +66,24 @@ patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 <line class=\"hatchline\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"6\"/></pattern></defs>";
 
 /// Colours by scheme and the rules for plots; `root` is the selector that defines the colours.
-pub(crate) fn plot_css(root: &str) -> String {
+pub(crate) fn plot_css(root: &str, looks: &Looks) -> String {
+    let (light, dark) = looks.colours();
     format!(
         "{root}{{color-scheme:light dark;{LIGHT}}}\
-         @media(prefers-color-scheme:dark){{{root}{{{DARK}}}}}{PLOT}"
+         @media(prefers-color-scheme:dark){{{root}{{{DARK}}}}}{PLOT}\
+         {light}@media(prefers-color-scheme:dark){{{dark}}}"
     )
 }
 
 /// The appearance of a table in all plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
+    /// Its number on this page.
     index: Option<usize>,
+    /// Its colour among [`SWATCHES`].
+    swatch: usize,
+    /// The file, if several files measured the table.
+    file: usize,
     again: bool,
     /// The index of one of several lines of the same table.
     line: Option<usize>,
@@ -89,90 +98,289 @@ impl Look {
         }
     }
 
+    /// Returns the number that selects shape and dashes.
+    fn form_number(self) -> usize {
+        self.line.unwrap_or(self.swatch + 7 * self.file)
+    }
+
     /// Returns the CSS classes of the table's elements.
     pub(crate) fn class(self) -> String {
         let again = if self.again { " again" } else { "" };
         match self.index {
             Some(index) => {
-                let dashes = self.line.unwrap_or(index / 8) % 3;
-                format!("series s{index} c{} d{dashes}{again}", index % 8)
+                let dashes = match self.line {
+                    Some(line) => line % DASHES,
+                    None => self.form_number() / SHAPES.len() % DASHES,
+                };
+                format!("series s{index} {} d{dashes}{again}", self.colour())
             }
             None => format!("series cn{again}"),
         }
     }
 
+    /// Returns the CSS class of its colour.
+    pub(crate) fn colour(self) -> String {
+        format!("c{}", self.swatch)
+    }
+
     /// Returns the shape of its marks.
     pub(crate) fn shape(self) -> Shape {
-        const SHAPES: [Shape; 5] = [
-            Shape::Circle,
-            Shape::Square,
-            Shape::Triangle,
-            Shape::Diamond,
-            Shape::Wedge,
-        ];
-        self.line
-            .or(self.index)
-            .map_or(Shape::Cross, |index| SHAPES[index % 5])
+        match self.index {
+            Some(_) => SHAPES[self.form_number() % SHAPES.len()],
+            None => Shape::Cross,
+        }
     }
+
+    /// Returns shape and dashes.
+    #[cfg(test)]
+    pub(crate) fn form(self) -> (Shape, usize) {
+        (self.shape(), self.form_number() / SHAPES.len() % DASHES)
+    }
+}
+
+/// The shapes of tables.
+const SHAPES: [Shape; 6] = [
+    Shape::Circle,
+    Shape::Square,
+    Shape::Triangle,
+    Shape::Diamond,
+    Shape::Wedge,
+    Shape::Plus,
+];
+
+/// The number of patterns of dashes.
+const DASHES: usize = 4;
+
+/// The number of tables that a page shows in colour until a reader selects others.
+pub(crate) const CHOSEN: usize = 6;
+
+/// A table on a page.
+#[derive(Debug)]
+struct Shown {
+    label: String,
+    swatch: usize,
+    file: usize,
+    chosen: bool,
 }
 
 /// The looks of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    names: Vec<String>,
+    shown: Vec<Shown>,
     indices: HashMap<String, usize>,
 }
 
 impl Looks {
     /// Assigns looks in the order of the cards, then of the rows.
     pub(crate) fn of(results: &Results) -> Self {
-        let mut looks = Self::default();
         let shown = |row: &&RowResults| !matches!(row.row.role, Role::Null | Role::Again);
-        let labels: Vec<_> = results.rows().filter(shown).collect();
+        let rows: Vec<_> = results.rows().filter(shown).collect();
         let manifests = results.files.iter().map(|file| &file.manifest);
-        for card in manifests.flat_map(|manifest| &manifest.cards) {
-            let of_card = labels.iter().filter(|row| row.row.table == card.name);
-            of_card.for_each(|row| looks.add(&row.label));
+        let cards = manifests.flat_map(|manifest| &manifest.cards);
+        let of_card = |card: &'_ TableInfo| {
+            let is = |row: &&&RowResults| row.row.table == card.name;
+            rows.iter().filter(is).copied().collect::<Vec<_>>()
+        };
+        let mut labels: Vec<(&str, &str, usize)> = Vec::new();
+        for row in cards.flat_map(of_card).chain(rows.iter().copied()) {
+            let file = if row.label == row.row.table {
+                0
+            } else {
+                row.file
+            };
+            if !labels.iter().any(|(label, ..)| *label == row.label) {
+                labels.push((&row.label, &row.row.table, file));
+            }
         }
-        labels.iter().for_each(|row| looks.add(&row.label));
+        let mut looks = Self::assigned(&labels);
+        let references = rows.iter().filter(|row| row.row.role == Role::Reference);
+        let references: HashSet<&str> = references.map(|row| &*row.label).collect();
+        looks.choose(&references);
         looks
     }
 
     /// Assigns looks to these names, in order.
     pub(crate) fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        let mut looks = Self::default();
-        names.into_iter().for_each(|name| looks.add(name));
+        let mut labels: Vec<(&str, &str, usize)> = Vec::new();
+        for name in names {
+            if !labels.iter().any(|(label, ..)| *label == name) {
+                labels.push((name, name, 0));
+            }
+        }
+        let mut looks = Self::assigned(&labels);
+        looks.choose(&HashSet::new());
         looks
     }
 
-    fn add(&mut self, label: &str) {
-        if !self.indices.contains_key(label) {
-            self.indices.insert(label.to_owned(), self.names.len());
-            self.names.push(label.to_owned());
+    /// Assigns looks to labels, each with its table and file. Tables of the palette come first.
+    fn assigned(labels: &[(&str, &str, usize)]) -> Self {
+        let mut swatches: HashMap<&str, usize> = HashMap::new();
+        for (_, table, _) in labels {
+            swatches.extend(palette::of_table(table).map(|at| (*table, at)));
+        }
+        for (_, table, _) in labels {
+            if !swatches.contains_key(table) {
+                let used: HashSet<usize> = swatches.values().copied().collect();
+                swatches.insert(table, palette::spare(table, |at| used.contains(&at)));
+            }
+        }
+        let mut looks = Self::default();
+        for &(label, table, file) in labels {
+            looks.indices.insert(label.to_owned(), looks.shown.len());
+            looks.shown.push(Shown {
+                label: label.to_owned(),
+                swatch: swatches[table],
+                file,
+                chosen: false,
+            });
+        }
+        looks
+    }
+
+    /// Chooses [`CHOSEN`] tables, and as many locks: references first, then in the order of the
+    /// palette.
+    fn choose(&mut self, references: &HashSet<&str>) {
+        let mut order: Vec<usize> = (0..self.shown.len()).collect();
+        let rank = |at: &usize| {
+            let of = &self.shown[*at];
+            (!references.contains(&*of.label), of.swatch, of.file)
+        };
+        order.sort_by_key(rank);
+        let is_lock = |shown: &Shown| shown.label.starts_with("lock:");
+        for lock in [false, true] {
+            let of_kind = order.iter().filter(|at| is_lock(&self.shown[**at]) == lock);
+            let chosen: Vec<usize> = of_kind.take(CHOSEN).copied().collect();
+            chosen
+                .into_iter()
+                .for_each(|at| self.shown[at].chosen = true);
         }
     }
 
     /// Returns the look of a row's table.
     pub(crate) fn look(&self, row: &RowResults) -> Look {
+        let index = self.index(measured_once(&row.label));
         Look {
-            index: self.indices.get(&row.label).copied(),
             again: row.row.role == Role::Again,
-            line: None,
+            ..index.map_or(UNKNOWN, |index| self.at(index))
+        }
+    }
+
+    fn at(&self, index: usize) -> Look {
+        let of = &self.shown[index];
+        Look {
+            index: Some(index),
+            swatch: of.swatch,
+            file: of.file,
+            ..UNKNOWN
         }
     }
 
     /// Returns all tables with their looks.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Look)> {
-        let looks = (0..).map(|index| Look {
-            index: Some(index),
-            again: false,
-            line: None,
-        });
-        self.names.iter().map(String::as_str).zip(looks)
+        let shown = self.shown.iter().enumerate();
+        shown.map(|(index, of)| (&*of.label, self.at(index)))
     }
 
-    /// Returns the rank of a table, for a stable order.
+    /// Returns the number of a table on this page.
+    pub(crate) fn index(&self, label: &str) -> Option<usize> {
+        self.indices.get(label).copied()
+    }
+
+    /// Returns whether the page shows a table in colour at first.
+    pub(crate) fn is_chosen(&self, label: &str) -> bool {
+        self.index(label).is_some_and(|at| self.shown[at].chosen)
+    }
+
+    /// Returns the rank of a table, for a stable order: chosen tables first.
     pub(crate) fn place(&self, label: &str) -> usize {
-        self.indices.get(label).copied().unwrap_or(usize::MAX)
+        let index = self.index(measured_once(label));
+        index.map_or(usize::MAX, |at| {
+            let swatch = self.shown[at].swatch;
+            at + 10_000 * swatch + usize::from(!self.shown[at].chosen) * 1_000_000
+        })
+    }
+
+    /// Returns the rules of the colours of all tables, for the light and for the dark scheme.
+    fn colours(&self) -> (String, String) {
+        let mut swatches: Vec<usize> = self.shown.iter().map(|of| of.swatch).collect();
+        swatches.sort_unstable();
+        swatches.dedup();
+        let rules = |colour: fn(&Swatch) -> &'static str| -> String {
+            let rule = |at: &usize| format!(".c{at}{{--c:{}}}", colour(&SWATCHES[*at]));
+            swatches.iter().map(rule).collect()
+        };
+        (rules(|of| of.light), rules(|of| of.dark))
+    }
+}
+
+/// Returns the label of a table without the mark of its second measurement.
+pub(crate) fn measured_once(label: &str) -> &str {
+    label.strip_suffix(" (again)").unwrap_or(label)
+}
+
+/// The look of a table that is not on the page.
+const UNKNOWN: Look = Look {
+    index: None,
+    swatch: 0,
+    file: 0,
+    again: false,
+    line: None,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str]) -> Vec<String> {
+        let looks = Looks::named(names.iter().copied());
+        let all = looks.all().map(|(name, _)| name.to_owned());
+        all.filter(|name| looks.is_chosen(name)).collect()
+    }
+
+    #[test]
+    fn six_tables_and_six_locks_are_in_colour_at_first() {
+        let few = ["cuckoo", "tbb", "flurry"];
+        assert_eq!(chosen(&few), few);
+        let many = [
+            "cuckoo",
+            "hopscotch",
+            "flurry",
+            "rwlock",
+            "papaya",
+            "tbb",
+            "scc",
+            "relativistic",
+            "dashmap",
+            "clht-lb",
+            "lock:tas",
+            "unknown",
+        ];
+        let first = [
+            "flurry",
+            "papaya",
+            "scc",
+            "relativistic",
+            "dashmap",
+            "clht-lb",
+            "lock:tas",
+        ];
+        assert_eq!(chosen(&many), first);
+    }
+
+    #[test]
+    fn backgrounds_are_those_of_the_page() {
+        assert!(LIGHT.contains(&format!("--bg:{};", BACKGROUNDS.0)));
+        assert!(DARK.contains(&format!("--bg:{};", BACKGROUNDS.1)));
+    }
+
+    #[test]
+    fn the_chosen_tables_come_first() {
+        let looks = Looks::named([
+            "tbb", "cuckoo", "rwlock", "flurry", "scc", "papaya", "dashmap",
+        ]);
+        assert!(!looks.is_chosen("tbb"));
+        assert!(looks.place("cuckoo") < looks.place("tbb"));
+        assert_eq!(looks.place("absent"), usize::MAX);
+        assert_eq!(measured_once("scc (again)"), "scc");
     }
 }

@@ -1,8 +1,10 @@
 //! Drawing: a canvas that writes SVG, scales with round ticks, and number formats.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use crate::plot::slim;
+
+pub(crate) use corewise_measure::number::count;
 
 /// A point on a canvas or in a plot.
 pub(crate) type Point = (f64, f64);
@@ -59,13 +61,14 @@ pub(crate) enum Anchor {
 }
 
 /// The shapes of marks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Circle,
     Square,
     Triangle,
     Diamond,
     Wedge,
+    Plus,
     Cross,
 }
 
@@ -193,12 +196,29 @@ pub(crate) fn through(points: &[Point]) -> String {
     d
 }
 
+/// The corners of a plus sign.
+const PLUS: [Point; 12] = [
+    (-0.4, -1.15),
+    (0.4, -1.15),
+    (0.4, -0.4),
+    (1.15, -0.4),
+    (1.15, 0.4),
+    (0.4, 0.4),
+    (0.4, 1.15),
+    (-0.4, 1.15),
+    (-0.4, 0.4),
+    (-1.15, 0.4),
+    (-1.15, -0.4),
+    (-0.4, -0.4),
+];
+
 fn outline(shape: Shape, (x, y): Point, r: f64) -> String {
     let corners: &[Point] = match shape {
         Shape::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
         Shape::Triangle => &[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)],
         Shape::Wedge => &[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)],
         Shape::Circle | Shape::Diamond => &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)],
+        Shape::Plus => &PLUS,
         Shape::Cross => {
             let (a, b) = ((x - r, y - r), (x + r, y + r));
             let (c, d) = ((x - r, y + r), (x + r, y - r));
@@ -516,27 +536,12 @@ pub(crate) fn grouped(value: u64) -> String {
     out
 }
 
-/// Formats a count: powers of two in binary units, others with separated thousands.
-pub(crate) fn count(value: u64) -> String {
-    let shown = |value: f64, unit: &dyn Display| {
-        format!("{} {unit}", plain((value * 100.0).round() / 100.0))
-    };
-    match value {
-        v if v >= 1 << 20 && v % (1 << 20) == 0 => format!("{} Mi", v >> 20),
-        v if v >= 1 << 10 && v % (1 << 10) == 0 && v < 1 << 20 => format!("{} Ki", v >> 10),
-        v if v >= 1_000_000_000 => shown(v as f64 / 1e9, &"G"),
-        v if v >= 1_000_000 => shown(v as f64 / 1e6, &"M"),
-        v if v >= 10_000 => shown(v as f64 / 1e3, &"k"),
-        v => v.to_string(),
-    }
-}
-
-/// Formats a decimal tick of a count: `1 k`, `10 M`.
+/// Formats a decimal tick of a count: `1k`, `10M`.
 pub(crate) fn count_tick(value: f64) -> String {
     match value {
-        v if v >= 1e9 => format!("{} G", plain(v / 1e9)),
-        v if v >= 1e6 => format!("{} M", plain(v / 1e6)),
-        v if v >= 1e3 => format!("{} k", plain(v / 1e3)),
+        v if v >= 1e9 => format!("{}G", plain(v / 1e9)),
+        v if v >= 1e6 => format!("{}M", plain(v / 1e6)),
+        v if v >= 1e3 => format!("{}k", plain(v / 1e3)),
         v => plain(v),
     }
 }
@@ -562,13 +567,10 @@ mod tests {
             (rate(12.34e6), time(1500.0)),
             ("12.3 M/s".into(), "1.50 µs".into())
         );
+        assert_eq!(bytes(32768.0), "32 KiB");
         assert_eq!(
-            (bytes(32768.0), count(1 << 20)),
-            ("32 KiB".into(), "1 Mi".into())
-        );
-        assert_eq!(
-            (count(50_000), count(1_500_000)),
-            ("50 k".into(), "1.5 M".into())
+            (count_tick(50e3), count_tick(2e6)),
+            ("50k".into(), "2M".into())
         );
     }
 

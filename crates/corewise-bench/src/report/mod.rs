@@ -1,11 +1,14 @@
 //! The report: one HTML page of a result, and single plots as SVG files.
 //!
 //! The page stands alone: no network, no external fonts, every plot an inline SVG that is readable
-//! without JavaScript, in light and dark mode. The page omits what a result lacks. A table has the
-//! same colour and shape in all plots. Void rows are hatched and never drawn as if they were valid.
+//! without JavaScript, in light and dark mode, on a phone. The page omits what a result lacks. A
+//! table has the same colour and shape on all pages. Six tables are in colour until a reader
+//! chooses others, which needs no script: the rules follow checkboxes. Void rows are hatched and
+//! never drawn as if they were valid.
 //! Each section draws its parts of the page (see `sections`); a section that this program does not
 //! know has a plot `plot-rates-N` of its throughput.
 
+mod decision;
 pub(crate) mod page;
 mod tables;
 
@@ -63,7 +66,7 @@ pub fn svg(results: &Results, plot: &str) -> Option<String> {
     let (_, plot) = numbered.find(|(number, plot)| {
         wanted == format!("{}-{number}", plot.kind) || (*number == 1 && wanted == plot.kind)
     })?;
-    Some(page::standalone(results, plot))
+    Some(page::standalone(results, &looks, plot))
 }
 
 /// Returns the ids of all plots that [`svg`] can make, each with its title.

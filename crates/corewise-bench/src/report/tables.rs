@@ -6,8 +6,8 @@ use crate::plot::group::words;
 use crate::plot::numbers::{interval, plain_ratio};
 use crate::plot::style::Looks;
 use crate::plot::svg::{bytes, plain, rate};
-use crate::record::{Manifest, Role};
-use crate::report::Extent;
+use crate::record::{Interval, Manifest, Role};
+use crate::report::{Extent, decision};
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
 use crate::table::TableInfo;
 
@@ -56,23 +56,32 @@ fn verdict(section: &SectionResults, looks: &Looks) -> Markup {
                 thead {
                     tr {
                         th.cell scope="col" { "cell" }
-                        @for (part, label) in &columns { (column_head(*part, label)) }
+                        @for (part, label) in &columns { (column_head(*part, label, looks)) }
                     }
                 }
-                tbody { @for cell in &section.cells { (line(cell, &columns, &shared)) } }
+                tbody { @for cell in &section.cells { (line(cell, (&columns, looks), &shared)) } }
             }
         }
     }
 }
 
-fn column_head(part: Part, label: &str) -> Markup {
+/// Returns the CSS classes of a column, which select it with its table in the plots.
+fn chosen_by(part: Part, label: &str, looks: &Looks) -> String {
+    match looks.index(label).filter(|_| part == Part::DynTable) {
+        Some(at) => format!(" col s{at}"),
+        None => String::new(),
+    }
+}
+
+fn column_head(part: Part, label: &str, looks: &Looks) -> Markup {
     let (class, sub) = match part {
-        Part::Reference | Part::DynTable => (None, None),
-        Part::Again => (Some("aa"), Some("again (A/A)")),
-        Part::Null => (Some("null"), Some("harness (null)")),
+        Part::Reference | Part::DynTable => ("", None),
+        Part::Again => ("aa", Some("again (A/A)")),
+        Part::Null => ("null", Some("harness (null)")),
     };
+    let class = format!("{class}{}", chosen_by(part, label, looks));
     html! {
-        th scope="col" class=[class] {
+        th scope="col" class=(class) {
             (label)
             @if let Some(sub) = sub { small { (sub) } }
         }
@@ -99,7 +108,12 @@ fn special(cell: &CellResults, shared: &[String]) -> String {
     own.join(", ")
 }
 
-fn line(cell: &CellResults, columns: &[Column<'_>], shared: &[String]) -> Markup {
+fn line(
+    cell: &CellResults,
+    (columns, looks): (&[Column<'_>], &Looks),
+    shared: &[String],
+) -> Markup {
+    let noise = decision::spread([cell]);
     let repetitions = cell.rows.iter().map(|row| row.row.repetitions).max();
     let in_column = |column: &Column<'_>| {
         let is = |row: &&RowResults| (Part::of(row), &*row.label) == *column;
@@ -113,7 +127,7 @@ fn line(cell: &CellResults, columns: &[Column<'_>], shared: &[String]) -> Markup
             }
             @for column in columns {
                 @match in_column(column) {
-                    Some(row) => (entry(row)),
+                    Some(row) => (entry(row, noise, &chosen_by(column.0, column.1, looks))),
                     None => td.none { "–" },
                 }
             }
@@ -121,13 +135,19 @@ fn line(cell: &CellResults, columns: &[Column<'_>], shared: &[String]) -> Markup
     }
 }
 
-fn entry(row: &RowResults) -> Markup {
-    let class = match row.row.role {
+/// Returns whether the interval of a ratio is beyond the A/A spread, a factor.
+fn is_beyond(ratio: &Interval, noise: Option<f64>) -> bool {
+    noise.is_some_and(|noise| ratio.low > noise || ratio.high < 1.0 / noise)
+}
+
+fn entry(row: &RowResults, noise: Option<f64>, column: &str) -> Markup {
+    let role = match row.row.role {
         Role::Again => " aa",
         Role::Null => " null",
         Role::Reference => " reference",
         Role::DynTable => "",
     };
+    let class = format!("{role}{column}");
     if row.void() {
         let why = row.problem().unwrap_or_default();
         return html! {
@@ -139,11 +159,12 @@ fn entry(row: &RowResults) -> Markup {
         (Role::Reference, "") => "reference",
         (_, word) => word,
     };
-    let known = ["faster", "slower", "equivalent", "undecided"];
-    let kind = known
-        .iter()
-        .find(|known| **known == word)
-        .unwrap_or(&"plain");
+    let beyond = row.row.ratio.is_some_and(|ratio| is_beyond(&ratio, noise));
+    let (kind, word) = match word {
+        "faster" | "slower" if !beyond => ("within", format!("{word}, within A/A")),
+        "faster" | "slower" | "equivalent" | "undecided" => (word, word.to_owned()),
+        _ => ("plain", word.to_owned()),
+    };
     let class = format!("{kind}{class}");
     html! {
         @match &row.row.ratio {
@@ -284,6 +305,18 @@ fn caches(manifest: &Manifest) -> String {
     caches.collect::<Vec<_>>().join("; ")
 }
 
+/// Returns the first digits of the commit, and whether the sources differed from it.
+pub(crate) fn short_commit(manifest: &Manifest) -> String {
+    let changed = if manifest.dirty { " with changes" } else { "" };
+    let digits: String = manifest.commit.chars().take(8).collect();
+    format!("{digits}{changed}")
+}
+
+/// Returns the date without the time.
+pub(crate) fn day(manifest: &Manifest) -> &str {
+    manifest.date.split('T').next().unwrap_or(&manifest.date)
+}
+
 /// Returns the commit, and whether the sources differed from it.
 pub(crate) fn commit(manifest: &Manifest) -> String {
     let changed = if manifest.dirty { " with changes" } else { "" };
@@ -362,6 +395,24 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_ratios_beyond_the_spread_are_coloured() {
+        let ratio = |low, high| Interval {
+            value: 1.0,
+            low,
+            high,
+        };
+        for (low, high, noise, beyond) in [
+            (1.06, 1.2, Some(1.05), true),
+            (1.04, 1.2, Some(1.05), false),
+            (0.8, 0.9, Some(1.05), true),
+            (0.8, 0.97, Some(1.05), false),
+            (1.5, 1.6, None, false),
+        ] {
+            assert_eq!(is_beyond(&ratio(low, high), noise), beyond, "{low} {high}");
+        }
+    }
 
     #[test]
     fn commands_survive_a_shell() {

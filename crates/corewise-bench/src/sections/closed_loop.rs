@@ -22,7 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::record::{Cell, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name};
 use crate::suite::Task;
 use crate::workload::Workload;
 
@@ -83,7 +83,7 @@ impl Slices for MixSlices {
 pub(crate) struct Measured {
     pub(crate) cell: Cell,
     /// For each contender.
-    pub(crate) courses: Vec<RowAccumulator>,
+    pub(crate) accumulators: Vec<RowAccumulator>,
     pub(crate) slices: Vec<Slice>,
 }
 
@@ -91,29 +91,33 @@ pub(crate) struct Measured {
 pub(crate) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
 ) -> Result<(), BenchError> {
-    let measured = measure::<MixSlices>(runner, task, lanes)?;
-    write(runner, task, lanes, measured)
+    let measured = measure::<MixSlices>(runner, task, contenders)?;
+    write(runner, task, contenders, measured)
 }
 
 /// Measures a cell.
 pub(crate) fn measure<S: Slices>(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
 ) -> Result<Measured, BenchError> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x0f0e);
-    let mut courses: Vec<RowAccumulator> =
-        lanes.iter().map(|_| RowAccumulator::default()).collect();
+    let mut accumulators: Vec<RowAccumulator> = contenders
+        .iter()
+        .map(|_| RowAccumulator::default())
+        .collect();
     let (seed, progress) = (runner.seed, runner.progress.clone());
-    let together = fits(&task.workload, lanes.len());
-    let mut context = runner.scene(&task.workload)?;
+    let together = fits(&task.workload, contenders.len());
+    let mut context = runner.cell_context(&task.workload)?;
     let cell = task.workload.cell(context.cpus());
     let ways = S::start(&context, seed)?;
     let mut slices = Vec::new();
     for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..lanes.len()).filter(|&at| !courses[at].out).collect();
+        let mut order: Vec<usize> = (0..contenders.len())
+            .filter(|&at| !accumulators[at].out)
+            .collect();
         order.shuffle(&mut rng);
         let groups: Vec<Vec<usize>> = if together {
             vec![order]
@@ -122,13 +126,19 @@ pub(crate) fn measure<S: Slices>(
         };
         for group in groups {
             let number = (repetition, seed);
-            for (at, outcome) in repeat(&context, &ways, (lanes, &group), number, &mut rng) {
+            for (at, outcome) in repeat(&context, &ways, (contenders, &group), number, &mut rng) {
                 match outcome {
                     Ok(done) => {
-                        let (lane, course) = (&lanes[at], &mut courses[at]);
-                        slices.push(book::<S>(&context, lane, course, repetition, done));
+                        let (contender, accumulator) = (&contenders[at], &mut accumulators[at]);
+                        slices.push(book::<S>(
+                            &context,
+                            contender,
+                            accumulator,
+                            repetition,
+                            done,
+                        ));
                     }
-                    Err(trouble) => courses[at].fail(&lanes[at], trouble)?,
+                    Err(error) => accumulators[at].fail(&contenders[at], error)?,
                 }
                 progress.inc(1);
             }
@@ -137,7 +147,7 @@ pub(crate) fn measure<S: Slices>(
     }
     Ok(Measured {
         cell,
-        courses,
+        accumulators,
         slices,
     })
 }
@@ -146,14 +156,14 @@ pub(crate) fn measure<S: Slices>(
 pub(crate) fn write(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
     measured: Measured,
 ) -> Result<(), BenchError> {
     for slice in measured.slices {
         runner.sink.write(&Record::Slice(Box::new(slice)))?;
     }
-    runner.histograms(lanes, &measured.courses, &measured.cell, false)?;
-    runner.rows(task, lanes, &measured.courses, &measured.cell)
+    runner.histograms(contenders, &measured.accumulators, &measured.cell, false)?;
+    runner.rows(task, contenders, &measured.accumulators, &measured.cell)
 }
 
 /// A table after its last slice, its checks, and the section's results.
@@ -163,36 +173,36 @@ type Done<S> = (RunningTable, Verdicts, <S as Slices>::Progress);
 type Outcome<S> = (usize, Result<Done<S>, PhaseError>);
 
 /// A contender that has been filled.
-type Live<S> = (RunningTable, <S as Slices>::Progress);
+type TableInProgress<S> = (RunningTable, <S as Slices>::Progress);
 
 /// Runs one repetition of some contenders, alternating.
 fn repeat<S: Slices>(
     context: &CellContext<'_>,
     ways: &S,
-    (lanes, group): (&[Contender], &[usize]),
+    (contenders, group): (&[Contender], &[usize]),
     (repetition, seed): (usize, u64),
     rng: &mut Xoshiro256PlusPlus,
 ) -> Vec<Outcome<S>> {
     let prepare = |at: usize| {
-        let table = context.prepare(&lanes[at], repetition, seed);
+        let table = context.prepare(&contenders[at], repetition, seed);
         let progress = ways.begin(seed ^ (repetition as u64) << 32);
         (at, table.map(|table| (table, progress)))
     };
-    let mut lives: Vec<(usize, Result<Live<S>, PhaseError>)> =
+    let mut lives: Vec<(usize, Result<TableInProgress<S>, PhaseError>)> =
         group.iter().map(|&at| prepare(at)).collect();
     for _ in 0..context.workload.slices {
         lives.shuffle(rng);
         for (_, live) in &mut lives {
             if let Ok((table, progress)) = live
-                && let Err(trouble) = ways.run(context, table, progress)
+                && let Err(error) = ways.run(context, table, progress)
             {
-                *live = Err(trouble);
+                *live = Err(error);
             }
         }
     }
-    let finish = |(at, live): (usize, Result<Live<S>, PhaseError>)| {
+    let finish = |(at, live): (usize, Result<TableInProgress<S>, PhaseError>)| {
         let outcome = live.and_then(|(table, progress)| {
-            let verdicts = context.finish(&lanes[at], &table, seed ^ repetition as u64)?;
+            let verdicts = context.finish(&contenders[at], &table, seed ^ repetition as u64)?;
             Ok((table, verdicts, progress))
         });
         (at, outcome)
@@ -203,18 +213,18 @@ fn repeat<S: Slices>(
 /// Adds a repetition to its row and returns its record.
 fn book<S: Slices>(
     context: &CellContext<'_>,
-    lane: &Contender,
-    course: &mut RowAccumulator,
+    contender: &Contender,
+    accumulator: &mut RowAccumulator,
     repetition: usize,
     (table, mut checks, progress): Done<S>,
 ) -> Slice {
     let ran_on = context.whereabouts(&mut checks);
     let mut fields = Fields::default();
-    S::finish(progress, course, &mut fields);
+    S::finish(progress, accumulator, &mut fields);
     let slice = Slice {
         cell: context.workload.id(),
-        table: lane_name(lane),
-        role: lane.role,
+        table: contender_name(contender),
+        role: contender.role,
         repetition,
         rate: table.rate(),
         rates: table.rates.clone(),
@@ -228,16 +238,16 @@ fn book<S: Slices>(
         ran_on,
         fields,
     };
-    course.add(&slice);
-    course.add_contention(slice.contention);
-    course.add_hardware(&slice.hardware);
+    accumulator.add(&slice);
+    accumulator.add_contention(slice.contention);
+    accumulator.add_hardware(&slice.hardware);
     slice
 }
 
 /// Returns whether all tables of a cell fit into memory together.
-fn fits(workload: &Workload, lanes: usize) -> bool {
+fn fits(workload: &Workload, contenders: usize) -> bool {
     let each = workload.range * (workload.payload_bytes() + ENTRY_BYTES);
-    (each * lanes as u64) as f64 <= available_bytes() as f64 * MEMORY_SHARE
+    (each * contenders as u64) as f64 <= available_bytes() as f64 * MEMORY_SHARE
 }
 
 /// Returns the available memory.

@@ -194,7 +194,7 @@ impl Default for Variant {
 
 /// The record that a payload belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RecordKind {
     Row,
     Slice,
     Detail,
@@ -203,30 +203,30 @@ enum Place {
 /// A type that a section adds to results, for the check of files that are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schema {
-    place: Place,
+    place: RecordKind,
     name: &'static str,
     check: fn(&Fields) -> Result<(), String>,
 }
 
 impl Schema {
-    const fn new<P: Payload>(place: Place, check: fn(&Fields) -> Result<(), String>) -> Self {
+    const fn new<P: Payload>(place: RecordKind, check: fn(&Fields) -> Result<(), String>) -> Self {
         let name = P::NAME;
         Self { place, name, check }
     }
 
     /// A field of rows.
     pub(crate) const fn row<P: Payload>() -> Self {
-        Self::new::<P>(Place::Row, Fields::check::<P>)
+        Self::new::<P>(RecordKind::Row, Fields::check::<P>)
     }
 
     /// A field of slices.
     pub(crate) const fn slice<P: Payload>() -> Self {
-        Self::new::<P>(Place::Slice, Fields::check::<P>)
+        Self::new::<P>(RecordKind::Slice, Fields::check::<P>)
     }
 
     /// A record of its type.
     pub(crate) const fn record<P: Payload>() -> Self {
-        Self::new::<P>(Place::Detail, Fields::check_all::<P>)
+        Self::new::<P>(RecordKind::Detail, Fields::check_all::<P>)
     }
 }
 
@@ -237,9 +237,9 @@ impl Schema {
 /// A description of the first payload that has another form, or of a record of unknown type.
 pub(crate) fn check(record: &Record) -> Result<(), String> {
     let (place, fields) = match record {
-        Record::Row(row) => (Place::Row, &row.fields),
-        Record::Slice(slice) => (Place::Slice, &slice.fields),
-        Record::Detail(detail) => (Place::Detail, &detail.fields),
+        Record::Row(row) => (RecordKind::Row, &row.fields),
+        Record::Slice(slice) => (RecordKind::Slice, &slice.fields),
+        Record::Detail(detail) => (RecordKind::Detail, &detail.fields),
         _ => return Ok(()),
     };
     let schemas = SECTIONS.iter().flat_map(|section| section.payloads());
@@ -345,9 +345,9 @@ pub(crate) trait Section: Debug + Sync {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        closed_loop::run(runner, task, lanes)
+        closed_loop::run(runner, task, contenders)
     }
 
     /// Estimates the seconds of a task with `rows` rows in each cell.

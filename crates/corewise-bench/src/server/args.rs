@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use corewise_measure::number::parse_count;
 
 use super::{Operation, Program};
 use crate::args::Format;
@@ -94,7 +95,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", default_value_t = 3)]
     samples: usize,
     /// Keys, all of which are stored first
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse_count)]
     keys: u64,
     /// Bytes of each value
     #[arg(long, value_name = "BYTES", default_value_t = 32)]
@@ -121,7 +122,7 @@ pub struct ServerArgs {
 
 /// The checked parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ServerPlan {
     pub(super) engines: Vec<Engine>,
     pub(super) operations: Vec<Operation>,
     pub(super) threads: usize,
@@ -178,14 +179,14 @@ impl ServerArgs {
     }
 
     /// Parses the options and checks their bounds.
-    pub(super) fn plan(&self, cpus: usize) -> Result<Plan, BenchError> {
+    pub(super) fn plan(&self, cpus: usize) -> Result<ServerPlan, BenchError> {
         let (few, warmup_s, sample_s) = if self.quick {
             ("1,2,4", 1.0, 0.5)
         } else {
             ("1-12", 20.0, 2.0)
         };
         let clients = list(self.clients.as_deref().unwrap_or(few))?;
-        let plan = Plan {
+        let plan = ServerPlan {
             engines: every_if_none(&self.engine, Engine::value_variants()),
             operations: every_if_none(&self.operation, Operation::value_variants()),
             threads: self.threads.unwrap_or(PAPER.min(cpus)),
@@ -254,7 +255,7 @@ fn list(text: &str) -> Result<Vec<usize>, BenchError> {
     Ok(numbers)
 }
 
-impl Plan {
+impl ServerPlan {
     /// Returns the points of the figure: operations, then numbers of clients.
     pub(super) fn points(&self) -> Vec<(Operation, usize)> {
         let of = |&operation| {
@@ -330,7 +331,7 @@ mod tests {
         args: ServerArgs,
     }
 
-    fn plan(line: &str, cpus: usize) -> Result<Plan, BenchError> {
+    fn plan(line: &str, cpus: usize) -> Result<ServerPlan, BenchError> {
         let words = ["server", "--figure", "atc11-8"].into_iter();
         let words = words.chain(line.split_whitespace());
         Cli::try_parse_from(words).expect("syntax").args.plan(cpus)

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Operation;
-use super::args::Plan;
+use super::args::ServerPlan;
 use super::process::{Guarded, Program, last_line};
 use crate::error::BenchError;
 
@@ -19,7 +19,7 @@ const SLACK_EACH: Duration = Duration::from_millis(100);
 /// Running client processes.
 pub(super) struct Clients(Vec<Guarded>);
 
-fn load(program: &Program, address: SocketAddr, plan: &Plan) -> Command {
+fn load(program: &Program, address: SocketAddr, plan: &ServerPlan) -> Command {
     let mut command = Command::new(program);
     command
         .args(["load", &address.to_string()])
@@ -41,7 +41,11 @@ fn lasting(command: &mut Command, time: Duration) {
 }
 
 /// Stores every key.
-pub(super) fn fill(program: &Program, address: SocketAddr, plan: &Plan) -> Result<(), BenchError> {
+pub(super) fn fill(
+    program: &Program,
+    address: SocketAddr,
+    plan: &ServerPlan,
+) -> Result<(), BenchError> {
     let mut command = load(program, address, plan);
     command.args(["--prefill", "--set-ratio", "0"]);
     command.args(["--pipeline", "16", "--connections", "8"]);
@@ -66,7 +70,7 @@ impl Clients {
     pub(super) fn start(
         program: &Program,
         address: SocketAddr,
-        plan: &Plan,
+        plan: &ServerPlan,
         operation: Operation,
         count: usize,
     ) -> Result<Self, BenchError> {

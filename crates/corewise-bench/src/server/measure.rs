@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use corewise_measure::machine::Memory;
 
-use super::args::{Engine, Plan};
+use super::args::{Engine, ServerPlan};
 use super::clients::{self, Clients};
 use super::process::{Program, Server};
 use super::row::{Operation, Row};
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The parameters of a row.
 pub(super) struct Point<'p> {
-    pub(super) plan: &'p Plan,
+    pub(super) plan: &'p ServerPlan,
     pub(super) program: &'p Program,
     pub(super) engine: Engine,
     pub(super) operation: Operation,

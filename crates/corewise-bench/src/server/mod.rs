@@ -72,8 +72,8 @@ pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
         ..manifest::Run::default()
     });
     let mut notes = plan.notes(cpus);
-    let mut table = row::Table::new(args.json());
-    table.head(&facts, &plan, &notes);
+    let mut printer = row::RowPrinter::new(args.json());
+    printer.head(&facts, &plan, &notes);
     let mut rows = Vec::new();
     for (operation, clients) in plan.points() {
         for &engine in &engines {
@@ -85,17 +85,17 @@ pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
                 clients,
             };
             let row = measure::measure(&point)?;
-            table.row(&row);
+            printer.row(&row);
             rows.push(row);
         }
     }
-    table.ratios(&rows);
+    printer.ratios(&rows);
     if engines.len() < plan.engines.len() {
         notes.push("memcached is not installed".into());
     }
     let page = report::page(&facts, &plan.line(), &notes, &rows);
     output.write(&page)?;
-    table.end(&rows, output.path());
+    printer.end(&rows, output.path());
     let void = rows.iter().any(|row| !row.problems.is_empty());
     Ok(if void { VOID } else { 0 })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::args::{Engine, Plan};
+use super::args::{Engine, ServerPlan};
 use crate::error::BenchError;
 
 /// Longest wait until a server listens.
@@ -40,7 +40,7 @@ impl Server {
     pub(super) fn start(
         program: &Program,
         engine: Engine,
-        plan: &Plan,
+        plan: &ServerPlan,
         connections: usize,
     ) -> Result<Self, BenchError> {
         match engine {
@@ -95,7 +95,7 @@ pub(super) fn last_line(text: &str) -> &str {
 fn corewise(
     program: &Program,
     engine: Engine,
-    plan: &Plan,
+    plan: &ServerPlan,
     connections: usize,
 ) -> Result<Server, BenchError> {
     let mut child = Guarded(spawn(
@@ -126,7 +126,7 @@ fn corewise(
     }
 }
 
-fn memcached(plan: &Plan, connections: usize) -> Result<Server, BenchError> {
+fn memcached(plan: &ServerPlan, connections: usize) -> Result<Server, BenchError> {
     let folder = Folder::new()?;
     let port_file = folder.0.join("port");
     let mut command = Command::new("memcached");

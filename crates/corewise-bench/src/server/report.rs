@@ -20,7 +20,7 @@ pub(super) fn page(facts: &Manifest, plan: &str, notes: &[String], rows: &[Row])
     lead.extend(notes.iter().map(|note| format!("Note: {note}.")));
     lead.extend(ratios(rows));
     let title = "Figure 8 of the USENIX ATC 2011 paper, on this machine";
-    page::plain(title, &lead, &plots, &listing(rows))
+    page::plain(title, &lead, (&looks, &plots), &listing(rows))
 }
 
 fn versions(rows: &[Row]) -> String {
@@ -45,9 +45,9 @@ fn plot(rows: &[Row], operation: Operation, looks: &Looks) -> Option<Plot> {
     let highest = values().fold(1.0, f64::max);
     let pad = ((most - least) * 0.03).max(0.15);
     let frame = Frame {
-        left: 76.0,
+        left: chart::LEFT,
         top: 28.0,
-        width: WIDTH - 76.0 - NAMES,
+        width: WIDTH - chart::LEFT - NAMES,
         height: chart::height_for(curves.len()),
         x: Scale::linear(least - pad, most + pad),
         y: Scale::from_zero(values()),

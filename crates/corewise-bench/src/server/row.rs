@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::args::Plan;
+use super::args::ServerPlan;
 use crate::plot::svg::rate;
 use crate::record::Manifest;
 use crate::text;
@@ -186,12 +186,12 @@ enum Line<'l> {
 }
 
 /// Prints rows to standard output as they arrive.
-pub(super) struct Table {
+pub(super) struct RowPrinter {
     json: bool,
     shown: Vec<(Operation, usize)>,
 }
 
-impl Table {
+impl RowPrinter {
     pub(super) fn new(json: bool) -> Self {
         Self {
             json,
@@ -199,7 +199,7 @@ impl Table {
         }
     }
 
-    pub(super) fn head(&self, facts: &Manifest, plan: &Plan, notes: &[String]) {
+    pub(super) fn head(&self, facts: &Manifest, plan: &ServerPlan, notes: &[String]) {
         if self.json {
             return json(&Line::Manifest(facts));
         }

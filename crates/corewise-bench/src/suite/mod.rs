@@ -7,7 +7,7 @@
 //! tables = ["papaya", "dashmap"]
 //! reference = "sharded64"
 //! [[section]]
-//! kind = "scaling"           # the dimension; it brings defaults of its own
+//! kind = "scaling"           # the dimension; it brings its own defaults
 //! threads = ["1..cpus"]
 //! initial = [1000, 1000000]
 //! updates = [10.0]

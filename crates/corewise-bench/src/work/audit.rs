@@ -43,11 +43,11 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
     seed: u64,
 ) -> AuditReport {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xa0d17) ^ part.thread as u64);
-    let mut seat = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(table, plan, part, None);
     let mut report = AuditReport::default();
     let mut model = own_keys(plan, part, &mut rng);
     for entry in &mut model {
-        entry.stamp = seat.handle.get(K::query(&mut seat.scratch, entry.key));
+        entry.stamp = worker.handle.get(K::query(&mut worker.scratch, entry.key));
     }
     for number in 0..operations {
         if model.is_empty() || report.problem.is_some() || is_given_up() {
@@ -55,11 +55,15 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
         }
         let at = rng.random_range(0..model.len());
         report.problem = match number % 5 {
-            0 => insert(&mut seat, &mut model[at]),
-            1 => remove(&mut seat, &mut model[at]),
-            2 => get(&mut seat, &model[at]),
-            3 => get_many(&mut seat, &model, (at, rng.random_range(1..=MOST_BATCHED))),
-            _ => foreign(&mut seat, plan.key(rng.random_range(0..plan.range))),
+            0 => insert(&mut worker, &mut model[at]),
+            1 => remove(&mut worker, &mut model[at]),
+            2 => get(&mut worker, &model[at]),
+            3 => get_many(
+                &mut worker,
+                &model,
+                (at, rng.random_range(1..=MOST_BATCHED)),
+            ),
+            _ => foreign(&mut worker, plan.key(rng.random_range(0..plan.range))),
         };
         report.audited += 1;
     }
@@ -92,31 +96,34 @@ fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Op
     })
 }
 
-fn get<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &Entry) -> Option<String> {
-    let got = seat.handle.get(K::query(&mut seat.scratch, entry.key));
+fn get<K: Kind, T: Table<K>>(worker: &mut Worker<'_, K, T>, entry: &Entry) -> Option<String> {
+    let got = worker.handle.get(K::query(&mut worker.scratch, entry.key));
     complain("get", entry.key, got, entry.stamp)
 }
 
 /// Looks up a batch of keys from a position on, cyclically.
 fn get_many<K: Kind, T: Table<K>>(
-    seat: &mut Worker<'_, K, T>,
+    worker: &mut Worker<'_, K, T>,
     model: &[Entry],
     (at, keys): (usize, usize),
 ) -> Option<String> {
     let entries = || model.iter().cycle().skip(at).take(keys);
-    let got = seat.stamps(entries().map(|entry| entry.key));
+    let got = worker.stamps(entries().map(|entry| entry.key));
     let wrong = |(entry, got): (&Entry, &Option<u64>)| {
         complain("get in a batch", entry.key, *got, entry.stamp)
     };
     entries().zip(got).find_map(wrong)
 }
 
-fn insert<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &mut Entry) -> Option<String> {
-    let new = stamp(entry.key, seat.numbers.draw());
-    let value = K::value(&seat.scratch, new);
-    let inserted = seat
+fn insert<K: Kind, T: Table<K>>(
+    worker: &mut Worker<'_, K, T>,
+    entry: &mut Entry,
+) -> Option<String> {
+    let new = stamp(entry.key, worker.numbers.draw());
+    let value = K::value(&worker.scratch, new);
+    let inserted = worker
         .handle
-        .insert(K::query(&mut seat.scratch, entry.key), value);
+        .insert(K::query(&mut worker.scratch, entry.key), value);
     if inserted != entry.stamp.is_none() {
         let present = if inserted { "present" } else { "absent" };
         return Some(format!(
@@ -125,17 +132,22 @@ fn insert<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &mut Entry) 
         ));
     }
     entry.stamp = entry.stamp.or(Some(new));
-    get(seat, entry)
+    get(worker, entry)
 }
 
-fn remove<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, entry: &mut Entry) -> Option<String> {
-    let got = seat.handle.remove(K::query(&mut seat.scratch, entry.key));
+fn remove<K: Kind, T: Table<K>>(
+    worker: &mut Worker<'_, K, T>,
+    entry: &mut Entry,
+) -> Option<String> {
+    let got = worker
+        .handle
+        .remove(K::query(&mut worker.scratch, entry.key));
     let expected = entry.stamp.take();
-    complain("remove", entry.key, got, expected).or_else(|| get(seat, entry))
+    complain("remove", entry.key, got, expected).or_else(|| get(worker, entry))
 }
 
 /// Looks up a key that other threads may write; checks only that the value belongs to the key.
-fn foreign<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, key: u64) -> Option<String> {
-    let got = seat.handle.get(K::query(&mut seat.scratch, key))?;
+fn foreign<K: Kind, T: Table<K>>(worker: &mut Worker<'_, K, T>, key: u64) -> Option<String> {
+    let got = worker.handle.get(K::query(&mut worker.scratch, key))?;
     (!belongs(got, key)).then(|| format!("get of key {key:#x} gave another key's value {got:#x}"))
 }

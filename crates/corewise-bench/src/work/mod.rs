@@ -8,7 +8,7 @@
 //! | `phases::probe` | looks up its part of all keys | sums of the entries found |
 //! | `audit::audit` | operations whose outcome is known | the first that was wrong |
 //!
-//! A section can have a [`Loop`] of its own, which lies in its folder.
+//! A section can have its own [`Loop`], which lies in its folder.
 //!
 //! The sums reveal a loss: the inserted entries minus the removed ones, by number, by key and by
 //! value, must be those present at the end.

@@ -9,16 +9,16 @@ use crate::work::{OpCounts, Part, Sums, is_given_up};
 
 /// Inserts a part of the initial entries.
 pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
-    let mut seat = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(table, plan, part, None);
     for index in plan
         .part(part.thread, part.threads)
         .take_while(|_| !is_given_up())
     {
         if plan.prefilled(index) {
-            seat.insert_number(plan.key(index), plan.first_number(index));
+            worker.insert_number(plan.key(index), plan.first_number(index));
         }
     }
-    seat.tally()
+    worker.tally()
 }
 
 /// Removes and reinserts about `entries` entries of a part, in random order. The set of keys is
@@ -29,11 +29,11 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
     part: Part,
     entries: u64,
 ) -> OpCounts {
-    let mut seat = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(table, plan, part, None);
     let (thread, threads) = (part.thread as u64, part.threads as u64);
     let mine = (u64::from(plan.range) + threads - 1 - thread) / threads;
     if mine == 0 {
-        return seat.tally();
+        return worker.tally();
     }
     let order = Scramble::new(mine);
     let mut left = entries / threads;
@@ -42,24 +42,24 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
             break;
         }
         let key = plan.key((place * threads + thread) as u32);
-        if seat.remove(key) {
-            seat.insert(key);
+        if worker.remove(key) {
+            worker.insert(key);
             left -= 1;
         }
     }
-    seat.tally()
+    worker.tally()
 }
 
 /// Looks up a part of the keys and sums the entries found.
 pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
-    let mut seat = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(table, plan, part, None);
     let mut sums = Sums::default();
     for index in plan
         .part(part.thread, part.threads)
         .take_while(|_| !is_given_up())
     {
         let key = plan.key(index);
-        if let Some(stamp) = seat.handle.get(K::query(&mut seat.scratch, key)) {
+        if let Some(stamp) = worker.handle.get(K::query(&mut worker.scratch, key)) {
             sums.gain(key, stamp);
             sums.check_if(true, key, stamp);
         }
@@ -69,12 +69,12 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
 
 /// Removes a part of all keys.
 pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
-    let mut seat = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(table, plan, part, None);
     for index in plan
         .part(part.thread, part.threads)
         .take_while(|_| !is_given_up())
     {
-        seat.remove(plan.key(index));
+        worker.remove(plan.key(index));
     }
-    seat.tally()
+    worker.tally()
 }

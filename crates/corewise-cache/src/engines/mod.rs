@@ -3,5 +3,9 @@
 mod delayed_flush;
 pub mod global_lock;
 pub mod locked;
+pub mod lockhash;
+mod lru;
+mod partitioned;
 pub mod relativistic;
+mod tally;
 mod verbs;

@@ -61,6 +61,11 @@ pub(crate) unsafe trait ItemStore {
     /// Finds the live item of the key. A dead one is unlinked on the way.
     fn find(&mut self) -> Result<Ptr<Self::Links>, Absence>;
 
+    /// Whether the item is not too large for [`create`](Self::create).
+    fn may_create(&self, _contents: &Contents<'_>) -> bool {
+        true
+    }
+
     /// Makes an item that is not linked.
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr<Self::Links>, NoItem>;
 
@@ -184,22 +189,22 @@ fn refusal(why: NoItem, report: Report<'_>) -> Attempt {
 /// `get`, `gat`, `mg`.
 #[inline]
 pub(crate) fn get<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     get: Get,
     mut report: impl FnMut(Outcome<'_>) -> Flow,
 ) -> Attempt {
-    let node = match keeper.find() {
+    let node = match items.find() {
         Ok(node) => node,
-        Err(absence) => return miss(keeper, &get, absence, &mut report),
+        Err(absence) => return miss(items, &get, absence, &mut report),
     };
     // SAFETY: 1, all: found above.
     unsafe {
-        let before = keeper.item(node).before(keeper.now());
-        let flags = win(keeper, node, &get);
+        let before = items.item(node).before(items.now());
+        let flags = win(items, node, &get);
         if !get.quiet {
-            keeper.hit(node);
+            items.hit(node);
         }
-        Ok(keeper.show(node, before, flags, &mut report))
+        Ok(items.show(node, before, flags, &mut report))
     }
 }
 
@@ -209,10 +214,10 @@ pub(crate) fn get<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`].
 #[inline]
-unsafe fn win<K: ItemStore>(keeper: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
+unsafe fn win<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
     // SAFETY: 1.
-    let found = unsafe { keeper.item(node) };
-    let (was, remaining) = (found.state(), found.deadline().remaining_ms(keeper.now()));
+    let found = unsafe { items.item(node) };
+    let (was, remaining) = (found.state(), found.deadline().remaining_ms(items.now()));
     let claim = get.claim_stale && was & state::STALE != 0;
     let recache = get
         .recache_below_ms
@@ -224,7 +229,7 @@ unsafe fn win<K: ItemStore>(keeper: &mut K, node: Ptr<K::Links>, get: &Get) -> I
     }
     if get.touch.is_some() {
         // SAFETY: 1.
-        unsafe { keeper.touched(node) };
+        unsafe { items.touched(node) };
     }
     win_flags(won, sent)
 }
@@ -240,12 +245,12 @@ pub(crate) fn win_flags(won: bool, sent: bool) -> ItemFlags {
 }
 
 #[cold]
-fn miss<K: ItemStore>(keeper: &mut K, get: &Get, absence: Absence, report: Report<'_>) -> Attempt {
+fn miss<K: ItemStore>(items: &mut K, get: &Get, absence: Absence, report: Report<'_>) -> Attempt {
     let Some(vivify) = get.vivify else {
         return Ok(report(Outcome::Missing(absence)));
     };
     let made = {
-        let key = keeper.key().to_owned();
+        let key = items.key().to_owned();
         let contents = Contents {
             key: &key,
             value: [b"", b""],
@@ -258,12 +263,12 @@ fn miss<K: ItemStore>(keeper: &mut K, get: &Get, absence: Absence, report: Repor
             },
         };
         // SAFETY: 1: the key has no item.
-        unsafe { rewrite(keeper, &contents, None, vivify.new_cas) }
+        unsafe { rewrite(items, &contents, None, vivify.new_cas) }
     };
     match made {
         Ok(node) => {
             // SAFETY: 1: linked just now.
-            let view = unsafe { keeper.view(node, Before::default(), ItemFlags::WON) };
+            let view = unsafe { items.view(node, Before::default(), ItemFlags::WON) };
             Ok(report(Outcome::Found(view)))
         }
         Err(why) => refusal(why, report),
@@ -278,25 +283,25 @@ fn miss<K: ItemStore>(keeper: &mut K, get: &Get, absence: Absence, report: Repor
 ///
 /// 1. `fresh` was made for this store and is not linked.
 pub(crate) unsafe fn put<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     store: &Store<'_>,
     fresh: Result<Ptr<K::Links>, NoItem>,
     report: Report<'_>,
 ) -> Attempt {
     let fresh = match fresh {
         Ok(fresh) => fresh,
-        Err(why) => return refuse(keeper, store, why, report),
+        Err(why) => return refuse(items, store, why, report),
     };
-    let old = keeper.find().ok();
+    let old = items.find().ok();
     // SAFETY: 1: found above.
-    if let Some(refusal) = unsafe { condition(keeper, store, old) } {
+    if let Some(refusal) = unsafe { condition(items, store, old) } {
         // SAFETY: 1.
-        unsafe { keeper.discard(fresh) };
+        unsafe { items.discard(fresh) };
         return Ok(report(refusal));
     }
     if let (Some(old), Some(cas)) = (old, store.compare_cas) {
         // SAFETY: 1, both: found above; by our 1.
-        let (old, fresh) = unsafe { (keeper.item(old), keeper.item(fresh)) };
+        let (old, fresh) = unsafe { (items.item(old), items.item(fresh)) };
         if old.cas() != cas {
             // A store marked stale keeps the deadline, and the win token if it was sent.
             let kept = old.state() & state::WIN_SENT;
@@ -304,11 +309,38 @@ pub(crate) unsafe fn put<K: ItemStore>(
         }
     }
     // SAFETY: 1: found above; by our 1.
-    match unsafe { keeper.publish(fresh, old, store.new_cas) } {
+    match unsafe { items.publish(fresh, old, store.new_cas) } {
         // SAFETY: 1: linked just now.
-        Ok(()) => Ok(report(unsafe { keeper.stored(fresh) })),
-        Err(why) => refuse(keeper, store, why, report),
+        Ok(()) => Ok(report(unsafe { items.stored(fresh) })),
+        Err(why) => refuse(items, store, why, report),
     }
+}
+
+/// Set, add, replace, cas, for an engine that makes items where writers are excluded.
+pub(crate) fn make_and_put<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    store: &Store<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let contents = Contents {
+        key,
+        value: [store.value, b""],
+        client_flags: store.client_flags,
+        deadline: store.deadline,
+        state: 0,
+    };
+    let old = items.find().ok();
+    // Before room is made, so that a store that is refused evicts nothing.
+    if items.may_create(&contents) {
+        // SAFETY: 1: found above.
+        if let Some(refusal) = unsafe { condition(items, store, old) } {
+            return Ok(report(refusal));
+        }
+    }
+    let fresh = items.create(&contents);
+    // SAFETY: 1: made just now.
+    unsafe { put(items, store, fresh, report) }
 }
 
 /// The reason why a store must not happen, if there is one.
@@ -317,7 +349,7 @@ pub(crate) unsafe fn put<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`], of `old`.
 unsafe fn condition<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     store: &Store<'_>,
     old: Option<Ptr<K::Links>>,
 ) -> Option<Outcome<'static>> {
@@ -330,12 +362,12 @@ unsafe fn condition<K: ItemStore>(
     };
     if store.mode == StoreMode::Add {
         // SAFETY: 1.
-        unsafe { keeper.touch_on_add(old) };
+        unsafe { items.touch_on_add(old) };
         return Some(Outcome::NotStored);
     }
     let wanted = store.compare_cas?;
     // SAFETY: 1.
-    let present = unsafe { keeper.item(old) }.cas();
+    let present = unsafe { items.item(old) }.cas();
     let acceptable = wanted == present || (store.stale_if_older && wanted < present);
     (!acceptable).then_some(Outcome::Exists)
 }
@@ -343,7 +375,7 @@ unsafe fn condition<K: ItemStore>(
 /// Handles a store that found no memory: removes the item that a `set` would have overwritten.
 #[cold]
 fn refuse<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     store: &Store<'_>,
     why: NoItem,
     report: Report<'_>,
@@ -352,30 +384,30 @@ fn refuse<K: ItemStore>(
     if final_word
         && store.mode == StoreMode::Set
         && store.compare_cas.is_none()
-        && let Ok(old) = keeper.find()
+        && let Ok(old) = items.find()
     {
         // SAFETY: 1: found just now.
-        unsafe { keeper.unlink(old) };
+        unsafe { items.unlink(old) };
     }
     refusal(why, report)
 }
 
 /// Append and prepend.
 pub(crate) fn extend<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     store: &Store<'_>,
     report: Report<'_>,
 ) -> Attempt {
-    let old = keeper.find().ok();
+    let old = items.find().ok();
     // SAFETY: 1: found above.
-    if let Some(refusal) = unsafe { condition(keeper, store, old) } {
+    if let Some(refusal) = unsafe { condition(items, store, old) } {
         return Ok(report(refusal));
     }
     let made = match (old, store.vivify) {
         // SAFETY: 1: found above.
-        (Some(old), _) => unsafe { extended(keeper, store, old) },
+        (Some(old), _) => unsafe { extended(items, store, old) },
         (None, Some(deadline)) => {
-            let key = keeper.key().to_owned();
+            let key = items.key().to_owned();
             let contents = Contents {
                 key: &key,
                 value: [store.value, b""],
@@ -384,13 +416,13 @@ pub(crate) fn extend<K: ItemStore>(
                 state: 0,
             };
             // SAFETY: 1: the key has no item.
-            unsafe { rewrite(keeper, &contents, None, store.new_cas) }
+            unsafe { rewrite(items, &contents, None, store.new_cas) }
         }
         (None, None) => return Ok(report(Outcome::NotStored)),
     };
     match made {
         // SAFETY: 1: linked just now.
-        Ok(node) => Ok(report(unsafe { keeper.stored(node) })),
+        Ok(node) => Ok(report(unsafe { items.stored(node) })),
         Err(why) => refusal(why, report),
     }
 }
@@ -399,7 +431,7 @@ pub(crate) fn extend<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`], of `old`.
 unsafe fn extended<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     store: &Store<'_>,
     old: Ptr<K::Links>,
 ) -> Result<Ptr<K::Links>, NoItem> {
@@ -419,7 +451,7 @@ unsafe fn extended<K: ItemStore>(
         state: 0, // a new item, as in memcached
     };
     // SAFETY: 1.
-    unsafe { rewrite(keeper, &contents, Some(old), store.new_cas) }
+    unsafe { rewrite(items, &contents, Some(old), store.new_cas) }
 }
 
 /// Makes an item and links it in place of `old`.
@@ -428,37 +460,37 @@ unsafe fn extended<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`], of `old`, which the key has.
 unsafe fn rewrite<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     contents: &Contents<'_>,
     old: Option<Ptr<K::Links>>,
     cas: Option<u64>,
 ) -> Result<Ptr<K::Links>, NoItem> {
-    let node = keeper.create(contents)?;
+    let node = items.create(contents)?;
     // SAFETY: 1: made just now; by our 1.
-    unsafe { keeper.publish(node, old, cas) }?;
+    unsafe { items.publish(node, old, cas) }?;
     Ok(node)
 }
 
 /// `delete`, `md`.
-pub(crate) fn delete<K: ItemStore>(keeper: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
-    let node = match keeper.find() {
+pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
+    let node = match items.find() {
         Ok(node) => node,
         Err(absence) => return Ok(report(Outcome::Missing(absence))),
     };
     // SAFETY: 1: found above.
-    let differs = |cas| cas != unsafe { keeper.item(node) }.cas();
+    let differs = |cas| cas != unsafe { items.item(node) }.cas();
     if delete.compare_cas.is_some_and(differs) {
         return Ok(report(Outcome::Exists));
     }
     if !delete.mark_stale && !delete.drop_value {
         // SAFETY: 1: found above.
-        unsafe { keeper.unlink(node) };
+        unsafe { items.unlink(node) };
         return Ok(report(Outcome::Deleted));
     }
     // SAFETY: 1: found above.
-    match unsafe { keep_deleted(keeper, node, delete) } {
+    match unsafe { keep_deleted(items, node, delete) } {
         // SAFETY: 1: linked just now.
-        Ok(node) => Ok(report(unsafe { keeper.stored(node) })),
+        Ok(node) => Ok(report(unsafe { items.stored(node) })),
         Err(why) => refusal(why, report),
     }
 }
@@ -470,7 +502,7 @@ pub(crate) fn delete<K: ItemStore>(keeper: &mut K, delete: Delete, report: Repor
 ///
 /// 1. As described for [`ItemStore`].
 unsafe fn keep_deleted<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     node: Ptr<K::Links>,
     delete: Delete,
 ) -> Result<Ptr<K::Links>, NoItem> {
@@ -494,14 +526,14 @@ unsafe fn keep_deleted<K: ItemStore>(
         state,
     };
     // SAFETY: 1.
-    unsafe { rewrite(keeper, &contents, Some(node), delete.new_cas) }
+    unsafe { rewrite(items, &contents, Some(node), delete.new_cas) }
 }
 
 /// `incr`, `decr`, `ma`.
-pub(crate) fn arith<K: ItemStore>(keeper: &mut K, arith: Arith, report: Report<'_>) -> Attempt {
-    let node = match keeper.find() {
+pub(crate) fn arith<K: ItemStore>(items: &mut K, arith: Arith, report: Report<'_>) -> Attempt {
+    let node = match items.find() {
         Ok(node) => node,
-        Err(absence) => return new_counter(keeper, arith, absence, report),
+        Err(absence) => return new_counter(items, arith, absence, report),
     };
     // SAFETY: as in `extended`; found above.
     let old = unsafe { Item::from_raw(node) };
@@ -528,8 +560,8 @@ pub(crate) fn arith<K: ItemStore>(keeper: &mut K, arith: Arith, report: Report<'
     };
     // SAFETY: 1: found above. 1: linked just now.
     unsafe {
-        let made = rewrite(keeper, &contents, Some(node), arith.new_cas);
-        counted(keeper, value, made, report)
+        let made = rewrite(items, &contents, Some(node), arith.new_cas);
+        counted(items, value, made, report)
     }
 }
 
@@ -537,7 +569,7 @@ pub(crate) fn arith<K: ItemStore>(keeper: &mut K, arith: Arith, report: Report<'
 ///
 /// 1. As described for [`ItemStore`], of the item that was made.
 unsafe fn counted<K: ItemStore>(
-    keeper: &K,
+    items: &K,
     value: u64,
     made: Result<Ptr<K::Links>, NoItem>,
     report: Report<'_>,
@@ -545,7 +577,7 @@ unsafe fn counted<K: ItemStore>(
     match made {
         Ok(node) => {
             // SAFETY: 1.
-            let view = unsafe { keeper.view(node, Before::default(), ItemFlags::NONE) };
+            let view = unsafe { items.view(node, Before::default(), ItemFlags::NONE) };
             Ok(report(Outcome::Counter { value, view }))
         }
         Err(why) => refusal(why, report),
@@ -554,7 +586,7 @@ unsafe fn counted<K: ItemStore>(
 
 #[cold]
 fn new_counter<K: ItemStore>(
-    keeper: &mut K,
+    items: &mut K,
     arith: Arith,
     absence: Absence,
     report: Report<'_>,
@@ -563,7 +595,7 @@ fn new_counter<K: ItemStore>(
         return Ok(report(Outcome::Missing(absence)));
     };
     let text = counter::Text::new(value, 0);
-    let key = keeper.key().to_owned();
+    let key = items.key().to_owned();
     let contents = Contents {
         key: &key,
         value: [text.as_bytes(), b""],
@@ -573,7 +605,7 @@ fn new_counter<K: ItemStore>(
     };
     // SAFETY: 1: the key has no item. 1: linked just now.
     unsafe {
-        let made = rewrite(keeper, &contents, None, arith.new_cas);
-        counted(keeper, value, made, report)
+        let made = rewrite(items, &contents, None, arith.new_cas);
+        counted(items, value, made, report)
     }
 }

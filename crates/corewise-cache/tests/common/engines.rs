@@ -3,7 +3,7 @@
 
 use corewise_cache::Engine;
 use corewise_cache::alloc::GlobalHeap;
-use corewise_cache::engines::{locked, relativistic};
+use corewise_cache::engines::{locked, lockhash, relativistic};
 
 /// The settings that every engine understands.
 #[derive(Clone, Copy, Debug)]
@@ -59,21 +59,37 @@ pub trait TestEngine: Engine {
     fn smallest(sessions: usize) -> u64;
 }
 
+/// The settings of the engines that share `locked`'s configuration.
+fn with_shards(setup: Setup) -> locked::Config {
+    locked::Config {
+        memory: setup.memory,
+        max_item_bytes: setup.max_item_bytes,
+        eviction: if setup.evicts {
+            locked::Eviction::Lru
+        } else {
+            locked::Eviction::Refuse
+        },
+        threads: setup.threads,
+    }
+}
+
 impl<R: locked::References> TestEngine for locked::Locked<GlobalHeap, R> {
     fn make(setup: Setup) -> Self {
-        Self::new(locked::Config {
-            memory: setup.memory,
-            max_item_bytes: setup.max_item_bytes,
-            eviction: if setup.evicts {
-                locked::Eviction::Lru
-            } else {
-                locked::Eviction::Refuse
-            },
-            threads: setup.threads,
-        })
+        Self::new(with_shards(setup))
     }
 
     /// The size of one shard; sessions hold nothing.
+    fn smallest(_sessions: usize) -> u64 {
+        256 << 10
+    }
+}
+
+impl TestEngine for lockhash::LockHash {
+    fn make(setup: Setup) -> Self {
+        Self::new(with_shards(setup))
+    }
+
+    /// The size of one partition; sessions hold nothing.
     fn smallest(_sessions: usize) -> u64 {
         256 << 10
     }
@@ -104,6 +120,7 @@ macro_rules! for_every_engine {
     ($($test:ident)+) => {
         for_engine!(locked, corewise_cache::engines::locked::Locked, $($test)+);
         for_engine!(global_lock, corewise_cache::engines::global_lock::GlobalLock, $($test)+);
+        for_engine!(lockhash, corewise_cache::engines::lockhash::LockHash, $($test)+);
         for_engine!(relativistic, corewise_cache::engines::relativistic::Relativistic, $($test)+);
     };
 }

@@ -13,31 +13,31 @@ struct ThreadPool {
 pub struct Worker<'a> {
     /// The thread's number, from 0 on.
     pub thread: u64,
-    crew: &'a ThreadPool,
+    pool: &'a ThreadPool,
 }
 
 impl Worker<'_> {
     /// Whether a thread has ended the run, or has panicked.
     pub fn is_over(&self) -> bool {
         // Acquire: pairs with the Release in `finish`.
-        self.crew.over.load(Ordering::Acquire)
+        self.pool.over.load(Ordering::Acquire)
     }
 
     /// Ends the run for all threads.
     pub fn finish(&self) {
         // Release: pairs with the Acquire in `is_over`.
-        self.crew.over.store(true, Ordering::Release);
+        self.pool.over.store(true, Ordering::Release);
     }
 
     /// Waits until all other threads have called this equally often.
     pub fn meet(&self) {
-        let size = self.crew.size;
+        let size = self.pool.size;
         // AcqRel: pairs with the Acquire below and with itself, so that a thread that returns sees
         // what the others did.
-        let arrived = self.crew.arrived.fetch_add(1, Ordering::AcqRel);
+        let arrived = self.pool.arrived.fetch_add(1, Ordering::AcqRel);
         let all = (arrived / size + 1) * size;
         // Acquire: see above.
-        while self.crew.arrived.load(Ordering::Acquire) < all {
+        while self.pool.arrived.load(Ordering::Acquire) < all {
             assert!(!self.is_over(), "another thread has failed");
             std::thread::yield_now();
         }
@@ -59,18 +59,18 @@ pub fn at_once<G: Send, R: Send>(
     work: impl Fn(G, Worker<'_>) -> R + Sync,
 ) -> Vec<R> {
     let given: Vec<G> = given.into_iter().collect();
-    let crew = ThreadPool {
+    let pool = ThreadPool {
         size: given.len() as u64,
         arrived: AtomicU64::new(0),
         over: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
-        let (crew, work) = (&crew, &work);
+        let (pool, work) = (&pool, &work);
         let start = |(thread, given)| {
             scope.spawn(move || {
-                let seat = Worker { thread, crew };
-                seat.meet();
-                work(given, seat)
+                let worker = Worker { thread, pool };
+                worker.meet();
+                work(given, worker)
             })
         };
         let running: Vec<_> = (0..).zip(given).map(start).collect();

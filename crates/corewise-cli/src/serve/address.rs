@@ -6,7 +6,7 @@ use crate::value::not_a_port;
 
 /// One listen address, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ListenAddress {
     /// A name or an address; `None` for all addresses of this machine.
     pub(super) host: Option<String>,
     /// The port, if there is one.
@@ -18,7 +18,7 @@ pub(super) struct Place {
 /// # Errors
 ///
 /// One line that quotes the invalid part.
-pub(super) fn parse(text: &str) -> Result<Vec<Place>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<ListenAddress>, String> {
     text.split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
@@ -26,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Place>, String> {
         .collect()
 }
 
-fn parse_one(text: &str) -> Result<Place, String> {
+fn parse_one(text: &str) -> Result<ListenAddress, String> {
     // memcached accepts this prefix for addresses without TLS when other addresses use TLS.
     let text = text.strip_prefix("notls:").unwrap_or(text);
     let (host, port) = split_port(text)?;
@@ -34,7 +34,7 @@ fn parse_one(text: &str) -> Result<Place, String> {
         .map(|port| port.parse().map_err(|_| not_a_port(port)))
         .transpose()?;
     let host = (!host.is_empty() && host != "*").then(|| host.to_owned());
-    Ok(Place { host, port })
+    Ok(ListenAddress { host, port })
 }
 
 fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
@@ -61,7 +61,7 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
 /// # Errors
 ///
 /// The name has no address.
-pub(super) fn resolve(place: &Place, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn resolve(place: &ListenAddress, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     let port = place.port.unwrap_or(default_port);
     let found: Vec<SocketAddr> = match &place.host {
         None => everywhere(port),
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_place_without_a_port_gets_the_default_one() {
-        let place = |port| Place {
+        let place = |port| ListenAddress {
             host: host("127.0.0.1"),
             port,
         };
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn every_address_is_the_ipv4_one_at_least() {
         let all = resolve(
-            &Place {
+            &ListenAddress {
                 host: None,
                 port: None,
             },
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_name_without_address_is_an_error() {
-        let place = Place {
+        let place = ListenAddress {
             host: host("no-such-host.invalid"),
             port: None,
         };

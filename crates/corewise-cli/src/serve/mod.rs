@@ -9,13 +9,14 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use corewise_server::{Config, EngineKind, Server};
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use options::{ServeOptions, switches};
-use plan::{Plan, ProcessPlan};
+use plan::{ProcessPlan, ServePlan};
 use process::{Daemon, Identity, Pidfile};
 
 use crate::cli::print;
@@ -27,6 +28,7 @@ Examples:
   corewise serve --memory 1g --threads 4 --pin balanced
   corewise serve --listen 127.0.0.1:0 --listen '[::1]:11211' --idle-timeout 5m
   corewise serve --config /etc/corewise.toml
+  corewise serve --cphash-listen 127.0.0.1:11311
   corewise serve -d -m 64 -p 11211 -u memcache -l 127.0.0.1 -P /run/memcached/memcached.pid
 
 Signals: SIGTERM, SIGINT and SIGUSR1 answer what was received and stop, SIGHUP reads --auth-file again.
@@ -43,19 +45,19 @@ pub(crate) enum CliMode {
 }
 
 /// Serves until asked to stop.
-pub(crate) fn run(options: ServeOptions, manner: CliMode) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: ServeOptions, mode: CliMode) -> Result<ExitCode, Failure> {
     if options.license {
         return print("corewise: MIT or Apache-2.0, at your choice.\n");
     }
-    let Plan {
+    let ServePlan {
         config,
         process,
         notes,
-    } = plan::make(options, manner)?;
+    } = plan::make(options, mode)?;
     if config.engine == EngineKind::Relativistic {
         pages::configure_allocator();
     }
-    let identity = identity(&process, manner)?;
+    let identity = identity(&process, mode)?;
     notes
         .iter()
         .for_each(|note| complain(&format!("note: {note}")));
@@ -67,11 +69,11 @@ pub(crate) fn run(options: ServeOptions, manner: CliMode) -> Result<ExitCode, Fa
 }
 
 /// The user to become; `None` unless this process is root.
-fn identity(process: &ProcessPlan, manner: CliMode) -> Result<Option<Identity>, Failure> {
+fn identity(process: &ProcessPlan, mode: CliMode) -> Result<Option<Identity>, Failure> {
     match &process.user {
         _ if !process::is_root() => Ok(None),
         Some(name) => process::find_user(name).map(Some),
-        None if manner == CliMode::Corewise => Ok(None),
+        None if mode == CliMode::Corewise => Ok(None),
         None => Err(Failure::usage("root must name a user to become (-u)")),
     }
 }
@@ -121,10 +123,7 @@ fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure
     let Some(identity) = identity else {
         return bind(config);
     };
-    let privileged = config
-        .listen
-        .iter()
-        .any(|address| (1..1024).contains(&address.port()));
+    let privileged = tcp_addresses(&config).any(|address| (1..1024).contains(&address.port()));
     if !privileged {
         identity.assume(None)?;
         return bind(config);
@@ -158,16 +157,24 @@ fn start_log(verbosity: u8) {
         .init();
 }
 
+/// The TCP addresses of all protocols.
+fn tcp_addresses(config: &Config) -> impl Iterator<Item = &SocketAddr> {
+    config.listen.iter().chain(&config.cphash_listen)
+}
+
 /// A warning if other machines can reach the cache without authentication.
 fn open_to_all(config: &Config) -> Option<String> {
-    let reachable = config
-        .listen
-        .iter()
-        .find(|address| !address.ip().to_canonical().is_loopback())?;
+    let reachable =
+        tcp_addresses(config).find(|address| !address.ip().to_canonical().is_loopback())?;
+    let remedy = if config.listen.contains(reachable) {
+        "see --auth-file"
+    } else {
+        "the cphash protocol has none"
+    };
     config.auth_file.is_none().then(|| {
         format!(
             "warning: listening on {reachable} without authentication: whoever reaches it can \
-             read and change everything (see --auth-file)"
+             read and change everything ({remedy})"
         )
     })
 }

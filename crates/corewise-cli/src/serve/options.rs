@@ -34,6 +34,12 @@ pub(crate) struct ServeOptions {
     #[arg(short = 'p', long, value_name = "PORT", allow_hyphen_values = true)]
     pub(crate) port: Option<Parsed<Port>>,
 
+    /// Address for the binary protocol of CPHASH (docs/CPHASH-PROTOCOL.md), as in --listen, with a
+    /// port. It has no authentication, so it excludes --auth-file. [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) cphash_listen: Option<Vec<String>>,
+
     /// Unix socket to listen on; without --listen it replaces TCP.
     #[arg(short = 's', long, visible_alias = "unix-socket", value_name = "PATH")]
     #[serde(alias = "unix-socket")]
@@ -84,13 +90,14 @@ pub(crate) struct ServeOptions {
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
 
     /// relativistic: lookups without locks, items in segments; locked: a lock for each shard, the
-    /// baseline; global-lock: one lock for everything, for comparison only. [default: relativistic]
+    /// baseline; lockhash: a lock for each partition of a LOCKHASH table; global-lock: one lock for
+    /// everything, for comparison only. [default: relativistic]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<Parsed<EngineKind>>,
 
     /// What to evict when memory is full: s3-fifo, lru or random; with none, stores are answered
-    /// with an error. [default: s3-fifo; lru with the engines locked and global-lock, which support
-    /// only lru and none]
+    /// with an error. [default: s3-fifo; lru with the other engines than relativistic, which
+    /// support only lru and none]
     #[arg(long, value_name = "POLICY")]
     pub(crate) eviction: Option<Parsed<Eviction>>,
 
@@ -248,7 +255,7 @@ impl ServeOptions {
     /// Merges two layers: these options override those of `under`.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
-            listen port unix unix_mode threads memory memory_limit max_item_size connection_memory
+            listen port cphash_listen unix unix_mode threads memory memory_limit max_item_size connection_memory
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping

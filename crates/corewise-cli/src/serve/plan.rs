@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use corewise_server::{Config, Eviction};
 use corewise_topology::Topology;
 
-use super::address::{self, Place};
+use super::address::{self, ListenAddress};
 use super::options::ServeOptions;
 use super::{CliMode, extended};
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ const MAX_THREADS: u32 = 1_024;
 
 /// The resolved options.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ServePlan {
     /// The configuration of the server.
     pub(super) config: Config,
     /// The configuration of its process.
@@ -53,20 +53,20 @@ pub(super) struct ProcessPlan {
 /// # Errors
 ///
 /// The first invalid option.
-pub(super) fn make(options: ServeOptions, manner: CliMode) -> Result<Plan, Failure> {
+pub(super) fn make(options: ServeOptions, mode: CliMode) -> Result<ServePlan, Failure> {
     let from_file = match &options.config {
         Some(path) => read_file(path)?,
         None => ServeOptions::default(),
     };
     let mut notes = Vec::new();
-    let over = settled(options, &mut notes).map_err(Failure::usage)?;
-    let under = settled(from_file, &mut notes).map_err(Failure::usage)?;
+    let over = without_synonyms(options, &mut notes).map_err(Failure::usage)?;
+    let under = without_synonyms(from_file, &mut notes).map_err(Failure::usage)?;
     let options = over.over(under);
     refuse_out_of_scope(&options).map_err(Failure::usage)?;
     notes.extend(notes_on_idle_options(&options));
     let process = process_plan(&options).map_err(Failure::usage)?;
-    let config = server_config(options, manner).map_err(Failure::usage)?;
-    Ok(Plan {
+    let config = server_config(options, mode).map_err(Failure::usage)?;
+    Ok(ServePlan {
         config,
         process,
         notes,
@@ -87,7 +87,10 @@ fn read_file(path: &Path) -> Result<ServeOptions, Failure> {
 
 /// Replaces options that are synonyms of another one by that one, so that one layer can override
 /// another.
-fn settled(mut options: ServeOptions, notes: &mut Vec<String>) -> Result<ServeOptions, String> {
+fn without_synonyms(
+    mut options: ServeOptions,
+    notes: &mut Vec<String>,
+) -> Result<ServeOptions, String> {
     notes.extend(extended::apply(&mut options)?);
     if let Some(Parsed(Positive(megabytes))) = options.memory_limit.take() {
         if options.memory.is_some() {
@@ -185,9 +188,10 @@ fn socket_path(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn server_config(options: ServeOptions, manner: CliMode) -> Result<Config, String> {
+fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String> {
     let mut config = Config {
-        listen: listen(&options, manner)?,
+        listen: listen(&options, mode)?,
+        cphash_listen: cphash_listen(&options)?,
         unix: options.unix.as_deref().map(socket_path).transpose()?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
@@ -195,10 +199,13 @@ fn server_config(options: ServeOptions, manner: CliMode) -> Result<Config, Strin
         huge_pages: options.enable_largepages != Some(false),
         ..Config::default()
     };
-    if config.listen.is_empty() && config.unix.is_none() {
+    let listens = [&config.listen, &config.cphash_listen]
+        .iter()
+        .any(|list| !list.is_empty());
+    if !listens && config.unix.is_none() {
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
     }
-    if manner == CliMode::Memcached {
+    if mode == CliMode::Memcached {
         config.memory = MEMCACHEDS_MEMORY;
     }
     set_sizes(&mut config, &options)?;
@@ -299,7 +306,7 @@ fn set_kinds(config: &mut Config, options: ServeOptions) {
 ///
 /// A Unix socket replaces TCP, as in memcached, but here an explicit `--listen` is honoured beside
 /// it. By default memcached listens on all addresses, and corewise on this machine only.
-fn listen(options: &ServeOptions, manner: CliMode) -> Result<Vec<SocketAddr>, String> {
+fn listen(options: &ServeOptions, mode: CliMode) -> Result<Vec<SocketAddr>, String> {
     let port = match options
         .port
         .clone()
@@ -309,13 +316,30 @@ fn listen(options: &ServeOptions, manner: CliMode) -> Result<Vec<SocketAddr>, St
         Port::Any => 0,
         Port::Off => return Ok(Vec::new()),
     };
-    let unix_alone = manner == CliMode::Memcached || options.listen.is_none();
+    let unix_alone = mode == CliMode::Memcached || options.listen.is_none();
     if options.unix.is_some() && unix_alone {
         return Ok(Vec::new());
     }
+    resolve_all(&places(options, mode)?, port)
+}
+
+/// The addresses to listen on for the protocol of \[CPHASH\]. It has no default port, so each must
+/// have one.
+fn cphash_listen(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
+    let Some(texts) = &options.cphash_listen else {
+        return Ok(Vec::new());
+    };
+    let places = parse_all(texts, "cphash-listen")?;
+    if places.iter().any(|place| place.port.is_none()) {
+        return Err(format!("cphash-listen needs a port: {}", texts.join(",")));
+    }
+    resolve_all(&places, 0)
+}
+
+fn resolve_all(places: &[ListenAddress], default_port: u16) -> Result<Vec<SocketAddr>, String> {
     let mut addresses = Vec::new();
-    for place in places(options, manner)? {
-        for address in address::resolve(&place, port)? {
+    for place in places {
+        for address in address::resolve(place, default_port)? {
             // Several names may mean one address; with port 0 each is a different socket.
             if address.port() == 0 || !addresses.contains(&address) {
                 addresses.push(address);
@@ -325,20 +349,25 @@ fn listen(options: &ServeOptions, manner: CliMode) -> Result<Vec<SocketAddr>, St
     Ok(addresses)
 }
 
-fn places(options: &ServeOptions, manner: CliMode) -> Result<Vec<Place>, String> {
-    let host = match manner {
+fn places(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAddress>, String> {
+    let host = match mode {
         CliMode::Memcached => None,
         CliMode::Corewise => Some("127.0.0.1".into()),
     };
     let Some(texts) = &options.listen else {
-        return Ok(vec![Place { host, port: None }]);
+        return Ok(vec![ListenAddress { host, port: None }]);
     };
+    parse_all(texts, "listen (-l)")
+}
+
+/// Parses all addresses of an option.
+fn parse_all(texts: &[String], option: &str) -> Result<Vec<ListenAddress>, String> {
     let mut places = Vec::new();
     for text in texts {
         places.extend(address::parse(text)?);
     }
     if places.is_empty() {
-        Err("listen (-l) names no address".into())
+        Err(format!("{option} names no address"))
     } else {
         Ok(places)
     }

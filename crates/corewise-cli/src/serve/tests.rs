@@ -8,17 +8,17 @@ use corewise_server::{Config, Eviction};
 use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
-use super::plan::{Plan, make};
+use super::plan::{ServePlan, make};
 use super::{CliMode, open_to_all};
 use crate::cli::parse_serve;
 use crate::failure::Failure;
 
-fn plan_as(manner: CliMode, words: &str) -> Result<Plan, Failure> {
+fn plan_as(mode: CliMode, words: &str) -> Result<ServePlan, Failure> {
     let words: Vec<&str> = words.split_whitespace().collect();
-    make(parse_serve(&words)?, manner)
+    make(parse_serve(&words)?, mode)
 }
 
-fn plan(words: &str) -> Plan {
+fn plan(words: &str) -> ServePlan {
     plan_as(CliMode::Corewise, words).unwrap_or_else(|failure| panic!("{words}: {failure:?}"))
 }
 
@@ -47,7 +47,7 @@ fn toml(text: &str) -> NamedTempFile {
     file
 }
 
-fn with_file(text: &str, words: &str) -> Result<Plan, Failure> {
+fn with_file(text: &str, words: &str) -> Result<ServePlan, Failure> {
     let file = toml(text);
     plan_as(
         CliMode::Corewise,
@@ -103,6 +103,7 @@ const OF_SWITCHES: &[Reaches] = &[
     ("--eviction none", |c| c.eviction == Eviction::None),
     ("--eviction lru", |c| c.eviction == Eviction::Lru),
     ("--engine locked", |c| c.engine.to_string() == "locked"),
+    ("--engine lockhash", |c| c.engine.to_string() == "lockhash"),
     ("--engine global-lock", |c| {
         c.engine.to_string() == "global-lock"
     }),
@@ -173,6 +174,30 @@ fn places_to_listen_on_follow_the_options() {
     ];
     for (words, expected) in table {
         assert_eq!(addresses(&config(words)), *expected, "{words}");
+    }
+}
+
+#[test]
+fn cphash_listens_only_where_it_is_told_to() {
+    let table: &[(&str, &[&str])] = &[
+        ("", &[]),
+        ("-l 127.0.0.1:5", &[]),
+        ("--cphash-listen 127.0.0.1:5", &["127.0.0.1:5"]),
+        (
+            "-p 0 --cphash-listen 127.0.0.1:5,[::1]:0",
+            &["127.0.0.1:5", "[::1]:0"],
+        ),
+        ("--cphash-listen *:5", &["0.0.0.0:5", "[::]:5"]),
+    ];
+    for (words, expected) in table {
+        for config in [config(words), memcached(words)] {
+            let found: Vec<String> = config
+                .cphash_listen
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(found, *expected, "{words}");
+        }
     }
 }
 
@@ -286,6 +311,9 @@ fn a_bad_option_is_named_in_one_line() {
         ("-p 0", "nothing to listen on"),
         ("-l 127.0.0.1:x", "`x`"),
         ("-l ,", "names no address"),
+        ("--cphash-listen 127.0.0.1", "needs a port"),
+        ("--cphash-listen 127.0.0.1:x", "`x`"),
+        ("--cphash-listen ,", "names no address"),
         ("-a 999", "octal"),
         ("-B tcp", "`tcp`"),
         ("-R 0", "above 0"),
@@ -339,10 +367,12 @@ fn a_file_holds_the_same_options() {
         enable-shutdown = true
         disable-flush-all = true
         extended = "no_maxconns_fast"
+        cphash-listen = "127.0.0.1:9"
         user = "nobody"
     "#;
     let plan = with_file(text, "").unwrap();
     let config = plan.config;
+    assert_eq!(config.cphash_listen, ["127.0.0.1:9".parse().unwrap()]);
     assert_eq!(addresses(&config), ["127.0.0.1:7", "127.0.0.2:9"]);
     assert_eq!(
         (config.memory, config.threads, config.max_item_size),
@@ -466,4 +496,7 @@ fn strangers_at_the_door_are_warned_about() {
     assert!(warning("-l [::ffff:127.0.0.1]:5").is_none());
     assert!(warning("-l 0.0.0.0 -Y /etc/users").is_none());
     assert!(warning("-s /run/c.sock").is_none());
+    assert!(warning("--cphash-listen 127.0.0.1:5").is_none());
+    let of_cphash = warning("--cphash-listen 0.0.0.0:5").unwrap();
+    assert!(of_cphash.contains("0.0.0.0:5") && !of_cphash.contains("--auth-file"));
 }

@@ -15,6 +15,7 @@ macro_rules! with_engines {
                 relativistic "relativistic"
                 locked "locked"
                 global_lock "global-lock"
+                lockhash "lockhash"
             ]
             $($rest)*
         }

@@ -157,6 +157,20 @@ impl TestServer {
         self.said().lines().filter_map(address_in_line).collect()
     }
 
+    /// The address of the first listener for the protocol of \[CPHASH\].
+    pub(crate) fn cphash_address(&self) -> SocketAddr {
+        let find = || {
+            let said = self.said();
+            let addresses = said
+                .lines()
+                .filter_map(|line| line.split_once("listening for cphash on "));
+            let mut addresses = addresses.filter_map(|(_, address)| address.parse().ok());
+            addresses.next()
+        };
+        wait_until("the server listens for cphash", || find().is_some());
+        find().expect("an address")
+    }
+
     /// Opens a new connection to the first TCP address.
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address())

@@ -1,20 +1,28 @@
 //! Encodes requests and decodes replies. No I/O happens here.
 //!
-//! All three protocols write a get as `head (before key after)+ tail` and a set as
-//! `set_head key set_mid LENGTH \r\n VALUE \r\n`, so [`Wire`] is a table of bytes that is made once
-//! per target. Replies differ in their lines, which [`reply`] classifies, and in how they end,
+//! The text protocols write a get as `head (before key after)+ tail` and a set as
+//! `set_head key set_mid LENGTH \r\n VALUE \r\n`, so [`Words`] is a table of bytes that is made
+//! once per target. Replies differ in their heads, which [`reply`] classifies, and in how they end,
 //! which [`scan`] handles.
 
 pub(crate) mod reply;
 pub(crate) mod scan;
 
 use crate::config::{LoadConfig, Protocol, ReplayConfig};
-use crate::keys::KeyFormat;
+use crate::keys::{KeyFormat, hash_key};
 use crate::value::Values;
+use corewise_wire::cphash;
+
+/// How requests are written.
+#[derive(Clone, Debug)]
+enum Wire {
+    Text(Words),
+    Cphash,
+}
 
 /// The constant bytes around keys and values in requests of one protocol.
 #[derive(Clone, Debug)]
-struct Wire {
+struct Words {
     head: Vec<u8>,
     before: Vec<u8>,
     after: Vec<u8>,
@@ -25,10 +33,11 @@ struct Wire {
 
 impl Wire {
     fn new(protocol: Protocol, key_bytes: usize, multiget: u32) -> Self {
-        match protocol {
-            Protocol::Memcached => Self::table("get", " ", "", "\r\n", "set ", " 0 0 "),
-            Protocol::Meta if multiget == 1 => Self::table("", "mg ", " v\r\n", "", "ms ", " "),
-            Protocol::Meta => Self::table("", "mg ", " k q v\r\n", "mn\r\n", "ms ", " "),
+        Self::Text(match protocol {
+            Protocol::Cphash => return Self::Cphash,
+            Protocol::Memcached => Words::table("get", " ", "", "\r\n", "set ", " 0 0 "),
+            Protocol::Meta if multiget == 1 => Words::table("", "mg ", " v\r\n", "", "ms ", " "),
+            Protocol::Meta => Words::table("", "mg ", " k q v\r\n", "mn\r\n", "ms ", " "),
             Protocol::Resp => {
                 let head = match multiget {
                     1 => "*2\r\n$3\r\nGET\r\n".into(),
@@ -36,11 +45,13 @@ impl Wire {
                 };
                 let before = format!("${key_bytes}\r\n");
                 let set_head = format!("*3\r\n$3\r\nSET\r\n{before}");
-                Self::table(&head, &before, "\r\n", "", &set_head, "\r\n$")
+                Words::table(&head, &before, "\r\n", "", &set_head, "\r\n$")
             }
-        }
+        })
     }
+}
 
+impl Words {
     fn table(h: &str, before: &str, after: &str, tail: &str, set: &str, mid: &str) -> Self {
         Self {
             head: h.into(),
@@ -104,35 +115,43 @@ impl Codec {
     /// Appends one get of all keys that `keys` yields; there must be `multiget` of them.
     #[inline]
     pub(crate) fn get(&self, keys: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.wire.head);
+        let Wire::Text(words) = &self.wire else {
+            return keys.for_each(|key| cphash::encode_lookup(hash_key(key), out));
+        };
+        out.extend_from_slice(&words.head);
         for key in keys {
-            out.extend_from_slice(&self.wire.before);
+            out.extend_from_slice(&words.before);
             self.keys.render(key, out);
-            out.extend_from_slice(&self.wire.after);
+            out.extend_from_slice(&words.after);
         }
-        out.extend_from_slice(&self.wire.tail);
+        out.extend_from_slice(&words.tail);
     }
 
     /// Appends one set of `key`.
     pub(crate) fn set(&self, key: u32, out: &mut Vec<u8>) {
         let len = self.values.len(key);
+        let Wire::Text(words) = &self.wire else {
+            cphash::encode_insert(hash_key(key), len, out);
+            return self.values.render(key, len, out);
+        };
         let ttl_s = self.values.ttl_s(key);
         if ttl_s != 0 {
-            return self.set_expiring(key, len, ttl_s, out);
+            return self.set_expiring(words, key, ttl_s, out);
         }
-        out.extend_from_slice(&self.wire.set_head);
+        out.extend_from_slice(&words.set_head);
         self.keys.render(key, out);
-        out.extend_from_slice(&self.wire.set_mid);
+        out.extend_from_slice(&words.set_mid);
         out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
         out.extend_from_slice(b"\r\n");
         self.values.render(key, len, out);
         out.extend_from_slice(b"\r\n");
     }
 
-    fn set_expiring(&self, key: u32, len: u32, ttl_s: u32, out: &mut Vec<u8>) {
-        let ttl = ttl_s.to_string();
+    fn set_expiring(&self, words: &Words, key: u32, ttl_s: u32, out: &mut Vec<u8>) {
+        let (len, ttl) = (self.values.len(key), ttl_s.to_string());
         let (middle, end) = match self.protocol {
-            Protocol::Memcached => (format!(" 0 {ttl} {len}"), String::new()),
+            // Cphash has no expiry times, and its requests are no text.
+            Protocol::Memcached | Protocol::Cphash => (format!(" 0 {ttl} {len}"), String::new()),
             Protocol::Meta => (format!(" {len} T{ttl}"), String::new()),
             Protocol::Resp => (
                 format!("\r\n${len}"),
@@ -144,7 +163,7 @@ impl Codec {
                 let head = format!("*5\r\n$3\r\nSET\r\n${}\r\n", self.keys.len());
                 out.extend_from_slice(head.as_bytes());
             }
-            _ => out.extend_from_slice(&self.wire.set_head),
+            _ => out.extend_from_slice(&words.set_head),
         }
         self.keys.render(key, out);
         out.extend_from_slice(middle.as_bytes());
@@ -159,13 +178,34 @@ impl Codec {
         match self.protocol {
             Protocol::Memcached => true,
             Protocol::Meta => self.multiget > 1,
-            Protocol::Resp => false,
+            Protocol::Resp | Protocol::Cphash => false,
+        }
+    }
+
+    /// Whether sets have no replies. A set then counts as done when the reply to a later get of its
+    /// connection arrives, because the server executes requests in order.
+    #[inline]
+    pub(crate) fn has_silent_sets(&self) -> bool {
+        self.protocol == Protocol::Cphash
+    }
+
+    /// The bytes behind a value.
+    #[inline]
+    fn value_end(&self) -> &'static [u8] {
+        match self.protocol {
+            Protocol::Cphash => b"",
+            _ => b"\r\n",
         }
     }
 
     /// The reply to a get in which all keys hit, with the first key of the key space and values of
     /// `len` bytes, and the reply to a set. The empty responder sends them.
     pub(crate) fn canned(&self, len: u32) -> (Vec<u8>, Vec<u8>) {
+        if self.protocol == Protocol::Cphash {
+            let mut get = len.to_le_bytes().to_vec();
+            self.values.render(0, len, &mut get);
+            return (get, Vec::new());
+        }
         let mut key = Vec::new();
         self.keys.render(0, &mut key);
         let key = String::from_utf8_lossy(&key);
@@ -180,7 +220,7 @@ impl Codec {
             Protocol::Meta if many => (None, format!("VA {len} k{key}"), "MN\r\n", "HD\r\n"),
             Protocol::Meta => (None, format!("VA {len}"), "", "HD\r\n"),
             Protocol::Resp if many => (Some(self.multiget), format!("${len}"), "", "+OK\r\n"),
-            Protocol::Resp => (None, format!("${len}"), "", "+OK\r\n"),
+            Protocol::Resp | Protocol::Cphash => (None, format!("${len}"), "", "+OK\r\n"),
         };
         let mut get = head
             .map(|n| format!("*{n}\r\n"))
@@ -244,6 +284,20 @@ pub(crate) mod tests {
         );
         let mget = "*3\r\n$4\r\nMGET\r\n$12\r\nkey:00000007\r\n$12\r\nkey:00000008\r\n";
         assert_eq!(get(Resp, &[7, 8]), mget);
+        let mut out = Vec::new();
+        codec(Protocol::Cphash, 1, 4).get([1].into_iter(), &mut out);
+        // The low 60 bits of 0x9e3779b97f4a7c15.
+        let key = *b"\x15\x7c\x4a\x7f\xb9\x79\x37\x0e";
+        assert_eq!(out, [*b"\x01\0\0\0\0\0\0\0", key].concat());
+        out.clear();
+        codec(Protocol::Cphash, 1, 4).set(1, &mut out);
+        assert_eq!(out[..16], [*b"\x02\0\0\0\x04\0\0\0", key].concat());
+        assert!(
+            codec(Protocol::Cphash, 1, 4)
+                .values
+                .matches(1, 0, &out[16..])
+                && out.len() == 20
+        );
     }
 
     #[test]

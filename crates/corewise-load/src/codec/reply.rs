@@ -1,9 +1,10 @@
-//! Classifies one line of a reply.
+//! Classifies the head of a reply: a line, or the size of a value.
 
 use super::Codec;
 use crate::config::{MAX_VALUE_BYTES, Protocol};
+use corewise_wire::cphash;
 
-/// The meaning of a reply line.
+/// The meaning of the head of a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A value of `len` bytes follows; `key` if the line names one.
@@ -37,13 +38,14 @@ fn number(digits: &[u8]) -> Option<u32> {
 }
 
 impl Codec {
-    /// Classifies a line, which is given without its line break. `None` if it is none of the above.
+    /// Classifies a head, which is given without its line break. `None` if it is none of the above.
     #[inline]
     pub(super) fn classify(&self, line: &[u8]) -> Option<Line> {
         match self.protocol {
             Protocol::Memcached => self.classify_text(line),
             Protocol::Meta => self.classify_meta(line),
             Protocol::Resp => classify_resp(line),
+            Protocol::Cphash => classify_size(line),
         }
     }
 
@@ -98,6 +100,13 @@ impl Codec {
         } else {
             Some(None)
         }
+    }
+}
+
+fn classify_size(head: &[u8]) -> Option<Line> {
+    match cphash::decode_size(head.try_into().ok()?) {
+        0 => Some(Line::Miss),
+        len => (len <= MAX_VALUE_BYTES).then_some(Line::Value { key: None, len }),
     }
 }
 
@@ -175,6 +184,18 @@ mod tests {
         );
         assert_eq!(many.classify(b"VA 4"), None);
         assert_eq!(many.classify(b"MN"), Some(Line::End));
+    }
+
+    #[test]
+    fn sizes_of_cphash() {
+        let codec = codec(Protocol::Cphash, 1, 4);
+        assert_eq!(codec.classify(&[0; 4]), Some(Line::Miss));
+        let value = Line::Value {
+            key: None,
+            len: 0x0201,
+        };
+        assert_eq!(codec.classify(&[1, 2, 0, 0]), Some(value));
+        assert_eq!(codec.classify(&[1, 0, 0, 8]), None, "too large");
     }
 
     #[test]

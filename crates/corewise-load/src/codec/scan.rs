@@ -1,6 +1,7 @@
 //! Follows the replies of one connection, regardless of how reads divide them.
 //!
-//! Guarantees: (1) a request is complete only when its reply was read to the end; (2) every byte of
+//! Guarantees: (1) a request is complete only when its reply was read to the end, or, if it has
+//! none, when the reply to a later request begins; (2) every byte of
 //! every value is compared; (3) a reply that names a key must name one of its request, in order;
 //! (4) bytes that answer no request are an error; (5) memory is bounded by one line, [`MAX_LINE`].
 
@@ -8,7 +9,9 @@ use std::collections::VecDeque;
 
 use super::Codec;
 use super::reply::Line;
+use crate::config::Protocol;
 use crate::load_stats::LoadStats;
+use corewise_wire::cphash;
 
 /// Longest line of a reply in bytes.
 pub(crate) const MAX_LINE: usize = 1024;
@@ -88,7 +91,7 @@ impl Scanner {
                     return Ok(used);
                 };
                 used += n;
-                if (body.at as usize) < body.len as usize + 2 {
+                if (body.at as usize) < body.len as usize + codec.value_end().len() {
                     return Ok(used);
                 }
                 let body = *body;
@@ -97,37 +100,34 @@ impl Scanner {
                 finish_key(codec, pending, stats);
                 continue;
             }
-            let rest = &buf[used..];
-            let Some(end) = memchr::memchr(b'\n', rest) else {
-                return match rest.len() {
-                    0..MAX_LINE => Ok(used),
-                    _ => Err(format!(
-                        "a line longer than {MAX_LINE} bytes: {}",
-                        show(rest)
-                    )),
-                };
+            let Some(head) = head(codec, &buf[used..])? else {
+                return Ok(used);
             };
-            self.line(codec, &rest[..=end], pending, stats)?;
-            used += end + 1;
+            used += head.len();
+            self.head(codec, head, pending, stats)?;
         }
     }
 
     #[inline]
-    fn line(
+    fn head(
         &mut self,
         codec: &Codec,
         line: &[u8],
         pending: &mut Pending,
         stats: &mut LoadStats,
     ) -> Result<(), String> {
+        if codec.has_silent_sets() {
+            complete_silent_sets(pending, stats);
+        }
         let Some(request) = pending.requests.front_mut() else {
             return Err(format!("{} answers no request", show(line)));
         };
         let bad = |wanted: &str| Err(format!("{} where {wanted} was expected", show(line)));
-        let Some(text) = line.strip_suffix(b"\r\n") else {
-            return bad("a full line end");
+        let kind = match line.strip_suffix(b"\r\n") {
+            _ if codec.protocol == Protocol::Cphash => codec.classify(line),
+            Some(text) => codec.classify(text),
+            None => return bad("a full line end"),
         };
-        let kind = codec.classify(text);
         if request.is_set {
             match kind {
                 Some(Line::Stored) => stats.sets += 1,
@@ -210,6 +210,7 @@ impl Body {
             }
         }
         match &buf[used..] {
+            _ if codec.value_end().is_empty() => Ok(Some(used)),
             [b'\r', b'\n', ..] => {
                 self.at += 2;
                 Ok(Some(used + 2))
@@ -222,6 +223,32 @@ impl Body {
                 self.len
             )),
         }
+    }
+}
+
+/// The head of a reply at the start of `buf`: a line, or the size of a value. `None` if it is
+/// incomplete.
+#[inline]
+fn head<'b>(codec: &Codec, buf: &'b [u8]) -> Result<Option<&'b [u8]>, String> {
+    if codec.protocol == Protocol::Cphash {
+        return Ok(buf.get(..cphash::REPLY_HEADER_LEN));
+    }
+    match memchr::memchr(b'\n', buf) {
+        Some(end) => Ok(Some(&buf[..=end])),
+        None if buf.len() < MAX_LINE => Ok(None),
+        None => {
+            let start = show(buf);
+            Err(format!("a line longer than {MAX_LINE} bytes: {start}"))
+        }
+    }
+}
+
+/// Records that the sets before the oldest get were executed, since its reply has arrived.
+#[inline]
+fn complete_silent_sets(pending: &mut Pending, stats: &mut LoadStats) {
+    while pending.requests.front().is_some_and(|r| r.is_set) {
+        stats.sets += 1;
+        complete(pending, stats);
     }
 }
 
@@ -282,7 +309,6 @@ fn show(bytes: &[u8]) -> String {
 mod tests {
     use super::super::tests::codec;
     use super::*;
-    use crate::config::Protocol;
 
     /// A stream with hits, misses and sets: the codec, the pending requests, the bytes.
     fn example(protocol: Protocol, multiget: u32) -> (Codec, Pending, Vec<u8>) {
@@ -324,6 +350,8 @@ mod tests {
                 }
                 (Protocol::Meta, true) => line(format!("VA 11\r\n{value}\r\n")),
                 (Protocol::Resp, true) => line(format!("$11\r\n{value}\r\n")),
+                (Protocol::Cphash, true) => line(format!("\x0b\0\0\0{value}")),
+                (Protocol::Cphash, false) => line("\0\0\0\0".into()),
                 (Protocol::Meta, false) if !many => line("EN\r\n".into()),
                 (Protocol::Resp, false) => line("$-1\r\n".into()),
                 _ => {}
@@ -355,7 +383,8 @@ mod tests {
 
     fn all_examples() -> impl Iterator<Item = (Protocol, u32)> {
         let protocols = [Protocol::Memcached, Protocol::Meta, Protocol::Resp];
-        protocols.into_iter().flat_map(|p| [(p, 1), (p, 5)])
+        let examples = protocols.into_iter().flat_map(|p| [(p, 1), (p, 5)]);
+        examples.chain([(Protocol::Cphash, 1)])
     }
 
     #[test]

@@ -89,6 +89,9 @@ pub enum Protocol {
     Meta,
     /// Redis protocol version 2: `GET`, `MGET`, `SET`.
     Resp,
+    /// LOOKUP and INSERT of \[CPHASH\] §4.1. Keys are hashes of 60 bits. An INSERT has no reply;
+    /// see the crate's documentation.
+    Cphash,
 }
 
 impl fmt::Display for Protocol {
@@ -97,6 +100,7 @@ impl fmt::Display for Protocol {
             Self::Memcached => "memcached",
             Self::Meta => "meta",
             Self::Resp => "resp",
+            Self::Cphash => "cphash",
         })
     }
 }
@@ -374,6 +378,7 @@ impl LoadConfig {
         })?;
         validate_keys(&self.key_prefix, self.key_size, self.keys)?;
         self.validate_slices()?;
+        self.validate_protocols()?;
         self.validate_mode()?;
         self.validate_memory()?;
         self.validate_floor()
@@ -389,6 +394,29 @@ impl LoadConfig {
             )
         })?;
         within("rounds (seconds / slice)", self.rounds(), 1, MAX_SLICES / 4)
+    }
+
+    /// Whether a target has this protocol.
+    pub(crate) fn has_protocol(&self, protocol: Protocol) -> bool {
+        let targets = [Some(&self.target), self.vs.as_ref()];
+        targets
+            .into_iter()
+            .flatten()
+            .any(|t| t.protocol == protocol)
+    }
+
+    fn validate_protocols(&self) -> Result<(), LoadError> {
+        if !self.has_protocol(Protocol::Cphash) {
+            return Ok(());
+        }
+        require(self.multiget == 1, || {
+            "the cphash protocol has no multiget; use pipeline".into()
+        })?;
+        require(self.value_size.min > 0, || {
+            "the value size must be at least 1: an empty value looks like a miss in the cphash \
+             protocol"
+                .into()
+        })
     }
 
     fn validate_mode(&self) -> Result<(), LoadError> {
@@ -440,10 +468,7 @@ impl LoadConfig {
                 MAX_FLOOR_REPLY_BYTES >> 20
             )
         })?;
-        let resp = [Some(&self.target), self.vs.as_ref()]
-            .into_iter()
-            .flatten()
-            .any(|t| t.protocol == Protocol::Resp);
+        let resp = self.has_protocol(Protocol::Resp);
         let mixed = self.set_ratio > 0.0 && self.set_ratio < 1.0;
         require(!(resp && mixed && self.multiget == 2), || {
             "the empty responder cannot tell SET from MGET of two keys; choose another multiget"
@@ -488,6 +513,9 @@ mod tests {
             |c| (c.value_size.max, c.pipeline) = (MAX_VALUE_BYTES, 32),
             "limit",
         );
+        let cphash = |c: &mut LoadConfig| c.target.protocol = Protocol::Cphash;
+        refuses(|c| (c.multiget, _) = (2, cphash(c)), "multiget");
+        refuses(|c| (c.value_size.min, _) = (0, cphash(c)), "value size");
         refuses(
             |c| {
                 c.pipeline = 2;

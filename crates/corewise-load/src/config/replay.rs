@@ -64,6 +64,11 @@ impl ReplayConfig {
     /// [`LoadError::Config`] with one line that names the option.
     pub fn validate(&self) -> Result<(), LoadError> {
         let trace = &self.trace;
+        require(self.target.protocol != Protocol::Cphash, || {
+            "a trace cannot be replayed in the cphash protocol, which has no expiry times and no \
+             replies to stores"
+                .into()
+        })?;
         within("connections", self.connections, 1, MAX_CONNECTIONS)?;
         within("pipeline", self.pipeline, 1, MAX_PIPELINE)?;
         within("keys", trace.keys, 1, corewise_measure::trace::MAX_KEYS)?;
@@ -105,6 +110,7 @@ mod tests {
             assert!(text.contains(word) && !text.contains('\n'), "{text}");
         };
         ReplayConfig::default().validate().expect("valid");
+        refuses(|c| c.target.protocol = Protocol::Cphash, "cphash");
         refuses(|c| c.connections = 0, "connections");
         refuses(|c| c.pipeline = 0, "pipeline");
         refuses(|c| c.pipeline = 60_000, "MiB");

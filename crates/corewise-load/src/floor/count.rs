@@ -6,9 +6,11 @@
 //! | meta | `mg` / `ms` / `mn` | 1 / 2 / 1 | get (none if quiet) / set / all of a multiget |
 //! | resp | `*N` | 1 + 2 N | set if N is 3 and a get has not that many, else get |
 //!
-//! Values contain no line break (see the module `value`), so counting lines suffices.
+//! Values contain no line break (see the module `value`), so counting lines suffices. A request of
+//! the CPHASH protocol has a header of 16 bytes; the first eight state its kind and length.
 
 use crate::config::Protocol;
+use corewise_wire::cphash;
 
 /// Bytes of a line that determine its kind.
 const HEAD: usize = 8;
@@ -18,7 +20,7 @@ const HEAD: usize = 8;
 pub(crate) enum Kind {
     Get,
     Set,
-    /// A quiet get: it has no reply, and the `mn` that ends it is answered.
+    /// It has no reply: a quiet get, which the `mn` behind it ends, or an INSERT.
     Quiet,
 }
 
@@ -32,6 +34,8 @@ pub(crate) struct Counter {
     head_len: usize,
     kind: Kind,
     lines_left: u32,
+    /// Bytes of a binary request that are yet to come.
+    bytes_left: usize,
 }
 
 impl Counter {
@@ -43,12 +47,16 @@ impl Counter {
             head_len: 0,
             kind: Kind::Get,
             lines_left: 0,
+            bytes_left: 0,
         }
     }
 
     /// Calls `answer` for every request that ends in `buf`.
     #[inline]
     pub(crate) fn feed(&mut self, buf: &[u8], mut answer: impl FnMut(Kind)) {
+        if self.protocol == Protocol::Cphash {
+            return self.feed_binary(buf, answer);
+        }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', buf) {
             if self.lines_left == 0 {
@@ -64,7 +72,34 @@ impl Counter {
         self.keep(&buf[start..]);
     }
 
-    /// Stores the first bytes of an incomplete line.
+    /// [`feed`](Self::feed) for the protocol of \[CPHASH\].
+    fn feed_binary(&mut self, mut buf: &[u8], mut answer: impl FnMut(Kind)) {
+        loop {
+            let passed = self.bytes_left.min(buf.len());
+            self.bytes_left -= passed;
+            buf = &buf[passed..];
+            if passed > 0 && self.bytes_left == 0 && self.kind == Kind::Get {
+                answer(Kind::Get);
+            }
+            if buf.is_empty() {
+                return;
+            }
+            let before = self.head_len;
+            self.keep(buf);
+            buf = &buf[self.head_len - before..];
+            if self.head_len < HEAD {
+                return;
+            }
+            self.head_len = 0;
+            let [o0, o1, o2, o3, size @ ..] = self.head;
+            let is_insert = u32::from_le_bytes([o0, o1, o2, o3]) == cphash::INSERT;
+            self.kind = if is_insert { Kind::Quiet } else { Kind::Get };
+            let size = u32::from_le_bytes(size) as usize;
+            self.bytes_left = (cphash::HEADER_LEN - HEAD).saturating_add(size);
+        }
+    }
+
+    /// Stores the first bytes of an incomplete line or header.
     fn keep(&mut self, rest: &[u8]) {
         let n = rest.len().min(HEAD - self.head_len);
         self.head[self.head_len..self.head_len + n].copy_from_slice(&rest[..n]);
@@ -144,6 +179,28 @@ mod tests {
             }
             assert_eq!(seen, kinds);
         }
+    }
+
+    #[test]
+    fn lookups_are_counted_wherever_the_bytes_are_cut() {
+        let (bytes, kinds) = requests(Protocol::Cphash, 1);
+        let expected: Vec<Kind> = kinds
+            .into_iter()
+            .filter(|kind| *kind == Kind::Get)
+            .collect();
+        for cut in 0..=bytes.len() {
+            let mut counter = Counter::new(Protocol::Cphash, 1);
+            let mut seen = Vec::new();
+            counter.feed(&bytes[..cut], |kind| seen.push(kind));
+            counter.feed(&bytes[cut..], |kind| seen.push(kind));
+            assert_eq!(seen, expected, "cut at {cut}");
+        }
+        let mut counter = Counter::new(Protocol::Cphash, 1);
+        let mut seen = Vec::new();
+        bytes
+            .iter()
+            .for_each(|byte| counter.feed(&[*byte], |kind| seen.push(kind)));
+        assert_eq!(seen, expected);
     }
 
     #[test]

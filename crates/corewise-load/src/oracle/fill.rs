@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{Fleet, OracleConfig, Plan, Sample, Sizes};
+use super::{Fleet, OracleConfig, Sample, SizePlan, Sizes};
 use crate::error::LoadError;
 
 /// Samples in each turnover.
@@ -49,7 +49,7 @@ pub(super) fn run(
 ) -> Result<FillReport, LoadError> {
     let limit = config.limit_bytes;
     let total = (limit as f64 * config.turnovers) as u64;
-    let plan = Plan::new(config.sizes, config.key_size, total);
+    let plan = SizePlan::new(config.sizes, config.key_size, total);
     let mut report = FillReport::default();
     let (mut next, mut samples) = (0u32, Vec::new());
     let mut full = None;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Fleet, OracleConfig, Plan, Reply};
+use super::{Fleet, OracleConfig, Reply, SizePlan};
 use crate::error::LoadError;
 
 /// Counters that `refuse` stores first, for `incr`, `decr` and `touch` on a full server.
@@ -75,7 +75,7 @@ pub(super) fn refuse(
     let limit = config.limit_bytes as f64;
     // Few bytes in flight, so that the first refusal is known to about 2 % of the limit.
     fleet.window = config.limit_bytes / 64;
-    let plan = Plan::new(config.sizes, config.key_size, config.limit_bytes);
+    let plan = SizePlan::new(config.sizes, config.key_size, config.limit_bytes);
     let mut report = RefuseReport::default();
     store_counters(fleet)?;
     let (mut kept, mut bytes, mut tried) = (Vec::new(), 0, 0);
@@ -113,7 +113,7 @@ pub(super) fn refuse(
 }
 
 /// The keys that are still present.
-fn still_there(fleet: &mut Fleet, plan: &Plan, keys: &[u32]) -> Result<Vec<u32>, LoadError> {
+fn still_there(fleet: &mut Fleet, plan: &SizePlan, keys: &[u32]) -> Result<Vec<u32>, LoadError> {
     let mut there = Vec::new();
     fleet.read_back(plan, &mut keys.iter().copied(), &mut |key, found| {
         if found {
@@ -156,7 +156,7 @@ fn change_in_place(fleet: &mut Fleet, report: &mut RefuseReport) -> Result<(), L
 /// Overwrites some of the keys with their current values.
 fn overwrite(
     fleet: &mut Fleet,
-    plan: &Plan,
+    plan: &SizePlan,
     there: &[u32],
     report: &mut RefuseReport,
 ) -> Result<(), LoadError> {
@@ -182,7 +182,7 @@ pub(super) fn refill(
     } else {
         SMALL_REFILL
     };
-    let plan = Plan::new(config.sizes, config.key_size, config.limit_bytes);
+    let plan = SizePlan::new(config.sizes, config.key_size, config.limit_bytes);
     let mut report = RefillReport::default();
     let old = store(fleet, &plan, 0, limit * FIRST_FILL, &mut |_| ())?;
     match fleet.control.ask("flush_all")? {
@@ -211,7 +211,7 @@ pub(super) fn refill(
 /// Sets keys from `from` on until `bytes` were sent. Returns the first key that was not set.
 fn store(
     fleet: &mut Fleet,
-    plan: &Plan,
+    plan: &SizePlan,
     from: u32,
     bytes: f64,
     done: &mut dyn FnMut(bool),

@@ -44,7 +44,7 @@ pub use keep::{RefillReport, RefuseReport};
 pub use mixed::MixedReport;
 pub use report::OracleReport;
 use session::{Reply, Session};
-use sizes::Plan;
+use sizes::SizePlan;
 pub use sizes::Sizes;
 
 /// A connection's batch ends when it has this many bytes of keys and values, or its share of the
@@ -225,7 +225,11 @@ impl Fleet {
     }
 
     /// Takes the keys of one round from `keys`, grouped by session.
-    fn deal(&mut self, plan: &Plan, keys: &mut dyn Iterator<Item = u32>) -> Vec<(usize, Vec<u32>)> {
+    fn deal(
+        &mut self,
+        plan: &SizePlan,
+        keys: &mut dyn Iterator<Item = u32>,
+    ) -> Vec<(usize, Vec<u32>)> {
         let (mut dealt, mut bytes) = (Vec::new(), 0);
         let share = (self.window / self.sessions.len() as u64).clamp(1, BATCH_BYTES);
         for _ in 0..self.sessions.len() {
@@ -251,7 +255,7 @@ impl Fleet {
     /// whether there was any key.
     fn set_round(
         &mut self,
-        plan: &Plan,
+        plan: &SizePlan,
         keys: &mut dyn Iterator<Item = u32>,
         done: &mut dyn FnMut(u32, bool),
     ) -> Result<bool, LoadError> {
@@ -288,7 +292,7 @@ impl Fleet {
     /// Reads the keys. `done` gets each key and whether it was found.
     fn read_back(
         &mut self,
-        plan: &Plan,
+        plan: &SizePlan,
         keys: &mut dyn Iterator<Item = u32>,
         done: &mut dyn FnMut(u32, bool),
     ) -> Result<(), LoadError> {

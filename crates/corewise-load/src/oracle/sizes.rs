@@ -109,13 +109,13 @@ struct Phase {
 
 /// The size of each key's value when keys `0..` are stored in order.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct SizePlan {
     phases: Vec<Phase>,
     spread: Option<(u32, u32)>,
     key_bytes: u64,
 }
 
-impl Plan {
+impl SizePlan {
     /// A plan for about `total` bytes of keys and values. Later keys have the sizes of the last
     /// phase.
     pub(super) fn new(sizes: Sizes, key_bytes: usize, total: u64) -> Self {
@@ -199,8 +199,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(text: &str, total: u64) -> Plan {
-        Plan::new(text.parse().expect("sizes"), 10, total)
+    fn plan(text: &str, total: u64) -> SizePlan {
+        SizePlan::new(text.parse().expect("sizes"), 10, total)
     }
 
     /// Bytes of each size that the first `total` bytes hold.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config::{LoadConfig, Mode};
+use crate::config::{LoadConfig, Mode, Protocol};
 use crate::cpu::CpuSource;
 use crate::load_stats::LoadStats;
 use crate::measured_target::{MeasuredTarget, Role};
@@ -475,6 +475,16 @@ fn notes(
         .iter()
         .flat_map(|measured| measured.notes.clone())
         .collect();
+    if config.has_protocol(Protocol::Cphash) {
+        notes.push(
+            "keys of the cphash protocol are hashes of 60 bits, whatever the key size".into(),
+        );
+        notes.push(
+            "an INSERT has no reply: its latency ends with the next LOOKUP's, and a batch that \
+             would end with an INSERT has one more LOOKUP, so fewer requests are sets than asked for"
+                .into(),
+        );
+    }
     for target in targets {
         if target.overload > 0 {
             let limit = match config.mode {

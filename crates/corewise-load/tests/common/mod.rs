@@ -1,4 +1,4 @@
-//! A small server of all three protocols that can be told to lie.
+//! A small server of all protocols that can be told to lie.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -66,6 +66,7 @@ fn serve(stream: TcpStream, protocol: Protocol, shared: &Shared) -> io::Result<(
     loop {
         match protocol {
             Protocol::Resp => resp(&mut input, shared, &mut reply)?,
+            Protocol::Cphash => cphash(&mut input, shared, &mut reply)?,
             _ => lines(&mut input, protocol, shared, &mut reply)?,
         }
         if input.buffer().is_empty() && !reply.is_empty() {
@@ -183,6 +184,38 @@ fn text_get(words: &[&str], shared: &Shared, reply: &mut Vec<u8>) -> io::Result<
         }
     }
     reply.extend_from_slice(b"END\r\n");
+    Ok(())
+}
+
+/// Executes one LOOKUP or INSERT.
+fn cphash(
+    input: &mut BufReader<TcpStream>,
+    shared: &Shared,
+    reply: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut header = [0; 16];
+    input.read_exact(&mut header)?;
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
+    let key = format!("{:?}", &header[8..]);
+    assert!(header[15] < 16, "a key of 60 bits");
+    if number(0) == 2 {
+        let mut value = vec![0; number(4) as usize];
+        input.read_exact(&mut value)?;
+        store(shared, &key, value);
+        return Ok(());
+    }
+    assert_eq!((number(0), number(4)), (1, 0), "a LOOKUP");
+    let (value, lie) = fetch(shared, &key);
+    match shared.lie {
+        Lie::DropReply if lie => return Ok(()),
+        Lie::ExtraReply if lie => reply.extend_from_slice(&[0; 4]),
+        Lie::HangUp if lie => return Err(io::ErrorKind::Other.into()),
+        Lie::Refuse if lie => reply.extend_from_slice(b"ERROR"),
+        _ => {}
+    }
+    let value = value.unwrap_or_default();
+    reply.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    reply.extend_from_slice(&value);
     Ok(())
 }
 

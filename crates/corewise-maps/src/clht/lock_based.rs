@@ -8,7 +8,7 @@ use corewise_atomic::{Backoff, mutant, ordering};
 use super::bucket::{Bucket, SLOTS, State};
 use super::overflow::Spare;
 use super::table::{ClhtVariant, Memory};
-use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put};
+use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The lock-based variant.
@@ -73,24 +73,33 @@ unsafe impl ClhtVariant for LockBasedForm {
         Ok(Some(value))
     }
 
-    fn update(
+    fn change(
         head: &Bucket<Lock>,
         key: Raw,
-        mut new: impl FnMut(Raw) -> Raw,
-    ) -> Result<Option<Raw>, Moved> {
+        mut decide: impl FnMut(Raw) -> Change<Raw>,
+    ) -> Result<Option<(Raw, Change<Raw>)>, Moved> {
         loop {
             let Some(old) = head.look_up(key)? else {
                 return Ok(None);
             };
-            let value = new(old);
+            let change = decide(old);
+            if change == Change::Keep {
+                return Ok(Some((old, change)));
+            }
             let locked = head.lock()?;
             let Found::At(place) = locked.find(key) else {
                 return Ok(None);
             };
             if locked.value(place) == old {
-                // SAFETY: 1: found in this chain.
-                unsafe { locked.replace(place, value) };
-                return Ok(Some(value));
+                // SAFETY: 1, both: found in this chain.
+                unsafe {
+                    match change {
+                        Change::Keep => {}
+                        Change::Replace(value) => locked.replace(place, value),
+                        Change::Remove => locked.remove(place),
+                    }
+                }
+                return Ok(Some((old, change)));
             }
         }
     }
@@ -195,7 +204,7 @@ impl Bucket<Lock> {
 
 /// A slot of a bucket in a chain.
 #[derive(Clone, Copy)]
-struct Place<'b> {
+struct SlotRef<'b> {
     bucket: &'b Bucket<Lock>,
     slot: usize,
 }
@@ -203,9 +212,9 @@ struct Place<'b> {
 /// The result of a search for a key in a chain.
 enum Found<'b> {
     /// The key was found.
-    At(Place<'b>),
+    At(SlotRef<'b>),
     /// The key is absent; the first free slot.
-    Free(Place<'b>),
+    Free(SlotRef<'b>),
     /// The key is absent and there is no free slot; the last bucket.
     Full(&'b Bucket<Lock>),
 }
@@ -224,9 +233,9 @@ impl<'b> Locked<'b> {
             let state = self.state_of(bucket);
             let slot = bucket.slot_of(state, key);
             if let Some(slot) = slot.filter(|_| !mutant!("clht_no_second_scan")) {
-                return Found::At(Place { bucket, slot });
+                return Found::At(SlotRef { bucket, slot });
             }
-            free = free.or_else(|| state.free().map(|slot| Place { bucket, slot }));
+            free = free.or_else(|| state.free().map(|slot| SlotRef { bucket, slot }));
             last = bucket;
         }
         free.map_or(Found::Full(last), Found::Free)
@@ -240,14 +249,14 @@ impl<'b> Locked<'b> {
         Lock(bucket.state.load(Relaxed))
     }
 
-    fn value(&self, place: Place<'_>) -> Raw {
+    fn value(&self, place: SlotRef<'_>) -> Raw {
         place.bucket.pair(place.slot).1
     }
 
     /// # Safety
     ///
     /// 1. The place is one of this chain and has an entry.
-    unsafe fn replace(self, place: Place<'_>, value: Raw) {
+    unsafe fn replace(self, place: SlotRef<'_>, value: Raw) {
         if mutant!("clht_replaces_by_removal") {
             let state = self.state_of(place.bucket).without(place.slot);
             // Release: pairs with the Acquire in `state`. The bug: lookups may miss the key.
@@ -262,8 +271,8 @@ impl<'b> Locked<'b> {
     /// # Safety
     ///
     /// 1. The place is one of this chain and has no entry.
-    unsafe fn insert(mut self, place: Place<'_>, key: Raw, value: Raw) {
-        let Place { bucket, slot } = place;
+    unsafe fn insert(mut self, place: SlotRef<'_>, key: Raw, value: Raw) {
+        let SlotRef { bucket, slot } = place;
         // SAFETY: 1: by our 1, and because we have the chain's lock.
         unsafe { bucket.store(slot, key, value) };
         self.publish(bucket, |state| state.with(slot));
@@ -272,7 +281,7 @@ impl<'b> Locked<'b> {
     /// # Safety
     ///
     /// 1. The place is one of this chain and has an entry.
-    unsafe fn remove(mut self, place: Place<'_>) {
+    unsafe fn remove(mut self, place: SlotRef<'_>) {
         self.publish(place.bucket, |state| state.without(place.slot));
     }
 

@@ -108,12 +108,12 @@
 //! | what | bound | beyond |
 //! |---|---|---|
 //! | keys and values | a word each: [`WordKey`](crate::WordKey), [`Word`](crate::Word) | |
-//! | overflow buckets | one per 8 buckets, once there is an entry per bucket | the table doubles |
+//! | overflow buckets | one per 8 buckets, once there is an entry per bucket | the table grows |
 //! | removals from one bucket during one lookup | 2^59 | a wrong pair |
 //! | platforms | 64-bit pointers | does not compile |
 //!
 //! An entry of 16 bytes takes 38 to 66 bytes in a table that grows, and up to 105 while two tables
-//! exist (example `bytes_per_entry`).
+//! exist (example `bytes_per_entry`). In a table below 1 MiB, which quadruples, it takes up to 185.
 //!
 //! # Choices and rejected designs
 //!
@@ -139,7 +139,7 @@ mod tests;
 
 use std::ptr::NonNull;
 
-use crate::copy_map::{BoxMap, CopyMap};
+use crate::copy_map::{BoxMap, CopyMap, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
 
 use table::Chains;
@@ -147,32 +147,83 @@ use table::Chains;
 /// The table of [`LockBased`].
 pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 
-/// CLHT-lb: updates lock their chain; lookups cost one cache line and write nothing. See the
-/// [module](self).
+/// CLHT-lb: a map of words whose updates lock their chain, and whose lookups cost one cache line
+/// and write nothing. See the [module](self) for how it works.
+///
+/// It is the table to begin with if keys and values are a [`Word`](crate::Word) each: the fastest
+/// one in most workloads. Other keys and larger values need
+/// [`CuckooMap`](crate::cuckoo::CuckooMap), [`HopscotchMap`](crate::hopscotch::HopscotchMap) or,
+/// for any types, [`RelativisticMap`](crate::RelativisticMap). With `()` as its values it is a set.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
 ///
-/// let prices: LockBased<u32, f64> = LockBased::new();
-/// prices.pin().insert(7, 1.25).unwrap();
-/// assert_eq!(prices.pin().update(&7, |price| price * 2.0), Some(2.5));
+/// let visits = LockBased::<u64, u32>::with_capacity(1_000);
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| {
+///             for page in 0..100 {
+///                 visits.pin().update_or_insert(page, |n| n + 1, 1);
+///             }
+///         });
+///     }
+/// });
+/// visits.pin().retain(|page, _| page % 2 == 0);
+/// assert!((visits.len(), visits.pin().get(&8)) == (50, Some(4)));
 /// ```
-pub type LockBased<K, V, S = DefaultHasher> = CopyMap<LockBasedTable<K, V>, S>;
+///
+/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
+///
+#[doc = operations!("CopyMapRef")]
+pub type LockBased<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockBasedTable<K, V>, S, L>;
 
-/// CLHT-lb for values of any type, which it boxes. See [`BoxMap`].
-pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, LockBasedTable<K, NonNull<V>>, S>;
+/// CLHT-lb for values of any type, which it boxes; the table to begin with for keys of one word and
+/// large values. See [`BoxMap`].
+///
+/// ```
+/// use corewise_maps::clht::Boxed;
+///
+/// let logs = Boxed::<u32, Vec<&str>>::new();
+/// let append = |line| move |log: &Vec<&'static str>| [log.as_slice(), &[line]].concat();
+/// for (user, line) in [(1, "enters"), (2, "enters"), (1, "leaves")] {
+///     logs.pin().update_or_insert_with(user, append(line), || vec![line]);
+/// }
+/// assert_eq!(logs.pin().get(&1).unwrap(), &["enters", "leaves"]);
+/// logs.pin().retain(|_, log| log.last() != Some(&"leaves"));
+/// assert_eq!(logs.len(), 1);
+/// ```
+///
+/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
+///
+#[doc = operations!("BoxMapRef")]
+pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
+    BoxMap<V, LockBasedTable<K, NonNull<V>>, S, L>;
 
 /// The table of [`LockFree`].
 pub type LockFreeTable<K, V> = Chains<lock_free::LockFreeForm, K, V>;
 
 /// CLHT-lf: one exchange of a word decides an insertion or a removal; lookups cost one cache line
-/// and write nothing. See [`lock_free`].
+/// and write nothing. See [`lock_free`] for how it works.
+///
+/// Choose it over [`LockBased`] if threads may be interrupted in the middle of an update, for
+/// example if there are more of them than processors: no thread waits for the interrupted one.
 ///
 /// ```
 /// use corewise_maps::clht::LockFree;
+/// use corewise_maps::copy_map::{Computed, Operation};
 ///
-/// let prices: LockFree<u32, f64> = LockFree::new();
-/// prices.pin().insert(7, 1.25).unwrap();
-/// assert_eq!(prices.pin().update(&7, |price| price * 2.0), Some(2.5));
+/// let stock: LockFree<u32, u32> = LockFree::from([(7, 2), (8, 1)]);
+/// let take = |left: Option<u32>| match left {
+///     None => Operation::Abort("sold out"),
+///     Some(1) => Operation::Remove,
+///     Some(n) => Operation::Insert(n - 1),
+/// };
+/// assert_eq!(stock.pin().compute(7, take), Computed::Updated { old: 2, new: 1 });
+/// assert_eq!(stock.pin().compute(8, take), Computed::Removed(1));
+/// assert_eq!(stock.pin().compute(8, take), Computed::Aborted(Some("sold out")));
 /// ```
-pub type LockFree<K, V, S = DefaultHasher> = CopyMap<LockFreeTable<K, V>, S>;
+///
+/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
+///
+#[doc = operations!("CopyMapRef")]
+pub type LockFree<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockFreeTable<K, V>, S, L>;

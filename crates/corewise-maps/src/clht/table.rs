@@ -10,10 +10,10 @@ use corewise_atomic::{CachePadded, hint};
 use super::bucket::{Bucket, SLOTS, State};
 use super::overflow::{Overflow, Spare};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
 use crate::word::{Raw, Word, WordKey};
 
-/// The table doubles when one bucket in `OVERFLOWING` has overflowed.
+/// The table grows when one bucket in `OVERFLOWING` has overflowed.
 const OVERFLOWING: usize = 8;
 
 /// How concurrent updates of a chain are synchronized. `head` is the first bucket of the chain; an
@@ -46,12 +46,12 @@ pub unsafe trait ClhtVariant: Sized + 'static {
     /// Removes a key and returns its value. Writes nothing if the key is absent.
     fn remove(head: &Bucket<Self::State>, key: Raw) -> Result<Option<Raw>, Moved>;
 
-    /// Replaces a value by the result of `new`, as described for [`Table::update`].
-    fn update(
+    /// Keeps, replaces or removes an entry, as described for [`Table::change`].
+    fn change(
         head: &Bucket<Self::State>,
         key: Raw,
-        new: impl FnMut(Raw) -> Raw,
-    ) -> Result<Option<Raw>, Moved>;
+        decide: impl FnMut(Raw) -> Change<Raw>,
+    ) -> Result<Option<(Raw, Change<Raw>)>, Moved>;
 
     /// Blocks the updates of a chain, unless another thread has done so or the chain was moved.
     fn try_stop(head: &Bucket<Self::State>) -> Option<Self::Stopped<'_>>;
@@ -234,17 +234,19 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         value.map(|value| unsafe { Self::value(value) })
     }
 
-    fn update(
+    fn change(
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        mut new: impl FnMut(V) -> V,
-    ) -> Option<V> {
+        mut decide: impl FnMut(V) -> Change<V>,
+    ) -> Option<(V, Change<V>)> {
         // SAFETY: 1: found in a table of this type.
-        let mut new = |old| new(unsafe { Self::value(old) }).into_raw();
-        let value = at.follow(|table| F::update(table.head(hash), key.into_raw(), &mut new));
-        // SAFETY: 1: inserted in a table of this type.
-        value.map(|value| unsafe { Self::value(value) })
+        let mut decide = |old| decide(unsafe { Self::value(old) }).map(V::into_raw);
+        let (old, change) =
+            at.follow(|table| F::change(table.head(hash), key.into_raw(), &mut decide))?;
+        // SAFETY: 1, both: found, and inserted, in a table of this type.
+        let value = |raw| unsafe { Self::value(raw) };
+        Some((value(old), change.map(value)))
     }
 
     fn for_each_in(&self, bucket: usize, mut each: impl FnMut((Raw, Raw))) -> Result<(), Moved> {

@@ -1,6 +1,5 @@
-//! The map: hashing, counting, and when to resize.
+//! The map: its tables, and how they are resized and freed.
 
-use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -12,24 +11,13 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr};
 use corewise_atomic::{Backoff, mutant};
 use corewise_rcu::{Cookie, Domain, Guard, Section};
 
-use super::iter::Iter;
 use super::memory_budget::MemoryBudget;
-use super::{Full, Put, Step, Table, TableVersion, TryInsertError};
-use crate::batch;
+use super::{Builder, CopyMapRef, Put, Step, Table, TableVersion, Unlimited, grows_by};
 use crate::counts::Counts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
 /// Share multiplier for callers that only resize.
 const LARGE: usize = 32;
-
-/// Under `corewise_stress` tables begin with one bucket.
-const fn fewest_buckets<T: Table>() -> usize {
-    if cfg!(corewise_stress) {
-        1
-    } else {
-        T::FEWEST_BUCKETS
-    }
-}
 
 /// Under `corewise_stress` resizes take as long as possible.
 const fn share<T: Table>() -> usize {
@@ -40,11 +28,17 @@ const fn share<T: Table>() -> usize {
 /// copies.
 ///
 /// Use it through the aliases of its tables, whose modules give the costs of lookups and updates:
-/// [`clht::LockBased`](crate::clht::LockBased), [`clht::LockFree`](crate::clht::LockFree),
-/// [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap),
-/// [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap). All access is through a handle, which
-/// [`pin`](Self::pin) makes. See [`CopyMapRef`] for the operations and the [module](super) for the
-/// guarantees of all tables.
+///
+/// | keys and values | alias |
+/// |---|---|
+/// | a [`Word`](crate::Word) each | [`clht::LockBased`](crate::clht::LockBased) |
+/// | the same, and threads may be interrupted at any time | [`clht::LockFree`](crate::clht::LockFree) |
+/// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
+/// | any, 32 bytes together; mostly lookups in a large table | [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap) |
+/// | values of any type, in each of these tables | [`BoxMap`](super::BoxMap) |
+///
+/// All access is through a handle, which [`pin`](Self::pin) makes. See [`CopyMapRef`] for the
+/// operations and the [module](super) for the guarantees of all tables.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -55,7 +49,7 @@ const fn share<T: Table>() -> usize {
 ///         let squares = &squares;
 ///         scope.spawn(move || {
 ///             for n in (thread..1_000).step_by(4) {
-///                 squares.pin().insert(n, n * n).unwrap();
+///                 squares.pin().insert(n, n * n);
 ///             }
 ///         });
 ///     }
@@ -63,7 +57,7 @@ const fn share<T: Table>() -> usize {
 /// assert_eq!(squares.pin().get(&30), Some(900));
 /// assert_eq!(squares.len(), 1_000);
 /// ```
-pub struct CopyMap<T, S = DefaultHasher> {
+pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
     current: AtomicPtr<TableVersion<T>>,
     /// Whether `retired` is non-empty. Next to `current`, since every update reads both.
     has_retired: AtomicBool,
@@ -78,6 +72,7 @@ pub struct CopyMap<T, S = DefaultHasher> {
     /// Tables that no thread can find any more, the oldest first.
     retired: Mutex<Vec<Retired<T>>>,
     _owned: PhantomData<Box<TableVersion<T>>>,
+    _limit: PhantomData<fn() -> L>,
 }
 
 /// The lock `resizing` of a map.
@@ -102,118 +97,14 @@ impl<T> Drop for Retired<T> {
     }
 }
 
-/// Settings of a new [`CopyMap`]; made by [`CopyMap::builder`].
-///
-/// ```
-/// use corewise_maps::clht::LockBased;
-/// use corewise_maps::copy_map::Full;
-/// let map: LockBased<u64, u64> = LockBased::builder()
-///     .buckets(1)
-///     .max_buckets(1)
-///     .max_bytes(128)
-///     .build();
-/// // One bucket, and one that overflows from it.
-/// assert!((0..6).all(|key| map.pin().insert(key, 0).is_ok()));
-/// assert_eq!(map.pin().insert(6, 0), Err(Full));
-/// ```
-pub struct Builder<T, S = DefaultHasher> {
-    buckets: usize,
-    max_buckets: usize,
-    max_bytes: usize,
-    automatic: bool,
-    hasher: S,
-    domain: Option<Domain>,
-    _table: PhantomData<fn() -> T>,
-}
-
-impl<T: Table, S> Builder<T, S> {
-    /// Sets the number of entries that the map has room for before it grows.
-    pub fn capacity(mut self, entries: usize) -> Self {
-        self.buckets = T::buckets_for(entries).max(fewest_buckets::<T>());
-        self
-    }
-
-    /// Sets the number of buckets, rounded up to a power of two.
-    pub fn buckets(mut self, buckets: usize) -> Self {
-        self.buckets = buckets;
-        self
-    }
-
-    /// Sets the most buckets that the map grows to, rounded down to a power of two; 2^40 if not
-    /// set. Beyond that chains get longer.
-    pub fn max_buckets(mut self, buckets: usize) -> Self {
-        self.max_buckets = buckets;
-        self
-    }
-
-    /// Limits the bytes of buckets, including those of replaced tables that wait for readers. If
-    /// not set, the allocator is the limit.
-    ///
-    /// While it grows, the map has two tables: with less than three times the size of the smaller
-    /// one it does not grow.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
-
-    /// Sets whether the map grows by itself; by default it does. It shrinks only when told to.
-    pub fn automatic_resize(mut self, automatic: bool) -> Self {
-        self.automatic = automatic;
-        self
-    }
-
-    /// Sets the hasher.
-    pub fn hasher<H>(self, hasher: H) -> Builder<T, H> {
-        Builder {
-            buckets: self.buckets,
-            max_buckets: self.max_buckets,
-            max_bytes: self.max_bytes,
-            automatic: self.automatic,
-            hasher,
-            domain: self.domain,
-            _table: PhantomData,
-        }
-    }
-
-    /// Sets the RCU domain whose sections protect readers; the global one by default.
-    pub fn domain(mut self, domain: Domain) -> Self {
-        self.domain = Some(domain);
-        self
-    }
-
-    /// Builds the map.
-    ///
-    /// # Panics
-    ///
-    /// If there is no memory for the buckets ([`Builder::max_bytes`] counts as memory), or if
-    /// `buckets` or `max_buckets` is 0.
-    pub fn build(self) -> CopyMap<T, S> {
-        let Self { max_buckets, .. } = self;
-        assert!(self.buckets > 0 && max_buckets > 0, "no buckets");
-        let max_buckets = 1 << max_buckets.ilog2();
-        let buckets = self.buckets.checked_next_power_of_two();
-        let buckets = buckets.unwrap_or(usize::MAX).min(max_buckets);
-        let budget = Arc::new(MemoryBudget::new(self.max_bytes));
-        let table = T::try_new(buckets, &budget);
-        let table = table.unwrap_or_else(|| panic!("no memory for {buckets} buckets"));
-        CopyMap {
-            current: AtomicPtr::new(Box::into_raw(TableVersion::new(table))),
-            has_retired: AtomicBool::new(false),
-            automatic: AtomicBool::new(self.automatic),
-            max_buckets,
-            hasher: self.hasher,
-            domain: self.domain.unwrap_or_else(|| Domain::global().clone()),
-            budget,
-            counts: Counts::new(),
-            resizing: Mutex::new(()),
-            retired: Mutex::new(Vec::new()),
-            _owned: PhantomData,
-        }
-    }
-}
-
 impl<T: Table> CopyMap<T> {
     /// Makes an empty map, which grows.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::new();
+    /// assert_eq!(map.pin().insert(1, 2), None);
+    /// ```
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -223,6 +114,13 @@ impl<T: Table> CopyMap<T> {
     /// # Panics
     ///
     /// As [`Builder::build`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::with_capacity(1_000);
+    /// assert!(map.buckets() >= 1_000 / 3);
+    /// assert_eq!(map.pin().insert(1, 2), None);
+    /// ```
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
     }
@@ -232,46 +130,119 @@ impl<T: Table> CopyMap<T> {
     /// # Panics
     ///
     /// As [`Builder::build`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::<u64, u64>::with_buckets(100);
+    /// assert_eq!(map.buckets(), 128);
+    /// ```
     pub fn with_buckets(buckets: usize) -> Self {
         Self::builder().buckets(buckets).build()
     }
 
     /// Starts a builder for other settings.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::builder().buckets(64).automatic_resize(false).build();
+    /// assert_eq!(map.pin().insert(1, 2), None);
+    /// ```
     pub fn builder() -> Builder<T> {
-        Builder {
-            buckets: fewest_buckets::<T>(),
-            max_buckets: 1 << 40,
-            max_bytes: usize::MAX,
-            automatic: true,
-            hasher: DefaultHasher::default(),
-            domain: None,
-            _table: PhantomData,
-        }
-    }
-}
-
-impl<T: Table> Default for CopyMap<T> {
-    fn default() -> Self {
-        Self::new()
+        Builder::new()
     }
 }
 
 impl<T: Table, S> CopyMap<T, S> {
     /// Makes an empty map with this hasher.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// let map = corewise_maps::clht::LockBased::with_hasher(RandomState::new());
+    /// assert_eq!(map.pin().insert(1, 2), None);
+    /// ```
     pub fn with_hasher(hasher: S) -> Self {
         CopyMap::<T>::builder().hasher(hasher).build()
+    }
+
+    /// Makes an empty map with this hasher and room for `entries` before it grows.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::with_capacity_and_hasher(1_000, RandomState::new());
+    /// let buckets = map.buckets();
+    /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
+    /// # if !cfg!(corewise_stress) {
+    /// assert_eq!(map.buckets(), buckets);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
+    pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
+        let builder = CopyMap::<T>::builder().capacity(entries);
+        builder.hasher(hasher).build()
+    }
+}
+
+impl<T: Table, S, L> CopyMap<T, S, L> {
+    /// Makes a map of an empty table.
+    pub(super) fn of(
+        version: Box<TableVersion<T>>,
+        budget: Arc<MemoryBudget>,
+        domain: Domain,
+        (hasher, automatic, max_buckets): (S, bool, usize),
+    ) -> Self {
+        CopyMap {
+            current: AtomicPtr::new(Box::into_raw(version)),
+            has_retired: AtomicBool::new(false),
+            automatic: AtomicBool::new(automatic),
+            max_buckets,
+            hasher,
+            domain,
+            budget,
+            counts: Counts::new(),
+            resizing: Mutex::new(()),
+            retired: Mutex::new(Vec::new()),
+            _owned: PhantomData,
+            _limit: PhantomData,
+        }
+    }
+
+    /// A builder for an empty map with the settings of this one, except for the byte limit.
+    pub(super) fn builder_of_copy(&self) -> Builder<T, S>
+    where
+        S: Clone,
+    {
+        let builder = CopyMap::<T>::builder().max_buckets(self.max_buckets);
+        let builder = builder.domain(self.domain.clone());
+        // Relaxed: a setting that publishes nothing.
+        let is_automatic = self.automatic.load(Relaxed);
+        let builder = if is_automatic {
+            builder.capacity(self.len())
+        } else {
+            builder.buckets(self.buckets())
+        };
+        builder
+            .automatic_resize(is_automatic)
+            .hasher(self.hasher.clone())
     }
 
     /// Enters a read-side critical section and returns a handle, for one operation or a few.
     /// Wait-free.
     ///
     /// While the handle lives, tables that are replaced are not freed.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::from([(1, 2)]);
+    /// let handle = map.pin();
+    /// assert_eq!((handle.get(&1), handle.len()), (Some(2), 1));
+    /// ```
     #[inline]
-    pub fn pin(&self) -> CopyMapRef<'_, T, S> {
-        CopyMapRef {
-            map: self,
-            section: self.domain.pin(),
-        }
+    pub fn pin(&self) -> CopyMapRef<'_, T, S, Guard<'_>, L> {
+        CopyMapRef::of(self, self.domain.pin())
     }
 
     /// Returns a handle in a section that the caller already has.
@@ -279,46 +250,102 @@ impl<T: Table, S> CopyMap<T, S> {
     /// # Panics
     ///
     /// If the section is not one of this map's domain.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let (ages, towns) = (LockBased::from([('a', 36)]), LockBased::from([('a', 7)]));
+    /// let guard = corewise_rcu::pin();
+    /// assert_eq!(ages.within(&guard).get(&'a'), Some(36));
+    /// assert_eq!(towns.within(&guard).get(&'a'), Some(7));
+    /// ```
     #[inline]
-    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> CopyMapRef<'g, T, S, &'g G> {
+    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> CopyMapRef<'g, T, S, &'g G, L> {
         let ours = section.domain_id() == self.domain.id();
         assert!(ours, "the section is one of another domain");
-        CopyMapRef { map: self, section }
+        CopyMapRef::of(self, section)
     }
 
     /// Sets whether the map grows by itself from now on; see [`Builder::automatic_resize`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::with_buckets(1);
+    /// map.set_automatic_resize(false);
+    /// (0..100).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
+    /// assert_eq!(map.buckets(), 1);
+    /// ```
     pub fn set_automatic_resize(&self, automatic: bool) {
-        // Relaxed: see `grow`.
+        // Relaxed: a setting that publishes nothing; also in `grow`.
         self.automatic.store(automatic, Relaxed);
     }
 
     /// The domain whose sections protect readers.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::<u64, u64>::new();
+    /// assert_eq!(map.domain().id(), corewise_rcu::Domain::global().id());
+    /// ```
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
     /// The hasher.
+    ///
+    /// ```
+    /// use std::hash::{BuildHasher, RandomState};
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::<u64, u64, _>::with_hasher(RandomState::new());
+    /// assert_eq!(map.hasher().hash_one(7), map.hasher().hash_one(7));
+    /// ```
     pub fn hasher(&self) -> &S {
         &self.hasher
     }
 
     /// The number of entries; updates in progress may or may not be counted. Constant time.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::from([(1, 2), (3, 4)]);
+    /// assert_eq!(map.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.counts.sum()
     }
 
+    #[inline]
+    pub(super) fn count(&self, section: &impl Section, by: isize) {
+        self.counts.add(section, by);
+    }
+
     /// Whether the map is empty, as counted by [`CopyMap::len`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// assert!(LockBased::<u64, u64>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The number of buckets; during a resize, that of the old table.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// assert_eq!(LockBased::<u64, u64>::with_buckets(64).buckets(), 64);
+    /// ```
     pub fn buckets(&self) -> usize {
         self.pin().version().table().buckets()
     }
 
     /// Bytes of buckets: of the tables in use, of replaced tables that wait for readers, and of
     /// overflow buckets.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// // A bucket is a cache line.
+    /// assert_eq!(LockBased::<u64, u64>::with_buckets(64).bytes(), 64 * 64);
+    /// ```
     pub fn bytes(&self) -> usize {
         self.budget.used()
     }
@@ -326,7 +353,7 @@ impl<T: Table, S> CopyMap<T, S> {
     /// Frees a share of the oldest replaced table, if no reader has it any more; returns false if
     /// there is nothing to free, or another thread is freeing.
     #[inline]
-    fn reap(&self) -> bool {
+    pub(super) fn reap(&self) -> bool {
         // Relaxed: a hint; the lock orders the rest.
         self.has_retired.load(Relaxed) && self.reap_share()
     }
@@ -358,23 +385,25 @@ impl<T: Table, S> CopyMap<T, S> {
         true
     }
 
-    /// Calls `each` once with every pair, whatever its hash is now: visits the slots of unmoved
-    /// buckets, and of the successor's buckets.
+    /// Calls `each` once with every pair, whatever its hash is now.
     pub(super) fn for_each_mut(&mut self, mut each: impl FnMut(T::Key, T::Value)) {
+        let mut tables = 0;
+        while let Some(version) = self.table_version(tables) {
+            let buckets = 0..version.table().buckets();
+            buckets.for_each(|bucket| version.for_each_unmoved(bucket, &mut each));
+            tables += 1;
+        }
+    }
+
+    /// The current table, or the one that is `after` tables later, if there is one.
+    pub(super) fn table_version(&mut self, after: usize) -> Option<&TableVersion<T>> {
         // Relaxed: we have the map exclusively.
         // SAFETY: we also have its tables exclusively, and the map keeps them alive.
-        let mut next = unsafe { self.current.load(Relaxed).as_ref() };
-        while let Some(version) = next {
-            for bucket in 0..version.table().buckets() {
-                // Moved entries are visited in the successor.
-                let _moved = version.table().for_each_in(bucket, |entry| {
-                    // SAFETY: 1: an entry of this table.
-                    let (key, value) = unsafe { T::pair(&entry) };
-                    each(key, value);
-                });
-            }
-            next = version.next();
+        let mut version = unsafe { self.current.load(Relaxed).as_ref() };
+        for _ in 0..after {
+            version = version?.next();
         }
+        version
     }
 
     /// Inserts a table that is no longer reachable into the list, at index `at`.
@@ -410,7 +439,7 @@ impl<T: Table, S> CopyMap<T, S> {
     }
 }
 
-impl<T: Table, S: BuildHasher> CopyMap<T, S> {
+impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
     #[inline(always)]
     pub(super) fn hash(&self, key: &T::Key) -> u64 {
         self.hasher.hash_one(key)
@@ -438,27 +467,69 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     /// threads inserted during the resize and the memory ran out for their entries, some entries
     /// are in the old table and some in the new one. Updates and the next call then continue as
     /// soon as removals make room.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map: LockBased<u64, u64> = (0..100).map(|n| (n, n)).collect();
+    /// map.resize_to(1_024).unwrap();
+    /// assert_eq!((map.buckets(), map.len()), (1_024, 100));
+    /// ```
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         if buckets == 0 {
             return Err(ResizeError::NoBuckets);
         }
-        let buckets = buckets.checked_next_power_of_two();
-        let buckets = buckets.filter(|buckets| *buckets <= self.max_buckets);
-        let buckets = buckets.ok_or(ResizeError::NoMemory)?;
         let alone = self.resizing.lock();
-        loop {
-            match self.resize_alone(buckets, &alone) {
-                // Freeing replaced tables may give enough memory.
-                Err(ResizeError::NoMemory) if self.reap() => while self.reap() {},
-                answer => break answer?,
-            }
-        }
+        self.resize_locked(buckets, &alone)?;
         drop(alone);
         self.settle();
         Ok(())
     }
 
-    /// [`resize_to`](Self::resize_to), with the lock `resizing` held.
+    /// Makes room for `additional` entries: afterwards the table has the buckets that
+    /// [`with_capacity`](CopyMap::with_capacity) would give it. Never waits for readers; waits for
+    /// a resize in progress, and otherwise takes the time of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`resize_to`](Self::resize_to).
+    ///
+    /// ```
+    /// # use corewise_maps::cuckoo::CuckooMap;
+    /// let map = CuckooMap::new();
+    /// map.reserve(10_000).unwrap();
+    /// let buckets = map.buckets();
+    /// (0..10_000u64).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
+    /// # if !cfg!(corewise_stress) {
+    /// assert_eq!(map.buckets(), buckets);
+    /// # }
+    /// ```
+    pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
+        let entries = self.len().checked_add(additional);
+        let buckets = T::buckets_for(entries.ok_or(ResizeError::NoMemory)?);
+        // Not yet locked: usually there is room.
+        if buckets <= self.buckets() {
+            return Ok(());
+        }
+        let alone = self.resizing.lock();
+        self.complete()?;
+        self.resize_locked(buckets.max(self.buckets()), &alone)
+    }
+
+    /// [`resize_to`](Self::resize_to), with the lock `resizing` held, without waiting for readers.
+    fn resize_locked(&self, buckets: usize, alone: &Alone<'_>) -> Result<(), ResizeError> {
+        let buckets = buckets.checked_next_power_of_two();
+        let buckets = buckets.filter(|buckets| *buckets <= self.max_buckets);
+        let buckets = buckets.ok_or(ResizeError::NoMemory)?;
+        loop {
+            match self.resize_alone(buckets, alone) {
+                // Freeing replaced tables may give enough memory.
+                Err(ResizeError::NoMemory) if self.reap() => while self.reap() {},
+                answer => return answer,
+            }
+        }
+    }
+
+    /// One attempt of [`resize_locked`](Self::resize_locked).
     fn resize_alone(&self, buckets: usize, alone: &Alone<'_>) -> Result<(), ResizeError> {
         self.complete()?;
         let before = self.buckets();
@@ -490,10 +561,29 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
 
     /// Waits for readers and frees the replaced tables, unless the caller is in a section itself.
     /// (Otherwise later updates free them.)
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map: LockBased<u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+    /// map.settle();
+    /// assert_eq!(map.len(), 1_000);
+    /// ```
     pub fn settle(&self) {
         if mutant!("clht_frees_at_once") || self.domain.try_synchronize().is_ok() {
             while self.reap() {}
         }
+    }
+
+    /// Makes the table to grow to, if there is memory.
+    fn larger_table(&self, table: &T) -> Option<T> {
+        let buckets = table.buckets();
+        let most = buckets.saturating_mul(grows_by(table));
+        let large = if most <= self.max_buckets && !self.budget.is_limited() {
+            T::try_new(most, &self.budget)
+        } else {
+            None
+        };
+        large.or_else(|| T::try_new(buckets * 2, &self.budget))
     }
 
     /// Begins a resize to an empty table, with the lock `resizing` held.
@@ -531,7 +621,7 @@ impl<T: Table, S: BuildHasher> CopyMap<T, S> {
     }
 }
 
-impl<T, S> Drop for CopyMap<T, S> {
+impl<T, S, L> Drop for CopyMap<T, S, L> {
     fn drop(&mut self) {
         // Relaxed: no other thread has the map. Retired tables drop themselves.
         let version = self.current.load(Relaxed);
@@ -548,33 +638,7 @@ impl<T, S> Drop for CopyMap<T, S> {
     }
 }
 
-impl<T: Table, S> fmt::Debug for CopyMap<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CopyMap")
-            .field("len", &self.len())
-            .field("buckets", &self.buckets())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A handle to a [`CopyMap`], in a read-side critical section.
-///
-/// ```
-/// use corewise_maps::clht::LockBased;
-///
-/// let stock = LockBased::new();
-/// let stock = stock.pin();
-/// assert_eq!(stock.insert('a', 3), Ok(None));
-/// assert_eq!(stock.update(&'a', |n| n - 1), Some(2));
-/// assert_eq!(stock.remove(&'a'), Some(2));
-/// assert_eq!(stock.get(&'a'), None);
-/// ```
-pub struct CopyMapRef<'m, T, S = DefaultHasher, G = Guard<'m>> {
-    map: &'m CopyMap<T, S>,
-    section: G,
-}
-
-impl<T: Table, S, G: Section> CopyMapRef<'_, T, S, G> {
+impl<T: Table, S, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// The table that operations begin with.
     #[inline(always)]
     pub(crate) fn version(&self) -> &TableVersion<T> {
@@ -587,149 +651,8 @@ impl<T: Table, S, G: Section> CopyMapRef<'_, T, S, G> {
     }
 }
 
-impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
-    /// Returns the value of a key. Writes nothing; the table's module states how many cache lines
-    /// it reads and when it retries a bucket.
-    #[inline]
-    pub fn get(&self, key: &T::Key) -> Option<T::Value> {
-        T::get(self.version(), self.map.hash(key), key)
-    }
-
-    /// Looks up several keys, in order: each result is what [`get`](Self::get) would return, with
-    /// its progress guarantee.
-    ///
-    /// The lookups of 64 keys at a time overlap their cache misses. That pays in tables larger than
-    /// the caches, for batches of 16 keys and more; smaller tables are faster with single lookups.
-    /// Each lookup is linearizable by itself and takes effect between the call and the return.
-    /// Together they are no snapshot: updates of other threads may take effect between them.
-    ///
-    /// # Panics
-    ///
-    /// If the length of `out` differs from the number of keys; then nothing is looked up.
-    ///
-    /// ```
-    /// use corewise_maps::clht::LockBased;
-    ///
-    /// let squares = LockBased::new();
-    /// let squares = squares.pin();
-    /// (0..10u64).for_each(|n| assert_eq!(squares.insert(n, n * n), Ok(None)));
-    /// let mut values = [None; 3];
-    /// squares.get_many(&[9, 10, 3], &mut values);
-    /// assert_eq!(values, [Some(81), None, Some(9)]);
-    /// ```
-    pub fn get_many<'q>(
-        &self,
-        keys: impl IntoIterator<Item = &'q T::Key, IntoIter: ExactSizeIterator>,
-        out: &mut [Option<T::Value>],
-    ) where
-        T::Key: 'q,
-    {
-        batch::in_groups(keys, out, |keys, out| {
-            let version = self.version();
-            batch::in_stages(
-                keys,
-                out,
-                |key| self.map.hash(key),
-                |hash| version.table().prefetch(hash),
-                |hash| version.table().prefetch_more(hash),
-                |_| {},
-                |hash, key| T::get(version, hash, key),
-            );
-        });
-    }
-
-    /// Whether the key is present; as [`get`](Self::get).
-    #[inline]
-    pub fn contains_key(&self, key: &T::Key) -> bool {
-        self.get(key).is_some()
-    }
-
-    /// Inserts a pair; returns the value that it replaces, if the key was present.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`], with nothing changed: the key is absent, it has no free place, and there is no
-    /// memory to make one, not even from replaced tables without readers.
-    pub fn insert(&self, key: T::Key, value: T::Value) -> Result<Option<T::Value>, Full> {
-        self.put(key, value, true)
-    }
-
-    /// Inserts a pair unless the key is present; then nothing is written.
-    ///
-    /// # Errors
-    ///
-    /// [`TryInsertError::Occupied`], or [`TryInsertError::Full`], as [`insert`](Self::insert).
-    pub fn try_insert(&self, key: T::Key, value: T::Value) -> Result<(), TryInsertError<T::Value>> {
-        match self.put(key, value, false) {
-            Ok(None) => Ok(()),
-            Ok(Some(there)) => Err(TryInsertError::Occupied(there)),
-            Err(Full) => Err(TryInsertError::Full),
-        }
-    }
-
-    /// Replaces the value of a key with `f(old)`; returns the new value, or `None` if the key is
-    /// absent, and then writes nothing. `f` runs without a lock, and runs again if the value was
-    /// changed meanwhile.
-    pub fn update(&self, key: &T::Key, f: impl FnMut(T::Value) -> T::Value) -> Option<T::Value> {
-        let new = self.update_alone(key, f)?;
-        self.help();
-        Some(new)
-    }
-
-    /// Removes a key and returns its value. Writes nothing if the key is absent.
-    pub fn remove(&self, key: &T::Key) -> Option<T::Value> {
-        let value = self.remove_alone(key)?;
-        self.help();
-        Some(value)
-    }
-
-    /// Iterates over all entries, in no particular order.
-    ///
-    /// An entry that is present from the first call of `next` to the last is returned once. An
-    /// entry that is inserted or removed meanwhile may or may not be returned, and a key that is
-    /// removed and inserted again may be returned twice. Each returned pair was in the map at some
-    /// time during the iteration. The iterator copies one bucket of the table, and what it was
-    /// split or merged into since, at a time.
-    pub fn iter(&self) -> Iter<'_, T, S> {
-        Iter::new(self.map, self.version())
-    }
-
-    /// Inserts a pair; returns the value that was present.
-    fn put(&self, key: T::Key, value: T::Value, replace: bool) -> Result<Option<T::Value>, Full> {
-        let put = self.put_alone(key, value, replace)?;
-        // A refused `try_insert` has written nothing, and writes nothing here.
-        if replace || matches!(put, Put::New { .. }) {
-            self.after_put(&put);
-        }
-        Ok(match put {
-            Put::New { .. } => None,
-            Put::There(there) => Some(there),
-        })
-    }
-
-    /// [`put`](Self::put) without [`after_put`](Self::after_put). If foreign code panics, nothing
-    /// was inserted.
-    #[inline]
-    pub(super) fn put_alone(
-        &self,
-        key: T::Key,
-        value: T::Value,
-        replace: bool,
-    ) -> Result<Put<T::Value>, Full> {
-        let hash = self.map.hash(&key);
-        let put = loop {
-            match T::put(self.version(), hash, key, value, replace) {
-                // Freeing replaced tables may give enough memory.
-                Err(Full) if self.map.reap() => {}
-                answer => break answer?,
-            }
-        };
-        if let Put::New { .. } = put {
-            self.map.counts.add(&self.section, 1);
-        }
-        Ok(put)
-    }
-
+/// What updates do for a resize.
+impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// Begins a resize if it is due, and does a share of one. Hashes, so the hasher may panic.
     #[inline]
     pub(super) fn after_put(&self, put: &Put<T::Value>) {
@@ -737,26 +660,6 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
             self.grow();
         }
         self.help();
-    }
-
-    /// [`update`](Self::update) without [`help`](Self::help). If foreign code panics, nothing was
-    /// changed.
-    #[inline]
-    pub(super) fn update_alone(
-        &self,
-        key: &T::Key,
-        f: impl FnMut(T::Value) -> T::Value,
-    ) -> Option<T::Value> {
-        T::update(self.version(), self.map.hash(key), key, f)
-    }
-
-    /// [`remove`](Self::remove) without [`help`](Self::help). If foreign code panics, nothing was
-    /// removed.
-    #[inline]
-    pub(super) fn remove_alone(&self, key: &T::Key) -> Option<T::Value> {
-        let value = T::remove(self.version(), self.map.hash(key), key)?;
-        self.map.counts.add(&self.section, -1);
-        Some(value)
     }
 
     /// After an update: moves a share of a resize in progress, and frees a share of a replaced
@@ -780,17 +683,19 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         }
     }
 
-    /// After an insertion that found its bucket crowded: begins to double the table, if that is due
-    /// and no other thread is resizing.
+    /// After an insertion that found its bucket crowded: begins to grow, if that is due and no
+    /// other thread is resizing.
     #[cold]
     fn grow(&self) {
         let (map, version) = (self.map, self.version());
         let table = version.table();
         let buckets = table.buckets();
-        let is_due = cfg!(corewise_stress) || table.is_crowded(map.len());
         // Relaxed: a setting that publishes nothing.
         let automatic = map.automatic.load(Relaxed);
-        if !automatic || !is_due || version.next().is_some() || buckets >= map.max_buckets {
+        if !automatic || version.next().is_some() || buckets >= map.max_buckets {
+            return;
+        }
+        if !cfg!(corewise_stress) && !table.is_crowded(map.len()) {
             return;
         }
         let Some(alone) = map.resizing.try_lock() else {
@@ -800,7 +705,7 @@ impl<T: Table, S: BuildHasher, G: Section> CopyMapRef<'_, T, S, G> {
         // Another thread may have been faster.
         if version.next().is_none() && version.table().buckets() == buckets {
             // Without memory the table fills up further.
-            let next = T::try_new(buckets * 2, &map.budget);
+            let next = map.larger_table(version.table());
             next.into_iter().for_each(|next| map.begin(next, &alone));
         }
     }

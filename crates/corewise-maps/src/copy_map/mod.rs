@@ -17,6 +17,9 @@
 //!
 //! # Resizing
 //!
+//! A table that grows by itself doubles, or quadruples while its arrays take less than 512 KiB and
+//! the map has no byte limit: so it grows half as often, for 2 MiB at most.
+//!
 //! A resize links a successor to the current table. Every update then moves a few groups of
 //! buckets. A group is one bucket of the smaller table together with all buckets of the larger one
 //! whose entries go there or come from there. A moved bucket is marked, and operations that see the
@@ -52,22 +55,29 @@
 //!
 //! These hold for every table; each table's module adds its own.
 //!
-//! 1. *Linearizable*, also during a resize: every operation except [`len`](CopyMap::len) and
-//!    [`iter`](CopyMapRef::iter).
+//! 1. *Linearizable*, also during a resize: every operation on one key. (Those on all entries
+//!    perform one such operation for each key that [`iter`](CopyMapRef::iter) returns;
+//!    [`len`](CopyMap::len) is a count.)
 //! 2. *No operation waits for readers* except [`CopyMap::resize_to`] and [`CopyMap::settle`], and
 //!    these wait without a lock.
-//! 3. *Out of memory*, nothing is lost. An insertion that needs memory returns [`Full`] and changes
-//!    nothing. A growth does not begin. [`CopyMap::resize_to`] returns an error and leaves the map
-//!    as it was, unless other threads insert meanwhile: then, and while a map grows by itself,
-//!    groups whose entries do not fit in the new table stay in the old one, and later updates try
-//!    again.
-//! 4. *Foreign code* (a hasher, the closure of `update`) runs without a lock, except the hasher
+//! 3. *Out of memory*, nothing is lost. An insertion that needs memory changes nothing: it returns
+//!    [`Full`] if the map has a byte limit, and otherwise panics ([`Limit`]). A growth does not
+//!    begin. [`CopyMap::resize_to`] returns an error and leaves the map as it was, unless other
+//!    threads insert meanwhile: then, and while a map grows by itself, groups whose entries do not
+//!    fit in the new table stay in the old one, and later updates try again.
+//! 4. *Foreign code* (a hasher, the closure of an operation) runs without a lock, except the hasher
 //!    while entries are moved; if it panics there, the buckets being moved are unlocked and
 //!    unchanged. An operation calls foreign code before it changes anything or after it has taken
-//!    effect. If hashers or comparisons are inconsistent, entries may be missed or occur twice, and
-//!    [`len`](CopyMap::len) may differ from the number of entries from then on; still, a value of a
-//!    [`BoxMap`] is dropped once.
-//! 5. *Nothing is locked between calls*: a handle may be held for any time and used together with
+//!    effect. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
+//!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
+//!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
+//!    once.
+//! 5. *Iterations, [`retain`](CopyMapRef::retain), [`clear`](CopyMapRef::clear) and
+//!    [`drain`](CopyMapRef::drain)* visit a key that is present throughout exactly once, whatever
+//!    updates and resizes run beside them. An entry goes to one operation: what `drain` returns, no
+//!    other operation has removed. `retain` removes an entry only with a value that it has decided
+//!    about.
+//! 6. *Nothing is locked between calls*: a handle may be held for any time and used together with
 //!    others of the same map. It delays no thread; it only keeps memory replaced since then from
 //!    being freed.
 //!
@@ -81,6 +91,15 @@
 //!
 //! # Choices, and rejected alternatives
 //!
+//! - *One operation of the tables, [`Table::change`], for everything that depends on a value*: it
+//!   looks the value up, asks a closure without a lock, and carries the decision out if the value
+//!   is still the same. An operation that inserts if the key is absent tries that and an insertion
+//!   in turn, until one of them has effect. Each of them alone decides when the operation takes
+//!   effect, so a table needs nothing else to be linearizable.
+//! - *The aliases are the documented types*, and not types that wrap the maps. Rustdoc adds the
+//!   methods of a map to the page of its alias, and the macro `operations` a list of its handle's:
+//!   one line for each alias. Wrappers would repeat some forty methods and twenty traits for six
+//!   aliases and their handles.
 //! - *A resize has one successor*: the next resize begins when everything is moved. With stacked
 //!   resizes lookups would pass through several tables.
 //! - *Helpers try groups and do not wait for them*: a thread that moves a group delays the
@@ -93,8 +112,50 @@
 //!   costs a second walk over the entries, in explicit resizes only.
 //! - *It does not shrink by itself*: crowded buckets say little about how many are empty.
 
+/// The operations of a handle, as a table for the pages of types: a type alias has no page with
+/// methods of the handle.
+macro_rules! operations {
+    ($handle:literal) => {
+        operations!(@ "](crate::copy_map::", $handle)
+    };
+    (@ $path:literal, $handle:literal) => {
+        concat!(
+            "| to | use |\n|---|---|\n",
+            operations!(@ "| look up", $path, $handle, "get", "get_many", "contains_key"),
+            operations!(
+                @ "| insert", $path, $handle,
+                "insert", "try_insert", "get_or_insert", "get_or_insert_with"
+            ),
+            operations!(
+                @ "| change", $path, $handle,
+                "update", "update_or_insert", "update_or_insert_with", "compute"
+            ),
+            operations!(@ "| remove", $path, $handle, "remove", "remove_if"),
+            operations!(
+                @ "| visit all entries", $path, $handle,
+                "iter", "keys", "values", "retain", "drain", "clear"
+            ),
+            "\nThose of the first four rows are linearizable. Closures run without a lock and may ",
+            "use the map; one that decides about an entry runs again if the entry was changed ",
+            "meanwhile. If a closure panics, its operation has changed nothing.",
+        )
+    };
+    (@ $what:literal, $path:literal, $handle:literal, $first:literal $(, $name:literal)*) => {
+        concat!(
+            $what, " | [`", $first, "`", $path, $handle, "::", $first, ")",
+            $(", [`", $name, "`", $path, $handle, "::", $name, ")",)*
+            " |\n",
+        )
+    };
+}
+
+pub(crate) use operations;
+
 mod boxed;
+mod builder;
+mod handle;
 mod iter;
+mod limit;
 mod map;
 pub(crate) mod memory_budget;
 #[cfg(test)]
@@ -104,14 +165,25 @@ pub(crate) mod numbers;
 mod table_version;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
+mod traits;
 
-pub use boxed::{BoxMap, BoxMapRef, Refused};
-pub use iter::Iter;
-pub use map::{Builder, CopyMap, CopyMapRef};
+pub use crate::relativistic::Operation;
+#[cfg(feature = "rayon")]
+pub use boxed::BoxParIter;
+pub use boxed::{BoxIntoIter, BoxIter, BoxMap, BoxMapRef, Refused};
+pub use builder::Builder;
+pub use handle::{Computed, CopyMapRef};
+#[cfg(feature = "rayon")]
+pub use iter::ParIter;
+pub use iter::{IntoIter, Iter, Keys, Values};
+pub use limit::{Limit, Limited, Unlimited};
+pub use map::CopyMap;
 pub use table_version::Table;
-pub(crate) use table_version::{Held, Moved, Moving, NoMemory, Put, Step, TableVersion};
+pub(crate) use table_version::{
+    Change, Held, Moved, Moving, NoMemory, Put, Step, TableVersion, grows_by,
+};
 
-/// There is no memory for another entry; see [`Builder::max_bytes`].
+/// There is no memory for another entry; see [`Builder::max_bytes`] and [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

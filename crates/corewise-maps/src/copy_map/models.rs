@@ -53,19 +53,19 @@ pub(crate) trait Modelled:
     Table<Key = u64, Value: Number> + Send + Sync + Sized + 'static
 {
     /// Tables in which key 1 gets each kind of place once.
-    const PLACES: &'static [Place];
+    const PLACES: &'static [PlaceCase];
     /// Preemption bound of the models in which all places are alike.
     const PREEMPTIONS: usize = 2;
 }
 
 /// A table in which key 1 gets a particular kind of place.
-pub(crate) struct Place {
+pub(crate) struct PlaceCase {
     buckets: usize,
     others: &'static [u64],
     preemptions: usize,
 }
 
-impl Place {
+impl PlaceCase {
     /// Takes the keys inserted before key 1, and a preemption bound that the running time allows.
     pub(crate) const fn new(buckets: usize, others: &'static [u64], preemptions: usize) -> Self {
         Self {
@@ -305,7 +305,7 @@ fn map<T: Modelled>(buckets: usize, last: u64) -> Map<T> {
 }
 
 fn insert<T: Modelled>(map: &Map<T>, key: u64, value: u64) -> Option<u64> {
-    let old = map.pin().insert(key, Number::of(value)).unwrap();
+    let old = map.pin().insert(key, Number::of(value));
     old.map(Number::number)
 }
 

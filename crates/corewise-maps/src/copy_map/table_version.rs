@@ -30,6 +30,27 @@ pub enum Put<V> {
     There(V),
 }
 
+/// What becomes of an entry; the decision that [`Table::change`] carries out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<V> {
+    /// It stays as it is.
+    Keep,
+    /// It gets this value.
+    Replace(V),
+    /// It goes.
+    Remove,
+}
+
+impl<V> Change<V> {
+    pub(crate) fn map<W>(self, convert: impl FnOnce(V) -> W) -> Change<W> {
+        match self {
+            Change::Keep => Change::Keep,
+            Change::Replace(value) => Change::Replace(convert(value)),
+            Change::Remove => Change::Remove,
+        }
+    }
+}
+
 /// A table of [`CopyMap`](super::CopyMap). Sealed: other crates cannot implement it.
 ///
 /// ```
@@ -40,7 +61,7 @@ pub enum Put<V> {
 ///     keys.iter().filter_map(|key| map.get(key)).sum()
 /// }
 /// let map = corewise_maps::clht::LockBased::new();
-/// map.pin().insert(7, 70).unwrap();
+/// map.pin().insert(7, 70);
 /// assert_eq!(sum(&map, &[6, 7, 7]), 140);
 /// ```
 ///
@@ -51,8 +72,9 @@ pub enum Put<V> {
 /// 1. An operation returns values only that were in the table, and a thread that is given a value
 ///    has seen everything written before the value was inserted.
 /// 2. `put` inserts its value unless it returns an error or, without `replace`, `Put::There`.
-///    `update` inserts the last result of `new` in place of the last argument, if it returns one.
-///    Each value is taken out once: by one `remove`, one `update`, or one `put` with `replace`.
+///    `change` returns the last argument and the last result of `decide`, if it returns anything:
+///    then it has carried out this decision, and otherwise it has changed nothing. Each value is
+///    taken out once: by one `remove`, one `change`, or one `put` with `replace`.
 /// 3. If no thread changes the table, `for_each_in` visits every entry of a bucket once.
 /// 4. `arrays` are memory of the table without destructors.
 // Any thread may call any safe operation at any time. Each operation takes the table as a
@@ -126,16 +148,32 @@ pub unsafe trait Table: Sized {
     #[doc(hidden)]
     fn remove(at: &TableVersion<Self>, hash: u64, key: &Self::Key) -> Option<Self::Value>;
 
-    /// Replaces a value with `new(old)` and returns the new value, the last result of `new`. `new`
-    /// runs without a lock, and runs again if the value was changed meanwhile. Writes nothing if
-    /// the key is absent.
+    /// Keeps, replaces or removes an entry, as `decide` says of its value; returns that value and
+    /// the decision. `decide` runs without a lock, and runs again if the value was changed
+    /// meanwhile. Writes nothing if the key is absent or the entry is kept.
     #[doc(hidden)]
+    fn change(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: &Self::Key,
+        decide: impl FnMut(Self::Value) -> Change<Self::Value>,
+    ) -> Option<(Self::Value, Change<Self::Value>)>;
+
+    /// Replaces a value with `new(old)` and returns the new value, the last result of `new`; as
+    /// [`change`](Self::change).
+    #[doc(hidden)]
+    #[inline]
     fn update(
         at: &TableVersion<Self>,
         hash: u64,
         key: &Self::Key,
-        new: impl FnMut(Self::Value) -> Self::Value,
-    ) -> Option<Self::Value>;
+        mut new: impl FnMut(Self::Value) -> Self::Value,
+    ) -> Option<Self::Value> {
+        match Self::change(at, hash, key, |old| Change::Replace(new(old)))? {
+            (_, Change::Replace(value)) => Some(value),
+            (_, Change::Keep | Change::Remove) => unreachable!("it was to be replaced"),
+        }
+    }
 
     /// Calls `each` with every entry of a bucket.
     #[doc(hidden)]
@@ -204,10 +242,37 @@ pub unsafe trait Table: Sized {
         false
     }
 
-    /// Whether to double the table, at `entries` entries. Called after a [`put`](Self::put) that
+    /// Whether to enlarge the table, at `entries` entries. Called after a [`put`](Self::put) that
     /// returned `crowded`.
     #[doc(hidden)]
     fn is_crowded(&self, entries: usize) -> bool;
+}
+
+/// What an update faults in of arrays that are too small for huge pages.
+const SMALL_PAGES: usize = 64 << 10;
+
+/// The least bytes of an array whose pages are likely to be fresh from the system.
+const MAPPED: usize = 128 << 10;
+
+/// A table whose arrays take less than this grows by a factor of 4, and not 2.
+const QUADRUPLE_BELOW: usize = 512 << 10;
+
+/// The factor by which a table grows.
+///
+/// A table below 512 KiB quadruples: then it grows half as often, for 2 MiB of memory at most.
+/// Checkers' tables double, so that they do not get too large.
+pub(crate) fn grows_by<T: Table>(table: &T) -> usize {
+    let bytes: usize = table
+        .arrays()
+        .iter()
+        .map(|array| array.end.addr() - array.start.addr())
+        .sum();
+    let is_checked = cfg!(any(corewise_loom, corewise_shuttle, corewise_stress));
+    if bytes < QUADRUPLE_BELOW && !is_checked {
+        4
+    } else {
+        2
+    }
 }
 
 /// See [`Table::Held`].
@@ -364,9 +429,12 @@ impl<T: Table> TableVersion<T> {
         // Relaxed: only spreads the threads over the groups; the buckets record which are moved.
         let first = self.progress.cursor.fetch_add(share, Relaxed);
         let mut step = Step::Idle;
+        // One allocation for all groups of the share.
+        let mut entries = Vec::new();
         for group in first..first + share {
+            entries.clear();
             // SAFETY: 1: see `next`.
-            if !unsafe { move_group(from, to, group & (groups - 1), hash_of) }? {
+            if !unsafe { move_group(from, to, group & (groups - 1), hash_of, &mut entries) }? {
                 continue;
             }
             step = Step::Working;
@@ -412,26 +480,30 @@ impl<T: Table> TableVersion<T> {
         Ok(())
     }
 
-    /// Faults in one page of the successor that groups are about to be moved to; false if all these
-    /// pages are present.
+    /// Faults in one huge page of the successor that groups are about to be moved to, or
+    /// [`SMALL_PAGES`] of a smaller one; false if all these pages are present.
     ///
     /// A huge page takes the time to clear it, and on a virtual machine also the time for the host
     /// to find the memory: 0.1 ms, or 5. A thread that moves a share would wait for several in
     /// turn, one for each stretch of each array that a group goes to. Instead one update waits for
     /// one page and moves nothing, and the others continue to move.
+    ///
+    /// Small pages take less time together than one by one. And if the first access to one is a
+    /// load, the system maps the page of zeros, and at the first store replaces it and interrupts
+    /// all threads of the process: two threads that filled 1 MiB took four times as long.
     fn prepare(&self, to: &T, groups: usize) -> bool {
         let arrays = to.arrays();
         let bytes = arrays
             .each_ref()
             .map(|array| array.end.addr() - array.start.addr());
-        // Smaller arrays have small pages.
-        if bytes.iter().all(|bytes| *bytes < HUGE_PAGE) {
-            return false;
-        }
-        let most = bytes
-            .iter()
-            .max()
-            .map_or(0, |bytes| bytes.div_ceil(HUGE_PAGE));
+        let largest = bytes.iter().copied().max().unwrap_or(0);
+        let page = match largest {
+            HUGE_PAGE.. => HUGE_PAGE,
+            MAPPED.. => SMALL_PAGES,
+            // Memory that an allocator is likely to have at hand.
+            _ => return false,
+        };
+        let most = largest.div_ceil(page);
         let stretches = (to.buckets() / groups).min(most);
         let steps = most.div_ceil(stretches);
         // Each step has a page in every stretch of both arrays.
@@ -450,12 +522,14 @@ impl<T: Table> TableVersion<T> {
             next % of_step / arrays.len(),
             next % arrays.len(),
         );
-        if bytes[array] < HUGE_PAGE || step >= steps {
+        if bytes[array] < page || step >= steps {
             return false;
         }
-        let page = stretch * steps + step;
-        let offset = bytes[array] / (steps * stretches) * page;
-        alloc::populate(arrays[array].start.wrapping_add(offset));
+        let part = bytes[array] / (steps * stretches);
+        let offset = part * (stretch * steps + step);
+        // Of a huge page, any byte will do.
+        let bytes = if page == HUGE_PAGE { 1 } else { part };
+        alloc::populate(arrays[array].start.wrapping_add(offset), bytes);
         true
     }
 
@@ -486,6 +560,15 @@ impl<T: Table> TableVersion<T> {
             before += bytes;
         }
         None
+    }
+
+    /// Calls `each` with the pairs that are in a bucket of this table and were not moved out of it.
+    pub(crate) fn for_each_unmoved(&self, bucket: usize, each: &mut impl FnMut(T::Key, T::Value)) {
+        let _moved = self.table().for_each_in(bucket, |entry| {
+            // SAFETY: 1: an entry of this table.
+            let (key, value) = unsafe { T::pair(&entry) };
+            each(key, value);
+        });
     }
 
     /// Calls `each` with every pair that belongs to a bucket whose number is `index` under `mask`,
@@ -523,7 +606,7 @@ impl<T: Table> TableVersion<T> {
 }
 
 /// Moves the entries of a group; false if another thread has moved it or holds its first bucket. If
-/// there is no memory or `hash_of` panics, nothing has happened.
+/// there is no memory or `hash_of` panics, nothing has happened. `entries` is empty memory.
 ///
 /// A group is all buckets whose numbers end in `group`: one of the smaller table, and those of the
 /// other whose entries go there or come from there. No other thread can reach those of `to`: it
@@ -538,6 +621,7 @@ unsafe fn move_group<T: Table>(
     to: &T,
     group: usize,
     hash_of: &impl Fn(&T::Key) -> u64,
+    entries: &mut Vec<Moving<T::Entry>>,
 ) -> Result<bool, NoMemory> {
     let groups = from.buckets().min(to.buckets());
     // The first bucket decides which thread moves the group.
@@ -553,15 +637,14 @@ unsafe fn move_group<T: Table>(
     if mutant!("moves_early") {
         all().for_each(Held::set_moved_early);
     }
-    let mut entries = Vec::new();
     for held in all() {
-        held.copy(&mut entries)?;
+        held.copy(entries)?;
     }
     // SAFETY: 1 and 2: entries of `from`, by 1 of `Held`. 1: by our 1 and the marks, which are not
     // set yet, no other thread can reach the buckets; see above.
     unsafe {
-        place::<T>(&mut entries, to.buckets(), (groups, group), hash_of);
-        to.take_in(&mut entries)?;
+        place::<T>(entries, to.buckets(), (groups, group), hash_of);
+        to.take_in(entries)?;
     }
     first.set_moved();
     others.into_iter().for_each(Held::set_moved);

@@ -195,18 +195,18 @@ impl<K, V> Entry<K, V> {
 }
 
 /// A slot of a locked bucket.
-pub(super) struct Place<'t, K, V> {
+pub(super) struct SlotRef<'t, K, V> {
     part: Part<'t, K, V>,
     slot: usize,
 }
 
-impl<K, V> Clone for Place<'_, K, V> {
+impl<K, V> Clone for SlotRef<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Place<'_, K, V> {}
+impl<K, V> Copy for SlotRef<'_, K, V> {}
 
 /// A bucket that is locked until this is dropped, with its overflow buckets.
 pub struct Locked<'t, K: Copy, V: Copy> {
@@ -259,34 +259,34 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         })
     }
 
-    pub(super) fn find(&self, tag: Tag, key: &K) -> Option<Place<'t, K, V>>
+    pub(super) fn find(&self, tag: Tag, key: &K) -> Option<SlotRef<'t, K, V>>
     where
         K: Eq,
     {
         self.parts().find_map(|(part, state)| {
-            let mut places = state.matches(tag).map(|slot| Place { part, slot });
+            let mut places = state.matches(tag).map(|slot| SlotRef { part, slot });
             // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
             places.find(|place| unsafe { self.pair(*place) }.0 == *key)
         })
     }
 
     /// A slot of the bucket itself.
-    pub(super) fn place(&self, slot: usize) -> Place<'t, K, V> {
+    pub(super) fn place(&self, slot: usize) -> SlotRef<'t, K, V> {
         let part = self.head();
-        Place { part, slot }
+        SlotRef { part, slot }
     }
 
     /// A free slot of the bucket itself.
-    pub(super) fn free(&self) -> Option<Place<'t, K, V>> {
+    pub(super) fn free(&self) -> Option<SlotRef<'t, K, V>> {
         Some(self.place(self.state.free()?))
     }
 
     /// A free slot of the overflow buckets.
-    pub(super) fn free_overflow(&self) -> Option<Place<'t, K, V>> {
+    pub(super) fn free_overflow(&self) -> Option<SlotRef<'t, K, V>> {
         let mut hung = self.parts().skip(1);
         hung.find_map(|(part, state)| {
             let slot = state.free()?;
-            Some(Place { part, slot })
+            Some(SlotRef { part, slot })
         })
     }
 
@@ -295,12 +295,12 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is held.
-    pub(super) unsafe fn pair(&self, place: Place<'t, K, V>) -> (K, V) {
+    pub(super) unsafe fn pair(&self, place: SlotRef<'t, K, V>) -> (K, V) {
         // SAFETY: held, by 1, and no other thread changes the bucket: the lock is ours.
         unsafe { place.part.pair(place.slot) }
     }
 
-    pub(super) fn load(&self, place: Place<'t, K, V>) -> Torn<K, V> {
+    pub(super) fn load(&self, place: SlotRef<'t, K, V>) -> Torn<K, V> {
         place.part.load(place.slot)
     }
 
@@ -309,7 +309,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is free.
-    pub(super) unsafe fn insert(&mut self, place: Place<'t, K, V>, entry: &Entry<K, V>) {
+    pub(super) unsafe fn insert(&mut self, place: SlotRef<'t, K, V>, entry: &Entry<K, V>) {
         // SAFETY: 1: free, by our 1; `remove` has counted what was there. 2: the lock is ours.
         unsafe { place.part.fill(place.slot, entry.pair) };
         let state = |state: State| state.with(place.slot, entry.tag, entry.side);
@@ -346,7 +346,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is held.
-    pub(super) unsafe fn remove(&mut self, place: Place<'t, K, V>) {
+    pub(super) unsafe fn remove(&mut self, place: SlotRef<'t, K, V>) {
         if self.is_head(place.part) {
             self.state = self.state.without(place.slot);
             self.publish();
@@ -364,7 +364,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     pub(super) fn draw_in(&mut self) {
         let mut hung = self.parts().skip(1).filter_map(|(part, state)| {
             let (slot, tag) = state.held().next()?;
-            Some((Place { part, slot }, tag, state.side(slot)))
+            Some((SlotRef { part, slot }, tag, state.side(slot)))
         });
         let (Some(free), Some((from, tag, side))) = (self.free(), hung.next()) else {
             return;
@@ -389,8 +389,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is held.
     /// 2. The key in `pair` is the one that is there, with the same bytes.
-    pub(super) unsafe fn replace(&mut self, place: Place<'t, K, V>, pair: (K, V)) {
-        let Place { part, slot } = place;
+    pub(super) unsafe fn replace(&mut self, place: SlotRef<'t, K, V>, pair: (K, V)) {
+        let SlotRef { part, slot } = place;
         if PairCell::<K, V>::VALUE_IS_IN_ONE_WORD {
             // Release: pairs with the fence in `CuckooTable::is_undisturbed`: a lookup that finds
             // the value sees what was written before the value was stored.
@@ -425,7 +425,7 @@ unsafe impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
             to.extend(state.held().map(|(slot, tag)| {
                 // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
-                let pair = unsafe { self.pair(Place { part, slot }) };
+                let pair = unsafe { self.pair(SlotRef { part, slot }) };
                 Moving::new(Entry::new(pair, tag, state.side(slot)))
             }));
         }

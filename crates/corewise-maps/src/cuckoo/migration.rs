@@ -10,7 +10,17 @@ use super::bucket::{Entry, Locked};
 use super::state::{Homes, SLOTS, Side};
 use super::table::CuckooTable;
 use crate::copy_map::memory_budget::MemoryBudget;
-use crate::copy_map::{Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::copy_map::{Change, Full, Moved, Moving, NoMemory, Put, Table, TableVersion, grows_by};
+
+/// The load, in sixteenths, at which a table grows once insertions have to move entries. The last
+/// percents are the dear ones: filling a table to the end took as long as filling it to 13/16.
+/// Large tables take it, because their memory counts more.
+const SMALL_GROWS_AT: usize = 13;
+const LARGE_GROWS_AT: usize = 15;
+/// The load at which it grows if entries cannot be moved, because of iterations, and one bucket in
+/// `OVERFLOWING` has overflowed. (Some overflow while a table is filled by a resize.)
+const OVERFLOWING_GROWS_AT: usize = 12;
+const OVERFLOWING: usize = 32;
 
 impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
     /// Adds an entry to the overflow buckets of a full bucket that no other thread can reach.
@@ -101,8 +111,13 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         Self::remove_key(at, Homes::new(hash), key)
     }
 
-    fn update(at: &TableVersion<Self>, hash: u64, key: &K, new: impl FnMut(V) -> V) -> Option<V> {
-        Self::update_value(at, Homes::new(hash), key, new)
+    fn change(
+        at: &TableVersion<Self>,
+        hash: u64,
+        key: &K,
+        decide: impl FnMut(V) -> Change<V>,
+    ) -> Option<(V, Change<V>)> {
+        Self::change_entry(at, Homes::new(hash), key, decide)
     }
 
     fn begin_walk(&self) {
@@ -172,6 +187,13 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
 
     fn is_crowded(&self, entries: usize) -> bool {
         // With fewer entries the keys have few distinct hashes: growing would not help them.
-        entries >= self.buckets().saturating_mul(SLOTS) / 4 * 3
+        let sixteenths = if self.overflow().hung() * OVERFLOWING > self.buckets() {
+            OVERFLOWING_GROWS_AT
+        } else if grows_by(self) > 2 {
+            SMALL_GROWS_AT
+        } else {
+            LARGE_GROWS_AT
+        };
+        entries >= self.buckets().saturating_mul(SLOTS) / 16 * sixteenths
     }
 }

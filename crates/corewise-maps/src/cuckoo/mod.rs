@@ -52,10 +52,13 @@
 //! more*. Then the insertion restarts.
 //!
 //! *If there is no path*, the entry goes to an overflow bucket hung on the first bucket. The table
-//! doubles if three quarters of its slots are held. If fewer are held, the keys have too few
-//! distinct hashes, say more than eight of one tag and bucket, and growing would not help. While
-//! buckets are moved to another table, entries are not displaced: an entry without room overflows
-//! until its bucket is moved as well. A removal draws an overflowing entry into the bucket.
+//! grows if one bucket in 32 has overflowed and three quarters of the slots are held. If fewer are
+//! held, the keys have too few distinct hashes, say more than eight of one tag and bucket, and
+//! growing would not help. It also grows if an insertion needs a path and 15 of 16 slots are held,
+//! or 13 in a small table, which [quadruples](crate::copy_map): the last paths are the longest.
+//! While buckets are moved to another table, entries are not displaced: an entry without room
+//! overflows until its bucket is moved as well. A removal draws an overflowing entry into the
+//! bucket.
 //!
 //! A *resize* moves one bucket of the smaller table at a time, with all buckets of the larger one
 //! whose numbers end alike. Both bucket numbers of a hash are cut to a table's size from numbers
@@ -131,13 +134,13 @@
 //! | a pair | 32 bytes | not compiled |
 //! | keys of the same two buckets | eight, and the overflow buckets | longer chains, no growth |
 //! | overflow buckets | 2^25 in a table, memory | [`Full`](crate::copy_map::Full) |
-//! | buckets searched for a path | 512 | it overflows, or the table doubles |
+//! | buckets searched for a path | 512 | it overflows, or the table grows |
 //! | changes of a stripe during one lookup | 2^64 | a wrong pair |
 //! | iterators that are forgotten (`mem::forget`) | none | the map overflows, and grows when three quarters are held |
 //!
-//! An entry of 16 bytes takes 18.9 bytes in a table that is 95 % full, and twice that after it has
-//! doubled (the counts take 64 KiB, or 2 bytes an entry in small tables). With 10^7 entries, an
-//! entry takes 30.2 bytes.
+//! An entry of 16 bytes takes 18.9 bytes in a table that is 95 % full, and 38.4 after a large one
+//! has doubled (the counts take 64 KiB, or 2 bytes an entry in small tables). With 10^7 entries, an
+//! entry takes 30.2 bytes. Small tables, which quadruple, take up to 123.
 //!
 //! In a table that was shrunk to little more than its entries, one bucket has the entries of two.
 //! They overflow until entries are removed or the table is resized again.
@@ -189,41 +192,71 @@ mod update;
 use std::hash::Hash;
 use std::ptr::NonNull;
 
-use crate::copy_map::{BoxMap, CopyMap};
+use crate::copy_map::{BoxMap, CopyMap, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
 
 pub use table::CuckooTable;
 
 /// A dense map of small pairs: an entry lies in one of two buckets, and lookups lock neither. See
-/// the [module](self).
+/// the [module](self) for how it works.
 ///
-/// Keys are any `Copy + Eq + Hash`, values any `Copy`; a pair has at most 32 bytes.
+/// Choose it if there are many entries or little memory, or if keys or values are not words. Keys
+/// are any `Copy + Eq + Hash`, values any `Copy`; a pair has at most 32 bytes. With `()` as its
+/// values it is a set. [`HopscotchMap`](crate::hopscotch::HopscotchMap) takes the same types and
+/// more memory, and its lookups usually wait for one cache line instead of two.
 ///
 /// ```
 /// use corewise_maps::cuckoo::CuckooMap;
 ///
-/// let prices: CuckooMap<[u8; 3], (f64, bool)> = CuckooMap::new();
-/// prices.pin().insert(*b"tea", (1.25, true)).unwrap();
+/// let prices: CuckooMap<[u8; 3], (f64, bool)> = CuckooMap::with_capacity(1_000);
+/// prices.pin().insert(*b"tea", (1.25, true));
+/// prices.pin().try_insert(*b"rum", (9.75, false)).unwrap();
 /// let raised = prices.pin().update(b"tea", |(price, fresh)| (price * 2.0, fresh));
 /// assert_eq!(raised, Some((2.5, true)));
+/// prices.pin().retain(|_, (_, fresh)| fresh);
+/// assert!(prices.into_iter().eq([(*b"tea", (2.5, true))]));
+///
+/// let seen: CuckooMap<u128, ()> = CuckooMap::from([(7, ()), (8, ())]);
+/// assert_eq!(seen.pin().insert(7, ()), Some(()));
+/// assert_eq!(seen.len(), 2);
 /// ```
 ///
 /// ```compile_fail
 /// // More than 32 bytes.
 /// corewise_maps::cuckoo::CuckooMap::<u64, [u64; 4]>::new();
 /// ```
-pub type CuckooMap<K, V, S = DefaultHasher> = CopyMap<CuckooTable<K, V>, S>;
+///
+/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
+///
+#[doc = operations!("CopyMapRef")]
+pub type CuckooMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<CuckooTable<K, V>, S, L>;
 
 /// A cuckoo hash map with boxed values of any type. See [`BoxMap`].
-pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, CuckooTable<K, NonNull<V>>, S>;
+///
+/// ```
+/// use corewise_maps::cuckoo::Boxed;
+///
+/// let names: Boxed<[u8; 3], String> = Boxed::from([(*b"CHE", "Switzerland".into())]);
+/// names.pin().insert(*b"FRA", "France".into());
+/// let longest = names.pin().values().map(String::len).max();
+/// assert_eq!(longest, Some(11));
+/// assert!(names.pin().remove_if(b"FRA", |name| name == "France").is_ok());
+/// assert!(names.into_iter().eq([(*b"CHE", "Switzerland".to_string())]));
+/// ```
+///
+/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
+///
+#[doc = operations!("BoxMapRef")]
+pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
+    BoxMap<V, CuckooTable<K, NonNull<V>>, S, L>;
 
-impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<CuckooTable<K, V>, S> {
+impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<CuckooTable<K, V>, S, L> {
     /// The number of overflow buckets in the current table. There are some for keys chosen against
     /// the table, and temporarily while it grows. Constant time.
     ///
     /// ```
     /// let map = corewise_maps::cuckoo::CuckooMap::new();
-    /// (0..1_000).for_each(|key| assert!(map.pin().insert(key, key).is_ok()));
+    /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
     /// map.resize_to(1).unwrap();
     /// // What one bucket has no room for: 996 entries, four in each.
     /// assert_eq!(map.overflowing(), 249);

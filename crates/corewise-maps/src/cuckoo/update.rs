@@ -2,12 +2,12 @@
 
 use corewise_atomic::mutant;
 
-use super::bucket::{Entry, Locked, Place};
+use super::bucket::{Entry, Locked, SlotRef};
 use super::overflow::Spare;
 use super::path;
 use super::state::{Homes, Side, State};
 use super::table::CuckooTable;
-use crate::copy_map::{Full, Put, TableVersion};
+use crate::copy_map::{Change, Full, Put, TableVersion};
 
 /// How often one insertion makes room before it overflows: concurrent insertions may take the room
 /// that it made.
@@ -56,7 +56,7 @@ struct Held<'t, K: Copy, V: Copy> {
 }
 
 /// Which of the two buckets a key is in, and its place there.
-type Spot<'t, K, V> = (Side, Place<'t, K, V>);
+type Spot<'t, K, V> = (Side, SlotRef<'t, K, V>);
 
 /// Result of locking the second bucket in addition to the first.
 #[derive(PartialEq, Eq)]
@@ -240,6 +240,11 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
                 return Ok(Put::There(there.pair.1));
             }
             let table = match Self::try_put(at, homes, pair, replace, &mut spare) {
+                Attempt::Done(Put::New { crowded }) => {
+                    // Also if other entries had to move.
+                    let crowded = crowded || attempts > 0;
+                    return Ok(Put::New { crowded });
+                }
                 Attempt::Done(put) => return Ok(put),
                 Attempt::NoRoom(table) => table,
             };
@@ -321,25 +326,39 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
         Some(value)
     }
 
-    /// As [`Table::update`](crate::copy_map::Table::update).
-    pub(super) fn update_value(
+    /// As [`Table::change`](crate::copy_map::Table::change).
+    pub(super) fn change_entry(
         at: &TableVersion<Self>,
         homes: Homes,
         key: &K,
-        mut new: impl FnMut(V) -> V,
-    ) -> Option<V> {
+        mut decide: impl FnMut(V) -> Change<V>,
+    ) -> Option<(V, Change<V>)> {
         loop {
-            let old = Self::look_up(at, homes, key)?;
-            let value = new(old.pair.1);
+            let seen = Self::look_up(at, homes, key)?;
+            let (there, old) = seen.pair;
+            let change = decide(old);
+            if let Change::Keep = change {
+                return Some((old, change));
+            }
             let (mut held, place) = Held::find(at, homes, key, false);
             let (side, place) = place?;
             let bucket = held.of(side);
-            if old.is(&bucket.load(place)) {
-                // SAFETY: 1: found in this bucket, under its lock. 2: the bytes that were compared
-                // are those of the old pair, so its key is there.
-                unsafe { bucket.replace(place, (old.pair.0, value)) };
-                return Some(value);
+            if !seen.is(&bucket.load(place)) {
+                continue;
             }
+            // SAFETY: 1, both: found in this bucket, under its lock. 2: the bytes that were
+            // compared are those of the old pair, so its key is there.
+            unsafe {
+                match change {
+                    Change::Keep => {}
+                    Change::Replace(value) => bucket.replace(place, (there, value)),
+                    Change::Remove => bucket.remove(place),
+                }
+            }
+            if let Change::Remove = change {
+                bucket.draw_in();
+            }
+            return Some((old, change));
         }
     }
 }

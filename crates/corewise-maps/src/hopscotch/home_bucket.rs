@@ -782,4 +782,14 @@ impl<'t, K: Copy, V: Copy> Found<'t, K, V> {
     pub(super) fn place(&self) -> &Place<'t, K, V> {
         &self.place
     }
+
+    /// The words that the pair was read from.
+    pub(super) fn torn(&self) -> Torn<K, V> {
+        self.torn
+    }
+
+    /// Whether it was read from the same words.
+    pub(super) fn is(&self, words: &Torn<K, V>) -> bool {
+        self.torn.is_same(words)
+    }
 }

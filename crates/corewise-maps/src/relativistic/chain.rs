@@ -7,7 +7,7 @@ use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::table::{Table, load, publish, store};
-use super::word::{BucketWord, Header, NodeId, Probe, fold, pure};
+use super::word::{BucketWord, Header, NodeId, Probe, fold, hash_bits};
 
 /// The memory in which the nodes of a table live.
 ///
@@ -58,7 +58,7 @@ impl Link {
     /// The part of a hash that a table uses: 31 bits. Tables treat the result like the hash itself.
     #[inline(always)]
     pub fn reduce(hash: u64) -> u64 {
-        u64::from(pure(fold(hash)))
+        u64::from(hash_bits(fold(hash)))
     }
 
     /// The bits of the hash that the table uses.

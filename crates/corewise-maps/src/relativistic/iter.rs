@@ -12,7 +12,8 @@ use std::marker::PhantomData;
 
 use corewise_rcu::Section;
 
-use super::map::{MapRef, Node};
+use super::handle::MapRef;
+use super::map::Node;
 use super::raw::RawIter;
 use super::slab::Slabs;
 
@@ -62,6 +63,16 @@ impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
     /// It yields every entry that is present during the whole iteration once. It may or may not
     /// yield an entry that is inserted or removed meanwhile. Wait-free; linear in the number of
     /// buckets and entries.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1), ("b", 2)]);
+    /// let map = map.pin();
+    /// for (key, value) in &map { // or `map.iter()`
+    ///     println!("{key}: {value}");
+    /// }
+    /// assert_eq!(map.iter().count(), 2);
+    /// ```
     pub fn iter(&self) -> Iter<'_, K, V> {
         Iter {
             nodes: self.nodes(),
@@ -69,6 +80,12 @@ impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
     }
 
     /// An iterator over the keys; as [`iter`](Self::iter).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().keys().next(), Some(&"a"));
+    /// ```
     pub fn keys(&self) -> Keys<'_, K, V> {
         Keys {
             nodes: self.nodes(),
@@ -76,6 +93,12 @@ impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
     }
 
     /// An iterator over the values; as [`iter`](Self::iter).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1), ("b", 2)]);
+    /// assert_eq!(map.pin().values().sum::<i32>(), 3);
+    /// ```
     pub fn values(&self) -> Values<'_, K, V> {
         Values {
             nodes: self.nodes(),
@@ -138,6 +161,13 @@ mod parallel {
     impl<K: Sync, V: Sync, S, G: Section> MapRef<'_, K, V, S, G> {
         /// A parallel iterator over the entries; visits the entries that [`iter`](Self::iter)
         /// yields.
+        ///
+        /// ```
+        /// # use corewise_maps::RelativisticMap;
+        /// use rayon::iter::ParallelIterator;
+        /// let map: RelativisticMap<u64, u64> = (0..100).map(|n| (n, n)).collect();
+        /// assert_eq!(map.pin().par_iter().map(|(_, n)| n).sum::<u64>(), 4950);
+        /// ```
         pub fn par_iter(&self) -> ParIter<'_, K, V> {
             ParIter {
                 nodes: self.nodes(),

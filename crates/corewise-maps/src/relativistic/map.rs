@@ -1,26 +1,21 @@
-//! The safe map over the raw table: nodes, their memory, reclamation, and when to resize.
+//! The map: its nodes, their memory, reclamation, and when to resize.
 
-use std::borrow::Borrow;
-use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use corewise_atomic::alloc::Layout;
 use corewise_atomic::lock::Mutex;
-use corewise_rcu::{Budget, Cookie, Domain, Guard, Limits, Pressure, RetireList, Section};
+use corewise_rcu::{Budget, Cookie, Domain, Limits, Pressure, RetireList, Section};
 use corewise_rcu::{is_reclaiming, reclaiming};
 
 use super::chain::{Arena, Link};
 use super::owned::PerThread;
-use super::raw::{Policy, RawIter, RawTable};
+use super::raw::RawTable;
 use super::resize::{ResizeError, ResizeState};
-use super::slab::{Magazine, Slabs, View};
+use super::slab::{Magazine, Slabs};
 use super::word::NodeId;
-use crate::batch;
 use crate::panics::{self, Panics};
 
 /// The default hasher: foldhash with a random seed for each map.
@@ -35,19 +30,19 @@ pub type DefaultHasher = std::hash::RandomState;
 
 /// Buckets of a map that is created without a capacity.
 #[cfg(not(corewise_stress))]
-const FEWEST_BUCKETS: usize = 16;
+pub(super) const FEWEST_BUCKETS: usize = 16;
 #[cfg(corewise_stress)]
-const FEWEST_BUCKETS: usize = 1;
+pub(super) const FEWEST_BUCKETS: usize = 1;
 /// Buckets by which an update advances a resize.
 #[cfg(not(corewise_stress))]
-const STEP: usize = 8;
+pub(super) const STEP: usize = 8;
 #[cfg(corewise_stress)]
-const STEP: usize = 1;
+pub(super) const STEP: usize = 1;
 
 /// A node of the table, as drawn in the header of the module.
 #[repr(C)]
 pub(super) struct Node<K, V> {
-    link: Link,
+    pub(super) link: Link,
     pub(super) key: K,
     pub(super) value: V,
 }
@@ -68,9 +63,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A concurrent hash map with wait-free lookups that a resize does not disturb.
 ///
-/// All access goes through a handle, which [`pin`](Self::pin) creates; it keeps the references that
-/// it returns valid. Handles are cheap: use one for an operation or a few. See the [module](super)
-/// for the algorithm and its costs, and [`MapRef`] for the operations.
+/// A handle, which [`pin`](Self::pin) creates, has all operations, and keeps the references that it
+/// returns valid: see [`MapRef`](super::MapRef). Handles are cheap: use one for an operation or a
+/// few. The map itself has the operations that return no references, and with `&mut` those of an
+/// exclusive owner. See the [module](super) for the algorithm and its costs.
 ///
 /// ```
 /// use corewise_maps::RelativisticMap;
@@ -79,18 +75,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// std::thread::scope(|scope| {
 ///     for name in ["ada", "grace", "barbara"] {
 ///         let map = &map;
-///         scope.spawn(move || {
-///             map.pin().insert(name, name.len());
-///         });
+///         scope.spawn(move || map.insert(name, name.len()));
 ///     }
 /// });
-/// assert_eq!(map.pin().get("grace"), Some(&5));
-/// assert_eq!(map.len(), 3);
+/// let handle = map.pin();
+/// assert_eq!(handle.get("grace"), Some(&5));
+/// assert_eq!(handle.update("grace", |n| n * 2), Some(&10));
+/// assert_eq!(handle.values().sum::<usize>(), 3 + 10 + 7);
 /// ```
 pub struct RelativisticMap<K, V, S = DefaultHasher> {
     pub(super) raw: RawTable<Slabs>,
     hasher: S,
-    threads: PerThread<Own<K, V>>,
+    pub(super) threads: PerThread<Own<K, V>>,
     backlog: Budget,
     /// Batches of removed entries beyond the soft limit, for any thread to free: a thread that ends
     /// may leave no more than that behind.
@@ -103,15 +99,27 @@ unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K,
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
 
 /// A thread's private data in a map.
-struct Own<K, V> {
-    magazine: Magazine,
-    retire_list: RetireList<Retired<K, V>>,
+pub(super) struct Own<K, V> {
+    pub(super) magazine: Magazine,
+    pub(super) retire_list: RetireList<Retired<K, V>>,
     /// The change of the number of entries that was not reported to the table yet.
-    unreported: isize,
+    pub(super) unreported: isize,
+    /// Counts updates, for [`RawTable::step_in_turn`](super::raw::RawTable::step_in_turn); wraps.
+    pub(super) turn: usize,
 }
 
 /// A node that was removed.
-struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
+pub(super) struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
+
+impl<K, V> Retired<K, V> {
+    /// # Safety
+    ///
+    /// 1. The node was removed from the map whose retire list takes this.
+    #[inline]
+    pub(super) unsafe fn new(node: NodeId) -> Self {
+        Self(node, PhantomData)
+    }
+}
 
 // SAFETY: it represents the node's key and value.
 unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
@@ -122,99 +130,20 @@ impl<K, V> Default for Own<K, V> {
             magazine: Magazine::new(),
             retire_list: RetireList::new(),
             unreported: 0,
-        }
-    }
-}
-
-/// The settings of a [`RelativisticMap`]; returned by [`RelativisticMap::builder`].
-///
-/// ```
-/// use corewise_maps::RelativisticMap;
-/// let map: RelativisticMap<u64, u64> = RelativisticMap::builder()
-///     .buckets(1 << 10)
-///     .automatic_resize(false)
-///     .build();
-/// assert_eq!(map.resize_state().buckets, 1 << 10);
-/// ```
-pub struct Builder<K, V, S = DefaultHasher> {
-    buckets: usize,
-    automatic: bool,
-    hasher: S,
-    domain: Option<Domain>,
-    limits: Limits,
-    _entries: PhantomData<fn() -> (K, V)>,
-}
-
-impl<K, V, S> Builder<K, V, S> {
-    /// Reserves room for this many entries before the map grows.
-    pub fn capacity(mut self, entries: usize) -> Self {
-        self.buckets = Policy::buckets_for(entries).max(FEWEST_BUCKETS);
-        self
-    }
-
-    /// Sets the exact number of buckets; any number except 0.
-    pub fn buckets(mut self, buckets: usize) -> Self {
-        self.buckets = buckets;
-        self
-    }
-
-    /// Sets whether the map grows and shrinks by itself; it does by default.
-    pub fn automatic_resize(mut self, automatic: bool) -> Self {
-        self.automatic = automatic;
-        self
-    }
-
-    /// Sets the hasher.
-    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
-        Builder {
-            buckets: self.buckets,
-            automatic: self.automatic,
-            hasher,
-            domain: self.domain,
-            limits: self.limits,
-            _entries: PhantomData,
-        }
-    }
-
-    /// Sets the RCU domain; the default is the global one. A map with its own domain does not wait
-    /// for guards of other structures.
-    pub fn domain(mut self, domain: Domain) -> Self {
-        self.domain = Some(domain);
-        self
-    }
-
-    /// Sets the limits of removed entries that wait for readers, in bytes of nodes. (Memory that
-    /// keys and values own elsewhere is not counted.)
-    pub fn backlog_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Builds the map.
-    ///
-    /// # Panics
-    ///
-    /// If memory for the buckets is not available, or their number is 0.
-    pub fn build(self) -> RelativisticMap<K, V, S> {
-        let policy = Policy {
-            min_buckets: self.buckets,
-            automatic: self.automatic,
-            huge_pages: true,
-        };
-        let domain = self.domain.unwrap_or_else(|| Domain::global().clone());
-        let slabs = Slabs::new(Layout::new::<Node<K, V>>());
-        RelativisticMap {
-            raw: RawTable::new(self.buckets, policy, domain, slabs),
-            hasher: self.hasher,
-            threads: PerThread::new(),
-            backlog: Budget::new(self.limits),
-            surplus: Mutex::new(RetireList::new()),
+            turn: 0,
         }
     }
 }
 
 impl<K, V> RelativisticMap<K, V> {
     /// Creates an empty map.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::new();
+    /// map.insert("a", 1);
+    /// assert_eq!(map.len(), 1);
+    /// ```
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -223,26 +152,38 @@ impl<K, V> RelativisticMap<K, V> {
     ///
     /// # Panics
     ///
-    /// As [`Builder::build`].
+    /// As [`Builder::build`](super::Builder::build).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::<u64, u64>::with_capacity(10_000);
+    /// assert!(map.resize_state().buckets >= 10_000);
+    /// ```
     pub fn with_capacity(entries: usize) -> Self {
         Self::builder().capacity(entries).build()
-    }
-
-    /// Returns a builder for a map with other settings.
-    pub fn builder() -> Builder<K, V> {
-        Builder {
-            buckets: FEWEST_BUCKETS,
-            automatic: true,
-            hasher: DefaultHasher::default(),
-            domain: None,
-            limits: Limits::DEFAULT,
-            _entries: PhantomData,
-        }
     }
 }
 
 impl<K, V, S> RelativisticMap<K, V, S> {
+    /// A map of an empty table.
+    pub(super) fn of(raw: RawTable<Slabs>, hasher: S, limits: Limits) -> Self {
+        Self {
+            raw,
+            hasher,
+            threads: PerThread::new(),
+            backlog: Budget::new(limits),
+            surplus: Mutex::new(RetireList::new()),
+        }
+    }
+
     /// Creates an empty map with this hasher.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// use std::hash::RandomState;
+    /// let map = RelativisticMap::with_hasher(RandomState::new());
+    /// map.insert("a", 1);
+    /// ```
     pub fn with_hasher(hasher: S) -> Self {
         RelativisticMap::<K, V>::builder().hasher(hasher).build()
     }
@@ -251,13 +192,27 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     ///
     /// # Panics
     ///
-    /// As [`Builder::build`].
+    /// As [`Builder::build`](super::Builder::build).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// use std::hash::RandomState;
+    /// let map = RelativisticMap::with_capacity_and_hasher(1_000, RandomState::new());
+    /// map.insert("a", 1);
+    /// ```
     pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
         let builder = RelativisticMap::<K, V>::builder().capacity(entries);
         builder.hasher(hasher).build()
     }
 
     /// The map's hasher.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// use std::hash::BuildHasher;
+    /// let map = RelativisticMap::<u64, u64>::new();
+    /// assert_eq!(map.hasher().hash_one(7), map.hasher().hash_one(7));
+    /// ```
     pub fn hasher(&self) -> &S {
         &self.hasher
     }
@@ -280,50 +235,14 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// The domain whose guards protect readers.
-    pub fn domain(&self) -> &Domain {
-        self.raw.domain()
-    }
-
-    /// Creates a handle, which enters a read-side critical section. Wait-free; see
-    /// [`Domain::pin`](corewise_rcu::Domain::pin).
-    ///
-    /// While the handle lives, nothing that is removed from any map of the domain is freed: keep it
-    /// for an operation or a few.
-    #[inline(always)]
-    pub fn pin(&self) -> MapRef<'_, K, V, S> {
-        MapRef {
-            section: ManuallyDrop::new(self.raw.domain().pin()),
-            map: self,
-            due: Cell::new(false),
-        }
-    }
-
-    /// Creates a handle in a section that the caller already has: a [`Guard`],
-    /// or a [`QsbrGuard`](corewise_rcu::QsbrGuard) of an event loop.
-    ///
-    /// # Panics
-    ///
-    /// If the section belongs to another domain than the map.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
-    /// let (ages, towns) = (RelativisticMap::new(), RelativisticMap::new());
-    /// let guard = corewise_rcu::pin();
-    /// ages.within(&guard).insert("ada", 36);
-    /// towns.within(&guard).insert("ada", "London");
+    /// let map = RelativisticMap::<u64, u64>::new();
+    /// assert_eq!(map.domain().id(), corewise_rcu::Domain::global().id());
     /// ```
-    #[inline]
-    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> MapRef<'g, K, V, S, &'g G> {
-        assert_eq!(
-            section.domain_id(),
-            self.raw.domain().id(),
-            "the section is one of another domain"
-        );
-        MapRef {
-            section: ManuallyDrop::new(section),
-            map: self,
-            due: Cell::new(false),
-        }
+    pub fn domain(&self) -> &Domain {
+        self.raw.domain()
     }
 
     /// The number of entries.
@@ -331,11 +250,22 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// Exact if no other thread changes it meanwhile. Otherwise a number between the least and the
     /// most there were, give or take one for each thread that writes. Linear in the number of
     /// threads.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1), ("b", 2)]);
+    /// assert_eq!(map.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.threads.entries()
     }
 
     /// Whether the map is empty; as exact as [`len`](Self::len).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// assert!(RelativisticMap::<u64, u64>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -348,6 +278,14 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// # Errors
     ///
     /// [`ResizeError::NoMemory`].
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::<u64, u64>::new();
+    /// map.reserve(10_000)?;
+    /// assert!(map.resize_state().buckets >= 10_000);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
     pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
         let entries = self.len().checked_add(additional);
         let _section = self.raw.domain().pin();
@@ -355,29 +293,73 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// Requests the smallest number of buckets that fits the entries, and permits the map to shrink
-    /// to it in future. Updates (or [`settle`](Self::settle)) do the work.
+    /// to it in future. Updates (or [`settle`](Self::settle)) do the work. A map shrinks by
+    /// halving, as long as its number of buckets is even.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::<u64, u64>::with_capacity(10_000);
+    /// map.shrink_to_fit();
+    /// map.settle()?;
+    /// assert!(map.resize_state().buckets < 100);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
     pub fn shrink_to_fit(&self) {
         self.raw.shrink_to_fit();
     }
 
     /// Resizes to a number of buckets and waits until the chains are unzipped. A map that resizes
     /// by itself may resize again afterwards; see
-    /// [`set_automatic_resize`](Self::set_automatic_resize).
+    /// [`set_automatic_resize`](Self::set_automatic_resize). What was
+    /// [reserved](Self::reserve) stays reserved: the map does not shrink by itself below that.
+    ///
+    /// Use powers of two. A resize goes by integer factors: if neither number of buckets divides
+    /// the other, through their greatest common divisor, and then all entries are in that many
+    /// chains. Separating a chain of `n` entries takes up to `n` grace periods: with 10,000 entries
+    /// and a divisor of 1 a second and more, during which lookups walk long chains. The same holds
+    /// for a table that grows by a factor in the thousands at once.
     ///
     /// # Errors
     ///
     /// [`ResizeError`]; nothing is changed, unless memory that was available at first runs out
     /// half-way.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// map.set_automatic_resize(false);
+    /// map.resize_to(1 << 10)?;
+    /// assert_eq!(map.resize_state().buckets, 1 << 10);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         self.raw.resize_to(buckets)
     }
 
     /// Sets whether the map grows and shrinks by itself.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::<u64, u64>::new();
+    /// let buckets = map.resize_state().buckets;
+    /// map.set_automatic_resize(false);
+    /// for n in 0..1_000 {
+    ///     map.insert(n, n);
+    /// }
+    /// assert_eq!(map.resize_state().buckets, buckets);
+    /// ```
     pub fn set_automatic_resize(&self, automatic: bool) {
         self.raw.set_automatic(automatic);
     }
 
     /// The progress of resizing.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map: RelativisticMap<u64, u64> = (0..10_000).map(|n| (n, n)).collect();
+    /// println!("{:?}", map.resize_state());
+    /// assert!(map.resize_state().buckets >= 10_000);
+    /// ```
     pub fn resize_state(&self) -> ResizeState {
         self.raw.resize_state()
     }
@@ -385,7 +367,15 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// The length of the longest chain, nodes of other buckets included. Linear in the number of
     /// entries.
     ///
-    /// A length above ten or twenty indicates a bad hasher, or keys that were chosen against it.
+    /// A length above twenty indicates a bad hasher, or keys that were chosen against it, unless
+    /// the table is growing: until a chain is unzipped it contains the nodes of several buckets, of
+    /// many if a guard is held for long.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map: RelativisticMap<u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+    /// assert!(map.longest_chain() < 20);
+    /// ```
     pub fn longest_chain(&self) -> usize {
         let section = self.raw.domain().pin();
         // SAFETY: the section is of the map's domain.
@@ -393,16 +383,38 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     /// How full the backlog of removed entries is.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// use corewise_rcu::Pressure;
+    /// let map = RelativisticMap::<u64, u64>::new();
+    /// assert_eq!(map.pressure(), Pressure::Fine);
+    /// ```
     pub fn pressure(&self) -> Pressure {
         self.backlog.pressure()
     }
 
     /// Bytes of removed entries that wait for readers, except for each thread's last few.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// map.remove("a");
+    /// map.settle()?;
+    /// assert_eq!(map.backlog_bytes(), 0);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
     pub fn backlog_bytes(&self) -> usize {
         self.backlog.bytes()
     }
 
     /// Bytes of nodes, used and free, without the bucket array.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map: RelativisticMap<u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+    /// assert!(map.node_bytes() >= 1_000 * 24);
+    /// ```
     pub fn node_bytes(&self) -> usize {
         self.slabs().bytes()
     }
@@ -413,6 +425,16 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// # Errors
     ///
     /// [`ResizeError::Pinned`] if the caller holds a guard of the domain.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map: RelativisticMap<u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+    /// map.settle()?;
+    /// let guard = map.guard();
+    /// assert!(map.settle().is_err()); // it would wait for this guard
+    /// # drop(guard);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
     pub fn settle(&self) -> Result<(), ResizeError> {
         self.report();
         self.raw.step(1 << 12);
@@ -429,7 +451,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     }
 
     #[inline(always)]
-    fn slabs(&self) -> &Slabs {
+    pub(super) fn slabs(&self) -> &Slabs {
         self.raw.arena()
     }
 
@@ -437,12 +459,12 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     ///
     /// 1. `id` is that of a node of this map that no thread frees while the pointer is used.
     #[inline(always)]
-    unsafe fn node(&self, id: NodeId) -> NonNull<Node<K, V>> {
+    pub(super) unsafe fn node(&self, id: NodeId) -> NonNull<Node<K, V>> {
         // SAFETY: all nodes of the map are such nodes; 1.
         unsafe { Node::of(self.slabs().link(id)) }
     }
 
-    fn report(&self) {
+    pub(super) fn report(&self) {
         let section = self.raw.domain().pin();
         let take = |own: &mut Own<K, V>| std::mem::take(&mut own.unreported);
         // SAFETY: 1: sections of a map are of its domain.
@@ -455,11 +477,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// # Safety
     ///
     /// 1. The section is one of the map's domain.
-    unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
+    pub(super) unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
         let cookie = self.raw.domain().start_poll();
         let close = |own: &mut Own<K, V>| {
             own.retire_list.close(cookie, &self.backlog);
-            if self.backlog.pressure() != Pressure::Fine {
+            if self.backlog.pressure() != Pressure::Fine || !section.is_bound_to_thread() {
                 self.surplus.lock().adopt(&mut own.retire_list);
             }
         };
@@ -574,76 +596,11 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
     }
 }
 
-/// A handle of a [`RelativisticMap`]: a read-side critical section in which the map is used.
-/// References that it returns are valid as long as the handle is borrowed.
-///
-/// Updates are visible to every handle at once, also to handles that were created earlier. `K` and
-/// `V` are compared, hashed, cloned and dropped outside of all locks. If that panics, the map stays
-/// consistent, and the operation has either taken effect or not.
-///
-/// | | cost | progress |
-/// |---|---|---|
-/// | `get`, `contains_key`, ... | constant, expected | wait-free |
-/// | `insert`, `remove`, ... | constant, expected | lock-free except for the bucket: an update waits for another update of the same bucket, and for a resize step on it |
-///
-/// A handle cannot be sent to another thread:
-///
-/// ```compile_fail,E0277
-/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
-/// let handle = map.pin();
-/// std::thread::scope(|scope| scope.spawn(move || drop(handle)));
-/// ```
-///
-/// References cannot outlive the handle:
-///
-/// ```compile_fail,E0505
-/// let map = corewise_maps::RelativisticMap::from([(1, 2)]);
-/// let handle = map.pin();
-/// let value = handle.get(&1);
-/// drop(handle);
-/// assert_eq!(value, Some(&2));
-/// ```
-///
-/// Stored references must outlive the map:
-///
-/// ```compile_fail,E0597
-/// let map = corewise_maps::RelativisticMap::new();
-/// {
-///     let word = String::from("short");
-///     map.pin().insert(1, word.as_str());
-/// }
-/// assert_eq!(map.len(), 1);
-/// ```
-///
-/// A map whose contents threads must not share cannot be shared:
-///
-/// ```compile_fail,E0277
-/// let map = corewise_maps::RelativisticMap::from([(1, std::rc::Rc::new(2))]);
-/// std::thread::scope(|scope| scope.spawn(|| map.len()));
-/// ```
-pub struct MapRef<'m, K, V, S = DefaultHasher, G: Section = Guard<'m>> {
-    section: ManuallyDrop<G>,
-    map: &'m RelativisticMap<K, V, S>,
-    /// Whether a batch of removed entries may be ready when the section ends.
-    due: Cell<bool>,
-}
-
-impl<K, V, S, G: Section> Drop for MapRef<'_, K, V, S, G> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: dropped once, here.
-        unsafe { ManuallyDrop::drop(&mut self.section) };
-        if self.due.get() {
-            self.map.relieve();
-        }
-    }
-}
-
 impl<K, V, S> RelativisticMap<K, V, S> {
     /// Runs after a handle that closed a batch: reclaims what is ready. Beyond the soft limit, if
     /// the thread holds no other guard, also waits for readers to make more ready.
     #[cold]
-    fn relieve(&self) {
+    pub(super) fn relieve(&self) {
         if !self.reclaim_ready() || self.backlog.pressure() == Pressure::Fine {
             return;
         }
@@ -651,285 +608,6 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
             self.reclaim_ready();
         }
-    }
-}
-
-impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
-    /// The map that this is a handle of.
-    pub fn map(&self) -> &'m RelativisticMap<K, V, S> {
-        self.map
-    }
-
-    /// As [`RelativisticMap::len`].
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// As [`RelativisticMap::is_empty`].
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    #[inline(always)]
-    pub(super) fn raw_iter(&self) -> RawIter<'_, Slabs> {
-        // SAFETY: the section is of the map's domain, and what is lent borrows this handle.
-        unsafe { self.map.raw.iter(&*self.section) }
-    }
-
-    /// # Safety
-    ///
-    /// 1. `link` is that of a node of this map, found in this section.
-    #[inline(always)]
-    pub(super) unsafe fn node(&self, link: NonNull<Link>) -> &Node<K, V> {
-        // SAFETY: all links of this map are of such nodes, and the section keeps it alive, by 1.
-        unsafe { Node::of(link).as_ref() }
-    }
-
-    /// Finds the node with a key.
-    #[inline(always)]
-    pub(super) fn find<Q>(&self, hash: u64, key: &Q) -> Option<&Node<K, V>>
-    where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq,
-    {
-        // SAFETY: the section is of the map's domain; links are of nodes of this map, and its slabs
-        // were made for them.
-        unsafe {
-            let eq = |link| self.node(link).key.borrow() == key;
-            let view = View::<Node<K, V>>::new(self.map.slabs());
-            let raw = &self.map.raw;
-            let link = raw.find_by(&view, &*self.section, hash, eq)?;
-            Some(self.node(link))
-        }
-    }
-
-    /// Applies `give` to the nodes with some keys, or to `None` for absent keys. Each is found as
-    /// by [`find`](Self::find), in groups as [`crate::batch`] describes.
-    ///
-    /// # Panics
-    ///
-    /// If `out` and `keys` differ in length.
-    #[inline(always)]
-    pub(super) fn find_many<'h, 'q, Q, T>(
-        &'h self,
-        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
-        out: &mut [T],
-        give: impl Fn(Option<&'h Node<K, V>>) -> T,
-    ) where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash + 'q,
-        S: BuildHasher,
-    {
-        let (raw, section) = (&self.map.raw, &*self.section);
-        // SAFETY: its slabs were made for such nodes.
-        let view = unsafe { View::<Node<K, V>>::new(self.map.slabs()) };
-        let fetch = |node: Option<NonNull<Link>>| {
-            let node = node.map_or(ptr::null(), |link| link.as_ptr().cast_const());
-            batch::prefetch_entry(node, size_of::<Node<K, V>>());
-        };
-        batch::in_groups(keys, out, |keys, out| {
-            batch::in_stages(
-                keys,
-                out,
-                |key| self.map.hash(key),
-                // SAFETY: the section is of the map's domain.
-                |hash| unsafe { raw.prefetch(section, hash) },
-                // SAFETY: the section is of the map's domain; the view is of the table's arena.
-                |hash| fetch(unsafe { raw.first_by(&view, section, hash) }),
-                // SAFETY: the section is of the map's domain; the view is of the table's arena.
-                |hash| fetch(unsafe { raw.second_by(&view, section, hash) }),
-                |hash, key| give(self.find(hash, key)),
-            );
-        });
-    }
-
-    /// Creates a node that is in no table.
-    #[inline]
-    pub(super) fn make(&self, hash: u64, key: K, value: V) -> Fresh<'_, 'm, K, V, S, G> {
-        let slabs = self.map.slabs();
-        // SAFETY: 1: the section is of the map's domain. 1: a magazine of this map.
-        let slot = unsafe {
-            let threads = &self.map.threads;
-            threads.with(&*self.section, |own| slabs.alloc(&mut own.magazine))
-        };
-        let Some(id) = slot else {
-            std::alloc::handle_alloc_error(Layout::new::<Node<K, V>>())
-        };
-        let link = Link::new(hash);
-        // SAFETY: the slot has the layout of a node and is ours.
-        let node = unsafe {
-            let node = self.map.node(id);
-            node.write(Node { link, key, value });
-            node
-        };
-        Fresh {
-            handle: self,
-            id,
-            node,
-        }
-    }
-
-    /// Removes a node that was found; returns false if it is gone.
-    ///
-    /// # Safety
-    ///
-    /// 1. The node was found or linked by this handle.
-    #[inline]
-    pub(super) unsafe fn unlink(&self, node: &Node<K, V>) -> bool {
-        let node = NonNull::from(node);
-        // SAFETY: the section is of the map's domain, and the node was found in it, by 1.
-        let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
-        if let Some(removed) = removed {
-            // SAFETY: 1: removed just now.
-            unsafe { self.retire(removed, -1) };
-        }
-        removed.is_some()
-    }
-
-    /// Keeps a removed node until readers have left it.
-    ///
-    /// # Safety
-    ///
-    /// 1. The caller has removed the node from this map's table.
-    #[inline]
-    unsafe fn retire(&self, node: NodeId, by: isize) {
-        let bytes = size_of::<Node<K, V>>();
-        let retired = Retired(node, PhantomData);
-        self.changed(by, |retire_list| retire_list.push(retired, bytes));
-    }
-
-    /// Counts, retires, and does a share of the resizing.
-    #[inline]
-    fn changed(&self, by: isize, retire: impl FnOnce(&mut RetireList<Retired<K, V>>) -> bool) {
-        let map = self.map;
-        let update = |own: &mut Own<K, V>| {
-            let full = retire(&mut own.retire_list);
-            own.unreported += by;
-            let due = own.unreported.unsigned_abs() >= map.raw.report_after();
-            let report = if due {
-                std::mem::take(&mut own.unreported)
-            } else {
-                0
-            };
-            (full, report)
-        };
-        // SAFETY: the section is of the map's domain.
-        let (full, report) = unsafe { map.threads.count(&*self.section, by, update) };
-        if report != 0 {
-            map.raw.adjust(report);
-        }
-        if map.raw.has_work() {
-            map.raw.step(STEP);
-        }
-        if full {
-            self.close();
-        }
-    }
-
-    #[cold]
-    fn close(&self) {
-        let map = self.map;
-        // SAFETY: 1: the handle's section.
-        let cookie = unsafe { map.close_batch(&*self.section) };
-        map.raw.domain().poll(cookie);
-        self.due.set(true);
-    }
-}
-
-/// A node that is in no table yet; dropping it frees it.
-pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
-    handle: &'h MapRef<'m, K, V, S, G>,
-    id: NodeId,
-    node: NonNull<Node<K, V>>,
-}
-
-impl<'h, K, V, S, G: Section> Fresh<'h, '_, K, V, S, G> {
-    /// Links the node unless its key is present; otherwise returns the present node and this one.
-    #[inline]
-    #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
-    pub(super) fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
-    where
-        K: Eq,
-    {
-        let (handle, node) = (self.handle, self.node);
-        // SAFETY: the section is of the map's domain; the node is fresh, stays in its slot and is
-        // freed by `retire` alone.
-        let inserted = unsafe {
-            let key = &node.as_ref().key;
-            let eq = |link| handle.node(link).key == *key;
-            handle.map.raw.insert(&*handle.section, self.id, eq)
-        };
-        match inserted {
-            Ok(()) => {
-                std::mem::forget(self);
-                handle.changed(1, |_| false);
-                // SAFETY: linked, and kept by the section.
-                Ok(unsafe { node.as_ref() })
-            }
-            // SAFETY: 1: found in this section.
-            Err(found) => Err((unsafe { handle.node(found) }, self)),
-        }
-    }
-
-    /// Replaces a node; returns this one if that node is gone.
-    ///
-    /// # Safety
-    ///
-    /// 1. `old` was found by this node's handle, by the hash that this node was made with.
-    #[inline]
-    pub(super) unsafe fn swap(self, old: &'h Node<K, V>) -> Result<&'h Node<K, V>, Self> {
-        let (handle, node) = (self.handle, self.node);
-        let old = NonNull::from(old);
-        // SAFETY: as in `link`; `old` was found in this section, and has the same hash, by 1.
-        let replaced = unsafe {
-            let raw = &handle.map.raw;
-            raw.replace(&*handle.section, old.cast(), self.id)
-        };
-        let Some(replaced) = replaced else {
-            return Err(self);
-        };
-        std::mem::forget(self);
-        // SAFETY: 1: removed just now.
-        unsafe { handle.retire(replaced, 0) };
-        // SAFETY: linked, and kept by the section.
-        Ok(unsafe { node.as_ref() })
-    }
-
-    /// Returns the value, drops the key, and frees the node's memory.
-    pub(super) fn into_value(self) -> V {
-        // SAFETY: the node is ours; `forget` keeps it from being dropped again.
-        let Node { key, value, .. } = unsafe { self.node.read() };
-        self.free();
-        std::mem::forget(self);
-        // Before `value` is returned: it would be leaked if this panicked.
-        drop(key);
-        value
-    }
-
-    fn free(&self) {
-        let map = self.handle.map;
-        // SAFETY: 1: the section is of the map's domain. 1 and 2: a slot and a magazine of the
-        // map's slabs; its contents are gone.
-        unsafe {
-            map.threads.with(&*self.handle.section, |own| {
-                map.slabs().free(&mut own.magazine, self.id);
-            });
-        }
-    }
-}
-
-impl<K, V, S, G: Section> Drop for Fresh<'_, '_, K, V, S, G> {
-    fn drop(&mut self) {
-        /// Frees the slot even if the drop panics.
-        struct Free<'f, 'h, 'm, K, V, S, G: Section>(&'f Fresh<'h, 'm, K, V, S, G>);
-        impl<K, V, S, G: Section> Drop for Free<'_, '_, '_, K, V, S, G> {
-            fn drop(&mut self) {
-                self.0.free();
-            }
-        }
-        let free = Free(self);
-        // SAFETY: no other thread has seen the node.
-        unsafe { free.0.node.drop_in_place() };
     }
 }
 

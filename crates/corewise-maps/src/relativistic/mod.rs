@@ -4,8 +4,9 @@
 //! Relativistic Programming*, USENIX ATC 2011, §3 to §4.1; cited as \[ATC11\], or as "the paper" in
 //! this module.
 //!
-//! [`RelativisticMap`] is the map. [`RawTable`] is the intrusive table under it, for callers that
-//! provide their own nodes.
+//! [`RelativisticMap`] is the map, and [`RelativisticSet`] a set of the same kind. `RawTable` is
+//! the intrusive table under them, whose callers provide the nodes; the feature `raw` exports it,
+//! without promises about later versions.
 //!
 //! # Layout
 //!
@@ -13,7 +14,7 @@
 //!  RawTable            Table (one, or a few during a resize)
 //! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
 //! │ current ├────────▶│ word │ word │ word │     a word, 8 bytes: node ID of the first
-//! │ oldest  │         └──┬───┴──────┴──────┴─ ─  node, a filter over the chain, four flags
+//! │ oldest  │         └──┬───┴──────┴──────┴─ ─  node, a filter over the chain, five flags
 //! └─────────┘            ▼
 //!                     ┌──────┬──────┬─────────────┐        ┌──────┬──────┬─────────────┐
 //!                     │ next │ hash │ key, value  │        │ next │ hash │ key, value  │
@@ -25,7 +26,7 @@
 //! comes from a slab of its map (`slab`). A reference to its value is valid while the guard is
 //! held.
 //!
-//! Words refer to nodes by 32-bit node IDs, which an [`Arena`] turns into addresses: a map looks up
+//! Words refer to nodes by 32-bit node IDs, which an `Arena` turns into addresses: a map looks up
 //! the directory of its slabs once; a cache adds the ID to the base address of its memory.
 //!
 //! # Guarantees
@@ -53,10 +54,10 @@
 //! |---|---|---|
 //! | entries | memory; some number from 2^31 to 2^32 | allocation fails as in `std` |
 //! | buckets | 2^31 | chains get longer |
-//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; without memory for that, chains get longer |
+//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles, or quadruples below 65,536 buckets; without memory for that, chains get longer |
 //! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB per thread | see [`MapRef::try_upsert`] |
-//! | free memory kept for a thread | 256 KiB | goes to the map's other threads, then to the allocator |
-//! | free slabs kept | one, and a thread's fresh one: 2 MiB each at most | are returned to the allocator |
+//! | free memory kept for a thread | 256 KiB, and a thousandth of the map's nodes that were never used | goes to the map's other threads, then to the allocator |
+//! | free slabs kept | one: 2 MiB at most | are returned to the allocator |
 //! | stacked expansions | 46 | chains get longer |
 //!
 //! # Design choices and rejected alternatives
@@ -70,8 +71,15 @@
 //!   separate lock would cost a cache line.
 //! - *Load 3/4*, see `raw`.
 
+mod builder;
+mod bulk;
 mod chain;
+mod direct;
+mod entry;
+mod exclusive;
+mod handle;
 mod iter;
+mod lookup;
 mod map;
 #[cfg(test)]
 mod models;
@@ -83,17 +91,28 @@ mod raw;
 pub mod rename;
 mod resize;
 mod scan;
+pub mod set;
+mod shares;
 mod slab;
 mod table;
 mod traits;
 mod word;
 
+pub use builder::Builder;
+pub use bulk::{Drain, ExtractIf};
+#[cfg(feature = "raw")]
 pub use chain::{Arena, Link};
+pub use entry::{Entry, ModifiedEntry, OccupiedEntry, VacantEntry};
+pub use exclusive::{DrainMut, IntoIter, IterMut, ValuesMut};
+pub use handle::MapRef;
 #[cfg(feature = "rayon")]
 pub use iter::ParIter;
 pub use iter::{Iter, Keys, Values};
-pub use map::{Builder, DefaultHasher, MapRef, RelativisticMap};
-pub use ops::{Changed, Compute, Entry, OccupiedEntry, OccupiedError, Operation, VacantEntry};
+pub use map::{DefaultHasher, RelativisticMap};
+pub use ops::{Changed, Compute, OccupiedError, Operation};
+#[cfg(feature = "raw")]
 pub use raw::{Policy, RawIter, RawTable};
 pub use resize::{ResizeError, ResizeState};
+pub use set::{RelativisticSet, SetRef};
+#[cfg(feature = "raw")]
 pub use word::NodeId;

@@ -143,6 +143,7 @@ impl Set {
         let policy = Policy {
             min_buckets: buckets,
             automatic: false,
+            quadruple_below: 0,
             huge_pages: true,
         };
         let set = Self {
@@ -243,6 +244,15 @@ impl Set {
         }
     }
 
+    /// After a resize, each chain contains nodes of one bucket only.
+    fn assert_unzipped(&self) {
+        let guard = self.domain.pin();
+        // SAFETY: a guard of the table's domain.
+        let length = |bucket| unsafe { self.raw.longest_chain_of(&guard, bucket, 1) }.0;
+        let lengths = (0..self.raw.buckets()).map(length);
+        assert_eq!(lengths.sum::<usize>(), self.keys().len());
+    }
+
     fn keys(&self) -> Vec<u64> {
         let guard = self.domain.pin();
         // SAFETY: used within the section.
@@ -284,6 +294,7 @@ impl Operated for Set {
         let keys = self.keys();
         self.finish();
         assert_eq!(self.keys(), keys);
+        self.assert_unzipped();
         let guard = self.domain.pin();
         assert!(keys.iter().all(|key| self.find(&guard, *key).is_some()));
         drop(guard);
@@ -569,6 +580,7 @@ fn insert_in_phase(buckets: (usize, usize), steps: usize) {
         assert!(set.has(6) && set.has(4));
         set.finish();
         assert_eq!(set.keys(), [1, 2, 3, 4, 6]);
+        set.assert_unzipped();
         assert!((1..5).all(|key| set.has(key)) && set.has(6));
     });
 }
@@ -578,38 +590,63 @@ fn an_insert_beside_each_step_of_an_expansion() {
     (0..=EXPAND_STEPS).for_each(|steps| insert_in_phase((1, 2), steps));
 }
 
+/// A bucket whose nodes all belong to one child needs no cut, until a node of another child comes.
+#[test]
+fn an_insert_into_a_pure_bucket_beside_each_step_of_an_expansion() {
+    for steps in 0..=EXPAND_STEPS {
+        corewise_atomic::model_bounded(2, move || {
+            let set = under_way(Set::new(1, [1, 3]), 2, steps);
+            beside(&set, Set::step, |set| assert!(set.insert(2)));
+            set.finish();
+            assert_eq!(set.keys(), [1, 2, 3]);
+            set.assert_unzipped();
+        });
+    }
+}
+
 #[test]
 fn an_insert_beside_each_step_of_a_shrink() {
     (0..=SHRINK_STEPS).for_each(|steps| insert_in_phase((2, 1), steps));
 }
 
-/// Removes `key` concurrently with the step that comes after `steps` steps.
-fn remove_in_phase(buckets: (usize, usize), steps: usize, key: u64) {
+/// Removes `key` of `keys` concurrently with the step that comes after `steps` steps.
+fn remove_in_phase(keys: &[u64], buckets: (usize, usize), steps: usize, key: u64) {
+    let keys = keys.to_vec();
     corewise_atomic::model_bounded(2, move || {
-        let set = under_way(Set::new(buckets.0, [1, 2, 3, 4]), buckets.1, steps);
+        let set = under_way(Set::new(buckets.0, keys.clone()), buckets.1, steps);
         beside(&set, Set::step, move |set| {
             let removed = set.remove(key).unwrap();
             assert!(!set.has(key));
             set.free(removed);
         });
         set.finish();
-        let rest: Vec<u64> = (1..5).filter(|other| *other != key).collect();
+        let rest: Vec<u64> = keys.iter().copied().filter(|other| *other != key).collect();
         assert!(rest.iter().all(|key| set.has(*key)));
         assert_eq!(set.keys(), rest);
+        set.assert_unzipped();
     });
 }
 
 #[test]
 fn a_removal_beside_each_step_of_an_expansion() {
     for steps in 0..=EXPAND_STEPS {
-        (1..5).for_each(|key| remove_in_phase((1, 2), steps, key));
+        (1..5).for_each(|key| remove_in_phase(&[1, 2, 3, 4], (1, 2), steps, key));
+    }
+}
+
+#[test]
+fn a_removal_from_a_pure_bucket_beside_each_step_of_an_expansion() {
+    for steps in 0..=EXPAND_STEPS {
+        for key in [1, 3] {
+            remove_in_phase(&[1, 3], (1, 2), steps, key);
+        }
     }
 }
 
 #[test]
 fn a_removal_beside_each_step_of_a_shrink() {
     for steps in 0..=SHRINK_STEPS {
-        (1..5).for_each(|key| remove_in_phase((2, 1), steps, key));
+        (1..5).for_each(|key| remove_in_phase(&[1, 2, 3, 4], (2, 1), steps, key));
     }
 }
 

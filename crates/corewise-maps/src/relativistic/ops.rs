@@ -1,12 +1,13 @@
-//! The operations of [`MapRef`]: lookups, updates and entries.
+//! Updates.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use corewise_rcu::{BacklogFull, Pressure, Section};
 
-use super::map::{Fresh, MapRef, Node};
+use super::handle::MapRef;
+use super::map::Node;
+use crate::Equivalent;
 
 /// The key is already present; returned by [`MapRef::try_insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,97 +55,20 @@ pub enum Compute<'h, K, V, T = ()> {
     Aborted(Option<T>),
 }
 
-impl<K, V> Node<K, V> {
-    #[inline(always)]
-    pub(super) fn pair(&self) -> (&K, &V) {
-        (&self.key, &self.value)
+/// The entry was removed or replaced by another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed;
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another thread has removed or replaced the entry")
     }
 }
 
-/// Lookups.
-impl<K, V, S, G> MapRef<'_, K, V, S, G>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-    G: Section,
-{
-    /// Returns the value of a key. Wait-free, constant expected time.
-    ///
-    /// ```
-    /// # use corewise_maps::RelativisticMap;
-    /// let map = RelativisticMap::from([("a".to_owned(), 1)]);
-    /// assert_eq!(map.pin().get("a"), Some(&1));
-    /// ```
-    #[inline]
-    pub fn get<Q>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
-    {
-        let node = self.find(self.map().hash(key), key)?;
-        Some(&node.value)
-    }
-
-    /// Looks up several keys: sets each place of `out` to what [`get`](Self::get) returns for the
-    /// key at the same position. Wait-free, constant expected time per key.
-    ///
-    /// The memory accesses for up to 64 keys overlap. That pays in tables larger than the caches,
-    /// for batches of 16 keys and more; smaller batches are faster key by key. Each lookup is
-    /// linearizable by itself and takes effect between the call and the return. Together they are
-    /// not a snapshot: updates of other threads may take effect between them.
-    ///
-    /// # Panics
-    ///
-    /// If `out` and `keys` differ in length; then nothing is looked up.
-    ///
-    /// ```
-    /// # use corewise_maps::RelativisticMap;
-    /// let map = RelativisticMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
-    /// let map = map.pin();
-    /// let mut values = [None; 3];
-    /// map.get_many(["b", "c", "a"], &mut values);
-    /// assert_eq!(values, [Some(&2), None, Some(&1)]);
-    ///
-    /// let squares: RelativisticMap<u64, u64> = (0..100).map(|n| (n, n * n)).collect();
-    /// let (keys, mut values) = ([9, 100], [None; 2]);
-    /// let squares = squares.pin();
-    /// squares.get_many(&keys, &mut values);
-    /// assert_eq!(values, [Some(&81), None]);
-    /// ```
-    pub fn get_many<'h, 'q, Q>(
-        &'h self,
-        keys: impl IntoIterator<Item = &'q Q, IntoIter: ExactSizeIterator>,
-        out: &mut [Option<&'h V>],
-    ) where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash + 'q,
-    {
-        self.find_many(keys, out, |node| node.map(|node| &node.value));
-    }
-
-    /// Returns the stored key and its value. Wait-free.
-    #[inline]
-    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
-    {
-        self.find(self.map().hash(key), key).map(Node::pair)
-    }
-
-    /// Whether the key is present. Wait-free.
-    #[inline]
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
-    {
-        self.find(self.map().hash(key), key).is_some()
-    }
-}
+impl std::error::Error for Changed {}
 
 /// Updates.
-impl<'m, K, V, S, G> MapRef<'m, K, V, S, G>
+impl<K, V, S, G> MapRef<'_, K, V, S, G>
 where
     K: Eq + Hash,
     S: BuildHasher,
@@ -161,6 +85,12 @@ where
     /// ```
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        self.put(key, value).map(|old| &old.value)
+    }
+
+    /// Inserts or replaces an entry; returns the node that was replaced.
+    #[inline]
+    pub(super) fn put(&self, key: K, value: V) -> Option<&Node<K, V>> {
         let hash = self.map().hash(&key);
         let mut fresh = self.make(hash, key, value);
         loop {
@@ -170,7 +100,7 @@ where
             };
             // SAFETY: 1: found by the hash of the new node.
             fresh = match unsafe { back.swap(found) } {
-                Ok(_) => return Some(&found.value),
+                Ok(_) => return Some(found),
                 Err(back) => back,
             };
         }
@@ -181,6 +111,14 @@ where
     /// # Errors
     ///
     /// [`OccupiedError`] with both values if the key is present.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.try_insert("b", 2), Ok(&2));
+    /// assert_eq!(map.try_insert("a", 3).unwrap_err().current, &1);
+    /// ```
     #[inline]
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
         let hash = self.map().hash(&key);
@@ -202,9 +140,42 @@ where
         }
     }
 
+    /// As [`try_insert`](Self::try_insert), with the result of `make`, which is called only if the
+    /// key is absent.
+    ///
+    /// If another thread inserts the key first, our value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The value of the key, if it is present.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().try_insert_with("b", || 2), Ok(&2));
+    /// assert_eq!(map.pin().try_insert_with("a", || unreachable!()), Err(&1));
+    /// ```
+    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
+        let hash = self.map().hash(&key);
+        if let Some(found) = self.find(hash, &key) {
+            return Err(&found.value);
+        }
+        match self.make(hash, key, make()).link() {
+            Ok(node) => Ok(&node.value),
+            Err((found, _)) => Err(&found.value),
+        }
+    }
+
     /// Returns the value of a key, and inserts the result of `make` if the key is absent.
     ///
     /// If another thread inserts the key first, its value is returned and ours is dropped.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let squares = RelativisticMap::new();
+    /// assert_eq!(squares.pin().get_or_insert_with(12, || 12 * 12), &144);
+    /// assert_eq!(squares.pin().get_or_insert_with(12, || unreachable!()), &144);
+    /// ```
     #[inline]
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.map().hash(&key);
@@ -218,9 +189,81 @@ where
     }
 
     /// As [`get_or_insert_with`](Self::get_or_insert_with), with a given value.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().get_or_insert("a", 7), &1);
+    /// ```
     #[inline]
     pub fn get_or_insert(&self, key: K, value: V) -> &V {
         self.get_or_insert_with(key, || value)
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a `make` that may fail.
+    ///
+    /// # Errors
+    ///
+    /// That of `make`; then nothing is inserted.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let numbers = RelativisticMap::<&str, u64>::new();
+    /// let numbers = numbers.pin();
+    /// assert_eq!(numbers.get_or_try_insert_with("12", || "12".parse()), Ok(&12));
+    /// assert!(numbers.get_or_try_insert_with("x", || "x".parse()).is_err());
+    /// assert_eq!(numbers.len(), 1);
+    /// ```
+    pub fn get_or_try_insert_with<E>(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<&V, E> {
+        let hash = self.map().hash(&key);
+        if let Some(node) = self.find(hash, &key) {
+            return Ok(&node.value);
+        }
+        let value = match make() {
+            Ok(value) => value,
+            Err(error) => {
+                // Before `error` is returned: it would be leaked if this panicked.
+                drop(key);
+                return Err(error);
+            }
+        };
+        match self.make(hash, key, value).link() {
+            Ok(node) => Ok(&node.value),
+            Err((found, _)) => Ok(&found.value),
+        }
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), by a borrowed key: an owned key is made
+    /// only to be inserted.
+    ///
+    /// `K::from` must make a key that is equivalent to the borrowed one and has the same hash.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let lengths = RelativisticMap::<String, usize>::new();
+    /// for word in "a rose is a rose is a rose".split(' ') {
+    ///     lengths.pin().get_or_insert_ref(word, || word.len());
+    /// }
+    /// assert_eq!(lengths.len(), 3); // and three strings were allocated
+    /// ```
+    pub fn get_or_insert_ref<'q, Q>(&self, key: &'q Q, make: impl FnOnce() -> V) -> &V
+    where
+        K: From<&'q Q>,
+        Q: ?Sized + Hash + Equivalent<K>,
+    {
+        let hash = self.map().hash(key);
+        if let Some(node) = self.find(hash, key) {
+            return &node.value;
+        }
+        let value = make();
+        match self.make(hash, K::from(key), value).link() {
+            Ok(node) => &node.value,
+            Err((found, _)) => &found.value,
+        }
     }
 
     /// Replaces the value of a key by the result of `change`. Returns the new value, or `None` if
@@ -235,8 +278,8 @@ where
     /// ```
     pub fn update<Q>(&self, key: &Q, mut change: impl FnMut(&V) -> V) -> Option<&V>
     where
-        K: Borrow<Q> + Clone,
-        Q: ?Sized + Eq + Hash,
+        K: Clone,
+        Q: ?Sized + Hash + Equivalent<K>,
     {
         let hash = self.map().hash(key);
         loop {
@@ -248,6 +291,97 @@ where
                 return Some(&node.value);
             }
         }
+    }
+
+    /// Replaces the value of a key by the result of `change`, or inserts `value` if the key is
+    /// absent. Returns the new value. The stored key is replaced too.
+    ///
+    /// Atomic: no update of another thread is lost. `change` is called again if another thread
+    /// updates the entry first.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let counts = RelativisticMap::new();
+    /// for word in ["a", "rose", "is", "a", "rose"] {
+    ///     counts.pin().update_or_insert(word, |count| count + 1, 1);
+    /// }
+    /// assert_eq!(counts.pin().get("rose"), Some(&2));
+    /// ```
+    pub fn update_or_insert(&self, key: K, change: impl FnMut(&V) -> V, value: V) -> &V {
+        self.update_or_insert_with(key, change, || value)
+    }
+
+    /// As [`update_or_insert`](Self::update_or_insert), with the result of `make`, which is called
+    /// at most once, and only if the key is absent.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let rooms = RelativisticMap::new();
+    /// let enter = |room, name| {
+    ///     let join = |list: &Vec<_>| list.iter().copied().chain([name]).collect();
+    ///     rooms.pin().update_or_insert_with(room, join, || vec![name]).len()
+    /// };
+    /// assert_eq!(enter("lobby", "ada"), 1);
+    /// assert_eq!(enter("lobby", "grace"), 2);
+    /// ```
+    pub fn update_or_insert_with(
+        &self,
+        key: K,
+        change: impl FnMut(&V) -> V,
+        make: impl FnOnce() -> V,
+    ) -> &V {
+        self.upsert(self.map().hash(&key), key, change, |_| make())
+    }
+
+    /// Replaces the value of a key, of this hash, or inserts it.
+    pub(super) fn upsert(
+        &self,
+        hash: u64,
+        mut key: K,
+        mut change: impl FnMut(&V) -> V,
+        make: impl FnOnce(&K) -> V,
+    ) -> &V {
+        let mut found = self.find(hash, &key);
+        let (mut make, mut made) = (Some(make), None);
+        loop {
+            key = match self.change(hash, key, found, &mut change) {
+                Ok(node) => return &node.value,
+                Err(key) => key,
+            };
+            if let Some(make) = make.take() {
+                made = Some(make(&key));
+            }
+            let value = made
+                .take()
+                .expect("made once, and kept if it is not inserted");
+            let (present, fresh) = match self.make(hash, key, value).link() {
+                Ok(node) => return &node.value,
+                Err(occupied) => occupied,
+            };
+            let (own_key, own_value) = fresh.into_parts();
+            (key, made, found) = (own_key, Some(own_value), Some(present));
+        }
+    }
+
+    /// Replaces the value of a node that was found by this hash, or of the node that is there by
+    /// now, under the given key; returns the key if there is none.
+    pub(super) fn change<'h>(
+        &'h self,
+        hash: u64,
+        mut key: K,
+        mut found: Option<&'h Node<K, V>>,
+        mut change: impl FnMut(&V) -> V,
+    ) -> Result<&'h Node<K, V>, K> {
+        while let Some(old) = found {
+            let fresh = self.make(hash, key, change(&old.value));
+            // SAFETY: 1: found by this hash.
+            match unsafe { fresh.swap(old) } {
+                Ok(node) => return Ok(node),
+                Err(fresh) => (key, _) = fresh.into_parts(),
+            }
+            found = self.find(hash, &key);
+        }
+        Err(key)
     }
 
     /// Inserts, replaces or removes the entry of a key as `decide` says, given the present entry.
@@ -268,60 +402,71 @@ where
     /// ```
     pub fn compute<T>(
         &self,
-        key: K,
+        mut key: K,
         mut decide: impl FnMut(Option<(&K, &V)>) -> Operation<V, T>,
-    ) -> Compute<'_, K, V, T>
-    where
-        K: Clone,
-    {
+    ) -> Compute<'_, K, V, T> {
         let hash = self.map().hash(&key);
         loop {
             let found = self.find(hash, &key);
-            let done = match (decide(found.map(Node::pair)), found) {
-                (Operation::Abort(result), _) => return Compute::Aborted(Some(result)),
+            match (decide(found.map(Node::pair)), found) {
+                (Operation::Abort(result), _) => {
+                    // Before `result` is returned: it would be leaked if this panicked.
+                    drop(key);
+                    return Compute::Aborted(Some(result));
+                }
                 (Operation::Remove, None) => return Compute::Aborted(None),
                 (Operation::Remove, Some(old)) => {
-                    let removed = Compute::Removed(&old.key, &old.value);
                     // SAFETY: 1: found above.
-                    unsafe { self.unlink(old) }.then_some(removed)
+                    if unsafe { self.unlink(old) } {
+                        return Compute::Removed(&old.key, &old.value);
+                    }
                 }
                 (Operation::Insert(value), Some(old)) => {
-                    let fresh = self.make(hash, key.clone(), value);
+                    let fresh = self.make(hash, key, value);
                     // SAFETY: 1: found by this hash.
-                    let new = unsafe { fresh.swap(old) }.ok();
-                    new.map(|new| Compute::Updated {
-                        old: old.pair(),
-                        new: new.pair(),
-                    })
+                    match unsafe { fresh.swap(old) } {
+                        Ok(new) => {
+                            let (old, new) = (old.pair(), new.pair());
+                            return Compute::Updated { old, new };
+                        }
+                        Err(fresh) => (key, _) = fresh.into_parts(),
+                    }
                 }
-                (Operation::Insert(value), None) => {
-                    let fresh = self.make(hash, key.clone(), value);
-                    let new = fresh.link().ok();
-                    new.map(|new| Compute::Inserted(&new.key, &new.value))
-                }
-            };
-            if let Some(done) = done {
-                return done;
+                (Operation::Insert(value), None) => match self.make(hash, key, value).link() {
+                    Ok(new) => return Compute::Inserted(&new.key, &new.value),
+                    Err((_, fresh)) => (key, _) = fresh.into_parts(),
+                },
             }
         }
     }
 
     /// Removes a key and returns its value.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// let map = map.pin();
+    /// assert_eq!((map.remove("a"), map.remove("a")), (Some(&1), None));
+    /// ```
     #[inline]
     pub fn remove<Q>(&self, key: &Q) -> Option<&V>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
+        Q: ?Sized + Hash + Equivalent<K>,
     {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
     /// As [`remove`](Self::remove), and also returns the stored key.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().remove_entry("a"), Some((&"a", &1)));
+    /// ```
     #[inline]
     pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
+        Q: ?Sized + Hash + Equivalent<K>,
     {
         let hash = self.map().hash(key);
         loop {
@@ -336,17 +481,27 @@ where
     /// Removes and returns the entry of a key if `is_to_go` returns true for it. Returns `None` if
     /// the key is absent.
     ///
+    /// Atomic: the entry that is removed is one that `is_to_go` was called with.
+    ///
     /// # Errors
     ///
     /// The entry, if `is_to_go` returns false.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let sessions = RelativisticMap::from([("ada", 170), ("grace", 250)]);
+    /// let (sessions, now) = (sessions.pin(), 200);
+    /// let expired = |_: &&str, until: &u64| *until < now;
+    /// assert_eq!(sessions.remove_if("ada", expired), Ok(Some((&"ada", &170))));
+    /// assert_eq!(sessions.remove_if("grace", expired), Err((&"grace", &250)));
+    /// ```
     pub fn remove_if<Q>(
         &self,
         key: &Q,
         mut is_to_go: impl FnMut(&K, &V) -> bool,
     ) -> Result<Option<(&K, &V)>, (&K, &V)>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
+        Q: ?Sized + Hash + Equivalent<K>,
     {
         let hash = self.map().hash(key);
         loop {
@@ -371,6 +526,12 @@ where
     /// its hard limit ([`Builder::backlog_limits`](super::Builder::backlog_limits)): drop your
     /// guards, and find out which threads hold one
     /// ([`Domain::stalls`](corewise_rcu::Domain::stalls)).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().try_upsert("a", 2), Ok(Some(&1)));
+    /// ```
     pub fn try_upsert(&self, key: K, value: V) -> Result<Option<&V>, BacklogFull<(K, V)>> {
         if self.map().pressure() == Pressure::OverHard {
             return Err(BacklogFull((key, value)));
@@ -383,171 +544,19 @@ where
     /// # Errors
     ///
     /// [`BacklogFull`], as for [`try_upsert`](Self::try_upsert).
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let map = RelativisticMap::from([("a", 1)]);
+    /// assert_eq!(map.pin().try_remove("a"), Ok(Some(&1)));
+    /// ```
     pub fn try_remove<Q>(&self, key: &Q) -> Result<Option<&V>, BacklogFull<()>>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + Eq + Hash,
+        Q: ?Sized + Hash + Equivalent<K>,
     {
         if self.map().pressure() == Pressure::OverHard {
             return Err(BacklogFull(()));
         }
         Ok(self.remove(key))
-    }
-
-    /// Returns the entry of a key as it is now, for inspection and updates.
-    ///
-    /// Nothing is locked: other threads may change the entry at any time. Updates through the
-    /// returned entry then fail with an error. ([`compute`](Self::compute) retries by itself.)
-    ///
-    /// ```
-    /// # use corewise_maps::relativistic::{Entry, RelativisticMap};
-    /// let map = RelativisticMap::from([("a", 1)]);
-    /// let map = map.pin();
-    /// match map.entry("a") {
-    ///     Entry::Occupied(entry) => assert_eq!(entry.remove(), Ok(&1)),
-    ///     Entry::Vacant(entry) => assert!(entry.insert(7).is_ok()),
-    /// }
-    /// assert!(map.is_empty());
-    /// ```
-    pub fn entry<'h>(&'h self, key: K) -> Entry<'h, 'm, K, V, S, G> {
-        let hash = self.map().hash(&key);
-        match self.find(hash, &key) {
-            Some(node) => Entry::Occupied(OccupiedEntry {
-                handle: self,
-                node,
-                hash,
-                key,
-            }),
-            None => Entry::Vacant(VacantEntry {
-                handle: self,
-                hash,
-                key,
-            }),
-        }
-    }
-
-    /// Removes the entries for which `is_to_stay` returns false. Visits the entries that
-    /// [`iter`](Self::iter) yields; an entry that is replaced meanwhile stays.
-    pub fn retain(&self, mut is_to_stay: impl FnMut(&K, &V) -> bool) {
-        for node in self.nodes() {
-            if !is_to_stay(&node.key, &node.value) {
-                // SAFETY: 1: found by this handle's iteration.
-                unsafe { self.unlink(node) };
-            }
-        }
-    }
-
-    /// Removes all entries that are present when it begins.
-    pub fn clear(&self) {
-        self.retain(|_, _| false);
-    }
-}
-
-/// The entry of a key; returned by [`MapRef::entry`].
-pub enum Entry<'h, 'm, K, V, S, G: Section> {
-    /// The key is present.
-    Occupied(OccupiedEntry<'h, 'm, K, V, S, G>),
-    /// The key is absent.
-    Vacant(VacantEntry<'h, 'm, K, V, S, G>),
-}
-
-/// An entry that was present when it was looked up.
-pub struct OccupiedEntry<'h, 'm, K, V, S, G: Section> {
-    handle: &'h MapRef<'m, K, V, S, G>,
-    node: &'h Node<K, V>,
-    /// The hash that it was found by: the key's own code may return another one by now.
-    hash: u64,
-    key: K,
-}
-
-/// A key that was absent when it was looked up.
-pub struct VacantEntry<'h, 'm, K, V, S, G: Section> {
-    handle: &'h MapRef<'m, K, V, S, G>,
-    hash: u64,
-    key: K,
-}
-
-/// The entry was removed or replaced by another thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Changed;
-
-impl fmt::Display for Changed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("another thread has removed or replaced the entry")
-    }
-}
-
-impl std::error::Error for Changed {}
-
-impl<'h, K, V, S, G> OccupiedEntry<'h, '_, K, V, S, G>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-    G: Section,
-{
-    /// The stored key.
-    pub fn key(&self) -> &'h K {
-        &self.node.key
-    }
-
-    /// The value.
-    pub fn get(&self) -> &'h V {
-        &self.node.value
-    }
-
-    /// Removes the entry if it is unchanged, and returns its value.
-    ///
-    /// # Errors
-    ///
-    /// [`Changed`] if another thread has removed or replaced it.
-    pub fn remove(self) -> Result<&'h V, Changed> {
-        // SAFETY: 1: found by the handle when the entry was made.
-        if unsafe { self.handle.unlink(self.node) } {
-            Ok(&self.node.value)
-        } else {
-            Err(Changed)
-        }
-    }
-
-    /// Replaces the value if the entry is unchanged, and returns the new, stored value.
-    ///
-    /// # Errors
-    ///
-    /// The given value, if another thread has removed or replaced the entry.
-    pub fn replace(self, value: V) -> Result<&'h V, V> {
-        let fresh = self.handle.make(self.hash, self.key, value);
-        // SAFETY: 1: found by the handle, by this hash, when the entry was made.
-        match unsafe { fresh.swap(self.node) } {
-            Ok(node) => Ok(&node.value),
-            Err(fresh) => Err(fresh.into_value()),
-        }
-    }
-}
-
-impl<'h, K, V, S, G> VacantEntry<'h, '_, K, V, S, G>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-    G: Section,
-{
-    /// The key.
-    pub fn key(&self) -> &K {
-        &self.key
-    }
-
-    /// Inserts a value if the key is still absent.
-    ///
-    /// # Errors
-    ///
-    /// [`OccupiedError`] if the key is present.
-    pub fn insert(self, value: V) -> Result<&'h V, OccupiedError<'h, V>> {
-        let fresh: Fresh<'h, '_, K, V, S, G> = self.handle.make(self.hash, self.key, value);
-        match fresh.link() {
-            Ok(node) => Ok(&node.value),
-            Err((found, fresh)) => Err(OccupiedError {
-                current: &found.value,
-                not_inserted: fresh.into_value(),
-            }),
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! Per-thread data of a map, without locks.
 //!
-//! A section identifies the record that its thread has in the domain, and the domain guarantees
-//! that no two threads have the same record at a time (`corewise_rcu::Section`). So the slot with
-//! the record's index belongs to the thread as long as the section lasts.
+//! A section identifies the record that its thread (or an owned guard) has in the domain, and the
+//! domain guarantees that no two of them have the same record at a time (`corewise_rcu::Section`).
+//! So the slot with the record's index belongs to the section's holder as long as it lasts. What a
+//! holder leaves in its slot goes to the next one.
 //!
 //! Slots are allocated in blocks of 4, 4, 8, 16, ... and live as long as the map.
 

@@ -49,9 +49,9 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_rcu::{Domain, Section};
 
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
-use super::resize::{RemainingWork, Resizer};
+use super::resize::{Passes, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, publish, store};
-use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, Probe, fold};
+use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe, fold};
 
 /// The most tables in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
@@ -64,6 +64,9 @@ pub struct Policy {
     /// Whether the table grows above three entries for four buckets, and shrinks below one entry
     /// for eight buckets.
     pub automatic: bool,
+    /// The number of buckets below which the table grows by a factor of 4, and not 2: most of the
+    /// cost of growing is in visits to buckets, of which there are a third as many then.
+    pub quadruple_below: usize,
     /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but
     /// an operation that is the first to touch one waits until the system has cleared 2 MiB.
     pub huge_pages: bool,
@@ -72,8 +75,8 @@ pub struct Policy {
 impl Policy {
     /// The number of entries above which `buckets` are too few.
     ///
-    /// Three quarters: 11 to 21 bytes of buckets per entry. A load of 1 made chains longer where it
-    /// costs most, just before a doubling.
+    /// Three quarters: 11 to 21 bytes of buckets per entry, in tables that quadruple up to 43. A
+    /// load of 1 made chains longer where it costs most, just before a doubling.
     pub(super) fn most_entries(buckets: usize) -> usize {
         buckets - buckets / 4
     }
@@ -110,7 +113,7 @@ pub struct RawTable<A> {
     /// Bytes of all bucket arrays, including those that wait for readers.
     pub(super) array_bytes: AtomicUsize,
     pub(super) resizer: Mutex<Resizer>,
-    pub(super) left: RemainingWork,
+    pub(super) passes: Passes,
     domain: Domain,
 }
 
@@ -162,7 +165,7 @@ impl<A: Arena> RawTable<A> {
             wanted_buckets: AtomicUsize::new(0),
             array_bytes: AtomicUsize::new(buckets * size_of::<u64>()),
             resizer: Mutex::new(Resizer::new(policy)),
-            left: RemainingWork::new(),
+            passes: Passes::new(),
             domain,
         };
         raw.set_thresholds(policy, buckets);
@@ -466,13 +469,14 @@ impl<A: Arena> RawTable<A> {
         replaced
     }
 
-    /// Locks the lineage of a hash.
+    /// Locks the lineage of a hash. In place of a hash, `hash` may also be a bucket index of the
+    /// table that readers use.
     ///
     /// # Safety
     ///
     /// 1. The caller is in a section of this table's domain until it has unlocked the lineage.
     #[inline]
-    unsafe fn lock(&self, hash: u32) -> Lineage<'_, A> {
+    pub(super) unsafe fn lock(&self, hash: u32) -> Lineage<'_, A> {
         // SAFETY: 1.
         let table = unsafe { self.current() };
         let slot = table.slot(hash);
@@ -489,14 +493,13 @@ impl<A: Arena> RawTable<A> {
         unsafe { self.lock_slowly(hash) }
     }
 
-    /// As [`RawTable::lock`], whatever the state of the bucket. In place of a hash, `hash` may also
-    /// be a bucket index of the newest table in which no bucket is forwarded.
+    /// As [`RawTable::lock`], whatever the state of the bucket.
     ///
     /// # Safety
     ///
     /// 1. As for [`RawTable::lock`].
     #[cold]
-    pub(super) unsafe fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
+    unsafe fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
         // SAFETY: 1.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
@@ -607,6 +610,20 @@ impl<A: Arena> RawTable<A> {
                 visit(&self.arena, id);
             }
         }
+    }
+
+    /// An iterator over the nodes of the table, for its exclusive owner, who needs no section. It
+    /// yields every node once.
+    ///
+    /// # Safety
+    ///
+    /// 1. While the iterator and the nodes that it yields are used, no other thread uses the table,
+    ///    and no resize of it goes on. The caller may remove nodes that were yielded.
+    pub(super) unsafe fn iter_alone(&self) -> RawIter<'_, A> {
+        // SAFETY: nothing replaces or frees the table, by 1.
+        let table = unsafe { self.current() };
+        // SAFETY: 1: a yielded node was left already; others stay, by 1, as in a section.
+        unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
     /// An iterator over the nodes of the table.
@@ -742,7 +759,9 @@ impl<'t, A: Arena> Lineage<'t, A> {
         let first = rest.prepend(node, probe);
         for table in [Some(newest), other].into_iter().flatten() {
             let slot = table.slot(self.hash);
-            store(slot, first.replace_flags(load(slot).flags()));
+            // The parent's chain may have nodes of several children from now on.
+            let lost = if mutant!("stays_pure") { 0 } else { PURE };
+            store(slot, first.replace_flags(load(slot).flags() & !lost));
         }
     }
 

@@ -23,16 +23,16 @@
 //!
 //! # Steps
 //!
-//! Updates call [`RawTable::step`] when there is work. A resize is a sequence of *passes* over the
-//! buckets of a table. A step takes a share of the pass under a lock that it only tries to acquire,
-//! and works on the share in parallel with other threads, so insertions do as much of the growth as
-//! they cause. The first step after the last share is done starts the next pass. A step visits
-//! about `budget` buckets or polls a grace period. It runs no foreign code, so it cannot panic
-//! half-way. If memory for a new array is not available, the table stays as it is and chains get
-//! longer.
+//! Updates call [`RawTable::step`] or [`RawTable::step_in_turn`] when there is work. A resize is a
+//! sequence of *passes* over the buckets of a table. A step takes a [share](super::shares) of the
+//! pass and works on it in parallel with other threads, so insertions do as much of the growth as
+//! they cause. A step that takes the lock on resizing, which it only tries to acquire, starts the
+//! next pass when the last share is done, and polls grace periods. A step visits about `budget`
+//! buckets. It runs no foreign code, so it cannot panic half-way. If memory for a new array is not
+//! available, the table stays as it is and chains get longer.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -40,26 +40,33 @@ use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::hint;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
-use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
+use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
 use super::chain::{Arena, Link, nodes};
 use super::raw::{MAX_LEVELS, Policy, RawTable};
+use super::shares::{Kind, Pass, Ratio, Share, Shares};
 use super::table::{Table, exchange, is_forwarded, load, store};
-use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, Probe};
+use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
-/// Buckets whose chains are prefetched together.
-const TOGETHER: usize = 16;
-/// Nodes of a chain that are prefetched, at most.
-const FAR: usize = 32;
+/// Distance in buckets between a bucket whose first node is prefetched and the one being visited.
+const AHEAD: usize = 8;
+/// Buckets of a table whose nodes are likely in a cache, so they are not prefetched.
+const CACHED: usize = 1 << 12;
+/// Buckets of a table whose nodes are likely in an outer cache, so only first ones are prefetched.
+const NEARBY: usize = 1 << 16;
 /// Maximum factor of one automatic shrink.
 const MAX_SHRINK: usize = 16;
+/// A thread's steps of which one takes the lock on resizing, although shares are left: it begins
+/// what is due beside the pass under way. A step without shares takes it as rarely, because it
+/// would only poll a grace period, and a poll reads lines that readers write.
+const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
 /// How a thread sleeps while it waits for readers. Each check takes the cache line of every
 /// reader's record away from that reader.
 const SLEEPS: Sleeps = Sleeps {
@@ -87,8 +94,6 @@ pub(super) struct Resizer {
     garbage: VecDeque<Garbage>,
     /// Completed resizes: expansions that are unzipped, and shrinks.
     completed: u64,
-    /// The number of shares given out.
-    shares: usize,
     #[cfg(corewise_stress)]
     turn: usize,
 }
@@ -99,35 +104,10 @@ pub(super) struct LockedResizer<'t, A> {
     resizer: MutexGuard<'t, Resizer>,
 }
 
-/// One operation on every bucket of a table, divided into shares.
-#[derive(Clone, Copy)]
-struct Pass {
-    kind: Kind,
-    from: NonNull<Table>,
-    to: NonNull<Table>,
-    /// The next bucket to give out, and the end.
-    next: usize,
-    end: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Points the buckets of a larger table into the chains of the table in use.
-    Zip,
-    /// Links the chains of the table in use for the buckets of a smaller table.
-    CrossLink,
-    /// Makes the buckets of the smaller table plain.
-    Open,
-    /// Cuts zipped chains.
-    Unzip,
-}
-
-/// The number of buckets that the passes under way have not done yet.
-pub(super) struct RemainingWork {
-    build: AtomicUsize,
-    sweep: AtomicUsize,
-    /// Buckets in which the sweep left something to cut.
-    unfinished: AtomicUsize,
+/// The shares of the passes that may be under way at the same time.
+pub(super) struct Passes {
+    build: Shares,
+    sweep: Shares,
 }
 
 /// A retired table that readers may still use.
@@ -210,28 +190,55 @@ impl<A: Arena> RawTable<A> {
         Some(LockedResizer { raw: self, resizer })
     }
 
-    /// Advances resizing by up to `budget` buckets, unless another thread has the lock. Never
-    /// waits.
+    /// Advances resizing by about `budget` buckets, and by one transition to another pass unless
+    /// another thread has the lock. Never waits.
     pub fn step(&self, budget: usize) {
-        let share = match self.try_resizer() {
-            Some(mut resizer) => resizer.step(budget),
-            None => return,
-        };
-        if let Some(share) = share {
-            // The share's tables stay because it is not done; the section keeps the tables that
-            // lead to them. If the thread already has a section, that one suffices: a further one
-            // could be one too many, and a share that is not worked on is never done.
-            let own = !self.domain().is_pinned();
-            let _section = own.then(|| self.domain().pin());
-            // SAFETY: 1: given out just now, and worked on once. 2: see above.
-            unsafe { share.work(self) };
+        self.step_in_turn(0, 0, budget);
+    }
+
+    /// As [`RawTable::step`], for the steps of one thread that follow each other: `thread` is a
+    /// number that no other thread has at the same time, and `turn` counts the steps. Steps of
+    /// several threads disturb each other less, and only one step in a few takes the lock.
+    pub fn step_in_turn(&self, thread: usize, turn: usize, budget: usize) {
+        if turn.is_multiple_of(PER_LOCK)
+            && let Some(mut resizer) = self.try_resizer()
+        {
+            resizer.advance_all();
         }
+        self.work_on_share(thread, turn / PER_LOCK, budget);
+    }
+
+    /// Takes a share of one of the passes under way, alternating between them with `turn`, and
+    /// works on it.
+    fn work_on_share(&self, thread: usize, turn: usize, budget: usize) {
+        let [first, second] = match turn.is_multiple_of(2) {
+            true => [&self.passes.sweep, &self.passes.build],
+            false => [&self.passes.build, &self.passes.sweep],
+        };
+        if first.is_given_out() && second.is_given_out() {
+            return;
+        }
+        // If the thread already has a section, that one suffices: a further one could be one too
+        // many, and a share that is not worked on is never done.
+        let own = !self.domain().is_pinned();
+        let _section = own.then(|| self.domain().pin());
+        let taken = first.take(thread, budget).map(|share| (first, share));
+        let taken = taken.or_else(|| second.take(thread, budget).map(|share| (second, share)));
+        let Some((shares, share)) = taken else {
+            return;
+        };
+        // The share's tables stay because it is not done; the section keeps the tables that lead to
+        // them.
+        // SAFETY: 1: taken just now, and worked on once. 2: see above.
+        let unfinished = unsafe { work(self, &share) };
+        shares.done(&share, unfinished);
     }
 
     /// Resizes to `buckets` and waits until the resize is done and the chains are unzipped.
     ///
     /// Resizes go by integer factors: through the greatest common divisor, if neither number
-    /// divides the other.
+    /// divides the other. Separating a chain of `n` nodes takes up to `n` grace periods, so a
+    /// divisor that is much smaller than the number of entries makes a resize very slow.
     ///
     /// # Errors
     ///
@@ -316,7 +323,8 @@ impl<A: Arena> RawTable<A> {
         }
     }
 
-    /// Requests the smallest number of buckets that fits the entries; later steps do the work.
+    /// Requests the smallest number of buckets that fits the entries and is reached by halving;
+    /// later steps do the work.
     pub fn shrink_to_fit(&self) {
         let mut resizer = self.resizer();
         let fits = |buckets| Policy::most_entries(buckets) >= self.count().max(1);
@@ -378,16 +386,15 @@ impl<A: Arena> RawTable<A> {
     }
 }
 
-impl RemainingWork {
+impl Passes {
     pub(super) fn new() -> Self {
         Self {
-            build: AtomicUsize::new(0),
-            sweep: AtomicUsize::new(0),
-            unfinished: AtomicUsize::new(0),
+            build: Shares::new(),
+            sweep: Shares::new(),
         }
     }
 
-    fn of(&self, kind: Kind) -> &AtomicUsize {
+    fn of(&self, kind: Kind) -> &Shares {
         match kind {
             Kind::Unzip => &self.sweep,
             _ => &self.build,
@@ -412,94 +419,45 @@ impl Pass {
         // SAFETY: not retired, by 1.
         unsafe { self.to.as_ref() }
     }
+}
 
-    fn is_done(&self, raw: &RawTable<impl Arena>) -> bool {
-        // Acquire: pairs with the Release in `work`: all changes to the buckets are seen.
-        raw.left.of(self.kind).load(Acquire) == 0
-    }
-
-    /// Splits off the next buckets, at most `most`, as a separate pass.
-    fn share(&mut self, most: usize) -> Option<Pass> {
-        let next = self.next;
-        self.next = self.end.min(next.saturating_add(most.max(1)));
-        let share = Pass {
-            next,
-            end: self.next,
-            ..*self
-        };
-        (next < self.end).then_some(share)
-    }
-
-    /// Processes all buckets of a share.
-    ///
-    /// # Safety
-    ///
-    /// 1. The share is one of a pass of `raw`, and was not worked on before.
-    /// 2. The caller is in a section of the domain of `raw`.
-    unsafe fn work(&self, raw: &RawTable<impl Arena>) {
-        // SAFETY: 1: the pass is not done before this share is.
-        let (from, to) = unsafe { (self.source(), self.target()) };
-        let mut unfinished = 0;
-        for first in (self.next..self.end).step_by(TOGETHER) {
-            let buckets = first..self.end.min(first + TOGETHER);
-            // SAFETY: 1: by our 2.
-            unsafe { self.warm(raw.arena(), from, buckets.clone()) };
-            for bucket in buckets {
-                // SAFETY: 1: by our 2; they are consecutive tables of `raw`, by our 1.
-                unsafe {
-                    match self.kind {
-                        Kind::Zip => zip(raw, from, to, bucket),
-                        Kind::CrossLink => cross_link(raw.arena(), from, to, bucket),
-                        Kind::Open => open(to, bucket),
-                        Kind::Unzip => {
-                            let is_done = unzip_bucket(raw.arena(), from, to, bucket);
-                            unfinished += usize::from(!is_done);
-                        }
+/// Processes all buckets of a share; returns in how many a sweep left something to cut.
+///
+/// # Safety
+///
+/// 1. The share is one of a pass of `raw`, and was not worked on before.
+/// 2. The caller is in a section of the domain of `raw`.
+unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
+    // SAFETY: 1: the pass is not done before this share is.
+    let (from, to) = unsafe { (share.pass.source(), share.pass.target()) };
+    let arena = raw.arena();
+    let buckets = share.buckets.clone();
+    let mut unfinished = 0;
+    // SAFETY: 1, all: by our 2; they are consecutive tables of `raw`, by our 1.
+    unsafe {
+        match share.pass.kind {
+            Kind::Zip => {
+                for bucket in buckets {
+                    warm(arena, from, bucket);
+                    zip(raw, from, to, bucket);
+                }
+            }
+            Kind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
+            Kind::Open => buckets.for_each(|bucket| open(to, bucket)),
+            Kind::Unzip => {
+                for (bucket, slot) in buckets.clone().zip(from.slots(buckets)) {
+                    // In all sweeps but the first, most are.
+                    if is_forwarded(load(slot)) {
+                        continue;
                     }
+                    warm(arena, from, bucket);
+                    let is_done = unzip_bucket(arena, from, to, bucket);
+                    unfinished += usize::from(!is_done);
                 }
             }
         }
-        if unfinished > 0 {
-            // Relaxed: ordered by the Release below.
-            raw.left.unfinished.fetch_add(unfinished, Relaxed);
-        }
-        // Release: pairs with the Acquire in `is_done`.
-        raw.left
-            .of(self.kind)
-            .fetch_sub(self.end - self.next, Release);
     }
-}
-
-impl Pass {
-    /// Prefetches the nodes that the pass is about to walk over. A single walk waits for memory at
-    /// every node; interleaved walks overlap their waits.
-    ///
-    /// # Safety
-    ///
-    /// 1. The caller is in a section of the domain of the table, whose nodes are in `arena`.
-    unsafe fn warm(&self, arena: &impl Arena, from: &Table, buckets: Range<usize>) {
-        // (A model checker has no cache and must examine every load.)
-        let walks = matches!(self.kind, Kind::Zip | Kind::Unzip);
-        if !walks || cfg!(any(corewise_loom, corewise_shuttle)) {
-            return;
-        }
-        // SAFETY: the ID was read from a word, in the section.
-        let fetch = |id: &NodeId| hint::prefetch(unsafe { arena.link(*id) }.as_ptr());
-        let mut chains = [None; TOGETHER];
-        let chains = &mut chains[..buckets.len()];
-        for (at, bucket) in chains.iter_mut().zip(buckets) {
-            *at = load(from.slot_at(bucket)).first().inspect(fetch);
-        }
-        let mut left = FAR;
-        while left > 0 && chains.iter().any(Option::is_some) {
-            for at in chains.iter_mut() {
-                // SAFETY: the ID was read from a word, in the section.
-                *at = at.and_then(|id| unsafe { arena.link(id).as_ref() }.next());
-                *at = at.inspect(fetch);
-            }
-            left -= 1;
-        }
-    }
+    unfinished
 }
 
 impl Resizer {
@@ -515,7 +473,6 @@ impl Resizer {
             sparse: 1,
             garbage: VecDeque::new(),
             completed: 0,
-            shares: 0,
             #[cfg(corewise_stress)]
             turn: 0,
         }
@@ -534,26 +491,6 @@ impl Resizer {
     /// Whether a resize is under way or requested, or garbage waits.
     fn has_more(&self) -> bool {
         !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some()
-    }
-
-    /// A share of one of the two passes that may be under way, alternating between them.
-    fn share(&mut self, budget: usize) -> Option<Pass> {
-        self.shares += 1;
-        let sweep_budget = budget.saturating_mul(self.sparse);
-        let build = |build: &mut Pass| {
-            // SAFETY: 1: the pass is under way.
-            let (source, target) = unsafe { (build.source(), build.target()) };
-            let fan = source.len().max(target.len()) / build.end;
-            build.share(budget / fan.max(2) * 2)
-        };
-        let sweep = |sweep: &mut Pass| sweep.share(sweep_budget);
-        if self.shares.is_multiple_of(2) {
-            let share = self.sweep.as_mut().and_then(sweep);
-            share.or_else(|| self.build.as_mut().and_then(build))
-        } else {
-            let share = self.build.as_mut().and_then(build);
-            share.or_else(|| self.sweep.as_mut().and_then(sweep))
-        }
     }
 
     /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
@@ -624,15 +561,15 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn waits(&self) -> bool {
         let raw = self.raw;
         let has_none = |pass: &Option<Pass>| {
-            let pass = pass.as_ref();
-            pass.is_none_or(|pass| pass.next == pass.end && !pass.is_done(raw))
+            let pass = pass.as_ref().map(|pass| raw.passes.of(pass.kind));
+            pass.is_none_or(|shares| shares.is_given_out() && !shares.is_done())
         };
         let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
         has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
     }
 
-    /// Advances to the next pass if that is due, and gives out a share of a pass.
-    fn step(&mut self, budget: usize) -> Option<Pass> {
+    /// Advances to the next pass if that is due, and frees a piece of a retired table.
+    fn advance_all(&mut self) {
         let raw = self.raw;
         self.advance();
         self.collect();
@@ -641,20 +578,20 @@ impl<A: Arena> LockedResizer<'_, A> {
         if !self.has_more() && !cfg!(corewise_stress) {
             self.advance();
         }
-        let share = self.share(budget);
         let more = self.has_more();
-        // Relaxed: a hint.
-        raw.work.store(more, Relaxed);
+        // Relaxed, both: a hint; read by all updates, so it is written to change it only.
+        if raw.work.load(Relaxed) != more {
+            raw.work.store(more, Relaxed);
+        }
         if !more {
             raw.adjust(0);
         }
-        share
     }
 
     /// Makes at most one transition.
     fn advance(&mut self) {
         let raw = self.raw;
-        let is_done = |pass: &Pass| pass.is_done(raw);
+        let is_done = |pass: &Pass| raw.passes.of(pass.kind).is_done();
         if let Some(build) = self.build.take_if(|pass| is_done(pass)) {
             return self.built(build);
         }
@@ -664,7 +601,9 @@ impl<A: Arena> LockedResizer<'_, A> {
         if self.build.is_none()
             && let Some(buckets) = self.due()
         {
-            self.begin(buckets);
+            if !self.begin(buckets) {
+                self.refuse();
+            }
         } else if self.levels > 1 && self.sweep.is_none() {
             self.begin_sweep();
         }
@@ -687,7 +626,11 @@ impl<A: Arena> LockedResizer<'_, A> {
         let count = raw.count();
         if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
             let factor = Policy::buckets_for(count).div_ceil(buckets);
-            let wanted = buckets.checked_mul(factor.next_power_of_two().max(2));
+            // Relaxed: written under our lock.
+            let most = raw.most_buckets.load(Relaxed);
+            let quadruples = buckets < self.policy.quadruple_below && buckets <= most / 4;
+            let least = if quadruples { 4 } else { 2 };
+            let wanted = buckets.checked_mul(factor.next_power_of_two().max(least));
             return wanted.and_then(|wanted| self.within_bound(wanted));
         }
         let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
@@ -719,9 +662,9 @@ impl<A: Arena> LockedResizer<'_, A> {
         let from = self.newest();
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
         let Some(new) = Table::try_new(buckets, false, self.policy.huge_pages) else {
-            self.refuse();
             return false;
         };
+        new.populate();
         let to = NonNull::from(Box::leak(new));
         // Relaxed: see `RawTable::array_bytes`.
         raw.array_bytes
@@ -744,7 +687,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         true
     }
 
-    /// Handles a failed allocation of a table.
+    /// Handles a failed allocation of a table that was due: its request fails, or the table waits
+    /// before it grows.
     fn refuse(&mut self) {
         let raw = self.raw;
         if self.wanted.take().is_some() {
@@ -757,8 +701,10 @@ impl<A: Arena> LockedResizer<'_, A> {
         raw.grow_above.store(above, Relaxed);
     }
 
-    /// Raises the number of buckets below which the table does not shrink by itself.
+    /// Raises the number of buckets below which the table does not shrink by itself, and drops a
+    /// request for fewer.
     fn keep(&mut self, buckets: usize) {
+        self.wanted.take_if(|wanted| *wanted < buckets);
         self.policy.min_buckets = self.policy.min_buckets.max(buckets);
         self.reconsider();
     }
@@ -771,17 +717,29 @@ impl<A: Arena> LockedResizer<'_, A> {
         direct || Table::try_new(buckets, false, false).is_some()
     }
 
+    /// Starts a pass over the first `end` buckets.
     fn start(&self, kind: Kind, from: NonNull<Table>, to: NonNull<Table>, end: usize) -> Pass {
-        // Relaxed: a thread that takes a share holds the lock after us.
-        self.raw.left.of(kind).store(end, Relaxed);
-        let next = 0;
-        Pass {
+        let mut pass = Pass {
             kind,
             from,
             to,
-            next,
             end,
+            per_budget: Ratio {
+                times: self.sparse,
+                by: 1,
+            },
+        };
+        if kind != Kind::Unzip {
+            // SAFETY: 1: the pass begins.
+            let (source, target) = unsafe { (pass.source(), pass.target()) };
+            let fan = source.len().max(target.len()) / end;
+            pass.per_budget = Ratio {
+                times: 2,
+                by: fan.max(2),
+            };
         }
+        self.raw.passes.of(kind).start(pass);
+        pass
     }
 
     /// Called when a pass over the new table is done: every bucket is linked, or opened.
@@ -828,8 +786,6 @@ impl<A: Arena> LockedResizer<'_, A> {
         // SAFETY: 1: only the owner of this lock replaces tables.
         let old = unsafe { raw.oldest() };
         let new = old.follow();
-        // Relaxed: as in `start`.
-        raw.left.unfinished.store(0, Relaxed);
         let (from, to) = (NonNull::from(old), NonNull::from(new));
         self.sweep = Some(self.start(Kind::Unzip, from, to, old.len()));
     }
@@ -837,8 +793,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// Called when a sweep is done. If it left nothing to cut, its level is done too.
     fn swept(&mut self, pass: Pass) {
         let raw = self.raw;
-        // Relaxed: ordered by the Acquire in `is_done`.
-        let unfinished = raw.left.unfinished.load(Relaxed);
+        let unfinished = raw.passes.sweep.unfinished();
         self.sparse = (pass.end / unfinished.max(1)).clamp(1, MOST_SPARSE);
         if unfinished == 0 {
             self.levels -= 1;
@@ -902,6 +857,37 @@ impl<A: Arena> LockedResizer<'_, A> {
                 (0..len).for_each(|bucket| store(dead.slot_at(bucket), BucketWord::EMPTY));
             }
         }
+    }
+}
+
+/// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD` buckets
+/// away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
+///
+/// # Safety
+///
+/// 1. The caller is in a section of the domain of the table, whose nodes are in `arena`.
+#[inline]
+unsafe fn warm(arena: &impl Arena, from: &Table, bucket: usize) {
+    // (A model checker has no cache and must examine every load.)
+    if from.len() <= CACHED || cfg!(any(corewise_loom, corewise_shuttle)) {
+        return;
+    }
+    let first = |bucket| {
+        let word = from.slot_within(bucket).map(load)?;
+        let first = word.first().filter(|_| !word.has(PURE))?;
+        // SAFETY: the ID was read from a word, in the section.
+        Some(unsafe { arena.link(first) })
+    };
+    if let Some(link) = first(bucket + 2 * AHEAD) {
+        hint::prefetch(link.as_ptr());
+    }
+    if from.len() < NEARBY {
+        return;
+    }
+    // SAFETY: a node that a word leads to is not freed during the section.
+    if let Some(next) = first(bucket + AHEAD).and_then(|link| unsafe { link.as_ref() }.next()) {
+        // SAFETY: the ID was read from a link, in the section.
+        hint::prefetch(unsafe { arena.link(next) }.as_ptr());
     }
 }
 
@@ -971,25 +957,31 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
     // For this table, a bucket index serves as the hash of its nodes.
     // SAFETY: 1: it is unlocked below, in the section.
-    let lineage = unsafe { raw.lock_slowly(bucket as u32) };
+    let lineage = unsafe { raw.lock(bucket as u32) };
     let slot = from.slot_at(bucket);
     let word = load(slot);
+    // While expansions are stacked, the chain contains nodes of other buckets.
+    let is_plain = word.flags() == LOCK;
+    let mut used = None;
+    let mut pure = if is_plain { PURE } else { 0 };
     // Other threads do not use the new words before this one has `INIT`.
     // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
     for (id, link) in unsafe { nodes(raw.arena(), word.first()) } {
-        // While expansions are stacked, the chain contains nodes of other buckets.
-        if from.index(link.hash()) == bucket {
-            let child = new.slot(link.hash());
+        if is_plain || from.index(link.hash()) == bucket {
+            let child = new.index(link.hash());
+            if *used.get_or_insert(child) != child && !mutant!("always_pure") {
+                pure = 0;
+            }
+            let child = new.slot_at(child);
             let own = load(child);
             let first = own.first().unwrap_or(id);
             store(child, own.prepend(first, Probe::new(link.hash())));
         }
     }
-    for child in (bucket..new.len()).step_by(from.len()) {
-        let child = new.slot_at(child);
+    for child in children(bucket, from, new) {
         store(child, load(child).set_flags(BUSY));
     }
-    store(slot, word.set_flags(INIT | BUSY));
+    store(slot, word.set_flags(INIT | BUSY | pure));
     lineage.unlock();
 }
 
@@ -1000,28 +992,23 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
 /// # Safety
 ///
 /// 1. The caller is in a section of the table's domain; `old` and `new` are consecutive tables, and
-///    their nodes are in `arena`.
+///    their nodes are in `arena`. The bucket is not forwarded, and no other thread unzips it.
 unsafe fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
     let slot = old.slot_at(bucket);
-    if is_forwarded(load(slot)) {
-        return true;
-    }
     let word = lock(slot);
     if word.has(HOLD) {
         store(slot, word.replace_flags(INIT | BUSY));
         return false;
     }
-    // SAFETY: 1: locked above, and by our 1.
-    match unsafe { cut(arena, word.first(), new) } {
-        Some(trunk) => {
-            store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
-            false
-        }
-        None => {
-            forward(old, new, bucket);
-            true
-        }
+    if !word.has(PURE)
+        // SAFETY: 1: locked above, and by our 1.
+        && let Some(trunk) = unsafe { cut(arena, word.first(), new) }
+    {
+        store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
+        return false;
     }
+    forward(old, new, bucket);
+    true
 }
 
 /// Cuts the first run of a trunk; returns the rest of the trunk, or `None` if nothing is left to
@@ -1058,14 +1045,21 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
 
 /// Gives the children of a bucket their own locks, and sends updates there.
 fn forward(old: &Table, new: &Table, bucket: usize) {
-    for child in (bucket..new.len()).step_by(old.len()) {
-        let slot = new.slot_at(child);
+    for slot in children(bucket, old, new) {
         let word = load(slot);
         if !word.has(INIT) {
             store(slot, word.replace_flags(0));
         }
     }
     store(old.slot_at(bucket), BucketWord::EMPTY.replace_flags(INIT));
+}
+
+/// The words of `new`, a larger table, that belong to `bucket` of `old`.
+fn children<'t>(bucket: usize, old: &Table, new: &'t Table) -> impl Iterator<Item = &'t AtomicU64> {
+    let step = old.len();
+    // Not `step_by`, which divides.
+    let buckets = std::iter::successors(Some(bucket), move |bucket| Some(bucket + step));
+    buckets.map_while(|bucket| new.slot_within(bucket))
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {

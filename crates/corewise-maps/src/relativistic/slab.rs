@@ -3,7 +3,7 @@
 //! ```text
 //! directory      slab                              depot (one lock)        magazine (one thread)
 //! ┌─────┐       ┌──────┬──────┬──────┬─ ─ ─┬──────┐  slabs, and the    ─┐     free slots ─┐
-//! │  ●──┼──────▶│ slot │ slot │ slot │     │ slot │  free slots of each◀┘  a fresh slab ─┤
+//! │  ●──┼──────▶│ slot │ slot │ slot │     │ slot │  free slots of each◀┘  fresh slots ──┤
 //! │  ●  │       └──────┴──────┴──────┴─ ─ ─┴──────┘  64 slots at a time◀──────────────▶ alloc,
 //! │  ⋮  │                                                                                free
 //! └─────┘   ID of a slot, 32 bits: number of its slab, number of the slot in the slab
@@ -14,11 +14,13 @@
 //!    because threads may be reading them.
 //! 2. *Cost.* `alloc` and `free` push to or pop from the caller's magazine, and take the depot's
 //!    lock at most once in [`MOVED`] calls. A magazine has room for the nodes that a thread retires
-//!    at a time, so slots that are freed and reused do not reach the depot. A fresh slab goes to
-//!    one magazine as a whole, and its pages are touched as its slots are used.
+//!    at a time, so slots that are freed and reused do not reach the depot. Of a slab's untouched
+//!    slots a magazine takes [`MOVED`], or a thousandth of all slots of the map if that is more: so
+//!    many threads with magazines do not make a small map large. Pages are touched as slots are
+//!    used.
 //! 3. *Returning memory.* A slab whose slots are all in the depot goes back to the allocator,
 //!    except for one spare. A magazine keeps [`KEPT_BYTES`] of slots, and nothing when the map has
-//!    become small ([`Slabs::is_wasteful`]).
+//!    become small ([`Slabs::is_wasteful`]) or an owned handle is dropped.
 //! 4. *Small maps* begin with small slabs: each is as large as all before it, up to [`USUAL`].
 //!    Slabs of large maps are up to [`LARGEST`], a huge page, and a thirtieth of all slabs.
 //! 5. A slot of more than [`LARGEST`] has its own slab, and there is no spare.
@@ -52,6 +54,8 @@ const LARGEST: usize = HUGE_PAGE;
 const AHEAD: usize = 3;
 /// Slots that are taken from the depot at a time.
 const MOVED: usize = 64;
+/// The part of all slots of a map that a magazine takes untouched, if that is more than [`MOVED`].
+const FRESH_PART: usize = 1 << 10;
 /// Bytes of free slots that a magazine keeps.
 const KEPT_BYTES: usize = 256 << 10;
 /// Bytes of slabs below which a map never counts as wasteful.
@@ -78,7 +82,7 @@ pub(super) struct Slabs {
 /// Free slots of one thread.
 pub(super) struct Magazine {
     free: Vec<NodeId>,
-    /// The untouched rest of a fresh slab: the ID of its next slot, and the number of slots.
+    /// Untouched slots, contiguous: the ID of the next one, and their number.
     fresh: u32,
     fresh_slots: u32,
 }
@@ -89,7 +93,7 @@ struct Depot {
     slabs: Vec<Slab>,
     /// Numbers that no slab has.
     unused: Vec<u32>,
-    /// Slabs with free slots in the depot.
+    /// Slabs with free or untouched slots in the depot.
     partial: BTreeSet<u32>,
     /// The number of these slabs whose slots are all in the depot.
     empty: usize,
@@ -106,6 +110,8 @@ struct Slab {
     /// Whether it is a huge page, mapped directly from the system.
     mapped: bool,
     slots: usize,
+    /// Slots at the end that no magazine has had.
+    untouched: usize,
     /// Free slots that are in the depot.
     free: Vec<NodeId>,
 }
@@ -205,7 +211,7 @@ impl Slabs {
         let id = id.0.get();
         // Acquire: pairs with the Release in `number`, so that the directory's slots are seen, also
         // of a directory that is newer than the ID. Relaxed, below: a thread that has an ID has it
-        // from `take_fresh`, which wrote the slab's address first, or through a lock or a link that
+        // from `add_slab`, which wrote the slab's address first, or through a lock or a link that
         // was stored with Release and read with Acquire after that.
         let directory = self.directory.load(Acquire);
         // SAFETY: a directory seen by a thread that has an ID has a place for its slab; directories
@@ -279,8 +285,24 @@ impl Slabs {
     ///
     /// 1. The magazine is used with these slabs only.
     pub(super) unsafe fn flush(&self, magazine: &mut Magazine) {
-        // SAFETY: 1.
-        unsafe { self.give(magazine, usize::MAX) };
+        let Magazine { free, fresh, .. } = magazine;
+        let untouched = std::mem::take(&mut magazine.fresh_slots);
+        if free.is_empty() && untouched == 0 {
+            return;
+        }
+        let mut depot = self.depot.lock();
+        let mut dead = Vec::new();
+        if untouched > 0 {
+            dead.extend(depot.put_untouched(*fresh, untouched, self.slot_bits));
+        }
+        dead.extend(
+            free.drain(..)
+                .filter_map(|slot| depot.put(slot, self.slot_bits)),
+        );
+        drop(depot);
+        *free = Vec::new();
+        // SAFETY: 1: by `put`, and our 1.
+        unsafe { self.free_slabs(dead) };
     }
 
     /// Bytes of all slabs.
@@ -299,11 +321,20 @@ impl Slabs {
     fn refill(&self, magazine: &mut Magazine) -> bool {
         let mut depot = self.depot.lock();
         let most = MOVED.min(self.kept.max(1));
-        depot.take_some(&mut magazine.free, most) || self.take_fresh(&mut depot, magazine)
+        // Relaxed: as in `bytes`.
+        let fresh = (self.bytes() / self.slot_bytes / FRESH_PART).max(most);
+        if depot.partial.is_empty() && !self.add_slab(&mut depot) {
+            return false;
+        }
+        depot.take_some(&mut magazine.free, most);
+        if magazine.free.is_empty() {
+            (magazine.fresh, magazine.fresh_slots) = depot.take_untouched(fresh, self.slot_bits);
+        }
+        true
     }
 
-    /// Gives the magazine a new slab.
-    fn take_fresh(&self, depot: &mut Depot, magazine: &mut Magazine) -> bool {
+    /// Adds a slab whose slots are untouched; returns false if no memory or no ID is left.
+    fn add_slab(&self, depot: &mut Depot) -> bool {
         let all = self.bytes();
         let bytes = all.clamp(SMALLEST, USUAL).max(all / 30).min(LARGEST);
         let slots = (bytes / self.slot_bytes).max(1);
@@ -321,18 +352,20 @@ impl Slabs {
             memory: Some(memory),
             mapped: mapped.is_some(),
             slots,
+            untouched: slots,
             free: Vec::new(),
         };
+        depot.partial.insert(number);
+        depot.empty += 1;
         // Relaxed: written under the lock that we have.
         let directory = self.directory.load(Relaxed);
         // SAFETY: `number` has ensured that the directory has the place.
         let place = unsafe { &*directory.add(number as usize) };
-        magazine.fresh = number << self.slot_bits;
         // The origin: the address that the slot with ID 0 would have.
-        let before = (magazine.fresh as usize).wrapping_mul(self.slot_bytes);
+        let first = (number << self.slot_bits) as usize;
+        let before = first.wrapping_mul(self.slot_bytes);
         // Relaxed: read only by threads that have an ID of the slab; see `address_in`.
         place.store(memory.as_ptr().wrapping_sub(before), Relaxed);
-        magazine.fresh_slots = slots as u32;
         // Relaxed: as in `bytes`.
         self.bytes.fetch_add(slots * self.slot_bytes, Relaxed);
         true
@@ -382,13 +415,23 @@ impl Slabs {
     unsafe fn give(&self, magazine: &mut Magazine, most: usize) {
         let keep = magazine.free.len().saturating_sub(most);
         let mut depot = self.depot.lock();
-        let put = |slot: NodeId| depot.put(slot, slot.0.get() >> self.slot_bits);
-        let dead: Vec<(u32, Slab)> = magazine.free.drain(keep..).filter_map(put).collect();
+        let put = |slot: NodeId| depot.put(slot, self.slot_bits);
+        let dead = magazine.free.drain(keep..).filter_map(put).collect();
         drop(depot);
+        // SAFETY: 1: by `put`, and our 1.
+        unsafe { self.free_slabs(dead) };
+    }
+
+    /// Frees slabs that the depot has removed.
+    ///
+    /// # Safety
+    ///
+    /// 1. No thread uses their slots any more.
+    unsafe fn free_slabs(&self, dead: Vec<(u32, Slab)>) {
         for (number, slab) in dead {
             // Relaxed: as in `bytes`.
             self.bytes.fetch_sub(slab.slots * self.slot_bytes, Relaxed);
-            // SAFETY: 1: the depot has removed the slab, and all of its slots were free.
+            // SAFETY: 1.
             unsafe { self.free_slab(&slab) };
             self.depot.lock().unused.push(number);
         }
@@ -399,40 +442,95 @@ impl Slabs {
     /// 1. No thread uses the slab's slots any more.
     unsafe fn free_slab(&self, slab: &Slab) {
         match slab.memory {
-            // SAFETY: mapped by `take_fresh`; 1.
+            // SAFETY: mapped by `add_slab`; 1.
             Some(memory) if slab.mapped => unsafe { unmap(memory, LARGEST) },
-            // SAFETY: allocated by `take_fresh` with this layout; 1.
+            // SAFETY: allocated by `add_slab` with this layout; 1.
             Some(memory) => unsafe { dealloc(memory, self.slab_layout(slab.slots)) },
             None => {}
         }
     }
 }
 
+impl Slab {
+    /// Whether all slots are in the depot.
+    fn is_empty(&self) -> bool {
+        self.free.len() + self.untouched == self.slots
+    }
+
+    /// Whether no slot is in the depot.
+    fn has_none(&self) -> bool {
+        self.free.is_empty() && self.untouched == 0
+    }
+}
+
 impl Depot {
-    /// Fills a magazine with up to `most` slots that are already free; false if there are none.
-    fn take_some(&mut self, free: &mut Vec<NodeId>, most: usize) -> bool {
+    /// Fills a magazine with up to `most` slots that were used before, of the slabs with the lowest
+    /// numbers, as far as one that has only untouched slots.
+    fn take_some(&mut self, free: &mut Vec<NodeId>, most: usize) {
         while free.len() < most
             && let Some(&number) = self.partial.first()
+            && let slab = &mut self.slabs[number as usize]
+            && !slab.free.is_empty()
         {
-            let slab = &mut self.slabs[number as usize];
-            self.empty -= usize::from(slab.free.len() == slab.slots);
+            self.empty -= usize::from(slab.is_empty());
             let rest = slab.free.len().saturating_sub(most - free.len());
             free.extend(slab.free.drain(rest..));
-            if slab.free.is_empty() {
+            if slab.has_none() {
                 self.partial.remove(&number);
             }
         }
-        !free.is_empty()
+    }
+
+    /// Takes up to `most` untouched slots of the slab with the lowest number that has free slots,
+    /// all of which are untouched. Returns the first ID, and how many follow each other.
+    fn take_untouched(&mut self, most: usize, slot_bits: u32) -> (u32, u32) {
+        let Some(&number) = self.partial.first() else {
+            return (0, 0);
+        };
+        let slab = &mut self.slabs[number as usize];
+        self.empty -= usize::from(slab.is_empty());
+        let first = slab.slots - slab.untouched;
+        let taken = slab.untouched.min(most);
+        slab.untouched -= taken;
+        if slab.untouched == 0 {
+            self.partial.remove(&number);
+        }
+        ((number << slot_bits) + first as u32, taken as u32)
     }
 
     /// Takes a free slot; returns its slab if the slab is to be freed.
-    fn put(&mut self, slot: NodeId, number: u32) -> Option<(u32, Slab)> {
+    fn put(&mut self, slot: NodeId, slot_bits: u32) -> Option<(u32, Slab)> {
+        let number = slot.0.get() >> slot_bits;
         let slab = &mut self.slabs[number as usize];
+        let had_none = slab.has_none();
         slab.free.push(slot);
-        if slab.free.len() == 1 {
+        self.has_more(number, had_none)
+    }
+
+    /// Takes untouched slots that a magazine did not use; returns their slab if it is to be freed.
+    fn put_untouched(&mut self, first: u32, slots: u32, slot_bits: u32) -> Option<(u32, Slab)> {
+        let number = first >> slot_bits;
+        let slab = &mut self.slabs[number as usize];
+        let had_none = slab.has_none();
+        let next = (number << slot_bits) as usize + slab.slots - slab.untouched;
+        if first as usize + slots as usize == next {
+            slab.untouched += slots as usize;
+        } else {
+            // Other magazines have had the slots after these. Those to be used first go last.
+            let ids = (0..slots).rev().map(|at| first + at);
+            slab.free
+                .extend(ids.filter_map(NonZeroU32::new).map(NodeId));
+        }
+        self.has_more(number, had_none)
+    }
+
+    /// Called when a slab got slots. Removes it if all of them are here, unless it is the spare.
+    fn has_more(&mut self, number: u32, had_none: bool) -> Option<(u32, Slab)> {
+        if had_none {
             self.partial.insert(number);
         }
-        if slab.free.len() < slab.slots {
+        let slab = &mut self.slabs[number as usize];
+        if !slab.is_empty() {
             return None;
         }
         if self.empty == 0 && slab.slots > 1 {
@@ -517,6 +615,77 @@ mod tests {
         // SAFETY: 1: used with these slabs only.
         unsafe { slabs.flush(&mut magazine) };
         assert!(slabs.bytes() <= 2 * LARGEST, "{}", slabs.bytes());
+    }
+
+    #[test]
+    fn many_magazines_do_not_make_small_slabs_large() {
+        for size in [16, 24, 200, 5000] {
+            let slabs = slabs(size);
+            let mut magazines: Vec<_> = (0..300).map(|_| Magazine::new()).collect();
+            for magazine in &mut magazines {
+                alloc(&slabs, magazine).unwrap();
+            }
+            let size = size.next_multiple_of(16);
+            assert!(
+                slabs.bytes() <= 300 * MOVED * size + 2 * USUAL,
+                "{size}: {}",
+                slabs.bytes()
+            );
+            let used = 300 * size;
+            for magazine in &mut magazines {
+                // SAFETY: 1: used with these slabs only.
+                unsafe { slabs.flush(magazine) };
+            }
+            // What was flushed is used again, untouched or not.
+            let before = slabs.bytes();
+            for magazine in magazines.iter_mut().take(100) {
+                alloc(&slabs, magazine).unwrap();
+            }
+            assert!(slabs.bytes() <= before.max(used + 100 * MOVED * size + 2 * USUAL));
+        }
+    }
+
+    #[test]
+    fn magazines_in_turn_neither_lose_slots_nor_share_them() {
+        let slabs = slabs(32);
+        let mut magazines = [const { Magazine::new() }; 5];
+        let (mut used, mut random) = (Vec::new(), 1_u64);
+        for turn in 0..60_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let magazine = &mut magazines[(random >> 60) as usize % 5];
+            match random >> 33 & 15 {
+                // Slots in use, more and then fewer.
+                action if action < if turn < 40_000 { 9 } else { 4 } => {
+                    used.push(alloc(&slabs, magazine).unwrap());
+                }
+                15 if turn % 16 == 0 => {
+                    // SAFETY: 1: used with these slabs only.
+                    unsafe { slabs.flush(magazine) };
+                }
+                _ if used.is_empty() => {}
+                _ => {
+                    let slot = used.swap_remove((random >> 20) as usize % used.len());
+                    // SAFETY: 1: allocated above. 2: used with these slabs only.
+                    unsafe { slabs.free(magazine, slot) };
+                }
+            }
+        }
+        let all: BTreeSet<_> = used.iter().map(|slot| slot.0).collect();
+        assert_eq!(all.len(), used.len(), "a slot has two owners");
+        for slot in used.drain(..) {
+            // SAFETY: 1: allocated above. 2: used with these slabs only.
+            unsafe { slabs.free(&mut magazines[0], slot) };
+        }
+        for magazine in &mut magazines {
+            // SAFETY: 1: used with these slabs only.
+            unsafe { slabs.flush(magazine) };
+        }
+        let depot = slabs.depot.lock();
+        let in_use = depot.slabs.iter().filter(|slab| slab.memory.is_some());
+        assert!(in_use.clone().all(Slab::is_empty), "a slot was lost");
+        assert_eq!((in_use.count(), depot.empty), (1, 1), "one spare is kept");
     }
 
     #[test]

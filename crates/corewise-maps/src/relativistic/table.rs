@@ -8,19 +8,23 @@
 //! | `INIT` | *forwarded*: all entries are in the next table, and updates go there |
 //!
 //! `LOCK`: an updater or the resizer holds the bucket. `HOLD`: a node was removed from the zipped
-//! chain since the last sweep visited the bucket (see `unzip_bucket`).
+//! chain since the last sweep visited the bucket (see `unzip_bucket`). `PURE`, with `BUSY` and
+//! `INIT`: when the bucket was zipped, all nodes of its chain belonged to one child, so nothing is
+//! to be cut.
 //!
 //! The only transitions of a word are plain → `BUSY` + `INIT` → forwarded, and `BUSY` → plain. A
 //! table whose words are all forwarded is garbage.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::ptr::NonNull;
 
+use corewise_atomic::alloc::{self, HUGE_PAGE};
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use corewise_atomic::{Slots, mutant, ordering};
 
-use super::word::{BUSY, BucketWord, HASH_BITS, INIT, pure};
+use super::word::{BUSY, BucketWord, HASH_BITS, INIT, hash_bits};
 
 pub(super) struct Table {
     /// The number of buckets minus one if that number is a power of two, otherwise [`NO_MASK`].
@@ -33,6 +37,9 @@ pub(super) struct Table {
 }
 
 const NO_MASK: usize = usize::MAX;
+
+/// The least bytes of an array whose pages are likely to be fresh from the system.
+const SMALL_MAPPED: usize = 128 << 10;
 
 impl Table {
     /// Creates a table of plain, empty buckets. Returns `None` if memory is not available, or if
@@ -76,7 +83,7 @@ impl Table {
     fn remainder(&self, hash: u32) -> usize {
         // A division that cannot panic: the unwinding code would cost every lookup.
         let len = NonZero::new(self.words.len()).unwrap_or(NonZero::<usize>::MIN);
-        pure(hash) as usize % len
+        hash_bits(hash) as usize % len
     }
 
     #[inline(always)]
@@ -88,6 +95,17 @@ impl Table {
     #[inline(always)]
     pub(super) fn slot_at(&self, bucket: usize) -> &AtomicU64 {
         &self.words[bucket]
+    }
+
+    /// The words of some buckets.
+    pub(super) fn slots(&self, buckets: Range<usize>) -> &[AtomicU64] {
+        &self.words[buckets]
+    }
+
+    /// The word of a bucket, if the table has that many.
+    #[inline(always)]
+    pub(super) fn slot_within(&self, bucket: usize) -> Option<&AtomicU64> {
+        self.words.get(bucket)
     }
 
     #[inline(always)]
@@ -128,6 +146,20 @@ impl Table {
     pub(super) fn set_published(&self) {
         // Release: pairs with the Acquire in `is_published`.
         self.published.store(true, Release);
+    }
+
+    /// Maps the pages of an array that is about to be written as a whole. The first access to a
+    /// word is a load, for which the system would map the page of zeros, and replace it at the
+    /// first store, with an interrupt for all threads of the process.
+    ///
+    /// Larger arrays have huge pages; smaller ones are in memory that an allocator has at hand.
+    pub(super) fn populate(&self) {
+        let bytes = size_of_val::<[AtomicU64]>(&self.words);
+        // The checkers' atomics are not plain memory.
+        if (SMALL_MAPPED..HUGE_PAGE).contains(&bytes) && !cfg!(any(corewise_loom, corewise_shuttle))
+        {
+            alloc::populate(self.words.as_ptr().cast(), bytes);
+        }
     }
 
     /// Returns the memory of words `from..to` to the system, as far as they cover whole pages, so

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use corewise_rcu::Section;
 
-use super::map::{MapRef, RelativisticMap};
+use super::handle::MapRef;
+use super::map::RelativisticMap;
 
 impl<K, V, S: Default> Default for RelativisticMap<K, V, S> {
     fn default() -> Self {
@@ -96,6 +98,18 @@ where
     }
 }
 
+/// Copies entries, as the maps of `std` do.
+impl<'a, K, V, S> Extend<(&'a K, &'a V)> for RelativisticMap<K, V, S>
+where
+    K: Eq + Hash + Copy,
+    V: Copy,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        self.fill(entries.into_iter().map(|(key, value)| (*key, *value)));
+    }
+}
+
 impl<K, V, S> FromIterator<(K, V)> for RelativisticMap<K, V, S>
 where
     K: Eq + Hash,
@@ -115,6 +129,35 @@ impl<K: Eq + Hash, V, const N: usize> From<[(K, V); N]> for RelativisticMap<K, V
     fn from(entries: [(K, V); N]) -> Self {
         entries.into_iter().collect()
     }
+}
+
+// A panic in foreign code leaves the map consistent (guarantee 6 of the module), whether it happens
+// under a shared reference or an exclusive one. What a map lends and drops is as its contents are.
+impl<K, V, S> UnwindSafe for RelativisticMap<K, V, S>
+where
+    K: UnwindSafe + RefUnwindSafe,
+    V: UnwindSafe + RefUnwindSafe,
+    S: UnwindSafe,
+{
+}
+
+impl<K, V, S> RefUnwindSafe for RelativisticMap<K, V, S>
+where
+    K: UnwindSafe + RefUnwindSafe,
+    V: UnwindSafe + RefUnwindSafe,
+    S: RefUnwindSafe,
+{
+}
+
+// A section is left when its handle is dropped, by a panic too.
+impl<K, V, S, G: Section> UnwindSafe for MapRef<'_, K, V, S, G> where
+    RelativisticMap<K, V, S>: RefUnwindSafe
+{
+}
+
+impl<K, V, S, G: Section> RefUnwindSafe for MapRef<'_, K, V, S, G> where
+    RelativisticMap<K, V, S>: RefUnwindSafe
+{
 }
 
 #[cfg(feature = "serde")]

@@ -1,13 +1,13 @@
 //! The words of the table: the word of a bucket and the word in each node.
 //!
 //! ```text
-//!  63                              32 31      20  19   18   17   16  15             0
-//! ┌─────────────────────────────────┬──────────┬────┬────┬────┬────┬────────────────┐
-//! │ id of the chain's first node    │    0     │HOLD│INIT│BUSY│LOCK│ filter, 16 bit │  bucket
-//! └─────────────────────────────────┴──────────┴────┴────┴────┴────┴────────────────┘
-//! ┌─────────────────────────────────┬────┬──────────────────────────────────────────┐
-//! │ id of the next node, 0 if none  │GONE│ hash, 31 bit                             │  node
-//! └─────────────────────────────────┴────┴──────────────────────────────────────────┘
+//!  63                             32 31   21  20   19   18   17   16  15             0
+//! ┌────────────────────────────────┬───────┬────┬────┬────┬────┬────┬────────────────┐
+//! │ id of the chain's first node   │   0   │PURE│HOLD│INIT│BUSY│LOCK│ filter, 16 bit │  bucket
+//! └────────────────────────────────┴───────┴────┴────┴────┴────┴────┴────────────────┘
+//! ┌────────────────────────────────┬────┬────────────────────────────────────────────┐
+//! │ id of the next node, 0 if none │GONE│ hash, 31 bit                               │  node
+//! └────────────────────────────────┴────┴────────────────────────────────────────────┘
 //! ```
 //!
 //! The fields are placed so that a lookup needs the fewest instructions to extract them: the number
@@ -26,8 +26,9 @@ pub(super) const LOCK: u64 = 1 << 16;
 pub(super) const BUSY: u64 = 1 << 17;
 pub(super) const INIT: u64 = 1 << 18;
 pub(super) const HOLD: u64 = 1 << 19;
+pub(super) const PURE: u64 = 1 << 20;
 
-const FLAGS: u64 = LOCK | BUSY | INIT | HOLD;
+const FLAGS: u64 = LOCK | BUSY | INIT | HOLD | PURE;
 const FILTER: u64 = 0xffff;
 const ID: u64 = u64::MAX << 32;
 const GONE: u64 = 1 << 31;
@@ -47,7 +48,7 @@ pub(super) fn fold(hash: u64) -> u32 {
 
 /// Clears the bit that is ignored.
 #[inline(always)]
-pub(super) fn pure(hash: u32) -> u32 {
+pub(super) fn hash_bits(hash: u32) -> u32 {
     hash & (u32::MAX >> (u32::BITS - HASH_BITS))
 }
 
@@ -162,12 +163,12 @@ pub(super) struct Header(pub(super) u64);
 impl Header {
     #[inline(always)]
     pub(super) fn new(hash: u32) -> Self {
-        Self(u64::from(pure(hash)))
+        Self(u64::from(hash_bits(hash)))
     }
 
     #[inline(always)]
     pub(super) fn hash(self) -> u32 {
-        pure(self.0 as u32)
+        hash_bits(self.0 as u32)
     }
 
     /// Whether the node has this hash.

@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) {
             Candidate::new("corewise_rcu::pin", global),
             Candidate::new("crossbeam_epoch::pin", crossbeam),
             Candidate::new("seize::Collector::enter", || seize(&collector)),
-            Candidate::new("Domain::pin, a domain of its own", || own_domain(&domain)),
+            Candidate::new("Domain::pin, a separate domain", || own_domain(&domain)),
             Candidate::new("corewise_rcu::pin, nested", nested),
             Candidate::new("Qsbr::section and quiescent", || quiescent(&mut qsbr)),
             Candidate::new("the load alone", nothing),

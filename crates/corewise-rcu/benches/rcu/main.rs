@@ -1,8 +1,9 @@
-//! Benchmark of sections, grace periods and reclamation, beside crossbeam-epoch and seize.
+//! Benchmark of sections, grace periods, reclamation and cells, beside crossbeam-epoch, seize and
+//! arc-swap.
 //!
 //! ```text
 //! cargo bench -p corewise-rcu                     everything, about a minute
-//! cargo bench -p corewise-rcu -- guards           one part: guards, grace or writers
+//! cargo bench -p corewise-rcu -- guards           one part: guards, grace, writers or cells
 //! cargo bench -p corewise-rcu -- --repetitions 51
 //! ```
 //!
@@ -28,7 +29,19 @@
 //!   ways are measured. Batches differ: 2,048 objects here, 64 in crossbeam-epoch, 32 in seize; so
 //!   does the memory that waits (peak). Only the writers have guards, so grace periods end at once;
 //!   with readers that stay long, crossbeam-epoch and seize do not bound the memory that waits.
+//! - *Cells.* A read finds the value of 64 bytes and reads one word of it. `RcuCell::pin`,
+//!   `ArcSwap::load` and `RwLock::read` end with the round, and while they last the reader holds up
+//!   memory, holds one of eight debt slots, or holds up writers; the rows with an `Arc` may keep
+//!   the value. `arc_swap::Cache` reads a copy of the `Arc` that the thread keeps, which delays the
+//!   drop of an old value until that thread reads again. One value that nobody replaces meanwhile,
+//!   in the cache. With 2 threads, the mean of both; beside other work on 2 CPUs they may not
+//!   always run at the same time, which favours the lock and `load_full`. A replacement allocates
+//!   the value; `RcuCell::store` also ends a grace period where it can and frees the old value,
+//!   `ArcSwap::store` looks at the debts of all threads. The rows "again" run the same
+//!   code again, for reads from another place in memory: as much as their ratio differs from 1, so
+//!   much may be the place of a loop.
 
+mod cells;
 mod grace;
 mod guards;
 mod report;
@@ -43,6 +56,7 @@ fn main() {
         ("guards", guards::run as fn(&Options)),
         ("grace", grace::run),
         ("writers", writers::run),
+        ("cells", cells::run),
     ] {
         if options.wants(name) {
             run(&options);

@@ -45,11 +45,12 @@ pub(crate) fn print_head(options: &Options) {
         machine.cpu, machine.cpus, machine.kernel, machine.date
     );
     println!(
-        "{}; commit {}; crossbeam-epoch {}; seize {}; membarrier {}; {} repetitions",
+        "{}; commit {}; crossbeam-epoch {}; seize {}; arc-swap {}; membarrier {}; {} repetitions",
         output_of("rustc", &["--version"]),
         output_of("git", &["describe", "--always", "--dirty"]),
         locked_version("crossbeam-epoch"),
         locked_version("seize"),
+        locked_version("arc-swap"),
         if corewise_atomic::barrier::prepare() {
             "available"
         } else {

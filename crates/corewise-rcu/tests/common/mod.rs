@@ -22,7 +22,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    fn new(alive: &Arc<AtomicIsize>) -> Box<Self> {
+    pub(crate) fn new(alive: &Arc<AtomicIsize>) -> Box<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         alive.fetch_add(1, Relaxed);
         Box::new(Self {
@@ -31,7 +31,7 @@ impl Object {
         })
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         // Reads what is in memory, not what the compiler assumes to be there.
         let words = std::hint::black_box(&self.words);
         assert_ne!(words[0], POISON);
@@ -52,12 +52,12 @@ impl Drop for Object {
 }
 
 /// A place where readers find an object.
-pub(crate) struct Place {
+pub(crate) struct Published {
     current: AtomicPtr<Object>,
     alive: Arc<AtomicIsize>,
 }
 
-impl Place {
+impl Published {
     pub(crate) fn new() -> Self {
         let alive = Arc::default();
         Self {
@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Published {
     fn drop(&mut self) {
         // SAFETY: the place is not shared.
         drop(unsafe { Box::from_raw(*self.current.get_mut()) });
@@ -126,45 +126,53 @@ pub(crate) fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 }
 
 /// Starts readers whose guards overlap in all ways, and one that is online.
-pub(crate) fn spawn_readers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
-    scope.spawn(move || for_a_while(|_| place.read(&domain.pin())));
+pub(crate) fn spawn_readers<'s>(
+    scope: &'s Scope<'s, '_>,
+    domain: &'s Domain,
+    published: &'s Published,
+) {
+    scope.spawn(move || for_a_while(|_| published.read(&domain.pin())));
     scope.spawn(move || {
         for_a_while(|_| {
             let outer = domain.pin();
-            place.read(&domain.pin());
+            published.read(&domain.pin());
             let inner = domain.pin();
             drop(outer);
-            place.read(&inner);
+            published.read(&inner);
         });
     });
     scope.spawn(move || {
         let mut qsbr = domain.qsbr();
         for_a_while(|round| {
-            place.read(&qsbr.section());
+            published.read(&qsbr.section());
             if round % 8 == 0 {
                 qsbr.offline(thread::yield_now);
             }
-            place.read(&qsbr.section());
+            published.read(&qsbr.section());
             assert!(qsbr.quiescent());
         });
     });
 }
 
 /// Starts writers, outside and inside sections, that defer or wait.
-pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, place: &'s Place) {
+pub(crate) fn spawn_writers<'s>(
+    scope: &'s Scope<'s, '_>,
+    domain: &'s Domain,
+    published: &'s Published,
+) {
     scope.spawn(move || {
         for_a_while(|_| {
-            place.retire(domain);
+            published.retire(domain);
         });
     });
     scope.spawn(move || {
         for_a_while(|round| {
             let guard = domain.pin();
-            place.read(&guard);
+            published.read(&guard);
             if round % 64 != 0 {
-                place.retire(domain);
+                published.retire(domain);
             } else {
-                let old = place.replace();
+                let old = published.replace();
                 drop(guard);
                 domain.synchronize();
                 // SAFETY: from a box, and readers have left it.
@@ -176,13 +184,13 @@ pub(crate) fn spawn_writers<'s>(scope: &'s Scope<'s, '_>, domain: &'s Domain, pl
 
 /// Runs all of these readers and writers on one place.
 pub(crate) fn swap_and_read(domain: &Domain) {
-    let place = Place::new();
-    let alive = place.alive();
+    let published = Published::new();
+    let alive = published.alive();
     thread::scope(|scope| {
-        spawn_readers(scope, domain, &place);
-        spawn_writers(scope, domain, &place);
+        spawn_readers(scope, domain, &published);
+        spawn_writers(scope, domain, &published);
     });
-    drop(place);
+    drop(published);
     domain.barrier();
     assert_eq!(alive.load(Relaxed), 0);
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 
-use corewise_rcu::{Domain, Qsbr, pin};
+use corewise_rcu::{Domain, Qsbr, RcuCell, pin};
 
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -26,6 +26,12 @@ fn probe_nested_guards(place: &AtomicUsize) -> usize {
 fn probe_domain_guard(domain: &Domain, place: &AtomicUsize) -> usize {
     let _guard = domain.pin();
     place.load(Relaxed)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn probe_cell(cell: &RcuCell<AtomicUsize>) -> usize {
+    cell.pin().load(Relaxed)
 }
 
 #[unsafe(no_mangle)]
@@ -82,7 +88,8 @@ fn main() {
     let domain = Domain::new();
     let mut qsbr = domain.qsbr();
     let place = AtomicUsize::new(0);
-    let mut sum = probe_domain_guard(&domain, &place) + probe_qsbr(&mut qsbr, &place);
+    let cell = RcuCell::new(AtomicUsize::new(0));
+    let mut sum = probe_cell(&cell) + probe_domain_guard(&domain, &place) + probe_qsbr(&mut qsbr, &place);
     for probe in [
         probe_guard,
         probe_nested_guards,

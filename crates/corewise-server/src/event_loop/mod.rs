@@ -14,17 +14,19 @@
 //! which then begins without waiting. A connection whose socket is full is neither read nor
 //! executed.
 //!
-//! Limits: a turn reads [`SLICE`] bytes from a connection, or [`LARGE_SLICE`] if its last request
-//! was that large, and [`ARENA`] bytes in all; further readable connections wait for the next turn.
+//! Limits: a turn reads [`SLICE`] bytes from a connection, or four times the length of its last
+//! request up to [`LARGE_SLICE`], and [`ARENA`] bytes in all; further readable connections wait for
+//! the next turn.
 //! So a turn executes at most the requests in [`ARENA`] bytes, and one store for each value that
 //! was [received in place](crate::receiving).
 
-use crate::buffer_accounting::{BufferAccounting, SHORT_MS, STALLED_MS};
+use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::counters::Counters;
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
+use crate::spare_inputs::SpareInputs;
 use crate::stream::Stream;
 use crate::turn::{ConnectionInput, Spare, Turn};
 use bumpalo::Bump;
@@ -32,7 +34,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Clock, Engine, Session};
 use corewise_ops::Now;
-use corewise_wire::memcached::Codec;
+use corewise_wire::Codec;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
@@ -42,7 +44,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum bytes per turn if its last request was longer than [`SLICE`].
+/// Maximum bytes per turn from a connection with long requests. The part of a request at the end
+/// of what was read is copied to the connection's buffer: so only one request of several is.
 const LARGE_SLICE: usize = 64 << 10;
 /// Bytes per turn if the value of its last request was received in place. Bytes of the next value
 /// that are read here must be copied, so few are read.
@@ -78,18 +81,20 @@ const WAKE: Token = Token(usize::MAX);
 pub(crate) struct PendingConnection {
     pub(crate) stream: Stream,
     pub(crate) card: Arc<ConnCard>,
+    /// The codec of its protocol, in the state of a new connection.
+    pub(crate) codec: Codec,
 }
 
 /// New connections of a loop, and the waker that announces them.
 pub(crate) struct Inbox {
-    newcomers: Mutex<Vec<PendingConnection>>,
+    pending: Mutex<Vec<PendingConnection>>,
     waker: Waker,
 }
 
 impl Inbox {
     /// Hands a connection to the loop.
-    pub(crate) fn send(&self, newcomer: PendingConnection) -> io::Result<()> {
-        self.newcomers.lock().push(newcomer);
+    pub(crate) fn send(&self, pending: PendingConnection) -> io::Result<()> {
+        self.pending.lock().push(pending);
         self.waker.wake()
     }
 
@@ -122,8 +127,8 @@ pub(crate) struct EventLoop<E: Engine> {
     scratch: Bump,
     spare: Spare,
     counters: Counters,
-    ledger: BufferAccounting,
-    /// Requests that all loops had refused for lack of memory at the last sweep.
+    accounting: BufferAccounting,
+    /// Requests and replies that all loops had refused for lack of memory at the last sweep.
     refusals_seen: u64,
     /// Memory counts as short until this time.
     short_until_ms: u64,
@@ -141,11 +146,12 @@ impl<E: Engine> EventLoop<E> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let inbox = Arc::new(Inbox {
-            newcomers: Mutex::new(Vec::new()),
+            pending: Mutex::new(Vec::new()),
             waker,
         });
         let session = engine.session();
         let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
+        let spare_inputs = SpareInputs::new(arena.len() / 4);
         let event_loop = Self {
             index,
             shared,
@@ -164,7 +170,7 @@ impl<E: Engine> EventLoop<E> {
             scratch: Bump::new(),
             spare: Spare::default(),
             counters: Counters::default(),
-            ledger: BufferAccounting::new(index),
+            accounting: BufferAccounting::new(index, spare_inputs),
             refusals_seen: 0,
             short_until_ms: 0,
             next_sweep_ms: 0,
@@ -256,8 +262,13 @@ impl<E: Engine> EventLoop<E> {
 
     /// Registers the connections that the accepting thread has handed over.
     fn welcome(&mut self, now: Now) {
-        let newcomers = std::mem::take(&mut *self.inbox.newcomers.lock());
-        for PendingConnection { mut stream, card } in newcomers {
+        let pending = std::mem::take(&mut *self.inbox.pending.lock());
+        for pending in pending {
+            let PendingConnection {
+                mut stream,
+                card,
+                codec,
+            } = pending;
             let entry = self.conns.vacant_entry();
             let key = entry.key();
             if let Err(error) =
@@ -269,7 +280,6 @@ impl<E: Engine> EventLoop<E> {
                 self.forget(&card);
                 continue;
             }
-            let codec = Codec::new(self.shared.asks_for_users());
             let conn = entry.insert(Conn::new(stream, codec, card, now.ms));
             conn.queued = true;
             self.ready.push(key);
@@ -309,6 +319,12 @@ impl<E: Engine> EventLoop<E> {
             session: &mut self.session,
             conns: &mut self.conns,
             counters: &mut self.counters,
+            room: ReplyRoom::new(
+                &self.accounting,
+                &self.shared,
+                self.engine.memory_limit(),
+                now,
+            ),
             loop_index: self.index,
             now,
             out: &mut self.out,
@@ -317,12 +333,19 @@ impl<E: Engine> EventLoop<E> {
         if !works.is_empty() {
             turn.run(&mut works, &self.arena, &mut self.spare);
         }
+        let given_up = turn.room.given_up;
         for work in works.drain(..) {
             self.finish(work, now);
         }
         self.scratch.reset();
         for &key in &ready[..taken] {
-            self.settle(key);
+            self.decide_next(key);
+        }
+        for key in given_up {
+            if self.conns.contains(key) {
+                ready.retain(|&other| other != key);
+                self.evict(key);
+            }
         }
         self.dump(now);
         // Connections that this turn did not reach come before those that have more to read.
@@ -339,7 +362,7 @@ impl<E: Engine> EventLoop<E> {
     /// Publishes the loop's counts.
     fn publish(&mut self) {
         self.shared.loops[self.index].counts.publish(&self.counters);
-        self.ledger.close(&self.shared, &*self.engine);
+        self.accounting.close(&self.shared, &*self.engine);
     }
 
     /// Memory that the loop shares between its connections.
@@ -348,6 +371,7 @@ impl<E: Engine> EventLoop<E> {
             + self.out.capacity()
             + self.scratch.allocated_bytes()
             + self.spare.held()
+            + self.accounting.spare_inputs.bytes()
             + self.works.capacity() * size_of::<ConnectionInput>()
             + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
             + self.conns.capacity() * CONN_BYTES
@@ -403,7 +427,7 @@ impl<E: Engine> EventLoop<E> {
         } else {
             // Buffered input that can be parsed is executed before more is read.
             let reads = conn.readable && !conn.has_work();
-            let room = reads.then(|| make_room(&mut self.ledger, &self.shared, conn));
+            let room = reads.then(|| make_room(&mut self.accounting, &self.shared, conn));
             let n = match room {
                 Some(Growth::Done) => receive_own(conn),
                 _ => 0,
@@ -446,11 +470,11 @@ impl<E: Engine> EventLoop<E> {
         self.out.clear();
         self.counters.bytes_written += taken as u64;
         conn.active_ms = now.ms;
-        self.settle(key);
+        self.decide_next(key);
     }
 
     /// Puts back the input of a connection that a turn did not consume.
-    fn finish(&mut self, mut work: ConnectionInput, now: Now) {
+    fn finish(&mut self, work: ConnectionInput, now: Now) {
         let conn = &mut self.conns[work.conn];
         let whole = if work.arena.is_empty() {
             work.own.len()
@@ -478,20 +502,25 @@ impl<E: Engine> EventLoop<E> {
                 conn.need = 1;
                 conn.slice = HEAD_SLICE;
                 self.began_values = true;
-                work.own = Vec::new();
+                self.accounting.spare_inputs.put(work.own);
                 return;
             }
-            conn.slice = (conn.need + HEAD_SLICE).clamp(SLICE, LARGE_SLICE);
+            conn.slice = conn.need.saturating_mul(4).clamp(SLICE, LARGE_SLICE);
         }
-        conn.keep_input(work.own, work.done, arena);
+        conn.keep_input(
+            work.own,
+            work.done,
+            arena,
+            &mut self.accounting.spare_inputs,
+        );
     }
 
     /// Decides what a connection waits for next.
-    fn settle(&mut self, key: usize) {
+    fn decide_next(&mut self, key: usize) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        self.ledger.note(conn);
+        self.accounting.note(conn);
         conn.note_state();
         let blocked = conn.is_blocked();
         let dumps = conn.dump.is_some();
@@ -530,13 +559,22 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
+    /// Closes a connection that may be in a list.
+    fn evict(&mut self, key: usize) {
+        if self.conns[key].queued {
+            self.ready.retain(|&other| other != key);
+            self.waiting.retain(|&other| other != key);
+        }
+        self.close(key);
+    }
+
     fn close(&mut self, key: usize) {
         let mut conn = self.conns.remove(key);
         if conn.dump.is_some() {
             self.dumping.retain(|&other| other != key);
             self.shared.end_dump();
         }
-        self.ledger.forget(&conn);
+        self.accounting.forget(&conn);
         // The socket is closed below, which also removes it from the poller.
         let _ = self.poll.registry().deregister(&mut conn.stream);
         conn.stream.close_writing();
@@ -581,22 +619,20 @@ impl<E: Engine> EventLoop<E> {
             }
         }
         for key in expired {
-            if self.conns[key].queued {
-                self.ready.retain(|&other| other != key);
-                self.waiting.retain(|&other| other != key);
-            }
-            self.close(key);
+            self.evict(key);
         }
-        self.ledger.set_common(self.common_bytes());
+        self.accounting.set_common(self.common_bytes());
         if self.index == 0 {
             self.shared.ages.walk(&*self.engine, now);
         }
         self.publish();
     }
 
-    /// Whether a request was recently refused for lack of memory, or would be refused now.
+    /// Whether a request or a reply was recently refused for lack of memory, or would be refused
+    /// now.
     fn memory_is_short(&mut self, now: Now) -> bool {
-        let refusals = self.shared.counters().read_buf_oom;
+        let counts = self.shared.counters();
+        let refusals = counts.read_buf_oom + counts.replies_refused;
         if refusals != self.refusals_seen {
             self.refusals_seen = refusals;
             self.short_until_ms = now.ms + SHORT_MS;
@@ -691,15 +727,19 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
 
 /// Makes room for a read behind the bytes in the connection's buffer: for the rest of the request,
 /// or for a large part of it.
-fn make_room(ledger: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
+fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
     let (len, capacity) = (conn.input.len(), conn.input.capacity());
     let enough = conn.need.saturating_sub(len).clamp(1, SLICE);
     if capacity - len >= enough {
         return Growth::Done;
     }
     if conn.need > len + 1 {
+        if conn.need <= FREE && conn.move_input(conn.need, &mut accounting.spare_inputs) {
+            accounting.note(conn);
+            return Growth::Done;
+        }
         // All at once: pages that are never written take no memory.
-        return ledger.grow(shared, conn, conn.need, conn.need);
+        return accounting.grow(shared, conn, conn.need, conn.need);
     }
     // At least doubles the buffer each time, so that little is copied. A client that has hung up
     // needs almost no room, and many clients may hang up at the same time.
@@ -708,7 +748,7 @@ fn make_room(ledger: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) ->
         _ => OWN_SLICE,
     };
     let target = (len + step).max(2 * capacity);
-    ledger.grow(shared, conn, target, target)
+    accounting.grow(shared, conn, target, target)
 }
 
 /// Reads behind the bytes in the connection's buffer, as far as there is room.

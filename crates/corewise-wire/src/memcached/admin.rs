@@ -3,10 +3,11 @@
 use corewise_ops::Deadline;
 
 use super::MAX_COMMAND_LINE;
-use super::codec::{Codec, Context, Line, Step};
+use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::scan::{Args, i64_token, u32_token};
 use super::time::flush_at;
+use crate::step::Step;
 
 /// Largest share of the memory, in percent, that memcached gives its hot and warm queues together.
 const MOST_HOT_AND_WARM: u64 = 80;
@@ -218,13 +219,13 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
 }
 
 /// The result of parsing a command line.
-enum Verdict<'i> {
+enum ParsedLine<'i> {
     Do(Admin<'i>),
     Say(&'static [u8]),
     HangUp,
 }
 
-use Verdict::{Do, HangUp, Say};
+use ParsedLine::{Do, HangUp, Say};
 
 /// Parses any command that is not about one key.
 pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
@@ -260,7 +261,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 }
 
 /// Suppresses a reply if `noreply` is set.
-fn silenced(verdict: Verdict<'_>, noreply: bool) -> Verdict<'_> {
+fn silenced(verdict: ParsedLine<'_>, noreply: bool) -> ParsedLine<'_> {
     match verdict {
         Say(_) if noreply => Say(b""),
         verdict => verdict,
@@ -268,7 +269,7 @@ fn silenced(verdict: Verdict<'_>, noreply: bool) -> Verdict<'_> {
 }
 
 /// `stats [WORD …]`.
-fn stats<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn stats<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     Do(Admin::Stats(match args.get(0) {
         b"" => StatsRequest::General,
         b"reset" => StatsRequest::Reset,
@@ -292,7 +293,7 @@ fn stats<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
 }
 
 /// `stats cachedump CLASS LIMIT`.
-fn cachedump<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn cachedump<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     if !cx.limits.dump_enabled {
         return Say(reply::CACHEDUMP_NOT_ALLOWED);
     }
@@ -307,7 +308,7 @@ fn cachedump<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
 }
 
 /// `flush_all [DELAY] [noreply]`.
-fn flush_all<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn flush_all<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     if !cx.limits.flush_enabled {
         return Say(reply::FLUSH_NOT_ALLOWED);
     }
@@ -325,7 +326,7 @@ fn flush_all<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
 }
 
 /// `verbosity LEVEL [noreply]`.
-fn verbosity<'i>(args: &Args<'i>) -> Verdict<'i> {
+fn verbosity<'i>(args: &Args<'i>) -> ParsedLine<'i> {
     match u32_token(args.get(0)) {
         Some(level) => Do(Admin::Verbosity {
             level,
@@ -336,7 +337,7 @@ fn verbosity<'i>(args: &Args<'i>) -> Verdict<'i> {
 }
 
 /// `cache_memlimit MEGABYTES [noreply]`.
-fn memlimit<'i>(args: &Args<'i>) -> Verdict<'i> {
+fn memlimit<'i>(args: &Args<'i>) -> ParsedLine<'i> {
     match u32_token(args.get(0)) {
         None => Say(reply::ERROR),
         Some(..8) => Say(reply::MEMLIMIT_TOO_SMALL),
@@ -349,7 +350,7 @@ fn memlimit<'i>(args: &Args<'i>) -> Verdict<'i> {
 }
 
 /// `shutdown [graceful]`.
-fn shutdown<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn shutdown<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     if !cx.limits.shutdown_enabled {
         return Say(reply::SHUTDOWN_NOT_ENABLED);
     }
@@ -361,7 +362,7 @@ fn shutdown<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
 }
 
 /// `lru_crawler …`.
-fn crawler<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn crawler<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     let classes = args.get(1);
     let crawl = match (args.count, args.get(0)) {
         (1, b"enable") => Crawl::Enable,
@@ -387,7 +388,7 @@ fn crawler<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
 }
 
 /// `lru_crawler metadump|mgdump CLASSES`.
-fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> Verdict<'i> {
+fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> ParsedLine<'i> {
     let (format, refusal) = match word {
         b"metadump" => (DumpFormat::Metadump, reply::METADUMP_NOT_ALLOWED),
         _ => (DumpFormat::Mgdump, reply::MGDUMP_NOT_ALLOWED),
@@ -402,7 +403,7 @@ fn dump<'i>(word: &[u8], classes: &'i [u8], cx: Context<'_, 'i>) -> Verdict<'i> 
 }
 
 /// `slabs …`: the arguments are checked as in memcached, but nothing changes: there are no slabs.
-fn slabs<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> Verdict<'i> {
+fn slabs<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     match (args.count, args.get(0)) {
         (3, b"reassign") => Say(reassign(args, cx)),
         (2.., b"automove") => silenced(Say(automove(args)), args.noreply()),

@@ -3,11 +3,12 @@
 use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
 
 use super::MAX_KEY_LEN;
-use super::codec::{Codec, Context, Limits, Line, Missing, Step};
+use super::codec::{Codec, Context, Limits, Line, Missing};
 use super::reply;
 use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{Args, i64_token, u32_token, u64_token};
 use super::time::deadline;
+use crate::step::Step;
 
 /// Longest value that a line may announce: memcached adds two to it in an `int`.
 pub(super) const MAX_LENGTH: u64 = i32::MAX as u64 - 2;

@@ -3,7 +3,7 @@
 use bumpalo::Bump;
 use corewise_ops::{Deadline, Get, Now, StoreMode, Verb};
 
-use super::admin::{self, Admin};
+use super::admin;
 use super::classic::{self, Storage};
 use super::meta;
 use super::reply;
@@ -11,6 +11,7 @@ use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{find_space, i64_token, short_digits, skip_spaces, token_end};
 use super::time::deadline;
 use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
+use crate::step::{Announced, Step};
 
 /// The limits and options of a server, the same for all its connections.
 ///
@@ -53,67 +54,6 @@ impl Default for Limits {
             dump_enabled: true,
             size_classes: 63,
             version: VERSION_LINE,
-        }
-    }
-}
-
-/// What to do with the first bytes of the input.
-///
-/// All borrowed data lives as long as the input and the scratch arena.
-#[derive(Clone, Copy, Debug)]
-pub enum Step<'i> {
-    /// The codec cannot proceed until the input, counted from its start, holds at least `need`
-    /// bytes.
-    Incomplete {
-        /// More bytes than the input has now: the length of the whole request if it is known,
-        /// otherwise one byte more.
-        need: usize,
-    },
-    /// The bytes are consumed, and nothing is to be sent.
-    Skip {
-        /// The number of bytes, at least one.
-        consumed: usize,
-    },
-    /// One operation for the engine.
-    Op {
-        /// The number of consumed bytes.
-        consumed: usize,
-        /// The key, decoded.
-        key: &'i [u8],
-        /// The operation on it.
-        verb: Verb<'i>,
-        /// How to print the outcome.
-        form: ReplyEncoder<'i>,
-    },
-    /// A fixed reply.
-    Reply {
-        /// The number of consumed bytes.
-        consumed: usize,
-        /// The reply to send.
-        bytes: &'static [u8],
-    },
-    /// A command that only the server can execute.
-    Admin {
-        /// The number of consumed bytes.
-        consumed: usize,
-        /// The command.
-        admin: Admin<'i>,
-    },
-    /// Send this reply (it may be empty), then close the connection.
-    Close {
-        /// The reply to send.
-        reply: &'static [u8],
-    },
-}
-
-impl Step<'_> {
-    /// A fixed reply, or silence.
-    #[inline]
-    pub(super) fn answer(consumed: usize, bytes: &'static [u8], silent: bool) -> Self {
-        if silent {
-            Self::Skip { consumed }
-        } else {
-            Self::Reply { consumed, bytes }
         }
     }
 }
@@ -205,19 +145,6 @@ pub(super) enum Missing {
     /// Proceed as if the data were there: the caller has the value, and these two bytes followed
     /// it.
     Apart([u8; 2]),
-}
-
-/// A store whose line has arrived and whose value has not; see [`Codec::announced`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announced<'i> {
-    /// Bytes of the input before the value.
-    pub line_len: usize,
-    /// Bytes of the value. Two more bytes follow it, which should be a line break.
-    pub value_len: usize,
-    /// The key, decoded.
-    pub key: &'i [u8],
-    /// The client flags that the item will have.
-    pub client_flags: u32,
 }
 
 impl Codec {
@@ -361,6 +288,7 @@ impl Codec {
         Some(Announced {
             line_len,
             value_len: consumed - line_len - 2,
+            end_len: 2,
             key,
             client_flags: store.client_flags,
         })

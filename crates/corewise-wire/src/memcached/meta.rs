@@ -6,11 +6,12 @@ use bumpalo::Bump;
 use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb, Vivify};
 
 use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
-use super::codec::{Codec, Context, Line, Step};
+use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::reply_encoder::{Bits, Command, ReplyEncoder};
 use super::scan::{Words, i64_token, skip_spaces, u32_token, u64_token};
 use super::time::{deadline, recache_below_ms};
+use crate::step::Step;
 
 /// Maximum number of tokens on a line, command and key included.
 const MAX_TOKENS: usize = 20;

@@ -101,10 +101,12 @@ mod stats;
 mod time;
 
 pub use admin::{Admin, Classes, Crawl, DumpFormat, StatsRequest, credentials};
-pub use codec::{Announced, Codec, Limits, Step};
+pub use codec::{Codec, Limits};
 pub use reply_encoder::{Command, ReplyEncoder};
 pub use sink::ReplyWriter;
 pub use stats::StatsWriter;
+
+pub use crate::step::{Announced, Step};
 
 /// Maximum length of a key in bytes (before base64 decoding).
 pub const MAX_KEY_LEN: usize = 250;

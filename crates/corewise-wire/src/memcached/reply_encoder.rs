@@ -5,6 +5,7 @@ use corewise_ops::{ItemFlags, ItemView, Now, Outcome};
 use super::reply;
 use super::scan::Words;
 use super::time::seconds_left;
+use crate::cphash::REPLY_HEADER_LEN;
 
 /// The command of a request, for the server's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +49,8 @@ pub enum Command {
     MetaArith,
     /// `me`.
     MetaDebug,
+    /// LOOKUP of [`cphash`](crate::cphash).
+    Lookup,
     /// A `set` or `ms` over the size limit: the old item is removed, and the reply is an error
     /// whether there was one or not.
     StoreRefused,
@@ -143,6 +146,18 @@ impl<'i> ReplyEncoder<'i> {
         }
     }
 
+    /// A LOOKUP of [`cphash`](crate::cphash).
+    #[inline]
+    pub(crate) fn lookup(key: &'i [u8]) -> Self {
+        Self::classic(Command::Lookup, key, false)
+    }
+
+    /// A command without a reply.
+    #[inline]
+    pub(crate) fn silent(command: Command, key: &'i [u8]) -> Self {
+        Self::classic(command, key, true)
+    }
+
     /// A meta command.
     #[inline]
     pub(super) fn meta(command: Command, key: &'i [u8], flags: &'i [u8], bits: Bits) -> Self {
@@ -201,6 +216,7 @@ impl<'i> ReplyEncoder<'i> {
             | Command::MetaDelete
             | Command::MetaArith
             | Command::MetaDebug => self.encode_meta(outcome, now, out),
+            Command::Lookup => encode_lookup(outcome, out),
             _ if self.is_quiet() => {}
             _ => self.encode_line(outcome, out),
         }
@@ -243,6 +259,11 @@ impl<'i> ReplyEncoder<'i> {
                 self.reserve(0, out);
                 self.encode_hit_head(view, view.value.len(), now, out);
                 Some((view.value, reply::LINE_BREAK))
+            }
+            (Command::Lookup, Outcome::Found(_)) => {
+                let (head, value) = lookup_parts(outcome);
+                out.extend_from_slice(&head);
+                Some((value, b""))
             }
             _ => {
                 self.encode(outcome, now, out);
@@ -465,6 +486,29 @@ impl<'i> ReplyEncoder<'i> {
     fn reserve(&self, value_len: usize, out: &mut Vec<u8>) {
         out.reserve(64 + 11 * self.flags.len() + self.key.len() + value_len);
     }
+}
+
+/// The reply to a LOOKUP of [`cphash`](crate::cphash): a size and a value. A miss is size 0, and so
+/// is a value whose length does not fit, of which there is none.
+#[inline]
+fn lookup_parts<'v>(outcome: &Outcome<'v>) -> ([u8; REPLY_HEADER_LEN], &'v [u8]) {
+    let value = match outcome {
+        Outcome::Found(view) => view.value,
+        _ => b"",
+    };
+    match u32::try_from(value.len()) {
+        Ok(size) => (size.to_le_bytes(), value),
+        Err(_) => (0u32.to_le_bytes(), b""),
+    }
+}
+
+/// Appends the reply to a LOOKUP.
+#[inline]
+fn encode_lookup(outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+    let (head, value) = lookup_parts(outcome);
+    out.reserve(head.len() + value.len());
+    out.extend_from_slice(&head);
+    out.extend_from_slice(value);
 }
 
 /// Prints win token and staleness, in memcached's order.

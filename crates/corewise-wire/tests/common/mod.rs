@@ -10,8 +10,9 @@ use corewise_ops::{
     Store, StoreMode, Verb,
 };
 use corewise_wire::memcached::{
-    Admin, Codec, Limits, ReplyEncoder, ReplyWriter, StatsRequest, Step, reply,
+    self, Admin, Limits, ReplyEncoder, ReplyWriter, StatsRequest, reply,
 };
+use corewise_wire::{Codec, Step, cphash};
 
 pub(crate) const NOW: Now = Now {
     ms: 1_000_000,
@@ -273,9 +274,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A client of memcached's protocol.
     pub(crate) fn new(authentication_required: bool, limits: Limits) -> Self {
+        Self::with(memcached::Codec::new(authentication_required), limits)
+    }
+
+    /// A client of \[CPHASH\]'s protocol.
+    pub(crate) fn cphash(limits: Limits) -> Self {
+        Self::with(cphash::Codec::default(), limits)
+    }
+
+    fn with(codec: impl Into<Codec>, limits: Limits) -> Self {
         Self {
-            codec: Codec::new(authentication_required),
+            codec: codec.into(),
             limits,
             model: Model::default(),
             unread: Vec::new(),

@@ -29,7 +29,7 @@ use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
 use crate::record::{Cell, Fields, Interval, Payload, Slice};
 use crate::results::{Results, RowResults};
-use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name};
 use crate::sections::closed_loop::{self, Slices};
 use crate::sections::{Schema, Section, Variant};
 use crate::suite::{Params, Task, Threads};
@@ -147,17 +147,19 @@ impl Section for BatchSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<BatchSlices>(runner, task, lanes)?;
-        for (lane, course) in lanes.iter().zip(&mut measured.courses) {
-            let is_its = |slice: &&Slice| slice.table == lane_name(lane) && slice.role == lane.role;
+        let mut measured = closed_loop::measure::<BatchSlices>(runner, task, contenders)?;
+        for (contender, accumulator) in contenders.iter().zip(&mut measured.accumulators) {
+            let is_its = |slice: &&Slice| {
+                slice.table == contender_name(contender) && slice.role == contender.role
+            };
             let slices = measured.slices.iter().filter(is_its);
             if let Some(summary) = summary(keys_of(&task.workload), slices) {
-                course.fields.set(&summary);
+                accumulator.fields.set(&summary);
             }
         }
-        closed_loop::write(runner, task, lanes, measured)
+        closed_loop::write(runner, task, contenders, measured)
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {

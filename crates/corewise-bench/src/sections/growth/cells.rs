@@ -11,8 +11,8 @@ use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::record::{Detail, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, in_turn, lane_name};
+use crate::record::{Counts, Detail, Fields, Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
 use crate::suite::Task;
 use crate::verify;
 use crate::work::{OpCounts, Start};
@@ -29,25 +29,32 @@ pub(crate) fn limit(plan: &Plan) -> Duration {
     LIMIT + LIMIT_PER_KEY * plan.range
 }
 
-/// Measures time lines and latencies of growth. The row's rate is that of all inserts over the
-/// time until the last thread was done.
+/// A repetition grows tables, without timing each operation, until they have taken this number of
+/// insertions, but no more than [`MOST_GROWTHS`].
+const LEAST_INSERTS: u32 = 200_000;
+const MOST_GROWTHS: u32 = 100;
+
+/// Measures rates, time lines and latencies of growth. The row's rate is that of all inserts that
+/// are not timed one by one, over the time until the last thread was done.
 pub(super) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
 ) -> Result<(), BenchError> {
-    let mut courses: Vec<RowAccumulator> =
-        lanes.iter().map(|_| RowAccumulator::default()).collect();
+    let mut accumulators: Vec<RowAccumulator> = contenders
+        .iter()
+        .map(|_| RowAccumulator::default())
+        .collect();
     let (seed, progress) = (runner.seed, runner.progress.clone());
-    let scene = runner.scene(&task.workload)?;
-    let cell = task.workload.cell(scene.cpus());
+    let cell_context = runner.cell_context(&task.workload)?;
+    let cell = task.workload.cell(cell_context.cpus());
     let mut records = Vec::new();
-    for (repetition, at) in in_turn(task, lanes, seed ^ 0x940) {
-        let course = &mut courses[at];
-        if !course.out {
-            match repetition_of(&scene, &lanes[at], repetition, seed) {
-                Ok(grown) => records.extend(grown.book(course)),
-                Err(trouble) => course.fail(&lanes[at], trouble)?,
+    for (repetition, at) in in_turn(task, contenders, seed ^ 0x940) {
+        let accumulator = &mut accumulators[at];
+        if !accumulator.out {
+            match repetition_of(&cell_context, &contenders[at], repetition, seed) {
+                Ok(grown) => records.extend(grown.book(accumulator)),
+                Err(error) => accumulator.fail(&contenders[at], error)?,
             }
         }
         progress.inc(u64::from(at == 0));
@@ -55,8 +62,8 @@ pub(super) fn run(
     for record in &records {
         runner.sink.write(record)?;
     }
-    runner.histograms(lanes, &courses, &cell, false)?;
-    runner.rows(task, lanes, &courses, &cell)
+    runner.histograms(contenders, &accumulators, &cell, false)?;
+    runner.rows(task, contenders, &accumulators, &cell)
 }
 
 struct Grown {
@@ -66,10 +73,10 @@ struct Grown {
 }
 
 impl Grown {
-    fn book(self, course: &mut RowAccumulator) -> [Record; 2] {
-        course.add(&self.slice);
-        course.out = !course.problems.is_empty(); // a second try would take as long
-        Latencies::merge(&mut course.latencies, self.latencies);
+    fn book(self, accumulator: &mut RowAccumulator) -> [Record; 2] {
+        accumulator.add(&self.slice);
+        accumulator.out = !accumulator.problems.is_empty(); // a second try would take as long
+        Latencies::merge(&mut accumulator.latencies, self.latencies);
         [
             Record::Slice(Box::new(self.slice)),
             Record::Detail(Box::new(Detail::of(&self.timeline))),
@@ -77,78 +84,113 @@ impl Grown {
     }
 }
 
-fn repetition_of(
-    scene: &CellContext<'_>,
-    lane: &Contender,
-    repetition: usize,
-    seed: u64,
-) -> Result<Grown, PhaseError> {
-    let subject = scene.make(lane);
-    let limit = limit(&scene.plan);
-    let start = Start::of(scene.workload.threads);
+/// A table that has grown.
+struct Growth {
+    dyn_table: Arc<dyn DynTable>,
+    reports: Vec<GrowReport>,
+    booked: OpCounts,
+    /// Time until the last thread was done.
+    elapsed_ns: f64,
+}
+
+fn grow(
+    cell_context: &CellContext<'_>,
+    contender: &Contender,
+    is_timed: bool,
+) -> Result<Growth, PhaseError> {
+    let dyn_table = cell_context.make(contender);
+    let limit = limit(&cell_context.plan);
+    let start = Start::of(cell_context.workload.threads);
     let job = move || Grow {
         start: start.clone(),
         bin_ticks: clock::ticks((BIN_MS * 1e6) as u64),
         limit_ticks: clock::ticks(limit.as_nanos() as u64),
+        is_timed,
     };
-    let reports = scene.all("growth", &subject, limit, move |subject, plan, part| {
-        subject.run(plan, part, &mut job())
+    let reports = cell_context.all("growth", &dyn_table, limit, move |dyn_table, plan, part| {
+        dyn_table.run(plan, part, &mut job())
     })?;
-    let booked = verify::sum(reports.iter().map(|report| &report.tally));
-    let mut checks = if lane.entry.null {
-        Verdicts::default()
-    } else {
-        checks(scene, &subject, &booked, seed)?
-    };
-    if !lane.entry.null && reports.iter().any(|report| !report.finished) {
-        checks.problems.push(format!(
-            "not done after {} s, at {} entries",
-            limit.as_secs(),
-            booked.sums.entries
-        ));
-    }
-    let ran_on = scene.whereabouts(&mut checks);
     let ticks = reports.iter().map(|report| report.ticks).max().unwrap_or(1);
-    let elapsed_ns = clock::ns(ticks).max(1.0);
+    Ok(Growth {
+        booked: verify::sum(reports.iter().map(|report| &report.tally)),
+        elapsed_ns: clock::ns(ticks).max(1.0),
+        dyn_table,
+        reports,
+    })
+}
+
+impl Growth {
+    /// Looks up every key.
+    fn checks(
+        &self,
+        cell_context: &CellContext<'_>,
+        contender: &Contender,
+    ) -> Result<Verdicts, PhaseError> {
+        if contender.entry.null {
+            return Ok(Verdicts::default());
+        }
+        let mut checks = cell_context.conservation(&self.dyn_table, &self.booked)?;
+        if self.reports.iter().any(|report| !report.finished) {
+            checks.problems.push(format!(
+                "not done after {} s, at {} entries",
+                limit(&cell_context.plan).as_secs(),
+                self.booked.sums.entries
+            ));
+        }
+        Ok(checks)
+    }
+}
+
+/// Grows tables without timing each operation, for the rate, and then one with.
+fn repetition_of(
+    cell_context: &CellContext<'_>,
+    contender: &Contender,
+    repetition: usize,
+    seed: u64,
+) -> Result<Grown, PhaseError> {
+    let (mut counts, mut elapsed_ns, mut problems) = (Counts::default(), 0.0, Vec::new());
+    for _ in 0..(LEAST_INSERTS / cell_context.plan.range.max(1)).clamp(1, MOST_GROWTHS) {
+        let growth = grow(cell_context, contender, false)?;
+        problems.extend(growth.checks(cell_context, contender)?.problems);
+        counts.add(&growth.booked.counts);
+        elapsed_ns += growth.elapsed_ns;
+        if !problems.is_empty() {
+            break;
+        }
+    }
+    let growth = grow(cell_context, contender, true)?;
+    let mut checks = growth.checks(cell_context, contender)?;
+    checks.problems.extend(problems);
+    if !contender.entry.null {
+        cell_context.audit(&growth.dyn_table, seed, &mut checks)?;
+    }
+    let ran_on = cell_context.whereabouts(&mut checks);
     let slice = Slice {
-        cell: scene.workload.id(),
-        table: lane_name(lane),
-        role: lane.role,
+        cell: cell_context.workload.id(),
+        table: contender_name(contender),
+        role: contender.role,
         repetition,
-        rate: booked.counts.total() as f64 / elapsed_ns * 1e9,
+        rate: counts.total() as f64 / elapsed_ns * 1e9,
         rates: Vec::new(),
-        operations: booked.counts.total(),
+        operations: counts.total(),
         elapsed_ns: elapsed_ns as u64,
-        counts: booked.counts,
+        counts,
         prefill_ns: 0,
         checks,
         hardware: Default::default(),
-        contention: subject.contention(),
+        contention: growth.dyn_table.contention(),
         ran_on,
         fields: Fields::default(),
     };
-    let timeline = timeline(&slice, &reports);
+    let timeline = timeline(&slice, &growth.reports);
     let mut latencies = Latencies::new();
-    reports
-        .iter()
-        .for_each(|report| latencies.add(&report.latencies));
+    let reports = growth.reports.iter();
+    reports.for_each(|report| latencies.add(&report.latencies));
     Ok(Grown {
         slice,
         timeline,
         latencies,
     })
-}
-
-/// Looks up every key, then audits.
-fn checks(
-    scene: &CellContext<'_>,
-    subject: &Arc<dyn DynTable>,
-    booked: &OpCounts,
-    seed: u64,
-) -> Result<Verdicts, PhaseError> {
-    let mut checks = scene.conservation(subject, booked)?;
-    scene.audit(subject, seed, &mut checks)?;
-    Ok(checks)
 }
 
 fn timeline(slice: &Slice, reports: &[GrowReport]) -> Timeline {

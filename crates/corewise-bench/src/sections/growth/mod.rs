@@ -81,14 +81,14 @@ impl Section for GrowthSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        cells::run(runner, task, lanes)
+        cells::run(runner, task, contenders)
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
-        let once = 2.0 * estimate::on_all(of, of.range) + estimate::around(of);
+        let once = 5.0 * estimate::on_all(of, of.range) + estimate::around(of);
         estimate::repeated(task, rows, once)
     }
 

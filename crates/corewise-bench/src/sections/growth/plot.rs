@@ -7,17 +7,23 @@ use crate::plot::style::Looks;
 use crate::plot::svg::{
     Anchor, Canvas, Frame, Point, Scale, Tick, num, plain, rate, shorten, through, ticks_as, time,
 };
+use crate::record::Role;
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::growth::Timeline;
 
-const LEFT: f64 = 236.0;
-const RIGHT: f64 = 110.0;
-const AREA: f64 = 52.0;
-const BARS: f64 = 46.0;
-const LANE: f64 = AREA + BARS + 34.0;
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = 14.0;
+const NAME: f64 = 20.0;
+const AREA: f64 = 46.0;
+const BARS: f64 = 40.0;
+const LANE: f64 = NAME + AREA + BARS + 26.0;
+
+/// The time axis ends at this multiple of the median lane's length, so that a single slow table
+/// does not compress the others.
+const LONGEST_LANE: f64 = 3.0;
 
 /// Maximum number of bins, so that pages stay small.
-const MOST_BINS: usize = 400;
+const MOST_BINS: usize = 300;
 
 /// A plot for each cell that has timelines.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -26,8 +32,7 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 fn plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
-    let with_lines = cell.rows.iter().filter(|row| row.has::<Timeline>());
-    let rows: Vec<&RowResults> = with_lines.collect();
+    let rows = rows(cell, looks);
     let lanes: Vec<Option<Bins>> = rows
         .iter()
         .map(|row| shown(row).map(|line| Bins::of(&line)))
@@ -36,7 +41,7 @@ fn plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
         return None;
     }
     let bins = || lanes.iter().flatten();
-    let length = bins().map(Bins::length_ms).fold(1.0, f64::max);
+    let length = time_limit(bins().map(Bins::length_ms).collect());
     let fastest = bins().flat_map(|bins| &bins.rates).copied();
     let longest = bins().flat_map(|bins| &bins.longest_ns).copied();
     let scales = Scales {
@@ -65,12 +70,30 @@ fn plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
         kind: "growth",
         title: format!("Progress over time: {}", describe(cell, &[])),
         note: "Above, operations per second; below, the longest operation that ended in each bin, \
-               on a logarithmic scale. All lanes have the same scales; the first \
-               repetition is shown."
+               on a logarithmic scale. All lanes have the same scales, which end where most lanes do; \
+               an arrow names the end of a longer one. The first repetition is shown."
             .to_owned(),
         height: bottom + 52.0,
         body: canvas.out,
     })
+}
+
+/// Returns the rows with timelines, without the null table, whose rate would compress the scale,
+/// and without the reference's second measurement.
+fn rows<'a>(cell: &'a CellResults, looks: &Looks) -> Vec<&'a RowResults> {
+    let shown = |row: &&RowResults| matches!(row.row.role, Role::DynTable | Role::Reference);
+    let rows = cell.rows.iter().filter(shown);
+    let mut rows: Vec<&RowResults> = rows.filter(|row| row.has::<Timeline>()).collect();
+    rows.sort_by_key(|row| looks.place(&row.label));
+    rows
+}
+
+/// Returns the end of the time axis for lanes of these lengths.
+fn time_limit(mut lengths: Vec<f64>) -> f64 {
+    lengths.sort_by(f64::total_cmp);
+    let median = lengths.get(lengths.len() / 2).copied().unwrap_or(1.0);
+    let longest = lengths.last().copied().unwrap_or(1.0);
+    longest.min(LONGEST_LANE * median).max(1.0)
 }
 
 struct Scales {
@@ -115,14 +138,15 @@ impl Bins {
 
 fn lane(canvas: &mut Canvas, top: f64, row: &RowResults, (bins, scales): (Option<&Bins>, &Scales)) {
     let class = if bins.is_some() { "label" } else { "gone" };
-    let name = shorten(&row.label, 20);
-    canvas.text(class, (12.0, top + 16.0), Anchor::Start, &name);
+    let name = shorten(&row.label, 30);
+    canvas.text(class, (LEFT, top + 12.0), Anchor::Start, &name);
     let width = WIDTH - LEFT - RIGHT;
+    let top = top + NAME;
     let Some(bins) = bins else {
         let why = row.problem().unwrap_or("no timeline");
         let height = AREA + BARS + 8.0;
         canvas.rect("hatched void", (LEFT, top), (width, height), why);
-        canvas.text("gone", (12.0, top + 34.0), Anchor::Start, "void");
+        canvas.text("gone", (12.0, top + 14.0), Anchor::Start, "void");
         return;
     };
     let frame = |top: f64, height: f64, y: Scale| Frame {
@@ -137,21 +161,43 @@ fn lane(canvas: &mut Canvas, top: f64, row: &RowResults, (bins, scales): (Option
     let below = frame(top + AREA + 8.0, BARS, scales.longest);
     let rates: Vec<Tick> = ticks_as(&above.y, 2, rate);
     above.axes(canvas, (&[], &rates), ("", ""));
-    let times: Vec<Tick> = ticks_as(&below.y, 3, time);
+    let times: Vec<Tick> = ticks_as(&below.y, 2, time);
     below.axes(canvas, (&[], &times), ("", ""));
     area(canvas, &above, bins);
     bars(canvas, &below, bins, &row.label);
-    canvas.text("remark", (12.0, top + 34.0), Anchor::Start, "operations/s");
-    let lower = (12.0, below.top + 20.0);
-    canvas.text("remark", lower, Anchor::Start, "longest operation");
+    canvas.text(
+        "remark",
+        (above.right(), top - 8.0),
+        Anchor::End,
+        &summary(bins, scales),
+    );
+}
+
+/// Returns the longest operation of a lane, and its length if the time axis is shorter.
+fn summary(bins: &Bins, scales: &Scales) -> String {
+    let longest = bins.longest_ns.iter().copied().fold(0.0, f64::max);
+    let (_, end) = scales.time.ends();
+    let length = bins.length_ms();
+    let arrow = if length > end {
+        format!(", ends at {} →", time(length * 1e6))
+    } else {
+        String::new()
+    };
+    format!("longest {}{arrow}", time(longest))
 }
 
 fn area(canvas: &mut Canvas, frame: &Frame, bins: &Bins) {
     let mut edge: Vec<Point> = Vec::new();
     for (at, rate) in bins.rates.iter().enumerate() {
+        if bins.width_ms * at as f64 >= frame.x.ends().1 {
+            break;
+        }
         let y = frame.y(*rate);
         edge.push((frame.x(bins.width_ms * at as f64), y));
-        edge.push((frame.x(bins.width_ms * (at + 1) as f64), y));
+        edge.push((
+            frame.right().min(frame.x(bins.width_ms * (at + 1) as f64)),
+            y,
+        ));
     }
     let (Some(first), Some(last)) = (edge.first(), edge.last()) else {
         return;
@@ -177,6 +223,9 @@ fn bars(canvas: &mut Canvas, frame: &Frame, bins: &Bins, label: &str) {
         .filter(|(_, ns)| **ns > 0.0)
     {
         let left = frame.x(bins.width_ms * at as f64);
+        if left >= frame.right() {
+            break;
+        }
         let right = frame.x(bins.width_ms * (at + 1) as f64);
         let (top, bottom) = (frame.y(*ns).min(frame.bottom()), frame.bottom());
         let width = ((right - left) * 0.86).max(0.6);
@@ -192,13 +241,6 @@ fn bars(canvas: &mut Canvas, frame: &Frame, bins: &Bins, label: &str) {
     let longest = bins.longest_ns.iter().copied().fold(0.0, f64::max);
     if !d.is_empty() {
         canvas.path("bars", &d, &format!("{label}: longest {}", time(longest)));
-        let at = (frame.right() + 8.0, frame.top + 20.0);
-        canvas.text(
-            "value",
-            at,
-            Anchor::Start,
-            &format!("most {}", time(longest)),
-        );
     }
 }
 
@@ -217,6 +259,18 @@ fn time_axis(canvas: &mut Canvas, scales: &Scales, bottom: f64) {
     } else {
         (1.0, "time (ms)")
     };
-    let ticks = ticks_as(&frame.x, 8, |ms| plain(ms / unit));
+    let ticks = ticks_as(&frame.x, 6, |ms| plain(ms / unit));
     frame.axes(canvas, (&ticks, &[]), (title, ""));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_slow_table_does_not_compress_the_others() {
+        assert_eq!(time_limit(vec![100.0, 900.0, 90.0]), 300.0);
+        assert_eq!(time_limit(vec![100.0, 150.0, 90.0]), 150.0);
+        assert_eq!(time_limit(vec![]), 1.0);
+    }
 }

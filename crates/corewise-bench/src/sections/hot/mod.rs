@@ -15,7 +15,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use self::worker::{Hot, Place};
+use self::worker::{Hot, KeyPosition};
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
@@ -100,16 +100,16 @@ impl Section for HotSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<HotSlices>(runner, task, lanes)?;
-        for course in &mut measured.courses {
-            if let Some(rate) = Spread::of(course.rates.iter().copied()) {
+        let mut measured = closed_loop::measure::<HotSlices>(runner, task, contenders)?;
+        for accumulator in &mut measured.accumulators {
+            if let Some(rate) = Spread::of(accumulator.rates.iter().copied()) {
                 let pair = PairTime(pair_ns(rate, task.workload.threads));
-                course.fields.set(&pair);
+                accumulator.fields.set(&pair);
             }
         }
-        closed_loop::write(runner, task, lanes, measured)
+        closed_loop::write(runner, task, contenders, measured)
     }
 
     fn payloads(&self) -> &'static [Schema] {
@@ -168,16 +168,16 @@ struct HotSlices {
 
 impl Slices for HotSlices {
     /// Each thread's position in its keys.
-    type Progress = Vec<Place>;
+    type Progress = Vec<KeyPosition>;
 
     fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError> {
         let own_keys = draw_own_keys(context, seed)?;
         Ok(Self { own_keys })
     }
 
-    fn begin(&self, seed: u64) -> Vec<Place> {
+    fn begin(&self, seed: u64) -> Vec<KeyPosition> {
         let keys = self.own_keys.iter();
-        keys.map(|keys| Place::new(mix(seed) as usize % keys.len()))
+        keys.map(|keys| KeyPosition::new(mix(seed) as usize % keys.len()))
             .collect()
     }
 
@@ -185,7 +185,7 @@ impl Slices for HotSlices {
         &self,
         context: &CellContext<'_>,
         table: &mut RunningTable,
-        places: &mut Vec<Place>,
+        places: &mut Vec<KeyPosition>,
     ) -> Result<(), PhaseError> {
         let (own_keys, from) = (self.own_keys.clone(), places.clone());
         let stay = context.workload.distribution == Distribution::Single;
@@ -219,7 +219,7 @@ fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>
         keys.into()
     };
     context
-        .crew
+        .pool
         .run(threads, Duration::from_secs(600), draw)
         .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
 }

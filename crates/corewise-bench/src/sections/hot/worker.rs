@@ -16,7 +16,7 @@ use crate::work::{Loop, OpCounts, Part, Start};
 
 /// A thread's position in its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct KeyPosition {
     /// The first position.
     first: usize,
     at: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Place {
     round: u32,
 }
 
-impl Place {
+impl KeyPosition {
     /// The initial position.
     pub(crate) fn new(first: usize) -> Self {
         Self {
@@ -50,7 +50,7 @@ pub(crate) struct Hot {
     /// Indices of the keys that only this thread touches, in the order of use.
     pub(crate) keys: Arc<[u32]>,
     /// The position to continue from.
-    pub(crate) place: Place,
+    pub(crate) place: KeyPosition,
     /// Whether to stay at one key.
     pub(crate) stay: bool,
     /// All threads start here.
@@ -78,12 +78,12 @@ impl Loop for Hot {
     type Report = HotReport;
 
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> HotReport {
-        let mut seat = Worker::<K, T>::new(table, plan, part, None);
+        let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let (mut place, keys, stay) = (self.place, &*self.keys, self.stay);
         let mut chunk = || {
             for _ in 0..CHUNK {
-                pair(&mut seat, keys[place.at], place.round, &mut problem);
+                pair(&mut worker, keys[place.at], place.round, &mut problem);
                 if stay {
                     place.round += 1
                 } else {
@@ -105,7 +105,7 @@ impl Loop for Hot {
         }
         self.place = place;
         HotReport {
-            tally: seat.tally(),
+            tally: worker.tally(),
             pairs: chunks * CHUNK as u64,
             ticks,
             problem,
@@ -116,25 +116,28 @@ impl Loop for Hot {
 /// Removes a key and reinserts it with its next value.
 #[inline(always)]
 fn pair<K: Kind, T: Table<K>>(
-    seat: &mut Worker<'_, K, T>,
+    worker: &mut Worker<'_, K, T>,
     index: u32,
     round: u32,
     problem: &mut Option<String>,
 ) {
-    let (key, first) = (seat.plan.key(index), seat.plan.first_number(index));
+    let (key, first) = (worker.plan.key(index), worker.plan.first_number(index));
     // Stamps make numbers odd, so successive numbers differ by two.
     let number = |round: u32| first.wrapping_add(round.wrapping_mul(2));
     let (old, new) = (stamp(key, number(round)), stamp(key, number(round + 1)));
-    let removed = seat.handle.remove(K::query(&mut seat.scratch, key));
-    let value = K::value(&seat.scratch, new);
-    let inserted = seat.handle.insert(K::query(&mut seat.scratch, key), value);
-    seat.sums
+    let removed = worker.handle.remove(K::query(&mut worker.scratch, key));
+    let value = K::value(&worker.scratch, new);
+    let inserted = worker
+        .handle
+        .insert(K::query(&mut worker.scratch, key), value);
+    worker
+        .sums
         .lose_if(removed.is_some(), key, removed.unwrap_or(0));
-    seat.sums.gain_if(inserted, key, new);
-    seat.counts.removed += u64::from(removed.is_some());
-    seat.counts.remove_failed += u64::from(removed.is_none());
-    seat.counts.inserted += u64::from(inserted);
-    seat.counts.insert_failed += u64::from(!inserted);
+    worker.sums.gain_if(inserted, key, new);
+    worker.counts.removed += u64::from(removed.is_some());
+    worker.counts.remove_failed += u64::from(removed.is_none());
+    worker.counts.inserted += u64::from(inserted);
+    worker.counts.insert_failed += u64::from(!inserted);
     if removed != Some(old) || !inserted {
         complain(problem, key, (removed, old), inserted); // never taken, so well predicted
     }
@@ -164,7 +167,7 @@ mod tests {
 
     #[test]
     fn rounds_begin_where_the_thread_began() {
-        let mut place = Place::new(1);
+        let mut place = KeyPosition::new(1);
         let mut seen = Vec::new();
         for _ in 0..7 {
             seen.push((place.at, place.round));
@@ -172,7 +175,7 @@ mod tests {
         }
         let rounds = [(1, 0), (2, 0), (0, 0), (1, 1), (2, 1), (0, 1), (1, 2)];
         assert_eq!(seen, rounds);
-        let mut alone = Place::new(0);
+        let mut alone = KeyPosition::new(0);
         alone.step(1);
         assert_eq!((alone.at, alone.round), (0, 1));
     }

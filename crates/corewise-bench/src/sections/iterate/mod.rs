@@ -77,11 +77,11 @@ impl Section for IterateSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<IterateSlices>(runner, task, lanes)?;
-        measured.cell.left_out = runner.left_out(task, lanes);
-        closed_loop::write(runner, task, lanes, measured)
+        let mut measured = closed_loop::measure::<IterateSlices>(runner, task, contenders)?;
+        measured.cell.left_out = runner.left_out(task, contenders);
+        closed_loop::write(runner, task, contenders, measured)
     }
 
     fn left_out(&self) -> &'static str {

@@ -37,10 +37,10 @@ impl Section for LatencySection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        let measured = closed_loop::measure::<TimedSlices>(runner, task, lanes)?;
-        closed_loop::write(runner, task, lanes, measured)
+        let measured = closed_loop::measure::<TimedSlices>(runner, task, contenders)?;
+        closed_loop::write(runner, task, contenders, measured)
     }
 
     fn page_rank(&self) -> u32 {
@@ -50,7 +50,10 @@ impl Section for LatencySection {
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
         let plots = latencies::plots(results, looks, ("latency", "Latency"), false);
         let lead = "Threads work as fast as they can; each timed operation is one of theirs.";
-        vec![PagePart::new("latency", "Latency", lead, plots)]
+        vec![PagePart {
+            below: latencies::summaries(results, looks, false),
+            ..PagePart::new("latency", "Latency", lead, plots)
+        }]
     }
 }
 
@@ -132,9 +135,9 @@ impl Slices for TimedSlices {
         Ok(())
     }
 
-    fn finish(latencies: Option<Latencies>, course: &mut RowAccumulator, _: &mut Fields) {
+    fn finish(latencies: Option<Latencies>, accumulator: &mut RowAccumulator, _: &mut Fields) {
         if let Some(latencies) = latencies {
-            Latencies::merge(&mut course.latencies, latencies);
+            Latencies::merge(&mut accumulator.latencies, latencies);
         }
     }
 }

@@ -104,17 +104,17 @@ impl Section for MemorySection {
     }
 
     /// Only tables that store something, once each.
-    fn takes_part(&self, lane: &Contender) -> bool {
-        lane.role != Role::Again && !lane.entry.null
+    fn takes_part(&self, contender: &Contender) -> bool {
+        contender.role != Role::Again && !contender.entry.null
     }
 
     fn run(
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        process::run(runner, task, lanes)
+        process::run(runner, task, contenders)
     }
 
     /// One process for each table.
@@ -167,7 +167,7 @@ impl Section for MemorySection {
         let mut plots = plot::plots(results, looks);
         plots.extend(plot::garbage(results, looks));
         vec![Part {
-            below: plot::leftovers(results),
+            below: maud::html! { (plot::summaries(results)) (plot::leftovers(results)) },
             ..Part::new("memory", "Memory", "What an entry takes.", plots)
         }]
     }

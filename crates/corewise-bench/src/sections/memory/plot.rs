@@ -3,31 +3,43 @@
 use maud::{Markup, html};
 
 use crate::plot::Plot;
-use crate::plot::chart::{self, Curve, NAMES, Spot, WIDTH, legend};
+use crate::plot::chart::{self, Curve, NAMES, Spot, WIDTH};
 use crate::plot::group::{Group, describe, groups};
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{
-    Anchor, Canvas, Frame, Scale, bytes, count, count_tick, extent, plain, ticks_as,
+    Anchor, Canvas, Frame, Scale, bytes, count, extent, plain, shorten, ticks_as,
 };
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::memory::{Garbage, MemoryPoint};
 
-/// A panel: its name and its value of a point.
-type Measure = (&'static str, fn(&MemoryPoint) -> Option<u64>);
+/// A panel: its name, the bytes of a point, and the most while filling.
+type Measure = (
+    &'static str,
+    fn(&MemoryPoint) -> Option<u64>,
+    fn(&MemoryPoint) -> Option<u64>,
+);
 
-const MEASURES: [Measure; 4] = [
-    ("live bytes", |p| p.live_bytes),
-    ("live bytes, most while filling", |p| p.peak_live_bytes),
-    ("resident bytes", |p| Some(p.resident_bytes)),
-    ("resident bytes, most while filling", |p| {
-        Some(p.peak_resident_bytes)
-    }),
+const MEASURES: [Measure; 2] = [
+    ("live bytes", |p| p.live_bytes, |p| p.peak_live_bytes),
+    (
+        "resident bytes",
+        |p| Some(p.resident_bytes),
+        |p| Some(p.peak_resident_bytes),
+    ),
 ];
 
-const LEFT: f64 = 76.0;
-const GAP: f64 = 34.0;
-const PANEL: f64 = 220.0;
+const LEFT: f64 = 150.0;
+const GAP: f64 = 30.0;
+const LANE: f64 = 17.0;
+/// Height of a block without its lanes.
+const AROUND: f64 = 66.0;
+
+/// The right end of the scale for a payload of 16 bytes: what tables differ in lies below.
+const MOST_EACH: f64 = 100.0;
+
+/// A table at a size.
+type Placed<'a> = (&'a RowResults, MemoryPoint);
 
 /// A plot for each workload that has memory by size.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -40,40 +52,41 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 fn plot(group: &Group<'_>, looks: &Looks) -> Option<Plot> {
-    let panels: Vec<(&str, Vec<Curve>)> = MEASURES
-        .iter()
-        .map(|measure| (measure.0, curves(group, measure, looks)))
-        .filter(|(_, curves)| curves.iter().any(|curve| !curve.medians.is_empty()))
-        .collect();
-    let payload = payload(group);
-    let all = panels.iter().flat_map(|(_, curves)| curves);
-    let mut points: Vec<_> = all.flat_map(Curve::values).collect();
-    points.extend(&payload);
-    let (low, high) = extent(points.iter().map(|p| p.1).filter(|y| *y > 0.0))?;
-    let x = Scale::log_over(points.iter().flat_map(|p| [p.0 / 1.2, p.0 * 1.2]));
-    let y = Scale::log(low / 1.25, high * 1.25);
-    let mut canvas = Canvas::default();
-    let top = legend(&mut canvas, (LEFT, 14.0), &entries(group, looks)) + 24.0;
+    let blocks = blocks(group, looks);
+    let (_, first) = blocks.first()?;
+    let (_, point) = first.first()?;
+    let payload = point.payload_bytes as f64 / point.entries as f64;
+    let most = (MOST_EACH * payload / 16.0).max(MOST_EACH);
+    let x = Scale::linear((payload / 10.0).floor() * 10.0, most);
     let width = (WIDTH - LEFT - 14.0 - GAP) / 2.0;
-    for (at, (name, curves)) in panels.iter().enumerate() {
-        let frame = Frame {
-            left: LEFT + (width + GAP) * (at % 2) as f64,
-            top: top + (PANEL + 80.0) * (at / 2) as f64,
-            width,
-            height: PANEL,
-            x,
-            y,
-        };
-        panel(&mut canvas, &frame, (name, at % 2 == 0), (curves, &payload));
+    let mut canvas = Canvas::default();
+    let mut top = 0.0;
+    for (entries, placed) in &blocks {
+        let heading = format!("{} entries", count(*entries));
+        canvas.text("panel", (4.0, top + 16.0), Anchor::Start, &heading);
+        let height = LANE * placed.len() as f64;
+        for (at, measure) in MEASURES.iter().enumerate() {
+            let frame = Frame {
+                left: LEFT + (width + GAP) * at as f64,
+                top: top + 24.0,
+                width,
+                height,
+                x,
+                y: Scale::linear(0.0, 1.0),
+            };
+            panel(&mut canvas, (&frame, payload), (measure, placed), looks);
+        }
+        top += height + AROUND;
     }
     Some(Plot {
         kind: "memory",
-        title: format!("Memory: {}", title(group)),
-        note:
-            "Bytes per entry by number of entries, both on logarithmic scales. The dashed line is \
-               what keys and values alone take."
-                .to_owned(),
-        height: top + (PANEL + 80.0) * panels.len().div_ceil(2) as f64 - 24.0,
+        title: format!("Memory of an entry: {}", title(group)),
+        note: format!(
+            "Bytes per entry. The line ends at the most while the table was filled; an arrow is a value \
+             beyond the scale. Keys and values alone take {} B, the dashed line.",
+            plain((payload * 10.0).round() / 10.0)
+        ),
+        height: top - 8.0,
         body: canvas.out,
     })
 }
@@ -84,97 +97,108 @@ fn title(group: &Group<'_>) -> String {
     cell.map_or(String::new(), |cell| describe(cell, &vary))
 }
 
-fn entries(group: &Group<'_>, looks: &Looks) -> Vec<(String, crate::plot::style::Look, bool)> {
-    let mut labels = group.labels();
-    labels.sort_by_key(|label| looks.place(label));
-    let find = |label: &str| {
-        group
-            .rows()
-            .map(|(_, row)| row)
-            .filter(|r| r.label == label)
-            .collect()
-    };
-    let entry = |label: &&str| {
-        let rows: Vec<&RowResults> = find(label);
-        let look = looks.look(rows.first()?);
-        let void = rows.iter().all(|row| row.void());
-        Some(((*label).to_owned(), look, void))
-    };
-    labels.iter().filter_map(entry).collect()
-}
-
-fn curves(group: &Group<'_>, (name, measure): &Measure, looks: &Looks) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
+/// Returns the valid tables at each size, the most frugal first; the greatest size first.
+fn blocks<'a>(group: &Group<'a>, looks: &Looks) -> Vec<(u64, Vec<Placed<'a>>)> {
+    let mut blocks: Vec<(u64, Vec<Placed<'a>>)> = Vec::new();
     for (_, row) in group.rows().filter(|(_, row)| !row.void()) {
-        let at = curves.iter().position(|curve| curve.name == row.label);
-        let at = at.unwrap_or_else(|| {
-            curves.push(Curve::new(looks.look(row), &row.label));
-            curves.len() - 1
-        });
-        for point in row
-            .details::<MemoryPoint>()
-            .filter(|point| point.entries > 0)
-        {
-            let taken = measure(&point).filter(|taken| *taken > 0);
-            curves[at].medians.extend(taken.map(|taken| {
-                let each = taken as f64 / point.entries as f64;
-                let entries = count(point.entries);
-                Spot {
-                    at: (point.entries as f64, each),
-                    text: format!(
-                        "{}, {entries} entries: {each:.1} B per entry ({name})",
-                        row.label
-                    ),
-                }
-            }));
+        for point in row.details::<MemoryPoint>().filter(|p| p.entries > 0) {
+            match blocks.iter_mut().find(|(size, _)| *size == point.entries) {
+                Some((_, placed)) => placed.push((row, point)),
+                None => blocks.push((point.entries, vec![(row, point)])),
+            }
         }
     }
-    for curve in &mut curves {
-        curve.medians.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
+    blocks.sort_by_key(|(entries, _)| std::cmp::Reverse(*entries));
+    for (_, placed) in &mut blocks {
+        let taken = |p: &MemoryPoint| p.live_bytes.unwrap_or(p.resident_bytes);
+        placed.sort_by_key(|(row, point)| (taken(point), looks.place(&row.label)));
     }
-    chart::sorted(looks, curves)
-}
-
-/// Returns entries, each with the bytes of keys and values.
-fn payload(group: &Group<'_>) -> Vec<(f64, f64)> {
-    let points = group.rows().flat_map(|(_, row)| row.details());
-    let sized = points.filter(|point: &MemoryPoint| point.entries > 0);
-    let each = |p: &MemoryPoint| p.payload_bytes as f64 / p.entries as f64;
-    let mut line: Vec<_> = sized.map(|p| (p.entries as f64, each(&p))).collect();
-    line.sort_by(|a, b| a.0.total_cmp(&b.0));
-    line.dedup_by_key(|point| point.0);
-    line
+    blocks
 }
 
 fn panel(
     canvas: &mut Canvas,
-    frame: &Frame,
-    (name, first): (&str, bool),
-    (curves, payload): (&[Curve], &[(f64, f64)]),
+    (frame, payload): (&Frame, f64),
+    (measure, placed): (&Measure, &[Placed<'_>]),
+    looks: &Looks,
 ) {
     canvas.open("smallmultiple");
-    let x_ticks = ticks_as(&frame.x, 6, count_tick);
-    let label = |value| if first { plain(value) } else { String::new() };
-    let y_ticks = ticks_as(&frame.y, 5, label);
-    let y_title = if first { "bytes per entry" } else { "" };
-    frame.axes(canvas, (&x_ticks, &y_ticks), ("entries", y_title));
-    canvas.text("panel", (frame.left, frame.top - 8.0), Anchor::Start, name);
-    let (left, right) = frame.x.ends();
-    if let (Some(first), Some(last)) = (payload.first(), payload.last()) {
-        let mut line = vec![(left, first.1)];
-        line.extend(payload);
-        line.push((right, last.1));
-        let line: Vec<_> = line.into_iter().map(|point| frame.at(point)).collect();
-        canvas.path(
-            "guide payload",
-            &crate::plot::svg::through(&line),
-            "keys and values alone",
-        );
-        let at = (frame.right() - 4.0, frame.y(last.1) - 6.0);
-        canvas.text("remark", at, Anchor::End, "payload");
+    let ticks = ticks_as(&frame.x, 5, plain);
+    for (value, _) in &ticks {
+        let x = frame.x(*value);
+        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
     }
-    chart::curves(canvas, frame, curves);
+    frame.axes(canvas, (&ticks, &[]), ("", ""));
+    let heading = (frame.left, frame.top - 8.0);
+    canvas.text("remark", heading, Anchor::Start, measure.0);
+    let x = frame.x(payload);
+    let line = crate::plot::svg::through(&[(x, frame.top), (x, frame.bottom())]);
+    canvas.path("guide payload", &line, "keys and values alone");
+    for (lane, (row, point)) in placed.iter().enumerate() {
+        let y = frame.top + LANE * (lane as f64 + 0.5);
+        canvas.open(&looks.look(row).class());
+        if frame.left <= LEFT {
+            let name = shorten(&row.label, 20);
+            canvas.text("label", (LEFT - 10.0, y + 4.0), Anchor::End, &name);
+        }
+        marks(canvas, (frame, y), (measure, row, point), looks);
+        canvas.close();
+    }
     canvas.close();
+}
+
+/// Draws the bytes of a table, and a line to the most while it was filled.
+fn marks(
+    canvas: &mut Canvas,
+    (frame, y): (&Frame, f64),
+    ((name, taken, most), row, point): (&Measure, &RowResults, &MemoryPoint),
+    looks: &Looks,
+) {
+    let each = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / point.entries as f64);
+    let Some(value) = each(taken(point)) else {
+        return;
+    };
+    let most = each(most(point)).unwrap_or(value).max(value);
+    let title = format!(
+        "{}, {} entries: {value:.1} B per entry ({name}), {most:.1} B at most while filling",
+        row.label,
+        count(point.entries)
+    );
+    let (_, end) = frame.x.ends();
+    if value > end {
+        let text = format!("{value:.0} B →");
+        canvas.text("value", (frame.right(), y + 4.0), Anchor::End, &text);
+        return;
+    }
+    canvas.line("reach", (frame.x(value), y), (frame.x(most.min(end)), y));
+    let shape = looks.look(row).shape();
+    canvas.mark(shape, "median", (frame.x(value), y), 4.6, &title);
+}
+
+/// Bytes per entry as numbers.
+pub(crate) fn summaries(results: &Results) -> Markup {
+    let rows = results.rows().filter(|row| !row.void());
+    let points = rows.flat_map(|row| row.details::<MemoryPoint>().map(move |p| (row, p)));
+    let mut points: Vec<_> = points.filter(|(_, point)| point.entries > 0).collect();
+    points.sort_by_key(|(_, point)| point.entries);
+    let line = |(row, point): &(&RowResults, MemoryPoint)| {
+        let each = |bytes: Option<u64>| {
+            let each = bytes.map(|bytes| bytes as f64 / point.entries as f64);
+            each.map_or("–".to_owned(), |each| format!("{each:.1}"))
+        };
+        let mut line = vec![row.label.clone(), count(point.entries)];
+        for (_, taken, most) in &MEASURES {
+            line.extend([each(taken(point)), each(most(point))]);
+        }
+        line
+    };
+    let lines: Vec<_> = points.iter().map(line).collect();
+    let heads = ["table", "entries", "live", "most", "resident", "most"];
+    html! {
+        @if !lines.is_empty() {
+            details { summary { "Bytes per entry as numbers" } (numbers(&heads, &lines)) }
+        }
+    }
 }
 
 /// A plot for each cell that has memory over time.
@@ -202,18 +226,18 @@ fn garbage_plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
     let (low, high) = (low.min(0.0), high.max(1.0));
     let pad = (high - low) * 0.05;
     let frame = Frame {
-        left: 90.0,
+        left: 80.0,
         top: 14.0,
-        width: WIDTH - 90.0 - NAMES,
+        width: WIDTH - 80.0 - NAMES,
         height: chart::height_for(rows.len()),
         x: Scale::linear(0.0, length * 1.03),
         y: Scale::linear(low - if low < 0.0 { pad } else { 0.0 }, high + pad),
     };
     let mut canvas = Canvas::default();
-    let x_ticks = ticks_as(&frame.x, 8, |ms| plain(ms / 1e3));
+    let x_ticks = ticks_as(&frame.x, 5, |ms| plain(ms / 1e3));
     let y_ticks = byte_ticks(&frame.y);
     frame.axes(&mut canvas, (&x_ticks, &y_ticks), ("time (s)", ""));
-    let title = (frame.left - 74.0, frame.top + frame.height / 2.0);
+    let title = (frame.left - 66.0, frame.top + frame.height / 2.0);
     canvas.upright("axistitle", title, "memory above the start");
     let curves: Vec<Curve> = rows
         .iter()

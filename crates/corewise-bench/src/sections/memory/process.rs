@@ -23,7 +23,7 @@ use crate::error::BenchError;
 use crate::plan::{KeyMap, Plan};
 use crate::record::{Detail, Record, Verdicts};
 use crate::registry::Registry;
-use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name};
 use crate::stamp::Numbers;
 use crate::stream::Stream;
 use crate::suite::Task;
@@ -83,37 +83,37 @@ pub struct MemoryAnswer {
 pub(super) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
 ) -> Result<(), BenchError> {
     let program = runner.program.clone();
     let program = program.ok_or_else(|| {
         BenchError::Usage("memory is measured by the corewise program only".into())
     })?;
-    let mut courses = Vec::new();
-    for lane in lanes {
-        let mut course = RowAccumulator::default();
-        match child(&program, &job(task, lane, runner.seed)) {
+    let mut accumulators = Vec::new();
+    for contender in contenders {
+        let mut accumulator = RowAccumulator::default();
+        match child(&program, &job(task, contender, runner.seed)) {
             Ok(answer) => {
-                course.problems = answer.checks.problems;
+                accumulator.problems = answer.checks.problems;
                 let records = [Detail::of(&answer.point), Detail::of(&answer.garbage)];
                 for record in records {
                     runner.sink.write(&Record::Detail(Box::new(record)))?;
                 }
             }
-            Err(problem) => course.problems.push(problem),
+            Err(problem) => accumulator.problems.push(problem),
         }
-        courses.push(course);
+        accumulators.push(accumulator);
     }
     runner.progress.inc(task.repetitions as u64);
     let cell = task.workload.cell(Vec::new());
-    runner.rows(task, lanes, &courses, &cell)
+    runner.rows(task, contenders, &accumulators, &cell)
 }
 
-fn job(task: &Task, lane: &Contender, seed: u64) -> MemoryJob {
+fn job(task: &Task, contender: &Contender, seed: u64) -> MemoryJob {
     let workload = &task.workload;
     let shape = workload.shape();
     MemoryJob {
-        table: lane.entry.card.name.clone(),
+        table: contender.entry.card.name.clone(),
         kind: workload.kind.clone(),
         native_hash: workload.native_hash,
         entries: workload.initial as u32,
@@ -123,7 +123,7 @@ fn job(task: &Task, lane: &Contender, seed: u64) -> MemoryJob {
         keys: workload.keys,
         payload_bytes: workload.payload_bytes(),
         cell: workload.id(),
-        name: lane_name(lane),
+        name: contender_name(contender),
         seed,
     }
 }
@@ -171,9 +171,9 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
         job.entries,
         (0.5, 0.5),
     ));
-    let crew = ThreadPool::start(vec![None; job.threads])?;
+    let pool = ThreadPool::start(vec![None; job.threads])?;
     let failed = |error| BenchError::Failed(format!("{error:?}"));
-    crew.run(job.threads, LIMIT, |_| ()).map_err(failed)?;
+    pool.run(job.threads, LIMIT, |_| ()).map_err(failed)?;
     allocator::start_counting();
     let setup = crate::table::Setup {
         capacity: 0,
@@ -181,51 +181,53 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
         value_bytes: job.value_bytes,
         key_bytes: job.key_bytes.1,
     };
-    let answer = measure(&job, plan, &crew, || maker(&setup), stream).map_err(failed)?;
+    let answer = measure(&job, plan, &pool, || maker(&setup), stream).map_err(failed)?;
     serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
 }
 
 fn measure(
     job: &MemoryJob,
     plan: Plan,
-    crew: &ThreadPool,
+    pool: &ThreadPool,
     make: impl FnOnce() -> Arc<dyn DynTable>,
     stream: Arc<Stream>,
-) -> Result<MemoryAnswer, crate::thread_pool::CrewError> {
+) -> Result<MemoryAnswer, crate::thread_pool::PoolError> {
     let zero = Reading::take();
     allocator::reset_peak();
-    let subject = make();
+    let dyn_table = make();
     let each = |task: fn(&dyn DynTable, &Plan, Part) -> Sums| {
-        let subject = subject.clone();
-        let sums = crew.run(job.threads, LIMIT, move |part| task(&*subject, &plan, part))?;
+        let dyn_table = dyn_table.clone();
+        let sums = pool.run(job.threads, LIMIT, move |part| {
+            task(&*dyn_table, &plan, part)
+        })?;
         Ok(sums.iter().fold(Sums::default(), |mut all, some| {
             all.add(some);
             all
         }))
     };
     let watch = Watch::start(Source::Resident);
-    let booked = each(|subject, plan, part| subject.fill(plan, part).sums)?;
+    let booked = each(|dyn_table, plan, part| dyn_table.fill(plan, part).sums)?;
     let resident = watch.stop();
     let (full, peak) = (
         Reading::take(),
         allocator::counted().map(|counted| counted.peak_bytes),
     );
-    let found = each(|subject, plan, part| subject.probe(plan, part))?;
+    let found = each(|dyn_table, plan, part| dyn_table.probe(plan, part))?;
     let evidence = Evidence {
         booked,
         found,
         stream: Default::default(),
-        reported: subject.size(),
+        reported: dyn_table.size(),
     };
     let mut checks = verify::conservation(&plan, &evidence);
-    let mut garbage = churn(job, plan, crew, &subject, &stream)?;
-    audit(job, plan, crew, &subject, &mut checks)?;
-    subject.settle();
+    let mut garbage = churn(job, plan, pool, &dyn_table, &stream)?;
+    audit(job, plan, pool, &dyn_table, &mut checks)?;
+    dyn_table.settle();
     garbage.record.settled_bytes = Reading::take().over(&garbage.before);
-    each(|subject, plan, part| subject.empty(plan, part).sums)?;
-    subject.settle();
+    each(|dyn_table, plan, part| dyn_table.empty(plan, part).sums)?;
+    dyn_table.settle();
     let emptied = Reading::take();
-    drop(subject);
+    drop(dyn_table);
     let life = Life {
         zero,
         full,
@@ -245,13 +247,13 @@ fn measure(
 fn audit(
     job: &MemoryJob,
     plan: Plan,
-    crew: &ThreadPool,
-    subject: &Arc<dyn DynTable>,
+    pool: &ThreadPool,
+    dyn_table: &Arc<dyn DynTable>,
     checks: &mut Verdicts,
-) -> Result<(), crate::thread_pool::CrewError> {
-    let (subject, seed) = (subject.clone(), job.seed);
-    let reports = crew.run(job.threads, LIMIT, move |part| {
-        subject.audit(&plan, part, 10_000, seed)
+) -> Result<(), crate::thread_pool::PoolError> {
+    let (dyn_table, seed) = (dyn_table.clone(), job.seed);
+    let reports = pool.run(job.threads, LIMIT, move |part| {
+        dyn_table.audit(&plan, part, 10_000, seed)
     })?;
     for report in reports {
         checks.audited += report.audited;
@@ -303,10 +305,10 @@ struct Churned {
 fn churn(
     job: &MemoryJob,
     plan: Plan,
-    crew: &ThreadPool,
-    subject: &Arc<dyn DynTable>,
+    pool: &ThreadPool,
+    dyn_table: &Arc<dyn DynTable>,
     stream: &Arc<Stream>,
-) -> Result<Churned, crate::thread_pool::CrewError> {
+) -> Result<Churned, crate::thread_pool::PoolError> {
     let before = Reading::take();
     let source = if before.live.is_some() {
         Source::RunningTable
@@ -314,9 +316,9 @@ fn churn(
         Source::Resident
     };
     let watch = Watch::start(source);
-    let (start, subject, stream) = (Start::of(job.threads), subject.clone(), stream.clone());
+    let (start, dyn_table, stream) = (Start::of(job.threads), dyn_table.clone(), stream.clone());
     let run_ticks = clock::ticks(CHURN.as_nanos() as u64);
-    crew.run(job.threads, LIMIT, move |part| {
+    pool.run(job.threads, LIMIT, move |part| {
         let mut drive = Drive {
             cursor: stream.cursor(part.thread as u64),
             stream: stream.clone(),
@@ -325,7 +327,7 @@ fn churn(
             warm_ticks: 0,
             run_ticks,
         };
-        subject.run(&plan, part, &mut drive).tally
+        dyn_table.run(&plan, part, &mut drive).tally
     })?;
     let base = match source {
         Source::RunningTable => before.live.unwrap_or(0),

@@ -9,7 +9,7 @@ use crate::contender::{CellContext, Contender, PhaseError};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::record::{Fields, Record, Role, Slice};
-use crate::runner::{RowAccumulator, Runner, in_turn, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
 use crate::sections::closed_loop::{MixSlices, Slices};
 use crate::stamp::Numbers;
 use crate::suite::Task;
@@ -20,26 +20,28 @@ use crate::work::{Part, Start};
 pub(super) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
     pacing: Pacing,
 ) -> Result<(), BenchError> {
     let rate = match pacing {
         Pacing::Rate(rate) => rate,
-        Pacing::Load(load) => load * capacity(runner, task, lanes)?,
+        Pacing::Load(load) => load * capacity(runner, task, contenders)?,
     };
-    let mut courses: Vec<RowAccumulator> =
-        lanes.iter().map(|_| RowAccumulator::default()).collect();
+    let mut accumulators: Vec<RowAccumulator> = contenders
+        .iter()
+        .map(|_| RowAccumulator::default())
+        .collect();
     let mut records = Vec::new();
     let (seed, progress) = (runner.seed, runner.progress.clone());
-    let scene = runner.scene(&task.workload)?;
-    let mut cell = task.workload.cell(scene.cpus());
+    let cell_context = runner.cell_context(&task.workload)?;
+    let mut cell = task.workload.cell(cell_context.cpus());
     cell.rate_per_s = Some(rate);
-    for (repetition, at) in in_turn(task, lanes, seed ^ 0x9ace) {
-        let course = &mut courses[at];
-        if !course.out {
-            match repetition_of(&scene, &lanes[at], repetition, seed, rate) {
-                Ok((slice, latencies)) => records.push(book(course, slice, latencies)),
-                Err(trouble) => course.fail(&lanes[at], trouble)?,
+    for (repetition, at) in in_turn(task, contenders, seed ^ 0x9ace) {
+        let accumulator = &mut accumulators[at];
+        if !accumulator.out {
+            match repetition_of(&cell_context, &contenders[at], repetition, seed, rate) {
+                Ok((slice, latencies)) => records.push(book(accumulator, slice, latencies)),
+                Err(error) => accumulator.fail(&contenders[at], error)?,
             }
         }
         progress.inc(u64::from(at == 0));
@@ -47,54 +49,60 @@ pub(super) fn run(
     for record in &records {
         runner.sink.write(record)?;
     }
-    runner.histograms(lanes, &courses, &cell, true)?;
-    runner.rows(task, lanes, &courses, &cell)
+    runner.histograms(contenders, &accumulators, &cell, true)?;
+    runner.rows(task, contenders, &accumulators, &cell)
 }
 
 /// Measures the throughput of the reference in closed loop.
-fn capacity(runner: &mut Runner<'_>, task: &Task, lanes: &[Contender]) -> Result<f64, BenchError> {
+fn capacity(
+    runner: &mut Runner<'_>,
+    task: &Task,
+    contenders: &[Contender],
+) -> Result<f64, BenchError> {
     let seed = runner.seed;
-    let scene = runner.scene(&task.workload)?;
-    let reference = lanes.iter().find(|lane| lane.role == Role::Reference);
-    let lane = reference.ok_or_else(|| BenchError::Failed("a cell without reference".into()))?;
+    let cell_context = runner.cell_context(&task.workload)?;
+    let reference = contenders
+        .iter()
+        .find(|contender| contender.role == Role::Reference);
+    let contender =
+        reference.ok_or_else(|| BenchError::Failed("a cell without reference".into()))?;
     let measure = || {
-        let mut live = scene.prepare(lane, 0, seed)?;
-        for _ in 0..scene.workload.slices.max(5) {
-            MixSlices.run(&scene, &mut live, &mut ())?;
+        let mut live = cell_context.prepare(contender, 0, seed)?;
+        for _ in 0..cell_context.workload.slices.max(5) {
+            MixSlices.run(&cell_context, &mut live, &mut ())?;
         }
         Ok(live.rate())
     };
-    measure().map_err(|trouble: PhaseError| {
-        BenchError::Failed(format!("the reference failed: {trouble:?}"))
-    })
+    measure()
+        .map_err(|error: PhaseError| BenchError::Failed(format!("the reference failed: {error:?}")))
 }
 
-fn book(course: &mut RowAccumulator, slice: Slice, latencies: Latencies) -> Record {
-    course.add(&slice);
-    Latencies::merge(&mut course.latencies, latencies);
+fn book(accumulator: &mut RowAccumulator, slice: Slice, latencies: Latencies) -> Record {
+    accumulator.add(&slice);
+    Latencies::merge(&mut accumulator.latencies, latencies);
     Record::Slice(Box::new(slice))
 }
 
 fn repetition_of(
-    scene: &CellContext<'_>,
-    lane: &Contender,
+    cell_context: &CellContext<'_>,
+    contender: &Contender,
     repetition: usize,
     seed: u64,
     rate: f64,
 ) -> Result<(Slice, Latencies), PhaseError> {
-    let workload = scene.workload;
-    let mut live = scene.prepare(lane, repetition, seed)?;
+    let workload = cell_context.workload;
+    let mut live = cell_context.prepare(contender, repetition, seed)?;
     let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
     let (warm_ticks, run_ticks) = (ticks(workload.warm_ms), ticks(workload.duration_ms));
     let gap_ticks = clock::ticks(1_000_000_000) as f64 * workload.threads as f64 / rate;
-    let (streams, start) = (scene.streams.clone(), Start::of(workload.threads));
+    let (streams, start) = (cell_context.streams.clone(), Start::of(workload.threads));
     let place = seed ^ (repetition as u64) << 32;
     let time = Duration::from_millis((3.0 * (workload.duration_ms + workload.warm_ms)) as u64);
-    let reports = scene.all(
+    let reports = cell_context.all(
         "a paced slice",
-        &live.subject,
+        &live.dyn_table,
         time,
-        move |subject, plan, part: Part| {
+        move |dyn_table, plan, part: Part| {
             let stream = streams[part.thread].clone();
             let mut job = Pace {
                 cursor: stream.cursor(place),
@@ -106,7 +114,7 @@ fn repetition_of(
                 run_ticks,
                 seed: place,
             };
-            subject.run(plan, part, &mut job)
+            dyn_table.run(plan, part, &mut job)
         },
     )?;
     let mut latencies = Latencies::new();
@@ -117,12 +125,12 @@ fn repetition_of(
         (due, in_time) = (due + report.due, in_time + report.in_time);
     }
     live.book_tally(&stream);
-    let mut checks = scene.finish(lane, &live, seed)?;
-    let ran_on = scene.whereabouts(&mut checks);
+    let mut checks = cell_context.finish(contender, &live, seed)?;
+    let ran_on = cell_context.whereabouts(&mut checks);
     let slice = Slice {
         cell: workload.id(),
-        table: lane_name(lane),
-        role: lane.role,
+        table: contender_name(contender),
+        role: contender.role,
         repetition,
         rate: in_time as f64 / workload.duration_ms * 1e3,
         rates: Vec::new(),

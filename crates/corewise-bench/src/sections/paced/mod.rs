@@ -78,9 +78,9 @@ impl Section for PacedSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        cells::run(runner, task, lanes, pacing(&task.workload))
+        cells::run(runner, task, contenders, pacing(&task.workload))
     }
 
     fn page_rank(&self) -> u32 {
@@ -92,6 +92,9 @@ impl Section for PacedSection {
         let plots = latencies::plots(results, looks, what, true);
         let lead = "Operations fall due at a rate; latency counts from the due time, so that waiting \
                     behind a stall is seen.";
-        vec![Part::new("paced", "Latency at a rate", lead, plots)]
+        vec![Part {
+            below: latencies::summaries(results, looks, true),
+            ..Part::new("paced", "Latency at a rate", lead, plots)
+        }]
     }
 }

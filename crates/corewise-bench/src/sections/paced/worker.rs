@@ -62,7 +62,7 @@ impl Loop for Pace {
     /// Operations still due at the end run until twice the time is over.
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> PaceReport {
         let gaps = gaps(self.seed ^ part.thread as u64, self.gap_ticks);
-        let mut seat = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
+        let mut worker = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
         let (mut due_count, mut in_time, mut latencies) = (0, 0, Latencies::new());
         let end = self.warm_ticks + self.run_ticks;
         let (mut due, mut arrivals) = (0u64, 0usize);
@@ -79,7 +79,7 @@ impl Loop for Pace {
                 while clock::coarse().wrapping_sub(begin) < due {
                     std::hint::spin_loop();
                 }
-                let outcome = seat.step(key, operation, chunk.shift);
+                let outcome = worker.step(key, operation, chunk.shift);
                 let done = clock::now().wrapping_sub(begin);
                 if due >= self.warm_ticks {
                     latencies.record(outcome, done.saturating_sub(due));
@@ -88,11 +88,11 @@ impl Loop for Pace {
                 }
             }
         }
-        self.numbers = seat.numbers;
+        self.numbers = worker.numbers;
         // Operations that never started.
         due_count += (end.saturating_sub(due) as f64 / self.gap_ticks) as u64;
         PaceReport {
-            tally: seat.tally(),
+            tally: worker.tally(),
             due: due_count,
             in_time,
             latencies,

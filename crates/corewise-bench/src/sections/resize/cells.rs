@@ -61,7 +61,7 @@ use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::record::{Cell, Counts, Fields, Interval, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name};
 use crate::stamp::Numbers;
 use crate::stream::Cursor;
 use crate::suite::Task;
@@ -137,28 +137,36 @@ type Round = [Ran; 4];
 pub(super) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
     buckets: Buckets,
 ) -> Result<(), BenchError> {
     let crowd = Workload {
         threads: task.workload.threads + 1,
         ..task.workload.clone()
     };
-    let left_out = runner.left_out(task, lanes);
+    let left_out = runner.left_out(task, contenders);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x8e512e);
-    let mut books: Vec<Book> = lanes.iter().map(|_| Book::default()).collect();
+    let mut books: Vec<Book> = contenders.iter().map(|_| Book::default()).collect();
     let (seed, progress) = (runner.seed, runner.progress.clone());
-    let scene = runner.scene(&crowd)?;
-    let cells = cells(&task.workload, &scene, left_out);
-    let own_cpu = has_own_cpu(&scene);
+    let cell_context = runner.cell_context(&crowd)?;
+    let cells = cells(&task.workload, &cell_context, left_out);
+    let own_cpu = has_own_cpu(&cell_context);
     let mut records = Vec::new();
     for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..lanes.len()).filter(|&at| !books[at].out()).collect();
+        let mut order: Vec<usize> = (0..contenders.len())
+            .filter(|&at| !books[at].out())
+            .collect();
         order.shuffle(&mut rng);
         for at in order {
-            match repetition_of(&scene, &lanes[at], repetition, (seed, buckets), &mut rng) {
-                Ok(done) => records.extend(books[at].book(&cells, &lanes[at], done)),
-                Err(trouble) => books[at].fail(&lanes[at], trouble)?,
+            match repetition_of(
+                &cell_context,
+                &contenders[at],
+                repetition,
+                (seed, buckets),
+                &mut rng,
+            ) {
+                Ok(done) => records.extend(books[at].book(&cells, &contenders[at], done)),
+                Err(error) => books[at].fail(&contenders[at], error)?,
             }
             progress.inc(u64::from(at == 0));
         }
@@ -168,13 +176,13 @@ pub(super) fn run(
     }
     for book in &mut books {
         if let Some(summary) = summary(&book.rounds, own_cpu) {
-            book.courses[Moving as usize].fields.set(&summary);
+            book.accumulators[Moving as usize].fields.set(&summary);
         }
     }
     for (variant, cell) in CELLS.iter().zip(&cells) {
-        let of = |book: &mut Book| std::mem::take(&mut book.courses[*variant as usize]);
-        let courses: Vec<RowAccumulator> = books.iter_mut().map(of).collect();
-        runner.rows(task, lanes, &courses, cell)?;
+        let of = |book: &mut Book| std::mem::take(&mut book.accumulators[*variant as usize]);
+        let accumulators: Vec<RowAccumulator> = books.iter_mut().map(of).collect();
+        runner.rows(task, contenders, &accumulators, cell)?;
     }
     Ok(())
 }
@@ -183,7 +191,7 @@ pub(super) fn run(
 #[derive(Default)]
 struct Book {
     /// By the index in [`CELLS`].
-    courses: [RowAccumulator; 3],
+    accumulators: [RowAccumulator; 3],
     rounds: Vec<Round>,
 }
 
@@ -198,26 +206,26 @@ struct Repetition {
 
 impl Book {
     fn out(&self) -> bool {
-        self.courses[0].out
+        self.accumulators[0].out
     }
 
-    fn fail(&mut self, lane: &Contender, trouble: PhaseError) -> Result<(), BenchError> {
-        if let PhaseError::Failed(message) = &trouble {
-            for course in &mut self.courses[1..] {
-                course.problems.push(message.clone());
-                course.out = true;
+    fn fail(&mut self, contender: &Contender, error: PhaseError) -> Result<(), BenchError> {
+        if let PhaseError::Failed(message) = &error {
+            for accumulator in &mut self.accumulators[1..] {
+                accumulator.problems.push(message.clone());
+                accumulator.out = true;
             }
         }
-        self.courses[0].fail(lane, trouble)
+        self.accumulators[0].fail(contender, error)
     }
 
     /// Any problem voids all three cells, since they share one table.
-    fn book(&mut self, cells: &[Cell; 3], lane: &Contender, done: Repetition) -> Vec<Record> {
-        let slices = CELLS.iter().zip(cells).zip(&mut self.courses);
-        let records = slices.map(|((variant, cell), course)| {
-            let slice = slice(*variant, cell, lane, &done);
-            course.add(&slice);
-            course.out = !course.problems.is_empty();
+    fn book(&mut self, cells: &[Cell; 3], contender: &Contender, done: Repetition) -> Vec<Record> {
+        let slices = CELLS.iter().zip(cells).zip(&mut self.accumulators);
+        let records = slices.map(|((variant, cell), accumulator)| {
+            let slice = slice(*variant, cell, contender, &done);
+            accumulator.add(&slice);
+            accumulator.out = !accumulator.problems.is_empty();
             Record::Slice(Box::new(slice))
         });
         let records = records.collect();
@@ -226,15 +234,15 @@ impl Book {
     }
 }
 
-fn slice(variant: Variant, cell: &Cell, lane: &Contender, done: &Repetition) -> Slice {
+fn slice(variant: Variant, cell: &Cell, contender: &Contender, done: &Repetition) -> Slice {
     let runs = || done.rounds.iter().map(|round| &round[variant as usize]);
     let mut counts = Counts::default();
     runs().for_each(|ran| counts.add(&ran.counts));
     let rates: Vec<f64> = runs().map(|ran| ran.rate).collect();
     Slice {
         cell: cell.id.clone(),
-        table: lane_name(lane),
-        role: lane.role,
+        table: contender_name(contender),
+        role: contender.role,
         repetition: done.number,
         rate: Spread::of(rates.iter().copied()).map_or(f64::NAN, |spread| spread.median),
         rates,
@@ -251,11 +259,11 @@ fn slice(variant: Variant, cell: &Cell, lane: &Contender, done: &Repetition) -> 
 }
 
 /// Returns the cells, each with the description of its variant.
-fn cells(workload: &Workload, scene: &CellContext<'_>, left_out: Vec<String>) -> [Cell; 3] {
+fn cells(workload: &Workload, cell_context: &CellContext<'_>, left_out: Vec<String>) -> [Cell; 3] {
     let [moving, small, large] = <[String; 3]>::try_from(workload.ids()).unwrap_or_default();
     let suffix = |id: &str| id.rsplit_once("b=").map_or("", |(_, b)| b).to_owned();
     let cell = |id: String, variant: String, threads: usize| {
-        let places = scene.crew.places().iter().take(threads).flatten();
+        let places = cell_context.pool.places().iter().take(threads).flatten();
         let mut cell = workload.cell(places.map(|cpu| cpu.0).collect());
         (cell.id, cell.variant) = (id, variant);
         cell
@@ -274,37 +282,37 @@ fn cells(workload: &Workload, scene: &CellContext<'_>, left_out: Vec<String>) ->
 }
 
 /// Returns whether the last thread shares its CPU with no other.
-fn has_own_cpu(scene: &CellContext<'_>) -> bool {
-    match scene.crew.places() {
+fn has_own_cpu(cell_context: &CellContext<'_>) -> bool {
+    match cell_context.pool.places() {
         [readers @ .., Some(last)] => !readers.contains(&Some(*last)),
         unpinned => std::thread::available_parallelism().is_ok_and(|n| unpinned.len() <= n.get()),
     }
 }
 
 fn repetition_of(
-    scene: &CellContext<'_>,
-    lane: &Contender,
+    cell_context: &CellContext<'_>,
+    contender: &Contender,
     number: usize,
     (seed, buckets): (u64, Buckets),
     rng: &mut Xoshiro256PlusPlus,
 ) -> Result<Repetition, PhaseError> {
     let mut pair = Pair {
-        live: scene.prepare(lane, number, seed)?,
-        other: scene.prepare(lane, number, seed)?.subject,
+        live: cell_context.prepare(contender, number, seed)?,
+        other: cell_context.prepare(contender, number, seed)?.dyn_table,
     };
     let mut rounds = Vec::new();
     let mut order = ALL;
-    for _ in 0..scene.workload.slices {
+    for _ in 0..cell_context.workload.slices {
         let mut round = Round::default();
         order.shuffle(rng);
         for variant in order {
-            round[variant as usize] = run_variant(scene, &mut pair, variant, buckets)?;
+            round[variant as usize] = run_variant(cell_context, &mut pair, variant, buckets)?;
         }
         rounds.push(round);
     }
-    let mut checks = scene.finish(lane, &pair.live, seed ^ number as u64)?;
+    let mut checks = cell_context.finish(contender, &pair.live, seed ^ number as u64)?;
     checks.problems.extend(problems(&rounds, buckets));
-    let ran_on = scene.whereabouts(&mut checks);
+    let ran_on = cell_context.whereabouts(&mut checks);
     Ok(Repetition {
         number,
         prefill_ns: pair.live.prefill_ns,
@@ -316,7 +324,7 @@ fn repetition_of(
 
 /// Runs one variant: the resizing thread brings the table to its size, then the readers run.
 fn run_variant(
-    scene: &CellContext<'_>,
+    cell_context: &CellContext<'_>,
     pair: &mut Pair,
     variant: Variant,
     buckets: Buckets,
@@ -326,30 +334,30 @@ fn run_variant(
         Large | Elsewhere => Some(buckets.large),
         Moving => None,
     };
-    let rest = move |subject: &dyn DynTable, part: Part| {
+    let rest = move |dyn_table: &dyn DynTable, part: Part| {
         let size = size.filter(|_| part.thread + 1 == part.threads)?;
-        subject.resize_to(size)?;
-        subject.buckets()
+        dyn_table.resize_to(size)?;
+        dyn_table.buckets()
     };
-    let came_to = scene.all(
+    let came_to = cell_context.all(
         "a resize",
-        &pair.live.subject,
+        &pair.live.dyn_table,
         Duration::ZERO,
         move |s, _, part| rest(s, part),
     )?;
-    let mut ran = read(scene, pair, variant, buckets)?;
+    let mut ran = read(cell_context, pair, variant, buckets)?;
     ran.buckets = came_to.into_iter().flatten().next().unwrap_or(0);
-    ran.buckets_after = pair.live.subject.buckets().unwrap_or(0);
+    ran.buckets_after = pair.live.dyn_table.buckets().unwrap_or(0);
     Ok(ran)
 }
 
 fn read(
-    scene: &CellContext<'_>,
+    cell_context: &CellContext<'_>,
     pair: &mut Pair,
     variant: Variant,
     buckets: Buckets,
 ) -> Result<Ran, PhaseError> {
-    let workload = scene.workload;
+    let workload = cell_context.workload;
     let (readers, run_ms) = (
         workload.threads - 1,
         workload.duration_ms / workload.slices as f64,
@@ -362,23 +370,23 @@ fn read(
         readers: Readers::of(readers),
         buckets: (buckets.small, buckets.large),
     };
-    let (streams, seats) = (scene.streams.clone(), pair.live.seats());
+    let (streams, workers) = (cell_context.streams.clone(), pair.live.workers());
     let other = pair.other.clone();
     let time = Duration::from_millis((run_ms + workload.warm_ms) as u64);
-    let answers = scene.all(
+    let answers = cell_context.all(
         "lookups",
-        &pair.live.subject,
+        &pair.live.dyn_table,
         time,
-        move |subject, plan, part| {
+        move |dyn_table, plan, part| {
             if part.thread == readers {
                 return Answer::Resized(match variant {
                     Small | Large => None,
-                    Moving => resize_table(subject, &job),
+                    Moving => resize_table(dyn_table, &job),
                     Elsewhere => resize_table(&*other, &job),
                 });
             }
             let _at_it = job.readers.leave_at_end();
-            let (cursor, numbers) = seats[part.thread].clone();
+            let (cursor, numbers) = workers[part.thread].clone();
             let mut drive = Drive {
                 stream: streams[part.thread].clone(),
                 cursor,
@@ -387,7 +395,7 @@ fn read(
                 warm_ticks,
                 run_ticks,
             };
-            let report = subject.run(plan, part, &mut drive);
+            let report = dyn_table.run(plan, part, &mut drive);
             Answer::Read(report, drive.cursor, drive.numbers)
         },
     )?;
@@ -396,12 +404,12 @@ fn read(
 
 /// Resizes a table back and forth until all readers are done. `None` if it cannot resize on
 /// request.
-fn resize_table(subject: &dyn DynTable, job: &ResizeJob) -> Option<ResizeReport> {
-    subject.buckets()?;
+fn resize_table(dyn_table: &dyn DynTable, job: &ResizeJob) -> Option<ResizeReport> {
+    dyn_table.buckets()?;
     let resize_to = |buckets| {
-        subject.resize_to(buckets);
+        dyn_table.resize_to(buckets);
     };
-    let buckets = || subject.buckets().unwrap_or(0);
+    let buckets = || dyn_table.buckets().unwrap_or(0);
     Some(worker::resize(resize_to, buckets, job))
 }
 

@@ -173,9 +173,9 @@ impl Section for ResizeSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        cells::run(runner, task, lanes, buckets(&task.workload))
+        cells::run(runner, task, contenders, buckets(&task.workload))
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {

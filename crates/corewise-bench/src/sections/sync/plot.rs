@@ -1,14 +1,14 @@
 //! Throughput by lock, with the share of contended acquisitions.
 
 use crate::plot::Plot;
-use crate::plot::dots::{Spec, draw, lanes};
+use crate::plot::dots::{SIDE, Spec, contenders, draw};
 use crate::plot::group::{groups, named};
 use crate::plot::style::Looks;
 use crate::plot::svg::{Anchor, Canvas, Frame};
 use crate::results::{Results, RowResults};
 
 /// Width of the bars.
-const BARS: f64 = 150.0;
+const BARS: f64 = 44.0;
 
 /// A plot for each workload of the section `sync`.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -17,12 +17,12 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
         let heading = |threads| crate::plot::group::threads(threads);
         let cells = group.cells.iter();
         let blocks: Vec<_> = cells
-            .map(|cell| (heading(cell.cell.threads), lanes(cell)))
+            .map(|cell| (heading(cell.cell.threads), contenders(cell)))
             .collect();
         let spec = Spec {
             kind: "sync",
             title: format!("Throughput by lock: {}", group.title),
-            side: 90.0 + BARS + 130.0,
+            side: SIDE + BARS + 106.0,
         };
         let mut canvas = Canvas::default();
         let (frame, placed) = draw(&mut canvas, &spec, &blocks, looks)?;
@@ -42,9 +42,9 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 fn shares(canvas: &mut Canvas, frame: &Frame, placed: &[(&RowResults, f64)], looks: &Looks) {
-    let left = frame.right() + 110.0;
+    let left = frame.right() + SIDE + 14.0;
     let bottom = frame.bottom();
-    for (share, label) in [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")] {
+    for (share, label) in [(0.0, "0 %"), (1.0, "100 %")] {
         let x = left + BARS * share;
         canvas.line("grid", (x, frame.top + 30.0), (x, bottom));
         canvas.text("tick", (x, bottom + 19.0), Anchor::Middle, label);
@@ -93,10 +93,11 @@ fn bars(canvas: &mut Canvas, row: &RowResults, (left, y): (f64, f64), looks: &Lo
         (BARS * aborted.min(1.0), 7.0),
         &title,
     );
-    let mut text = format!("{:.1} %", contended * 100.0);
+    let mut text = format!("{:.1}", contended * 100.0);
     if seen.aborts + seen.elided > 0 {
-        text += &format!(", {:.1} %", aborted * 100.0);
+        text += &format!(", {:.1}", aborted * 100.0);
     }
+    text += " %";
     let at = (left + BARS + 8.0, y + 4.0);
     canvas.text("value", at, Anchor::Start, &text);
     canvas.close();

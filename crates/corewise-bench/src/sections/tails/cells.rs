@@ -39,7 +39,7 @@ use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::record::{Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, in_turn, lane_name};
+use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
 use crate::sections::growth::cells::limit;
 use crate::suite::Task;
 use crate::verify;
@@ -55,20 +55,25 @@ type Sides = [TailsReport; 2];
 pub(super) fn run(
     runner: &mut Runner<'_>,
     task: &Task,
-    lanes: &[Contender],
+    contenders: &[Contender],
 ) -> Result<(), BenchError> {
-    let mut books: Vec<Book> = lanes.iter().map(|_| Book::default()).collect();
+    let mut books: Vec<Book> = contenders.iter().map(|_| Book::default()).collect();
     let (seed, progress) = (runner.seed, runner.progress.clone());
-    let scene = runner.scene(&task.workload)?;
-    let cell = task.workload.cell(scene.cpus());
+    let cell_context = runner.cell_context(&task.workload)?;
+    let cell = task.workload.cell(cell_context.cpus());
     let mut records = Vec::new();
-    for (repetition, at) in in_turn(task, lanes, seed ^ 0x7a115) {
-        let (book, lane) = (&mut books[at], &lanes[at]);
-        if !book.course.out {
+    for (repetition, at) in in_turn(task, contenders, seed ^ 0x7a115) {
+        let (book, contender) = (&mut books[at], &contenders[at]);
+        if !book.accumulator.out {
             let place = mix(seed ^ (repetition as u64) << 32);
-            match repetition_of(&scene, lane, (repetition, place), book.last_ticks) {
-                Ok(done) => records.push(book.book(lane, &cell.id, repetition, done)),
-                Err(trouble) => book.course.fail(lane, trouble)?,
+            match repetition_of(
+                &cell_context,
+                contender,
+                (repetition, place),
+                book.last_ticks,
+            ) {
+                Ok(done) => records.push(book.book(contender, &cell.id, repetition, done)),
+                Err(error) => book.accumulator.fail(contender, error)?,
             }
         }
         progress.inc(u64::from(at == 0));
@@ -76,21 +81,22 @@ pub(super) fn run(
     for record in &records {
         runner.sink.write(record)?;
     }
-    for (lane, book) in lanes.iter().zip(&mut books) {
-        let tails = book.tails(lane.entry.null);
+    for (contender, book) in contenders.iter().zip(&mut books) {
+        let tails = book.tails(contender.entry.null);
         if !tails.is_empty() {
-            book.course.fields.set(&BothTails(tails));
+            book.accumulator.fields.set(&BothTails(tails));
         }
     }
-    let courses: Vec<RowAccumulator> = books.into_iter().map(|book| book.course).collect();
-    runner.histograms(lanes, &courses, &cell, false)?;
-    runner.rows(task, lanes, &courses, &cell)
+    let accumulators: Vec<RowAccumulator> =
+        books.into_iter().map(|book| book.accumulator).collect();
+    runner.histograms(contenders, &accumulators, &cell, false)?;
+    runner.rows(task, contenders, &accumulators, &cell)
 }
 
 /// Accumulated results of a contender.
 #[derive(Default)]
 struct Book {
-    course: RowAccumulator,
+    accumulator: RowAccumulator,
     /// Counts of the table and of the empty loop, by side.
     sides: [Side; 2],
     /// Duration of the last growth.
@@ -138,15 +144,15 @@ struct Done {
 }
 
 impl Book {
-    fn book(&mut self, lane: &Contender, cell: &str, repetition: usize, done: Done) -> Record {
-        let slice = slice(lane, cell, repetition, &done);
-        let course = &mut self.course;
-        course.add(&slice);
-        course.out = !course.problems.is_empty(); // a second try would take as long
+    fn book(&mut self, contender: &Contender, cell: &str, repetition: usize, done: Done) -> Record {
+        let slice = slice(contender, cell, repetition, &done);
+        let accumulator = &mut self.accumulator;
+        accumulator.add(&slice);
+        accumulator.out = !accumulator.problems.is_empty(); // a second try would take as long
         for (at, side) in self.sides.iter_mut().enumerate() {
             side.table.add(&done.table[at]);
             side.empty.add(&done.empty[at]);
-            Latencies::merge(&mut course.latencies, done.table[at].latencies.clone());
+            Latencies::merge(&mut accumulator.latencies, done.table[at].latencies.clone());
         }
         self.last_ticks = Some(done.table[0].ticks);
         Record::Slice(Box::new(slice))
@@ -197,14 +203,14 @@ fn slow_count(over_us: u64, counts: &[u64], empty: &[u64], scale: f64) -> SlowCo
     }
 }
 
-fn slice(lane: &Contender, cell: &str, repetition: usize, done: &Done) -> Slice {
+fn slice(contender: &Contender, cell: &str, repetition: usize, done: &Done) -> Slice {
     let writer = &done.table[0];
     let stream = verify::sum(done.table.iter().map(|report| &report.tally));
     let elapsed_ns = clock::ns(writer.ticks).max(1.0);
     Slice {
         cell: cell.into(),
-        table: lane_name(lane),
-        role: lane.role,
+        table: contender_name(contender),
+        role: contender.role,
         repetition,
         rate: writer.tally.counts.total() as f64 / elapsed_ns * 1e9,
         rates: Vec::new(),
@@ -221,23 +227,30 @@ fn slice(lane: &Contender, cell: &str, repetition: usize, done: &Done) -> Slice 
 }
 
 fn repetition_of(
-    scene: &CellContext<'_>,
-    lane: &Contender,
+    cell_context: &CellContext<'_>,
+    contender: &Contender,
     (repetition, seed): (usize, u64),
     last_ticks: Option<u64>,
 ) -> Result<Done, PhaseError> {
-    let empty = |ticks| run_loops(scene, &nothing(&scene.workload.kind), seed, Some(ticks));
+    let empty = |ticks| {
+        run_loops(
+            cell_context,
+            &nothing(&cell_context.workload.kind),
+            seed,
+            Some(ticks),
+        )
+    };
     let before = last_ticks.filter(|_| repetition % 2 == 1).map(empty);
     let before = before.transpose()?;
-    let subject = scene.make(lane);
-    let table = run_loops(scene, &subject, seed, None)?;
+    let dyn_table = cell_context.make(contender);
+    let table = run_loops(cell_context, &dyn_table, seed, None)?;
     let empty = before.map_or_else(|| empty(table[0].ticks), Ok)?;
-    let mut checks = if lane.entry.null {
+    let mut checks = if contender.entry.null {
         Verdicts::default()
     } else {
-        check(scene, &subject, &table, seed)?
+        check(cell_context, &dyn_table, &table, seed)?
     };
-    let ran_on = scene.whereabouts(&mut checks);
+    let ran_on = cell_context.whereabouts(&mut checks);
     Ok(Done {
         table,
         empty,
@@ -248,12 +261,12 @@ fn repetition_of(
 
 /// Runs both threads, until all keys are inserted or for a time.
 fn run_loops(
-    scene: &CellContext<'_>,
-    subject: &Arc<dyn DynTable>,
+    cell_context: &CellContext<'_>,
+    dyn_table: &Arc<dyn DynTable>,
     seed: u64,
     run_ticks: Option<u64>,
 ) -> Result<Sides, PhaseError> {
-    let limit = limit(&scene.plan);
+    let limit = limit(&cell_context.plan);
     let job = Tails {
         start: Start::of(SIDES.len()),
         progress: Arc::default(),
@@ -261,20 +274,20 @@ fn run_loops(
         limit_ticks: clock::ticks(limit.as_nanos() as u64),
         seed,
     };
-    let reports = scene.all("growth", subject, limit, move |subject, plan, part| {
-        subject.run(plan, part, &mut job.clone())
+    let reports = cell_context.all("growth", dyn_table, limit, move |dyn_table, plan, part| {
+        dyn_table.run(plan, part, &mut job.clone())
     })?;
     <Sides>::try_from(reports).map_err(|_| PhaseError::Failed("growth takes two threads".into()))
 }
 
 fn check(
-    scene: &CellContext<'_>,
-    subject: &Arc<dyn DynTable>,
+    cell_context: &CellContext<'_>,
+    dyn_table: &Arc<dyn DynTable>,
     sides: &Sides,
     seed: u64,
 ) -> Result<Verdicts, PhaseError> {
     let booked = verify::sum(sides.iter().map(|side| &side.tally));
-    let mut checks = scene.conservation(subject, &booked)?;
+    let mut checks = cell_context.conservation(dyn_table, &booked)?;
     let (misses, gets) = (booked.counts.get_misses, booked.counts.gets());
     if misses > 0 {
         let text = format!("{misses} of {gets} lookups missed keys that had been inserted");
@@ -292,7 +305,7 @@ fn check(
             .problems
             .push(format!("not done in time, at {entries} entries"));
     }
-    scene.audit(subject, seed, &mut checks)?;
+    cell_context.audit(dyn_table, seed, &mut checks)?;
     Ok(checks)
 }
 

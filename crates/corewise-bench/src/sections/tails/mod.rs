@@ -137,9 +137,9 @@ impl Section for TailsSection {
         &self,
         runner: &mut Runner<'_>,
         task: &Task,
-        lanes: &[Contender],
+        contenders: &[Contender],
     ) -> Result<(), BenchError> {
-        cells::run(runner, task, lanes)
+        cells::run(runner, task, contenders)
     }
 
     /// One thread inserts, at its slowest while the table grows; then an empty loop runs for as

@@ -6,7 +6,7 @@ use crate::plot::Plot;
 use crate::plot::dots;
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
-use crate::plot::svg::{count, plain, time};
+use crate::plot::svg::{count, grouped, plain, time};
 use crate::results::{Results, RowResults};
 use crate::sections::tails::worker::SLOW_US;
 use crate::sections::tails::{SlowCount, Tail, tails_of};
@@ -41,7 +41,7 @@ fn line(row: &RowResults, tail: &Tail) -> Vec<String> {
         row.label.clone(),
         count(row.row.cell.range),
         tail.side.clone(),
-        count(tail.operations),
+        grouped(tail.operations),
         time(tail.p999_ns),
         time(tail.max_ns),
     ];

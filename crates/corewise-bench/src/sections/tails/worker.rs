@@ -64,19 +64,19 @@ impl Loop for Tails {
     type Report = TailsReport;
 
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> TailsReport {
-        let mut seat = Worker::<K, T>::new(table, plan, part, None);
+        let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut watch = Watch::new();
         self.start.wait();
         watch.begin();
         let finished = match part.thread {
             0 => {
                 let _done = Done(&self.progress);
-                write(&mut seat, &mut watch, self)
+                write(&mut worker, &mut watch, self)
             }
-            _ => read(&mut seat, &mut watch, self),
+            _ => read(&mut worker, &mut watch, self),
         };
         TailsReport {
-            tally: seat.tally(),
+            tally: worker.tally(),
             ticks: watch.elapsed(),
             finished,
             slow: watch.slow,
@@ -139,15 +139,15 @@ impl Watch {
 /// Inserts every key in turn; returns whether it finished.
 #[inline(always)]
 fn write<K: Kind, T: Table<K>>(
-    seat: &mut Worker<'_, K, T>,
+    worker: &mut Worker<'_, K, T>,
     watch: &mut Watch,
     job: &Tails,
 ) -> bool {
-    let range = seat.plan.range;
+    let range = worker.plan.range;
     let until = job.run_ticks.unwrap_or(job.limit_ticks);
     let (mut at, mut most) = (0, 0);
     loop {
-        let outcome = 2 + usize::from(!seat.insert(seat.plan.key(at)));
+        let outcome = 2 + usize::from(!worker.insert(worker.plan.key(at)));
         at += 1;
         most = most.max(at);
         // Release: pairs with the Acquire in `read`, so that a reader that sees a key comes after
@@ -168,7 +168,11 @@ fn write<K: Kind, T: Table<K>>(
 
 /// Looks up random keys among those inserted, until the writer is done.
 #[inline(always)]
-fn read<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, watch: &mut Watch, job: &Tails) -> bool {
+fn read<K: Kind, T: Table<K>>(
+    worker: &mut Worker<'_, K, T>,
+    watch: &mut Watch,
+    job: &Tails,
+) -> bool {
     let mut draws = job.seed;
     // Relaxed: see `Done`.
     while !job.progress.done.load(Ordering::Relaxed) && !is_given_up() {
@@ -180,7 +184,7 @@ fn read<K: Kind, T: Table<K>>(seat: &mut Worker<'_, K, T>, watch: &mut Watch, jo
         }
         draws = draws.wrapping_add(1);
         let index = (u128::from(mix(draws)) * u128::from(there)) >> 64;
-        let outcome = usize::from(!seat.get(seat.plan.key(index as u32)));
+        let outcome = usize::from(!worker.get(worker.plan.key(index as u32)));
         watch.note(outcome);
     }
     true

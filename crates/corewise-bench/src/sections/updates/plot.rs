@@ -7,9 +7,9 @@ use crate::plot::style::Looks;
 use crate::plot::svg::{Anchor, Canvas, rate, shorten};
 use crate::results::{CellResults, Results, RowResults};
 
-const LEFT: f64 = 180.0;
+const LEFT: f64 = 150.0;
 const TOP: f64 = 34.0;
-const LANE: f64 = 30.0;
+const LANE: f64 = 26.0;
 
 /// A heat map for each workload of the section `updates`.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -38,13 +38,16 @@ fn plot(mut group: Group<'_>, looks: &Looks) -> Option<Plot> {
     for (at, cell) in group.cells.iter().enumerate() {
         let left = LEFT + width * at as f64;
         let middle = (left + width / 2.0, TOP - 10.0);
-        let heading = shorten(&updates(cell), (width / 6.8) as usize);
+        let heading = shorten(&heading(cell), (width / 7.4) as usize);
         canvas.text("strong", middle, Anchor::Middle, &heading);
         column(&mut canvas, &labels, cell, (left, width));
     }
     for (at, label) in labels.iter().enumerate() {
         let y = TOP + LANE * at as f64 + LANE / 2.0 + 4.0;
-        canvas.text("strong", (LEFT - 12.0, y), Anchor::End, &shorten(label, 22));
+        let look = looks.all().find(|(name, _)| name == label);
+        canvas.open(&look.map_or(String::new(), |(_, look)| look.class()));
+        canvas.text("label", (LEFT - 10.0, y), Anchor::End, &shorten(label, 20));
+        canvas.close();
     }
     let bottom = TOP + LANE * labels.len() as f64;
     scale(&mut canvas, bottom + 22.0);
@@ -56,6 +59,11 @@ fn plot(mut group: Group<'_>, looks: &Looks) -> Option<Plot> {
         height: bottom + 46.0,
         body: canvas.out,
     })
+}
+
+/// Returns the head of a column: the title names what it is a share of.
+fn heading(cell: &CellResults) -> String {
+    updates(cell).replace(" updates", "")
 }
 
 fn column(canvas: &mut Canvas, labels: &[&str], cell: &CellResults, span: (f64, f64)) {
@@ -132,8 +140,8 @@ fn shaded(canvas: &mut Canvas, at: (f64, f64), size: (f64, f64), (share, title):
 }
 
 fn scale(canvas: &mut Canvas, y: f64) {
-    canvas.text("remark", (LEFT, y), Anchor::Start, "share of the best: 0 %");
-    let left = LEFT + 145.0;
+    canvas.text("remark", (LEFT, y), Anchor::Start, "of the best: 0 %");
+    let left = LEFT + 98.0;
     for step in 0..20 {
         let share = f64::from(step) / 19.0;
         let at = (left + 8.0 * f64::from(step), y - 11.0);

@@ -31,26 +31,26 @@ fn plot(group: &Group<'_>, results: &Results, looks: &Looks) -> Option<Plot> {
     let entries = group.cells.iter().map(|cell| cell.cell.initial as f64);
     let caches = caches(results);
     let frame = Frame {
-        left: 76.0,
+        left: chart::LEFT,
         top: 46.0 + LANE * caches.len() as f64,
-        width: WIDTH - 76.0 - NAMES,
+        width: WIDTH - chart::LEFT - NAMES,
         height: chart::height_for(curves.len()),
         x: Scale::log_over(entries.flat_map(|e| [e / 1.3, e * 1.3])),
         y: Scale::from_zero(values().map(|(_, y)| y)),
     };
     let mut canvas = Canvas::default();
     let (unit, name) = rate_unit(highest);
-    let x_ticks = ticks_as(&frame.x, 8, count_tick);
+    let x_ticks = ticks_as(&frame.x, 5, count_tick);
     let y_ticks = ticks_in(&frame.y, 6, unit);
     frame.axes(&mut canvas, (&x_ticks, &y_ticks), ("entries", name));
-    for (lane, cache) in caches.iter().enumerate() {
-        let y = 38.0 + LANE * lane as f64;
+    for (contender, cache) in caches.iter().enumerate() {
+        let y = 38.0 + LANE * contender as f64;
         mark_cache(&mut canvas, (&frame, y), cache, payload(group));
         mark_tables(&mut canvas, (&frame, y), cache, (&curves, results));
     }
     if !caches.is_empty() {
-        let text = "where a table outgrows a cache: dashed by keys and values alone, marks by measured memory";
-        canvas.text("remark", (frame.left, 12.0), Anchor::Start, text);
+        let text = "where a table outgrows a cache (dashed: keys and values alone)";
+        canvas.text("remark", (4.0, 12.0), Anchor::Start, text);
     }
     chart::curves(&mut canvas, &frame, &curves);
     chart::names(&mut canvas, &frame, &curves);

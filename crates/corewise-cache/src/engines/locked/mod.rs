@@ -109,7 +109,8 @@ impl Default for Config {
 }
 
 impl Config {
-    fn shards(&self) -> usize {
+    /// The number of shards or partitions, a power of two.
+    pub(super) fn shards(&self) -> usize {
         let for_threads = self.threads.clamp(1, MAX_SHARDS / 16) * 16;
         let for_items = (self.memory / 16 / self.max_item_bytes.max(1) as u64).max(1);
         let most = usize::try_from(for_items)
@@ -131,7 +132,7 @@ impl<R: References> Slot<R> {
     fn lock(&self) -> MutexGuard<'_, Shard<R>> {
         let (mut shard, waited) = contention::lock(&self.shard);
         if let Some(ns) = waited {
-            shard.waited(ns);
+            shard.tally().waited(ns);
         }
         shard
     }
@@ -332,13 +333,13 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
 
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        self.for_each_shard(|shard| shard.add_classes(&mut classes));
+        self.for_each_shard(|shard| shard.tally().add_classes(&mut classes));
         classes.retain(|class| class.items != 0 || class.evictions != 0);
         classes
     }
 
     fn reset_stats(&self) {
-        self.for_each_shard(Shard::reset_stats);
+        self.for_each_shard(|shard| shard.tally().reset());
     }
 
     fn scan(
@@ -348,7 +349,7 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
         now: Now,
         show: &mut dyn FnMut(&ItemView<'_>),
     ) -> ScanStep {
-        let mut place = scan::Place::of(cursor);
+        let mut place = scan::ScanPosition::of(cursor);
         let mut looks = most_looks.max(1);
         while let Some(slot) = self.slots.get(place.shard) {
             if looks == 0 {

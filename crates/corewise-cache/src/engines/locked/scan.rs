@@ -30,14 +30,14 @@ const _: () = assert!(super::MAX_SHARDS <= 1 << (64 - BUCKET_BITS - RESTART_BITS
 const MOST_RESTARTS: u64 = (1 << RESTART_BITS) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ScanPosition {
     pub(super) shard: usize,
     rehashes: u64,
     restarts: u64,
     bucket: usize,
 }
 
-impl Place {
+impl ScanPosition {
     pub(super) fn of(cursor: Cursor) -> Self {
         let mut bits = cursor.to_bits();
         let mut take = |width: u32| {
@@ -106,13 +106,13 @@ mod tests {
             (4_095, (1 << REHASH_BITS) - 1, MOST_RESTARTS, (1 << 30) - 1),
         ];
         for (shard, rehashes, restarts, bucket) in places {
-            let place = Place {
+            let place = ScanPosition {
                 shard,
                 rehashes,
                 restarts,
                 bucket,
             };
-            assert_eq!(Place::of(place.cursor()), place);
+            assert_eq!(ScanPosition::of(place.cursor()), place);
         }
     }
 }

@@ -1,22 +1,15 @@
 //! One shard: table, eviction order and accounting, all behind one lock.
 //!
-//! # Eviction order
-//!
-//! The list runs from the most to the least recently used item. Moving an item to the front on
-//! every hit would write to three cold cache lines per read. So a hit moves its item only if it has
-//! not been moved for [`Shard::refresh_after_s`]: a minute, or an eighth of the idle time at which
-//! items are being evicted if that is less. Where eviction is urgent (items leave within seconds),
-//! every hit moves its item and the order is exact. In general a position is wrong by at most an
-//! eighth of the time an item spends in the list. An item that was read since it was last moved is
-//! moved when its turn to be evicted comes, so items in use also survive the first evictions.
+//! The eviction order is that of [`lru`].
 
 use super::references::{NoReferences, References};
-use crate::engine::{ClassStats, EngineStats};
-use crate::item::{Item, Node, state};
-use crate::size_class;
+use crate::engine::EngineStats;
+use crate::engines::lru;
+use crate::engines::tally::Tally;
+use crate::item::{Item, Node};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, ItemFlags, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
@@ -40,15 +33,6 @@ const _: () = assert!(size_of::<Links<NoReferences>>() == 24 || size_of::<usize>
 
 /// An item of this engine.
 pub(super) type Ptr<R> = NonNull<Node<Links<R>>>;
-
-/// The longest time for which a hit leaves an item in its place in the eviction order.
-const REFRESH_AT_MOST_S: u32 = 60;
-
-/// Items that one eviction passes over because they were read since they were last moved.
-const SECOND_CHANCES: usize = 8;
-
-/// Live items that one store passes over, when it may not evict, in search of an expired one.
-const PASSED_OVER: usize = 64;
 
 /// Bytes of a table element: a pointer.
 const ELEMENT_BYTES: usize = size_of::<usize>();
@@ -232,32 +216,6 @@ impl TableHint {
     }
 }
 
-/// Event counters of one shard.
-#[derive(Clone, Copy, Default)]
-struct Events {
-    total_items: u64,
-    evictions: u64,
-    evicted_unfetched: u64,
-    reclaimed: u64,
-    expired_unfetched: u64,
-    out_of_memory: u64,
-    lock_waits: u64,
-    lock_wait_ns: u64,
-}
-
-/// Gauges and counters of one size class.
-#[derive(Clone, Copy, Default)]
-struct Class {
-    items: u64,
-    bytes: u64,
-    evictions: u64,
-    evicted_unfetched: u64,
-    evicted_with_deadline: u64,
-    evicted_idle_s: u32,
-    reclaimed: u64,
-    expired_unfetched: u64,
-}
-
 /// One shard. The items in its table and lists are alive and its own; an item in the table is also
 /// in `lru`.
 pub(super) struct Shard<R: References> {
@@ -274,12 +232,9 @@ pub(super) struct Shard<R: References> {
     /// of shards, so all are distinct.
     cas: u64,
     cas_step: u64,
-    /// How long the item evicted last had been idle.
-    evicted_idle_s: u32,
-    /// How long a hit leaves an item in its place; see the module.
+    /// How long a hit leaves an item in its place; see `lru`.
     refresh_after_s: u32,
-    events: Events,
-    classes: Box<[Class]>,
+    tally: Tally,
 }
 
 // SAFETY: the pointers in a shard lead only to items owned by that shard.
@@ -296,10 +251,8 @@ impl<R: References> Shard<R> {
             item_bytes: 0,
             cas: index,
             cas_step: shards,
-            evicted_idle_s: 0,
-            refresh_after_s: REFRESH_AT_MOST_S,
-            events: Events::default(),
-            classes: vec![Class::default(); size_class::COUNT].into_boxed_slice(),
+            refresh_after_s: lru::REFRESH_AT_MOST_S,
+            tally: Tally::new(),
         }
     }
 
@@ -334,10 +287,7 @@ impl<R: References> Shard<R> {
     unsafe fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         // SAFETY: 1, all: alive, and in the table.
         unsafe {
-            if item(node).state() & state::FETCHED == 0 {
-                self.events.expired_unfetched += 1;
-                self.class(footprint(node)).expired_unfetched += 1;
-            }
+            self.tally.expire(item(node), footprint(node));
             self.unlink(hash, node, garbage);
         }
     }
@@ -428,7 +378,7 @@ impl<R: References> Shard<R> {
             self.charge(node);
             self.lru.push_newest(node);
         }
-        self.events.total_items += 1;
+        self.tally.link();
     }
 
     /// Links `new` in place of `old`, which becomes garbage.
@@ -458,7 +408,7 @@ impl<R: References> Shard<R> {
             self.discharge(old);
             self.give_up(old, garbage);
         }
-        self.events.total_items += 1;
+        self.tally.link();
     }
 
     /// Removes an item from table and list.
@@ -524,9 +474,7 @@ impl<R: References> Shard<R> {
         // SAFETY: 1.
         let bytes = unsafe { footprint(node) };
         self.item_bytes += bytes;
-        let class = self.class(bytes);
-        class.items += 1;
-        class.bytes += bytes as u64;
+        self.tally.charge(bytes);
     }
 
     /// # Safety
@@ -536,13 +484,7 @@ impl<R: References> Shard<R> {
         // SAFETY: 1.
         let bytes = unsafe { footprint(node) };
         self.item_bytes -= bytes;
-        let class = self.class(bytes);
-        class.items -= 1;
-        class.bytes -= bytes as u64;
-    }
-
-    fn class(&mut self, footprint: usize) -> &mut Class {
-        &mut self.classes[size_class::of(footprint) as usize - 1]
+        self.tally.discharge(bytes);
     }
 
     // ---- memory
@@ -584,7 +526,7 @@ impl<R: References> Shard<R> {
                 continue;
             }
             let Some(victim) = self.victim(room) else {
-                self.events.out_of_memory += 1;
+                self.tally.refuse();
                 return false;
             };
             // SAFETY: 1: the victim is in `lru`, and so in the table.
@@ -596,14 +538,10 @@ impl<R: References> Shard<R> {
     /// The item to remove next.
     ///
     /// An item that was read in a later second than it was last moved is moved to the front
-    /// instead, up to [`SECOND_CHANCES`] in a row. Where nothing may be evicted, every live item is
-    /// moved, up to [`PASSED_OVER`], so that each store looks further.
+    /// instead, up to [`lru::SECOND_CHANCES`] in a row. Where nothing may be evicted, every live
+    /// item is moved, up to [`lru::PASSED_OVER`], so that each store looks further.
     fn victim(&mut self, room: &Room<'_, R>) -> Option<Ptr<R>> {
-        let mut chances = if room.may_evict {
-            SECOND_CHANCES
-        } else {
-            PASSED_OVER
-        };
+        let mut chances = lru::chances(room.may_evict);
         loop {
             let oldest = self.lru.oldest?;
             let victim = if Some(oldest) == room.keep {
@@ -635,23 +573,8 @@ impl<R: References> Shard<R> {
     unsafe fn evict(&mut self, node: Ptr<R>, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) {
         // SAFETY: 1, both: in the table until it is unlinked below.
         let (victim, bytes) = unsafe { (item(node), footprint(node)) };
-        let unfetched = victim.state() & state::FETCHED == 0;
-        if victim.deadline().is_past(room.now) {
-            self.events.reclaimed += 1;
-            self.events.expired_unfetched += u64::from(unfetched);
-            let class = self.class(bytes);
-            class.reclaimed += 1;
-            class.expired_unfetched += u64::from(unfetched);
-        } else {
-            self.events.evictions += 1;
-            self.events.evicted_unfetched += u64::from(unfetched);
-            self.evicted_idle_s = victim.idle_s(room.now);
-            self.refresh_after_s = (self.evicted_idle_s / 8).min(REFRESH_AT_MOST_S);
-            let class = self.class(bytes);
-            class.evictions += 1;
-            class.evicted_unfetched += u64::from(unfetched);
-            class.evicted_with_deadline += u64::from(victim.deadline() != Deadline::NEVER);
-            class.evicted_idle_s = victim.idle_s(room.now);
+        if let Some(idle_s) = self.tally.evict(victim, bytes, room.now) {
+            self.refresh_after_s = lru::refresh_after_s(idle_s);
         }
         let hash = (room.hasher)(victim.key());
         // SAFETY: 1.
@@ -664,9 +587,7 @@ impl<R: References> Shard<R> {
         // SAFETY: 1: both are ours.
         unsafe { self.dead.append(&mut self.lru) };
         self.dead_bytes = self.item_bytes;
-        for class in &mut self.classes {
-            (class.items, class.bytes) = (0, 0);
-        }
+        self.tally.discharge_all();
         hint.clear();
         std::mem::take(&mut self.table)
     }
@@ -690,55 +611,17 @@ impl<R: References> Shard<R> {
 
     // ---- statistics
 
-    /// Counts a wait of `ns` nanoseconds for this shard's lock.
-    #[cold]
-    pub(super) fn waited(&mut self, ns: u64) {
-        self.events.lock_waits += 1;
-        self.events.lock_wait_ns += ns;
+    pub(super) fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     pub(super) fn add_stats(&self, sum: &mut EngineStats) {
-        let e = &self.events;
+        self.tally.add_events(sum);
         sum.items += self.lru.len as u64;
-        sum.total_items += e.total_items;
         sum.bytes += self.bytes() as u64;
         sum.table_bytes += self.table.allocation_size() as u64;
         sum.dead_bytes += self.dead_bytes as u64;
         sum.buckets += self.table.num_buckets() as u64;
-        sum.evictions += e.evictions;
-        sum.evicted_unfetched += e.evicted_unfetched;
-        sum.reclaimed += e.reclaimed;
-        sum.expired_unfetched += e.expired_unfetched;
-        sum.out_of_memory += e.out_of_memory;
-        sum.lock_waits += e.lock_waits;
-        sum.lock_wait_ns += e.lock_wait_ns;
-        sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s);
-    }
-
-    pub(super) fn add_classes(&self, sums: &mut [ClassStats]) {
-        for (index, (class, sum)) in self.classes.iter().zip(sums).enumerate() {
-            sum.class = index as u32 + 1;
-            sum.max_bytes = size_class::max_bytes(sum.class);
-            sum.items += class.items;
-            sum.bytes += class.bytes;
-            sum.evictions += class.evictions;
-            sum.evicted_unfetched += class.evicted_unfetched;
-            sum.evicted_with_deadline += class.evicted_with_deadline;
-            sum.evicted_idle_s = sum.evicted_idle_s.max(class.evicted_idle_s);
-            sum.reclaimed += class.reclaimed;
-            sum.expired_unfetched += class.expired_unfetched;
-        }
-    }
-
-    pub(super) fn reset_stats(&mut self) {
-        self.events = Events::default();
-        for class in &mut self.classes {
-            *class = Class {
-                items: class.items,
-                bytes: class.bytes,
-                ..Class::default()
-            };
-        }
     }
 
     /// How often the table has moved its elements.

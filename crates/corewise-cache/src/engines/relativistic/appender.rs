@@ -24,7 +24,7 @@
 use super::Relativistic;
 use super::evict::Evictor;
 use super::heap::{Kind, Open, Ptr, Request};
-use super::queues::{Place, Queue};
+use super::queues::Queue;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use std::ptr::NonNull;
@@ -71,7 +71,7 @@ impl Appender {
         let kind = heap.kind(request.bytes);
         if kind == Kind::Large {
             let is_current = || engine.generation().number == request.generation;
-            return heap.open_large(domain, request, Place::Newest(queue), is_current);
+            return heap.open_large(domain, request, queue, is_current);
         }
         let mut opens = self.opens.lock();
         let open = &mut opens[queue as usize][kind as usize];
@@ -143,6 +143,6 @@ fn open_next(
 fn seal(engine: &Relativistic, open: &mut Option<Open>, queue: Queue) {
     if let Some(open) = open.take() {
         let domain = engine.table.domain();
-        engine.heap.seal(domain, open, Place::Newest(queue));
+        engine.heap.seal(domain, open, queue);
     }
 }

@@ -24,8 +24,8 @@
 use super::Relativistic;
 use super::appender::Appender;
 use super::heap::{Candidate, Claim, Heap, Ptr, Request, Segment};
-use super::policy::{self, Eviction, Verdict};
-use super::queues::{Place, Queue};
+use super::policy::{self, Eviction, Fate};
+use super::queues::Queue;
 use super::session_counters::SessionCounters;
 use super::session_state::forget;
 use crate::item::{self, Item};
@@ -376,9 +376,9 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
     let verdict = match walk.purpose {
         Purpose::Compact => {
             let state = found.state();
-            Verdict::Keep(engine.policy.queue(state), state & policy::BITS)
+            Fate::Keep(engine.policy.queue(state), state & policy::BITS)
         }
-        Purpose::Evict if forces => Verdict::Evict,
+        Purpose::Evict if forces => Fate::Evict,
         Purpose::Evict => {
             let bytes = engine.heap.footprint(found);
             let draw = walk.draw(link.reduced_hash(), site.now);
@@ -387,7 +387,7 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
     };
     match verdict {
         // SAFETY: 1 and 2.
-        Verdict::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
+        Fate::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
                 // SAFETY: 1 and 2.
                 unsafe { site.evict(guard, node) };
@@ -395,7 +395,7 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
             }
             visit => visit,
         },
-        Verdict::Evict => {
+        Fate::Evict => {
             // SAFETY: 1 and 2.
             unsafe { site.evict(guard, node) };
             Visit::Removed
@@ -484,9 +484,9 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
         } else {
             let draw = walk.draw(link.reduced_hash(), site.now);
             match engine.policy.judge(found.state(), bytes, walk.mean, draw) {
-                Verdict::Keep(queue, bits) if !forces => {
+                Fate::Keep(queue, bits) if !forces => {
                     found.set_state(policy::BITS, bits);
-                    heap.unclaim_to(domain, walk.claim, Place::Newest(queue));
+                    heap.unclaim_to(domain, walk.claim, queue);
                     return 0;
                 }
                 // SAFETY: 1: pinned above. 2: found in the claim.

@@ -120,6 +120,9 @@ const FULL_LOAD: (u128, u128) = (3, 2);
 /// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so
 /// this is twice what keeps up. More would delay the requests that arrive during a resize.
 const STEP: usize = 8;
+/// Buckets below which the table quadruples. Fewer than in a map: what the buckets take is taken
+/// from the items here.
+const QUADRUPLE_BELOW: usize = 1 << 12;
 /// Buckets that a resize visits in one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 64;
 /// Bytes of segments visited by one [`Session::maintain`].
@@ -262,6 +265,7 @@ impl Relativistic {
         let buckets = (memory / BYTES_PER_BUCKET).clamp(*BUCKETS.start(), *BUCKETS.end());
         let buckets: usize = 1 << buckets.ilog2();
         let policy = maps::Policy {
+            quadruple_below: QUADRUPLE_BELOW,
             min_buckets: buckets,
             automatic: true,
             // Requests that arrive while a huge page is cleared would wait.
@@ -906,7 +910,8 @@ impl RelativisticSession {
             }
         }
         if table.has_work() {
-            table.step(buckets);
+            let (number, turn) = self.session_state.next_turn();
+            table.step_in_turn(number, turn, buckets);
         }
     }
 }

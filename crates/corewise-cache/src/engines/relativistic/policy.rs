@@ -96,7 +96,7 @@ pub(super) const BITS: u8 = state::HITS | state::KEPT;
 
 /// What happens to a live item when its segment's turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Fate {
     /// The item is copied to a segment of this queue, with these bits of the policy's state.
     Keep(Queue, u8),
     Evict,
@@ -184,10 +184,10 @@ impl Policy {
     /// Decides what happens to a live item of `bytes` bytes, where the mean size is `mean`. `draw`
     /// is a random number, a new one at each of the item's turns.
     #[inline]
-    pub(super) fn judge(&self, state: u8, bytes: usize, mean: usize, draw: u32) -> Verdict {
+    pub(super) fn judge(&self, state: u8, bytes: usize, mean: usize, draw: u32) -> Fate {
         let hits = (state & state::HITS) >> state::HITS_SHIFT;
         let (surcharge, kept) = match self.eviction {
-            Eviction::Random => return Verdict::Evict,
+            Eviction::Random => return Fate::Evict,
             Eviction::S3Fifo if self.ghost.is_some() => {
                 let surcharge = if mutant!("taxes_large_items") {
                     (bytes / (MEANS_OF_LARGE * mean.max(1))) as u8
@@ -201,11 +201,11 @@ impl Policy {
             _ => (0, 0),
         };
         if hits > surcharge {
-            Verdict::Keep(Queue::Main, kept << state::HITS_SHIFT | state::KEPT)
+            Fate::Keep(Queue::Main, kept << state::HITS_SHIFT | state::KEPT)
         } else if self.ghost.is_some() && stays_for_its_size(bytes, mean, draw) {
-            Verdict::Keep(self.queue(state), state & state::KEPT)
+            Fate::Keep(self.queue(state), state & state::KEPT)
         } else {
-            Verdict::Evict
+            Fate::Evict
         }
     }
 

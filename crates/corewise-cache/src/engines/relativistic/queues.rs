@@ -19,13 +19,6 @@ pub(super) enum Queue {
 
 const COUNT: usize = 2;
 
-/// Where a sealed segment goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Behind the newest.
-    Newest(Queue),
-}
-
 #[derive(Clone, Copy)]
 struct Ends {
     oldest: Segment,
@@ -70,9 +63,8 @@ impl Queues {
         some(self.newer[segment as usize])
     }
 
-    /// Adds a segment that holds `bytes` bytes.
-    pub(super) fn insert(&mut self, segment: Segment, place: Place, bytes: u64) {
-        let Place::Newest(queue) = place;
+    /// Adds a segment that holds `bytes` bytes, as the newest of `queue`.
+    pub(super) fn insert(&mut self, segment: Segment, queue: Queue, bytes: u64) {
         debug_assert_eq!(self.of[segment as usize], 0);
         let ends = &mut self.ends[queue as usize];
         let before = std::mem::replace(&mut ends.newest, segment);
@@ -121,15 +113,15 @@ mod tests {
 
     #[test]
     fn segments_keep_their_order_wherever_one_leaves() {
-        let place = Place::Newest(Queue::Main);
+        let queue = Queue::Main;
         for gone in 0..4 {
             let mut queues = Queues::new(4);
-            (0..4).for_each(|segment| queues.insert(segment, place, 10 + u64::from(segment)));
+            (0..4).for_each(|segment| queues.insert(segment, queue, 10 + u64::from(segment)));
             queues.remove(gone, 10 + u64::from(gone));
             queues.remove(gone, 10 + u64::from(gone));
             let rest: Vec<_> = (0..4).filter(|segment| *segment != gone).collect();
             assert_eq!(order(&queues, Queue::Main), rest);
-            queues.insert(gone, place, 1);
+            queues.insert(gone, queue, 1);
             assert_eq!(order(&queues, Queue::Main), [rest, vec![gone]].concat());
             assert_eq!(queues.bytes(Queue::Main), 46 - 10 - u64::from(gone) + 1);
         }
@@ -138,9 +130,9 @@ mod tests {
     #[test]
     fn queues_are_apart() {
         let mut queues = Queues::new(4);
-        queues.insert(1, Place::Newest(Queue::Small), 1);
-        queues.insert(2, Place::Newest(Queue::Main), 2);
-        queues.insert(3, Place::Newest(Queue::Small), 3);
+        queues.insert(1, Queue::Small, 1);
+        queues.insert(2, Queue::Main, 2);
+        queues.insert(3, Queue::Small, 3);
         assert_eq!(order(&queues, Queue::Small), [1, 3]);
         queues.remove(1, 1);
         assert_eq!(order(&queues, Queue::Small), [3]);

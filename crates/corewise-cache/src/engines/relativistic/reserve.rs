@@ -1,15 +1,14 @@
 //! Large items whose values are received in place.
 //!
 //! Such an item has a separate run of segments, which is in no queue until the value is complete
-//! ([`State::Reserved`](super::heap::State)). So no thread walks it, and a slow client holds up no
-//! other. Storing it publishes an item that was made long before, with one difference: there may
-//! have been a flush since. Then the item is not of the present generation, and its value is
+//! (`State::Reserved` of the [heap](super::heap)). So no thread walks it, and a slow client holds
+//! up no other. Storing it publishes an item that was made long before, with one difference: there
+//! may have been a flush since. Then the item is not of the present generation, and its value is
 //! copied.
 
 use super::Relativistic;
 use super::exec::{Exec, is_whole};
 use super::heap::{Kind, Ptr, Request};
-use super::queues::Place;
 use super::session_state::{Wanted, abandon};
 use crate::engine::op_of;
 use crate::engines::verbs;
@@ -150,7 +149,7 @@ impl Exec<'_> {
         let bytes = engine.heap.footprint(made);
         // Enters before the stripe is locked and the generation is read: see `Heap::enter`.
         let domain = engine.table.domain();
-        engine.heap.enter(domain, node, bytes, Place::Newest(queue));
+        engine.heap.enter(domain, node, bytes, queue);
         self.session_state.refused = false;
         // SAFETY: 1: made for the store of this reservation, and not linked, by our 1.
         self.inside_with(key, Some(reservation), |inside| unsafe {

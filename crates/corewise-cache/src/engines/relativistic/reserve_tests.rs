@@ -281,8 +281,8 @@ fn an_item_that_entered_and_was_flushed_is_copied() {
         .heap
         .footprint(unsafe { Item::<Link>::from_raw(node) });
     engine.flush_all(Deadline::PAST, NOW);
-    let place = queues::Place::Newest(queues::Queue::Main);
-    engine.heap.enter(engine.table.domain(), node, bytes, place);
+    let queue = queues::Queue::Main;
+    engine.heap.enter(engine.table.domain(), node, bytes, queue);
     session.maintain(NOW);
     assert!(
         engine.generation().has_older,

@@ -51,6 +51,8 @@ pub(super) struct SessionState {
     state: u8,
     /// Entries linked minus entries unlinked that the session has not yet reported to the table.
     pub(super) unreported: isize,
+    /// Counts the session's steps of a resize; wraps.
+    turn: usize,
     /// There was no room for the present operation.
     pub(super) refused: bool,
 }
@@ -74,8 +76,15 @@ impl SessionState {
             queue: Queue::Main,
             state: 0,
             unreported: 0,
+            turn: 0,
             refused: false,
         }
+    }
+
+    /// The session's number, and the number of its next step of a resize.
+    pub(super) fn next_turn(&mut self) -> (usize, usize) {
+        self.turn = self.turn.wrapping_add(1);
+        (self.number, self.turn)
     }
 
     pub(super) fn appender<'e>(&self, engine: &'e Relativistic) -> &'e Appender {

@@ -139,7 +139,7 @@ impl Dummy {
 
 /// A place in the list relative to a hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Position {
     /// The place of the dummy whose bucket number is this hash.
     Dummy,
     /// Before the entries of this hash.
@@ -154,7 +154,7 @@ impl Target<'_> {
     /// # Safety
     ///
     /// 1. The section in which the node was found lasts.
-    pub(super) unsafe fn is_before(self, hash: u64, place: Place) -> bool {
+    pub(super) unsafe fn is_before(self, hash: u64, place: Position) -> bool {
         let (own, is_dummy) = match self {
             // SAFETY: the caller's.
             Target::Entry(link) => (unsafe { link.as_ref() }.hash(), false),
@@ -163,9 +163,9 @@ impl Target<'_> {
         };
         match place {
             _ if own != hash => precedes(own, hash),
-            Place::Dummy => false,
-            Place::Front => is_dummy,
-            Place::Behind => true,
+            Position::Dummy => false,
+            Position::Front => is_dummy,
+            Position::Behind => true,
         }
     }
 }
@@ -300,7 +300,7 @@ pub(super) unsafe fn walk(
             }
             Target::Dummy(dummy) => {
                 // SAFETY: the caller's section keeps what it finds.
-                if !unsafe { Target::Dummy(dummy).is_before(hash, Place::Front) } {
+                if !unsafe { Target::Dummy(dummy).is_before(hash, Position::Front) } {
                     return None;
                 }
                 word = NextWord::load(dummy.next());
@@ -320,7 +320,7 @@ pub(super) unsafe fn walk(
 pub(super) unsafe fn seek<'s>(
     from: &'s Dummy,
     hash: u64,
-    place: Place,
+    place: Position,
 ) -> Result<Cursor<'s>, Lost> {
     let mut cursor = Cursor::at(from)?;
     // SAFETY: the caller's section.

@@ -134,7 +134,7 @@ use corewise_atomic::{Backoff, Slots, hint};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
-use self::list::{Dummy, NextWord, Place, Target, mark, seek, seek_entry, walk};
+use self::list::{Dummy, NextWord, Position, Target, mark, seek, seek_entry, walk};
 use super::Resized;
 use super::algorithm::{Algorithm, Head, Link, Lookups, log2_of};
 
@@ -271,7 +271,7 @@ impl SplitOrdered {
         }
         if mutant!("split_ready_early") {
             // SAFETY: the caller's section.
-            if let Ok(cursor) = unsafe { seek(from, number as u64, Place::Dummy) } {
+            if let Ok(cursor) = unsafe { seek(from, number as u64, Position::Dummy) } {
                 // Relaxed: the dummy is not in the list.
                 dummy.next().store(cursor.to.0, Relaxed);
                 dummy.set_ready(number);
@@ -279,7 +279,7 @@ impl SplitOrdered {
         }
         loop {
             // SAFETY: the caller's section.
-            let place = unsafe { seek(from, number as u64, Place::Dummy) };
+            let place = unsafe { seek(from, number as u64, Position::Dummy) };
             let Ok(mut cursor) = place else { continue };
             // Relaxed: no other thread sees the dummy before `lead`.
             dummy.next().store(cursor.to.0, Relaxed);
@@ -309,7 +309,7 @@ impl SplitOrdered {
         let mut backoff = Backoff::new();
         // It is right behind this place, unless another thread has unlinked it already.
         // SAFETY: the caller's section.
-        while unsafe { seek(from, bucket as u64, Place::Dummy) }.is_err() {
+        while unsafe { seek(from, bucket as u64, Position::Dummy) }.is_err() {
             backoff.spin();
         }
     }
@@ -492,7 +492,7 @@ unsafe impl Algorithm for SplitOrdered {
             // SAFETY: the caller's section; here and below.
             let start = unsafe { self.ready(bucket_of(hash, self.log2())) };
             // SAFETY: the caller's section keeps what it finds.
-            let place = unsafe { seek(start, hash, Place::Front) };
+            let place = unsafe { seek(start, hash, Position::Front) };
             let Ok(mut cursor) = place else { continue };
             // SAFETY: the caller's section keeps what it finds.
             if let Some(found) = unsafe { walk(cursor.to, hash, &mut eq) } {
@@ -522,7 +522,7 @@ unsafe impl Algorithm for SplitOrdered {
             // SAFETY: the caller's section; here and below.
             let start = unsafe { self.ready(bucket_of(hash, self.log2())) };
             // SAFETY: the caller's section keeps what it finds.
-            let place = unsafe { seek(start, hash, Place::Front) };
+            let place = unsafe { seek(start, hash, Position::Front) };
             let Ok(mut cursor) = place else { continue };
             // SAFETY: the caller's section keeps what it finds.
             let found = unsafe { seek_entry(&mut cursor, hash, &mut eq) };
@@ -534,7 +534,7 @@ unsafe impl Algorithm for SplitOrdered {
                 // SAFETY: the caller is in a section.
                 unlinked = unsafe {
                     let start = self.ready(bucket_of(hash, self.log2()));
-                    seek(start, hash, Place::Behind).map(drop)
+                    seek(start, hash, Position::Behind).map(drop)
                 };
             }
             return Some(link);

@@ -244,7 +244,7 @@ impl Bucket {
 
     /// The snapshot of this chain once no insertion is pending and it is not frozen. Completes a
     /// pending insertion, and waits while the chain is frozen.
-    pub(super) fn settled(&self) -> Result<Snapshot, Moved> {
+    pub(super) fn at_rest(&self) -> Result<Snapshot, Moved> {
         let mut backoff = Backoff::new();
         loop {
             let snapshot = self.state();

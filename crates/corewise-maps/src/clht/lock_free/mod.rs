@@ -158,7 +158,7 @@ use corewise_atomic::Backoff;
 use self::chain::{Bucket, Claim, Found, Frozen};
 use self::snapshot::Snapshot;
 use super::table::{ClhtVariant, Memory};
-use crate::copy_map::{Full, Moved, Put};
+use crate::copy_map::{Change, Full, Moved, Put};
 use crate::word::Raw;
 
 /// The lock-free variant.
@@ -180,7 +180,7 @@ unsafe impl ClhtVariant for LockFreeForm {
         let (mut claim, mut crowded) = (None, false);
         let mut backoff = Backoff::new();
         loop {
-            let seen = head.settled()?;
+            let seen = head.at_rest()?;
             match head.find(seen, pair.0) {
                 Found::At(entry) if !replace => return Ok(Ok(Put::There(entry.value))),
                 Found::At(entry) => {
@@ -226,24 +226,31 @@ unsafe impl ClhtVariant for LockFreeForm {
         Ok(None)
     }
 
-    fn update(
+    fn change(
         head: &Bucket,
         key: Raw,
-        mut new: impl FnMut(Raw) -> Raw,
-    ) -> Result<Option<Raw>, Moved> {
+        mut decide: impl FnMut(Raw) -> Change<Raw>,
+    ) -> Result<Option<(Raw, Change<Raw>)>, Moved> {
         let mut backoff = Backoff::new();
         let mut known = None;
         while let Some(entry) = head.entry(key)? {
-            // `new` is not called again for the same value.
-            let value = match known {
-                Some((old, value)) if old == entry.value => value,
-                _ => new(entry.value),
+            // `decide` is not called again for the same value.
+            let change = match known {
+                Some((old, change)) if old == entry.value => change,
+                _ => decide(entry.value),
             };
-            known = Some((entry.value, value));
-            if entry.is_busy() {
-                backoff.snooze();
-            } else if entry.replace(value) {
-                return Ok(Some(value));
+            known = Some((entry.value, change));
+            let is_done = match change {
+                Change::Keep => true,
+                _ if entry.is_busy() => {
+                    backoff.snooze();
+                    false
+                }
+                Change::Replace(value) => entry.replace(value),
+                Change::Remove => entry.remove(),
+            };
+            if is_done {
+                return Ok(known);
             }
         }
         Ok(None)

@@ -14,6 +14,8 @@
 //!   walks the slots of its tables and calls no hasher. Foreign code can panic only before an
 //!   operation has changed anything, or after the value that it took out was retired.
 
+mod handle;
+mod iter;
 #[cfg(test)]
 mod models;
 
@@ -22,14 +24,17 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use corewise_atomic::mutant;
 use corewise_rcu::{Domain, Guard, Section};
 
-use super::{Builder, CopyMap, CopyMapRef, Full, Put, Table};
-use crate::batch;
+use super::{Builder, CopyMap, Full, Table, Unlimited};
 use crate::panics::Panics;
 use crate::relativistic::{DefaultHasher, ResizeError};
 use crate::shared::Shared;
+
+pub use handle::BoxMapRef;
+#[cfg(feature = "rayon")]
+pub use iter::BoxParIter;
+pub use iter::{BoxIntoIter, BoxIter};
 
 /// A map of `Copy` keys to values of any type, in any table of [`CopyMap`]; the table holds the
 /// addresses of the values, each boxed separately.
@@ -49,24 +54,24 @@ use crate::shared::Shared;
 ///
 /// let towns: Boxed<u32, String> = Boxed::new();
 /// let towns = towns.pin();
-/// towns.insert(3500, "Utrecht".into()).unwrap();
+/// towns.insert(3500, "Utrecht".into());
 /// let before = towns.get(&3500).unwrap();
 /// towns.update(&3500, |name| name.to_uppercase());
 /// assert_eq!((before.as_str(), towns.get(&3500).unwrap().as_str()), ("Utrecht", "UTRECHT"));
 /// ```
-pub struct BoxMap<V, T, S = DefaultHasher>
+pub struct BoxMap<V, T, S = DefaultHasher, L = Unlimited>
 where
     V: Send + Sync + 'static,
     T: Table<Value = NonNull<V>>,
     S: BuildHasher,
 {
-    map: CopyMap<T, S>,
+    map: CopyMap<T, S, L>,
     _values: PhantomData<V>,
 }
 
 // SAFETY: it owns its values; keys are copied, and so are the addresses of values, which are `Send`
 // and `Sync`.
-unsafe impl<V, T, S> Send for BoxMap<V, T, S>
+unsafe impl<V, T, S, L> Send for BoxMap<V, T, S, L>
 where
     V: Send + Sync + 'static,
     T: Table<Value = NonNull<V>, Key: Send>,
@@ -74,7 +79,7 @@ where
 {
 }
 // SAFETY: shared references to it give copies of keys and shared references to values.
-unsafe impl<V, T, S> Sync for BoxMap<V, T, S>
+unsafe impl<V, T, S, L> Sync for BoxMap<V, T, S, L>
 where
     V: Send + Sync + 'static,
     T: Table<Value = NonNull<V>, Key: Send>,
@@ -82,7 +87,7 @@ where
 {
 }
 
-impl<V, T, S> Builder<T, S>
+impl<V, T, S, L> Builder<T, S, L>
 where
     V: Send + Sync + 'static,
     T: Table<Value = NonNull<V>>,
@@ -90,10 +95,17 @@ where
 {
     /// Builds the map, with boxed values.
     ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::builder().capacity(100).build_boxed();
+    /// names.pin().insert(7, "seven".into());
+    /// assert_eq!(names.pin().get(&7).unwrap(), "seven");
+    /// ```
+    ///
     /// # Panics
     ///
     /// As [`build`](Self::build).
-    pub fn build_boxed(self) -> BoxMap<V, T, S> {
+    pub fn build_boxed(self) -> BoxMap<V, T, S, L> {
         BoxMap {
             map: self.build(),
             _values: PhantomData,
@@ -107,23 +119,40 @@ where
     T: Table<Value = NonNull<V>>,
 {
     /// Makes an empty map, which grows.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::new();
+    /// assert!(names.is_empty());
+    /// ```
     pub fn new() -> Self {
         Self::builder().build_boxed()
     }
 
+    /// Makes an empty map with room for `entries` before it grows.
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::with_capacity(1_000);
+    /// assert!(names.buckets() >= 1_000 / 3);
+    /// ```
+    pub fn with_capacity(entries: usize) -> Self {
+        Self::builder().capacity(entries).build_boxed()
+    }
+
     /// Starts a builder for other settings; [`Builder::build_boxed`] makes the map.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::builder().buckets(64).build_boxed();
+    /// assert_eq!(names.buckets(), 64);
+    /// ```
     pub fn builder() -> Builder<T> {
         CopyMap::builder()
-    }
-}
-
-impl<V, T> Default for BoxMap<V, T>
-where
-    V: Send + Sync + 'static,
-    T: Table<Value = NonNull<V>>,
-{
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -133,15 +162,63 @@ where
     T: Table<Value = NonNull<V>>,
     S: BuildHasher,
 {
+    /// Makes an empty map with this hasher.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// # use corewise_maps::clht::Boxed;
+    /// let names = Boxed::with_hasher(RandomState::new());
+    /// assert_eq!(names.pin().insert(7, "seven"), None);
+    /// ```
+    pub fn with_hasher(hasher: S) -> Self {
+        CopyMap::<T>::builder().hasher(hasher).build_boxed()
+    }
+
+    /// Makes an empty map with this hasher and room for `entries` before it grows.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// # use corewise_maps::clht::Boxed;
+    /// let names = Boxed::<u32, String, _>::with_capacity_and_hasher(100, RandomState::new());
+    /// assert_eq!(names.pin().insert(7, "seven".into()), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::build`].
+    pub fn with_capacity_and_hasher(entries: usize, hasher: S) -> Self {
+        let builder = CopyMap::<T>::builder().capacity(entries);
+        builder.hasher(hasher).build_boxed()
+    }
+}
+
+impl<V, T, S, L> BoxMap<V, T, S, L>
+where
+    V: Send + Sync + 'static,
+    T: Table<Value = NonNull<V>>,
+    S: BuildHasher,
+{
+    pub(super) fn builder_of_copy(&self) -> Builder<T, S>
+    where
+        S: Clone,
+    {
+        self.map.builder_of_copy()
+    }
+
     /// Enters a read-side critical section and returns a handle; what the handle finds stays valid
     /// while it lives. Wait-free.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::from([(1, "one".into())]);
+    /// let handle = names.pin();
+    /// let one = handle.get(&1);
+    /// names.pin().remove(&1);
+    /// assert_eq!(one.unwrap(), "one");
+    /// ```
     #[inline]
-    pub fn pin(&self) -> BoxMapRef<'_, V, T, S> {
-        BoxMapRef {
-            map: self.map.pin(),
-            domain: self.map.domain(),
-            _values: PhantomData,
-        }
+    pub fn pin(&self) -> BoxMapRef<'_, V, T, S, Guard<'_>, L> {
+        BoxMapRef::of(self.map.pin())
     }
 
     /// Returns a handle in a section that the caller already has.
@@ -149,31 +226,58 @@ where
     /// # Panics
     ///
     /// If the section is not one of this map's domain.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::from([(1, "one")]);
+    /// let guard = corewise_rcu::pin();
+    /// assert_eq!(names.within(&guard).get(&1), Some(&"one"));
+    /// ```
     #[inline]
-    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> BoxMapRef<'g, V, T, S, &'g G> {
-        BoxMapRef {
-            map: self.map.within(section),
-            domain: self.map.domain(),
-            _values: PhantomData,
-        }
+    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> BoxMapRef<'g, V, T, S, &'g G, L> {
+        BoxMapRef::of(self.map.within(section))
     }
 
     /// As [`CopyMap::len`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::from([(1, "one")]);
+    /// assert_eq!(names.len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
     /// As [`CopyMap::is_empty`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::new();
+    /// assert!(names.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
     /// As [`CopyMap::buckets`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::with_capacity(1_000);
+    /// assert!(names.buckets().is_power_of_two());
+    /// ```
     pub fn buckets(&self) -> usize {
         self.map.buckets()
     }
 
     /// Bytes of buckets, as [`CopyMap::bytes`], without the values.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// // A bucket is a cache line.
+    /// assert_eq!(Boxed::<u32, &str>::builder().buckets(64).build_boxed().bytes(), 64 * 64);
+    /// ```
     pub fn bytes(&self) -> usize {
         self.map.bytes()
     }
@@ -183,17 +287,87 @@ where
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::from([(1, "one")]);
+    /// names.resize_to(1_024).unwrap();
+    /// assert_eq!(names.buckets(), 1_024);
+    /// ```
     pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         self.map.resize_to(buckets)
     }
 
+    /// As [`CopyMap::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::new();
+    /// names.reserve(1_000).unwrap();
+    /// assert!(names.buckets() >= 1_000 / 3);
+    /// ```
+    pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
+        self.map.reserve(additional)
+    }
+
+    /// As [`CopyMap::settle`]. Removed values are freed by their domain, which has
+    /// [`barrier`](Domain::barrier) to wait for that.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::from([(1, "one")]);
+    /// names.settle();
+    /// assert_eq!(names.len(), 1);
+    /// ```
+    pub fn settle(&self) {
+        self.map.settle();
+    }
+
+    /// As [`CopyMap::set_automatic_resize`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u64, u64> = Boxed::new();
+    /// names.set_automatic_resize(false);
+    /// let buckets = names.buckets();
+    /// (0..1_000).for_each(|key| assert_eq!(names.pin().insert(key, key), None));
+    /// assert_eq!(names.buckets(), buckets);
+    /// ```
+    pub fn set_automatic_resize(&self, automatic: bool) {
+        self.map.set_automatic_resize(automatic);
+    }
+
+    /// The hasher.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// use std::hash::BuildHasher;
+    /// let names: Boxed<u32, &str> = Boxed::new();
+    /// assert_eq!(names.hasher().hash_one(7), names.hasher().hash_one(7));
+    /// ```
+    pub fn hasher(&self) -> &S {
+        self.map.hasher()
+    }
+
     /// The domain whose sections protect readers.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, &str> = Boxed::from([(1, "one")]);
+    /// names.pin().remove(&1);
+    /// // Waits until it is freed.
+    /// names.domain().barrier();
+    /// ```
     pub fn domain(&self) -> &Domain {
         self.map.domain()
     }
 }
 
-impl<V, T, S> Drop for BoxMap<V, T, S>
+impl<V, T, S, L> Drop for BoxMap<V, T, S, L>
 where
     V: Send + Sync + 'static,
     T: Table<Value = NonNull<V>>,
@@ -211,20 +385,6 @@ where
             panics.catch(|| drop(value));
         });
         panics.resume();
-    }
-}
-
-impl<V, T, S> fmt::Debug for BoxMap<V, T, S>
-where
-    V: Send + Sync + 'static,
-    T: Table<Value = NonNull<V>>,
-    S: BuildHasher,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxMap")
-            .field("len", &self.len())
-            .field("buckets", &self.buckets())
-            .finish_non_exhaustive()
     }
 }
 
@@ -252,170 +412,3 @@ impl<V> fmt::Display for Refused<'_, V> {
 }
 
 impl<V: fmt::Debug> std::error::Error for Refused<'_, V> {}
-
-/// A handle to a [`BoxMap`], in a read-side critical section.
-pub struct BoxMapRef<'m, V, T, S = DefaultHasher, G = Guard<'m>> {
-    map: CopyMapRef<'m, T, S, G>,
-    domain: &'m Domain,
-    _values: PhantomData<&'m V>,
-}
-
-impl<V, T, S, G> BoxMapRef<'_, V, T, S, G>
-where
-    V: Send + Sync + 'static,
-    T: Table<Value = NonNull<V>>,
-    S: BuildHasher,
-    G: Section,
-{
-    /// Returns the value of a key, valid while the handle lives. Cost and progress are those of the
-    /// table's lookups.
-    #[inline]
-    pub fn get(&self, key: &T::Key) -> Option<&V> {
-        // SAFETY: 1: found just now.
-        self.map.get(key).map(|value| unsafe { self.value(value) })
-    }
-
-    /// Looks up several keys, as [`CopyMapRef::get_many`]; the values themselves are not
-    /// prefetched.
-    ///
-    /// # Panics
-    ///
-    /// If the length of `out` differs from the number of keys; then nothing is looked up.
-    pub fn get_many<'h, 'q>(
-        &'h self,
-        keys: impl IntoIterator<Item = &'q T::Key, IntoIter: ExactSizeIterator>,
-        out: &mut [Option<&'h V>],
-    ) where
-        T::Key: 'q,
-    {
-        batch::in_groups(keys, out, |keys, out| {
-            let mut found = [None; batch::GROUP];
-            let found = &mut found[..out.len()];
-            self.map.get_many(keys.take(out.len()), found);
-            for (place, value) in out.iter_mut().zip(found) {
-                // SAFETY: 1: found just now.
-                *place = value.map(|value| unsafe { self.value(value) });
-            }
-        });
-    }
-
-    /// Whether the key is present.
-    #[inline]
-    pub fn contains_key(&self, key: &T::Key) -> bool {
-        self.map.contains_key(key)
-    }
-
-    /// Inserts a pair; returns the value that it replaces, if the key was present.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused::Full`] with the value; nothing is changed.
-    pub fn insert(&self, key: T::Key, value: V) -> Result<Option<&V>, Refused<'_, V>> {
-        let value = Shared::new(value);
-        match self.map.put_alone(key, value.address(), true) {
-            Ok(put) => {
-                value.keep();
-                let old = match put {
-                    Put::New { .. } => None,
-                    // SAFETY: 1: this operation replaced it (2 of `Table`).
-                    Put::There(old) => Some(unsafe { self.retire(old) }),
-                };
-                self.map.after_put(&put);
-                Ok(old)
-            }
-            // SAFETY: it was not inserted (2 of `Table`).
-            Err(Full) => Err(Refused::Full(unsafe { value.into_inner() })),
-        }
-    }
-
-    /// Inserts a pair unless the key is present.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`] with the value.
-    pub fn try_insert(&self, key: T::Key, value: V) -> Result<&V, Refused<'_, V>> {
-        let value = Shared::new(value);
-        // SAFETY: called only if the value was not inserted (2 of `Table`).
-        let back = |value: Shared<V>| unsafe { value.into_inner() };
-        match self.map.put_alone(key, value.address(), false) {
-            Ok(Put::There(there)) => Err(Refused::Occupied {
-                // SAFETY: 1: found just now.
-                there: unsafe { self.value(there) },
-                value: back(value),
-            }),
-            Ok(put) => {
-                let value = value.keep();
-                self.map.after_put(&put);
-                // SAFETY: 1: inserted just now.
-                Ok(unsafe { self.value(value) })
-            }
-            Err(Full) => Err(Refused::Full(back(value))),
-        }
-    }
-
-    /// Replaces the value of a key with `f(old)`; returns the new value, or `None` if the key is
-    /// absent. `f` runs without a lock, and runs again if the value was replaced meanwhile.
-    pub fn update(&self, key: &T::Key, mut f: impl FnMut(&V) -> V) -> Option<&V> {
-        // A value that was made but not inserted is dropped.
-        let mut last = None;
-        self.map.update_alone(key, |old| {
-            last = None;
-            // SAFETY: an address of the table, found in our section.
-            let new = Shared::new(f(unsafe { old.as_ref() }));
-            let (_, new) = last.insert((old, new));
-            new.address()
-        })?;
-        let (old, new) = last?;
-        let new = new.keep();
-        // SAFETY: 1: this operation replaced it by the new one (2 of `Table`).
-        unsafe { self.retire(old) };
-        self.map.help();
-        // SAFETY: 1: inserted just now.
-        Some(unsafe { self.value(new) })
-    }
-
-    /// Removes a key; returns its value, valid while the handle lives.
-    pub fn remove(&self, key: &T::Key) -> Option<&V> {
-        let value = self.map.remove_alone(key)?;
-        // SAFETY: 1: this operation removed it.
-        let value = unsafe { self.retire(value) };
-        self.map.help();
-        Some(value)
-    }
-
-    /// Iterates over all entries, as [`CopyMapRef::iter`].
-    pub fn iter(&self) -> impl Iterator<Item = (T::Key, &V)> {
-        let pairs = self.map.iter();
-        // SAFETY: 1: found just now.
-        pairs.map(|(key, value)| (key, unsafe { self.value(value) }))
-    }
-
-    /// # Safety
-    ///
-    /// 1. The value was in the table at some time since this handle was made.
-    #[inline(always)]
-    unsafe fn value(&self, value: NonNull<V>) -> &V {
-        // SAFETY: by 1 it is retired in or after our section, and freed after that (`retire`).
-        unsafe { &*value.as_ptr() }
-    }
-
-    /// Frees a value after a grace period.
-    ///
-    /// # Safety
-    ///
-    /// 1. The calling operation took the value out of the table, in this handle.
-    unsafe fn retire(&self, value: NonNull<V>) -> &V {
-        // SAFETY: it was kept when it was inserted, and only the caller took it out, by 1; it is
-        // dropped when no reader has it.
-        let owned = unsafe { Shared::of(value) };
-        if mutant!("boxed_frees_at_once") {
-            drop(owned);
-        } else {
-            let free = move || drop(owned);
-            // The result only advises to wait, and we are in a section.
-            let _ = self.domain.defer(size_of::<V>(), free);
-        }
-        // SAFETY: 1.
-        unsafe { self.value(value) }
-    }
-}

@@ -79,8 +79,9 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64};
 use corewise_rcu::{Domain, Guard, Section};
 
+use super::handle::{Fresh, MapRef};
 use super::iter::Nodes;
-use super::map::{DefaultHasher, Fresh, MapRef, Node, RelativisticMap};
+use super::map::{DefaultHasher, Node, RelativisticMap};
 use super::ops::OccupiedError;
 
 /// The number of no name.
@@ -163,7 +164,7 @@ impl<V> Name<V> {
 
     /// Makes this name current if it is not yet but can be, and returns whether it is current. If
     /// not, it never will be again.
-    fn settle(&self) -> bool {
+    fn make_current(&self) -> bool {
         self.counts() || self.after != NONE && self.object.pass_on(self.after, self.number)
             // Another thread may have been faster.
             || self.counts()
@@ -441,7 +442,7 @@ where
     {
         loop {
             let node = self.0.find(hash, key)?;
-            if node.value.settle() {
+            if node.value.make_current() {
                 return Some(node);
             }
             // SAFETY: 1: found just now.
@@ -458,7 +459,7 @@ where
         loop {
             match fresh.link() {
                 Ok(node) => return Ok(node),
-                Err((found, back)) if found.value.settle() => return Err((found, back)),
+                Err((found, back)) if found.value.make_current() => return Err((found, back)),
                 Err((stale, back)) => {
                     // SAFETY: 1: found by this handle.
                     unsafe { self.0.unlink(stale) };

@@ -5,13 +5,16 @@
 //! few KiB.
 
 use super::*;
+use crate::buffer_accounting::TAKES_NOTHING_MS;
 use crate::conn::WAIT_MS;
 use crate::fake_engine::{Completion, FakeEngine};
 use crate::shared::BATCH;
 use crate::turn::{LARGE, OUTPUT_PAUSE};
-use corewise_wire::memcached::reply;
+use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+
+mod cphash;
 
 /// An engine for each way to complete operations.
 const COMPLETIONS: &[Completion] = &[
@@ -77,6 +80,11 @@ impl TestServer {
     }
 
     fn connect(&mut self) -> Client {
+        let asks_for_users = self.event_loop.shared.asks_for_users();
+        self.connect_with(memcached::Codec::new(asks_for_users))
+    }
+
+    fn connect_with(&mut self, codec: impl Into<Codec>) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -91,7 +99,12 @@ impl TestServer {
             .connections
             .fetch_add(1, Ordering::Relaxed);
         let card = Arc::new(card);
-        self.inbox.send(PendingConnection { stream, card }).unwrap();
+        let pending = PendingConnection {
+            stream,
+            card,
+            codec: codec.into(),
+        };
+        self.inbox.send(pending).unwrap();
         self.turn();
         Client {
             stream: theirs,
@@ -372,6 +385,66 @@ fn a_slow_reader_may_have_sent_more_than_one_read_takes() {
         let replies = server.talk(&mut client, &request.as_bytes()[sent..]);
         assert_same(&replies, &expected);
         assert_eq!(server.executed().len(), 2 * REQUESTS);
+    }
+}
+
+/// Reads until nothing more comes. Returns the number of bytes.
+fn read_all(server: &mut TestServer, client: &mut Client) -> usize {
+    let mut replies = Vec::new();
+    loop {
+        let before = replies.len();
+        client.take(&mut replies);
+        server.turn();
+        if replies.len() == before {
+            return before;
+        }
+    }
+}
+
+/// A connection is closed when its reply does not fit, or when it has taken nothing for a while and
+/// another one needs the memory.
+#[test]
+fn replies_wait_for_their_clients_within_a_limit() {
+    const VALUE: usize = 4 << 20;
+    let limit = 32 << 20; // half of the memory
+    let whole = hit("v", &"v".repeat(VALUE)).len();
+    for &completion in COMPLETIONS {
+        let mut server = TestServer::new(completion);
+        server.set("v", &vec![b'v'; VALUE]);
+        let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(b"get v\r\n");
+            server.turn();
+            assert!(server.waiting_bytes() <= limit);
+            server.now.ms += 1;
+        }
+        let kept = server.event_loop.conns.len();
+        assert_eq!(kept, limit / VALUE);
+        assert_eq!(server.counters().replies_refused, 12 - kept as u64);
+
+        server.now.ms += TAKES_NOTHING_MS;
+        let mut part = [0; 100_000];
+        for _ in 0..20 {
+            let _ = clients[0].stream.read(&mut part);
+            server.turn(); // the first client takes something now and then
+        }
+        let mut late = server.connect();
+        late.send(b"get v\r\n");
+        server.turn();
+        assert!(server.waiting_bytes() <= limit);
+        assert_eq!(read_all(&mut server, &mut late), whole);
+        let rest = clients
+            .iter_mut()
+            .map(|client| read_all(&mut server, client));
+        let rest: Vec<usize> = rest.collect();
+        assert!(rest[0] > VALUE / 2 && !clients[0].is_closed);
+        assert!(
+            clients[1].is_closed && rest[1] < VALUE,
+            "it gave its memory"
+        );
+        assert!(rest[2..kept].iter().all(|&bytes| bytes == whole));
+        assert!(clients[kept..].iter().all(|client| client.is_closed));
+        assert_eq!(server.counters().replies_refused, 12 - kept as u64);
     }
 }
 

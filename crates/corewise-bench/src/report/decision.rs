@@ -1,0 +1,300 @@
+//! The first part of the page: which table to take for which workload.
+//!
+//! Each section gives a line for each kind of keys. A line orders tables by the geometric mean of
+//! their ratios to the reference over all cells of the section. Tables that lack a valid row in one
+//! of the cells are left out. All tables that the A/A spread does not separate from the first are
+//! named together. Latencies and memory have a line each.
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::plot::numbers::plain_ratio;
+use crate::plot::style::{Look, Looks};
+use crate::plot::svg::{Canvas, count, time};
+use crate::record::Role;
+use crate::results::{CellResults, Results, RowResults, SectionResults};
+use crate::sections;
+use crate::sections::memory::MemoryPoint;
+
+/// A difference in memory or latency under this factor counts as none.
+const NEAR: f64 = 1.05;
+
+/// Tables that are named in a field.
+const MOST_NAMED: usize = 4;
+
+/// A table with its value.
+type Ranked<'a> = (&'a str, f64);
+
+/// Tables with their values, the best first.
+struct Line<'a> {
+    section: &'a str,
+    what: String,
+    ranked: Vec<Ranked<'a>>,
+    /// Tables within this factor of the best are as good.
+    spread: f64,
+    text: fn(f64) -> String,
+}
+
+impl<'a> Line<'a> {
+    /// Returns the tables that are as good as the best, and the others.
+    fn split(&self) -> (&[Ranked<'a>], &[Ranked<'a>]) {
+        let best = self.ranked.first().map_or(1.0, |(_, value)| *value);
+        let near = |(_, value): &(&str, f64)| (best / value).max(value / best) <= self.spread;
+        let end = self.ranked.iter().position(|entry| !near(entry));
+        self.ranked.split_at(end.unwrap_or(self.ranked.len()))
+    }
+}
+
+/// Returns the factor that the reference differs from itself by, over the cells; `None` if no cell
+/// measured the reference again.
+pub(crate) fn spread<'a>(cells: impl IntoIterator<Item = &'a CellResults>) -> Option<f64> {
+    let rows = cells.into_iter().flat_map(|cell| &cell.rows);
+    let again = rows.filter(|row| row.row.role == Role::Again && !row.void());
+    let factors = again.filter_map(|row| row.row.ratio.map(|r| r.high.max(1.0 / r.low)));
+    factors.filter(|factor| factor.is_finite()).reduce(f64::max)
+}
+
+/// The decision, if there is anything to decide.
+pub(crate) fn decision(results: &Results, looks: &Looks) -> Markup {
+    let mut lines: Vec<Line<'_>> = results.sections.iter().flat_map(rates).collect();
+    lines.extend(latency(results));
+    lines.extend(memory(results));
+    lines.retain(|line| line.ranked.len() > 1);
+    html! {
+        @if !lines.is_empty() {
+            section #decision {
+                h2 { "Which table to take" }
+                p.lead { (headline(&lines)) }
+                div.scroll {
+                    table.decision {
+                        thead {
+                            tr {
+                                th scope="col" { "workload" }
+                                th scope="col" { "take" }
+                                th scope="col" { "then" }
+                            }
+                        }
+                        tbody { @for line in &lines { (row(line, looks)) } }
+                    }
+                }
+                p.sub {
+                    "Rates are geometric means over the cells of a section, as multiples of the \
+                     reference's. Tables in the same field are not separated by the A/A spread. The \
+                     fairness cards name what each table can hold."
+                }
+            }
+        }
+    }
+}
+
+/// Returns a sentence that counts how often tables are among the best.
+fn headline(lines: &[Line<'_>]) -> String {
+    let rated = lines
+        .iter()
+        .filter(|line| !line.ranked[0].0.starts_with("lock:"));
+    let rated: Vec<_> = rated.collect();
+    let mut wins: Vec<(&str, usize)> = Vec::new();
+    for (label, _) in rated.iter().flat_map(|line| line.split().0) {
+        match wins.iter_mut().find(|(known, _)| known == label) {
+            Some(win) => win.1 += 1,
+            None => wins.push((label, 1)),
+        }
+    }
+    wins.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    let named = wins.iter().take(3);
+    let named: Vec<_> = named
+        .map(|(label, times)| format!("{label} in {times}"))
+        .collect();
+    format!(
+        "Among the best of {} workloads, alone or within the noise: {}.",
+        rated.len(),
+        named.join(", ")
+    )
+}
+
+/// The lines of a section, one for each kind of keys.
+fn rates(section: &SectionResults) -> Vec<Line<'_>> {
+    let mut kinds: Vec<&str> = section.cells.iter().map(|cell| &*cell.cell.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds.reverse();
+    let about = sections::find(&section.name).map_or("", |of| of.about());
+    let line = |kind: &&'_ str| {
+        let of_kind = section.cells.iter().filter(|cell| cell.cell.kind == *kind);
+        let cells: Vec<&CellResults> = of_kind.collect();
+        let keys = if kinds.len() > 1 {
+            format!(" ({kind})")
+        } else {
+            String::new()
+        };
+        Line {
+            section: &section.name,
+            what: format!("{about}{keys}"),
+            spread: spread(cells.iter().copied()).unwrap_or(1.0),
+            ranked: ranked(&cells, relative, true),
+            text: |ratio| format!("{}×", plain_ratio(ratio)),
+        }
+    };
+    kinds.iter().map(line).collect()
+}
+
+/// Returns the rate of a row over that of the reference.
+fn relative(row: &RowResults) -> Option<f64> {
+    match row.row.role {
+        Role::Reference => row.row.rate.map(|_| 1.0),
+        _ => row.row.ratio.map(|ratio| ratio.value),
+    }
+}
+
+/// Orders the tables that have a value in every cell by the mean of its logarithm.
+fn ranked<'a>(
+    cells: &[&'a CellResults],
+    value: impl Fn(&RowResults) -> Option<f64>,
+    most_first: bool,
+) -> Vec<Ranked<'a>> {
+    let mut sums: Vec<(&str, f64, usize)> = Vec::new();
+    let rows = cells.iter().flat_map(|cell| &cell.rows);
+    let tables = rows.filter(|row| matches!(row.row.role, Role::DynTable | Role::Reference));
+    for row in tables.filter(|row| !row.void()) {
+        let Some(log) = value(row).map(f64::ln).filter(|log| log.is_finite()) else {
+            continue;
+        };
+        match sums.iter_mut().find(|(label, ..)| *label == row.label) {
+            Some(sum) => (sum.1, sum.2) = (sum.1 + log, sum.2 + 1),
+            None => sums.push((&row.label, log, 1)),
+        }
+    }
+    let complete = sums.into_iter().filter(|(.., times)| *times == cells.len());
+    let mean = |(label, sum, times): (&'a str, f64, usize)| (label, (sum / times as f64).exp());
+    let mut means: Vec<_> = complete.map(mean).collect();
+    means.sort_by(|a, b| a.1.total_cmp(&b.1));
+    if most_first {
+        means.reverse();
+    }
+    means
+}
+
+/// The tail of lookups in closed loop.
+fn latency(results: &Results) -> Option<Line<'_>> {
+    let tail = |row: &RowResults| {
+        let mut hits = row.histograms.iter().filter(|h| h.operation == "get hit");
+        let hit = hits.find(|hit| hit.count >= 1_000)?;
+        hit.percentiles_ns.get("99.9").copied()
+    };
+    let section = results.sections.iter().find(|s| s.name == "latency")?;
+    let cells: Vec<&CellResults> = section.cells.iter().collect();
+    Some(Line {
+        section: "latency",
+        what: "99.9 % of lookups within, the least".to_owned(),
+        ranked: ranked(&cells, tail, false),
+        spread: NEAR,
+        text: time,
+    })
+}
+
+/// Live bytes per entry at the greatest size.
+fn memory(results: &Results) -> Option<Line<'_>> {
+    let cells = results.cells().filter(|cell| cell.cell.kind == "u64");
+    let with: Vec<&CellResults> = cells
+        .filter(|cell| cell.rows.iter().any(|row| row.has::<MemoryPoint>()))
+        .collect();
+    let points = with.iter().flat_map(|cell| &cell.rows);
+    let sizes = points.flat_map(|row| row.details::<MemoryPoint>());
+    let size = sizes
+        .map(|point| point.entries)
+        .max()
+        .filter(|size| *size > 0)?;
+    let each = |row: &RowResults| {
+        let point = row.details::<MemoryPoint>().find(|p| p.entries == size)?;
+        Some(point.live_bytes? as f64 / size as f64)
+    };
+    let has_size = |cell: &&CellResults| cell.rows.iter().any(|row| each(row).is_some());
+    let cells: Vec<_> = with.into_iter().filter(has_size).collect();
+    Some(Line {
+        section: "memory",
+        what: format!("live bytes of an entry, {} entries, the least", count(size)),
+        ranked: ranked(&cells, each, false),
+        spread: NEAR,
+        text: |bytes| format!("{bytes:.1} B"),
+    })
+}
+
+fn row(line: &Line<'_>, looks: &Looks) -> Markup {
+    let (best, others) = line.split();
+    html! {
+        tr {
+            th scope="row" { a href={ "#" (line.section) } { (line.section) } small { (line.what) } }
+            td { (entries(best, line.text, looks)) }
+            td { (entries(others, line.text, looks)) }
+        }
+    }
+}
+
+fn entries(of: &[Ranked<'_>], text: fn(f64) -> String, looks: &Looks) -> Markup {
+    let look = |label: &str| looks.all().find(|(name, _)| *name == label);
+    html! {
+        @for (label, value) in of.iter().take(MOST_NAMED) {
+            span.entry {
+                @if let Some((_, look)) = look(label) { (swatch(look)) }
+                b { (label) } " " (text(*value))
+            }
+        }
+        @if of.len() > MOST_NAMED { span.more { "and " (of.len() - MOST_NAMED) " more" } }
+    }
+}
+
+/// Returns the mark that a table has in the plots.
+pub(crate) fn swatch(look: Look) -> Markup {
+    let mut mark = Canvas::default();
+    mark.mark(look.shape(), "median", (8.0, 8.0), 6.0, "");
+    html! {
+        svg class={ "swatch " (look.colour()) } viewBox="0 0 16 16" aria-hidden="true" {
+            (PreEscaped(mark.out))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(ranked: Vec<Ranked<'_>>, spread: f64) -> Line<'_> {
+        Line {
+            section: "scaling",
+            what: String::new(),
+            ranked,
+            spread,
+            text: |_| String::new(),
+        }
+    }
+
+    #[test]
+    fn tables_within_the_spread_of_the_best_are_as_good() {
+        let rates = vec![("a", 2.0), ("b", 1.95), ("c", 1.5)];
+        let named = |line: &Line<'_>| -> Vec<String> {
+            line.split().0.iter().map(|of| of.0.to_owned()).collect()
+        };
+        assert_eq!(named(&line(rates.clone(), 1.05)), ["a", "b"]);
+        assert_eq!(named(&line(rates.clone(), 1.0)), ["a"]);
+        assert_eq!(named(&line(rates, 2.0)), ["a", "b", "c"]);
+        assert_eq!(
+            named(&line(vec![("x", 20.0), ("y", 20.5)], 1.05)),
+            ["x", "y"]
+        );
+        assert_eq!(named(&line(Vec::new(), 1.05)), [""; 0]);
+    }
+
+    #[test]
+    fn the_headline_counts_the_best_of_each_line() {
+        let lines = [
+            line(vec![("a", 2.0), ("b", 1.99)], 1.05),
+            line(vec![("b", 2.0), ("a", 1.0)], 1.05),
+            line(vec![("lock:mcs", 2.0), ("lock:tas", 1.0)], 1.05),
+        ];
+        let said = headline(&lines);
+        assert!(
+            said.contains("2 workloads") && said.contains("b in 2, a in 1"),
+            "{said}"
+        );
+        assert!(!said.contains("lock"), "{said}");
+    }
+}

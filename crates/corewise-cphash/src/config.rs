@@ -1,0 +1,202 @@
+//! What both tables are built from.
+
+use corewise_topology::PinPolicy;
+
+use crate::element::{LINE, Layout};
+use crate::key::Mixer;
+use crate::partition::{Eviction, Replace, Settings};
+
+/// The most partitions of a table, 2^16.
+pub const MAX_PARTITIONS: usize = 1 << 16;
+
+/// Size and policies of a table.
+///
+/// ```
+/// use corewise_cphash::{Config, Eviction, LockHash};
+/// let config = Config::new(64 << 20).partitions(256).eviction(Eviction::Random);
+/// let table = LockHash::new(&config)?;
+/// # Ok::<(), corewise_cphash::ConfigError>(())
+/// ```
+///
+/// # Limits
+///
+/// Every partition has an equal share of the budget, and its elements share no memory with those of
+/// other partitions. So the largest element takes `budget_bytes / partitions`.
+///
+/// An element takes whole cache lines of 64 bytes: in a `LockHash` 48 bytes, in a `CpHash` 72, and
+/// those of its value and of its key (none for a number below 2^60). The budget counts these lines.
+/// It does not count the buckets: 8 bytes for each [`element_bytes`](Self::element_bytes), up to
+/// twice as much because of rounding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    budget_bytes: usize,
+    partitions: Option<usize>,
+    eviction: Eviction,
+    replace: Replace,
+    element_bytes: usize,
+    pipeline: usize,
+    placement: PinPolicy,
+    moving_budgets: bool,
+}
+
+/// Why a table cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// There is no partition, or there are more than the named limit.
+    Partitions {
+        /// The limit.
+        most: usize,
+    },
+    /// A partition's share of the budget has no room for two cache lines, or exceeds 2^44 bytes.
+    Budget,
+    /// The pipeline is not within its limits.
+    Pipeline,
+    /// The system cannot create a thread.
+    Threads,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Partitions { most } => write!(f, "a table has 1 to {most} partitions"),
+            Self::Budget => f.write_str("a partition has 128 bytes to 16 TiB"),
+            Self::Threads => f.write_str("the system cannot create a thread"),
+            Self::Pipeline => f.write_str("a pipeline has 64 to 16,384 operations"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// A table whose elements take at most `budget_bytes`, with exact LRU eviction.
+    #[must_use]
+    pub fn new(budget_bytes: usize) -> Self {
+        Self {
+            budget_bytes,
+            partitions: None,
+            eviction: Eviction::default(),
+            replace: Replace::default(),
+            element_bytes: 2 * LINE,
+            pipeline: 1024,
+            placement: PinPolicy::None,
+            moving_budgets: false,
+        }
+    }
+
+    /// The number of partitions, up to [`MAX_PARTITIONS`]. By default 4,096 in a `LockHash`
+    /// (\[CPHASH\] §6.1), and one for each CPU in a `CpHash`.
+    #[must_use]
+    pub fn partitions(mut self, count: usize) -> Self {
+        self.partitions = Some(count);
+        self
+    }
+
+    /// Which element makes room for a new one.
+    #[must_use]
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// When an insertion removes the element that it replaces. Matters to `CpHash`, and to values
+    /// of more than 256 bytes in a `LockHash` with [`Eviction::Lru`]; other insertions replace in
+    /// one step.
+    #[must_use]
+    pub fn replace(mut self, replace: Replace) -> Self {
+        self.replace = replace;
+        self
+    }
+
+    /// The expected bytes of an element, 128 by default, from which the number of buckets follows:
+    /// one for each element that fits into the budget, rounded up to a power of two in each
+    /// partition. The number never changes; smaller elements mean longer chains.
+    #[must_use]
+    pub fn element_bytes(mut self, bytes: usize) -> Self {
+        self.element_bytes = bytes.max(1);
+        self
+    }
+
+    /// The number of operations that a client of a `CpHash` may have outstanding: 64 to 16,384, and
+    /// 1,024 by default. (\[CPHASH\] §6.1 finds 512 to 8,192 equally fast.)
+    #[must_use]
+    pub fn pipeline(mut self, operations: usize) -> Self {
+        self.pipeline = operations;
+        self
+    }
+
+    /// Where the server threads of a `CpHash` run. With [`PinPolicy::SmtPair`], server thread n
+    /// runs on the second hardware thread of the nth core, and its client on the first (\[CPHASH\]
+    /// §6.1); see [`CpHash::client_cpu`](crate::CpHash::client_cpu). Otherwise server threads have
+    /// the first CPUs of the policy, and clients the next ones. By default the system chooses.
+    #[must_use]
+    pub fn placement(mut self, policy: PinPolicy) -> Self {
+        self.placement = policy;
+        self
+    }
+
+    /// Whether the server threads of a `CpHash` move memory from partitions that evict little to
+    /// those that evict much. Then a partition has between half of an equal share and two of them,
+    /// and so has the largest element. Off by default, because hashing makes partitions equal
+    /// unless the sizes of values differ much.
+    #[must_use]
+    pub fn moving_budgets(mut self, on: bool) -> Self {
+        self.moving_budgets = on;
+        self
+    }
+
+    pub(crate) fn placement_policy(&self) -> &PinPolicy {
+        &self.placement
+    }
+
+    pub(crate) fn has_moving_budgets(&self) -> bool {
+        self.moving_budgets
+    }
+
+    pub(crate) fn pipeline_checked(&self) -> Result<usize, ConfigError> {
+        let fits = (64..=16_384).contains(&self.pipeline);
+        // Models have small rings.
+        let is_model = cfg!(any(corewise_loom, corewise_shuttle));
+        (fits || is_model)
+            .then_some(self.pipeline)
+            .ok_or(ConfigError::Pipeline)
+    }
+
+    pub(crate) fn eviction_policy(&self) -> Eviction {
+        self.eviction
+    }
+
+    /// The number of partitions, and how each is made.
+    pub(crate) fn settings(
+        &self,
+        default_partitions: usize,
+        layout: Layout,
+        mixer: Mixer,
+    ) -> Result<(usize, Settings), ConfigError> {
+        let count = self.partitions.unwrap_or(default_partitions);
+        if !(1..=MAX_PARTITIONS).contains(&count) {
+            return Err(ConfigError::Partitions {
+                most: MAX_PARTITIONS,
+            });
+        }
+        let budget = share_of_budget(self.budget_bytes, count)?;
+        let settings = Settings {
+            budget,
+            buckets: (budget / self.element_bytes).max(1).next_power_of_two(),
+            eviction: self.eviction,
+            replace: self.replace,
+            layout,
+            mixer,
+            seed: mixer.mix(0),
+        };
+        Ok((count, settings))
+    }
+}
+
+/// The budget of each of `count` partitions.
+pub(crate) fn share_of_budget(bytes: usize, count: usize) -> Result<usize, ConfigError> {
+    let share = bytes / count;
+    let fits = share >= 2 * LINE && share as u64 <= 1 << 44;
+    fits.then_some(share).ok_or(ConfigError::Budget)
+}

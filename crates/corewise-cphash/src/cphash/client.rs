@@ -1,0 +1,765 @@
+//! Clients: they send operations to partitions and receive the outcomes.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::{Backoff, Sleeps, mutant, thread};
+
+use super::lane::{Lane, Shared};
+use super::message::{self, Word, op, op_of};
+use super::outbox::{Outbox, Pending, What};
+use super::server::is_serving;
+use super::table::Table;
+use super::task::{Action, Entry, Outcome, Task};
+use crate::element::{Element, Layout};
+use crate::key::{Identifier, Identity, Key, Kind, Mixer};
+use crate::lockhash::{Reply, Request};
+use crate::partition::InsertError;
+use crate::ring;
+
+/// Bytes of keys and values that a client may have waiting, unless it is a single operation.
+pub const MAX_WAITING_BYTES: usize = 64 << 20;
+
+/// How a client waits for a server that may have to be scheduled first.
+const WAITING: Sleeps = Sleeps {
+    after_rounds: 200,
+    shortest: Duration::from_micros(20),
+    longest: Duration::from_millis(1),
+};
+
+/// The operation was not accepted: poll, and submit it again.
+///
+/// The client has as many operations outstanding as its pipeline allows, a ring is full, or an
+/// insertion of the same key is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the operation must wait until others are complete")
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// One thread's way to send operations to a [`CpHash`](crate::CpHash).
+///
+/// *Asynchronous:* [`submit`](Self::submit) operations with tokens, [`flush`](Self::flush) the last
+/// ones, and [`poll`](Self::poll) for outcomes. Operations are executed in the order of submission
+/// for each key, and outcomes arrive in the order of submission for each partition.
+///
+/// *Blocking:* [`get`](Self::get), [`insert`](Self::insert), [`remove`](Self::remove) and
+/// [`execute`](Self::execute) wait for the outcome. They use the single buffer of \[CPHASH\] §3.4,
+/// which has a lower latency than the rings and a lower throughput.
+///
+/// A client may be dropped at any time; its partitions execute what it has sent. If no server
+/// exists, waiting clients serve the partitions themselves.
+pub struct Client<S = RandomState> {
+    table: Arc<Table>,
+    identifier: Arc<Identifier<S>>,
+    /// Created when they are used first.
+    lanes: Vec<Option<Box<Outbox>>>,
+    outstanding: usize,
+    /// Outstanding insertions, counted by some bits of their IDs.
+    inserting: Box<[u16; FILTER]>,
+    /// Outcomes that arrived during a blocking operation.
+    early: VecDeque<(u64, Kept)>,
+}
+
+/// Counters of the filter that tells whether a key may be being inserted.
+const FILTER: usize = 1024;
+
+/// An outcome that outlives its element.
+enum Kept {
+    Found(Vec<u8>),
+    Other(Reply<'static>),
+}
+
+impl Kept {
+    fn new(reply: Reply<'_>) -> Self {
+        Self::Other(match reply {
+            Reply::Found(value) => return Self::Found(value.to_vec()),
+            Reply::Missing => Reply::Missing,
+            Reply::Inserted(result) => Reply::Inserted(result),
+            Reply::Removed(removed) => Reply::Removed(removed),
+            Reply::Executed(result) => Reply::Executed(result),
+        })
+    }
+}
+
+impl<S> Client<S> {
+    pub(super) fn new(table: Arc<Table>, identifier: Arc<Identifier<S>>) -> Self {
+        let lanes = table.shards.iter().map(|_| None).collect();
+        Self {
+            table,
+            identifier,
+            lanes,
+            outstanding: 0,
+            inserting: Box::new([0; FILTER]),
+            early: VecDeque::new(),
+        }
+    }
+
+    /// The number of operations whose outcome was not delivered yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding + self.early.len()
+    }
+
+    /// Sends the operations that were submitted. Full cache lines are sent at once, so this is for
+    /// the last ones of a batch; [`poll`](Self::poll) does it, too.
+    pub fn flush(&mut self) {
+        for (lane, shard) in self.lanes.iter_mut().zip(self.table.shards.iter()) {
+            if let Some(lane) = lane {
+                lane.send_unsent();
+                if lane.requests.is_dirty() {
+                    lane.requests.flush();
+                    self.table.call(shard);
+                }
+            }
+        }
+    }
+
+    fn lane(&mut self, index: usize) -> &mut Outbox {
+        self.lanes[index].get_or_insert_with(|| {
+            let pipeline = self.table.pipeline;
+            // The read index is published line by line, so up to a line is not known to be free.
+            let (replies, reply_reader) = ring::with_capacity(pipeline + ring::LINE_WORDS);
+            let (request_writer, requests) = ring::with_capacity(2 * pipeline);
+            let shared = Shared::new();
+            self.table.shards[index].connect(Lane {
+                requests,
+                replies,
+                shared: shared.clone(),
+            });
+            Box::new(Outbox::new(request_writer, reply_reader, shared))
+        })
+    }
+}
+
+/// How far a client's earlier operations on a partition are.
+#[derive(PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Replies are outstanding.
+    Outstanding,
+    /// Messages without a reply may be on their way.
+    Sent,
+    Executed,
+}
+
+/// For `Colocated`.
+impl<S> Client<S> {
+    #[inline]
+    pub(super) fn partition_of(&self, id: u64) -> usize {
+        Mixer::partition_of(self.identifier.mixer.mix(id), self.lanes.len())
+    }
+
+    pub(super) fn pipeline(&self) -> usize {
+        self.table.pipeline
+    }
+
+    /// What the partition does not know of this client's earlier operations.
+    #[inline]
+    pub(super) fn progress(&self, index: usize) -> Progress {
+        match &self.lanes[index] {
+            Some(lane) if !lane.is_settled() => Progress::Outstanding,
+            Some(lane) if lane.is_used => Progress::Sent,
+            _ => Progress::Executed,
+        }
+    }
+
+    /// Sends what is left for the partition, which executes it before anything else happens there.
+    pub(super) fn flush_for(&mut self, index: usize) {
+        if let Some(lane) = &mut self.lanes[index] {
+            lane.requests.flush();
+            lane.is_used = false;
+        }
+    }
+
+    /// Gives up a reference to an element of a partition.
+    pub(super) fn decref(&mut self, index: usize, element: Element) {
+        self.post(index, message::pointer(op::DECREF, element.as_ptr()));
+    }
+
+    /// Sends a message that has no reply, at once.
+    fn post(&mut self, index: usize, word: Word) {
+        let lane = self.lane(index);
+        lane.post(word);
+        lane.requests.flush();
+        self.table.call(&self.table.shards[index]);
+    }
+}
+
+impl<S: BuildHasher> Client<S> {
+    #[inline]
+    pub(super) fn identify<'k>(&self, key: Key<'k>) -> Identity<'k> {
+        self.identifier.identify(key)
+    }
+
+    /// Submits an operation, whose outcome [`poll`](Self::poll) will deliver with `token`. Copies
+    /// key and value.
+    ///
+    /// After the outcome of an insertion, other clients may find the former value until the
+    /// server has executed one more message; this client's later operations find the new one. An
+    /// insertion in a closure ([`submit_execute`](Self::submit_execute)) is visible to all when
+    /// its outcome is delivered.
+    ///
+    /// Wait-free, but for the first operation on a partition, which allocates two rings.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: nothing was submitted; poll and submit again.
+    #[inline]
+    pub fn submit(&mut self, token: u64, request: Request<'_>) -> Result<(), Full> {
+        match request {
+            Request::Get(key) => {
+                let key = self.identifier.identify(key);
+                self.submit_with(token, What::Get, &key, &[], get_request)
+            }
+            Request::Insert(key, value) => {
+                let key = self.identifier.identify(key);
+                if let Err(error) = check_lengths(&key, value) {
+                    self.early
+                        .push_back((token, Kept::Other(Reply::Inserted(Err(error)))));
+                    return Ok(());
+                }
+                let len = value.len();
+                self.submit_with(token, What::Insert, &key, value, |key| {
+                    insert_request(key, len)
+                })?;
+                self.inserting[key.id as usize % FILTER] += 1;
+                Ok(())
+            }
+            Request::Remove(key) => {
+                let key = self.identifier.identify(key);
+                self.submit_with(token, What::Remove, &key, &[], remove_request)
+            }
+        }
+    }
+
+    /// Submits a closure that the key's partition executes: an atomic read-modify-write. Its result
+    /// is delivered as [`Reply::Executed`].
+    ///
+    /// The closure runs on a server thread and delays all operations on its partition, so it should
+    /// be short. It must not wait for this table.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: the closure was dropped.
+    pub fn submit_execute<'k, R: Any + Send>(
+        &mut self,
+        token: u64,
+        key: impl Into<Key<'k>>,
+        closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
+    ) -> Result<(), Full> {
+        let key = self.identifier.identify(key.into());
+        self.submit_with(token, What::Execute, &key, &[], |key| {
+            [task_request(key, boxed(closure)), 0]
+        })
+    }
+
+    #[inline]
+    fn submit_with(
+        &mut self,
+        token: u64,
+        what: What,
+        key: &Identity<'_>,
+        value: &[u8],
+        request: impl FnOnce(&Identity<'_>) -> [Word; 2],
+    ) -> Result<(), Full> {
+        if self.outstanding() >= self.table.pipeline {
+            return Err(Full);
+        }
+        let index = self.partition_of(key.id);
+        let may_be_inserted = self.inserting[key.id as usize % FILTER] > 0;
+        let lane = self.lane(index);
+        let waiting = lane.waiting_bytes();
+        if !lane.has_room()
+            || (may_be_inserted && lane.is_inserting(key.id))
+            || (waiting > 0 && waiting + value.len() > MAX_WAITING_BYTES)
+        {
+            return Err(Full);
+        }
+        lane.expect(token, what, key, value);
+        let words = request(key);
+        lane.send(words[0]);
+        let mut was_flushed = !lane.requests.is_dirty();
+        if message::words_of(words[0]) == 2 {
+            lane.send(words[1]);
+            was_flushed |= !lane.requests.is_dirty();
+        }
+        self.outstanding += 1;
+        if was_flushed {
+            self.table.call(&self.table.shards[index]);
+        }
+        Ok(())
+    }
+
+    /// Sends what was submitted, calls `deliver` with the token and the outcome of each completed
+    /// operation, and returns their number. Does not wait.
+    ///
+    /// A value that was found may be read during the call. If `deliver` panics, the outcome counts
+    /// as delivered.
+    pub fn poll(&mut self, mut deliver: impl FnMut(u64, Reply<'_>)) -> usize {
+        let mut delivered = 0;
+        while let Some((token, kept)) = self.early.pop_front() {
+            delivered += 1;
+            match kept {
+                Kept::Found(value) => deliver(token, Reply::Found(&value)),
+                Kept::Other(reply) => deliver(token, reply),
+            }
+        }
+        delivered + self.poll_lanes(&mut deliver)
+    }
+
+    fn poll_lanes(&mut self, deliver: &mut impl FnMut(u64, Reply<'_>)) -> usize {
+        self.flush();
+        let before = self.outstanding;
+        if before > 0 {
+            for index in 0..self.lanes.len() {
+                self.poll_lane(index, deliver);
+            }
+            if self.outstanding == before {
+                self.help();
+            } else {
+                // Values become READY, and memory is given back, without another poll.
+                self.flush();
+            }
+        }
+        before - self.outstanding
+    }
+
+    #[inline]
+    fn poll_lane(&mut self, index: usize, deliver: &mut impl FnMut(u64, Reply<'_>)) {
+        while let Some(lane) = &mut self.lanes[index]
+            && let Some(reply) = lane.replies.pop()
+        {
+            let pending = lane.pop();
+            self.outstanding -= 1;
+            if pending.what == What::Insert {
+                self.inserting[pending.id as usize % FILTER] -= 1;
+            }
+            complete(lane, &pending, reply, deliver, &mut self.outstanding);
+            if !lane.requests.is_dirty() {
+                self.table.call(&self.table.shards[index]);
+            }
+        }
+    }
+
+    /// Serves the partitions with outstanding operations that nobody serves.
+    #[cold]
+    fn help(&self) {
+        for (lane, shard) in self.lanes.iter().zip(self.table.shards.iter()) {
+            if lane.is_some() {
+                self.table.help(shard);
+            }
+        }
+    }
+
+    /// Waits until no operation is outstanding, and keeps the outcomes for the next poll.
+    #[cold]
+    fn settle(&mut self) {
+        let mut early = std::mem::take(&mut self.early);
+        let mut backoff = Backoff::new();
+        while self.outstanding > 0 {
+            let done = self.poll_lanes(&mut |token, reply| {
+                early.push_back((token, Kept::new(reply)));
+            });
+            match done {
+                0 => backoff.snooze_or_sleep(&WAITING),
+                _ => backoff.reset(),
+            }
+        }
+        self.early = early;
+    }
+
+    /// Sends a request through the single buffer and waits for the reply.
+    fn call(&mut self, id: u64, request: [Word; 2]) -> (usize, Word) {
+        assert!(
+            !is_serving(),
+            "a closure that a partition executes must not wait for a table"
+        );
+        if self.outstanding > 0 {
+            self.settle();
+        }
+        let index = self.partition_of(id);
+        self.lane(index);
+        let shard = &self.table.shards[index];
+        let Some(lane) = &mut self.lanes[index] else {
+            unreachable!("it was just created")
+        };
+        let mut backoff = Backoff::new();
+        let mut is_sent = false;
+        loop {
+            // What was sent before is executed before.
+            if !is_sent && lane.send_unsent() {
+                lane.requests.flush();
+                lane.shared.send(request);
+                self.table.call(shard);
+                is_sent = true;
+            }
+            if is_sent && let Some(reply) = lane.shared.receive() {
+                return (index, reply);
+            }
+            self.table.help(shard);
+            backoff.snooze_or_sleep(&WAITING);
+        }
+    }
+
+    /// Looks a key up, waits for the outcome, and calls `read` with the value.
+    ///
+    /// # Panics
+    ///
+    /// In a closure that a partition executes; so do all methods that wait.
+    pub fn get<'k, R>(
+        &mut self,
+        key: impl Into<Key<'k>>,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        self.get_ref(key).map(|value| read(&value))
+    }
+
+    /// Looks a key up, waits for the outcome, and returns a reference to the value.
+    ///
+    /// # Panics
+    ///
+    /// As [`get`](Self::get).
+    pub fn get_ref<'k>(&mut self, key: impl Into<Key<'k>>) -> Option<RemoteRef<'_, S>> {
+        let key = self.identifier.identify(key.into());
+        let (index, reply) = self.call(key.id, get_request(&key));
+        if op_of(reply) != op::FOUND {
+            return None;
+        }
+        let element = message::element_of(reply);
+        // SAFETY: a READY element of a split table, to which the reply has given a reference.
+        let is_it = key.kind == Kind::Narrow || unsafe { element.parts(Layout::Split).0.is(&key) };
+        if is_it {
+            return Some(RemoteRef {
+                client: self,
+                index,
+                element,
+            });
+        }
+        // Another key has this ID.
+        self.post(index, message::pointer(op::DECREF, element.as_ptr()));
+        let request = [task_request(&key, Action::Find), 0];
+        match self.call_task(key.id, request) {
+            Outcome::Found(Some(element)) => Some(RemoteRef {
+                client: self,
+                index,
+                element,
+            }),
+            _ => None,
+        }
+    }
+
+    fn call_task(&mut self, id: u64, request: [Word; 2]) -> Outcome {
+        let (_, reply) = self.call(id, request);
+        debug_assert_eq!(op_of(reply), op::EXECUTED);
+        // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
+        unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) }.outcome
+    }
+
+    /// Inserts or replaces a value, and waits until it is visible to all clients.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockHash::insert`](crate::LockHash::insert).
+    ///
+    /// # Panics
+    ///
+    /// As [`get`](Self::get).
+    pub fn insert<'k>(&mut self, key: impl Into<Key<'k>>, value: &[u8]) -> Result<(), InsertError> {
+        let key = self.identifier.identify(key.into());
+        check_lengths(&key, value)?;
+        let (index, reply) = self.call(key.id, insert_request(&key, value.len()));
+        if op_of(reply) != op::ALLOCATED {
+            return Err(message::refusal_of(reply));
+        }
+        let element = message::element_of(reply);
+        // SAFETY: a NOT READY element of a split table, allocated for these lengths by our request.
+        unsafe { element.fill(Layout::Split, key.bytes(), value) };
+        // Through the single buffer, so that the server has executed it when this returns.
+        let ready = message::pointer(op::READY, element.as_ptr());
+        let (_, reply) = self.call(key.id, [ready, 0]);
+        debug_assert_eq!(
+            (op_of(reply), index),
+            (op::MISSING, self.partition_of(key.id))
+        );
+        Ok(())
+    }
+
+    /// Removes a key and waits for the outcome: whether it was present.
+    ///
+    /// # Panics
+    ///
+    /// As [`get`](Self::get).
+    pub fn remove<'k>(&mut self, key: impl Into<Key<'k>>) -> bool {
+        let key = self.identifier.identify(key.into());
+        if key.kind == Kind::Narrow {
+            let (_, reply) = self.call(key.id, remove_request(&key));
+            return message::payload_of(reply) == 1;
+        }
+        matches!(
+            self.call_task(key.id, remove_request(&key)),
+            Outcome::Removed(true)
+        )
+    }
+
+    /// Executes a closure at the key's partition and waits for its result. The closure is an atomic
+    /// read-modify-write; see [`submit_execute`](Self::submit_execute).
+    ///
+    /// ```
+    /// use corewise_cphash::{Config, CpHash};
+    /// let table = CpHash::new(&Config::new(1 << 20).partitions(2), 1)?;
+    /// let mut client = table.client();
+    /// let count = client.execute("visits", |entry| {
+    ///     let count = entry.get().map_or(0, |value| value[0]) + 1;
+    ///     entry.insert(&[count]).map(|()| count)
+    /// });
+    /// assert_eq!(count, Ok(1));
+    /// # Ok::<(), corewise_cphash::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`get`](Self::get), and if the closure panics.
+    pub fn execute<'k, R: Any + Send>(
+        &mut self,
+        key: impl Into<Key<'k>>,
+        closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
+    ) -> R {
+        let key = self.identifier.identify(key.into());
+        let request = [task_request(&key, boxed(closure)), 0];
+        match self.call_task(key.id, request) {
+            Outcome::Ran(Ok(result)) => match result.downcast() {
+                Ok(result) => *result,
+                Err(_) => unreachable!("the closure returns this type"),
+            },
+            Outcome::Ran(Err(payload)) => resume_unwind(payload),
+            _ => unreachable!("the task was to run a closure"),
+        }
+    }
+}
+
+/// Delivers one outcome.
+#[inline]
+fn complete(
+    lane: &mut Outbox,
+    pending: &Pending,
+    reply: Word,
+    deliver: &mut impl FnMut(u64, Reply<'_>),
+    outstanding: &mut usize,
+) {
+    let token = pending.token;
+    match op_of(reply) {
+        op::FOUND => {
+            let element = message::element_of(reply);
+            // SAFETY: a READY element of a split table; the reply has given us a reference, which
+            // `decref` gives up at the end of this arm.
+            let (key, value) = unsafe { element.parts(Layout::Split) };
+            let is_it =
+                pending.kind == Kind::Narrow || key.has(pending.kind, lane.parts(pending).0);
+            if is_it {
+                lane.forget(pending);
+                let decref = Decref { lane, element };
+                if mutant!("decref_before_reading") {
+                    drop(decref);
+                    lane.requests.flush();
+                    thread::yield_now();
+                    // SAFETY: none: this is the mistake that a model must find.
+                    let (_, value) = unsafe { element.parts(Layout::Split) };
+                    return deliver(token, Reply::Found(value));
+                }
+                deliver(token, Reply::Found(value));
+            } else {
+                drop(Decref { lane, element });
+                find_exactly(lane, pending);
+                *outstanding += 1;
+            }
+        }
+        op::ALLOCATED => {
+            fill(lane, pending, message::element_of(reply));
+            deliver(token, Reply::Inserted(Ok(())));
+        }
+        op::REFUSED => {
+            lane.forget(pending);
+            deliver(token, Reply::Inserted(Err(message::refusal_of(reply))));
+        }
+        op::REMOVED => {
+            lane.forget(pending);
+            deliver(token, Reply::Removed(message::payload_of(reply) == 1));
+        }
+        op::EXECUTED => {
+            lane.forget(pending);
+            // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
+            let task = unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) };
+            complete_task(lane, token, task.outcome, deliver);
+        }
+        _ => {
+            lane.forget(pending);
+            deliver(token, Reply::Missing);
+        }
+    }
+}
+
+/// Copies key and value into their element and makes it READY.
+#[inline]
+fn fill(lane: &mut Outbox, pending: &Pending, element: Element) {
+    let ready = message::pointer(op::READY, element.as_ptr());
+    let is_early = mutant!("ready_before_filling");
+    if is_early {
+        let _ = lane.requests.push(ready);
+        lane.requests.flush();
+        thread::yield_now();
+    }
+    let (key, value) = lane.parts(pending);
+    // SAFETY: a NOT READY element of a split table, allocated for these lengths.
+    unsafe { element.fill(Layout::Split, key, value) };
+    lane.forget(pending);
+    if !is_early {
+        lane.post(ready);
+    }
+}
+
+fn complete_task(
+    lane: &mut Outbox,
+    token: u64,
+    outcome: Outcome,
+    deliver: &mut impl FnMut(u64, Reply<'_>),
+) {
+    match outcome {
+        Outcome::Found(Some(element)) => {
+            // SAFETY: a READY element of a split table; the task has taken a reference for us,
+            // which `decref` gives up at the end.
+            let (_, value) = unsafe { element.parts(Layout::Split) };
+            let _decref = Decref { lane, element };
+            deliver(token, Reply::Found(value));
+        }
+        Outcome::Found(None) | Outcome::None => deliver(token, Reply::Missing),
+        Outcome::Removed(removed) => deliver(token, Reply::Removed(removed)),
+        Outcome::Ran(result) => deliver(token, Reply::Executed(result)),
+    }
+}
+
+/// Asks again, with the whole key, because another key has its ID.
+#[cold]
+fn find_exactly(lane: &mut Outbox, pending: &Pending) {
+    let bytes = lane.parts(pending).0.to_vec();
+    lane.forget(pending);
+    let key = Identity::with_bytes(pending.id, pending.kind, &bytes);
+    lane.expect(pending.token, What::Get, &key, &[]);
+    lane.post(task_request(&key, Action::Find));
+}
+
+/// Gives a reference up when dropped.
+struct Decref<'a> {
+    lane: &'a mut Outbox,
+    element: Element,
+}
+
+impl Drop for Decref<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lane
+            .post(message::pointer(op::DECREF, self.element.as_ptr()));
+    }
+}
+
+#[inline]
+fn get_request(key: &Identity<'_>) -> [Word; 2] {
+    let op = match key.kind {
+        Kind::Narrow => op::LOOKUP,
+        _ => op::LOOKUP_BYTES,
+    };
+    [message::word(op, key.id), 0]
+}
+
+#[inline]
+fn insert_request(key: &Identity<'_>, value_len: usize) -> [Word; 2] {
+    let op = match key.kind {
+        Kind::Narrow => op::INSERT,
+        _ => op::INSERT_BYTES,
+    };
+    let lengths = message::lengths(key.kind, key.bytes().len(), value_len);
+    [message::word(op, key.id), lengths]
+}
+
+fn remove_request(key: &Identity<'_>) -> [Word; 2] {
+    match key.kind {
+        Kind::Narrow => [message::word(op::REMOVE, key.id), 0],
+        _ => [task_request(key, Action::Remove), 0],
+    }
+}
+
+fn task_request(key: &Identity<'_>, action: Action) -> Word {
+    message::pointer(op::EXECUTE, Box::into_raw(Task::new(key, action)))
+}
+
+fn boxed<R: Any + Send>(closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static) -> Action {
+    Action::Run(Box::new(|entry| Box::new(closure(entry))))
+}
+
+/// What a message cannot express is too large for any partition.
+fn check_lengths(key: &Identity<'_>, value: &[u8]) -> Result<(), InsertError> {
+    let lines = Layout::Split.lines(key.bytes().len(), value.len());
+    lines.map(|_| ()).ok_or(InsertError::TooLarge)
+}
+
+impl<S> Drop for Client<S> {
+    fn drop(&mut self) {
+        for (lane, shard) in self.lanes.iter_mut().zip(self.table.shards.iter()) {
+            if let Some(lane) = lane.take() {
+                lane.close();
+                self.table.call(shard);
+                self.table.help(shard);
+            }
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({} outstanding)", self.outstanding())
+    }
+}
+
+/// A reference to a value of a [`CpHash`](crate::CpHash), which dereferences to its bytes.
+///
+/// The value stays as it is and in memory until this is dropped.
+pub struct RemoteRef<'c, S: BuildHasher = RandomState> {
+    client: &'c mut Client<S>,
+    index: usize,
+    element: Element,
+}
+
+// SAFETY: the element is only read; the reference is given up through the client, which is `Send`
+// if `S` is.
+unsafe impl<S: BuildHasher + Send + Sync> Send for RemoteRef<'_, S> {}
+// SAFETY: shared references give bytes only.
+unsafe impl<S: BuildHasher + Send + Sync> Sync for RemoteRef<'_, S> {}
+
+impl<S: BuildHasher> std::ops::Deref for RemoteRef<'_, S> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a READY element of a split table; our reference keeps it as it is.
+        unsafe { self.element.parts(Layout::Split).1 }
+    }
+}
+
+impl<S: BuildHasher> Drop for RemoteRef<'_, S> {
+    fn drop(&mut self) {
+        let word = message::pointer(op::DECREF, self.element.as_ptr());
+        self.client.post(self.index, word);
+    }
+}
+
+impl<S: BuildHasher> std::fmt::Debug for RemoteRef<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RemoteRef({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,199 @@
+//! Models of messages, hand-off, sleep and departure, with two threads.
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Arc as StdArc;
+use std::sync::atomic::AtomicUsize;
+
+use corewise_atomic::cell::DataCell;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::AtomicBool;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::{model_bounded, thread};
+
+use super::shard::{OwnerId, Shard};
+use super::{Client, CpHash, Server};
+use crate::config::Config;
+use crate::element::Layout;
+use crate::key::Mixer;
+use crate::lockhash::{Reply, Request};
+
+type Hasher = BuildHasherDefault<DefaultHasher>;
+
+/// One partition with one bucket.
+fn config() -> Config {
+    // The model checkers are to see the ends of small rings.
+    let pipeline = if cfg!(any(corewise_loom, corewise_shuttle)) {
+        4
+    } else {
+        64
+    };
+    let config = Config::new(1024).partitions(1).element_bytes(1024);
+    config.pipeline(pipeline)
+}
+
+fn table() -> CpHash<Hasher> {
+    CpHash::with_hasher(&config(), 0, Hasher::default()).unwrap()
+}
+
+/// Runs a client on another thread while this one polls the server.
+fn beside_a_server(use_client: impl FnOnce(Client<Hasher>) + Send + 'static) {
+    let table = table();
+    let mut server = table.server(|| {});
+    let client = table.client();
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    let user = thread::spawn(move || {
+        use_client(client);
+        done.store(true, Release); // pairs with the Acquire below
+    });
+    // Pairs with the Release above.
+    while !is_done.load(Acquire) {
+        server.poll();
+        thread::yield_now();
+    }
+    user.join().unwrap();
+}
+
+fn settle(client: &mut Client<Hasher>, mut deliver: impl FnMut(u64, Reply<'_>)) {
+    while client.outstanding() > 0 {
+        if client.poll(&mut deliver) == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The server compares the keys that the client writes, and frees the value that it reads.
+#[test]
+fn values_are_complete_when_ready_and_kept_until_the_decref() {
+    model_bounded(2, || {
+        beside_a_server(|mut client| {
+            for value in [b"1", b"2"] {
+                client
+                    .submit(0, Request::Insert("key".into(), value))
+                    .unwrap();
+                settle(&mut client, |_, _| ());
+            }
+            client.submit(1, Request::Get("key".into())).unwrap();
+            // The decref is the last user's.
+            client.submit(2, Request::Remove("key".into())).unwrap();
+            settle(&mut client, |token, reply| match token {
+                1 => assert!(matches!(reply, Reply::Found(b"2")), "{reply:?}"),
+                _ => assert!(matches!(reply, Reply::Removed(true)), "{reply:?}"),
+            });
+        });
+    });
+}
+
+#[test]
+fn the_single_buffer_carries_requests_and_replies() {
+    model_bounded(2, || {
+        beside_a_server(|mut client| {
+            client.insert(7, b"value").unwrap();
+            assert_eq!(client.get(7, <[u8]>::len), Some(5));
+            assert_eq!(client.get(0, <[u8]>::len), None);
+        });
+    });
+}
+
+/// What a client has sent is executed after it has left, exactly once.
+#[test]
+fn a_client_that_leaves_is_served() {
+    model_bounded(2, || {
+        let table = table();
+        let mut server = table.server(|| {});
+        let mut client = table.client();
+        let executed = StdArc::new(AtomicUsize::new(0));
+        let count = executed.clone();
+        let user = thread::spawn(move || {
+            client
+                .submit(0, Request::Insert(1.into(), b"value"))
+                .unwrap();
+            client
+                .submit_execute(1, 2, move |_| count.fetch_add(1, Relaxed))
+                .unwrap();
+        });
+        server.poll();
+        server.poll();
+        user.join().unwrap();
+        server.poll();
+        assert_eq!(executed.load(Relaxed), 1);
+        assert_eq!(table.stats().used_bytes, 0);
+    });
+}
+
+fn shard() -> Arc<Shard> {
+    let (_, settings) = config()
+        .settings(1, Layout::Split, Mixer::with_seeds(1, 1))
+        .unwrap();
+    Arc::new(Shard::new(&settings))
+}
+
+/// Hand-off 1.
+#[test]
+fn one_thread_at_a_time_owns_a_partition() {
+    model_bounded(3, || {
+        let shared = Arc::new((shard(), DataCell::new(0)));
+        let serve_once = |shared: &(Arc<Shard>, DataCell<i32>), slot| {
+            if shared.0.claim(OwnerId::server(slot)) {
+                // SAFETY: claimed, and given up.
+                unsafe {
+                    shared.0.serve();
+                    shared.1.with_mut(|value| *value += 1);
+                    shared.0.release();
+                }
+            }
+        };
+        let other = shared.clone();
+        let server = thread::spawn(move || serve_once(&other, 1));
+        serve_once(&shared, 0);
+        server.join().unwrap();
+    });
+}
+
+/// Hand-off 2: either the new owner's claim succeeds, or the old one is told to wake it.
+#[test]
+fn a_server_that_finds_its_partition_owned_is_woken() {
+    model_bounded(3, || {
+        let shard = shard();
+        assert!(shard.claim(OwnerId::server(0)));
+        let old = shard.clone();
+        // SAFETY: claimed, and given up.
+        let releasing = thread::spawn(move || unsafe { old.release() });
+        shard.set_desired(Some(1));
+        let claimed = shard.claim(OwnerId::server(1));
+        let woken = releasing.join().unwrap();
+        assert!(claimed || woken == Some(1));
+    });
+}
+
+/// A message that arrives while the server falls asleep is served, or wakes the server.
+#[test]
+fn no_message_is_slept_through() {
+    model_bounded(3, || {
+        let table = table();
+        let is_woken = Arc::new(AtomicBool::new(false));
+        let woken = is_woken.clone();
+        let mut server: Server = table.server(move || woken.store(true, Relaxed));
+        let mut client = table.client();
+        // The lane exists before the server falls asleep.
+        client.submit(0, Request::Get(1.into())).unwrap();
+        client.flush();
+        server.poll();
+        // When it joined it was woken, too.
+        is_woken.store(false, Relaxed);
+        let user = thread::spawn(move || {
+            client.submit(1, Request::Get(1.into())).unwrap();
+            client.flush();
+            client
+        });
+        let mut served = server.poll();
+        let sleeps = server.may_sleep();
+        if !sleeps {
+            served += server.poll();
+        }
+        let client = user.join().unwrap();
+        // The thread is over, so a wake-up has happened by now.
+        assert!(served > 0 || is_woken.load(Relaxed));
+        drop(client);
+    });
+}

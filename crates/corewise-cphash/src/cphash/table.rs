@@ -1,0 +1,264 @@
+//! All partitions, and the registry of servers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc as StdArc;
+
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Release};
+use corewise_atomic::{CachePadded, Slots};
+
+use super::budgets::Budgets;
+use super::server::Serving;
+use super::shard::{OwnerId, Shard};
+use crate::partition::Settings;
+
+/// Wakes a server. (loom's `Arc` has no trait objects.)
+pub(super) type Waker = StdArc<dyn Fn() + Send + Sync>;
+
+pub(super) struct Table {
+    pub(super) shards: Slots<CachePadded<Shard>>,
+    registry: Mutex<Registry>,
+    /// Changes whenever partitions are distributed anew.
+    epoch: CachePadded<AtomicUsize>,
+    /// The most operations that a client may have outstanding.
+    pub(super) pipeline: usize,
+    /// If budgets move.
+    budgets: Option<Mutex<Budgets>>,
+}
+
+#[derive(Default)]
+struct Registry {
+    /// The wakers of the servers; a server's slot is its index.
+    servers: Vec<Option<Waker>>,
+}
+
+impl Table {
+    pub(super) fn new(
+        count: usize,
+        settings: &Settings,
+        pipeline: usize,
+        moves_budgets: bool,
+    ) -> Arc<Self> {
+        corewise_atomic::barrier::prepare();
+        Arc::new(Self {
+            shards: Slots::from_fn(count, |_| CachePadded::new(Shard::new(settings))),
+            registry: Mutex::new(Registry::default()),
+            epoch: CachePadded::new(AtomicUsize::new(0)),
+            pipeline,
+            budgets: moves_budgets.then(|| Mutex::new(Budgets::new(count, settings.budget))),
+        })
+    }
+
+    /// Sets the budget of every partition.
+    pub(super) fn set_budgets(&self, share: usize) {
+        // The lock keeps moves away.
+        let mut budgets = self.budgets.as_ref().map(Mutex::lock);
+        if let Some(budgets) = &mut budgets {
+            budgets.reset(share);
+        }
+        for shard in self.shards.iter() {
+            shard.set_budget(share);
+            self.call(shard);
+        }
+    }
+
+    /// Moves some memory to a partition that is short of it, if budgets move and no other thread
+    /// does this at the moment.
+    pub(super) fn move_budget(&self) {
+        if let Some(mut budgets) = self.budgets.as_ref().and_then(Mutex::try_lock)
+            && let Some(changed) = budgets.step(|index| &self.shards[index])
+        {
+            drop(budgets);
+            self.call(&self.shards[changed]);
+        }
+    }
+
+    /// The number of times that partitions were distributed.
+    #[inline]
+    pub(super) fn epoch(&self) -> usize {
+        // Acquire: pairs with the Release in `distribute`, so the new owners are seen.
+        self.epoch.load(Acquire)
+    }
+
+    /// The number of servers.
+    pub(super) fn servers(&self) -> usize {
+        self.registry.lock().servers.iter().flatten().count()
+    }
+
+    /// Adds a server and returns its slot.
+    pub(super) fn join(&self, waker: Waker) -> usize {
+        let mut registry = self.registry.lock();
+        let free = registry.servers.iter().position(Option::is_none);
+        let slot = free.unwrap_or(registry.servers.len());
+        if slot == registry.servers.len() {
+            registry.servers.push(None);
+        }
+        registry.servers[slot] = Some(waker);
+        let wakers = self.distribute(&registry);
+        drop(registry);
+        wakers.iter().for_each(call);
+        slot
+    }
+
+    /// Removes a server, so that others claim its partitions once it has released them.
+    pub(super) fn leave(&self, slot: usize) {
+        let mut registry = self.registry.lock();
+        let left = registry.servers[slot].take();
+        let wakers = self.distribute(&registry);
+        drop(registry);
+        drop(left);
+        wakers.iter().for_each(call);
+    }
+
+    /// Shares the partitions out among the servers: each gets its share, rounded up or down, and as
+    /// few as possible move. Returns the wakers of all servers.
+    fn distribute(&self, registry: &Registry) -> Vec<Waker> {
+        let slots = &registry.servers;
+        let now: Vec<Option<usize>> = self.shards.iter().map(|shard| shard.desired()).collect();
+        let active: Vec<bool> = slots.iter().map(Option::is_some).collect();
+        for (shard, slot) in self.shards.iter().zip(share_out(&now, &active)) {
+            if shard.desired() != slot {
+                shard.set_desired(slot);
+            }
+        }
+        // Release: pairs with the Acquire in `epoch`.
+        self.epoch.fetch_add(1, Release);
+        slots.iter().flatten().cloned().collect()
+    }
+
+    /// Wakes the server of a partition.
+    #[cold]
+    pub(super) fn wake_server_of(&self, shard: &Shard) {
+        if let Some(slot) = shard.server() {
+            self.wake(slot);
+        }
+    }
+
+    pub(super) fn wake(&self, slot: usize) {
+        let waker = self.registry.lock().servers.get(slot).cloned().flatten();
+        if let Some(waker) = waker {
+            call(&waker);
+        }
+    }
+
+    /// Client: wakes the partition's server if it sleeps, after something was sent.
+    #[inline]
+    pub(super) fn call(&self, shard: &Shard) {
+        if shard.must_wake() {
+            self.wake_server_of(shard);
+        }
+    }
+
+    /// Client: serves a partition once, if nobody does and no server is going to.
+    pub(super) fn help(&self, shard: &Shard) {
+        if shard.is_abandoned() && shard.claim(OwnerId::HELPER) {
+            let _release = Helping { table: self, shard };
+            let _serving = Serving::begin();
+            // SAFETY: claimed, and released when this block ends.
+            unsafe { shard.serve() };
+        }
+    }
+}
+
+/// Calls a waker, which is foreign code: outside of all locks. Its panic is not the problem of the
+/// client that happened to call it.
+fn call(waker: &Waker) {
+    contain_panic(|| waker());
+}
+
+/// Calls foreign code whose panic concerns nobody else.
+///
+/// The payload of its panic may panic when it is dropped; what it panics with then is leaked.
+pub(super) fn contain_panic(foreign: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign))
+        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        std::mem::forget(again);
+    }
+}
+
+/// Releases a partition that a client serves.
+struct Helping<'a> {
+    table: &'a Table,
+    shard: &'a Shard,
+}
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        // SAFETY: claimed by `help`.
+        if let Some(slot) = unsafe { self.shard.release() } {
+            self.table.wake(slot);
+        }
+    }
+}
+
+/// For each partition the server that should own it: each active server gets an equal share, and a
+/// partition stays where it is if that server's share allows.
+fn share_out(now: &[Option<usize>], active: &[bool]) -> Vec<Option<usize>> {
+    let servers: Vec<usize> = (0..active.len()).filter(|&slot| active[slot]).collect();
+    if servers.is_empty() {
+        return vec![None; now.len()];
+    }
+    let held = |slot: usize| now.iter().filter(|owner| **owner == Some(slot)).count();
+    // Servers with more partitions get the larger shares.
+    let mut by_held = servers;
+    by_held.sort_by_key(|&slot| std::cmp::Reverse(held(slot)));
+    let (share, larger) = (now.len() / by_held.len(), now.len() % by_held.len());
+    let mut room = vec![0; active.len()];
+    for (rank, &slot) in by_held.iter().enumerate() {
+        room[slot] = share + usize::from(rank < larger);
+    }
+    let mut shared: Vec<Option<usize>> = now
+        .iter()
+        .map(|owner| {
+            owner.filter(|&slot| {
+                let fits = room.get(slot).is_some_and(|&room| room > 0);
+                if fits {
+                    room[slot] -= 1;
+                }
+                fits
+            })
+        })
+        .collect();
+    let mut next = by_held.into_iter().flat_map(|slot| vec![slot; room[slot]]);
+    for owner in shared.iter_mut().filter(|owner| owner.is_none()) {
+        *owner = next.next();
+    }
+    shared
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_shared_out_evenly_and_move_little() {
+        let mut now = vec![None; 10];
+        let mut active = vec![false; 6];
+        for changed in [0, 1, 2, 1, 5, 0, 3, 4, 2, 5, 3, 4, 0] {
+            active[changed] = !active[changed];
+            let next = share_out(&now, &active);
+            let servers = active.iter().filter(|&&active| active).count();
+            for (slot, &is_active) in active.iter().enumerate() {
+                let share = next.iter().filter(|owner| **owner == Some(slot)).count();
+                let wanted = match is_active {
+                    true => 10 / servers..=10usize.div_ceil(servers),
+                    false => 0..=0,
+                };
+                assert!(wanted.contains(&share), "{next:?}");
+            }
+            assert_eq!(next.contains(&None), servers == 0);
+            let moved = (0..10).filter(|&i| now[i].is_some() && now[i] != next[i]);
+            let most = if active[changed] {
+                10usize.div_ceil(servers)
+            } else {
+                now.iter().filter(|owner| **owner == Some(changed)).count()
+            };
+            // A share may also be rounded the other way.
+            assert!(moved.count() <= most + servers, "{now:?} {next:?}");
+            now = next;
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `LockHash` from outside: every way to lock, several threads, and hostile use.
+
+use std::hash::RandomState;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use corewise_cphash::{
+    AndersonLock, Config, ConfigError, Eviction, InsertError, Key, LockHash, RawLock, Reply,
+    Request, SpinLock,
+};
+
+/// A small pseudo-random sequence.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % bound
+    }
+}
+
+/// A value that reveals its key and whether it is whole.
+fn value_of(key: u64, serial: u64, len: usize) -> Vec<u8> {
+    let byte = (key as u8).wrapping_mul(31).wrapping_add(serial as u8);
+    let mut value = vec![byte; len.max(17)];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value[8..16].copy_from_slice(&serial.to_le_bytes());
+    value
+}
+
+#[track_caller]
+fn check(key: u64, value: &[u8]) {
+    let (number, rest) = value.split_first_chunk::<8>().unwrap();
+    let (serial, rest) = rest.split_first_chunk::<8>().unwrap();
+    assert_eq!(u64::from_le_bytes(*number), key);
+    let byte = (key as u8)
+        .wrapping_mul(31)
+        .wrapping_add(u64::from_le_bytes(*serial) as u8);
+    assert!(rest.iter().all(|&found| found == byte));
+}
+
+fn config(eviction: Eviction) -> Config {
+    Config::new(200_000).partitions(8).eviction(eviction)
+}
+
+fn threads_find_only_whole_values<L: RawLock>(eviction: Eviction) {
+    let table = LockHash::<_, L>::with_hasher(&config(eviction), RandomState::new()).unwrap();
+    let table = &table;
+    let worker = |seed: u64| {
+        let mut random = Random(seed);
+        let mut kept = Vec::new();
+        for serial in 0..15_000 {
+            let key = random.below(600);
+            let text = key.to_string();
+            let name = if key < 300 {
+                Key::from(key)
+            } else {
+                Key::from(&*text)
+            };
+            match random.below(10) {
+                0..4 => {
+                    let len = [20, 60, 300, 3000][random.below(4) as usize];
+                    table.insert(name, &value_of(key, serial, len)).unwrap();
+                }
+                4 => {
+                    table.remove(name);
+                }
+                5 => {
+                    if let Some(value) = table.get_ref(name) {
+                        kept.push((key, value));
+                    }
+                }
+                _ => {
+                    table.get(name, |value| check(key, value));
+                }
+            }
+            if kept.len() > 3 {
+                let (key, value) = kept.swap_remove(random.below(4) as usize);
+                check(key, &value);
+            }
+        }
+        kept.iter().for_each(|(key, value)| check(*key, value));
+    };
+    std::thread::scope(|scope| {
+        (1..4).for_each(|seed| {
+            scope.spawn(move || worker(seed));
+        });
+        for _ in 0..200 {
+            let stats = table.stats();
+            assert!(stats.held_bytes <= stats.budget_bytes);
+            std::thread::yield_now();
+        }
+    });
+    table.clear();
+    assert_eq!((table.stats().elements, table.stats().used_bytes), (0, 0));
+}
+
+#[test]
+fn threads_find_only_whole_values_under_spin_locks() {
+    threads_find_only_whole_values::<SpinLock>(Eviction::Lru);
+}
+
+#[test]
+fn threads_find_only_whole_values_under_anderson_locks() {
+    threads_find_only_whole_values::<AndersonLock>(Eviction::Lru);
+}
+
+#[test]
+fn threads_find_only_whole_values_under_bucket_locks() {
+    threads_find_only_whole_values::<SpinLock>(Eviction::Random);
+}
+
+fn both(test: impl Fn(Eviction)) {
+    [Eviction::Lru, Eviction::Random].into_iter().for_each(test);
+}
+
+#[test]
+fn what_was_inserted_is_found_until_it_is_removed() {
+    both(|eviction| {
+        let table = LockHash::new(&Config::new(1 << 22).partitions(3).eviction(eviction)).unwrap();
+        let keys = [0, 1, (1 << 60) - 1, 1 << 60, u64::MAX];
+        for key in keys {
+            table.insert(key, &value_of(key, 1, 30)).unwrap();
+            table
+                .insert(&key.to_le_bytes(), b"the same as bytes")
+                .unwrap();
+        }
+        for key in keys {
+            assert_eq!(table.get(key, |value| check(key, value)), Some(()));
+            let bytes = key.to_le_bytes();
+            assert_eq!(table.get(&bytes, <[u8]>::len), Some(17));
+            assert!(table.remove(key));
+            assert!(!table.remove(key));
+            assert!(!table.contains(key) && table.contains(&bytes));
+        }
+    });
+}
+
+/// In the whole range of sizes, with values of all lengths around the limit of copying.
+#[test]
+fn values_of_every_length_are_kept() {
+    both(|eviction| {
+        let table = LockHash::new(&Config::new(8192).partitions(1).eviction(eviction)).unwrap();
+        for len in (0..600).chain((600..8144).step_by(97)).chain([8143, 8144]) {
+            table.insert(1, &vec![len as u8; len]).unwrap();
+            let is_it = |value: &[u8]| value.len() == len && value.iter().all(|b| *b == len as u8);
+            assert_eq!(table.get(1, is_it), Some(true), "{len}");
+        }
+        assert_eq!(table.insert(1, &[0; 8145]), Err(InsertError::TooLarge));
+        assert!(table.contains(1));
+    });
+}
+
+#[test]
+fn references_pin_memory_until_they_are_dropped() {
+    both(|eviction| {
+        let table = LockHash::new(&Config::new(4096).partitions(1).eviction(eviction)).unwrap();
+        table.insert(1, &[1; 2000]).unwrap();
+        let pinned = table.get_ref(1).unwrap();
+        let other = table.get_ref(1).unwrap();
+        assert_eq!(table.insert(1, &[2; 3000]), Err(InsertError::NoRoom));
+        table.insert(1, &[2; 1000]).unwrap();
+        assert_eq!((&*pinned, &*other), (&[1; 2000][..], &[1; 2000][..]));
+        drop(pinned);
+        assert_eq!(table.insert(1, &[3; 3000]), Err(InsertError::NoRoom));
+        // A reference may be given up by another thread.
+        std::thread::scope(|scope| {
+            scope.spawn(move || assert_eq!(other[0], 1));
+        });
+        table.insert(1, &[3; 3000]).unwrap();
+        // A forgotten reference costs memory, and nothing else.
+        std::mem::forget(table.get_ref(1));
+        assert_eq!(table.insert(2, &[3; 3000]), Err(InsertError::NoRoom));
+        assert!(table.remove(1));
+    });
+}
+
+#[test]
+fn closures_may_use_the_table_and_panic() {
+    both(|eviction| {
+        let table = LockHash::new(&config(eviction).partitions(1)).unwrap();
+        for len in [10, 5000] {
+            table.insert(1, &vec![1; len]).unwrap();
+            let nested = table.get(1, |value| {
+                table.insert(1, b"other").unwrap();
+                table.clear();
+                table.insert(2, value).unwrap();
+                table.get(2, <[u8]>::len)
+            });
+            assert_eq!(nested, Some(Some(len)));
+            let read = || table.get(2, |_| panic!("expected"));
+            assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+            table.clear();
+            assert_eq!(table.stats().used_bytes, 0);
+        }
+    });
+}
+
+#[test]
+fn a_panicking_hasher_changes_nothing() {
+    struct Hostile(AtomicBool);
+    impl std::hash::BuildHasher for &Hostile {
+        type Hasher = std::hash::DefaultHasher;
+        fn build_hasher(&self) -> Self::Hasher {
+            assert!(!self.0.load(Relaxed), "expected");
+            Self::Hasher::default()
+        }
+    }
+    both(|eviction| {
+        let hostile = Hostile(AtomicBool::new(false));
+        let table = LockHash::<_, SpinLock>::with_hasher(&config(eviction), &hostile).unwrap();
+        table.insert("key", b"value").unwrap();
+        hostile.0.store(true, Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| table.insert("key", b"2"))).is_err());
+        hostile.0.store(false, Relaxed);
+        assert_eq!(table.get("key", <[u8]>::to_vec), Some(b"value".to_vec()));
+    });
+}
+
+#[test]
+fn a_batch_replies_to_every_request_in_the_order_of_each_key() {
+    both(|eviction| {
+        let table = LockHash::new(&config(eviction)).unwrap();
+        let long = vec![9; 5000];
+        let batch: Vec<Request<'_>> = (0..100u64)
+            .flat_map(|key| {
+                let value = if key % 2 == 0 {
+                    &long[..]
+                } else {
+                    &b"short"[..]
+                };
+                [
+                    Request::Get(key.into()),
+                    Request::Insert(key.into(), value),
+                    Request::Get(key.into()),
+                    Request::Remove(key.into()),
+                    Request::Get(key.into()),
+                ]
+            })
+            .collect();
+        let mut seen = vec![0; batch.len()];
+        table.execute_batch(&batch, |index, reply| {
+            seen[index] += 1;
+            let len = if index / 5 % 2 == 0 { 5000 } else { 5 };
+            match (index % 5, reply) {
+                (0 | 4, Reply::Missing) | (3, Reply::Removed(true)) => {}
+                (1, Reply::Inserted(result)) => assert_eq!(result, Ok(())),
+                (2, Reply::Found(value)) => assert_eq!(value.len(), len),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert!(seen.iter().all(|&count| count == 1));
+        assert_eq!(table.stats().used_bytes, 0);
+    });
+}
+
+#[test]
+fn configurations_beyond_the_limits_are_refused() {
+    let refused = |config: &Config| LockHash::new(config).err();
+    let none = Config::new(1 << 20).partitions(0);
+    assert!(matches!(
+        refused(&none),
+        Some(ConfigError::Partitions { .. })
+    ));
+    let many = Config::new(1 << 20).partitions(1 << 17);
+    assert!(matches!(
+        refused(&many),
+        Some(ConfigError::Partitions { .. })
+    ));
+    assert_eq!(refused(&Config::new(1000)), Some(ConfigError::Budget));
+}
+
+#[test]
+fn a_smaller_budget_takes_effect_at_once() {
+    both(|eviction| {
+        let table = LockHash::new(&config(eviction)).unwrap();
+        (0..3000u64).for_each(|key| table.insert(key, &[1; 10]).unwrap());
+        assert!(table.stats().used_bytes > 150_000);
+        table.set_budget_bytes(50_000).unwrap();
+        let stats = table.stats();
+        assert!((40_000..=50_000).contains(&stats.held_bytes), "{stats:?}");
+        assert_eq!(table.set_budget_bytes(100), Err(ConfigError::Budget));
+    });
+}

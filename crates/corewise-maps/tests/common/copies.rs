@@ -1,0 +1,399 @@
+//! All operations of maps of copies and of boxes, as operations on numbers. No user needs all of
+//! them.
+#![allow(dead_code, unused_macros)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+
+use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Operation, Table, TryInsertError};
+use corewise_rcu::Domain;
+
+use crate::hashing::Hashing;
+
+/// What a number is stored as.
+pub(crate) trait Number: Copy + Send + Sync + 'static {
+    fn of(number: u64) -> Self;
+    fn number(self) -> u64;
+}
+
+impl Number for u64 {
+    fn of(number: u64) -> Self {
+        number
+    }
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+/// All numbers are stored as the same value, and come back as 0.
+impl Number for () {
+    fn of(_: u64) -> Self {}
+    fn number(self) -> u64 {
+        0
+    }
+}
+
+/// Three words, which must belong together.
+impl Number for [u64; 3] {
+    fn of(number: u64) -> Self {
+        [number, !number, number.rotate_left(32)]
+    }
+    fn number(self) -> u64 {
+        assert_eq!(self, Self::of(self[0]), "a value of two");
+        self[0]
+    }
+}
+
+/// A boxed number, which counts its live instances.
+pub(crate) struct Boxed(u64, Arc<AtomicIsize>);
+
+impl Drop for Boxed {
+    fn drop(&mut self) {
+        let number = std::mem::replace(&mut self.0, u64::MAX);
+        assert_ne!(number, u64::MAX, "dropped twice");
+        self.1.fetch_sub(1, Relaxed);
+    }
+}
+
+type Update<'f> = &'f mut dyn FnMut(u64) -> u64;
+type Decide<'f> = &'f mut dyn FnMut(Option<u64>) -> Operation<u64, u64>;
+
+/// A map of numbers. Closures are passed on as `dyn`, so that each operation is compiled once for
+/// each map and not for each call.
+pub(crate) trait NumberMap: Send + Sync + Sized {
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self;
+    /// What a key comes back as.
+    fn key(key: u64) -> u64;
+    /// What a value comes back as.
+    fn value(value: u64) -> u64;
+    fn get(&self, key: u64) -> Option<u64>;
+    fn insert(&self, key: u64, value: u64) -> Option<u64>;
+    /// Returns the present value as the error.
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64>;
+    fn get_or_insert(&self, key: u64, value: u64) -> u64;
+    fn get_or_insert_by(&self, key: u64, make: &mut dyn FnMut() -> u64) -> u64;
+    fn update_by(&self, key: u64, f: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
+    fn update_or_insert_value(&self, key: u64, f: Update, value: u64) -> u64;
+    fn update_or_insert_by(&self, key: u64, f: Update, make: &mut dyn FnMut() -> u64) -> u64;
+    fn compute_by(&self, key: u64, decide: Decide) -> Computed<u64, u64>;
+    fn remove(&self, key: u64) -> Option<u64>;
+    fn remove_by(
+        &self,
+        key: u64,
+        is_to_go: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<u64>, u64>;
+    fn retain_by(&self, is_to_stay: &mut dyn FnMut(u64, u64) -> bool);
+    fn clear(&self);
+    /// Takes at most this many entries out.
+    fn drain(&self, most: usize) -> Vec<(u64, u64)>;
+    fn pairs(&self) -> Vec<(u64, u64)>;
+    fn keys(&self) -> Vec<u64>;
+    fn values(&self) -> Vec<u64>;
+    /// Uses the map up; keeps this many entries of it, and drops the others with the iterator.
+    fn into_pairs(self, most: usize) -> Vec<(u64, u64)>;
+    fn len(&self) -> usize;
+    fn buckets(&self) -> usize;
+    fn reserve(&self, entries: usize);
+    fn resize_to(&self, buckets: usize);
+    /// The number of live values, when all that were removed are freed; if it is known.
+    fn alive(&self) -> Option<isize>;
+    /// Counts the live values, also after the map was dropped.
+    fn counter(&self) -> Option<Arc<AtomicIsize>>;
+
+    fn get_or_insert_with(&self, key: u64, make: impl FnOnce() -> u64) -> u64 {
+        self.get_or_insert_by(key, &mut once(make))
+    }
+    fn update(&self, key: u64, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
+        self.update_by(key, &mut f)
+    }
+    fn update_or_insert(&self, key: u64, mut f: impl FnMut(u64) -> u64, value: u64) -> u64 {
+        self.update_or_insert_value(key, &mut f, value)
+    }
+    fn update_or_insert_with(
+        &self,
+        key: u64,
+        mut f: impl FnMut(u64) -> u64,
+        make: impl FnOnce() -> u64,
+    ) -> u64 {
+        self.update_or_insert_by(key, &mut f, &mut once(make))
+    }
+    fn compute(
+        &self,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> Operation<u64, u64>,
+    ) -> Computed<u64, u64> {
+        self.compute_by(key, &mut decide)
+    }
+    fn remove_if(
+        &self,
+        key: u64,
+        mut is_to_go: impl FnMut(u64) -> bool,
+    ) -> Result<Option<u64>, u64> {
+        self.remove_by(key, &mut is_to_go)
+    }
+    fn retain(&self, mut is_to_stay: impl FnMut(u64, u64) -> bool) {
+        self.retain_by(&mut is_to_stay);
+    }
+}
+
+fn once<R>(make: impl FnOnce() -> R) -> impl FnMut() -> R {
+    let mut make = Some(make);
+    move || make.take().expect("called once")()
+}
+
+pub(crate) struct Copies<T: Table>(pub(crate) CopyMap<T, Hashing>);
+
+impl<T: Table<Key: Number, Value: Number>> Copies<T> {
+    fn make(&self, number: u64) -> T::Value {
+        T::Value::of(number)
+    }
+    fn seen(value: T::Value) -> u64 {
+        value.number()
+    }
+    fn occupied(error: TryInsertError<T::Value>) -> u64 {
+        match error {
+            TryInsertError::Occupied(there) => there.number(),
+            TryInsertError::Full => panic!("there is memory"),
+        }
+    }
+}
+
+pub(crate) struct Boxes<T: Table<Value = NonNull<Boxed>>>(
+    pub(crate) BoxMap<Boxed, T, Hashing>,
+    Arc<AtomicIsize>,
+);
+
+impl<T: Table<Key: Number, Value = NonNull<Boxed>>> Boxes<T> {
+    fn make(&self, number: u64) -> Boxed {
+        self.1.fetch_add(1, Relaxed);
+        Boxed(number, self.1.clone())
+    }
+    fn seen(value: &Boxed) -> u64 {
+        value.0
+    }
+    fn occupied(error: corewise_maps::copy_map::Refused<'_, Boxed>) -> u64 {
+        match error {
+            corewise_maps::copy_map::Refused::Occupied { there, .. } => there.0,
+            corewise_maps::copy_map::Refused::Full(_) => panic!("there is memory"),
+        }
+    }
+}
+
+macro_rules! number_map {
+    () => {
+        fn key(key: u64) -> u64 {
+            T::Key::of(key).number()
+        }
+        fn get(&self, key: u64) -> Option<u64> {
+            self.0.pin().get(&T::Key::of(key)).map(Self::seen)
+        }
+        fn insert(&self, key: u64, value: u64) -> Option<u64> {
+            let value = self.make(value);
+            self.0.pin().insert(T::Key::of(key), value).map(Self::seen)
+        }
+        fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+            let value = self.make(value);
+            let handle = self.0.pin();
+            let inserted = handle.try_insert(T::Key::of(key), value);
+            inserted.map(|_| ()).map_err(Self::occupied)
+        }
+        fn get_or_insert(&self, key: u64, value: u64) -> u64 {
+            let value = self.make(value);
+            Self::seen(self.0.pin().get_or_insert(T::Key::of(key), value))
+        }
+        fn get_or_insert_by(&self, key: u64, make: &mut dyn FnMut() -> u64) -> u64 {
+            let make = || self.make(make());
+            Self::seen(self.0.pin().get_or_insert_with(T::Key::of(key), make))
+        }
+        fn update_by(&self, key: u64, f: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
+            let handle = self.0.pin();
+            let new = handle.update(&T::Key::of(key), |old| self.make(f(Self::seen(old))));
+            new.map(Self::seen)
+        }
+        fn update_or_insert_value(&self, key: u64, f: Update, value: u64) -> u64 {
+            let value = self.make(value);
+            let (handle, key) = (self.0.pin(), T::Key::of(key));
+            let new = handle.update_or_insert(key, |old| self.make(f(Self::seen(old))), value);
+            Self::seen(new)
+        }
+        fn update_or_insert_by(&self, key: u64, f: Update, make: &mut dyn FnMut() -> u64) -> u64 {
+            let (make, handle) = (|| self.make(make()), self.0.pin());
+            let new = handle.update_or_insert_with(
+                T::Key::of(key),
+                |old| self.make(f(Self::seen(old))),
+                make,
+            );
+            Self::seen(new)
+        }
+        fn compute_by(&self, key: u64, decide: Decide) -> Computed<u64, u64> {
+            let handle = self.0.pin();
+            let computed = handle.compute(T::Key::of(key), |there| {
+                match decide(there.map(Self::seen)) {
+                    Operation::Insert(value) => Operation::Insert(self.make(value)),
+                    Operation::Remove => Operation::Remove,
+                    Operation::Abort(result) => Operation::Abort(result),
+                }
+            });
+            match computed {
+                Computed::Inserted(value) => Computed::Inserted(Self::seen(value)),
+                Computed::Updated { old, new } => Computed::Updated {
+                    old: Self::seen(old),
+                    new: Self::seen(new),
+                },
+                Computed::Removed(value) => Computed::Removed(Self::seen(value)),
+                Computed::Aborted(result) => Computed::Aborted(result),
+            }
+        }
+        fn remove(&self, key: u64) -> Option<u64> {
+            self.0.pin().remove(&T::Key::of(key)).map(Self::seen)
+        }
+        fn remove_by(
+            &self,
+            key: u64,
+            is_to_go: &mut dyn FnMut(u64) -> bool,
+        ) -> Result<Option<u64>, u64> {
+            let handle = self.0.pin();
+            let removed = handle.remove_if(&T::Key::of(key), |value| is_to_go(Self::seen(value)));
+            removed
+                .map(|value| value.map(Self::seen))
+                .map_err(Self::seen)
+        }
+        fn retain_by(&self, is_to_stay: &mut dyn FnMut(u64, u64) -> bool) {
+            let handle = self.0.pin();
+            handle.retain(|key, value| is_to_stay(key.number(), Self::seen(value)));
+        }
+        fn clear(&self) {
+            self.0.pin().clear();
+        }
+        fn drain(&self, most: usize) -> Vec<(u64, u64)> {
+            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+            self.0.pin().drain().take(most).map(pair).collect()
+        }
+        fn pairs(&self) -> Vec<(u64, u64)> {
+            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+            self.0.pin().iter().map(pair).collect()
+        }
+        fn keys(&self) -> Vec<u64> {
+            self.0.pin().keys().map(Number::number).collect()
+        }
+        fn values(&self) -> Vec<u64> {
+            self.0.pin().values().map(Self::seen).collect()
+        }
+        fn len(&self) -> usize {
+            assert_eq!(self.0.is_empty(), self.0.pin().is_empty());
+            self.0.len()
+        }
+        fn buckets(&self) -> usize {
+            self.0.buckets()
+        }
+        fn reserve(&self, entries: usize) {
+            self.0.reserve(entries).unwrap();
+        }
+        fn resize_to(&self, buckets: usize) {
+            self.0.resize_to(buckets).unwrap();
+        }
+    };
+}
+
+impl<T> NumberMap for Copies<T>
+where
+    T: Table<Key: Number, Value: Number> + Send + Sync,
+{
+    number_map!();
+
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
+        let builder = CopyMap::<T>::builder().buckets(buckets);
+        let builder = builder.hasher(hashing).automatic_resize(grows);
+        Self(builder.domain(Domain::new()).build())
+    }
+    fn value(value: u64) -> u64 {
+        T::Value::of(value).number()
+    }
+    fn into_pairs(self, most: usize) -> Vec<(u64, u64)> {
+        let pairs = self.0.into_iter().take(most);
+        pairs
+            .map(|(key, value)| (key.number(), value.number()))
+            .collect()
+    }
+    fn alive(&self) -> Option<isize> {
+        None
+    }
+    fn counter(&self) -> Option<Arc<AtomicIsize>> {
+        None
+    }
+}
+
+impl<T> NumberMap for Boxes<T>
+where
+    T: Table<Key: Number, Value = NonNull<Boxed>>,
+{
+    number_map!();
+
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
+        let builder = CopyMap::<T>::builder().buckets(buckets);
+        let builder = builder.hasher(hashing).automatic_resize(grows);
+        let map = builder.domain(Domain::new()).build_boxed();
+        Self(map, Arc::new(AtomicIsize::new(0)))
+    }
+    fn value(value: u64) -> u64 {
+        value
+    }
+    fn into_pairs(self, most: usize) -> Vec<(u64, u64)> {
+        let pairs = self.0.into_iter().take(most);
+        pairs.map(|(key, value)| (key.number(), value.0)).collect()
+    }
+    fn alive(&self) -> Option<isize> {
+        self.0.domain().barrier();
+        Some(self.1.load(Relaxed))
+    }
+    fn counter(&self) -> Option<Arc<AtomicIsize>> {
+        Some(self.1.clone())
+    }
+}
+
+/// Makes [`for_every`](crate::every::for_every) tests for all tables, with words, pairs of four
+/// words, and boxes.
+macro_rules! for_all_tables {
+    ($tests:tt) => {
+        for_every! {
+            lock_based: Copies<LockBasedTable<u64, u64>>,
+            lock_free: Copies<LockFreeTable<u64, u64>>,
+            hopscotch: Copies<HopscotchTable<u64, u64>>,
+            hopscotch_wide: Copies<HopscotchTable<u64, [u64; 3]>>,
+            cuckoo: Copies<CuckooTable<u64, u64>>,
+            cuckoo_wide: Copies<CuckooTable<u64, [u64; 3]>>,
+            lock_based_boxes: Boxes<LockBasedTable<u64, NonNull<Boxed>>>,
+            lock_free_boxes: Boxes<LockFreeTable<u64, NonNull<Boxed>>>,
+            hopscotch_boxes: Boxes<HopscotchTable<u64, NonNull<Boxed>>>,
+            cuckoo_boxes: Boxes<CuckooTable<u64, NonNull<Boxed>>>,
+            => $tests
+        }
+    };
+}
+
+/// As [`for_all_tables`], also for contents without bytes: sets, and maps with one key.
+macro_rules! for_all_contents {
+    ($tests:tt) => {
+        for_all_tables!($tests);
+        for_every! {
+            lock_based_set: Copies<LockBasedTable<u64, ()>>,
+            lock_free_set: Copies<LockFreeTable<u64, ()>>,
+            hopscotch_set: Copies<HopscotchTable<u64, ()>>,
+            cuckoo_set: Copies<CuckooTable<u64, ()>>,
+            lock_based_one_key: Copies<LockBasedTable<(), u64>>,
+            lock_free_one_key: Copies<LockFreeTable<(), u64>>,
+            hopscotch_one_key: Copies<HopscotchTable<(), u64>>,
+            cuckoo_one_key: Copies<CuckooTable<(), u64>>,
+            lock_based_nothing: Copies<LockBasedTable<(), ()>>,
+            lock_free_nothing: Copies<LockFreeTable<(), ()>>,
+            hopscotch_nothing: Copies<HopscotchTable<(), ()>>,
+            cuckoo_nothing: Copies<CuckooTable<(), ()>>,
+            cuckoo_one_box: Boxes<CuckooTable<(), NonNull<Boxed>>>,
+            => $tests
+        }
+    };
+}
+
+#[allow(unused_imports)]
+pub(crate) use {for_all_contents, for_all_tables};
