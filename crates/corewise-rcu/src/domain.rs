@@ -17,7 +17,6 @@ use corewise_atomic::{Backoff, Sleeps};
 
 use crate::backlog::{Budget, Limits, Pressure, RetireList};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
-use crate::fork;
 use crate::grace::{Cookie, Grace};
 use crate::local;
 use crate::qsbr::Qsbr;
@@ -338,10 +337,9 @@ impl Domain {
             budget: Budget::new(builder.limits),
             orphans: Mutex::new(RetireList::new()),
         };
-        let shared = Arc::new(shared);
-        // SAFETY: 1: dropping the domain calls `forget`, and the `Arc` keeps it where it is.
-        unsafe { fork::remember(&shared) };
-        Self { shared }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Enters a read-side critical section.
@@ -846,7 +844,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: 1: a handle would own the domain.
         unsafe { self.reclaim_rest() };
-        fork::forget(self);
     }
 }
 

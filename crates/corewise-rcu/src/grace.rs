@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use corewise_atomic::sync::atomic::fence;
@@ -89,11 +89,6 @@ impl Grace {
                 stall_reported: false,
             }),
         }
-    }
-
-    /// Locks the driver, so that no thread advances grace periods; waits while one does.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Driver> {
-        self.driver.lock()
     }
 
     /// A cookie for the first grace period that begins after the call.

@@ -114,15 +114,9 @@
 //!    prints nothing.
 //! 9. *Panics.* A deferred closure that panics neither prevents other closures from running nor
 //!    unwinds the thread that runs it. The same holds for a stall hook.
-//! 10. *Fork.* In the child of a `fork` all domains work. Grace periods wait for the sections of
-//!     the thread that forked, which continue in the child, and for no others. What other threads
-//!     deferred is reclaimed in the child too, by [`Domain::barrier`] or by callers over the soft
-//!     limit. The section of an [`OwnedGuard`] also continues, as the child may have the guard;
-//!     if another thread had it, no grace period of the domain ends in the child. `fork` waits for
-//!     the locks of all domains, which are held briefly. This guarantee
-//!     covers domains only: a thread that was updating a map may have left locks of that map held.
-//!     Calls that skip the handlers of `pthread_atfork`, such as `_Fork` and `vfork`, do none of
-//!     this.
+//! 10. *Fork.* The child of a `fork` must not use a domain of its parent, the global one included,
+//!     unless it calls `exec`: it has the records of threads that it does not have, so a call may
+//!     wait for ever. A process that forks before it first uses a domain is not affected.
 //! 11. *Owned guards.* The section of an [`OwnedGuard`] lasts until the guard is dropped, on
 //!     whichever thread. Everything that any thread did in it happened before the end of the grace
 //!     period that waited for it.
@@ -167,9 +161,8 @@
 //!
 //! Targets with `std` and with atomics of 64 bits; others do not compile. The costs above are those
 //! of Linux with `membarrier` (4.14 or later). On other systems, and where a filter refuses the
-//! call, entering a section executes a fence. The guarantee about `fork` holds on Unix. The tests
-//! run on x86-64 Linux only; for AArch64 and 32-bit x86 Linux, macOS, Windows and FreeBSD it is
-//! only checked that the crate compiles.
+//! call, entering a section executes a fence. The tests run on x86-64 Linux only; for AArch64 and
+//! 32-bit x86 Linux, macOS, Windows and FreeBSD it is only checked that the crate compiles.
 
 mod backlog;
 mod cell;
@@ -181,8 +174,6 @@ mod compile_fail;
 mod readme {}
 mod deferred;
 mod domain;
-#[cfg_attr(any(corewise_loom, corewise_shuttle, not(unix)), allow(dead_code))]
-mod fork;
 mod grace;
 mod local;
 mod owned;

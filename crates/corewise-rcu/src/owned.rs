@@ -11,7 +11,7 @@
 //!    thread sees from then on, a thread that gets the guard from it sees too.
 //! 4. *No sharing.* The guard is not `Sync`: two threads never use the record's index at once.
 //! 5. *No owner's name.* The record names no thread as its owner. So a thread that is ending does
-//!    not enter it (`Shared::entered_reader_of`), and a fork leaves its section alone (`fork`).
+//!    not enter it (`Shared::entered_reader_of`).
 
 use std::cell::Cell;
 use std::fmt;
@@ -51,7 +51,7 @@ impl Domain {
     ///
     /// Costs more than [`pin`](Self::pin), which takes two nanoseconds: it claims a record, with a
     /// read-modify-write and a short lock, after a search that is linear in the number of records.
-    /// Lock-free but for that lock, which only reports of stalls and forks take too. There are as
+    /// Lock-free but for that lock, which only reports of stalls take too. There are as
     /// many records as there were threads and owned guards at the same time; every grace period
     /// visits all of them, and they are freed with the domain.
     ///

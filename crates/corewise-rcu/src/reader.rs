@@ -302,21 +302,6 @@ impl Reader {
         self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
     }
 
-    /// Ends the sections of a thread that does not exist in the child of a fork. The record stays
-    /// claimed.
-    ///
-    /// # Safety
-    ///
-    /// 1. The calling thread is the only one of the process, and does not own the record.
-    pub(crate) unsafe fn end_sections(&self) {
-        // Relaxed, both and below: the process has one thread.
-        self.paused.store(0, Relaxed);
-        if !mutant!("fork_keeps_sections") {
-            let word = self.word.load(Relaxed);
-            self.word.store(word & !(NEST | ONE_SHOT), Relaxed);
-        }
-    }
-
     /// The number of sections that the thread is in; called by the owner.
     #[inline]
     pub(crate) fn nesting(&self) -> usize {

@@ -29,25 +29,10 @@ impl Registry {
 
     /// All records, claimed or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader> {
-        // SAFETY: `newest` comes from this registry.
-        unsafe { self.iter_from(self.newest()) }
-    }
-
-    /// The record that was linked last; null if there is none.
-    pub(crate) fn newest(&self) -> *mut Reader {
         // Acquire: pairs with the Release in `push`, so the record's fields are seen.
-        self.head.load(ordering!(Acquire, "relaxed_first"))
-    }
-
-    /// Iterates over a record and the records that were linked before it.
-    ///
-    /// # Safety
-    ///
-    /// 1. `newest` comes from [`Registry::newest`] of this registry.
-    pub(crate) unsafe fn iter_from(&self, newest: *mut Reader) -> impl Iterator<Item = &Reader> {
-        let mut at = newest;
+        let mut at = self.head.load(ordering!(Acquire, "relaxed_first"));
         std::iter::from_fn(move || {
-            // SAFETY: 1: records live as long as the registry.
+            // SAFETY: records live as long as the registry.
             let reader = unsafe { at.as_ref() }?;
             // Relaxed: written before the record was published.
             at = reader.next.load(Relaxed);
@@ -82,7 +67,7 @@ impl Registry {
         loop {
             // Relaxed: not published yet.
             reader_ref.next.store(head, Relaxed);
-            // AcqRel: Release pairs with the Acquire in `newest`, Acquire passes on what other
+            // AcqRel: Release pairs with the Acquire in `iter`, Acquire passes on what other
             // pushes released. Relaxed on failure: nothing is read through it.
             let success = ordering!(AcqRel, "relaxed_push");
             let linked = self
@@ -106,18 +91,6 @@ impl Registry {
         // all else that was indexed by the record) as the last owner left it.
         let release = ordering!(Release, "relaxed_release");
         reader.claimed.store(false, release);
-    }
-
-    /// In the child of a fork: removes the records that were linked after `newest`; their threads
-    /// exist only in the parent.
-    ///
-    /// # Safety
-    ///
-    /// 1. `newest` comes from [`Registry::newest`] of this registry.
-    /// 2. No thread of this process owns one of the removed records, or will.
-    pub(crate) unsafe fn cut_to(&self, newest: *mut Reader) {
-        // Relaxed: the process has one thread.
-        self.head.store(newest, Relaxed);
     }
 
     /// The number of records made so far.

@@ -5,7 +5,7 @@
 //!    process, see [`set_stall_hook`]; if there is no hook either, to nobody.
 //! 2. *Contained.* A panic in such a function is reported by the panic hook and goes no further.
 //! 3. *No lock.* No lock of this crate is held while such a function runs, so it may use any
-//!    domain; and the hook is found without a lock, so the child of a fork finds it too.
+//!    domain.
 
 use std::fmt;
 use std::sync::OnceLock;
