@@ -15,12 +15,14 @@ pub(crate) unsafe fn find(
 ) -> Option<Element> {
     let mut next = head;
     while let Some(element) = Element::from_ptr(next) {
+        // No reference to the header lives during the test, which may change flags.
+        let header = element.as_ptr();
         // SAFETY: the caller owns the headers of the chain (1).
-        let header = unsafe { &*element.as_ptr() };
-        if header.id == id && test(element) {
+        if unsafe { (*header).id } == id && test(element) {
             return Some(element);
         }
-        next = header.next;
+        // SAFETY: the same (1).
+        next = unsafe { (*header).next };
     }
     None
 }

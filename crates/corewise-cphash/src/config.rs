@@ -37,6 +37,7 @@ pub struct Config {
     pipeline: usize,
     placement: PinPolicy,
     moving_budgets: bool,
+    early_outcomes: bool,
 }
 
 /// Why a table cannot be built.
@@ -82,6 +83,7 @@ impl Config {
             pipeline: 1024,
             placement: PinPolicy::None,
             moving_budgets: false,
+            early_outcomes: false,
         }
     }
 
@@ -136,7 +138,7 @@ impl Config {
         self
     }
 
-    /// Whether the server threads of a `CpHash` move memory from partitions that evict little to
+    /// Whether the servers of a `CpHash` move memory from partitions that evict little to
     /// those that evict much. Then a partition has between half of an equal share and two of them,
     /// and so has the largest element. Off by default, because hashing makes partitions equal
     /// unless the sizes of values differ much.
@@ -144,6 +146,21 @@ impl Config {
     pub fn moving_budgets(mut self, on: bool) -> Self {
         self.moving_budgets = on;
         self
+    }
+
+    /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon as
+    /// the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
+    /// saves the reply to READY; but then other clients may find the former value for a short time
+    /// after the outcome, until the server has executed READY, so such insertions are not
+    /// linearizable. Off by default. Blocking insertions always wait.
+    #[must_use]
+    pub fn early_outcomes(mut self, on: bool) -> Self {
+        self.early_outcomes = on;
+        self
+    }
+
+    pub(crate) fn has_early_outcomes(&self) -> bool {
+        self.early_outcomes
     }
 
     pub(crate) fn placement_policy(&self) -> &PinPolicy {

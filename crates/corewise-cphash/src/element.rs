@@ -67,7 +67,9 @@ pub(crate) mod flag {
     pub(crate) const NARROW: u32 = 1 << 29;
     /// The data part begins directly behind the header.
     pub(crate) const PACKED: u32 = 1 << 28;
-    pub(super) const LINES: u32 = PACKED - 1;
+    /// Another key that is not narrow may have the same ID. Once set, it stays.
+    pub(crate) const SHARED_ID: u32 = 1 << 27;
+    pub(super) const LINES: u32 = SHARED_ID - 1;
 }
 
 /// The most lines of a block.

@@ -41,7 +41,7 @@ unsafe impl Send for Heap {}
 
 fn layout(lines: usize) -> Layout {
     // Sizes come from `element::Layout::lines`, which bounds them.
-    Layout::from_size_align(lines * LINE, LINE).expect("blocks are at most 16 GiB")
+    Layout::from_size_align(lines * LINE, LINE).expect("blocks are below 8 GiB")
 }
 
 impl Heap {

@@ -35,7 +35,7 @@
 //! |---|---|
 //! | partitions | [`MAX_PARTITIONS`] |
 //! | a partition | 128 bytes to 16 TiB |
-//! | an element | its partition; 16 GiB |
+//! | an element | its partition |
 //! | a key | [`MAX_KEY_BYTES`] |
 //! | a value | 2^32 − 1 bytes |
 //! | overhead of an element in a [`LockHash`] | 48 bytes, and up to 63 to fill its last line |

@@ -1,7 +1,7 @@
 //! `CpHash` from outside: clients and servers that come, go and panic, and hostile use.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -28,7 +28,7 @@ fn config() -> Config {
 }
 
 /// Submits, and polls if the client is full.
-fn submit<S: std::hash::BuildHasher>(
+fn submit<S: BuildHasher>(
     client: &mut Client<S>,
     token: u64,
     request: Request<'_>,
@@ -41,14 +41,34 @@ fn submit<S: std::hash::BuildHasher>(
     }
 }
 
-fn settle<S: std::hash::BuildHasher>(
-    client: &mut Client<S>,
-    mut deliver: impl FnMut(u64, Reply<'_>),
-) {
+fn settle<S: BuildHasher>(client: &mut Client<S>, mut deliver: impl FnMut(u64, Reply<'_>)) {
     while client.outstanding() > 0 {
         if client.poll(&mut deliver) == 0 {
             std::thread::yield_now();
         }
+    }
+}
+
+/// Work that every test does less of under sanitizers.
+fn fewer(count: u64) -> u64 {
+    match std::env::var_os("COREWISE_FEWER") {
+        Some(_) => (count / 8).max(1),
+        None => count,
+    }
+}
+
+/// Hashes all byte keys to one of 4 IDs, which numbers have, too.
+#[derive(Default)]
+struct Colliding(u64);
+
+impl Hasher for Colliding {
+    fn finish(&self) -> u64 {
+        self.0 & 3
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|&byte| self.0 = self.0.wrapping_mul(31) + u64::from(byte));
     }
 }
 
@@ -93,7 +113,17 @@ fn blocking_operations_see_each_other() {
 /// Guarantee 1, for a random mixture of operations that are all on their way at the same time.
 #[test]
 fn operations_of_a_client_take_effect_in_their_order() {
-    both(|table| {
+    for servers in [0, 2] {
+        check_order(&CpHash::new(&config(), servers).unwrap());
+        let early = config().early_outcomes(true);
+        check_order(&CpHash::new(&early, servers).unwrap());
+        let hasher = BuildHasherDefault::<Colliding>::default();
+        check_order(&CpHash::with_hasher(&config(), servers, hasher).unwrap());
+    }
+}
+
+fn check_order<S: BuildHasher>(table: &CpHash<S>) {
+    {
         let mut client = table.client();
         let mut random = Random(7);
         let mut expected = HashMap::new();
@@ -109,7 +139,7 @@ fn operations_of_a_client_take_effect_in_their_order() {
             };
             assert!(replies.insert(token, reply).is_none());
         };
-        for token in 0..20_000 {
+        for token in 0..fewer(10_000) {
             let key = random.below(40);
             let text = key.to_string();
             let name = if key < 20 {
@@ -134,7 +164,7 @@ fn operations_of_a_client_take_effect_in_their_order() {
         }
         settle(&mut client, &mut keep);
         assert_eq!(replies, expected);
-    });
+    }
 }
 
 /// All keys have one ID, so every second lookup finds the wrong element first.
@@ -358,17 +388,51 @@ fn references_pin_memory_until_they_are_dropped() {
     assert_eq!(other.insert(2, &[3; 3000]), Err(InsertError::NoRoom));
 }
 
-/// Guarantee 5: the test would not end if a wake-up were lost.
+/// Guarantee 5: the test would not end if a wake-up were lost. Each message is sent when the server
+/// has said that it may sleep, or is about to.
 #[test]
 fn sleeping_servers_are_woken() {
+    let table = CpHash::new(&config(), 0).unwrap();
+    let (sleeps, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let this = std::thread::current();
+            let mut server = table.server(move || this.unpark());
+            while !stop.load(Relaxed) {
+                if server.poll() == 0 && server.may_sleep() {
+                    sleeps.fetch_add(1, Relaxed);
+                    std::thread::park();
+                }
+            }
+        });
+        let mut client = table.client();
+        let mut seen = 0;
+        for round in 0..fewer(2000) {
+            if round % 2 == 0 {
+                // What was sent before has woken it, so it falls asleep again.
+                while sleeps.load(Relaxed) == seen {
+                    std::thread::yield_now();
+                }
+                seen = sleeps.load(Relaxed);
+            }
+            client.submit(round, Request::Get(round.into())).unwrap();
+            client.flush();
+            settle(&mut client, |_, reply| {
+                assert!(matches!(reply, Reply::Missing))
+            });
+        }
+        stop.store(true, Relaxed);
+        server.thread().unpark();
+    });
+}
+
+/// The same for the threads of a table, which are or are not asleep.
+#[test]
+fn sleeping_server_threads_are_woken() {
     let table = CpHash::new(&config(), 2).unwrap();
     let mut client = table.client();
-    for round in 0..200 {
+    for round in 0..fewer(2000) {
         client.insert(round, b"value").unwrap();
-        if round % 10 == 0 {
-            // Long enough for servers to fall asleep; what happens if they do not is the same.
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
         client.submit(round, Request::Get(round.into())).unwrap();
         settle(&mut client, |_, reply| {
             assert!(matches!(reply, Reply::Found(b"value")))
@@ -417,63 +481,75 @@ fn a_closure_may_drop_the_table() {
 }
 
 /// Clients, server threads and polled servers join, leave and panic at random; values are checked,
-/// and the budget is kept.
+/// the budget is kept, and at the end nothing is left.
 #[test]
 fn everything_comes_and_goes() {
+    let hasher = BuildHasherDefault::<Colliding>::default();
     for (eviction, replace) in [
         (Eviction::Lru, Replace::WhenReady),
         (Eviction::Random, Replace::AtAllocation),
     ] {
         let config = Config::new(100_000).partitions(5).pipeline(64);
         let config = config.eviction(eviction).replace(replace);
-        let mut table = CpHash::new(&config, 1).unwrap();
-        let stop = AtomicBool::new(false);
-        for round in 0..12 {
-            table.set_server_threads(round % 4).unwrap();
-            let (table, stop) = (&table, &stop);
-            stop.store(false, Relaxed);
-            std::thread::scope(|scope| {
-                let polled = scope.spawn(move || come_and_go(table, stop));
-                let clients: Vec<_> = (1..3)
-                    .map(|seed| {
-                        scope.spawn(move || use_for_a_while(table, seed + round as u64 * 5))
-                    })
-                    .collect();
-                clients
-                    .into_iter()
-                    .for_each(|client| client.join().unwrap());
-                stop.store(true, Relaxed);
-                polled.join().unwrap();
-            });
-            let stats = table.stats();
-            assert!(stats.held_bytes <= stats.budget_bytes, "{stats:?}");
-        }
+        let early = config.clone().early_outcomes(true).moving_budgets(true);
+        come_and_go(CpHash::new(&config, 1).unwrap());
+        come_and_go(CpHash::with_hasher(&early, 1, hasher.clone()).unwrap());
     }
 }
 
-/// Polls a server for a short time, drops it, and starts again.
-fn come_and_go(table: &CpHash, stop: &AtomicBool) {
+fn come_and_go<S: BuildHasher + Send + Sync>(mut table: CpHash<S>) {
+    for round in 0..fewer(8) {
+        table.set_server_threads(round as usize % 4).unwrap();
+        let (table, stop) = (&table, &AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let polled = scope.spawn(move || serve_now_and_then(table, stop, 40));
+            let clients: Vec<_> = (1..3)
+                .map(|seed| scope.spawn(move || use_for_a_while(table, seed + round * 5)))
+                .collect();
+            clients
+                .into_iter()
+                .for_each(|client| client.join().unwrap());
+            stop.store(true, Relaxed);
+            polled.thread().unpark();
+        });
+        let stats = table.stats();
+        assert!(stats.held_bytes <= stats.budget_bytes, "{stats:?}");
+    }
+    table.set_server_threads(0).unwrap();
+    let mut last = table.client();
+    for key in 0..300 {
+        last.remove(key);
+        last.remove(&*key.to_string());
+    }
+    assert_eq!(table.stats().used_bytes, 0);
+}
+
+/// Polls a server for a short time, drops it, and starts again: for some times, or until `stop`.
+fn serve_now_and_then<S: BuildHasher>(table: &CpHash<S>, stop: &AtomicBool, times: u64) {
     let mut random = Random(99);
-    while !stop.load(Relaxed) {
+    for _ in 0..times {
         let this = std::thread::current();
         let mut server = table.server(move || this.unpark());
         let turns = random.below(300);
         let leave = AssertUnwindSafe(|| {
             for _ in 0..turns {
-                if server.poll() == 0 && server.may_sleep() {
-                    std::thread::park_timeout(std::time::Duration::from_micros(50));
+                if server.poll() == 0 && server.may_sleep() && !stop.load(Relaxed) {
+                    std::thread::park();
                 }
             }
             let _server = server;
             assert!(turns.is_multiple_of(2), "expected");
         });
         let _ = catch_unwind(leave);
+        if stop.load(Relaxed) {
+            break;
+        }
     }
 }
 
-fn use_for_a_while(table: &CpHash, seed: u64) {
+fn use_for_a_while<S: BuildHasher>(table: &CpHash<S>, seed: u64) {
     let mut random = Random(seed);
-    for _ in 0..6 {
+    for _ in 0..4 {
         let mut client = table.client();
         let leave = AssertUnwindSafe(|| {
             let check = |token: u64, reply: Reply<'_>| match reply {
@@ -485,7 +561,7 @@ fn use_for_a_while(table: &CpHash, seed: u64) {
                 Reply::Executed(result) => assert!(result.is_ok()),
                 _ => {}
             };
-            for step in 0..1500 {
+            for step in 0..fewer(800) {
                 let key = random.below(300);
                 let token = step * 300 + key;
                 let mut value = vec![key as u8; 8 + random.below(400) as usize];
@@ -566,7 +642,7 @@ fn event_loops_serve_their_own_partitions() {
     let table = CpHash::new(&config, 0).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let coming = scope.spawn(|| come_and_go(&table, &stop));
+        let coming = scope.spawn(|| serve_now_and_then(&table, &stop, 40));
         let loops: Vec<_> = (0..2)
             .map(|seed| {
                 let table = &table;
@@ -575,7 +651,7 @@ fn event_loops_serve_their_own_partitions() {
             .collect();
         loops.into_iter().for_each(|thread| thread.join().unwrap());
         stop.store(true, Relaxed);
-        coming.join().unwrap();
+        coming.thread().unpark();
     });
     let stats = table.stats();
     assert!(stats.held_bytes <= stats.budget_bytes);
@@ -608,7 +684,7 @@ fn run_event_loop(table: &CpHash, seed: u64) {
         Reply::Executed(result) => assert!(result.is_ok()),
         _ => {}
     };
-    for token in 0..15_000u64 {
+    for token in 0..fewer(15_000) {
         let key = seed * 1000 + random.below(100);
         loop {
             let submitted = match random.below(5) {
@@ -653,48 +729,64 @@ fn run_event_loop(table: &CpHash, seed: u64) {
     assert!(expected.is_empty());
 }
 
-/// Large values under few keys, so that partitions differ in what they need. How much depends on
-/// the seed of the table, so there are several.
+/// One partition gets all the large values. Everything happens on one thread, so it is the same in
+/// every run, but for the keys.
 #[test]
 fn memory_moves_to_the_partition_that_needs_it() {
-    let is_moved = (0..100).any(|_| {
-        let config = Config::new(400_000).partitions(4).pipeline(64);
-        let mut table = CpHash::new(&config.moving_budgets(true), 1).unwrap();
-        let mut client = table.client();
-        let mut random = Random(3);
-        for step in 0..1500u64 {
-            let key = random.below(30);
-            let value = vec![1; if key < 25 { 20_000 } else { 10 }];
-            submit(
-                &mut client,
-                step,
-                Request::Insert(key.into(), &value),
-                |_, _| (),
+    const TOTAL: u64 = 400_000;
+    let config = Config::new(TOTAL as usize).partitions(4).pipeline(64);
+    let table = CpHash::new(&config.moving_budgets(true), 0).unwrap();
+    let mut server = table.server(|| ());
+    let mut client = table.client();
+    let mut insert = |key: u64, value: &[u8]| {
+        client
+            .submit(0, Request::Insert(key.into(), value))
+            .unwrap();
+        let mut outcome = Ok(());
+        while client.outstanding() > 0 {
+            client.poll(|_, reply| {
+                if let Reply::Inserted(result) = reply {
+                    outcome = result;
+                }
+            });
+            server.poll();
+            let stats = table.stats();
+            assert!(
+                stats.held_bytes <= TOTAL && stats.budget_bytes <= TOTAL,
+                "{stats:?}"
             );
         }
-        settle(&mut client, |_, _| ());
-        // Without servers nothing moves, so the numbers belong together.
-        table.set_server_threads(0).unwrap();
-        let stats = table.stats();
-        assert!(stats.budget_bytes <= 400_000, "{stats:?}");
-        assert!(stats.held_bytes <= 400_000, "{stats:?}");
-        let budgets: Vec<u64> = table
-            .partition_stats()
-            .map(|stats| stats.budget_bytes)
-            .collect();
-        assert!(
-            budgets
-                .iter()
-                .all(|bytes| (50_000..=200_000).contains(bytes))
-        );
-        table.set_server_threads(1).unwrap();
-        table.set_budget_bytes(200_000).unwrap();
-        while table.stats().held_bytes > 200_000 {
-            std::thread::yield_now();
-        }
-        budgets.iter().any(|bytes| *bytes > 100_000)
+        outcome
+    };
+    let elements = |index: usize| table.partition_stats().nth(index).unwrap().elements;
+    // The keys of the first partition are those that add to its elements.
+    let mut keys = (0..1000u64).filter(|&key| {
+        let before = elements(0);
+        insert(key, b"").unwrap();
+        elements(0) > before
     });
-    assert!(is_moved);
+    let keys: Vec<u64> = keys.by_ref().take(30).collect();
+    let share = TOTAL / 4;
+    let budgets = || table.partition_stats().map(|stats| stats.budget_bytes);
+    assert!(budgets().all(|bytes| bytes == share));
+    for round in 0..10_000 {
+        insert(keys[round % keys.len()], &[1; 20_000]).unwrap();
+    }
+    let budgets: Vec<u64> = budgets().collect();
+    assert_eq!(budgets[0], 2 * share);
+    assert!(
+        budgets[1..].iter().all(|&bytes| bytes >= share / 2),
+        "{budgets:?}"
+    );
+    // A share is enough for more values than before, and a new budget is shared out evenly.
+    assert!(elements(0) >= 9);
+    table.set_budget_bytes(TOTAL as usize / 2).unwrap();
+    server.poll();
+    let stats = table.stats();
+    assert!(
+        stats.held_bytes <= TOTAL / 2 && stats.budget_bytes == TOTAL / 2,
+        "{stats:?}"
+    );
 }
 
 #[test]
@@ -730,4 +822,194 @@ fn servers_and_clients_have_their_places() {
         );
     }
     assert_eq!(CpHash::new(&config(), 0).unwrap().client_cpu(0), None);
+}
+
+/// The limits of both rings: the client fills its pipeline while the server does not poll, and the
+/// server replies to everything while the client does not poll. Neither ever waits, and everything
+/// completes.
+#[test]
+fn full_rings_stop_nobody() {
+    for early in [false, true] {
+        let config = Config::new(1 << 20).partitions(1).early_outcomes(early);
+        let table = CpHash::new(&config.pipeline(64), 0).unwrap();
+        let mut server = table.server(|| ());
+        let mut client = table.client();
+        let (mut submitted, mut done) = (0, 0);
+        let mut ring_was_full = false;
+        for round in 0..20u64 {
+            loop {
+                let key = Key::from(submitted % 300);
+                let request = match round % 3 {
+                    0 => Request::Insert(key, b"value"),
+                    _ => Request::Get(key),
+                };
+                if client.submit(submitted, request).is_err() {
+                    break;
+                }
+                submitted += 1;
+            }
+            // READY and DECREF messages take room of the requests.
+            assert!((32..=64).contains(&client.outstanding()));
+            ring_was_full |= client.outstanding() < 64;
+            // The client stays away while the server goes on, and the other way round.
+            client.flush();
+            let outstanding = client.outstanding();
+            (0..3).for_each(|_| _ = server.poll());
+            assert_eq!(client.outstanding(), outstanding);
+            for _ in 0..round % 5 {
+                done += client.poll(|_, _| ());
+            }
+        }
+        while client.outstanding() > 0 {
+            done += client.poll(|_, _| ());
+            server.poll();
+        }
+        assert_eq!(done as u64, submitted);
+        assert!(ring_was_full);
+    }
+}
+
+/// The same in every order of steps that a random walk takes.
+#[test]
+fn no_order_of_polls_hangs() {
+    for seed in 1..fewer(40) {
+        let mut random = Random(seed);
+        let config = Config::new(20_000)
+            .partitions(2)
+            .early_outcomes(seed % 2 == 0);
+        let table = CpHash::new(&config.pipeline(64), 0).unwrap();
+        let mut server = table.server(|| ());
+        let mut clients = [table.client(), table.client()];
+        let (mut submitted, mut done) = (0, 0);
+        for token in 0..3000 {
+            let client = &mut clients[random.below(2) as usize];
+            match random.below(40) {
+                0 => _ = server.poll(),
+                1 => done += client.poll(|_, _| ()),
+                2 => client.flush(),
+                step => {
+                    let key = random.below(500);
+                    let text = key.to_string();
+                    let request = match step % 4 {
+                        0 => Request::Get(key.into()),
+                        1 => Request::Remove(key.into()),
+                        2 => Request::Insert(key.into(), b"value"),
+                        _ => Request::Get((&*text).into()),
+                    };
+                    submitted += usize::from(client.submit(token, request).is_ok());
+                }
+            }
+        }
+        for _ in 0..10 {
+            clients
+                .iter_mut()
+                .for_each(|client| done += client.poll(|_, _| ()));
+            server.poll();
+        }
+        assert!(clients.iter().all(|client| client.outstanding() == 0));
+        assert_eq!(done, submitted);
+    }
+}
+
+/// Bytes that wait are counted for all partitions together.
+#[test]
+fn a_client_has_a_limit_of_waiting_bytes() {
+    let table = CpHash::new(&Config::new(1 << 30).partitions(64).pipeline(64), 0).unwrap();
+    let mut server = table.server(|| ());
+    let mut client = table.client();
+    let value = vec![1; 12 << 20];
+    let mut submitted = 0u64;
+    while client
+        .submit(0, Request::Insert(submitted.into(), &value))
+        .is_ok()
+    {
+        submitted += 1;
+    }
+    assert_eq!(submitted, 5);
+    // A large one is refused only if others wait.
+    let huge = vec![1; 70 << 20];
+    assert_eq!(
+        client.submit(0, Request::Insert(99.into(), &huge)),
+        Err(Full)
+    );
+    client.submit(0, Request::Get(100.into())).unwrap();
+    while client.outstanding() > 0 {
+        client.poll(|_, _| ());
+        server.poll();
+    }
+    client.submit(0, Request::Insert(99.into(), &huge)).unwrap();
+    let mut too_large = 0;
+    while client.outstanding() > 0 {
+        server.poll();
+        client.poll(|_, reply| match reply {
+            Reply::Inserted(Err(InsertError::TooLarge)) => too_large += 1,
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(too_large, 1);
+}
+
+/// Guarantee 3: the last server executes what was sent, also by clients that have left.
+#[test]
+fn the_last_server_leaves_nothing_behind() {
+    let table = CpHash::new(&config(), 0).unwrap();
+    let server = table.server(|| ());
+    let executed = Arc::new(AtomicUsize::new(0));
+    for token in 0..10 {
+        let mut client = table.client();
+        let count = executed.clone();
+        client
+            .submit_execute(token, token, move |entry| {
+                entry.insert(b"value").unwrap();
+                count.fetch_add(1, Relaxed)
+            })
+            .unwrap();
+        client.submit(0, Request::Get(token.into())).unwrap();
+        client
+            .submit(0, Request::Insert(token.into(), b"lost"))
+            .unwrap();
+    }
+    drop(server);
+    assert_eq!(executed.load(Relaxed), 10);
+    // Values that were not copied are not there, and take no memory.
+    assert_eq!(table.stats().used_bytes, 10 * 128);
+}
+
+#[test]
+fn a_batch_replies_to_every_request_in_the_order_of_each_key() {
+    both(|table| {
+        let mut client = table.client();
+        client.submit(77, Request::Get(1000.into())).unwrap();
+        let batch: Vec<Request<'_>> = (0..100u64)
+            .flat_map(|key| {
+                [
+                    Request::Get(key.into()),
+                    Request::Insert(key.into(), b"first"),
+                    Request::Insert(key.into(), b"second"),
+                    Request::Get(key.into()),
+                    Request::Remove(key.into()),
+                    Request::Get(key.into()),
+                ]
+            })
+            .collect();
+        let mut seen = vec![0; batch.len()];
+        client.execute_batch(&batch, |index, reply| {
+            seen[index] += 1;
+            match (index % 6, reply) {
+                (0 | 5, Reply::Missing) | (4, Reply::Removed(true)) => {}
+                (1 | 2, Reply::Inserted(result)) => assert_eq!(result, Ok(())),
+                (3, Reply::Found(value)) => assert_eq!(value, b"second"),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert!(seen.iter().all(|&count| count == 1));
+        // A panic ends the batch; what was submitted is executed.
+        let stopped = catch_unwind(AssertUnwindSafe(|| {
+            client.execute_batch(&batch[..6], |_, _| panic!("expected"));
+        }));
+        assert!(stopped.is_err());
+        assert_eq!(client.outstanding(), 1);
+        assert_eq!(client.poll(|token, _| assert_eq!(token, 77)), 1);
+        assert_eq!(client.outstanding(), 0);
+    });
 }

@@ -10,7 +10,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::{Backoff, Sleeps, mutant, thread};
 
 use super::lane::{Lane, Shared};
-use super::message::{self, Word, op, op_of};
+use super::message::{self, Candidates, Word, answer, op, op_of};
 use super::outbox::{Outbox, Pending, What};
 use super::server::is_serving;
 use super::table::Table;
@@ -64,6 +64,8 @@ pub struct Client<S = RandomState> {
     /// Created when they are used first.
     lanes: Vec<Option<Box<Outbox>>>,
     outstanding: usize,
+    /// Bytes of keys and values of outstanding operations.
+    waiting: usize,
     /// Outstanding insertions, counted by some bits of their IDs.
     inserting: Box<[u16; FILTER]>,
     /// Outcomes that arrived during a blocking operation.
@@ -99,6 +101,7 @@ impl<S> Client<S> {
             identifier,
             lanes,
             outstanding: 0,
+            waiting: 0,
             inserting: Box::new([0; FILTER]),
             early: VecDeque::new(),
         }
@@ -202,10 +205,10 @@ impl<S: BuildHasher> Client<S> {
     /// Submits an operation, whose outcome [`poll`](Self::poll) will deliver with `token`. Copies
     /// key and value.
     ///
-    /// After the outcome of an insertion, other clients may find the former value until the
-    /// server has executed one more message; this client's later operations find the new one. An
-    /// insertion in a closure ([`submit_execute`](Self::submit_execute)) is visible to all when
-    /// its outcome is delivered.
+    /// An insertion takes two round trips: one for the memory, which [`poll`](Self::poll) fills, and
+    /// one to make the value visible. After its outcome all clients find the value. See
+    /// [`Config::early_outcomes`](crate::Config::early_outcomes) for the paper's way, which saves
+    /// the second reply.
     ///
     /// Wait-free, but for the first operation on a partition, which allocates two rings.
     ///
@@ -221,6 +224,9 @@ impl<S: BuildHasher> Client<S> {
             }
             Request::Insert(key, value) => {
                 let key = self.identifier.identify(key);
+                if self.outstanding() >= self.table.pipeline {
+                    return Err(Full);
+                }
                 if let Err(error) = check_lengths(&key, value) {
                     self.early
                         .push_back((token, Kept::Other(Reply::Inserted(Err(error)))));
@@ -275,11 +281,11 @@ impl<S: BuildHasher> Client<S> {
         }
         let index = self.partition_of(key.id);
         let may_be_inserted = self.inserting[key.id as usize % FILTER] > 0;
+        let (waiting, more) = (self.waiting, key.bytes().len() + value.len());
         let lane = self.lane(index);
-        let waiting = lane.waiting_bytes();
         if !lane.has_room()
             || (may_be_inserted && lane.is_inserting(key.id))
-            || (waiting > 0 && waiting + value.len() > MAX_WAITING_BYTES)
+            || (waiting > 0 && waiting + more > MAX_WAITING_BYTES)
         {
             return Err(Full);
         }
@@ -292,6 +298,7 @@ impl<S: BuildHasher> Client<S> {
             was_flushed |= !lane.requests.is_dirty();
         }
         self.outstanding += 1;
+        self.waiting += more;
         if was_flushed {
             self.table.call(&self.table.shards[index]);
         }
@@ -319,10 +326,11 @@ impl<S: BuildHasher> Client<S> {
         self.flush();
         let before = self.outstanding;
         if before > 0 {
+            let mut received = 0;
             for index in 0..self.lanes.len() {
-                self.poll_lane(index, deliver);
+                received += self.poll_lane(index, deliver);
             }
-            if self.outstanding == before {
+            if received == 0 {
                 self.help();
             } else {
                 // Values become READY, and memory is given back, without another poll.
@@ -332,21 +340,33 @@ impl<S: BuildHasher> Client<S> {
         before - self.outstanding
     }
 
+    /// Returns the number of replies.
     #[inline]
-    fn poll_lane(&mut self, index: usize, deliver: &mut impl FnMut(u64, Reply<'_>)) {
+    fn poll_lane(&mut self, index: usize, deliver: &mut impl FnMut(u64, Reply<'_>)) -> usize {
+        let early_outcomes = self.table.early_outcomes || mutant!("outcome_before_ready");
+        let mut received = 0;
         while let Some(lane) = &mut self.lanes[index]
             && let Some(reply) = lane.replies.pop()
         {
+            received += 1;
             let pending = lane.pop();
-            self.outstanding -= 1;
+            self.waiting -= pending.bytes();
             if pending.what == What::Insert {
                 self.inserting[pending.id as usize % FILTER] -= 1;
             }
-            complete(lane, &pending, reply, deliver, &mut self.outstanding);
+            if op_of(reply) == answer::ALLOCATED && !early_outcomes {
+                // Still outstanding.
+                fill(lane, &pending, message::element_of(reply), op::PUBLISH);
+                lane.expect(pending.token, What::Publish, &Identity::narrow(0), &[]);
+            } else {
+                self.outstanding -= 1;
+                complete(lane, &pending, reply, deliver);
+            }
             if !lane.requests.is_dirty() {
                 self.table.call(&self.table.shards[index]);
             }
         }
+        received
     }
 
     /// Serves the partitions with outstanding operations that nobody serves.
@@ -376,12 +396,52 @@ impl<S: BuildHasher> Client<S> {
         self.early = early;
     }
 
+    /// Submits a batch of operations, and calls `each` with the index and the outcome of every one
+    /// as they arrive. Returns when all are complete. Outcomes of operations that were submitted
+    /// before are kept for the next [`poll`](Self::poll).
+    ///
+    /// Operations on one key are executed in the order of the batch. The batch as a whole is not
+    /// atomic, and it may be longer than the pipeline. If `each` panics, the rest of what was
+    /// submitted is executed, and its outcomes are dropped.
+    ///
+    /// ```
+    /// use corewise_cphash::{Config, CpHash, Reply, Request};
+    /// let table = CpHash::new(&Config::new(1 << 20).partitions(2), 1)?;
+    /// let mut client = table.client();
+    /// let batch = [Request::Insert(1.into(), b"one"), Request::Get(1.into())];
+    /// client.execute_batch(&batch, |index, reply| match index {
+    ///     0 => assert!(matches!(reply, Reply::Inserted(Ok(())))),
+    ///     _ => assert!(matches!(reply, Reply::Found(b"one"))),
+    /// });
+    /// # Ok::<(), corewise_cphash::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// In a closure that a partition executes, and if `each` panics.
+    pub fn execute_batch(&mut self, batch: &[Request<'_>], mut each: impl FnMut(usize, Reply<'_>)) {
+        must_not_serve();
+        self.settle();
+        let earlier = std::mem::take(&mut self.early);
+        let mut running = Batch {
+            client: self,
+            earlier,
+        };
+        for (token, &request) in (0..).zip(batch) {
+            let mut backoff = Backoff::new();
+            while running.client.submit(token, request).is_err() {
+                running.poll(&mut backoff, &mut each);
+            }
+        }
+        let mut backoff = Backoff::new();
+        while running.client.outstanding() > 0 {
+            running.poll(&mut backoff, &mut each);
+        }
+    }
+
     /// Sends a request through the single buffer and waits for the reply.
     fn call(&mut self, id: u64, request: [Word; 2]) -> (usize, Word) {
-        assert!(
-            !is_serving(),
-            "a closure that a partition executes must not wait for a table"
-        );
+        must_not_serve();
         if self.outstanding > 0 {
             self.settle();
         }
@@ -430,40 +490,30 @@ impl<S: BuildHasher> Client<S> {
     pub fn get_ref<'k>(&mut self, key: impl Into<Key<'k>>) -> Option<RemoteRef<'_, S>> {
         let key = self.identifier.identify(key.into());
         let (index, reply) = self.call(key.id, get_request(&key));
-        if op_of(reply) != op::FOUND {
-            return None;
-        }
-        let element = message::element_of(reply);
-        // SAFETY: a READY element of a split table, to which the reply has given a reference.
-        let is_it = key.kind == Kind::Narrow || unsafe { element.parts(Layout::Split).0.is(&key) };
-        if is_it {
-            return Some(RemoteRef {
+        // SAFETY: a reply to a lookup, whose references are ours.
+        let found = unsafe { found_in(reply, key.kind, key.bytes()) };
+        match (found.element, found.decref) {
+            (Some(element), Some(decref)) => Some(RemoteRef {
                 client: self,
                 index,
                 element,
-            });
-        }
-        // Another key has this ID.
-        self.post(index, message::pointer(op::DECREF, element.as_ptr()));
-        let request = [task_request(&key, Action::Find), 0];
-        match self.call_task(key.id, request) {
-            Outcome::Found(Some(element)) => Some(RemoteRef {
-                client: self,
-                index,
-                element,
+                decref,
             }),
-            _ => None,
+            (_, decref) => {
+                decref.into_iter().for_each(|word| self.post(index, word));
+                None
+            }
         }
     }
 
     fn call_task(&mut self, id: u64, request: [Word; 2]) -> Outcome {
         let (_, reply) = self.call(id, request);
-        debug_assert_eq!(op_of(reply), op::EXECUTED);
+        debug_assert_eq!(op_of(reply), answer::EXECUTED);
         // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
         unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) }.outcome
     }
 
-    /// Inserts or replaces a value, and waits until it is visible to all clients.
+    /// Inserts or replaces a value, and waits until all clients find it.
     ///
     /// # Errors
     ///
@@ -476,18 +526,18 @@ impl<S: BuildHasher> Client<S> {
         let key = self.identifier.identify(key.into());
         check_lengths(&key, value)?;
         let (index, reply) = self.call(key.id, insert_request(&key, value.len()));
-        if op_of(reply) != op::ALLOCATED {
+        if op_of(reply) != answer::ALLOCATED {
             return Err(message::refusal_of(reply));
         }
         let element = message::element_of(reply);
         // SAFETY: a NOT READY element of a split table, allocated for these lengths by our request.
         unsafe { element.fill(Layout::Split, key.bytes(), value) };
         // Through the single buffer, so that the server has executed it when this returns.
-        let ready = message::pointer(op::READY, element.as_ptr());
-        let (_, reply) = self.call(key.id, [ready, 0]);
+        let publish = message::pointer(op::PUBLISH, element.as_ptr());
+        let (_, reply) = self.call(key.id, [publish, 0]);
         debug_assert_eq!(
             (op_of(reply), index),
-            (op::MISSING, self.partition_of(key.id))
+            (answer::PUBLISHED, self.partition_of(key.id))
         );
         Ok(())
     }
@@ -545,6 +595,40 @@ impl<S: BuildHasher> Client<S> {
     }
 }
 
+/// A batch that is being executed.
+struct Batch<'c, S: BuildHasher> {
+    client: &'c mut Client<S>,
+    /// Outcomes of operations that were submitted before.
+    earlier: VecDeque<(u64, Kept)>,
+}
+
+impl<S: BuildHasher> Batch<'_, S> {
+    fn poll(&mut self, backoff: &mut Backoff, each: &mut impl FnMut(usize, Reply<'_>)) {
+        let deliver = |token, reply: Reply<'_>| each(token as usize, reply);
+        match self.client.poll(deliver) {
+            0 => backoff.snooze_or_sleep(&WAITING),
+            _ => backoff.reset(),
+        }
+    }
+}
+
+impl<S: BuildHasher> Drop for Batch<'_, S> {
+    fn drop(&mut self) {
+        // Only if `each` has panicked is anything left.
+        self.client.settle();
+        let left = std::mem::replace(&mut self.client.early, std::mem::take(&mut self.earlier));
+        // What closures returned could panic here, but batches have none.
+        drop(left);
+    }
+}
+
+fn must_not_serve() {
+    assert!(
+        !is_serving(),
+        "a closure that a partition executes must not wait for a table"
+    );
+}
+
 /// Delivers one outcome.
 #[inline]
 fn complete(
@@ -552,52 +636,51 @@ fn complete(
     pending: &Pending,
     reply: Word,
     deliver: &mut impl FnMut(u64, Reply<'_>),
-    outstanding: &mut usize,
 ) {
     let token = pending.token;
     match op_of(reply) {
-        op::FOUND => {
-            let element = message::element_of(reply);
-            // SAFETY: a READY element of a split table; the reply has given us a reference, which
-            // `decref` gives up at the end of this arm.
-            let (key, value) = unsafe { element.parts(Layout::Split) };
-            let is_it =
-                pending.kind == Kind::Narrow || key.has(pending.kind, lane.parts(pending).0);
-            if is_it {
-                lane.forget(pending);
-                let decref = Decref { lane, element };
-                if mutant!("decref_before_reading") {
-                    drop(decref);
-                    lane.requests.flush();
-                    thread::yield_now();
-                    // SAFETY: none: this is the mistake that a model must find.
-                    let (_, value) = unsafe { element.parts(Layout::Split) };
-                    return deliver(token, Reply::Found(value));
+        answer::FOUND | answer::CANDIDATES => {
+            // SAFETY: a reply to a lookup, whose references are ours; `decref` gives them up at the
+            // end of this arm.
+            let found = unsafe { found_in(reply, pending.kind, lane.parts(pending).0) };
+            lane.forget(pending);
+            let decref = found.decref.map(|word| Decref { lane, word });
+            let Some(element) = found.element else {
+                return deliver(token, Reply::Missing);
+            };
+            if mutant!("decref_before_reading") {
+                if let Some(decref) = decref {
+                    decref.now();
                 }
-                deliver(token, Reply::Found(value));
-            } else {
-                drop(Decref { lane, element });
-                find_exactly(lane, pending);
-                *outstanding += 1;
+                // SAFETY: none: this is the mistake that a model must find.
+                let (_, value) = unsafe { element.parts(Layout::Split) };
+                return deliver(token, Reply::Found(value));
             }
+            // SAFETY: a READY element of a split table, to which we have a reference.
+            let (_, value) = unsafe { element.parts(Layout::Split) };
+            deliver(token, Reply::Found(value));
         }
-        op::ALLOCATED => {
-            fill(lane, pending, message::element_of(reply));
+        answer::ALLOCATED => {
+            fill(lane, pending, message::element_of(reply), op::READY);
             deliver(token, Reply::Inserted(Ok(())));
         }
-        op::REFUSED => {
+        answer::PUBLISHED => {
+            lane.forget(pending);
+            deliver(token, Reply::Inserted(Ok(())));
+        }
+        answer::REFUSED => {
             lane.forget(pending);
             deliver(token, Reply::Inserted(Err(message::refusal_of(reply))));
         }
-        op::REMOVED => {
+        answer::REMOVED => {
             lane.forget(pending);
             deliver(token, Reply::Removed(message::payload_of(reply) == 1));
         }
-        op::EXECUTED => {
+        answer::EXECUTED => {
             lane.forget(pending);
             // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
             let task = unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) };
-            complete_task(lane, token, task.outcome, deliver);
+            complete_task(token, task.outcome, deliver);
         }
         _ => {
             lane.forget(pending);
@@ -606,10 +689,52 @@ fn complete(
     }
 }
 
-/// Copies key and value into their element and makes it READY.
+/// What the reply to a lookup has found.
+struct Found {
+    element: Option<Element>,
+    /// The message that gives up the references of the reply.
+    decref: Option<Word>,
+}
+
+/// Looks for a key among the elements of a reply to a lookup.
+///
+/// # Safety
+///
+/// 1. The references that the reply carries were not given up.
 #[inline]
-fn fill(lane: &mut Outbox, pending: &Pending, element: Element) {
-    let ready = message::pointer(op::READY, element.as_ptr());
+unsafe fn found_in(reply: Word, kind: Kind, key: &[u8]) -> Found {
+    let is_it = |element: &Element| {
+        // SAFETY: a READY element of a split table, to which the reply has given a reference (1).
+        kind == Kind::Narrow || unsafe { element.parts(Layout::Split).0.has(kind, key) }
+    };
+    match op_of(reply) {
+        answer::FOUND => {
+            let element = message::element_of(reply);
+            Found {
+                element: Some(element).filter(is_it),
+                decref: Some(message::pointer(op::DECREF, element.as_ptr())),
+            }
+        }
+        answer::CANDIDATES => {
+            let list = message::pointer_of::<Candidates>(reply);
+            // SAFETY: the list is ours until it is given up (1).
+            let elements = unsafe { &*list };
+            Found {
+                element: elements.iter().copied().find(is_it),
+                decref: Some(message::pointer(op::DECREF_ALL, list)),
+            }
+        }
+        _ => Found {
+            element: None,
+            decref: None,
+        },
+    }
+}
+
+/// Copies key and value into their element and makes it READY by this message.
+#[inline]
+fn fill(lane: &mut Outbox, pending: &Pending, element: Element, op: u64) {
+    let ready = message::pointer(op, element.as_ptr());
     let is_early = mutant!("ready_before_filling");
     if is_early {
         let _ = lane.requests.push(ready);
@@ -625,47 +750,35 @@ fn fill(lane: &mut Outbox, pending: &Pending, element: Element) {
     }
 }
 
-fn complete_task(
-    lane: &mut Outbox,
-    token: u64,
-    outcome: Outcome,
-    deliver: &mut impl FnMut(u64, Reply<'_>),
-) {
+fn complete_task(token: u64, outcome: Outcome, deliver: &mut impl FnMut(u64, Reply<'_>)) {
     match outcome {
-        Outcome::Found(Some(element)) => {
-            // SAFETY: a READY element of a split table; the task has taken a reference for us,
-            // which `decref` gives up at the end.
-            let (_, value) = unsafe { element.parts(Layout::Split) };
-            let _decref = Decref { lane, element };
-            deliver(token, Reply::Found(value));
-        }
-        Outcome::Found(None) | Outcome::None => deliver(token, Reply::Missing),
+        Outcome::None => deliver(token, Reply::Missing),
         Outcome::Removed(removed) => deliver(token, Reply::Removed(removed)),
         Outcome::Ran(result) => deliver(token, Reply::Executed(result)),
     }
 }
 
-/// Asks again, with the whole key, because another key has its ID.
-#[cold]
-fn find_exactly(lane: &mut Outbox, pending: &Pending) {
-    let bytes = lane.parts(pending).0.to_vec();
-    lane.forget(pending);
-    let key = Identity::with_bytes(pending.id, pending.kind, &bytes);
-    lane.expect(pending.token, What::Get, &key, &[]);
-    lane.post(task_request(&key, Action::Find));
-}
-
-/// Gives a reference up when dropped.
+/// Gives references up when dropped.
 struct Decref<'a> {
     lane: &'a mut Outbox,
-    element: Element,
+    word: Word,
+}
+
+impl Decref<'_> {
+    /// Gives them up at once, and lets the server run.
+    #[cold]
+    fn now(self) {
+        self.lane.post(self.word);
+        self.lane.requests.flush();
+        thread::yield_now();
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Decref<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lane
-            .post(message::pointer(op::DECREF, self.element.as_ptr()));
+        self.lane.post(self.word);
     }
 }
 
@@ -714,6 +827,7 @@ impl<S> Drop for Client<S> {
         for (lane, shard) in self.lanes.iter_mut().zip(self.table.shards.iter()) {
             if let Some(lane) = lane.take() {
                 lane.close();
+                shard.leave();
                 self.table.call(shard);
                 self.table.help(shard);
             }
@@ -734,6 +848,8 @@ pub struct RemoteRef<'c, S: BuildHasher = RandomState> {
     client: &'c mut Client<S>,
     index: usize,
     element: Element,
+    /// The message that gives the reference up.
+    decref: Word,
 }
 
 // SAFETY: the element is only read; the reference is given up through the client, which is `Send`
@@ -753,8 +869,7 @@ impl<S: BuildHasher> std::ops::Deref for RemoteRef<'_, S> {
 
 impl<S: BuildHasher> Drop for RemoteRef<'_, S> {
     fn drop(&mut self) {
-        let word = message::pointer(op::DECREF, self.element.as_ptr());
-        self.client.post(self.index, word);
+        self.client.post(self.index, self.decref);
     }
 }
 

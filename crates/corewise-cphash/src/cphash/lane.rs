@@ -16,12 +16,12 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::message::{self, Word, op, op_of, payload_of};
+use super::message::{self, Candidates, Word, answer, op, op_of, payload_of};
 use super::table::contain_panic;
-use super::task::{Outcome, Task};
+use super::task::Task;
 use crate::element::Element;
 use crate::key::{Identity, Kind};
-use crate::partition::Partition;
+use crate::partition::{ById, Partition};
 use crate::ring::{Consumer, Producer};
 
 /// Words that are looked at ahead of execution, to prefetch their buckets.
@@ -200,7 +200,7 @@ impl Lane {
         // Relaxed: ordered by the load of the state.
         let [first, second] = [0, 1].map(|index: usize| self.shared.words[index].load(Relaxed));
         let reply = execute(partition, first, second);
-        let reply = reply.unwrap_or(message::word(op::MISSING, 0));
+        let reply = reply.unwrap_or(message::word(answer::MISSING, 0));
         self.shared.words[0].store(reply, Relaxed);
         // Release: pairs with the Acquire in `receive`.
         let release = ordering!(Release, "single_relaxed_reply");
@@ -234,14 +234,14 @@ impl Lane {
 fn give_up(partition: &mut Partition, reply: Word) {
     match op_of(reply) {
         // SAFETY: the reply carries a reference of the client, which has left.
-        op::FOUND | op::ALLOCATED => unsafe { partition.release(message::element_of(reply)) },
-        op::EXECUTED => {
+        answer::FOUND | answer::ALLOCATED => unsafe {
+            partition.release(message::element_of(reply))
+        },
+        // SAFETY: the reply carries the list, and its references, of the client, which has left.
+        answer::CANDIDATES => unsafe { release_all(partition, reply) },
+        answer::EXECUTED => {
             // SAFETY: from `Box::into_raw` in `Client`, and given back by `execute`.
             let task = unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) };
-            if let Outcome::Found(Some(element)) = task.outcome {
-                // SAFETY: the task took this reference for the client.
-                unsafe { partition.release(element) };
-            }
             // What a closure returned may panic when it is dropped.
             contain_panic(|| drop(task));
         }
@@ -258,10 +258,11 @@ fn execute(partition: &mut Partition, request: Word, second: Word) -> Option<Wor
             let found = partition.lookup(partition.hash(id), &Identity::narrow(id));
             found_reply(partition, found)
         }
-        op::LOOKUP_BYTES => {
-            let found = partition.lookup_id(partition.hash(id), id);
-            found_reply(partition, found)
-        }
+        op::LOOKUP_BYTES => match partition.lookup_id(partition.hash(id), id) {
+            ById::None => message::word(answer::MISSING, 0),
+            ById::One(element) => found_reply(partition, Some(element)),
+            ById::Several(elements) => candidates(partition, elements),
+        },
         op::INSERT => {
             let (_, _, value_len) = message::lengths_of(second);
             allocate(partition, (id, Kind::Narrow), 0, value_len)
@@ -270,27 +271,35 @@ fn execute(partition: &mut Partition, request: Word, second: Word) -> Option<Wor
             let (kind, key_len, value_len) = message::lengths_of(second);
             allocate(partition, (id, kind), key_len, value_len)
         }
-        op::READY => {
+        op::READY | op::PUBLISH => {
             // SAFETY: the client got the element from `allocate`, has filled it in, and gives up
             // its reference.
             unsafe { partition.publish(message::element_of(request)) };
-            return None;
+            if op_of(request) == op::READY {
+                return None;
+            }
+            message::word(answer::PUBLISHED, 0)
         }
         op::DECREF => {
             // SAFETY: the client got the reference in a reply, and gives it up.
             unsafe { partition.release(message::element_of(request)) };
             return None;
         }
+        op::DECREF_ALL => {
+            // SAFETY: the client got the list in a reply, and gives it up.
+            unsafe { release_all(partition, request) };
+            return None;
+        }
         op::REMOVE => {
             let removed = partition.remove(partition.hash(id), &Identity::narrow(id));
-            message::word(op::REMOVED, u64::from(removed))
+            message::word(answer::REMOVED, u64::from(removed))
         }
         op::EXECUTE => {
             let task = message::pointer_of::<Task>(request);
             // SAFETY: from `Box::into_raw` in `Client`, which does not touch it before the reply.
             let running = unsafe { &mut *task };
             running.run(partition.hash(running.id()), partition);
-            message::pointer(op::EXECUTED, task)
+            message::pointer(answer::EXECUTED, task)
         }
         unknown => unreachable!("no client sends {unknown}"),
     })
@@ -301,16 +310,41 @@ fn found_reply(partition: &mut Partition, found: Option<Element>) -> Word {
     match found {
         Some(element) => {
             partition.acquire(element);
-            message::pointer(op::FOUND, element.as_ptr())
+            message::pointer(answer::FOUND, element.as_ptr())
         }
-        None => message::word(op::MISSING, 0),
+        None => message::word(answer::MISSING, 0),
+    }
+}
+
+/// Refers to all elements of a list and sends it.
+#[cold]
+fn candidates(partition: &mut Partition, elements: Candidates) -> Word {
+    for &element in &elements {
+        partition.acquire(element);
+    }
+    message::pointer(answer::CANDIDATES, Box::into_raw(Box::new(elements)))
+}
+
+/// Gives up a list that a message leads to, and its references.
+///
+/// # Safety
+///
+/// 1. The message came from `candidates` at this partition, or was derived from its pointer, and
+///    the list is not used afterwards.
+#[cold]
+unsafe fn release_all(partition: &mut Partition, message: Word) {
+    // SAFETY: from `Box::into_raw` in `candidates` (1).
+    let elements = unsafe { Box::from_raw(message::pointer_of::<Candidates>(message)) };
+    for element in elements.into_iter() {
+        // SAFETY: the list has a reference to each (1).
+        unsafe { partition.release(element) };
     }
 }
 
 #[inline(always)]
 fn allocate(partition: &mut Partition, key: (u64, Kind), key_len: usize, value_len: usize) -> Word {
     match partition.allocate_for(key, key_len, value_len) {
-        Ok(element) => message::pointer(op::ALLOCATED, element.as_ptr()),
+        Ok(element) => message::pointer(answer::ALLOCATED, element.as_ptr()),
         Err(error) => message::refused(error),
     }
 }

@@ -2,15 +2,21 @@
 //!
 //! | request | payload | second word | reply |
 //! |---|---|---|---|
-//! | `LOOKUP`, `LOOKUP_BYTES` | ID | | `FOUND` or `MISSING` |
+//! | `LOOKUP` | ID | | `FOUND` or `MISSING` |
+//! | `LOOKUP_BYTES` | ID | | `FOUND`, `CANDIDATES` or `MISSING` |
 //! | `INSERT`, `INSERT_BYTES` | ID | lengths | `ALLOCATED` or `REFUSED` |
 //! | `READY` | element | | |
+//! | `PUBLISH` | element | | `PUBLISHED` |
 //! | `DECREF` | element | | |
+//! | `DECREF_ALL` | candidates | | |
 //! | `REMOVE` | ID | | `REMOVED` |
 //! | `EXECUTE` | task | | `EXECUTED` |
 //!
-//! `LOOKUP`, `INSERT` and `REMOVE` are for narrow keys, whose ID says everything; the server knows
-//! of other keys only the ID until it compares elements.
+//! `LOOKUP`, `INSERT` and `REMOVE` are for narrow keys, whose ID says everything. The server knows
+//! only the ID of other keys, so the client compares the keys. If several keys have the ID, the
+//! reply is a list of referenced elements, the candidates, and one `DECREF_ALL` returns the list.
+//! So a lookup takes one round trip, and is executed in its place among the client's operations.
+//! `PUBLISH` is `READY` with a reply.
 
 use corewise_atomic::sync::atomic::AtomicU64;
 
@@ -21,6 +27,7 @@ use crate::partition::InsertError;
 /// A request or a reply.
 pub(super) type Word = u64;
 
+/// Opcodes of requests.
 pub(super) mod op {
     pub(in crate::cphash) const LOOKUP: u64 = 0;
     pub(in crate::cphash) const LOOKUP_BYTES: u64 = 1;
@@ -30,14 +37,24 @@ pub(super) mod op {
     pub(in crate::cphash) const DECREF: u64 = 5;
     pub(in crate::cphash) const REMOVE: u64 = 6;
     pub(in crate::cphash) const EXECUTE: u64 = 7;
+    pub(in crate::cphash) const PUBLISH: u64 = 8;
+    pub(in crate::cphash) const DECREF_ALL: u64 = 9;
+}
 
+/// Opcodes of replies.
+pub(super) mod answer {
     pub(in crate::cphash) const MISSING: u64 = 8;
     pub(in crate::cphash) const FOUND: u64 = 9;
     pub(in crate::cphash) const ALLOCATED: u64 = 10;
     pub(in crate::cphash) const REFUSED: u64 = 11;
     pub(in crate::cphash) const REMOVED: u64 = 12;
     pub(in crate::cphash) const EXECUTED: u64 = 13;
+    pub(in crate::cphash) const CANDIDATES: u64 = 14;
+    pub(in crate::cphash) const PUBLISHED: u64 = 15;
 }
+
+/// The elements with one ID that a lookup has met, each with a reference that the message carries.
+pub(super) type Candidates = Vec<Element>;
 
 #[inline(always)]
 pub(super) fn word(op: u64, payload: u64) -> Word {
@@ -89,7 +106,7 @@ pub(super) fn lengths_of(word: Word) -> (Kind, usize, usize) {
 }
 
 pub(super) fn refused(error: InsertError) -> Word {
-    word(op::REFUSED, u64::from(error == InsertError::TooLarge))
+    word(answer::REFUSED, u64::from(error == InsertError::TooLarge))
 }
 
 pub(super) fn refusal_of(word: Word) -> InsertError {

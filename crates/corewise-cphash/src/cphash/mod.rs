@@ -18,14 +18,10 @@
 //!
 //! # Guarantees
 //!
-//! 1. *Order.* A client's operations on one key take effect in the order of submission. (While its
-//!    own insertion of a key is incomplete, `submit` refuses further operations on this key.)
-//!    Operations on one key are linearizable, with one exception: the outcome of a *submitted*
-//!    insertion is delivered when READY was sent, as in the paper, and other clients may see the
-//!    former value until the server has executed it. The client's own later operations see the new
-//!    one, and once one of them on this key is complete, so do all others.
-//!    [`Client::insert`] waits for that, and so does an insertion in a closure
-//!    ([`Client::execute`], [`Client::submit_execute`]).
+//! 1. *Order.* Operations on one key are linearizable, and those of one client take effect in the
+//!    order of submission. (Until the memory for its insertion of a key has arrived, `submit`
+//!    refuses further operations on this key.) `Config::early_outcomes` gives the first part up for
+//!    submitted insertions.
 //! 2. *Insertions.* The server allocates, the client copies, and sends READY. Until then lookups
 //!    find the old value.
 //! 3. *Departure.* A client may be dropped or panic at any time. What it has sent is executed,
@@ -39,8 +35,10 @@
 //! # Deviations from the paper
 //!
 //! - The old value stays visible until READY; `Replace::AtAllocation` is the paper's way.
-//! - Clients compare keys that are not narrow with the element's, as in §8.2. If another key has
-//!   the same ID, the client asks again with the whole key, so two keys with one ID are both kept.
+//! - READY has a reply, without which a submitted insertion is not linearizable;
+//!   `Config::early_outcomes` is the paper's way.
+//! - Clients compare keys that are not narrow with the element's, as in §8.2. If several keys have
+//!   one ID, the reply leads to all of them, and all are kept.
 //! - `EXECUTE` and `REMOVE` messages.
 
 mod budgets;
@@ -129,7 +127,7 @@ impl<S: BuildHasher> CpHash<S> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let (count, settings) = config.settings(cpus, Layout::Split, identifier.mixer)?;
         let pipeline = config.pipeline_checked()?;
-        let table = Table::new(count, &settings, pipeline, config.has_moving_budgets());
+        let table = Table::new(count, &settings, pipeline, config);
         let mut pool = Pool::new(table.clone(), config.placement_policy().clone());
         pool.set_threads(servers)?;
         Ok(Self {

@@ -121,6 +121,52 @@ fn a_client_that_leaves_is_served() {
     });
 }
 
+/// Without servers, what two clients have sent is executed when both have left, although one may
+/// find that the other one serves the partition.
+#[test]
+fn the_last_of_two_clients_leaves_nothing_behind() {
+    model_bounded(2, || {
+        let table = table();
+        let executed = StdArc::new(AtomicUsize::new(0));
+        let mut clients = [table.client(), table.client()].map(|mut client| {
+            let count = executed.clone();
+            client
+                .submit_execute(1, 2, move |_| count.fetch_add(1, Relaxed))
+                .unwrap();
+            Some(client)
+        });
+        let other = clients[0].take();
+        let leaving = thread::spawn(move || drop(other));
+        drop(clients);
+        leaving.join().unwrap();
+        assert_eq!(executed.load(Relaxed), 2);
+    });
+}
+
+/// A reply is on its way when the value becomes visible.
+#[test]
+fn a_published_value_is_found_by_others() {
+    model_bounded(2, || {
+        let table = table();
+        let mut server = table.server(|| {});
+        let (mut writer, mut reader) = (table.client(), table.client());
+        let user = thread::spawn(move || {
+            writer.submit(0, Request::Insert(1.into(), b"new")).unwrap();
+            writer.poll(|_, _| ());
+            thread::yield_now();
+            let is_done = writer.poll(|_, _| ()) + writer.poll(|_, _| ()) > 0;
+            reader.submit(1, Request::Get(1.into())).unwrap();
+            reader.flush();
+            (is_done, writer, reader)
+        });
+        server.poll();
+        server.poll();
+        let (is_done, _writer, mut reader) = user.join().unwrap();
+        server.poll();
+        reader.poll(|_, reply| assert!(!is_done || matches!(reply, Reply::Found(b"new"))));
+    });
+}
+
 fn shard() -> Arc<Shard> {
     let (_, settings) = config()
         .settings(1, Layout::Split, Mixer::with_seeds(1, 1))

@@ -27,6 +27,16 @@ pub(super) enum What {
     Insert,
     Remove,
     Execute,
+    /// The reply to `PUBLISH`, which ends an insertion.
+    Publish,
+}
+
+impl Pending {
+    /// Bytes of key and value.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.key_len as usize + self.value_len as usize
+    }
 }
 
 pub(super) struct Outbox {
@@ -115,15 +125,14 @@ impl Outbox {
     /// Key and value of the operation that was just popped.
     #[inline]
     pub(super) fn parts(&self, pending: &Pending) -> (&[u8], &[u8]) {
-        let both = (pending.key_len + pending.value_len) as usize;
-        self.bytes.first(both).split_at(pending.key_len as usize)
+        let both = self.bytes.first(pending.bytes());
+        both.split_at(pending.key_len as usize)
     }
 
     /// Forgets key and value of the operation that was just popped.
     #[inline]
     pub(super) fn forget(&mut self, pending: &Pending) {
-        let both = (pending.key_len + pending.value_len) as usize;
-        self.bytes.pop(both);
+        self.bytes.pop(pending.bytes());
     }
 
     /// Whether every reply was received and every message sent.
@@ -137,11 +146,6 @@ impl Outbox {
     pub(super) fn is_inserting(&self, id: u64) -> bool {
         let is_it = |pending: &Pending| pending.id == id && pending.what == What::Insert;
         self.pending.iter().any(is_it)
-    }
-
-    /// The bytes that wait.
-    pub(super) fn waiting_bytes(&self) -> usize {
-        self.bytes.len()
     }
 
     /// Sends everything and leaves.

@@ -203,7 +203,6 @@ fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) 
         polls += 1;
         if polls == REPORT_POLLS {
             shared.report(busy, polls);
-            table.move_budget();
             (busy, polls) = (0, 0);
         }
         if served > 0 {

@@ -54,9 +54,10 @@ impl Drop for Serving {
 /// client.submit(7, Request::Insert("key".into(), b"value"))?;
 /// client.flush();
 /// server.poll(); // allocates
-/// client.poll(|token, reply| assert!(matches!((token, reply), (7, Reply::Inserted(Ok(()))))));
+/// assert_eq!(client.poll(|_, _| ()), 0); // copies the value
 /// server.poll(); // makes it READY
 /// assert_eq!(table.stats().elements, 1);
+/// client.poll(|token, reply| assert!(matches!((token, reply), (7, Reply::Inserted(Ok(()))))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Server {
@@ -71,7 +72,12 @@ pub struct Server {
     epoch: usize,
     /// Whether `asleep` may be set in owned partitions.
     is_offline: bool,
+    /// Polls that found messages since budgets were looked at.
+    busy_polls: u32,
 }
+
+/// Polls with messages between two looks at the budgets.
+const BUDGET_POLLS: u32 = 256;
 
 impl Server {
     pub(super) fn new(table: Arc<Table>, wake: impl Fn() + Send + Sync + 'static) -> Self {
@@ -84,6 +90,7 @@ impl Server {
             owned: Vec::new(),
             is_waiting: false,
             is_offline: false,
+            busy_polls: 0,
         };
         server.follow();
         server
@@ -105,7 +112,18 @@ impl Server {
             // SAFETY: claimed.
             served += unsafe { self.table.shards[index].serve() };
         }
+        self.count(served);
         served
+    }
+
+    /// Looks at the budgets from time to time, while there is work.
+    #[inline]
+    fn count(&mut self, served: usize) {
+        self.busy_polls += u32::from(served > 0);
+        if self.busy_polls == BUDGET_POLLS {
+            self.busy_polls = 0;
+            self.table.move_budget();
+        }
     }
 
     /// Whether the server may sleep: nothing waits to be served. After `true`, the server's waker
@@ -218,8 +236,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.table.leave(self.slot);
         for &index in &self.owned {
+            let shard = &self.table.shards[index];
+            if shard.is_left() && !std::thread::panicking() {
+                // No server follows, and perhaps no client: what was sent is executed.
+                let _serving = Serving::begin();
+                // SAFETY: claimed.
+                unsafe { shard.serve() };
+            }
             // SAFETY: claimed, and given up.
-            if let Some(next) = unsafe { self.table.shards[index].release() } {
+            if let Some(next) = unsafe { shard.release() } {
                 self.table.wake(next);
             }
         }

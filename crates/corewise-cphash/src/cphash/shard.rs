@@ -60,7 +60,7 @@ pub(super) struct Shard {
     asleep: CachePadded<AtomicBool>,
     owner: AtomicUsize,
     desired: AtomicUsize,
-    /// Set when `inbox` or `budget` has changed.
+    /// Set when `inbox` or `budget` has changed, or a client has left.
     news: AtomicBool,
     /// Lanes of new clients.
     inbox: Mutex<Vec<Lane>>,
@@ -168,6 +168,11 @@ impl Shard {
         self.owner.load(Relaxed) == NOBODY && self.desired.load(Relaxed) == NOBODY
     }
 
+    /// Owner: whether no server is going to serve the partition next.
+    pub(super) fn is_left(&self) -> bool {
+        self.desired().is_none()
+    }
+
     /// Client: whether the server must be woken after a message was sent. True for one of the
     /// clients that ask.
     #[inline]
@@ -194,6 +199,24 @@ impl Shard {
         // Relaxed: published below.
         self.budget.store(bytes, Relaxed);
         self.tell();
+    }
+
+    /// Whether there is news. Ordered by the fence in `release`, after a release.
+    pub(super) fn has_news(&self) -> bool {
+        // Relaxed: ordered by the fence.
+        self.news.load(Relaxed)
+    }
+
+    /// Client: says that it has left, so that another client that serves the partition at the
+    /// moment looks again.
+    pub(super) fn leave(&self) {
+        if mutant!("leave_without_news") {
+            return;
+        }
+        self.tell();
+        // SeqCst: pairs with the fence in `release`. Either the other client sees the news after
+        // its release, or our claim, which follows, succeeds.
+        fence(SeqCst);
     }
 
     /// Says that there is news.

@@ -12,6 +12,7 @@ use corewise_atomic::{CachePadded, Slots};
 use super::budgets::Budgets;
 use super::server::Serving;
 use super::shard::{OwnerId, Shard};
+use crate::config::Config;
 use crate::partition::Settings;
 
 /// Wakes a server. (loom's `Arc` has no trait objects.)
@@ -24,6 +25,8 @@ pub(super) struct Table {
     epoch: CachePadded<AtomicUsize>,
     /// The most operations that a client may have outstanding.
     pub(super) pipeline: usize,
+    /// Whether the outcome of an insertion is delivered when READY was sent.
+    pub(super) early_outcomes: bool,
     /// If budgets move.
     budgets: Option<Mutex<Budgets>>,
 }
@@ -39,7 +42,7 @@ impl Table {
         count: usize,
         settings: &Settings,
         pipeline: usize,
-        moves_budgets: bool,
+        config: &Config,
     ) -> Arc<Self> {
         corewise_atomic::barrier::prepare();
         Arc::new(Self {
@@ -47,7 +50,10 @@ impl Table {
             registry: Mutex::new(Registry::default()),
             epoch: CachePadded::new(AtomicUsize::new(0)),
             pipeline,
-            budgets: moves_budgets.then(|| Mutex::new(Budgets::new(count, settings.budget))),
+            early_outcomes: config.has_early_outcomes(),
+            budgets: config
+                .has_moving_budgets()
+                .then(|| Mutex::new(Budgets::new(count, settings.budget))),
         })
     }
 
@@ -151,13 +157,18 @@ impl Table {
         }
     }
 
-    /// Client: serves a partition once, if nobody does and no server is going to.
+    /// Client: serves a partition, if nobody does and no server is going to. Again if another
+    /// client has left meanwhile, which found the partition claimed.
     pub(super) fn help(&self, shard: &Shard) {
-        if shard.is_abandoned() && shard.claim(OwnerId::HELPER) {
-            let _release = Helping { table: self, shard };
-            let _serving = Serving::begin();
-            // SAFETY: claimed, and released when this block ends.
+        while shard.is_abandoned() && shard.claim(OwnerId::HELPER) {
+            let release = Helping { table: self, shard };
+            let serving = Serving::begin();
+            // SAFETY: claimed, and released below.
             unsafe { shard.serve() };
+            drop((serving, release));
+            if !shard.has_news() {
+                break;
+            }
         }
     }
 }

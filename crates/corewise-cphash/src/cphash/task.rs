@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::element::Element;
 use crate::key::{Identity, Kind};
 use crate::partition::{InsertError, Partition};
 
@@ -15,8 +14,6 @@ type Closure = Box<dyn FnOnce(&mut Entry<'_>) -> Box<dyn Any + Send> + Send>;
 /// What to do with the key.
 pub(super) enum Action {
     Run(Closure),
-    /// Looks the key up, compares it in full, and takes a reference.
-    Find,
     Remove,
 }
 
@@ -24,7 +21,6 @@ pub(super) enum Outcome {
     /// Not executed yet.
     None,
     Ran(TaskResult),
-    Found(Option<Element>),
     Removed(bool),
 }
 
@@ -35,10 +31,6 @@ pub(super) struct Task {
     action: Option<Action>,
     pub(super) outcome: Outcome,
 }
-
-// SAFETY: an element in an outcome is a counted reference, which may move between threads; all
-// other parts are `Send`.
-unsafe impl Send for Task {}
 
 impl Task {
     pub(super) fn new(key: &Identity<'_>, action: Action) -> Box<Self> {
@@ -68,13 +60,6 @@ impl Task {
                 };
                 let run = AssertUnwindSafe(|| closure(&mut entry));
                 Outcome::Ran(catch_unwind(run))
-            }
-            Some(Action::Find) => {
-                let found = partition.lookup(hash, &key);
-                if let Some(element) = found {
-                    partition.acquire(element);
-                }
-                Outcome::Found(found)
             }
             Some(Action::Remove) => Outcome::Removed(partition.remove(hash, &key)),
         };

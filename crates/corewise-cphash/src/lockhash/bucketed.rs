@@ -61,7 +61,7 @@ unsafe impl Send for Bucketed {}
 unsafe impl Sync for Bucketed {}
 
 fn block_layout(lines: usize) -> BlockLayout {
-    BlockLayout::from_size_align(lines * LINE, LINE).expect("blocks are at most 16 GiB")
+    BlockLayout::from_size_align(lines * LINE, LINE).expect("blocks are below 8 GiB")
 }
 
 /// A locked bucket: its chain.

@@ -49,6 +49,7 @@ mod tests;
 #[cfg(feature = "raw")]
 pub mod raw;
 
+use std::cell::RefCell;
 use std::ptr;
 
 use crate::chain::{self, Random};
@@ -131,6 +132,14 @@ impl std::ops::AddAssign for Stats {
         self.misses += other.misses;
         self.evictions += other.evictions;
     }
+}
+
+/// The elements with an ID, see [`Partition::lookup_id`].
+pub(crate) enum ById {
+    None,
+    One(Element),
+    /// One or more: some were removed perhaps.
+    Several(Vec<Element>),
 }
 
 /// How a partition is made.
@@ -231,12 +240,38 @@ impl Partition {
         self.count_lookup(self.find_key(hash, key))
     }
 
-    /// Looks an ID up that is not a narrow key, so its key may be another one with this ID.
+    /// Looks an ID up that is not a narrow key. The caller compares the keys: an element that is
+    /// found may have another key with this ID, and counts as used nevertheless.
     #[inline]
-    pub(crate) fn lookup_id(&mut self, hash: u64, id: u64) -> Option<Element> {
+    pub(crate) fn lookup_id(&mut self, hash: u64, id: u64) -> ById {
         // SAFETY: we own the partition.
         let is_wanted = |element: Element| unsafe { !element.has(flag::NARROW) };
-        self.count_lookup(self.find(hash, id, is_wanted))
+        let found = self.find(hash, id, is_wanted);
+        // SAFETY: the same.
+        let is_shared = |element: Element| unsafe { element.has(flag::SHARED_ID) };
+        if found.is_some_and(is_shared) {
+            return self.lookup_shared_id(hash, id);
+        }
+        self.count_lookup(found).map_or(ById::None, ById::One)
+    }
+
+    #[cold]
+    fn lookup_shared_id(&mut self, hash: u64, id: u64) -> ById {
+        let elements = RefCell::new(Vec::new());
+        let collect = |element: Element| {
+            // SAFETY: we own the partition.
+            if !unsafe { element.has(flag::NARROW) } {
+                elements.borrow_mut().push(element);
+            }
+            false
+        };
+        self.find(hash, id, collect);
+        let elements = elements.into_inner();
+        for &element in &elements {
+            self.refresh(element);
+        }
+        self.hits += 1;
+        ById::Several(elements)
     }
 
     #[inline]
@@ -415,7 +450,9 @@ impl Partition {
         }
     }
 
-    /// Removes the element with the key of `element`, which is not linked.
+    /// Removes the element with the key of `element`, which is not linked. If other keys that are
+    /// not narrow have its ID, it and all of theirs get [`flag::SHARED_ID`]: those that the search
+    /// passes get it here, and if it ends at an element with the key, that one has it already.
     ///
     /// # Safety
     ///
@@ -429,7 +466,17 @@ impl Partition {
                 self.find_key(hash, &Identity::narrow(id))
             } else {
                 let (key, _) = element.parts(self.layout);
-                self.find(hash, id, |other| other.has_stored_key(key))
+                let is_it = |other: Element| {
+                    let is_it = other.has_stored_key(key);
+                    if !is_it && !other.has(flag::NARROW) {
+                        other.set(flag::SHARED_ID, true);
+                        element.set(flag::SHARED_ID, true);
+                    } else if is_it && other.has(flag::SHARED_ID) {
+                        element.set(flag::SHARED_ID, true);
+                    }
+                    is_it
+                };
+                self.find(hash, id, is_it)
             }
         };
         if let Some(old) = old {
