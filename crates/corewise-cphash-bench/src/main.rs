@@ -1,10 +1,12 @@
 //! Benchmark of `corewise-cphash`: its ring, round trips of messages, and `LockHash`, beside rtrb,
-//! quick_cache and sharded locks around lru.
+//! quick_cache and sharded locks around lru; and `CpHash` beside `LockHash` as in \[CPHASH\] §6.
 //!
 //! ```text
 //! cargo run --release -p corewise-cphash-bench --features peers              everything
-//! cargo run --release -p corewise-cphash-bench --features peers -- lockhash  ring, trips, lockhash
-//!                                                                            or locks
+//! cargo run --release -p corewise-cphash-bench --features peers -- lockhash  ring, trips, lockhash,
+//!                                                                            locks or figures
+//!     --repetitions N    11 by default
+//!     --threads N        of a cell of `figures`: the number of CPUs by default
 //! ```
 //!
 //! Candidates take turns in slices of some ten milliseconds, in a new random order in every
@@ -18,6 +20,7 @@
 //!   LRU list; "random" is `LockHash` without one.
 //! - `ring`: both sides move 512 words at once, from and to arrays.
 
+mod figures;
 mod lockhash;
 mod report;
 mod ring;
@@ -36,6 +39,7 @@ fn main() {
         ("trips", trips::run),
         ("lockhash", lockhash::run),
         ("locks", lockhash::run_locks),
+        ("figures", figures::run),
     ] {
         if options.wants(name) {
             run(&options);

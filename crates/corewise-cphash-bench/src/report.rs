@@ -12,6 +12,8 @@ pub(crate) const SLICE: Duration = Duration::from_millis(25);
 pub(crate) struct Options {
     parts: Vec<String>,
     pub(crate) repetitions: usize,
+    /// Threads of a cell of `figures`.
+    pub(crate) threads: usize,
 }
 
 impl Options {
@@ -19,14 +21,17 @@ impl Options {
         let mut options = Self {
             parts: Vec::new(),
             repetitions: 11,
+            threads: Machine::look().cpus.max(2),
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
+            let mut number = |name: &str| {
+                let number = words.next().and_then(|text| text.parse().ok());
+                number.unwrap_or_else(|| panic!("{name} NUMBER"))
+            };
             match word.as_str() {
-                "--repetitions" => {
-                    let number = words.next().and_then(|text| text.parse().ok());
-                    options.repetitions = number.expect("--repetitions NUMBER");
-                }
+                "--repetitions" => options.repetitions = number("--repetitions"),
+                "--threads" => options.threads = number("--threads").max(2),
                 _ => options.parts.push(word),
             }
         }
@@ -53,6 +58,10 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
+    pub(crate) fn measure(&mut self) -> f64 {
+        (self.slice)()
+    }
+
     pub(crate) fn new(name: impl Into<String>, slice: impl FnMut() -> f64 + 'a) -> Self {
         Self {
             name: name.into(),

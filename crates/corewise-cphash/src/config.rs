@@ -38,6 +38,7 @@ pub struct Config {
     placement: PinPolicy,
     moving_budgets: bool,
     early_outcomes: bool,
+    inline_values: bool,
 }
 
 /// Why a table cannot be built.
@@ -84,6 +85,7 @@ impl Config {
             placement: PinPolicy::None,
             moving_budgets: false,
             early_outcomes: false,
+            inline_values: true,
         }
     }
 
@@ -157,6 +159,19 @@ impl Config {
     pub fn early_outcomes(mut self, on: bool) -> Self {
         self.early_outcomes = on;
         self
+    }
+
+    /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to 40
+    /// bytes together. Then the server copies them, and the insertion takes one round trip. On by
+    /// default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
+    #[must_use]
+    pub fn inline_values(mut self, on: bool) -> Self {
+        self.inline_values = on;
+        self
+    }
+
+    pub(crate) fn has_inline_values(&self) -> bool {
+        self.inline_values
     }
 
     pub(crate) fn has_early_outcomes(&self) -> bool {

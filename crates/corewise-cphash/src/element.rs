@@ -46,12 +46,33 @@ pub(crate) struct Header {
     pub(crate) newer: *mut Header,
     pub(crate) older: *mut Header,
     /// References that threads hold, the inserting thread of a NOT READY element included.
+    /// Changed by [`add_ref`](Self::add_ref) and [`drop_ref`](Self::drop_ref) only.
     pub(crate) refs: u32,
     /// [`flag`]s, and the number of lines of the block.
     word: u32,
     /// Lets model checkers see the accesses to the data part.
     #[cfg(any(corewise_loom, corewise_shuttle))]
     shadow: corewise_atomic::cell::DataCell<()>,
+}
+
+impl Header {
+    /// Counts a reference. A count that has reached its maximum stays there, so references that
+    /// were forgotten in such numbers cost their element until the table is dropped, and nothing
+    /// else.
+    #[inline(always)]
+    pub(crate) fn add_ref(&mut self) {
+        self.refs = self.refs.saturating_add(1);
+    }
+
+    /// Counts a reference less. Whether none is left.
+    #[inline(always)]
+    pub(crate) fn drop_ref(&mut self) -> bool {
+        debug_assert_ne!(self.refs, 0);
+        if self.refs != u32::MAX {
+            self.refs -= 1;
+        }
+        self.refs == 0
+    }
 }
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]

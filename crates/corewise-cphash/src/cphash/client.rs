@@ -33,8 +33,8 @@ const WAITING: Sleeps = Sleeps {
 
 /// The operation was not accepted: poll, and submit it again.
 ///
-/// The client has as many operations outstanding as its pipeline allows, a ring is full, or an
-/// insertion of the same key is not complete.
+/// The client has as many operations outstanding as its pipeline allows, a ring is full, or the
+/// memory for an insertion of the same key has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -118,8 +118,8 @@ impl<S> Client<S> {
         for (lane, shard) in self.lanes.iter_mut().zip(self.table.shards.iter()) {
             if let Some(lane) = lane {
                 lane.send_unsent();
-                if lane.requests.is_dirty() {
-                    lane.requests.flush();
+                lane.flush();
+                if lane.must_call() {
                     self.table.call(shard);
                 }
             }
@@ -177,7 +177,7 @@ impl<S> Client<S> {
     /// Sends what is left for the partition, which executes it before anything else happens there.
     pub(super) fn flush_for(&mut self, index: usize) {
         if let Some(lane) = &mut self.lanes[index] {
-            lane.requests.flush();
+            lane.flush();
             lane.is_used = false;
         }
     }
@@ -191,7 +191,7 @@ impl<S> Client<S> {
     fn post(&mut self, index: usize, word: Word) {
         let lane = self.lane(index);
         lane.post(word);
-        lane.requests.flush();
+        lane.flush();
         self.table.call(&self.table.shards[index]);
     }
 }
@@ -205,10 +205,12 @@ impl<S: BuildHasher> Client<S> {
     /// Submits an operation, whose outcome [`poll`](Self::poll) will deliver with `token`. Copies
     /// key and value.
     ///
-    /// An insertion takes two round trips: one for the memory, which [`poll`](Self::poll) fills, and
-    /// one to make the value visible. After its outcome all clients find the value. See
-    /// [`Config::early_outcomes`](crate::Config::early_outcomes) for the paper's way, which saves
-    /// the second reply.
+    /// A lookup, a removal, and an insertion of up to 40 bytes of key and value (a number below 2^60
+    /// has none) take one round trip. Another insertion takes two: one for the memory, which
+    /// [`poll`](Self::poll) fills, and one to make the value visible; until the first is over, other
+    /// operations on its key are refused. After the outcome of an insertion all clients find the
+    /// value. For the paper's way see [`Config::inline_values`](crate::Config::inline_values) and
+    /// [`Config::early_outcomes`](crate::Config::early_outcomes).
     ///
     /// Wait-free, but for the first operation on a partition, which allocates two rings.
     ///
@@ -231,6 +233,9 @@ impl<S: BuildHasher> Client<S> {
                     self.early
                         .push_back((token, Kept::Other(Reply::Inserted(Err(error)))));
                     return Ok(());
+                }
+                if self.is_inline(&key, value) {
+                    return self.submit_inline(token, &key, value);
                 }
                 let len = value.len();
                 self.submit_with(token, What::Insert, &key, value, |key| {
@@ -276,33 +281,65 @@ impl<S: BuildHasher> Client<S> {
         value: &[u8],
         request: impl FnOnce(&Identity<'_>) -> [Word; 2],
     ) -> Result<(), Full> {
-        if self.outstanding() >= self.table.pipeline {
-            return Err(Full);
-        }
-        let index = self.partition_of(key.id);
-        let may_be_inserted = self.inserting[key.id as usize % FILTER] > 0;
-        let (waiting, more) = (self.waiting, key.bytes().len() + value.len());
-        let lane = self.lane(index);
-        if !lane.has_room()
-            || (may_be_inserted && lane.is_inserting(key.id))
-            || (waiting > 0 && waiting + more > MAX_WAITING_BYTES)
-        {
-            return Err(Full);
-        }
+        let bytes = key.bytes().len() + value.len();
+        let (index, lane) = self.admit(key.id, 2, bytes)?;
         lane.expect(token, what, key, value);
         let words = request(key);
         lane.send(words[0]);
-        let mut was_flushed = !lane.requests.is_dirty();
         if message::words_of(words[0]) == 2 {
             lane.send(words[1]);
-            was_flushed |= !lane.requests.is_dirty();
         }
+        self.count_sent(index, bytes);
+        Ok(())
+    }
+
+    /// Whether an insertion fits into one message.
+    #[inline]
+    fn is_inline(&self, key: &Identity<'_>, value: &[u8]) -> bool {
+        self.table.is_inline && key.bytes().len() + value.len() <= message::INLINE_BYTES
+    }
+
+    #[inline]
+    fn submit_inline(&mut self, token: u64, key: &Identity<'_>, value: &[u8]) -> Result<(), Full> {
+        let (words, count) = message::insert_inline((key.id, key.kind), key.bytes(), value);
+        let (index, lane) = self.admit(key.id, count, 0)?;
+        lane.expect(token, What::InsertInline, &Identity::narrow(key.id), &[]);
+        for &word in &words[..count] {
+            lane.send(word);
+        }
+        self.count_sent(index, 0);
+        Ok(())
+    }
+
+    /// The lane for an operation, if one with these words may be sent and with these bytes wait.
+    #[inline]
+    fn admit(&mut self, id: u64, words: usize, bytes: usize) -> Result<(usize, &mut Outbox), Full> {
+        if self.outstanding() >= self.table.pipeline {
+            return Err(Full);
+        }
+        let index = self.partition_of(id);
+        let may_be_inserted = self.inserting[id as usize % FILTER] > 0;
+        let waiting = self.waiting;
+        let lane = self.lane(index);
+        if !lane.has_room(words)
+            || (may_be_inserted && lane.is_inserting(id))
+            || (waiting > 0 && waiting + bytes > MAX_WAITING_BYTES)
+        {
+            return Err(Full);
+        }
+        Ok((index, lane))
+    }
+
+    /// Counts an operation that was sent, and calls the server if it must be.
+    #[inline]
+    fn count_sent(&mut self, index: usize, bytes: usize) {
         self.outstanding += 1;
-        self.waiting += more;
-        if was_flushed {
+        self.waiting += bytes;
+        if let Some(lane) = &mut self.lanes[index]
+            && lane.must_call()
+        {
             self.table.call(&self.table.shards[index]);
         }
-        Ok(())
     }
 
     /// Sends what was submitted, calls `deliver` with the token and the outcome of each completed
@@ -362,7 +399,7 @@ impl<S: BuildHasher> Client<S> {
                 self.outstanding -= 1;
                 complete(lane, &pending, reply, deliver);
             }
-            if !lane.requests.is_dirty() {
+            if lane.must_call() {
                 self.table.call(&self.table.shards[index]);
             }
         }
@@ -440,7 +477,7 @@ impl<S: BuildHasher> Client<S> {
     }
 
     /// Sends a request through the single buffer and waits for the reply.
-    fn call(&mut self, id: u64, request: [Word; 2]) -> (usize, Word) {
+    fn call(&mut self, id: u64, request: &[Word]) -> (usize, Word) {
         must_not_serve();
         if self.outstanding > 0 {
             self.settle();
@@ -456,7 +493,7 @@ impl<S: BuildHasher> Client<S> {
         loop {
             // What was sent before is executed before.
             if !is_sent && lane.send_unsent() {
-                lane.requests.flush();
+                lane.flush();
                 lane.shared.send(request);
                 self.table.call(shard);
                 is_sent = true;
@@ -489,7 +526,7 @@ impl<S: BuildHasher> Client<S> {
     /// As [`get`](Self::get).
     pub fn get_ref<'k>(&mut self, key: impl Into<Key<'k>>) -> Option<RemoteRef<'_, S>> {
         let key = self.identifier.identify(key.into());
-        let (index, reply) = self.call(key.id, get_request(&key));
+        let (index, reply) = self.call(key.id, &get_request(&key));
         // SAFETY: a reply to a lookup, whose references are ours.
         let found = unsafe { found_in(reply, key.kind, key.bytes()) };
         match (found.element, found.decref) {
@@ -507,7 +544,7 @@ impl<S: BuildHasher> Client<S> {
     }
 
     fn call_task(&mut self, id: u64, request: [Word; 2]) -> Outcome {
-        let (_, reply) = self.call(id, request);
+        let (_, reply) = self.call(id, &request);
         debug_assert_eq!(op_of(reply), answer::EXECUTED);
         // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
         unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) }.outcome
@@ -525,7 +562,15 @@ impl<S: BuildHasher> Client<S> {
     pub fn insert<'k>(&mut self, key: impl Into<Key<'k>>, value: &[u8]) -> Result<(), InsertError> {
         let key = self.identifier.identify(key.into());
         check_lengths(&key, value)?;
-        let (index, reply) = self.call(key.id, insert_request(&key, value.len()));
+        if self.is_inline(&key, value) {
+            let (words, count) = message::insert_inline((key.id, key.kind), key.bytes(), value);
+            let (_, reply) = self.call(key.id, &words[..count]);
+            return match op_of(reply) {
+                answer::PUBLISHED => Ok(()),
+                _ => Err(message::refusal_of(reply)),
+            };
+        }
+        let (index, reply) = self.call(key.id, &insert_request(&key, value.len()));
         if op_of(reply) != answer::ALLOCATED {
             return Err(message::refusal_of(reply));
         }
@@ -534,7 +579,7 @@ impl<S: BuildHasher> Client<S> {
         unsafe { element.fill(Layout::Split, key.bytes(), value) };
         // Through the single buffer, so that the server has executed it when this returns.
         let publish = message::pointer(op::PUBLISH, element.as_ptr());
-        let (_, reply) = self.call(key.id, [publish, 0]);
+        let (_, reply) = self.call(key.id, &[publish]);
         debug_assert_eq!(
             (op_of(reply), index),
             (answer::PUBLISHED, self.partition_of(key.id))
@@ -550,7 +595,7 @@ impl<S: BuildHasher> Client<S> {
     pub fn remove<'k>(&mut self, key: impl Into<Key<'k>>) -> bool {
         let key = self.identifier.identify(key.into());
         if key.kind == Kind::Narrow {
-            let (_, reply) = self.call(key.id, remove_request(&key));
+            let (_, reply) = self.call(key.id, &remove_request(&key));
             return message::payload_of(reply) == 1;
         }
         matches!(
@@ -737,8 +782,8 @@ fn fill(lane: &mut Outbox, pending: &Pending, element: Element, op: u64) {
     let ready = message::pointer(op, element.as_ptr());
     let is_early = mutant!("ready_before_filling");
     if is_early {
-        let _ = lane.requests.push(ready);
-        lane.requests.flush();
+        lane.send(ready);
+        lane.flush();
         thread::yield_now();
     }
     let (key, value) = lane.parts(pending);
@@ -769,7 +814,7 @@ impl Decref<'_> {
     #[cold]
     fn now(self) {
         self.lane.post(self.word);
-        self.lane.requests.flush();
+        self.lane.flush();
         thread::yield_now();
         std::mem::forget(self);
     }

@@ -16,7 +16,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::message::{self, Candidates, Word, answer, op, op_of, payload_of};
+use super::message::{self, Candidates, INLINE_WORDS, Word, answer, op, op_of, payload_of};
 use super::table::contain_panic;
 use super::task::Task;
 use crate::element::Element;
@@ -48,40 +48,52 @@ pub(super) struct Leftover {
 
 /// The single buffer of \[CPHASH\] §3.4, and how a client says that it leaves.
 pub(super) struct Shared {
-    state: CachePadded<AtomicU64>,
-    words: [AtomicU64; 2],
+    buffer: CachePadded<Buffer>,
     leftover: Mutex<Option<Leftover>>,
 }
+
+/// One cache line: a state and a message.
+#[repr(C)]
+struct Buffer {
+    state: AtomicU64,
+    words: [AtomicU64; INLINE_WORDS],
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = assert!(size_of::<Buffer>() == 64);
 
 impl Shared {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: CachePadded::new(AtomicU64::new(state::RINGS)),
-            words: [0, 0].map(AtomicU64::new),
+            buffer: CachePadded::new(Buffer {
+                state: AtomicU64::new(state::RINGS),
+                words: [0; INLINE_WORDS].map(AtomicU64::new),
+            }),
             leftover: Mutex::new(None),
         })
     }
 
     /// Client: puts a request into the single buffer.
-    pub(super) fn send(&self, words: [Word; 2]) {
-        // Relaxed: published by the store below.
-        self.words[0].store(words[0], Relaxed);
-        self.words[1].store(words[1], Relaxed);
+    pub(super) fn send(&self, words: &[Word]) {
+        for (place, &word) in self.buffer.words.iter().zip(words) {
+            // Relaxed: published by the store below.
+            place.store(word, Relaxed);
+        }
         // Release: pairs with the Acquire in `Lane::serve`.
         let release = ordering!(Release, "single_relaxed_request");
-        self.state.store(state::REQUEST, release);
+        self.buffer.state.store(state::REQUEST, release);
     }
 
     /// Client: takes the reply out of the single buffer.
     pub(super) fn receive(&self) -> Option<Word> {
         // Acquire: pairs with the Release in `Lane::serve_single`.
-        if self.state.load(Acquire) != state::REPLY {
+        if self.buffer.state.load(Acquire) != state::REPLY {
             return None;
         }
         // Relaxed: ordered by the load above; and nothing else reads the state until the next
         // request.
-        let reply = self.words[0].load(Relaxed);
-        self.state.store(state::RINGS, Relaxed);
+        let reply = self.buffer.words[0].load(Relaxed);
+        self.buffer.state.store(state::RINGS, Relaxed);
         Some(reply)
     }
 
@@ -90,13 +102,16 @@ impl Shared {
         *self.leftover.lock() = Some(leftover);
         // Release: pairs with the Acquire in `Lane::serve`: everything the client sent is seen.
         let release = ordering!(Release, "lane_relaxed_close");
-        self.state.store(state::CLOSED, release);
+        self.buffer.state.store(state::CLOSED, release);
     }
 
     /// Whether a server has something to do beside the rings. Orders nothing.
     pub(super) fn is_calling(&self) -> bool {
         // Relaxed: the caller orders this load by a barrier.
-        matches!(self.state.load(Relaxed), state::REQUEST | state::CLOSED)
+        matches!(
+            self.buffer.state.load(Relaxed),
+            state::REQUEST | state::CLOSED
+        )
     }
 }
 
@@ -124,7 +139,7 @@ impl Lane {
     pub(super) fn serve(&mut self, partition: &mut Partition, served: &mut usize) -> Life {
         // Acquire: pairs with the Release in `send` and `close`. Loaded before the ring is read, so
         // everything that was sent before is served before.
-        let state = self.shared.state.load(Acquire);
+        let state = self.shared.buffer.state.load(Acquire);
         *served += self.serve_ring(partition);
         match state {
             state::REQUEST => {
@@ -154,7 +169,7 @@ impl Lane {
                 let Some(request) = self.requests.peek(done) else {
                     break;
                 };
-                let words = message::words_of(request);
+                let mut words = message::words_of(request);
                 let second = match words {
                     1 => 0,
                     // The rest of a message that crosses a line may come later.
@@ -163,7 +178,16 @@ impl Lane {
                         None => break,
                     },
                 };
-                if let Some(reply) = execute(partition, request, second) {
+                let reply = if message::is_inline(request) {
+                    let Some(behind) = self.behind(done + words, second) else {
+                        break;
+                    };
+                    words += message::words_behind(second);
+                    Some(insert_inline(partition, request, second, &behind))
+                } else {
+                    execute(partition, request, second)
+                };
+                if let Some(reply) = reply {
                     self.reply(reply);
                 }
                 done += words;
@@ -177,6 +201,17 @@ impl Lane {
         }
         self.replies.flush();
         served
+    }
+
+    /// The words behind the lengths of an inline insertion, if all of them have come.
+    #[inline]
+    fn behind(&self, first: usize, lengths: Word) -> Option<[Word; INLINE_WORDS - 2]> {
+        let mut words = [0; INLINE_WORDS - 2];
+        let count = message::words_behind(lengths);
+        for (index, word) in words[..count].iter_mut().enumerate() {
+            *word = self.requests.peek(first + index)?;
+        }
+        Some(words)
     }
 
     #[inline(always)]
@@ -198,13 +233,20 @@ impl Lane {
     #[cold]
     fn serve_single(&mut self, partition: &mut Partition) {
         // Relaxed: ordered by the load of the state.
-        let [first, second] = [0, 1].map(|index: usize| self.shared.words[index].load(Relaxed));
-        let reply = execute(partition, first, second);
+        let words = &self.shared.buffer.words;
+        let [first, second] = [0, 1].map(|index: usize| words[index].load(Relaxed));
+        let reply = if message::is_inline(first) {
+            // Relaxed: as above.
+            let behind = std::array::from_fn(|index| words[2 + index].load(Relaxed));
+            Some(insert_inline(partition, first, second, &behind))
+        } else {
+            execute(partition, first, second)
+        };
         let reply = reply.unwrap_or(message::word(answer::MISSING, 0));
-        self.shared.words[0].store(reply, Relaxed);
+        words[0].store(reply, Relaxed);
         // Release: pairs with the Acquire in `receive`.
         let release = ordering!(Release, "single_relaxed_reply");
-        self.shared.state.store(state::REPLY, release);
+        self.shared.buffer.state.store(state::REPLY, release);
     }
 
     /// Ends the lane of a client that has left.
@@ -313,6 +355,28 @@ fn found_reply(partition: &mut Partition, found: Option<Element>) -> Word {
             message::pointer(answer::FOUND, element.as_ptr())
         }
         None => message::word(answer::MISSING, 0),
+    }
+}
+
+/// Inserts a key and a value that a message carries.
+#[inline]
+fn insert_inline(
+    partition: &mut Partition,
+    request: Word,
+    lengths: Word,
+    behind: &[Word; INLINE_WORDS - 2],
+) -> Word {
+    let id = payload_of(request);
+    let (kind, key_len, value_len) = message::lengths_of(lengths);
+    let bytes = message::inline_bytes(behind);
+    let (key, rest) = bytes.split_at(key_len);
+    let key = match op_of(request) {
+        op::INSERT_INLINE => Identity::narrow(id),
+        _ => Identity::with_bytes(id, kind, key),
+    };
+    match partition.insert(partition.hash(id), &key, &rest[..value_len]) {
+        Ok(()) => message::word(answer::PUBLISHED, 0),
+        Err(error) => message::refused(error),
     }
 }
 

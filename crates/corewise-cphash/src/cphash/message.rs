@@ -5,6 +5,7 @@
 //! | `LOOKUP` | ID | | `FOUND` or `MISSING` |
 //! | `LOOKUP_BYTES` | ID | | `FOUND`, `CANDIDATES` or `MISSING` |
 //! | `INSERT`, `INSERT_BYTES` | ID | lengths | `ALLOCATED` or `REFUSED` |
+//! | `INSERT_INLINE`, `INSERT_INLINE_BYTES` | ID | lengths; then key and value | `PUBLISHED` or `REFUSED` |
 //! | `READY` | element | | |
 //! | `PUBLISH` | element | | `PUBLISHED` |
 //! | `DECREF` | element | | |
@@ -16,7 +17,8 @@
 //! only the ID of other keys, so the client compares the keys. If several keys have the ID, the
 //! reply is a list of referenced elements, the candidates, and one `DECREF_ALL` returns the list.
 //! So a lookup takes one round trip, and is executed in its place among the client's operations.
-//! `PUBLISH` is `READY` with a reply.
+//! `PUBLISH` is `READY` with a reply. An inline insertion carries up to [`INLINE_BYTES`] of key and
+//! value, so it needs no second message.
 
 use corewise_atomic::sync::atomic::AtomicU64;
 
@@ -39,6 +41,8 @@ pub(super) mod op {
     pub(in crate::cphash) const EXECUTE: u64 = 7;
     pub(in crate::cphash) const PUBLISH: u64 = 8;
     pub(in crate::cphash) const DECREF_ALL: u64 = 9;
+    pub(in crate::cphash) const INSERT_INLINE: u64 = 10;
+    pub(in crate::cphash) const INSERT_INLINE_BYTES: u64 = 11;
 }
 
 /// Opcodes of replies.
@@ -105,6 +109,60 @@ pub(super) fn lengths_of(word: Word) -> (Kind, usize, usize) {
     (kind, key_len, word as u32 as usize)
 }
 
+/// Bytes of key and value that a message can carry: with its first two words it takes seven, which
+/// are a line of the single buffer with its state.
+pub(super) const INLINE_BYTES: usize = 40;
+
+/// The most words of an inline insertion.
+pub(super) const INLINE_WORDS: usize = 2 + INLINE_BYTES / 8;
+
+/// Whether key and value follow the lengths.
+#[inline(always)]
+pub(super) fn is_inline(request: Word) -> bool {
+    matches!(op_of(request), op::INSERT_INLINE | op::INSERT_INLINE_BYTES)
+}
+
+/// How many words an inline insertion has behind its lengths.
+#[inline(always)]
+pub(super) fn words_behind(lengths: Word) -> usize {
+    let (_, key_len, value_len) = lengths_of(lengths);
+    (key_len + value_len).div_ceil(8)
+}
+
+/// An inline insertion, and the number of its words. `bytes` and `value` are at most
+/// [`INLINE_BYTES`] together.
+#[inline]
+pub(super) fn insert_inline(
+    (id, kind): (u64, Kind),
+    bytes: &[u8],
+    value: &[u8],
+) -> ([Word; INLINE_WORDS], usize) {
+    let mut place = [0; INLINE_BYTES];
+    place[..bytes.len()].copy_from_slice(bytes);
+    place[bytes.len()..][..value.len()].copy_from_slice(value);
+    let mut words = [0; INLINE_WORDS];
+    words[0] = match kind {
+        Kind::Narrow => word(op::INSERT_INLINE, id),
+        _ => word(op::INSERT_INLINE_BYTES, id),
+    };
+    words[1] = lengths(kind, bytes.len(), value.len());
+    for (word, &chunk) in words[2..].iter_mut().zip(place.as_chunks().0) {
+        *word = u64::from_ne_bytes(chunk);
+    }
+    let count = 2 + words_behind(words[1]);
+    (words, count)
+}
+
+/// Key and value of an inline insertion, from the words behind its lengths.
+#[inline]
+pub(super) fn inline_bytes(words: &[Word; INLINE_WORDS - 2]) -> [u8; INLINE_BYTES] {
+    let mut place = [0; INLINE_BYTES];
+    for (chunk, word) in place.as_chunks_mut().0.iter_mut().zip(words) {
+        *chunk = word.to_ne_bytes();
+    }
+    place
+}
+
 pub(super) fn refused(error: InsertError) -> Word {
     word(answer::REFUSED, u64::from(error == InsertError::TooLarge))
 }
@@ -116,10 +174,11 @@ pub(super) fn refusal_of(word: Word) -> InsertError {
     }
 }
 
-/// How many words the request has that begins with this one.
+/// How many words the request has that begins with this one, without an inline key and value.
 #[inline(always)]
 pub(super) fn words_of(request: Word) -> usize {
-    1 + usize::from(matches!(op_of(request), op::INSERT | op::INSERT_BYTES))
+    let is_insert = matches!(op_of(request), op::INSERT | op::INSERT_BYTES);
+    1 + usize::from(is_insert || is_inline(request))
 }
 
 // IDs fit, and so do the addresses of all supported targets.
@@ -141,6 +200,21 @@ mod tests {
         }
         for error in [InsertError::NoRoom, InsertError::TooLarge] {
             assert_eq!(refusal_of(refused(error)), error);
+        }
+        for (key, value) in [
+            ("", ""),
+            ("k", ""),
+            ("", "8 bytes!"),
+            ("20 bytes of a key...", "20 bytes of a value."),
+        ] {
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            let (words, count) = insert_inline((id, Kind::Bytes), key, value);
+            assert_eq!(count, 2 + (key.len() + value.len()).div_ceil(8));
+            assert_eq!(words_behind(words[1]), count - 2);
+            assert_eq!(lengths_of(words[1]), (Kind::Bytes, key.len(), value.len()));
+            let bytes = inline_bytes(words[2..].try_into().unwrap());
+            assert_eq!(bytes[..key.len()], *key);
+            assert_eq!(bytes[key.len()..][..value.len()], *value);
         }
         assert_eq!(words_of(word(op::INSERT, 1)), 2);
         assert_eq!(words_of(word(op::LOOKUP, 1)), 1);

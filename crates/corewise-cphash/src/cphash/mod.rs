@@ -23,7 +23,7 @@
 //!    refuses further operations on this key.) `Config::early_outcomes` gives the first part up for
 //!    submitted insertions.
 //! 2. *Insertions.* The server allocates, the client copies, and sends READY. Until then lookups
-//!    find the old value.
+//!    find the old value. A message carries up to 40 bytes of key and value, which the server copies.
 //! 3. *Departure.* A client may be dropped or panic at any time. What it has sent is executed,
 //!    replies that it has not read are cleaned up, and no other client waits for it. A server may
 //!    be dropped at any time; others take over its partitions. Without servers, clients that wait
@@ -37,6 +37,7 @@
 //! - The old value stays visible until READY; `Replace::AtAllocation` is the paper's way.
 //! - READY has a reply, without which a submitted insertion is not linearizable;
 //!   `Config::early_outcomes` is the paper's way.
+//! - Short values travel in the message, unless `Config::inline_values` is off.
 //! - Clients compare keys that are not narrow with the element's, as in §8.2. If several keys have
 //!   one ID, the reply leads to all of them, and all are kept.
 //! - `EXECUTE` and `REMOVE` messages.

@@ -28,7 +28,8 @@ fn config() -> Config {
         64
     };
     let config = Config::new(1024).partitions(1).element_bytes(1024);
-    config.pipeline(pipeline)
+    // Clients copy all values.
+    config.pipeline(pipeline).inline_values(false)
 }
 
 fn table() -> CpHash<Hasher> {
@@ -52,6 +53,33 @@ fn beside_a_server(use_client: impl FnOnce(Client<Hasher>) + Send + 'static) {
         thread::yield_now();
     }
     user.join().unwrap();
+}
+
+/// A short value travels in the message, which may cross lines and fill the ring.
+#[test]
+fn messages_carry_short_values() {
+    model_bounded(2, || {
+        let config = config().inline_values(true);
+        let table = CpHash::with_hasher(&config, 0, Hasher::default()).unwrap();
+        let mut server = table.server(|| {});
+        let mut client = table.client();
+        let user = thread::spawn(move || {
+            client.submit(0, Request::Get(1.into())).unwrap();
+            client
+                .submit(1, Request::Insert(1.into(), b"value in messages"))
+                .unwrap();
+            client.flush();
+            client
+        });
+        server.poll();
+        let mut client = user.join().unwrap();
+        server.poll();
+        assert_eq!(client.poll(|_, _| ()), 2);
+        client.submit(2, Request::Get(1.into())).unwrap();
+        client.flush();
+        server.poll();
+        client.poll(|_, reply| assert!(matches!(reply, Reply::Found(b"value in messages"))));
+    });
 }
 
 fn settle(client: &mut Client<Hasher>, mut deliver: impl FnMut(u64, Reply<'_>)) {
@@ -143,13 +171,18 @@ fn the_last_of_two_clients_leaves_nothing_behind() {
     });
 }
 
-/// A reply is on its way when the value becomes visible.
+/// After the outcome of an insertion another client finds the value, also if the server looks at
+/// its lane first.
 #[test]
 fn a_published_value_is_found_by_others() {
     model_bounded(2, || {
         let table = table();
         let mut server = table.server(|| {});
         let (mut writer, mut reader) = (table.client(), table.client());
+        reader.submit(0, Request::Get(2.into())).unwrap();
+        reader.flush();
+        server.poll();
+        assert_eq!(reader.poll(|_, _| ()), 1);
         let user = thread::spawn(move || {
             writer.submit(0, Request::Insert(1.into(), b"new")).unwrap();
             writer.poll(|_, _| ());
@@ -193,6 +226,41 @@ fn one_thread_at_a_time_owns_a_partition() {
         let server = thread::spawn(move || serve_once(&other, 1));
         serve_once(&shared, 0);
         server.join().unwrap();
+    });
+}
+
+/// Messages that are on their way while a partition moves to a server that joins are executed once,
+/// and find the partition as the former server left it.
+#[test]
+fn messages_move_with_their_partition() {
+    model_bounded(2, || {
+        let config = config().partitions(2);
+        let table = StdArc::new(CpHash::with_hasher(&config, 0, Hasher::default()).unwrap());
+        let mut old = table.server(|| {});
+        let mut client = table.client();
+        let executed = StdArc::new(AtomicUsize::new(0));
+        for partition in 0..2 {
+            let count = executed.clone();
+            let key = (0..).find(|&key| client.partition_of(key) == partition);
+            client
+                .submit_execute(0, key.unwrap(), move |_| count.fetch_add(1, Relaxed))
+                .unwrap();
+        }
+        client.flush();
+        let shared = table.clone();
+        let joining = thread::spawn(move || {
+            let mut new = shared.server(|| {});
+            new.poll();
+            new
+        });
+        old.poll();
+        old.poll();
+        let mut new = joining.join().unwrap();
+        old.poll();
+        new.poll();
+        assert_eq!(executed.load(Relaxed), 2);
+        assert_eq!((old.partitions(), new.partitions()), (1, 1));
+        assert_eq!(client.poll(|_, _| ()), 2);
     });
 }
 

@@ -25,6 +25,7 @@ pub(super) struct Pending {
 pub(super) enum What {
     Get,
     Insert,
+    InsertInline,
     Remove,
     Execute,
     /// The reply to `PUBLISH`, which ends an insertion.
@@ -40,7 +41,7 @@ impl Pending {
 }
 
 pub(super) struct Outbox {
-    pub(super) requests: Producer,
+    requests: Producer,
     pub(super) replies: Consumer,
     pub(super) shared: Arc<Shared>,
     pending: VecDeque<Pending>,
@@ -50,6 +51,8 @@ pub(super) struct Outbox {
     unsent: VecDeque<Word>,
     /// Whether messages may be on their way.
     pub(super) is_used: bool,
+    /// Whether messages became readable since the server was called.
+    is_uncalled: bool,
 }
 
 impl Outbox {
@@ -62,20 +65,21 @@ impl Outbox {
             bytes: Bytes::default(),
             unsent: VecDeque::new(),
             is_used: false,
+            is_uncalled: false,
         }
     }
 
-    /// Whether a request of two words can be sent.
+    /// Whether a request of these words can be sent.
     #[inline]
-    pub(super) fn has_room(&mut self) -> bool {
-        self.send_unsent() && self.requests.room(2) >= 2
+    pub(super) fn has_room(&mut self, words: usize) -> bool {
+        self.send_unsent() && self.requests.room(words) >= words
     }
 
     /// Sends what had no room before; whether all of it was sent.
     #[inline]
     pub(super) fn send_unsent(&mut self) -> bool {
         while let Some(&word) = self.unsent.front() {
-            if !self.requests.push(word) {
+            if !self.push(word) {
                 return false;
             }
             self.unsent.pop_front();
@@ -87,15 +91,38 @@ impl Outbox {
     #[inline]
     pub(super) fn send(&mut self, word: Word) {
         self.is_used = true;
-        let sent = self.requests.push(word);
+        let sent = self.push(word);
         debug_assert!(sent, "the caller has asked for room");
+    }
+
+    /// Writes a word if there is room.
+    #[inline]
+    fn push(&mut self, word: Word) -> bool {
+        let has_room = self.requests.push(word);
+        self.is_uncalled |= has_room && !self.requests.is_dirty();
+        has_room
+    }
+
+    /// Makes all messages readable.
+    #[inline]
+    pub(super) fn flush(&mut self) {
+        if self.requests.is_dirty() {
+            self.requests.flush();
+            self.is_uncalled = true;
+        }
+    }
+
+    /// Whether the server must be called, because messages became readable since the last time.
+    #[inline]
+    pub(super) fn must_call(&mut self) -> bool {
+        std::mem::take(&mut self.is_uncalled)
     }
 
     /// Sends a message that has no reply, now or later.
     #[inline]
     pub(super) fn post(&mut self, word: Word) {
         self.is_used = true;
-        if !self.send_unsent() || !self.requests.push(word) {
+        if !self.send_unsent() || !self.push(word) {
             self.unsent.push_back(word);
         }
     }

@@ -51,7 +51,7 @@ impl Drop for Serving {
 /// let table = CpHash::new(&Config::new(1 << 20).partitions(2), 0)?; // no threads
 /// let mut server = table.server(|| {}); // nothing here sleeps
 /// let mut client = table.client();
-/// client.submit(7, Request::Insert("key".into(), b"value"))?;
+/// client.submit(7, Request::Insert("key".into(), &[1; 1000]))?;
 /// client.flush();
 /// server.poll(); // allocates
 /// assert_eq!(client.poll(|_, _| ()), 0); // copies the value

@@ -27,6 +27,8 @@ pub(super) struct Table {
     pub(super) pipeline: usize,
     /// Whether the outcome of an insertion is delivered when READY was sent.
     pub(super) early_outcomes: bool,
+    /// Whether messages carry short values.
+    pub(super) is_inline: bool,
     /// If budgets move.
     budgets: Option<Mutex<Budgets>>,
 }
@@ -51,6 +53,7 @@ impl Table {
             epoch: CachePadded::new(AtomicUsize::new(0)),
             pipeline,
             early_outcomes: config.has_early_outcomes(),
+            is_inline: config.has_inline_values(),
             budgets: config
                 .has_moving_budgets()
                 .then(|| Mutex::new(Budgets::new(count, settings.budget))),

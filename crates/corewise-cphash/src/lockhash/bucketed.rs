@@ -174,7 +174,7 @@ impl Bucketed {
     /// Adds a reference to an element of a chain that is locked.
     fn referenced<L: RawLock>(&self, hash: u64, element: Element) -> ValueRef<'_, L> {
         // SAFETY: the bucket is locked.
-        unsafe { element.header().refs += 1 };
+        unsafe { element.header().add_ref() };
         let owner = Owner::Bucket(self, hash);
         ValueRef { element, owner }
     }
@@ -203,7 +203,7 @@ impl Bucketed {
             let name = (key.id, key.kind);
             let element = Element::create(block, Layout::Packed, lines, name, lengths);
             element.fill(Layout::Packed, key.bytes(), value);
-            element.header().refs = 0;
+            element.header().drop_ref();
             element.set(flag::READY, true);
             element.set(flag::LINKED, true);
             element
@@ -363,8 +363,7 @@ impl Bucketed {
         // SAFETY: the bucket is locked, and the reference keeps the element allocated (1). Unlinked
         // elements with references are in the list, which is used under its lock.
         let is_free = unsafe {
-            element.header().refs -= 1;
-            let is_free = element.header().refs == 0 && !element.has(flag::LINKED);
+            let is_free = element.header().drop_ref() && !element.has(flag::LINKED);
             if is_free {
                 let partition = &self.partitions[self.partition_of(hash)];
                 partition.detached.lock().0.remove(element);

@@ -425,7 +425,7 @@ impl Partition {
             let hash = self.mixer.mix(element.header().id);
             self.unlink_key_of(element, hash);
             self.link(element, hash);
-            element.header().refs -= 1;
+            element.header().drop_ref();
         }
     }
 
@@ -488,7 +488,7 @@ impl Partition {
     #[inline]
     pub(crate) fn acquire(&mut self, element: Element) {
         // SAFETY: we own the partition, and the element is linked.
-        unsafe { element.header().refs += 1 };
+        unsafe { element.header().add_ref() };
     }
 
     /// Gives up a reference: that of a lookup, or that of an insertion which is abandoned. Frees
@@ -502,9 +502,7 @@ impl Partition {
         // SAFETY: we own the partition, and the reference keeps the element allocated until here
         // (1). Elements that are not linked are in the list of detached ones.
         unsafe {
-            let header = element.header();
-            header.refs -= 1;
-            if header.refs == 0 && !element.has(flag::LINKED) {
+            if element.header().drop_ref() && !element.has(flag::LINKED) {
                 self.detached.remove(element);
                 self.free(element);
             }

@@ -381,6 +381,26 @@ fn a_smaller_budget_evicts_the_oldest() {
     }
 }
 
+/// As if 2^32 references had been forgotten.
+#[test]
+fn a_full_reference_count_pins_its_element() {
+    let mut pair = Pair::new(1, 4096, Eviction::Lru, Layout::Packed);
+    let (key, hash) = (Identity::narrow(3), pair.partition.mixer.mix(3));
+    pair.partition.insert(hash, &key, b"value").unwrap();
+    let element = pair.partition.lookup(hash, &key).unwrap();
+    // SAFETY: we own the partition, and the element is linked; see `Header::add_ref` for the
+    // references that are given up without having been counted.
+    unsafe {
+        element.header().refs = u32::MAX - 1;
+        (0..3).for_each(|_| pair.partition.acquire(element));
+        (0..10).for_each(|_| pair.partition.release(element));
+        pair.partition.remove(hash, &key);
+        pair.partition.release(element);
+        assert_eq!(element.parts(Layout::Packed).1, b"value");
+    }
+    assert_eq!(pair.partition.stats().used_bytes, 64);
+}
+
 #[test]
 fn the_papers_replacement_hides_the_old_value_at_once() {
     for (replace, visible) in [(Replace::WhenReady, true), (Replace::AtAllocation, false)] {
