@@ -7,10 +7,10 @@
 use std::hint::spin_loop;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corewise_cphash::{
-    Client, Colocated, Config, CpHash, Eviction, LockHash, PinPolicy, Reply, Request,
+    Client, Colocated, Config, CpHash, Eviction, LockHash, PinPolicy, Request, Server,
 };
 use corewise_measure::draw::mix;
 
@@ -237,7 +237,7 @@ fn colocated<'a>(workload: &Workload, draws: &'a [Vec<u64>]) -> Candidate<'a> {
             while event_loop.outstanding() > 0 {
                 event_loop.poll(|_, _| ());
             }
-            // Others may still need its partitions.
+            // Others may still need its partitions. Relaxed, both: the count orders nothing.
             done.fetch_add(1, Relaxed);
             while done.load(Relaxed) < threads {
                 event_loop.poll(|_, _| ());
@@ -254,12 +254,7 @@ fn locked<'a>(workload: &Workload, draws: &'a [Vec<u64>]) -> Candidate<'a> {
     let mut turns: Vec<Turn> = draws.iter().map(|_| Turn { next: 0 }).collect();
     Candidate::new("LockHash", move || {
         let round = |turn: &mut Turn, thread: usize| {
-            for &draw in turn.of(&draws[thread]) {
-                match draw & INSERT {
-                    0 => _ = table.get(draw, |value| value.len()),
-                    _ => table.insert(draw & !INSERT, b"8 bytes!").expect("it fits"),
-                }
-            }
+            execute(&table, turn.of(&draws[thread]));
         };
         measure(&mut turns, round, |_, _| ())
     })
@@ -288,7 +283,6 @@ pub(crate) fn run(options: &Options) {
         let title = format!("figure 5: working set {} KiB", bytes >> 10);
         row(&title, options, &base(bytes));
     }
-    costs(options);
     for bytes in [MIB, 4 * MIB] {
         let eviction = Eviction::Random;
         let title = format!("figure 8: random eviction, working set {} MiB", bytes >> 20);
@@ -368,63 +362,81 @@ pub(crate) fn run(options: &Options) {
     }
 }
 
+/// Operations of a batch whose time is taken.
+const BATCH: usize = 512;
+
 /// Nanoseconds of an operation at the client, at the server, and under a lock, all on one thread,
-/// so without a transfer between cores: what figures 6 and 7 split up, and a bound for
-/// [`run`]'s ratios.
-fn costs(options: &Options) {
-    let workload = Workload {
-        threads: 1,
-        ..Workload::new(MIB, options)
-    };
-    let draws = workload.draws();
-    let table = CpHash::new(&workload.config(128, 1), 0).expect("within limits");
-    let (mut server, mut client) = (table.server(|| ()), table.client());
-    let mut at = |draws: &[u64]| {
-        let (mut client_ns, mut server_ns) = (0, 0);
-        for batch in draws.chunks(512) {
-            let start = Instant::now();
-            for &draw in batch {
-                client
-                    .submit(0, request(draw))
-                    .expect("the pipeline has room");
-            }
-            client.flush();
-            client_ns += start.elapsed().as_nanos();
-            while client.outstanding() > 0 {
+/// so without a transfer between cores: what figures 6 and 7 split up. Medians of batches, which
+/// take turns, so it does not matter if other work interrupts some of them.
+pub(crate) fn run_costs(options: &Options) {
+    for bytes in [64 * KIB, MIB, 16 * MIB] {
+        let workload = Workload {
+            threads: 1,
+            ..Workload::new(bytes, options)
+        };
+        let draws = workload.draws().remove(0);
+        let table = CpHash::new(&workload.config(128, 1), 0).expect("within limits");
+        let (mut server, mut client) = (table.server(|| ()), table.client());
+        let locked = LockHash::new(&workload.config(64, 4096)).expect("within limits");
+        let fill: Vec<u64> = (0..workload.keys).map(|key| key | INSERT).collect();
+        for batch in fill.chunks(BATCH) {
+            exchange(&mut client, &mut server, batch);
+            execute(&locked, batch);
+        }
+        let mut ns = [(); 3].map(|()| Vec::new());
+        for _ in 0..options.repetitions {
+            for batch in draws.chunks(BATCH) {
+                let [asking, serving] = exchange(&mut client, &mut server, batch);
                 let start = Instant::now();
-                server.poll();
-                server_ns += start.elapsed().as_nanos();
-                let start = Instant::now();
-                client.poll(|_, reply| assert!(!matches!(reply, Reply::Removed(_))));
-                client_ns += start.elapsed().as_nanos();
+                execute(&locked, batch);
+                let spent = [asking, serving, start.elapsed()];
+                for (all, spent) in ns.iter_mut().zip(spent) {
+                    all.push(spent.as_nanos() as f64 / BATCH as f64);
+                }
             }
         }
-        [client_ns, server_ns].map(|ns| ns as f64 / draws.len() as f64)
-    };
-    let fill: Vec<u64> = (0..workload.keys).map(|key| key | INSERT).collect();
-    at(&fill);
-    let mut lowest = [f64::MAX; 2];
-    for _ in 0..options.repetitions {
-        let ns = at(&draws[0]);
-        lowest = [lowest[0].min(ns[0]), lowest[1].min(ns[1])];
+        let [client, server, lock] = ns.map(|mut all| {
+            let middle = all.len() / 2;
+            *all.select_nth_unstable_by(middle, f64::total_cmp).1
+        });
+        println!(
+            "\ncosts: nanoseconds of an operation on one thread, working set {} KiB, 30 % \
+             insertions\n  client {client:.1}, server {server:.1}, LockHash {lock:.1}\n  \
+             to break even, LockHash must take {:.1} beside dedicated servers, {:.1} beside \
+             co-located ones",
+            bytes >> 10,
+            2.0 * client.max(server),
+            client + server
+        );
     }
-    let mut lock = locked(&workload, &draws);
-    let rate = (0..options.repetitions)
-        .map(|_| lock.measure())
-        .fold(0.0, f64::max);
-    let [client, server] = lowest;
-    println!("\nfigures 6 and 7: nanoseconds an operation on one thread, 1 MiB, 30 % insertions");
-    println!(
-        "  client {client:.1}, server {server:.1}, LockHash {:.1}",
-        1e3 / rate
-    );
-    println!(
-        "  with dedicated servers CpHash wins where LockHash takes more than {:.1}: twice the \
-         slower side",
-        2.0 * client.max(server)
-    );
-    println!(
-        "  co-located it wins where LockHash takes more than {:.1}",
-        client + server
-    );
+}
+
+/// Sends a batch through the rings, and returns the time at the client and at the server.
+fn exchange(client: &mut Client, server: &mut Server, batch: &[u64]) -> [Duration; 2] {
+    let start = Instant::now();
+    for &draw in batch {
+        client
+            .submit(0, request(draw))
+            .expect("the pipeline has room");
+    }
+    client.flush();
+    let (mut asking, mut serving) = (start.elapsed(), Duration::ZERO);
+    while client.outstanding() > 0 {
+        let start = Instant::now();
+        server.poll();
+        serving += start.elapsed();
+        let start = Instant::now();
+        client.poll(|_, _| ());
+        asking += start.elapsed();
+    }
+    [asking, serving]
+}
+
+fn execute(table: &LockHash, batch: &[u64]) {
+    for &draw in batch {
+        match draw & INSERT {
+            0 => _ = table.get(draw, |value| value.len()),
+            _ => table.insert(draw & !INSERT, b"8 bytes!").expect("it fits"),
+        }
+    }
 }

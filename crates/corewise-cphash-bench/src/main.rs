@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! cargo run --release -p corewise-cphash-bench --features peers              everything
-//! cargo run --release -p corewise-cphash-bench --features peers -- lockhash  ring, trips, lockhash,
-//!                                                                            locks or figures
+//! cargo run --release -p corewise-cphash-bench --features peers -- PART      ring, trips,
+//!                                                                            lockhash, locks
+//!                                                                            costs or figures
 //!     --repetitions N    11 by default
 //!     --threads N        of a cell of `figures`: the number of CPUs by default
 //! ```
@@ -39,6 +40,7 @@ fn main() {
         ("trips", trips::run),
         ("lockhash", lockhash::run),
         ("locks", lockhash::run_locks),
+        ("costs", figures::run_costs),
         ("figures", figures::run),
     ] {
         if options.wants(name) {

@@ -58,10 +58,6 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    pub(crate) fn measure(&mut self) -> f64 {
-        (self.slice)()
-    }
-
     pub(crate) fn new(name: impl Into<String>, slice: impl FnMut() -> f64 + 'a) -> Self {
         Self {
             name: name.into(),

@@ -150,20 +150,21 @@ impl Config {
         self
     }
 
-    /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon as
-    /// the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
-    /// saves the reply to READY; but then other clients may find the former value for a short time
+    /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon
+    /// as the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
+    /// saves the reply to READY. But other clients may then find the former value for a short time
     /// after the outcome, until the server has executed READY, so such insertions are not
-    /// linearizable. Off by default. Blocking insertions always wait.
+    /// linearizable. Off by default. Blocking insertions always wait, and those that a message
+    /// carries need no READY.
     #[must_use]
     pub fn early_outcomes(mut self, on: bool) -> Self {
         self.early_outcomes = on;
         self
     }
 
-    /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to 40
-    /// bytes together. Then the server copies them, and the insertion takes one round trip. On by
-    /// default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
+    /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to
+    /// 40 bytes together. Then the server copies them, and the insertion takes one round trip. On
+    /// by default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
     #[must_use]
     pub fn inline_values(mut self, on: bool) -> Self {
         self.inline_values = on;

@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Counting {
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         add(layout.size().wrapping_neg());
-        // SAFETY: as above.
+        // SAFETY: so are these.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -50,11 +50,13 @@ impl std::error::Error for Full {}
 ///
 /// *Asynchronous:* [`submit`](Self::submit) operations with tokens, [`flush`](Self::flush) the last
 /// ones, and [`poll`](Self::poll) for outcomes. Operations are executed in the order of submission
-/// for each key, and outcomes arrive in the order of submission for each partition.
+/// for each key. Outcomes may arrive in another order.
 ///
 /// *Blocking:* [`get`](Self::get), [`insert`](Self::insert), [`remove`](Self::remove) and
 /// [`execute`](Self::execute) wait for the outcome. They use the single buffer of \[CPHASH\] §3.4,
-/// which has a lower latency than the rings and a lower throughput.
+/// which has a lower latency than the rings and a lower throughput. They first wait for the
+/// outcomes of everything that was submitted, and keep them for the next `poll`, with copies of
+/// values.
 ///
 /// A client may be dropped at any time; its partitions execute what it has sent. If no server
 /// exists, waiting clients serve the partitions themselves.
@@ -205,11 +207,12 @@ impl<S: BuildHasher> Client<S> {
     /// Submits an operation, whose outcome [`poll`](Self::poll) will deliver with `token`. Copies
     /// key and value.
     ///
-    /// A lookup, a removal, and an insertion of up to 40 bytes of key and value (a number below 2^60
-    /// has none) take one round trip. Another insertion takes two: one for the memory, which
-    /// [`poll`](Self::poll) fills, and one to make the value visible; until the first is over, other
-    /// operations on its key are refused. After the outcome of an insertion all clients find the
-    /// value. For the paper's way see [`Config::inline_values`](crate::Config::inline_values) and
+    /// A lookup, a removal, and an insertion of up to 40 bytes of key and value take one round
+    /// trip. (A number below 2^60 has no bytes.) Another insertion takes two: one for the memory,
+    /// which [`poll`](Self::poll) fills, and one to make the value visible. Until the first is
+    /// over, other operations on its key are refused. After the outcome of an insertion all
+    /// clients find the value. For the paper's way see
+    /// [`Config::inline_values`](crate::Config::inline_values) and
     /// [`Config::early_outcomes`](crate::Config::early_outcomes).
     ///
     /// Wait-free, but for the first operation on a partition, which allocates two rings.

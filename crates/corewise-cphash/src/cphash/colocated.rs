@@ -36,8 +36,7 @@ use crate::partition::Partition;
 /// ```
 ///
 /// Operations take effect in the order of submission for each key. Outcomes may arrive in another
-/// order than the operations were submitted in. The outcome of an insertion may arrive before
-/// other threads find the value, see [`Client::submit`].
+/// order than the operations were submitted in.
 pub struct Colocated<S = RandomState> {
     server: Server,
     client: Client<S>,

@@ -236,13 +236,14 @@ impl Lane {
         let words = &self.shared.buffer.words;
         let [first, second] = [0, 1].map(|index: usize| words[index].load(Relaxed));
         let reply = if message::is_inline(first) {
-            // Relaxed: as above.
+            // Relaxed: ordered by the load of the state.
             let behind = std::array::from_fn(|index| words[2 + index].load(Relaxed));
             Some(insert_inline(partition, first, second, &behind))
         } else {
             execute(partition, first, second)
         };
         let reply = reply.unwrap_or(message::word(answer::MISSING, 0));
+        // Relaxed: published by the store below.
         words[0].store(reply, Relaxed);
         // Release: pairs with the Acquire in `receive`.
         let release = ordering!(Release, "single_relaxed_reply");

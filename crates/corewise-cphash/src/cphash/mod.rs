@@ -23,7 +23,8 @@
 //!    refuses further operations on this key.) `Config::early_outcomes` gives the first part up for
 //!    submitted insertions.
 //! 2. *Insertions.* The server allocates, the client copies, and sends READY. Until then lookups
-//!    find the old value. A message carries up to 40 bytes of key and value, which the server copies.
+//!    find the old value. A message carries up to 40 bytes of key and value, which the server
+//!    copies.
 //! 3. *Departure.* A client may be dropped or panic at any time. What it has sent is executed,
 //!    replies that it has not read are cleaned up, and no other client waits for it. A server may
 //!    be dropped at any time; others take over its partitions. Without servers, clients that wait
