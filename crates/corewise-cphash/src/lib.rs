@@ -26,6 +26,18 @@
 //! | an event loop has operations of many connections | [`CpHash`] and [`Colocated`] |
 //! | nothing is ever evicted | another crate: `corewise-maps` |
 //!
+//! # Where `CpHash` loses
+//!
+//! On few cores. A thread that serves does nothing else, so with equal numbers of clients and
+//! servers an operation of [`LockHash`] must take more than twice the slower side of [`CpHash`]
+//! before messages pay, and with [`Colocated`] more than both sides together. In
+//! `corewise-cphash-bench costs` (one thread, so without the transfers between cores that both
+//! tables pay for; 1 MiB of values, 30 % insertions, AMD EPYC, 2026-11-24) the client took 40 ns,
+//! the server 155 ns and `LockHash` 191 ns. So two threads with a dedicated server reach at most
+//! 0.62 of two threads with `LockHash`. The paper's 160 threads took 1,126 cycles at a client and
+//! 3,664 under a lock, which is 1.63 times the other way (\[CPHASH\] §6.2). A hot partition is
+//! no exception: one thread serves it, whatever the number of cores.
+//!
 //! Source: \[CPHASH\] (Z. Metreveli, N. Zeldovich, M. F. Kaashoek, *CPHash: A Cache-Partitioned
 //! Hash Table*, PPoPP 2012).
 //!
