@@ -231,3 +231,35 @@ fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) 
         }
     }
 }
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Without threads, so that the reports are the only ones.
+    #[test]
+    fn reports_change_the_number_of_serving_threads() {
+        let shared = Shared {
+            serving: AtomicUsize::new(1),
+            load: Mutex::new(Some(Load::new(1..=3))),
+            threads: Mutex::new(Vec::new()),
+        };
+        let report = |busy: u32, count: usize| {
+            (0..count).for_each(|_| shared.report(busy, 1000));
+            // Relaxed: one thread.
+            shared.serving.load(Relaxed)
+        };
+        // A round has a report for each serving thread, and four rounds decide.
+        assert_eq!(report(900, 3), 1);
+        assert_eq!(report(900, 1), 2);
+        assert_eq!(report(500, 100), 2);
+        assert_eq!(report(900, 8), 3);
+        assert_eq!(report(1000, 99), 3);
+        assert_eq!(report(100, 12), 2);
+        assert_eq!(report(100, 8), 1);
+        assert_eq!(report(0, 100), 1);
+        // A fixed number of threads ignores reports.
+        *shared.load.lock() = None;
+        assert_eq!(report(1000, 100), 1);
+    }
+}
