@@ -1,7 +1,7 @@
 //! Input that must neither bring the server down nor keep it from serving other clients.
 //!
-//! `COREWISE_ABUSE_CLIENTS` sets how many clients, one after the other, send random bytes from each of
-//! two threads; the default is 500.
+//! `COREWISE_ABUSE_CLIENTS` sets how many clients, one after the other, send random bytes from each
+//! of two threads; the default is 500.
 
 #[macro_use]
 mod common;
