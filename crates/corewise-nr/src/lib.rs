@@ -1,7 +1,25 @@
 //! Node replication: turns a sequential data structure into a linearizable concurrent one, with a
-//! replica for each NUMA node (Calciu, Sen, Balakrishnan, Aguilera: *How to implement any concurrent
-//! data structure*, CACM 2018).
+//! replica for each NUMA node.
 
+pub mod baseline;
+mod combining;
+mod compare;
+mod concurrent;
+mod handle;
+mod lock;
+mod log;
+mod members;
+mod registration;
+mod replica;
+mod replicated;
 mod sequential;
 
+pub use compare::{Checkpoint, Divergence};
+pub use concurrent::{Concurrent, Operation};
+pub use handle::{Handle, NoReplica};
+pub use members::{
+    BuildError, Builder, MAX_LOG, MAX_REPLICAS, MAX_SLOTS, RemoveError, ReplicaId, ReplicaStats,
+    Stats, TooMany,
+};
+pub use replicated::NodeReplicated;
 pub use sequential::Sequential;

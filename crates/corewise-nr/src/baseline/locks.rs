@@ -1,0 +1,144 @@
+//! One lock around the structure: SL and RWL.
+
+use corewise_atomic::cell::DataCell;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::AtomicBool;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::{Backoff, CachePadded};
+
+use super::{OWN_SLOTS, SHARED_SLOTS};
+use crate::lock::DistributedLock;
+use crate::registration::Registry;
+use crate::{Concurrent, Operation, Sequential};
+
+/// SL: a test-and-test-and-set spin lock around the structure.
+///
+/// Waiting threads spin and then yield. An operation that panics releases the lock.
+///
+/// ```
+/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::SpinLocked};
+/// # struct Counter(u64);
+/// # impl Sequential for Counter {
+/// #     type Read = ();
+/// #     type Write = u64;
+/// #     type Response = u64;
+/// #     fn read(&self, (): &()) -> u64 { self.0 }
+/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
+/// # }
+/// let counter = SpinLocked::new(Counter(0));
+/// assert_eq!(counter.execute(Operation::Write(3)), 3);
+/// ```
+pub struct SpinLocked<D> {
+    is_held: CachePadded<AtomicBool>,
+    data: DataCell<D>,
+}
+
+impl<D: Sequential> SpinLocked<D> {
+    /// Protects a structure.
+    pub fn new(data: D) -> Self {
+        Self {
+            is_held: CachePadded::new(AtomicBool::new(false)),
+            data: DataCell::new(data),
+        }
+    }
+
+    fn lock(&self) -> Unlock<'_> {
+        let mut backoff = Backoff::new();
+        // Acquire: pairs with the Release in `Unlock`. Relaxed on failure: nothing is read then.
+        while self
+            .is_held
+            .compare_exchange_weak(false, true, Acquire, Relaxed)
+            .is_err()
+        {
+            // Relaxed: a hint that the exchange may succeed.
+            while self.is_held.load(Relaxed) {
+                backoff.snooze();
+            }
+        }
+        Unlock(&self.is_held)
+    }
+}
+
+struct Unlock<'a>(&'a AtomicBool);
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `lock`.
+        self.0.store(false, Release);
+    }
+}
+
+impl<D: Sequential> Concurrent<D> for SpinLocked<D> {
+    fn execute(&self, operation: Operation<D>) -> D::Response {
+        let _held = self.lock();
+        self.data.with_mut(|data| {
+            // SAFETY: the lock is held.
+            let data = unsafe { &mut *data };
+            match &operation {
+                Operation::Read(operation) => data.read(operation),
+                Operation::Write(operation) => data.write(operation),
+            }
+        })
+    }
+}
+
+/// RWL: the readers-writer lock of §3.8 around the structure.
+///
+/// Threads register as in a [`NodeReplicated`](crate::NodeReplicated). An operation that panics
+/// releases the lock.
+///
+/// ```
+/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::ReadersWriterLocked};
+/// # struct Counter(u64);
+/// # impl Sequential for Counter {
+/// #     type Read = ();
+/// #     type Write = u64;
+/// #     type Response = u64;
+/// #     fn read(&self, (): &()) -> u64 { self.0 }
+/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
+/// # }
+/// let counter = ReadersWriterLocked::new(Counter(0));
+/// assert_eq!(counter.execute(Operation::Write(3)), 3);
+/// assert_eq!(counter.execute(Operation::Read(())), 3);
+/// ```
+pub struct ReadersWriterLocked<D> {
+    lock: CachePadded<DistributedLock>,
+    registry: Arc<Registry>,
+    data: DataCell<D>,
+}
+
+impl<D: Sequential> ReadersWriterLocked<D> {
+    /// Protects a structure.
+    pub fn new(data: D) -> Self {
+        let registry = Registry::single(OWN_SLOTS, SHARED_SLOTS);
+        Self {
+            lock: CachePadded::new(DistributedLock::new(registry.slots())),
+            registry,
+            data: DataCell::new(data),
+        }
+    }
+}
+
+impl<D: Sequential> Concurrent<D> for ReadersWriterLocked<D> {
+    fn execute(&self, operation: Operation<D>) -> D::Response {
+        self.registry.enter(|| match &operation {
+            Operation::Read(operation) => {
+                let _guard = self.lock.read(self.registry.place().flag());
+                // SAFETY: the lock is held for reading.
+                self.data.with(|data| unsafe { &*data }.read(operation))
+            }
+            Operation::Write(operation) => {
+                let _guard = self.lock.write();
+                // SAFETY: the lock is held for writing.
+                self.data
+                    .with_mut(|data| unsafe { &mut *data }.write(operation))
+            }
+        })
+    }
+}
+
+impl<D> Drop for ReadersWriterLocked<D> {
+    fn drop(&mut self) {
+        self.registry.close();
+    }
+}

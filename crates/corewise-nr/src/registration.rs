@@ -1,0 +1,434 @@
+//! Which replica and which slot a thread uses, and whether it is inside an operation.
+//!
+//! A thread registers with a structure at its first operation: it gets a replica (that of its
+//! node, or the one with the fewest threads) and claims the lowest free *own* slot there. If none is
+//! free, it uses a *shared* slot. Shared slots are not claimed: any number of threads may use one.
+//! A thread that ends gives its own slots back.
+//!
+//! The slots' contents are elsewhere. A [`Registry`] only records which are claimed, so that a
+//! thread may outlive the structure, whose type need not be `'static`.
+//!
+//! # Guarantees
+//!
+//! 1. *One owner.* At most one thread or handle has an own slot at a time, and what its last owner
+//!    did happens before what the next owner does.
+//! 2. *Any number of threads.* Registration never fails while a replica is live.
+//! 3. *No nesting.* [`Registry::enter`] panics if the thread is inside an operation of the same
+//!    structure already, with whatever slot.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ptr;
+
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use corewise_atomic::{CachePadded, Slots, ordering, thread};
+use corewise_topology::CpuId;
+
+use crate::lock::Flag;
+
+corewise_atomic::static_cell! {
+    /// The last ID given to a registry; none has ID 0.
+    static LAST_ID: AtomicU64 = const { AtomicU64::new(0) };
+    /// Distributes threads over shared slots.
+    static NEXT_SHARED: AtomicU32 = const { AtomicU32::new(0) };
+}
+
+corewise_atomic::thread_local! {
+    // No destructor: usable until the thread is gone.
+    static LOCAL: Local = const { Local { recent: Cell::new(NOWHERE), inside: Cell::new(ptr::null()) } };
+    static MEMBERSHIPS: Memberships = Memberships(RefCell::new(HashMap::new()));
+}
+
+/// A replica and a slot of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) replica: u16,
+    pub(crate) slot: u16,
+    pub(crate) is_shared: bool,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn flag(self) -> Flag {
+        Flag {
+            index: usize::from(self.slot),
+            is_shared: self.is_shared,
+        }
+    }
+}
+
+/// The place that the thread used last, and for which registry and generation of it.
+#[derive(Clone, Copy)]
+struct Recent {
+    id: u64,
+    generation: u64,
+    place: Place,
+}
+
+const NOWHERE: Recent = Recent {
+    id: 0,
+    generation: 0,
+    place: Place {
+        replica: 0,
+        slot: 0,
+        is_shared: false,
+    },
+};
+
+struct Local {
+    recent: Cell<Recent>,
+    /// The operations that the thread is inside of, innermost first.
+    inside: Cell<*const Frame>,
+}
+
+/// An operation that a thread is inside of. Lives on its stack.
+struct Frame {
+    id: u64,
+    outer: *const Frame,
+}
+
+/// Claims and counts of the threads of a structure.
+pub(crate) struct Registry {
+    id: u64,
+    /// Increases when a replica joins or leaves.
+    generation: CachePadded<AtomicU64>,
+    /// Whether the structure was dropped.
+    is_closed: AtomicBool,
+    own_slots: usize,
+    shared_slots: usize,
+    /// The node of each CPU; empty if replicas belong to no node.
+    node_of_cpu: Vec<u32>,
+    groups: Slots<Group>,
+}
+
+/// The threads of a replica.
+struct Group {
+    /// Its node, [`ANY_NODE`] or [`NOT_LIVE`].
+    node: AtomicU32,
+    threads: AtomicU32,
+    claimed: Slots<AtomicBool>,
+}
+
+const NOT_LIVE: u32 = u32::MAX;
+/// A replica that belongs to no node.
+pub(crate) const ANY_NODE: u32 = u32::MAX - 1;
+
+impl Registry {
+    /// Makes a registry for up to `replicas` replicas, none of which is live. `nodes` has the CPUs
+    /// of each node, if replicas belong to nodes.
+    pub(crate) fn new(
+        replicas: usize,
+        own_slots: usize,
+        shared_slots: usize,
+        nodes: &[Vec<CpuId>],
+    ) -> Arc<Self> {
+        let cpus = nodes.iter().flatten().map(|cpu| cpu.0 + 1).max();
+        let mut node_of_cpu = vec![ANY_NODE; cpus.unwrap_or(0)];
+        for (node, cpus) in nodes.iter().enumerate() {
+            cpus.iter().for_each(|cpu| node_of_cpu[cpu.0] = node as u32);
+        }
+        Arc::new(Self {
+            // Relaxed: only uniqueness matters.
+            id: LAST_ID.fetch_add(1, Relaxed) + 1,
+            generation: CachePadded::new(AtomicU64::new(0)),
+            is_closed: AtomicBool::new(false),
+            own_slots,
+            shared_slots,
+            node_of_cpu,
+            groups: Slots::from_fn(replicas, |_| Group {
+                node: AtomicU32::new(NOT_LIVE),
+                threads: AtomicU32::new(0),
+                claimed: Slots::from_fn(own_slots, |_| AtomicBool::new(false)),
+            }),
+        })
+    }
+
+    /// A registry for a structure with one replica, which is live.
+    pub(crate) fn single(own_slots: usize, shared_slots: usize) -> Arc<Self> {
+        let registry = Self::new(1, own_slots, shared_slots, &[]);
+        registry.join(0, ANY_NODE);
+        registry
+    }
+
+    /// Slots of a replica.
+    pub(crate) fn slots(&self) -> usize {
+        self.own_slots + self.shared_slots
+    }
+
+    /// Lets threads register with a replica.
+    pub(crate) fn join(&self, replica: usize, node: u32) {
+        // Release: pairs with the Acquire in `choose`, so that the replica is complete.
+        self.groups[replica].node.store(node, Release);
+        // Release: pairs with the Acquire in `place`.
+        self.generation.fetch_add(1, Release);
+    }
+
+    /// Lets no more threads register with a replica, and makes its threads register elsewhere at
+    /// their next operation.
+    pub(crate) fn leave(&self, replica: usize) {
+        // Relaxed: a thread that comes too late is turned away by the replica.
+        self.groups[replica].node.store(NOT_LIVE, Relaxed);
+        // Release: pairs with the Acquire in `place`.
+        self.generation.fetch_add(1, Release);
+    }
+
+    /// Threads that have registered with a replica.
+    pub(crate) fn threads(&self, replica: usize) -> usize {
+        // Relaxed: a number for people.
+        self.groups[replica].threads.load(Relaxed) as usize
+    }
+
+    /// Lets threads forget this registry.
+    pub(crate) fn close(&self) {
+        // Relaxed: a hint that publishes nothing.
+        self.is_closed.store(true, Relaxed);
+    }
+
+    /// The calling thread's place, in which it registers if need be.
+    #[inline]
+    pub(crate) fn place(self: &Arc<Self>) -> Place {
+        // Acquire: pairs with the Release in `join` and `leave`.
+        let generation = self.generation.load(Acquire);
+        match LOCAL.try_with(|local| local.recent.get()) {
+            Ok(recent) if recent.id == self.id && recent.generation == generation => recent.place,
+            _ => self.register(generation),
+        }
+    }
+
+    #[cold]
+    fn register(self: &Arc<Self>, generation: u64) -> Place {
+        let found = MEMBERSHIPS.try_with(|all| all.find_or_register(self, generation));
+        let Ok(place) = found else {
+            // The thread is ending: a shared slot needs no registration.
+            return self.shared_place(self.choose(None));
+        };
+        let _ = LOCAL.try_with(|local| {
+            local.recent.set(Recent {
+                id: self.id,
+                generation,
+                place,
+            });
+        });
+        place
+    }
+
+    /// Claims a slot in a replica, for a thread or a handle.
+    pub(crate) fn claim(&self, replica: usize) -> Place {
+        let group = &self.groups[replica];
+        // Relaxed: a number that only guides `choose`.
+        group.threads.fetch_add(1, Relaxed);
+        // Acquire: pairs with the Release in `release`: guarantee 1. Relaxed: the exchange decides.
+        let acquire = ordering!(Acquire, "slot_relaxed_claim");
+        let slot = group.claimed.iter().position(|claimed| {
+            !claimed.load(Relaxed)
+                && claimed
+                    .compare_exchange(false, true, acquire, Relaxed)
+                    .is_ok()
+        });
+        match slot {
+            Some(slot) => Place {
+                replica: replica as u16,
+                slot: slot as u16,
+                is_shared: false,
+            },
+            None => self.shared_place(replica),
+        }
+    }
+
+    fn shared_place(&self, replica: usize) -> Place {
+        // Relaxed: it only distributes threads.
+        let turn = NEXT_SHARED.fetch_add(1, Relaxed) as usize;
+        Place {
+            replica: replica as u16,
+            slot: (self.own_slots + turn % self.shared_slots) as u16,
+            is_shared: true,
+        }
+    }
+
+    /// Gives a place back that came from [`Registry::claim`]. Its owner uses it no longer.
+    pub(crate) fn release(&self, place: Place) {
+        let group = &self.groups[usize::from(place.replica)];
+        // Relaxed: a number that only guides `choose`.
+        group.threads.fetch_sub(1, Relaxed);
+        if !place.is_shared {
+            // Release: pairs with the Acquire in `claim`: guarantee 1.
+            let release = ordering!(Release, "slot_relaxed_release");
+            group.claimed[usize::from(place.slot)].store(false, release);
+        }
+    }
+
+    /// A live replica for the calling thread: on its node if there is one, with the fewest threads.
+    /// A thread that has a replica, `now`, keeps it if it is no worse.
+    pub(crate) fn choose(&self, now: Option<usize>) -> usize {
+        let node = self.current_node();
+        loop {
+            let rank = |replica: usize| {
+                let group = &self.groups[replica];
+                // Acquire: pairs with the Release in `join`.
+                let its = group.node.load(Acquire);
+                // Relaxed: a number that only guides the choice. The caller does not count itself.
+                let threads = group.threads.load(Relaxed) - u32::from(now == Some(replica));
+                (its != NOT_LIVE).then_some((its != node, threads, now != Some(replica)))
+            };
+            let ranks = (0..self.groups.len()).filter_map(|it| Some((rank(it)?, it)));
+            if let Some((_, best)) = ranks.min() {
+                return best;
+            }
+            // A replica joined and another left while we looked.
+            thread::yield_now();
+        }
+    }
+
+    fn current_node(&self) -> u32 {
+        if self.node_of_cpu.is_empty() {
+            return ANY_NODE;
+        }
+        corewise_topology::current_cpu()
+            .and_then(|cpu| self.node_of_cpu.get(cpu.0).copied())
+            .unwrap_or(ANY_NODE)
+    }
+
+    /// Calls `operation`, during which the thread is inside an operation of this structure.
+    ///
+    /// # Panics
+    ///
+    /// If it is already.
+    #[inline]
+    pub(crate) fn enter<R>(&self, operation: impl FnOnce() -> R) -> R {
+        let outer = innermost();
+        self.check_not_inside(outer);
+        let frame = Frame { id: self.id, outer };
+        let _restore = Restore(outer);
+        set_innermost(&raw const frame);
+        operation()
+    }
+
+    #[inline]
+    fn check_not_inside(&self, innermost: *const Frame) {
+        let mut at = innermost;
+        // SAFETY: frames are on the stack of this thread below ours, and `Restore` removes each
+        // before its function returns or unwinds.
+        while let Some(frame) = unsafe { at.as_ref() } {
+            assert!(
+                frame.id != self.id,
+                "an operation calls the structure that executes it"
+            );
+            at = frame.outer;
+        }
+    }
+}
+
+#[inline]
+fn innermost() -> *const Frame {
+    let inside = LOCAL.try_with(|local| local.inside.get());
+    inside.unwrap_or(ptr::null())
+}
+
+#[inline]
+fn set_innermost(frame: *const Frame) {
+    // loom and shuttle may have dropped it at the end of a thread.
+    let _ = LOCAL.try_with(|local| local.inside.set(frame));
+}
+
+/// Leaves a frame, also if the operation panics.
+struct Restore(*const Frame);
+
+impl Drop for Restore {
+    #[inline]
+    fn drop(&mut self) {
+        set_innermost(self.0);
+    }
+}
+
+/// The registrations of a thread, by the ID of the registry.
+struct Memberships(RefCell<HashMap<u64, Membership>>);
+
+struct Membership {
+    registry: Arc<Registry>,
+    generation: u64,
+    place: Place,
+}
+
+impl Memberships {
+    fn find_or_register(&self, registry: &Arc<Registry>, generation: u64) -> Place {
+        let mut all = self.0.borrow_mut();
+        if let Some(membership) = all.get_mut(&registry.id) {
+            membership.renew(generation);
+            return membership.place;
+        }
+        // Relaxed: a hint, see `close`.
+        all.retain(|_, membership| !membership.registry.is_closed.load(Relaxed));
+        let place = registry.claim(registry.choose(None));
+        let membership = Membership {
+            registry: registry.clone(),
+            generation,
+            place,
+        };
+        all.insert(registry.id, membership);
+        place
+    }
+}
+
+impl Membership {
+    /// Moves to a better replica if replicas have joined or left.
+    fn renew(&mut self, generation: u64) {
+        if self.generation == generation {
+            return;
+        }
+        self.generation = generation;
+        let now = usize::from(self.place.replica);
+        let best = self.registry.choose(Some(now));
+        if best != now {
+            self.registry.release(self.place);
+            self.place = self.registry.claim(best);
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.registry.release(self.place);
+    }
+}
+
+impl Drop for Memberships {
+    fn drop(&mut self) {
+        let _ = LOCAL.try_with(|local| local.recent.set(NOWHERE));
+    }
+}
+
+/// A claim that belongs to a handle.
+pub(crate) struct Claim {
+    registry: Arc<Registry>,
+    place: Cell<Place>,
+}
+
+impl Claim {
+    pub(crate) fn new(registry: &Arc<Registry>, replica: Option<usize>) -> Self {
+        let replica = replica.unwrap_or_else(|| registry.choose(None));
+        Self {
+            registry: registry.clone(),
+            place: Cell::new(registry.claim(replica)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.place.get()
+    }
+
+    /// Moves to another replica, because this one has left.
+    pub(crate) fn move_on(&self) {
+        self.registry.release(self.place.get());
+        let replica = self.registry.choose(None);
+        self.place.set(self.registry.claim(replica));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.registry.release(self.place.get());
+    }
+}

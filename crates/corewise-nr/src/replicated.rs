@@ -1,0 +1,759 @@
+//! Reads and writes of a replicated structure (\[NR\] §3.3 to 3.7).
+//!
+//! **A write** takes the combiner's lock of its replica, or posts the operation and waits. The
+//! combiner collects a batch, reserves entries in the log, fills them, executes the log up to the
+//! end of its batch, and hands the outcomes over.
+//!
+//! **A read** takes `completed` and executes on its replica as soon as that has executed the log so
+//! far. If it has not, the reader takes the combiner's lock and executes the missing entries; if
+//! another thread holds that lock, it waits. The paper's reader "just waits" for a combiner, which
+//! may leave before it has come so far; here it tries the lock again.
+//!
+//! **A full log.** A combiner that finds no room executes all filled entries on its replica,
+//! determines the new `min`, and then executes entries on the slowest replica, unless a thread holds
+//! that replica's lock or reads there. Then the log grows; at its limit, the combiner backs off. It holds no
+//! reserved entry meanwhile, and only tries locks, so combiners that help each other do not
+//! deadlock. The combiner whose batch holds the *low mark* determines `min` ahead of time, and helps
+//! replicas that are far behind.
+//!
+//! **A lone replica** that has executed the whole log skips it. A replica that joins is a copy of
+//! it, made under its combiner's lock.
+//!
+//! Locks are taken in the order `changes`, combiner, `members`. `members` is held for a few
+//! instructions.
+
+use std::any::Any;
+use std::panic::resume_unwind;
+
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
+use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
+
+use crate::Sequential;
+use crate::combining::Held;
+use crate::compare::Comparisons;
+use crate::log::{Log, Ring, Tail};
+use crate::registration::{Place, Registry};
+use crate::replica::{OWN, Outcome, Patience, Reached, Replica, State, Target, discard};
+
+/// Waiting for the slowest replica at the limit of the log.
+const SLEEPS: Sleeps = Sleeps {
+    after_rounds: 24,
+    shortest: std::time::Duration::from_micros(50),
+    longest: std::time::Duration::from_millis(1),
+};
+
+/// Entries that a combiner prefetches before it appends.
+const PREFETCHED: u64 = 4;
+
+/// How often a combiner looks for more requests if its batch is smaller than `min_batch`.
+const MIN_BATCH_ROUNDS: usize = 4;
+
+/// A sequential structure made concurrent: replicas that execute the same log of writes.
+///
+/// Any number of threads call [`read`](Self::read) and [`write`](Self::write). A thread registers
+/// itself at its first call, with the replica of its NUMA node if there is one, and leaves when it
+/// ends. [`handle`](Self::handle) registers explicitly.
+///
+/// ```
+/// use corewise_nr::{NodeReplicated, Sequential};
+/// use std::collections::BTreeMap;
+///
+/// struct Dictionary(BTreeMap<u64, u64>);
+///
+/// impl Sequential for Dictionary {
+///     type Read = u64;
+///     type Write = (u64, u64);
+///     type Response = Option<u64>;
+///     fn read(&self, key: &u64) -> Option<u64> {
+///         self.0.get(key).copied()
+///     }
+///     fn write(&mut self, &(key, value): &(u64, u64)) -> Option<u64> {
+///         self.0.insert(key, value)
+///     }
+/// }
+///
+/// let dictionary = NodeReplicated::new(|_| Dictionary(BTreeMap::new()));
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| dictionary.write((1, 10)));
+///     scope.spawn(|| dictionary.write((2, 20)));
+/// });
+/// assert_eq!(dictionary.read(|inner| inner.0.len()), 2);
+/// assert_eq!(dictionary.write((1, 11)), Some(10));
+/// ```
+///
+/// # Guarantees
+///
+/// 1. *Linearizability.* Every operation takes effect at one moment between its call and its return.
+/// 2. *Progress.* Blocking: a thread that is preempted while it combines delays the others of its
+///    replica, and in the end all writers, once the log is full. Waiting threads park. A read runs
+///    beside other reads of its replica and beside everything on other replicas.
+/// 3. *Panics.* A write that panics does so in every replica, which keeps what the panic left; only
+///    its caller gets the panic. The panic hook runs once for each replica. A panic in the
+///    destructor of an operation or a response reaches the caller that owns the value; elsewhere it
+///    is swallowed. A read that panics affects nothing else.
+/// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
+///    structure that executes it gets a panic. It must not wait for a thread that uses the
+///    structure either: that would be a deadlock.
+///
+/// # Cost
+///
+/// Every write is executed once for each replica, and memory is needed for each replica. A read
+/// writes one cache line that only the calling thread uses. Logged operations are dropped when their
+/// entry is used again, so they may live for a lap of the log.
+pub struct NodeReplicated<D: Sequential> {
+    pub(crate) log: Log<D::Write>,
+    /// Made when needed, and kept until the structure is dropped.
+    replicas: Slots<AtomicPtr<Replica<D>>>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) members: Mutex<Members>,
+    /// Held while a replica joins or leaves.
+    pub(crate) changes: Mutex<()>,
+    /// Live replicas. Changes from one to two only under the combiner's lock of the one.
+    pub(crate) live: AtomicU32,
+    pub(crate) settings: Settings,
+    pub(crate) comparisons: Comparisons,
+}
+
+// Sound because `Sequential` requires `Send` and `Sync` of everything in it; the raw pointers are
+// owned boxes. `AtomicPtr` makes both automatic.
+
+pub(crate) struct Members {
+    /// The live replicas.
+    pub(crate) live: Vec<usize>,
+    /// The log2 of the capacity of the oldest ring that is not freed.
+    pub(crate) oldest_ring: u32,
+    /// Increases with each replica that joins.
+    pub(crate) epoch: u64,
+    /// The epoch of the replica at each index.
+    pub(crate) epochs: Vec<u64>,
+}
+
+/// See [`Builder`](crate::Builder).
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) min_batch: usize,
+    pub(crate) max_batch: usize,
+    pub(crate) bypass_single: bool,
+    pub(crate) compare_every: u64,
+}
+
+/// Values to drop when the thread holds no lock and is not inside an operation any more.
+pub(crate) struct Garbage<W> {
+    operations: Vec<W>,
+    rings: Vec<Ring<W>>,
+}
+
+impl<W> Garbage<W> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self {
+            operations: Vec::new(),
+            rings: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn discard(self) {
+        self.operations.into_iter().for_each(discard);
+        self.rings.into_iter().for_each(discard);
+    }
+}
+
+/// A live replica and how far it has executed the log.
+#[derive(Clone, Copy)]
+struct Slowest {
+    index: usize,
+    applied: u64,
+}
+
+/// What became of an attempt to execute entries on another replica.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Help {
+    /// It has executed some.
+    Advanced,
+    /// Another thread holds its lock, or readers are in the way.
+    Busy,
+    /// It has left, or its next entry is not filled.
+    Nothing,
+}
+
+impl<D: Sequential> NodeReplicated<D> {
+    pub(crate) fn from_parts(
+        log: Log<D::Write>,
+        log2: u32,
+        replicas: usize,
+        registry: Arc<Registry>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            log,
+            replicas: Slots::from_fn(replicas, |_| AtomicPtr::new(std::ptr::null_mut())),
+            registry,
+            members: Mutex::new(Members {
+                live: Vec::new(),
+                oldest_ring: log2,
+                epoch: 0,
+                epochs: vec![0; replicas],
+            }),
+            changes: Mutex::new(()),
+            live: AtomicU32::new(0),
+            comparisons: Comparisons::default(),
+            settings,
+        }
+    }
+
+    pub(crate) fn max_replicas(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// The replica at an index, live or not; `None` if none was ever there.
+    #[inline]
+    pub(crate) fn replica_at(&self, index: usize) -> Option<&Replica<D>> {
+        // Acquire: pairs with the Release in `replica_or_new`.
+        let replica = self.replicas[index].load(Acquire);
+        // SAFETY: made in `replica_or_new`, and freed when the structure is dropped.
+        unsafe { replica.as_ref() }
+    }
+
+    /// The replica at an index that threads have registered with.
+    #[inline]
+    pub(crate) fn replica(&self, index: usize) -> &Replica<D> {
+        self.replica_at(index)
+            .expect("threads register with replicas that exist")
+    }
+
+    /// The replica at an index, made if there was none. Under `changes`.
+    pub(crate) fn replica_or_new(&self, index: usize) -> &Replica<D> {
+        if let Some(replica) = self.replica_at(index) {
+            return replica;
+        }
+        let replica = Replica::new(self.registry.slots(), self.settings.max_batch);
+        let replica = Box::into_raw(Box::new(replica));
+        // Release: pairs with the Acquire in `replica_at`.
+        self.replicas[index].store(replica, Release);
+        // SAFETY: made above, and freed when the structure is dropped.
+        unsafe { &*replica }
+    }
+
+    /// Calls `f` with a replica's data, which reflects every operation that returned before the
+    /// call, and returns its result.
+    ///
+    /// Complexity: two loads of shared lines and one write to a line of the calling thread, if the
+    /// replica is up to date; else the log since it was is executed first. Blocking.
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics, and if the thread is inside an operation of this structure.
+    ///
+    /// Source: \[NR\] §3.6.
+    #[inline]
+    pub fn read<R>(&self, f: impl FnOnce(&D) -> R) -> R {
+        self.registry.enter(|| {
+            let mut f = f;
+            loop {
+                match self.try_read(self.registry.place(), f) {
+                    Ok(result) => return result,
+                    Err(back) => f = back,
+                }
+            }
+        })
+    }
+
+    /// Executes a write on every replica, sooner or later, and returns the response.
+    ///
+    /// Complexity: a combined batch costs four transfers of shared cache lines and one for each
+    /// operation; with a single replica it costs none. Blocking.
+    ///
+    /// # Panics
+    ///
+    /// With the operation's payload if the operation panics, and if the thread is inside an
+    /// operation of this structure.
+    ///
+    /// Source: \[NR\] §3.3, 3.4.
+    #[inline]
+    pub fn write(&self, operation: D::Write) -> D::Response {
+        let mut operation = operation;
+        loop {
+            let mut garbage = Garbage::new();
+            let result = self
+                .registry
+                .enter(|| self.try_write(self.registry.place(), operation, &mut garbage));
+            garbage.discard();
+            match result {
+                Ok(outcome) => return unwrap(outcome),
+                Err(back) => operation = back,
+            }
+        }
+    }
+
+    /// Executes a write that often changes nothing, such as the removal of a key that may be
+    /// absent: first as a read, by [`Sequential::write_as_read`], and as a write if that returns
+    /// `None`.
+    ///
+    /// ```
+    /// # use corewise_nr::{NodeReplicated, Sequential};
+    /// struct Bits(u64);
+    ///
+    /// impl Sequential for Bits {
+    ///     type Read = ();
+    ///     type Write = u32; // a bit to set
+    ///     type Response = bool; // whether it was set before
+    ///     fn read(&self, (): &()) -> bool {
+    ///         self.0 != 0
+    ///     }
+    ///     fn write(&mut self, &bit: &u32) -> bool {
+    ///         let before = self.0;
+    ///         self.0 |= 1 << bit;
+    ///         before == self.0
+    ///     }
+    ///     fn write_as_read(&self, &bit: &u32) -> Option<bool> {
+    ///         (self.0 >> bit & 1 == 1).then_some(true)
+    ///     }
+    /// }
+    ///
+    /// let bits = NodeReplicated::new(|_| Bits(0));
+    /// assert!(!bits.write_or_read(5));
+    /// assert!(bits.write_or_read(5)); // as a read
+    /// assert_eq!(bits.stats().writes(), 1);
+    /// ```
+    ///
+    /// Complexity: that of [`read`](Self::read), and then that of [`write`](Self::write) if the
+    /// write changes something.
+    ///
+    /// # Panics
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// Source: \[NR\] practical considerations, *fake update operations*.
+    #[inline]
+    pub fn write_or_read(&self, operation: D::Write) -> D::Response {
+        match self.read(|data| data.write_as_read(&operation)) {
+            Some(response) => response,
+            None => self.write(operation),
+        }
+    }
+
+    /// Reads at a place. Returns `read` if the replica has left.
+    #[inline]
+    pub(crate) fn try_read<R, F>(&self, place: Place, read: F) -> Result<R, F>
+    where
+        F: FnOnce(&D) -> R,
+    {
+        let replica = self.replica(usize::from(place.replica));
+        let needed = self.log.completed();
+        if replica.applied() >= needed {
+            let guard = replica.lock().read(place.flag());
+            // Again: the replica may have left.
+            if replica.applied() >= needed {
+                // SAFETY: the lock is held, and the replica is live, which ends under the lock.
+                let result = unsafe { replica.with_data(read) };
+                drop(guard);
+                return Ok(result);
+            }
+        }
+        self.read_late(replica, place, needed, read)
+    }
+
+    /// Reads at a replica that has not executed the log up to `needed`, or has left.
+    #[cold]
+    fn read_late<R, F>(
+        &self,
+        replica: &Replica<D>,
+        place: Place,
+        needed: u64,
+        read: F,
+    ) -> Result<R, F>
+    where
+        F: FnOnce(&D) -> R,
+    {
+        let lock = &replica.publications.lock;
+        let mut backoff = Backoff::new();
+        let guard = loop {
+            if let Some(held) = lock.try_lock() {
+                // SAFETY: the lock is held.
+                let is_live = unsafe { self.refresh_held(replica, &held, needed) };
+                if !is_live {
+                    return Err(read);
+                }
+                // The next writer acquires the combiner's lock after we have released it.
+                break replica.lock().read_while_excluding_writers(place.flag());
+            }
+            lock.wait(&mut backoff);
+            if replica.applied() >= needed {
+                let guard = replica.lock().read(place.flag());
+                if replica.applied() >= needed {
+                    break guard;
+                }
+            }
+        };
+        // SAFETY: the lock is held, and the replica is live, which ends under the lock.
+        let result = unsafe { replica.with_data(read) };
+        drop(guard);
+        Ok(result)
+    }
+
+    /// Executes the log up to `end`, which is complete. False if the replica has left.
+    ///
+    /// # Safety
+    ///
+    /// 1. `_held` is the combiner's lock of this replica.
+    unsafe fn refresh_held(&self, replica: &Replica<D>, _held: &Held<'_>, end: u64) -> bool {
+        replica.state.with_mut(|state| {
+            // SAFETY: 1: the state belongs to the holder.
+            let state = unsafe { &mut *state };
+            if state.is_live {
+                // SAFETY: 1; live.
+                unsafe { self.execute_log(replica, state, end, Patience::Readers) };
+            }
+            state.is_live
+        })
+    }
+
+    /// Writes at a place. Returns the operation if the replica has left.
+    #[inline]
+    pub(crate) fn try_write(
+        &self,
+        place: Place,
+        operation: D::Write,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Result<Outcome<D>, D::Write> {
+        let replica = self.replica(usize::from(place.replica));
+        let lead = |held: Held<'_>, own: Option<D::Write>| {
+            let result = replica.state.with_mut(|state| {
+                // SAFETY: the lock is held, so the state is ours.
+                let state = unsafe { &mut *state };
+                // SAFETY: the lock is held.
+                unsafe { self.combine(replica, state, own, garbage) }
+            });
+            drop(held);
+            result
+        };
+        let is_patient = replica.has_dedicated_combiner();
+        replica
+            .publications
+            .execute(place, operation, is_patient, lead)
+    }
+
+    /// Executes one batch of posted requests, with the combiner's own if there is one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the combiner's lock, and `state` is the replica's.
+    pub(crate) unsafe fn combine(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        own: Option<D::Write>,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Option<Result<Outcome<D>, D::Write>> {
+        // SAFETY, for all blocks: by 1 the lock is held and the state is the replica's. It is live
+        // after the first. The requests of a batch are answered by the one or the other way of
+        // executing it, and then delivered.
+        if !state.is_live {
+            if !mutant!("leave_without_bounce") {
+                // SAFETY: 1; no request is taken.
+                unsafe { replica.publications.bounce() };
+            }
+            return own.map(Err);
+        }
+        // SAFETY: 1; live.
+        unsafe { self.collect(replica, state, own) };
+        if state.batch.is_empty() {
+            // SAFETY: 1; live.
+            unsafe { self.execute_log(replica, state, self.log.completed(), Patience::Readers) };
+            return None;
+        }
+        replica.counters.batches.add(1);
+        replica.counters.writes.add(state.batch.len() as u64);
+        if self.is_alone(state) {
+            replica.counters.direct_writes.add(state.batch.len() as u64);
+            // SAFETY: 1; live, and alone.
+            unsafe { replica.execute_directly(state, &mut garbage.operations) };
+            // SAFETY: 1; answered.
+            unsafe { replica.deliver(state) };
+        } else {
+            // SAFETY: 1; live, and the batch is collected.
+            unsafe { self.append(replica, state, garbage) };
+        }
+        state.batch.clear();
+        state.own.take().map(Ok)
+    }
+
+    /// Collects a batch.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::combine`], and the replica is live.
+    unsafe fn collect(&self, replica: &Replica<D>, state: &mut State<D>, own: Option<D::Write>) {
+        debug_assert!(state.batch.is_empty());
+        state.batch.extend(own.map(|own| (OWN, Some(own))));
+        let mut backoff = Backoff::new();
+        for round in 0..=MIN_BATCH_ROUNDS {
+            let room = self.settings.max_batch - state.batch.len();
+            let batch = &mut state.batch;
+            let accept = |slot, request| batch.push((slot, Some(request)));
+            // SAFETY: 1: the lock is held.
+            state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
+            if state.batch.len() >= self.settings.min_batch || round == MIN_BATCH_ROUNDS {
+                return;
+            }
+            // SAFETY: 1. The batch is not in the log yet.
+            unsafe { self.execute_log(replica, state, self.log.completed(), Patience::Readers) };
+            backoff.snooze();
+        }
+    }
+
+    /// Whether the log can be skipped: no other replica is live, and this one, whose combiner's
+    /// lock is held, has executed all of it.
+    #[inline]
+    fn is_alone(&self, state: &State<D>) -> bool {
+        // Acquire: pairs with the AcqRel of a replica that has left, so that the tail below covers
+        // what it appended. That another one joins is excluded by the lock.
+        self.settings.bypass_single
+            && self.live.load(Acquire) == 1
+            && self.log.tail().index == state.applied
+    }
+
+    /// Appends the batch to the log and executes the log up to its end.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::combine`]; the replica is live, and the batch collected.
+    unsafe fn append(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        garbage: &mut Garbage<D::Write>,
+    ) {
+        let count = state.batch.len() as u64;
+        // The entries of other replicas since the last batch: fetched while we reserve ours.
+        // SAFETY: the lock is held, and the replica is in this ring.
+        let ring = unsafe { self.log.ring(state.log2) };
+        (state.applied..state.applied + PREFETCHED).for_each(|index| ring.prefetch(index));
+        // SAFETY: 1.
+        let start = unsafe { self.reserve(replica, state, count, garbage) };
+        let end = start + count;
+        // SAFETY: the lock is held, and the replica has not passed the entries reserved above.
+        let ring = unsafe { self.log.ring(state.tail.log2) };
+        for (index, (_, operation)) in (start..).zip(&mut state.batch) {
+            let operation = operation.take().expect("collected");
+            // SAFETY: reserved above; each index once.
+            let old = unsafe { ring.fill(index, operation) };
+            if std::mem::needs_drop::<D::Write>() {
+                garbage.operations.extend(old);
+            }
+        }
+        // SAFETY: the lock is held, and the replica is live; the batch is filled.
+        unsafe { self.execute_batch(replica, state, start..end) };
+        // SAFETY: the lock is held; the batch is answered.
+        unsafe { replica.deliver(state) };
+        self.care_at_low_mark(replica, start..end, state.tail, garbage);
+    }
+
+    /// Reserves entries for the batch.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::append`].
+    unsafe fn reserve(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        count: u64,
+        garbage: &mut Garbage<D::Write>,
+    ) -> u64 {
+        let mut backoff = Backoff::new();
+        let mut failures = 0;
+        loop {
+            let start = self.log.reserve(&mut state.tail, count, &mut failures);
+            if let Some(start) = start {
+                if failures != 0 {
+                    replica.counters.failed_appends.add(failures);
+                }
+                return start;
+            }
+            replica.counters.full_log_waits.add(1);
+            // SAFETY: 1.
+            if !unsafe { self.make_room(replica, state, count, garbage) } {
+                backoff.snooze_or_sleep(&SLEEPS);
+            }
+        }
+    }
+
+    /// Makes room in a full log. False if the caller should wait before it tries again.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::append`].
+    unsafe fn make_room(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        count: u64,
+        garbage: &mut Garbage<D::Write>,
+    ) -> bool {
+        // SAFETY: 1; the batch is not in the log yet.
+        unsafe { self.execute_log(replica, state, self.log.tail().index, Patience::Readers) };
+        let slowest = self.scan(garbage);
+        if self.log.has_room(self.log.tail(), count + 1) {
+            return true;
+        }
+        if slowest.applied == state.applied {
+            return false; // the next entry is not filled yet
+        }
+        match self.help(slowest.index) {
+            Help::Advanced => {
+                self.scan(garbage);
+                true
+            }
+            Help::Busy => self.log.grow(),
+            Help::Nothing => false,
+        }
+    }
+
+    /// If the entries hold the low mark, determines `min`, and helps replicas that are far behind.
+    fn care_at_low_mark(
+        &self,
+        replica: &Replica<D>,
+        entries: std::ops::Range<u64>,
+        tail: Tail,
+        garbage: &mut Garbage<D::Write>,
+    ) {
+        let room = tail.capacity() - 1 - self.settings.max_batch as u64;
+        if !entries.contains(&(self.log.min() + room)) {
+            return;
+        }
+        self.scan(garbage);
+        let far = entries.end.saturating_sub(tail.capacity() / 2);
+        for index in 0..self.max_replicas() {
+            let other = self.replica_at(index);
+            let is_far = |other: &Replica<D>| (1..far).contains(&other.applied());
+            if other.is_some_and(is_far) && !mutant!("idle_is_not_helped") {
+                let helped = self.help(index) == Help::Advanced;
+                replica.counters.helped.add(u64::from(helped));
+            }
+        }
+    }
+
+    /// Determines `min`, and takes out rings that every live replica has passed.
+    fn scan(&self, garbage: &mut Garbage<D::Write>) -> Slowest {
+        let mut members = self.members.lock();
+        let applied = |&index: &usize| (self.replica(index).applied(), index);
+        let (applied, index) = members.live.iter().map(applied).min().expect("one is live");
+        // SAFETY: `applied` acquires what each replica released; replicas join and leave under the
+        // mutex, with a value that is not lower than another's; and calls are ordered by it.
+        unsafe { self.log.set_min(applied) };
+        // SAFETY: likewise.
+        while let Some(ring) = unsafe { self.log.take_passed_ring(members.oldest_ring) } {
+            members.oldest_ring += 1;
+            garbage.rings.push(ring);
+        }
+        Slowest { index, applied }
+    }
+
+    /// Executes filled entries on another replica, if no thread holds its lock. Waits for nothing.
+    pub(crate) fn help(&self, index: usize) -> Help {
+        let replica = self.replica(index);
+        let Some(_held) = replica.publications.lock.try_lock() else {
+            return Help::Busy;
+        };
+        replica.state.with_mut(|state| {
+            // SAFETY: the lock is held, so the state is ours.
+            let state = unsafe { &mut *state };
+            if !state.is_live {
+                return Help::Nothing;
+            }
+            let before = state.applied;
+            let end = self.log.tail().index;
+            // SAFETY: the lock is held; live; no batch.
+            let reached = unsafe { self.execute(replica, state, end, Patience::None, 0..0) };
+            match reached {
+                _ if state.applied > before => Help::Advanced,
+                Reached::Readers => Help::Busy,
+                _ => Help::Nothing,
+            }
+        })
+    }
+
+    /// Executes entries on a replica that are not a batch of the caller's.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the combiner's lock, `state` is the replica's, and it is live.
+    pub(crate) unsafe fn execute_log(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        end: u64,
+        patience: Patience,
+    ) {
+        // SAFETY: 1; there is no batch.
+        unsafe { self.execute(replica, state, end, patience, 0..0) };
+    }
+
+    /// Executes the log up to the end of a batch.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Replica::advance`].
+    unsafe fn execute_batch(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        batch: std::ops::Range<u64>,
+    ) {
+        // SAFETY: 1.
+        unsafe { self.execute(replica, state, batch.end, Patience::Entries, batch) };
+    }
+
+    /// # Safety
+    ///
+    /// 1. As for [`Replica::advance`].
+    unsafe fn execute(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        end: u64,
+        patience: Patience,
+        batch: std::ops::Range<u64>,
+    ) -> Reached {
+        let target = Target {
+            end,
+            patience,
+            batch,
+            pause: self.settings.compare_every,
+        };
+        loop {
+            // SAFETY: 1.
+            let reached = unsafe { replica.advance(&self.log, state, &target) };
+            if reached != Reached::Pause {
+                return reached;
+            }
+            // SAFETY: the lock is held, and the replica is live.
+            unsafe { self.compare(replica, state) };
+        }
+    }
+}
+
+/// The response, or the panic, of an operation.
+#[inline]
+pub(crate) fn unwrap<T>(outcome: Result<T, Box<dyn Any + Send>>) -> T {
+    outcome.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+impl<D: Sequential> Drop for NodeReplicated<D> {
+    fn drop(&mut self) {
+        self.registry.close();
+        for replica in self.replicas.iter() {
+            // Relaxed: the structure is not shared.
+            let replica = replica.load(Relaxed);
+            if !replica.is_null() {
+                // SAFETY: made in `replica_or_new`, freed once.
+                drop(unsafe { Box::from_raw(replica) });
+            }
+        }
+    }
+}

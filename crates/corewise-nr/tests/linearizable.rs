@@ -1,0 +1,335 @@
+//! Recorded histories of several threads, checked for linearizability: a queue and a dictionary,
+//! with 1, 2 and 4 replicas, while the log grows, while replicas join and leave, and for the
+//! baselines.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+mod common;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, Random, scaled};
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_history::{History, Model, Recorder, Recording};
+use corewise_nr::baseline::{
+    Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
+};
+use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential};
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 3;
+
+/// Calls of a thread in a history.
+fn calls() -> u64 {
+    scaled(400)
+}
+
+type Op = EntryOp<u64>;
+type Outcome = EntryOutcome<u64>;
+
+/// A structure that records the operations of a thread.
+trait Recorded: Sequential + Clone + Default {
+    type Op: Send;
+    type Outcome: Send;
+    fn call(
+        structure: &impl Concurrent<Self>,
+        random: &mut Random,
+        fresh: u64,
+        recorder: &mut Recorder<u64, Self::Op, Self::Outcome>,
+    );
+    fn check(history: &History<u64, Self::Op, Self::Outcome>);
+}
+
+impl Recorded for Dictionary {
+    type Op = Op;
+    type Outcome = Outcome;
+
+    fn call(
+        structure: &impl Concurrent<Self>,
+        random: &mut Random,
+        fresh: u64,
+        recorder: &mut Recorder<u64, Op, Outcome>,
+    ) {
+        let key = random.below(KEYS);
+        let (op, operation) = match random.below(8) {
+            0 | 1 => {
+                let write = DictionaryWrite::Insert(key, fresh);
+                (Op::Insert(fresh), Operation::Write(write))
+            }
+            2 => (Op::Remove, Operation::Write(DictionaryWrite::Remove(key))),
+            3 => {
+                let write = DictionaryWrite::Increment(Box::new(key));
+                (Op::Update, Operation::Write(write))
+            }
+            _ => (Op::Get, Operation::Read(key)),
+        };
+        recorder.record(key, op.clone(), || {
+            let held = structure.execute(operation);
+            match op {
+                Op::Update => Outcome::Updated {
+                    old: held,
+                    new: held.map(|held| held + 1),
+                },
+                _ => Outcome::Held(held),
+            }
+        });
+    }
+
+    fn check(history: &History<u64, Op, Outcome>) {
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+/// What a thread does with a queue.
+#[derive(Clone, Copy, Debug)]
+enum QueueOp {
+    Write(QueueWrite),
+    Front,
+}
+
+struct QueueModel;
+
+impl Model for QueueModel {
+    type State = Vec<u64>;
+    type Op = QueueOp;
+    type Outcome = Option<u64>;
+
+    fn initial(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn step(&self, state: &Vec<u64>, op: &QueueOp, outcome: &Option<u64>) -> Option<Vec<u64>> {
+        let expected = match op {
+            QueueOp::Write(QueueWrite::Push(_)) => None,
+            QueueOp::Front | QueueOp::Write(QueueWrite::Pop) => state.first().copied(),
+        };
+        (*outcome == expected).then(|| self.pending(state, op).remove(0))
+    }
+
+    fn pending(&self, state: &Vec<u64>, op: &QueueOp) -> Vec<Vec<u64>> {
+        let mut state = state.clone();
+        match *op {
+            QueueOp::Write(QueueWrite::Push(value)) => state.push(value),
+            QueueOp::Write(QueueWrite::Pop) if !state.is_empty() => _ = state.remove(0),
+            _ => {}
+        }
+        vec![state]
+    }
+
+    fn only_reads(&self, op: &QueueOp, _: &Option<u64>) -> bool {
+        matches!(op, QueueOp::Front)
+    }
+}
+
+impl Recorded for Queue {
+    type Op = QueueOp;
+    type Outcome = Option<u64>;
+
+    fn call(
+        structure: &impl Concurrent<Self>,
+        random: &mut Random,
+        fresh: u64,
+        recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
+    ) {
+        // More pops than pushes, so that the queue stays short.
+        let op = match random.below(8) {
+            0..=2 => QueueOp::Write(QueueWrite::Push(fresh)),
+            3..=5 => QueueOp::Write(QueueWrite::Pop),
+            _ => QueueOp::Front,
+        };
+        recorder.record(0, op, || match op {
+            QueueOp::Write(write) => structure.execute(Operation::Write(write)),
+            QueueOp::Front => structure.execute(Operation::Read(())),
+        });
+    }
+
+    fn check(history: &History<u64, QueueOp, Option<u64>>) {
+        history.check(&QueueModel).assert_linearizable();
+    }
+}
+
+/// Lets other threads run before it executes an operation if it is `late`.
+struct Late<'a, S> {
+    structure: &'a S,
+    late: bool,
+}
+
+impl<D: Sequential, S: Concurrent<D>> Concurrent<D> for Late<'_, S> {
+    fn execute(&self, operation: Operation<D>) -> D::Response {
+        if self.late {
+            thread::yield_now();
+        }
+        self.structure.execute(operation)
+    }
+}
+
+/// Records threads that use a structure while another repeats `meanwhile`, and checks the history.
+fn check<D: Recorded, S: Concurrent<D>>(
+    seed: u64,
+    structure: &S,
+    mut meanwhile: impl FnMut() + Send,
+) {
+    let recording = Recording::new();
+    let (start, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let mut recorder = recording.recorder(calls() as usize);
+                let start = &start;
+                scope.spawn(move || {
+                    let mut random = Random::new(seed << 8 | number);
+                    start.wait();
+                    for call in 0..calls() {
+                        // No two writes have the same value, apart from increments.
+                        let fresh = (call * THREADS + number) << 16;
+                        let late = random.below(16) == 0;
+                        let structure = Late { structure, late };
+                        D::call(&structure, &mut random, fresh, &mut recorder);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            start.wait();
+            while !stop.load(Relaxed) {
+                meanwhile();
+                thread::yield_now();
+            }
+        });
+        let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Relaxed);
+        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+    });
+    D::check(&recording.finish().expect("all recorders are back"));
+}
+
+/// All replicas have the same data.
+fn assert_equal_replicas<D: Recorded + PartialEq + std::fmt::Debug>(shared: &NodeReplicated<D>) {
+    let read = |id| shared.handle(Some(id)).unwrap().read(D::clone);
+    let all: Vec<D> = shared.replicas().into_iter().map(read).collect();
+    assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+    assert_eq!(shared.divergence(), None);
+}
+
+fn replicas_are_linearizable<D: Recorded + PartialEq + std::fmt::Debug>() {
+    for (replicas, log, is_direct) in [
+        (1, 1024, true),
+        (1, 16, false),
+        (2, 1024, true),
+        (2, 8, true),
+        (4, 16, true),
+    ] {
+        let builder = Builder::new().replicas(replicas).log(log);
+        let builder = builder.bypass_single(is_direct).compare_every(7);
+        let shared = builder.build(|_| D::default()).unwrap();
+        check(replicas as u64, &shared, || ());
+        assert_equal_replicas(&shared);
+        let stats = shared.stats();
+        let is_logged = stats.log_index > 1;
+        assert_eq!(is_logged, replicas > 1 || !is_direct, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_dictionary_is_linearizable() {
+    replicas_are_linearizable::<Dictionary>();
+}
+
+#[test]
+fn a_queue_is_linearizable() {
+    replicas_are_linearizable::<Queue>();
+}
+
+#[test]
+fn histories_are_linearizable_while_the_log_grows() {
+    for seed in 0..3 {
+        let builder = Builder::new().replicas(2).log(4).compare_every(5);
+        let shared = builder.build(|_| Dictionary::default()).unwrap();
+        let last = shared.replicas()[1];
+        let reader = shared.handle(Some(last)).unwrap();
+        let growing = &shared;
+        check(seed, &shared, move || {
+            // A long section: the replica falls behind, so that others find the log full.
+            let before = growing.stats().log_capacity;
+            if before < 64 {
+                let has_grown = || growing.stats().log_capacity > before;
+                reader.read(|_| {
+                    (0..1000).any(|_| {
+                        thread::yield_now();
+                        has_grown()
+                    })
+                });
+            }
+        });
+        assert_equal_replicas(&shared);
+    }
+}
+
+fn histories_are_linearizable_while_replicas_come_and_go<
+    D: Recorded + PartialEq + std::fmt::Debug,
+>() {
+    for seed in 0..3 {
+        let builder = Builder::new().replicas(1 + seed as usize).log(8);
+        let builder = builder.max_replicas(4).compare_every(5);
+        let shared = builder.build(|_| D::default()).unwrap();
+        let mut random = Random::new(seed);
+        check(seed, &shared, || {
+            let live = shared.replicas();
+            let one = live[random.below(live.len() as u64) as usize];
+            if random.below(2) == 0 {
+                let added = shared.add_replica(None);
+                assert_eq!(added.is_err(), live.len() == 4);
+            } else {
+                let removed = shared.remove_replica(one);
+                assert_eq!(removed.is_err(), live.len() == 1);
+            }
+        });
+        assert_equal_replicas(&shared);
+    }
+}
+
+#[test]
+fn a_dictionary_is_linearizable_while_replicas_come_and_go() {
+    histories_are_linearizable_while_replicas_come_and_go::<Dictionary>();
+}
+
+#[test]
+fn a_queue_is_linearizable_while_replicas_come_and_go() {
+    histories_are_linearizable_while_replicas_come_and_go::<Queue>();
+}
+
+/// Removes as many as there are pops in one pass, and answers the pushes afterwards.
+impl Combine for Queue {
+    fn combine(&mut self, batch: &mut Batch<Self>) {
+        let is_pop = |place: &usize| {
+            let operation = batch.operation(*place);
+            matches!(operation, Operation::Write(QueueWrite::Pop))
+        };
+        let pops: Vec<usize> = (0..batch.len()).filter(is_pop).collect();
+        let present = pops.len().min(self.0.len());
+        let mut popped = self.0.drain(..present);
+        for place in pops {
+            batch.answer(place, popped.next());
+        }
+    }
+}
+
+#[test]
+fn baselines_are_linearizable() {
+    fn queue(structure: impl Concurrent<Queue>) {
+        check(1, &structure, || ());
+    }
+    fn dictionary(structure: impl Concurrent<Dictionary>) {
+        check(2, &structure, || ());
+    }
+    queue(SpinLocked::new(Queue::default()));
+    queue(ReadersWriterLocked::new(Queue::default()));
+    queue(FlatCombining::new(Queue::default()));
+    queue(FlatCombining::with_combining(Queue::default()));
+    queue(FlatCombiningPlus::new(Queue::default()));
+    dictionary(SpinLocked::new(Dictionary::default()));
+    dictionary(ReadersWriterLocked::new(Dictionary::default()));
+    dictionary(FlatCombining::new(Dictionary::default()));
+    dictionary(FlatCombiningPlus::new(Dictionary::default()));
+}
