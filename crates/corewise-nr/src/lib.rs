@@ -9,6 +9,8 @@ mod handle;
 mod lock;
 mod log;
 mod members;
+#[cfg(test)]
+mod models;
 mod registration;
 mod replica;
 mod replicated;

@@ -265,7 +265,7 @@ mod models {
 
     #[test]
     fn two_readers_share_a_flag() {
-        model_bounded(2, || {
+        model_bounded(1, || {
             let pair = Pair::new();
             let readers = [(); 2].map(|()| {
                 let other = pair.clone();

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use corewise_atomic::Backoff;
-use corewise_atomic::Sleeps;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Release};
+use corewise_atomic::{Backoff, Sleeps, mutant};
 use corewise_topology::{CpuId, Topology};
 
 use crate::log::{FIRST, Log};
@@ -460,7 +459,7 @@ impl<D: Sequential> NodeReplicated<D> {
             let source = self.replica(self.most_advanced());
             // Held until the copy is live: no scan may find the source ahead of the copy, and a
             // lone source does not skip the log any more.
-            let held = source.publications.lock.lock();
+            let mut held = Some(source.publications.lock.lock());
             let origin = source.state.with_mut(|state| {
                 // SAFETY: the lock is held, so the state is ours.
                 let state = unsafe { &*state };
@@ -474,6 +473,7 @@ impl<D: Sequential> NodeReplicated<D> {
             // `changes` only.
             let copy = unsafe { source.with_data(D::clone) };
             let node = node.map_or(ANY_NODE, |node| node as u32);
+            held.take_if(|_| mutant!("join_publishes_late"));
             let id = self.install(index, node, copy, origin);
             drop(held);
             Ok(id)
@@ -542,8 +542,10 @@ impl<D: Sequential> NodeReplicated<D> {
         // SAFETY: both locks are held.
         let data = unsafe { replica.with_place(Option::take) };
         drop(writing);
-        // SAFETY: the lock is held, and no request is taken.
-        unsafe { replica.publications.bounce() };
+        if !mutant!("leave_without_bounce") {
+            // SAFETY: the lock is held, and no request is taken.
+            unsafe { replica.publications.bounce() };
+        }
         drop(held);
         data
     }

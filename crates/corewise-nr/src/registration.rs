@@ -188,25 +188,25 @@ impl Registry {
 
     /// The calling thread's place, in which it registers if need be.
     #[inline]
-    pub(crate) fn place(self: &Arc<Self>) -> Place {
+    pub(crate) fn place(this: &Arc<Self>) -> Place {
         // Acquire: pairs with the Release in `join` and `leave`.
-        let generation = self.generation.load(Acquire);
+        let generation = this.generation.load(Acquire);
         match LOCAL.try_with(|local| local.recent.get()) {
-            Ok(recent) if recent.id == self.id && recent.generation == generation => recent.place,
-            _ => self.register(generation),
+            Ok(recent) if recent.id == this.id && recent.generation == generation => recent.place,
+            _ => Self::register(this, generation),
         }
     }
 
     #[cold]
-    fn register(self: &Arc<Self>, generation: u64) -> Place {
-        let found = MEMBERSHIPS.try_with(|all| all.find_or_register(self, generation));
+    fn register(this: &Arc<Self>, generation: u64) -> Place {
+        let found = MEMBERSHIPS.try_with(|all| all.find_or_register(this, generation));
         let Ok(place) = found else {
             // The thread is ending: a shared slot needs no registration.
-            return self.shared_place(self.choose(None));
+            return this.shared_place(this.choose(None));
         };
         let _ = LOCAL.try_with(|local| {
             local.recent.set(Recent {
-                id: self.id,
+                id: this.id,
                 generation,
                 place,
             });

@@ -254,7 +254,7 @@ impl<D: Sequential> NodeReplicated<D> {
         self.registry.enter(|| {
             let mut f = f;
             loop {
-                match self.try_read(self.registry.place(), f) {
+                match self.try_read(Registry::place(&self.registry), f) {
                     Ok(result) => return result,
                     Err(back) => f = back,
                 }
@@ -280,7 +280,7 @@ impl<D: Sequential> NodeReplicated<D> {
             let mut garbage = Garbage::new();
             let result = self
                 .registry
-                .enter(|| self.try_write(self.registry.place(), operation, &mut garbage));
+                .enter(|| self.try_write(Registry::place(&self.registry), operation, &mut garbage));
             garbage.discard();
             match result {
                 Ok(outcome) => return unwrap(outcome),
@@ -372,7 +372,9 @@ impl<D: Sequential> NodeReplicated<D> {
         let lock = &replica.publications.lock;
         let mut backoff = Backoff::new();
         let guard = loop {
-            if let Some(held) = lock.try_lock() {
+            if let Some(held) = lock.try_lock()
+                && !mutant!("reader_only_waits")
+            {
                 // SAFETY: the lock is held.
                 let is_live = unsafe { self.refresh_held(replica, &held, needed) };
                 if !is_live {

@@ -134,7 +134,7 @@ impl<D: Sequential> Combiner<D> {
                 drop(held);
                 own.map(Ok)
             };
-            let place = self.registry.place();
+            let place = Registry::place(&self.registry);
             let result = self.publications.execute(place, operation, false, lead);
             result.unwrap_or_else(|_| unreachable!("no replica leaves"))
         });
@@ -279,7 +279,7 @@ impl<D: Sequential> Concurrent<D> for FlatCombiningPlus<D> {
         };
         let registry = &self.combiner.registry;
         registry.enter(|| {
-            let _guard = self.lock.read(registry.place().flag());
+            let _guard = self.lock.read(Registry::place(registry).flag());
             let data = &self.combiner.data;
             // SAFETY: the lock is held for reading; batches are executed under it.
             data.with(|data| unsafe { &*data }.read(&operation))

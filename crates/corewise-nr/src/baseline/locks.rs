@@ -123,7 +123,7 @@ impl<D: Sequential> Concurrent<D> for ReadersWriterLocked<D> {
     fn execute(&self, operation: Operation<D>) -> D::Response {
         self.registry.enter(|| match &operation {
             Operation::Read(operation) => {
-                let _guard = self.lock.read(self.registry.place().flag());
+                let _guard = self.lock.read(Registry::place(&self.registry).flag());
                 // SAFETY: the lock is held for reading.
                 self.data.with(|data| unsafe { &*data }.read(operation))
             }
