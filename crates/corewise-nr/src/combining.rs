@@ -369,3 +369,61 @@ impl<Q: Send, A: Send> Publications<Q, A> {
         }
     }
 }
+
+/// Publications alone; see the models of the log.
+#[cfg(test)]
+mod models {
+    use super::*;
+    use corewise_atomic::sync::Arc;
+    use corewise_atomic::{model_bounded, thread};
+
+    type Doubling = Publications<Box<u64>, Box<u64>>;
+
+    fn double(doubling: &Doubling, slot: u16, is_shared: bool, value: u64) -> u64 {
+        let place = Place {
+            replica: 0,
+            slot,
+            is_shared,
+        };
+        let lead = |held: Held<'_>, own: Option<Box<u64>>| {
+            let mut taken = Vec::new();
+            let accept = |slot, request| taken.push((slot, request));
+            // SAFETY: the lock is held.
+            unsafe { doubling.take(0, 2, accept) };
+            for (slot, request) in taken {
+                // SAFETY: the lock is held; taken above.
+                unsafe { doubling.answer(slot, Box::new(*request * 2)) };
+                // SAFETY: the lock is held; answered above.
+                unsafe { doubling.deliver(slot) };
+            }
+            drop(held);
+            own.map(|own| Ok(Box::new(*own * 2)))
+        };
+        let answer = doubling.execute(place, Box::new(value), false, lead);
+        *answer.expect("no replica leaves")
+    }
+
+    #[test]
+    fn each_request_gets_its_answer() {
+        model_bounded(3, || {
+            let doubling = Arc::new(Doubling::new(2));
+            let other = doubling.clone();
+            let doubled = thread::spawn(move || double(&other, 1, false, 1));
+            assert_eq!(double(&doubling, 0, false, 2), 4);
+            assert_eq!(doubled.join().unwrap(), 2);
+        });
+    }
+
+    #[test]
+    fn threads_share_a_slot() {
+        model_bounded(2, || {
+            let doubling = Arc::new(Doubling::new(1));
+            let others = [1, 2].map(|value| {
+                let other = doubling.clone();
+                thread::spawn(move || double(&other, 0, true, value))
+            });
+            let doubled = others.map(|other| other.join().unwrap());
+            assert_eq!(doubled, [2, 4]);
+        });
+    }
+}

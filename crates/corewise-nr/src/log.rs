@@ -400,3 +400,67 @@ impl<W> Drop for Log<W> {
         }
     }
 }
+
+/// The log alone: loom orders all threads that pass a SeqCst access or fence, and those of the
+/// readers-writer lock would hide an ordering that is missing here.
+#[cfg(test)]
+mod models {
+    use super::*;
+    use corewise_atomic::sync::Arc;
+    use corewise_atomic::{hint, model, thread};
+
+    fn append(log: &Log<Box<u64>>, value: u64) {
+        let mut seen = log.tail();
+        let start = loop {
+            match log.reserve(&mut seen, 1, &mut 0) {
+                Some(start) => break start,
+                None => hint::spin_loop(),
+            }
+        };
+        // SAFETY: the log does not grow, so the ring is not freed.
+        let ring = unsafe { log.ring(seen.log2) };
+        // SAFETY: reserved above.
+        drop(unsafe { ring.fill(start, Box::new(value)) });
+    }
+
+    /// Executes the entry at an index.
+    fn execute(log: &Log<Box<u64>>, index: u64) -> u64 {
+        // SAFETY: the log does not grow, so the ring is not freed.
+        let ring = unsafe { log.ring(2) };
+        while ring.content(index) == Content::Empty {
+            hint::spin_loop();
+        }
+        // SAFETY: filled, and `min` is not above it.
+        unsafe { ring.with(index, |value| **value) }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_filled() {
+        model(|| {
+            let log = Arc::new(Log::new(2, 2));
+            let other = log.clone();
+            let appending = thread::spawn(move || append(&other, 7));
+            assert_eq!(execute(&log, FIRST), 7);
+            appending.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_entry_is_used_again_when_it_was_executed() {
+        model(|| {
+            let log = Arc::new(Log::new(2, 2));
+            (1..=3).for_each(|value| append(&log, value));
+            let other = log.clone();
+            let appending = thread::spawn(move || {
+                append(&other, 4);
+                append(&other, 5); // in the place of the first
+            });
+            assert_eq!(execute(&log, FIRST), 1);
+            assert_eq!(execute(&log, FIRST + 1), 2);
+            // SAFETY: the only replica has executed the two entries; calls are ordered.
+            unsafe { log.set_min(FIRST + 2) };
+            appending.join().unwrap();
+            assert_eq!(execute(&log, FIRST + 4), 5);
+        });
+    }
+}

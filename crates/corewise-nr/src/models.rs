@@ -32,8 +32,12 @@ impl Sequential for Sum {
 type Shared = Arc<NodeReplicated<Sum>>;
 
 fn build(replicas: usize, max_log: usize) -> (Shared, Vec<ReplicaId>) {
+    build_with(replicas, 4, max_log)
+}
+
+fn build_with(replicas: usize, log: usize, max_log: usize) -> (Shared, Vec<ReplicaId>) {
     let builder = Builder::new().replicas(replicas).max_replicas(2);
-    let builder = builder.log(4).max_log(max_log).max_batch(1);
+    let builder = builder.log(log).max_log(max_log);
     let builder = builder.slots(2).shared_slots(1).bypass_single(false);
     let built = builder.build(|_| Sum::default()).unwrap();
     let ids = built.replicas();
@@ -75,7 +79,7 @@ fn writers_of_two_replicas_agree() {
 #[test]
 fn a_write_is_seen_by_a_later_read_elsewhere() {
     model_bounded(2, || {
-        let (shared, ids) = build(2, 4);
+        let (shared, ids) = build_with(2, 8, 8);
         let one = ids[0];
         let writer = spawn(&shared, move |shared| write_each(shared, one, &[1]));
         let sum = write_each(&shared, ids[0], &[2]);
@@ -113,7 +117,7 @@ fn entries_are_used_again_after_all_have_executed_them() {
 
 #[test]
 fn the_log_grows_beside_a_reader_and_a_writer() {
-    model_bounded(2, || {
+    model_bounded(1, || {
         let (shared, ids) = build(2, 8);
         let one = ids[0];
         let writer = spawn(&shared, move |shared| {
@@ -133,7 +137,7 @@ fn the_log_grows_beside_a_reader_and_a_writer() {
 #[test]
 fn a_parked_thread_is_woken() {
     model_bounded(2, || {
-        let (shared, ids) = build(1, 4);
+        let (shared, ids) = build_with(1, 8, 8);
         let one = ids[0];
         let writers =
             [1, 2].map(|value| spawn(&shared, move |shared| write_each(shared, one, &[value])));
@@ -159,7 +163,7 @@ fn a_reader_does_not_depend_on_a_combiner() {
 
 #[test]
 fn a_replica_joins_beside_a_writer() {
-    model_bounded(2, || {
+    model_bounded(1, || {
         let (shared, ids) = build(1, 64);
         let one = ids[0];
         let writer = spawn(&shared, move |shared| {
