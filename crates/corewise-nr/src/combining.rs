@@ -33,6 +33,10 @@ use corewise_atomic::{Backoff, CachePadded, Slots, mutant, ordering};
 
 use crate::registration::Place;
 
+/// loom remembers only the last access to an atomic. A look before an exchange would hide that the
+/// exchange conflicts with an access of another thread, so models do without.
+pub(crate) const LOOK_IS_HIDDEN: bool = cfg!(corewise_loom);
+
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and threads are parked.
@@ -59,7 +63,7 @@ impl CombinerLock {
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
         // Acquire: pairs with the Release in `unlock`. Relaxed: the exchange decides.
         let acquire = ordering!(Acquire, "combiner_relaxed_lock");
-        let is_ours = self.word.load(Relaxed) == FREE
+        let is_ours = (LOOK_IS_HIDDEN || self.word.load(Relaxed) == FREE)
             && self
                 .word
                 .compare_exchange(FREE, HELD, acquire, Relaxed)
@@ -255,7 +259,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     fn post(&self, slot: &Slot<Q, A>, place: Place, request: Q) {
         // Relaxed, both: a combiner that misses the slot leaves the request to the next one, which
         // its poster becomes at the latest.
-        if self.high.load(Relaxed) <= u32::from(place.slot) {
+        if LOOK_IS_HIDDEN || self.high.load(Relaxed) <= u32::from(place.slot) {
             self.high.fetch_max(u32::from(place.slot) + 1, Relaxed);
         }
         // SAFETY: 1: empty, and the slot is our own or claimed.
