@@ -78,7 +78,7 @@ fn writers_of_two_replicas_agree() {
 
 #[test]
 fn a_write_is_seen_by_a_later_read_elsewhere() {
-    model_bounded(2, || {
+    model_bounded(3, || {
         let (shared, ids) = build_with(2, 8, 8);
         let one = ids[0];
         let writer = spawn(&shared, move |shared| write_each(shared, one, &[1]));

@@ -616,7 +616,7 @@ impl<D: Sequential> NodeReplicated<D> {
         }
     }
 
-    /// If the entries hold the low mark, determines `min`, and helps replicas that are far behind.
+    /// If the entries hold the low mark, helps replicas that are far behind, and determines `min`.
     fn care_at_low_mark(
         &self,
         replica: &Replica<D>,
@@ -628,7 +628,6 @@ impl<D: Sequential> NodeReplicated<D> {
         if !entries.contains(&(self.log.min() + room)) {
             return;
         }
-        self.scan(garbage);
         let far = entries.end.saturating_sub(tail.capacity() / 2);
         for index in 0..self.max_replicas() {
             let other = self.replica_at(index);
@@ -638,6 +637,7 @@ impl<D: Sequential> NodeReplicated<D> {
                 replica.counters.helped.add(u64::from(helped));
             }
         }
+        self.scan(garbage);
     }
 
     /// Determines `min`, and takes out rings that every live replica has passed.

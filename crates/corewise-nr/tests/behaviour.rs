@@ -1,0 +1,436 @@
+//! What users may rely on beside linearizability. The first tests are the failures of the
+//! `node-replication` crate (0.1.1 and 0.2).
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+mod common;
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+
+use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, scaled};
+use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
+use corewise_nr::{
+    BuildError, Builder, Concurrent, NodeReplicated, Operation, RemoveError, Sequential, TooMany,
+};
+
+/// A counter that panics when it is told to, after it has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Touchy(u64);
+
+#[derive(Clone, Copy, Debug)]
+enum TouchyWrite {
+    Add(u64),
+    AddAndPanic(u64),
+}
+
+impl Sequential for Touchy {
+    type Read = bool;
+    type Write = TouchyWrite;
+    type Response = u64;
+
+    fn read(&self, panics: &bool) -> u64 {
+        assert!(!panics, "expected by the test");
+        self.0
+    }
+
+    fn write(&mut self, operation: &TouchyWrite) -> u64 {
+        match *operation {
+            TouchyWrite::Add(more) => self.0 += more,
+            TouchyWrite::AddAndPanic(more) => {
+                self.0 += more;
+                panic!("expected by the test");
+            }
+        }
+        self.0
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+fn panics<R>(call: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_err()
+}
+
+fn queue(replicas: usize, log: usize) -> NodeReplicated<Queue> {
+    let builder = Builder::new().replicas(replicas).log(log).max_log(log);
+    builder.build(|_| Queue::default()).unwrap()
+}
+
+#[test]
+fn an_operation_that_panics_harms_only_its_caller() {
+    for replicas in [1, 2] {
+        let builder = Builder::new().replicas(replicas).compare_every(1);
+        let shared = builder.build(|_| Touchy::default()).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        assert!(panics(|| shared.write(TouchyWrite::AddAndPanic(1))));
+                        assert!(shared.write(TouchyWrite::Add(1)) > 1);
+                        assert!(panics(|| shared.read(|touchy| touchy.read(&true))));
+                    }
+                });
+            }
+        });
+        for id in shared.replicas() {
+            // Replicas agree on what the panics left.
+            assert_eq!(
+                shared.handle(Some(id)).unwrap().read(Touchy::clone),
+                Touchy(60)
+            );
+        }
+        assert_eq!(shared.divergence(), None);
+        let stats = shared.stats();
+        assert!(
+            stats.replicas.iter().all(|replica| replica.panics == 30),
+            "{stats:?}"
+        );
+    }
+}
+
+#[test]
+fn an_operation_that_panics_harms_only_its_caller_in_baselines() {
+    fn check(shared: impl Concurrent<Touchy>) {
+        let write = |operation| shared.execute(Operation::Write(operation));
+        assert!(panics(|| write(TouchyWrite::AddAndPanic(2))));
+        assert!(panics(|| shared.execute(Operation::Read(true))));
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(write(TouchyWrite::Add(1)), 3));
+        });
+        assert_eq!(shared.execute(Operation::Read(false)), 3);
+    }
+    check(SpinLocked::new(Touchy::default()));
+    check(ReadersWriterLocked::new(Touchy::default()));
+    check(FlatCombining::new(Touchy::default()));
+    check(FlatCombiningPlus::new(Touchy::default()));
+}
+
+#[test]
+fn an_idle_replica_does_not_stop_writers() {
+    let shared = queue(2, 16);
+    let [one, other] = shared.replicas()[..] else {
+        unreachable!("there are two")
+    };
+    let writer = shared.handle(Some(one)).unwrap();
+    for value in 0..1000 {
+        writer.write(QueueWrite::Push(value));
+    }
+    let stats = shared.stats();
+    // It was helped ahead of time: no writer has found the log full.
+    assert_eq!(stats.replicas[0].full_log_waits, 0, "{stats:?}");
+    assert!(
+        stats.replicas[0].helped > 0 && stats.log_capacity == 16,
+        "{stats:?}"
+    );
+    let reader = shared.handle(Some(other)).unwrap();
+    assert_eq!(reader.read(|queue| queue.0.len()), 1000);
+}
+
+#[test]
+fn more_threads_than_slots_use_a_replica() {
+    let builder = Builder::new().replicas(1).slots(2).shared_slots(2);
+    let shared = builder.build(|_| Queue::default()).unwrap();
+    let threads = scaled(200);
+    let barrier = Barrier::new(threads as usize);
+    thread::scope(|scope| {
+        let each = (0..threads).map(|value| {
+            let (shared, barrier) = (&shared, &barrier);
+            scope.spawn(move || {
+                shared.read(|queue| queue.0.len());
+                barrier.wait();
+                shared.write(QueueWrite::Push(value));
+                assert!(shared.read(|queue| queue.0.contains(&value)));
+            })
+        });
+        let each: Vec<_> = each.collect();
+        // Joined one by one: the end of the scope does not wait for destructors of thread-locals.
+        each.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let values: BTreeSet<u64> = shared.read(|queue| queue.0.iter().copied().collect());
+    assert_eq!(values, (0..threads).collect());
+    assert_eq!(
+        shared.stats().replicas[0].threads,
+        1,
+        "only this thread is left"
+    );
+}
+
+#[test]
+fn a_replica_joins_after_the_log_has_wrapped() {
+    let shared = queue(2, 8);
+    (0..100).for_each(|value| _ = shared.write(QueueWrite::Push(value)));
+    let joined = shared.add_replica(None).unwrap();
+    shared.write(QueueWrite::Push(100));
+    let handle = shared.handle(Some(joined)).unwrap();
+    assert_eq!(handle.read(|queue| queue.0.len()), 101);
+}
+
+#[test]
+fn responses_need_not_be_sync() {
+    #[derive(Clone)]
+    struct Cells;
+    impl Sequential for Cells {
+        type Read = ();
+        type Write = ();
+        type Response = std::cell::Cell<u32>;
+        fn read(&self, (): &()) -> Self::Response {
+            1.into()
+        }
+        fn write(&mut self, (): &()) -> Self::Response {
+            2.into()
+        }
+    }
+    let shared = Builder::new().replicas(2).build(|_| Cells).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(shared.write(()).get(), 2));
+    });
+}
+
+#[test]
+fn the_log_grows_while_a_replica_is_read_for_long() {
+    let builder = Builder::new().replicas(2).log(4).max_log(64);
+    let shared = builder.build(|_| Queue::default()).unwrap();
+    let [one, other] = shared.replicas()[..] else {
+        unreachable!("there are two")
+    };
+    let (inside, entered) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let shared = &shared;
+        scope.spawn(move || {
+            shared.handle(Some(other)).unwrap().read(|queue| {
+                inside.send(queue.0.len()).unwrap();
+                left.recv().unwrap();
+            });
+        });
+        assert_eq!(entered.recv(), Ok(0));
+        let writer = shared.handle(Some(one)).unwrap();
+        (0..40).for_each(|value| _ = writer.write(QueueWrite::Push(value)));
+        assert_eq!(shared.stats().log_capacity, 64);
+        leave.send(()).unwrap();
+    });
+    assert_eq!(
+        shared
+            .handle(Some(other))
+            .unwrap()
+            .read(|queue| queue.0.len()),
+        40
+    );
+}
+
+#[test]
+fn an_operation_does_not_call_its_structure() {
+    let shared = queue(2, 16);
+    assert!(panics(|| shared.read(|_| shared.write(QueueWrite::Pop))));
+    assert!(panics(|| shared.read(|_| shared.read(|_| ()))));
+    let handle = shared.handle(None).unwrap();
+    assert!(panics(|| shared.read(|_| handle.read(|_| ()))));
+    assert!(panics(|| shared.read(|_| shared.add_replica(None))));
+    // Another structure may be called.
+    let other = queue(1, 16);
+    assert_eq!(shared.read(|_| other.write(QueueWrite::Push(1))), None);
+    assert_eq!(shared.write(QueueWrite::Push(3)), None);
+}
+
+#[test]
+fn fake_updates_are_reads() {
+    let shared = Builder::new()
+        .replicas(2)
+        .build(|_| Dictionary::default())
+        .unwrap();
+    assert_eq!(shared.write_or_read(DictionaryWrite::Remove(1)), None);
+    assert_eq!(shared.stats().writes(), 0);
+    shared.write(DictionaryWrite::Insert(1, 2));
+    assert_eq!(shared.write_or_read(DictionaryWrite::Remove(1)), Some(2));
+    assert_eq!(shared.stats().writes(), 2);
+}
+
+#[test]
+fn a_dedicated_combiner_executes_the_writes_of_others() {
+    let shared = queue(2, 64);
+    let id = shared.replicas()[0];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let combiner = scope.spawn(|| shared.combine_until(id, || stop.load(SeqCst)));
+        let writers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let handle = shared.handle(Some(id)).unwrap();
+                    (0..100).for_each(|value| _ = handle.write(QueueWrite::Push(value)));
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        stop.store(true, SeqCst);
+        combiner.join().unwrap();
+    });
+    assert_eq!(shared.read(|queue| queue.0.len()), 300);
+}
+
+#[test]
+fn replicas_join_and_leave() {
+    let builder = Builder::new().replicas(1).max_replicas(2);
+    let shared = builder.build(|_| Queue::default()).unwrap();
+    let first = shared.replicas()[0];
+    assert_eq!(shared.remove_replica(first), Err(RemoveError::Last));
+    let second = shared.add_replica(None).unwrap();
+    assert_eq!(shared.add_replica(None), Err(TooMany));
+    let handle = shared.handle(Some(first)).unwrap();
+    handle.write(QueueWrite::Push(1));
+    assert_eq!(shared.remove_replica(first), Ok(()));
+    assert_eq!(shared.remove_replica(first), Err(RemoveError::Gone));
+    // The handle moves on.
+    assert_eq!(handle.read(|queue| queue.0.len()), 1);
+    assert_eq!(handle.replica(), second.number());
+    assert!(shared.handle(Some(first)).is_err());
+    let third = shared.add_replica(None).unwrap();
+    assert_eq!(third.number(), first.number());
+    assert!(third != first && shared.handle(Some(third)).is_ok());
+}
+
+#[test]
+fn limits_are_checked() {
+    let build = |builder: Builder| builder.build(|_| Queue::default()).err();
+    let new = || Builder::new().replicas(1);
+    assert_eq!(build(new().log(6)), Some(BuildError::Log));
+    assert_eq!(build(new().log(2)), Some(BuildError::Log));
+    assert_eq!(build(new().log(64).max_log(32)), Some(BuildError::Log));
+    assert_eq!(build(new().log(16).max_batch(8)), Some(BuildError::Batch));
+    assert_eq!(
+        build(new().max_batch(4).min_batch(5)),
+        Some(BuildError::Batch)
+    );
+    assert_eq!(build(new().slots(0)), Some(BuildError::Slots));
+    assert_eq!(build(new().shared_slots(0)), Some(BuildError::Slots));
+    assert_eq!(
+        build(new().replicas(3).max_replicas(2)),
+        Some(BuildError::Replicas)
+    );
+    assert_eq!(build(new().replicas(0)), Some(BuildError::Replicas));
+    assert_eq!(build(new().log(16).max_batch(7).min_batch(7)), None);
+}
+
+/// A coupled structure (\[NR\] practical considerations): a table and an index that are changed
+/// together, as one structure with combined operations.
+#[derive(Clone, Default)]
+struct Scores {
+    by_member: HashMap<u64, u64>,
+    by_score: BTreeSet<(u64, u64)>,
+}
+
+impl Sequential for Scores {
+    type Read = u64;
+    type Write = (u64, u64);
+    type Response = Option<usize>;
+
+    /// The rank of a member.
+    fn read(&self, member: &u64) -> Option<usize> {
+        let score = *self.by_member.get(member)?;
+        Some(self.by_score.range(..(score, *member)).count())
+    }
+
+    fn write(&mut self, &(member, score): &(u64, u64)) -> Option<usize> {
+        if let Some(old) = self.by_member.insert(member, score) {
+            self.by_score.remove(&(old, member));
+        }
+        self.by_score.insert((score, member));
+        self.read(&member)
+    }
+}
+
+#[test]
+fn coupled_structures_change_together() {
+    let shared = Builder::new()
+        .replicas(2)
+        .log(16)
+        .build(|_| Scores::default())
+        .unwrap();
+    thread::scope(|scope| {
+        for member in 0..3 {
+            let shared = &shared;
+            scope.spawn(move || {
+                for score in 0..scaled(200) {
+                    assert!(shared.write((member, score * 7 % 11)).is_some());
+                    shared.read(|scores| {
+                        assert_eq!(scores.by_member.len(), scores.by_score.len());
+                        let is_indexed = |(&member, &score): (&u64, &u64)| {
+                            scores.by_score.contains(&(score, member))
+                        };
+                        assert!(scores.by_member.iter().all(is_indexed));
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// Operations and responses are dropped once each, and their destructors may call the structure.
+#[test]
+fn operations_and_responses_are_dropped_once() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Counted {
+        fn new(alive: &Arc<AtomicUsize>) -> Self {
+            alive.fetch_add(1, SeqCst);
+            Self(alive.clone())
+        }
+    }
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, SeqCst);
+        }
+    }
+    #[derive(Clone)]
+    struct Echo;
+    impl Sequential for Echo {
+        type Read = ();
+        type Write = Counted;
+        type Response = Counted;
+        fn read(&self, (): &()) -> Counted {
+            unreachable!("not called")
+        }
+        fn write(&mut self, operation: &Counted) -> Counted {
+            Counted::new(&operation.0)
+        }
+    }
+    let alive = Arc::new(AtomicUsize::new(0));
+    let shared = Builder::new().replicas(2).log(4).build(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..50).for_each(|_| drop(shared.write(Counted::new(&alive)))));
+        }
+    });
+    shared.refresh();
+    // What is left is in the log.
+    assert!(alive.load(SeqCst) <= 2 * shared.stats().log_capacity);
+    drop(shared);
+    assert_eq!(alive.load(SeqCst), 0);
+}
+
+/// A structure may borrow, and threads may outlive it.
+#[test]
+fn a_structure_may_borrow() {
+    let names = [String::from("one"), String::from("two")];
+    struct Names<'a>(Vec<&'a str>);
+    impl<'a> Sequential for Names<'a> {
+        type Read = usize;
+        type Write = &'a str;
+        type Response = Option<&'a str>;
+        fn read(&self, place: &usize) -> Option<&'a str> {
+            self.0.get(*place).copied()
+        }
+        fn write(&mut self, name: &&'a str) -> Option<&'a str> {
+            self.0.push(name);
+            Some(name)
+        }
+    }
+    let shared = NodeReplicated::new(|_| Names(Vec::new()));
+    names.iter().for_each(|name| _ = shared.write(name));
+    assert_eq!(shared.execute(Operation::Read(1)), Some("two"));
+}
