@@ -1,0 +1,425 @@
+//! Figures 5 and 6 of \[NR\] as ratios: a map, a dictionary and a priority queue, made concurrent in
+//! several ways, with 0, 10 and 100 % updates.
+//!
+//! ```sh
+//! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds]
+//! ```
+//!
+//! Every row is measured in slices; the slices of the rows alternate, and a row's figure is its
+//! median. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
+//! handle for each thread, SL to FC+ are the baselines, `SkipMap` is crossbeam-skiplist (which
+//! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
+//! 0.1.1 with one and two replicas, `unsync` is the sequential structure on one thread.
+//!
+//! Choices that the paper leaves open: keys are drawn from twice the number of items; as many
+//! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB
+//! of the thread; batches and the log have their default sizes.
+//!
+//! Bias: the machine's sockets are not known to the program; with fewer than two, `NR 2` pays for a
+//! second replica and gains nothing from it but a shorter wait for the combiner.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
+use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential};
+use crossbeam_skiplist::{SkipMap, SkipSet};
+use node_replication::{Dispatch, Log, Replica};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 32) * bound) >> 32
+    }
+}
+
+/// Keys of a distribution, drawn ahead of time.
+#[derive(Clone)]
+enum Keys {
+    Uniform(u64),
+    Drawn(Arc<[u64]>),
+}
+
+impl Keys {
+    fn zipf(bound: u64) -> Self {
+        let mut sum = 0.0;
+        let weight = |rank| (rank as f64).powf(-1.5);
+        let sums: Vec<f64> = (1..=bound)
+            .map(|rank| {
+                sum += weight(rank);
+                sum
+            })
+            .collect();
+        let mut random = Random(0x1234_5678_9abc_def1);
+        let draw = |_| {
+            let at = random.below(1 << 30) as f64 / (1u64 << 30) as f64 * sum;
+            let rank = sums.partition_point(|&sum| sum < at) as u64;
+            // Hot keys are not neighbours.
+            rank.wrapping_mul(0x9e37_79b9) % bound
+        };
+        Self::Drawn((0..1 << 17).map(draw).collect())
+    }
+
+    #[inline]
+    fn draw(&self, random: &mut Random) -> u64 {
+        match self {
+            Self::Uniform(bound) => random.below(*bound),
+            Self::Drawn(keys) => keys[random.below(keys.len() as u64) as usize],
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Update {
+    Add(u64),
+    Remove(u64),
+}
+
+/// A structure with the operations of the flat combining benchmark.
+trait Structure: Sequential<Read = u64, Write = Update, Response = Option<u64>> + Clone {
+    fn filled(items: u64) -> Self;
+}
+
+#[derive(Clone)]
+struct Map<M>(M);
+
+macro_rules! map {
+    ($type:ty) => {
+        impl Sequential for Map<$type> {
+            type Read = u64;
+            type Write = Update;
+            type Response = Option<u64>;
+            fn read(&self, key: &u64) -> Option<u64> {
+                self.0.get(key).copied()
+            }
+            fn write(&mut self, update: &Update) -> Option<u64> {
+                match *update {
+                    Update::Add(key) => self.0.insert(key, key),
+                    Update::Remove(key) => self.0.remove(&key),
+                }
+            }
+        }
+        impl Structure for Map<$type> {
+            fn filled(items: u64) -> Self {
+                Self((0..items).map(|key| (2 * key, key)).collect())
+            }
+        }
+    };
+}
+
+map!(HashMap<u64, u64>);
+map!(BTreeMap<u64, u64>);
+
+/// `Add` inserts a key, `Remove` removes the least one, a read finds the least one.
+#[derive(Clone)]
+struct Queue(BTreeSet<u64>);
+
+impl Sequential for Queue {
+    type Read = u64;
+    type Write = Update;
+    type Response = Option<u64>;
+    fn read(&self, _: &u64) -> Option<u64> {
+        self.0.first().copied()
+    }
+    fn write(&mut self, update: &Update) -> Option<u64> {
+        match *update {
+            Update::Add(key) => self.0.insert(key).then_some(key),
+            Update::Remove(_) => self.0.pop_first(),
+        }
+    }
+}
+
+impl Structure for Queue {
+    fn filled(items: u64) -> Self {
+        Self((0..items).map(|key| 2 * key).collect())
+    }
+}
+
+/// The crate `node-replication` executes the same structures.
+#[derive(Clone)]
+struct Peer<D>(D);
+
+impl<D: Structure> Dispatch for Peer<D> {
+    type ReadOperation = u64;
+    type WriteOperation = Update;
+    type Response = Option<u64>;
+    fn dispatch(&self, key: u64) -> Option<u64> {
+        self.0.read(&key)
+    }
+    fn dispatch_mut(&mut self, update: Update) -> Option<u64> {
+        self.0.write(&update)
+    }
+}
+
+/// What is measured.
+#[derive(Clone)]
+struct Mix {
+    keys: Keys,
+    updates: u64,
+    /// External writes between operations.
+    external: u64,
+}
+
+/// A thread of a slice.
+struct Worker<'a> {
+    number: usize,
+    random: Random,
+    mix: &'a Mix,
+    memory: Vec<u64>,
+    stop: &'a AtomicBool,
+    running: &'a AtomicUsize,
+}
+
+impl Worker<'_> {
+    /// Executes operations until the slice ends, and returns their number.
+    fn run(&mut self, mut execute: impl FnMut(Result<u64, Update>) -> Option<u64>) -> u64 {
+        let mut done = 0;
+        while !self.stop.load(SeqCst) {
+            for _ in 0..64 {
+                let key = self.mix.keys.draw(&mut self.random);
+                let face = self.random.below(200);
+                let operation = match face {
+                    _ if face >= 2 * self.mix.updates => Ok(key),
+                    _ if face.is_multiple_of(2) => Err(Update::Add(key)),
+                    _ => Err(Update::Remove(key)),
+                };
+                black_box(execute(operation));
+                for _ in 0..self.mix.external {
+                    let place = self.random.below(self.memory.len() as u64);
+                    self.memory[place as usize] += 1;
+                }
+            }
+            done += 64;
+        }
+        self.running.fetch_sub(1, SeqCst);
+        done
+    }
+}
+
+/// Executes a slice's operations on a thread.
+type Subject<'a> = Box<dyn Fn(&mut Worker<'_>) -> u64 + Sync + 'a>;
+
+fn operation<D: Structure>(operation: Result<u64, Update>) -> Operation<D> {
+    operation.map_or_else(Operation::Write, Operation::Read)
+}
+
+fn concurrent<'a, D: Structure + 'a>(subject: impl Concurrent<D> + 'a) -> Subject<'a> {
+    Box::new(move |worker| worker.run(|it| subject.execute(operation::<D>(it))))
+}
+
+fn replicated<D: Structure>(replicas: usize, data: &D) -> NodeReplicated<D> {
+    let builder = Builder::new().replicas(replicas);
+    builder.build(|_| data.clone()).expect("valid sizes")
+}
+
+fn peer<'a, D: Structure + 'a>(replicas: usize, data: &D) -> Subject<'a> {
+    let log = Arc::new(Log::<Update>::new(2 << 20));
+    let make = |_| Replica::with_data(&log, Peer(data.clone()));
+    let replicas: Vec<_> = (0..replicas).map(make).collect();
+    // Registrations are never given back, so a thread number keeps its own.
+    let tokens: Vec<Mutex<HashMap<usize, _>>> = replicas.iter().map(|_| Mutex::default()).collect();
+    Box::new(move |worker| {
+        let place = worker.number % replicas.len();
+        let replica = &replicas[place];
+        let token = {
+            let mut tokens = tokens[place].lock().unwrap();
+            let register = || replica.register().expect("a few threads");
+            *tokens.entry(worker.number).or_insert_with(register)
+        };
+        let done = worker.run(|it| match it {
+            Ok(key) => replica.execute(key, token),
+            Err(update) => replica.execute_mut(update, token),
+        });
+        // A replica that does not go on stops the writers of others.
+        while worker.running.load(SeqCst) > 0 {
+            replica.sync(token);
+        }
+        done
+    })
+}
+
+fn subjects<'a, D: Structure + 'a>(data: &D) -> Vec<(&'static str, Subject<'a>)> {
+    let own = replicated(2, data);
+    let own: Subject<'a> = Box::new(move |worker| {
+        let ids = own.replicas();
+        let handle = own.handle(Some(ids[worker.number % 2])).expect("live");
+        worker.run(|it| match it {
+            Ok(key) => handle.read(|data| data.read(&key)),
+            Err(update) => handle.write(update),
+        })
+    });
+    vec![
+        ("NR 2", concurrent(replicated(2, data))),
+        ("NR 2/own", own),
+        ("NR 1", concurrent(replicated(1, data))),
+        ("SL", concurrent(SpinLocked::new(data.clone()))),
+        ("RWL", concurrent(ReadersWriterLocked::new(data.clone()))),
+        ("FC", concurrent(FlatCombining::new(data.clone()))),
+        ("FC+", concurrent(FlatCombiningPlus::new(data.clone()))),
+        ("crate 1", peer(1, data)),
+        ("crate 2", peer(2, data)),
+    ]
+}
+
+fn skip_map<'a>(items: u64) -> Subject<'a> {
+    let map: SkipMap<u64, u64> = (0..items).map(|key| (2 * key, key)).collect();
+    Box::new(move |worker| {
+        worker.run(|it| match it {
+            Ok(key) => map.get(&key).map(|entry| *entry.value()),
+            Err(Update::Add(key)) => Some(*map.insert(key, key).value()),
+            Err(Update::Remove(key)) => map.remove(&key).map(|entry| *entry.value()),
+        })
+    })
+}
+
+fn skip_queue<'a>(items: u64) -> Subject<'a> {
+    let set: SkipSet<u64> = (0..items).map(|key| 2 * key).collect();
+    Box::new(move |worker| {
+        worker.run(|it| match it {
+            Ok(_) => set.front().map(|entry| *entry.value()),
+            Err(Update::Add(key)) => Some(*set.insert(key).value()),
+            Err(Update::Remove(_)) => set.pop_front().map(|entry| *entry.value()),
+        })
+    })
+}
+
+/// Runs a slice, and returns the operations a second.
+fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> f64 {
+    let (stop, running) = (AtomicBool::new(false), AtomicUsize::new(threads));
+    let start = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|number| {
+                let (start, stop, running) = (&start, &stop, &running);
+                scope.spawn(move || {
+                    let mut worker = Worker {
+                        number,
+                        random: Random(0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1) << 20),
+                        mix,
+                        memory: vec![0; 1 << 17],
+                        stop,
+                        running,
+                    };
+                    start.wait();
+                    subject(&mut worker)
+                })
+            })
+            .collect();
+        start.wait();
+        let begun = Instant::now();
+        std::thread::sleep(length);
+        stop.store(true, SeqCst);
+        let taken = begun.elapsed().as_secs_f64();
+        let done: u64 = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum();
+        done as f64 / taken
+    })
+}
+
+struct Options {
+    threads: usize,
+    length: Duration,
+    rounds: usize,
+}
+
+/// Prints a line for each subject: Mops/s, and how many times as fast the first one is.
+fn measure(title: &str, subjects: &[(&str, Subject<'_>)], mix: &Mix, options: &Options) {
+    let mut rates = vec![Vec::new(); subjects.len()];
+    for _ in 0..options.rounds {
+        for (rates, (_, subject)) in rates.iter_mut().zip(subjects) {
+            rates.push(slice(subject, mix, options.threads, options.length));
+        }
+    }
+    let median = |rates: &mut Vec<f64>| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2] / 1e6
+    };
+    let medians: Vec<f64> = rates.iter_mut().map(median).collect();
+    println!("{title}, {} % updates, e = {}", mix.updates, mix.external);
+    for ((name, _), rate) in subjects.iter().zip(&medians) {
+        println!(
+            "  {name:9} {rate:8.2} Mops/s   NR 2 is {:6.2} ×",
+            medians[0] / rate
+        );
+    }
+}
+
+fn sequential<D: Structure>(data: &D) -> Subject<'_> {
+    let data = Mutex::new(data.clone());
+    Box::new(move |worker| {
+        let mut data = data.lock().unwrap();
+        worker.run(|it| match it {
+            Ok(key) => data.read(&key),
+            Err(update) => data.write(&update),
+        })
+    })
+}
+
+/// One structure with all mixes, on all threads and then on one.
+fn figure<D: Structure>(
+    title: &str,
+    (items, keys): (u64, Keys),
+    external: u64,
+    skip: impl Fn(u64) -> Subject<'static>,
+    options: &Options,
+) {
+    let data = D::filled(items);
+    for updates in [0, 10, 100] {
+        let mix = Mix {
+            keys: keys.clone(),
+            updates,
+            external,
+        };
+        let mut all = subjects(&data);
+        all.push(("SkipMap", skip(items)));
+        let described = format!("{title}, {} threads", options.threads);
+        measure(&described, &all, &mix, options);
+        let mut alone = subjects(&data);
+        alone.push(("unsync", sequential(&data)));
+        let single = Options {
+            threads: 1,
+            ..*options
+        };
+        measure(&format!("{title}, one thread"), &alone, &mix, &single);
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
+    let mut next = |usual| {
+        arguments
+            .next()
+            .transpose()
+            .expect("numbers")
+            .unwrap_or(usual)
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        threads: next(cpus),
+        length: Duration::from_millis(next(200) as u64),
+        rounds: next(5),
+    };
+    let uniform = |items| (items, Keys::Uniform(2 * items));
+    let zipf = |items| (items, Keys::zipf(2 * items));
+    let skip = skip_map;
+    figure::<Map<HashMap<u64, u64>>>("hash map", uniform(65_536), 0, skip, &options);
+    figure::<Queue>("priority queue", uniform(200_000), 0, skip_queue, &options);
+    figure::<Queue>(
+        "priority queue",
+        uniform(200_000),
+        512,
+        skip_queue,
+        &options,
+    );
+    figure::<Map<BTreeMap<u64, u64>>>("dictionary", uniform(200_000), 0, skip, &options);
+    figure::<Map<BTreeMap<u64, u64>>>("dictionary (zipf)", zipf(200_000), 0, skip, &options);
+}
