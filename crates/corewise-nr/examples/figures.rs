@@ -9,7 +9,7 @@
 //! median. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
 //! handle for each thread, SL to FC+ are the baselines, `SkipMap` is crossbeam-skiplist (which
 //! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
-//! 0.1.1 with one and two replicas, `unsync` is the sequential structure on one thread.
+//! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync` is the sequential structure on one thread.
 //!
 //! Choices that the paper leaves open: keys are drawn from twice the number of items; as many
 //! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB
@@ -264,7 +264,6 @@ fn subjects<'a, D: Structure + 'a>(data: &D) -> Vec<(&'static str, Subject<'a>)>
         ("FC", concurrent(FlatCombining::new(data.clone()))),
         ("FC+", concurrent(FlatCombiningPlus::new(data.clone()))),
         ("crate 1", peer(1, data)),
-        ("crate 2", peer(2, data)),
     ]
 }
 
@@ -380,6 +379,9 @@ fn figure<D: Structure>(
             external,
         };
         let mut all = subjects(&data);
+        if options.threads > 1 {
+            all.push(("crate 2", peer(2, &data)));
+        }
         all.push(("SkipMap", skip(items)));
         let described = format!("{title}, {} threads", options.threads);
         measure(&described, &all, &mix, options);
