@@ -1,5 +1,5 @@
-//! Figures 5 and 6 of \[NR\] as ratios: a map, a dictionary and a priority queue, made concurrent in
-//! several ways, with 0, 10 and 100 % updates.
+//! Figures 5 and 6 of \[NR\] as ratios: a map, a dictionary and a priority queue, made concurrent
+//! in several ways, with 0, 10 and 100 % updates.
 //!
 //! ```sh
 //! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds]
@@ -9,7 +9,8 @@
 //! median. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
 //! handle for each thread, SL to FC+ are the baselines, `SkipMap` is crossbeam-skiplist (which
 //! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
-//! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync` is the sequential structure on one thread.
+//! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync`
+//! is the sequential structure on one thread.
 //!
 //! Choices that the paper leaves open: keys are drawn from twice the number of items; as many
 //! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB

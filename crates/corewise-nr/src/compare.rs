@@ -1,8 +1,8 @@
 //! Comparing replicas: the debug mode that finds operations that are not deterministic.
 //!
 //! Every replica that has executed the log up to a multiple of
-//! [`Builder::compare_every`](crate::Builder::compare_every) leaves its digest and the number of its
-//! panics there. The first one to come leaves a checkpoint, and the others compare with it.
+//! [`Builder::compare_every`](crate::Builder::compare_every) leaves its digest and the number of
+//! its panics there. The first one to come leaves a checkpoint, and the others compare with it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -8,8 +8,8 @@ use crate::{NodeReplicated, ReplicaId, Sequential};
 
 /// A registration with a replica, made by [`NodeReplicated::handle`].
 ///
-/// Its operations need no look-up of the calling thread's registration, and use the replica that was
-/// asked for. If that leaves, the handle moves to another one.
+/// Its operations need no look-up of the calling thread's registration, and use the replica that
+/// was asked for. If that leaves, the handle moves to another one.
 ///
 /// A handle may be sent to another thread, but not shared: it has a slot to itself. Leaking it
 /// leaks the slot.

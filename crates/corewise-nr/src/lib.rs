@@ -63,14 +63,14 @@
 //!
 //! # Deviations from the paper
 //!
-//! - `completed` is raised before a replica is shown to readers, also for entries of other combiners;
-//!   the paper raises it for the own batch only, and then two reads at different replicas can be out
-//!   of order (see `replica.rs`).
+//! - `completed` is raised before a replica is shown to readers, also for entries of other
+//!   combiners; the paper raises it for the own batch only, and then two reads at different
+//!   replicas can be out of order (see `replica.rs`).
 //! - Indexes of the log are one past the last entry throughout; a reader that waits for a combiner
 //!   tries its lock again; a writer that finds the log full advances its own replica first. The
 //!   paper's text leaves these open or is off by one.
-//! - A reader that refreshes its replica holds the combiner's lock: if it held the readers-writer lock
-//!   only, it could execute a batch whose outcomes are still to be delivered.
+//! - A reader that refreshes its replica holds the combiner's lock: if it held the readers-writer
+//!   lock only, it could execute a batch whose outcomes are still to be delivered.
 //! - Writers execute the log on idle replicas; no thread is needed for that.
 //! - A lone replica skips the log; see [`Builder::bypass_single`].
 //! - Node-local pools are left to the allocator of the program. A replica's memory is placed by the

@@ -1,4 +1,5 @@
-//! The distributed readers-writer lock of \[NR\] §3.8: a flag for each reader, one word for writers.
+//! The distributed readers-writer lock of \[NR\] §3.8: a flag for each reader, one word for
+//! writers.
 //!
 //! ```text
 //!  ┌────────┬──────┐   ┌────────┐ ┌────────┐     ┌────────┐

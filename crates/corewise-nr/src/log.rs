@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The paper's alternating bit is the lowest bit of the turn; the other bits let assertions find
-//! lost entries. Indexes begin at 1, and all tails are one past: the paper's `completedTail` is "the
-//! last batch entry" while its `localTail` is the next one to execute, and comparing them is off by
-//! one.
+//! lost entries. Indexes begin at 1, and all tails are one past: the paper's `completedTail` is
+//! "the last batch entry" while its `localTail` is the next one to execute, and comparing them is
+//! off by one.
 //!
 //! The log grows by a GROW entry in the old ring: entries after it are in the next ring, of twice
 //! the size. One entry of each ring is kept free for it. A ring is freed when every replica has

@@ -179,7 +179,8 @@ impl Builder {
         }
     }
 
-    /// Makes `count` replicas that belong to no node. A thread uses the one with the fewest threads.
+    /// Makes `count` replicas that belong to no node. A thread uses the one with the fewest
+    /// threads.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.placement = Placement::Anywhere(count);
@@ -197,8 +198,8 @@ impl Builder {
         self.nodes(nodes.filter(|cpus| !cpus.is_empty()).collect())
     }
 
-    /// Makes a replica for each of these sets of CPUs. A thread uses the replica of the CPU on which
-    /// it runs when it registers, which is the reason to pin threads.
+    /// Makes a replica for each of these sets of CPUs. A thread uses the replica of the CPU on
+    /// which it runs when it registers, which is the reason to pin threads.
     #[must_use]
     pub fn nodes(mut self, nodes: Vec<Vec<CpuId>>) -> Self {
         self.placement = Placement::Nodes(nodes);
@@ -435,9 +436,9 @@ impl<D: Sequential> NodeReplicated<D> {
         members.live.iter().map(id).collect()
     }
 
-    /// Adds a replica, a copy of another one, while threads go on using the structure. `node` is its
-    /// node, by its place among those that [`Builder::nodes`] names; `None` for none. Threads of
-    /// that node move to it, and others if that evens the numbers out.
+    /// Adds a replica, a copy of another one, while threads go on using the structure. `node` is
+    /// its node, by its place among those that [`Builder::nodes`] names; `None` for none. Threads
+    /// of that node move to it, and others if that evens the numbers out.
     ///
     /// Complexity: that of `clone`, which delays the threads of the copied replica.
     ///
@@ -552,9 +553,9 @@ impl<D: Sequential> NodeReplicated<D> {
 
     /// Executes the log on every replica, except those whose combiner is busy.
     ///
-    /// A replica whose threads do nothing falls behind. Writers care for it when the log needs room,
-    /// so calling this is never necessary; called now and then by a background thread, it makes the
-    /// first read of a thread that was idle fast.
+    /// A replica whose threads do nothing falls behind. Writers care for it when the log needs
+    /// room, so calling this is never necessary; called now and then by a background thread, it
+    /// makes the first read of a thread that was idle fast.
     ///
     /// Source: \[NR\] practical considerations, *inactive replica*.
     pub fn refresh(&self) {
@@ -571,8 +572,8 @@ impl<D: Sequential> NodeReplicated<D> {
     /// until the replica leaves. It executes the writes of the replica's threads, which post them
     /// and wait, and keeps the replica up to date. If it is slow to come, they combine themselves.
     ///
-    /// `stop` is called between batches. Without work the thread spins, yields, and then looks every
-    /// 100 µs. A thread that has a core to itself is useful for a replica with many threads.
+    /// `stop` is called between batches. Without work the thread spins, yields, and then looks
+    /// every 100 µs. A thread that has a core to itself is useful for a replica with many threads.
     ///
     /// # Panics
     ///

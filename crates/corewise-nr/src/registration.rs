@@ -1,9 +1,9 @@
 //! Which replica and which slot a thread uses, and whether it is inside an operation.
 //!
 //! A thread registers with a structure at its first operation: it gets a replica (that of its
-//! node, or the one with the fewest threads) and claims the lowest free *own* slot there. If none is
-//! free, it uses a *shared* slot. Shared slots are not claimed: any number of threads may use one.
-//! A thread that ends gives its own slots back.
+//! node, or the one with the fewest threads) and claims the lowest free *own* slot there. If none
+//! is free, it uses a *shared* slot. Shared slots are not claimed: any number of threads may use
+//! one. A thread that ends gives its own slots back.
 //!
 //! The slots' contents are elsewhere. A [`Registry`] only records which are claimed, so that a
 //! thread may outlive the structure, whose type need not be `'static`.

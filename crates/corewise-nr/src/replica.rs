@@ -10,12 +10,12 @@
 //!
 //! # Invariants
 //!
-//! 1. *Only the holder of the combiner's lock advances* a replica. So a batch that is being appended
-//!    is not executed by another thread, which would not know where its outcomes go.
+//! 1. *Only the holder of the combiner's lock advances* a replica. So a batch that is being
+//!    appended is not executed by another thread, which would not know where its outcomes go.
 //! 2. *Completed covers visible*: a replica whose readers-writer lock is free has executed no entry
-//!    that `completed` does not cover. A combiner executes entries of other combiners too, which are
-//!    not complete for their own callers yet. A reader that sees their effects may return, and a
-//!    later reader elsewhere must see them as well, so every advance raises `completed` before it
+//!    that `completed` does not cover. A combiner executes entries of other combiners too, which
+//!    are not complete for their own callers yet. A reader that sees their effects may return, and
+//!    a later reader elsewhere must see them as well, so every advance raises `completed` before it
 //!    unlocks. (The paper raises it only for the combiner's batch.)
 //! 3. *Outcomes are delivered after `completed` covers them*, or the caller of a write could miss
 //!    it in a read at another replica.
@@ -66,9 +66,9 @@ struct Shared {
     dedicated: AtomicU32,
 }
 
-// SAFETY: `state` belongs to the holder of the combiner's lock, so it only moves between threads, as
-// its contents may. `data` is read by several threads at a time, and `D` is `Sync`; it is changed
-// under a lock that excludes them, and `D` is `Send`.
+// SAFETY: `state` belongs to the holder of the combiner's lock, so it only moves between threads,
+// as its contents may. `data` is read by several threads at a time, and `D` is `Sync`; it is
+// changed under a lock that excludes them, and `D` is `Send`.
 unsafe impl<D: Sequential> Sync for Replica<D> {}
 // SAFETY: as for `Sync`; a replica has no tie to a thread.
 unsafe impl<D: Sequential> Send for Replica<D> {}

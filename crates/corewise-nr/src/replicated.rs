@@ -10,11 +10,11 @@
 //! may leave before it has come so far; here it tries the lock again.
 //!
 //! **A full log.** A combiner that finds no room executes all filled entries on its replica,
-//! determines the new `min`, and then executes entries on the slowest replica, unless a thread holds
-//! that replica's lock or reads there. Then the log grows; at its limit, the combiner backs off. It holds no
-//! reserved entry meanwhile, and only tries locks, so combiners that help each other do not
-//! deadlock. The combiner whose batch holds the *low mark* determines `min` ahead of time, and helps
-//! replicas that are far behind.
+//! determines the new `min`, and then executes entries on the slowest replica, unless a thread
+//! holds that replica's lock or reads there. Then the log grows; at its limit, the combiner backs
+//! off. It holds no reserved entry meanwhile, and only tries locks, so combiners that help each
+//! other do not deadlock. The combiner whose batch holds the *low mark* determines `min` ahead of
+//! time, and helps replicas that are far behind.
 //!
 //! **A lone replica** that has executed the whole log skips it. A replica that joins is a copy of
 //! it, made under its combiner's lock.
@@ -86,7 +86,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///
 /// # Guarantees
 ///
-/// 1. *Linearizability.* Every operation takes effect at one moment between its call and its return.
+/// 1. *Linearizability.* Every operation takes effect at one moment between its call and its
+///    return.
 /// 2. *Progress.* Blocking: a thread that is preempted while it combines delays the others of its
 ///    replica, and in the end all writers, once the log is full. Waiting threads park. A read runs
 ///    beside other reads of its replica and beside everything on other replicas.
@@ -101,8 +102,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 /// # Cost
 ///
 /// Every write is executed once for each replica, and memory is needed for each replica. A read
-/// writes one cache line that only the calling thread uses. Logged operations are dropped when their
-/// entry is used again, so they may live for a lap of the log.
+/// writes one cache line that only the calling thread uses. Logged operations are dropped when
+/// their entry is used again, so they may live for a lap of the log.
 pub struct NodeReplicated<D: Sequential> {
     pub(crate) log: Log<D::Write>,
     /// Made when needed, and kept until the structure is dropped.

@@ -4,13 +4,14 @@
 /// `IsReadOnly`).
 ///
 /// Every replica executes the same writes in the same order, so a write must be *deterministic*:
-/// its effect and response depend only on the state and the operation. Time, random seeds and cursors
-/// are arguments of the operation. An operation must not block, and must not call the structure that
-/// executes it. A write may panic, if it panics deterministically.
+/// its effect and response depend only on the state and the operation. Time, random seeds and
+/// cursors are arguments of the operation. An operation must not block, and must not call the
+/// structure that executes it. A write may panic, if it panics deterministically.
 pub trait Sequential: Send + Sync {
     /// An operation that does not change the structure.
     type Read: Send;
-    /// An operation that may change the structure. Replicas on several threads execute the same value.
+    /// An operation that may change the structure. Replicas on several threads execute the same
+    /// value.
     type Write: Send + Sync;
     /// What an operation returns.
     type Response: Send;

@@ -299,7 +299,7 @@ fn a_queue_is_linearizable_while_replicas_come_and_go() {
     histories_are_linearizable_while_replicas_come_and_go::<Queue>();
 }
 
-/// Removes as many as there are pops in one pass, and answers the pushes afterwards.
+/// Removes an element for each pop in one pass, and answers the pushes afterwards.
 impl Combine for Queue {
     fn combine(&mut self, batch: &mut Batch<Self>) {
         let is_pop = |place: &usize| {

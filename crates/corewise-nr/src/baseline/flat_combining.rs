@@ -17,8 +17,8 @@ use crate::{Concurrent, Operation, Sequential};
 /// The most operations of a batch.
 const MAX_BATCH: usize = 64;
 
-/// Structure-specific combining: a structure that executes a batch faster than its operations one by
-/// one, such as a priority queue that removes several minima in one pass.
+/// Structure-specific combining: a structure that executes a batch faster than its operations one
+/// by one, such as a priority queue that removes several minima in one pass.
 pub trait Combine: Sequential + Sized {
     /// Executes operations of the batch, in any order. What it leaves is executed one by one.
     ///
@@ -102,8 +102,8 @@ struct Combiner<D: Sequential> {
     combine: Option<fn(&mut D, &mut Batch<D>)>,
 }
 
-// SAFETY: `state` belongs to the holder of the combiner's lock, so it only moves between threads, as
-// its contents may. `data` is read by several threads at a time under a readers-writer lock, and
+// SAFETY: `state` belongs to the holder of the combiner's lock, so it only moves between threads,
+// as its contents may. `data` is read by several threads at a time under a readers-writer lock, and
 // changed under locks that exclude them; `D` is `Send + Sync`.
 unsafe impl<D: Sequential> Sync for Combiner<D> {}
 // SAFETY: all parts may be sent.
