@@ -21,7 +21,7 @@
 //!
 //! [`NodeReplicated`] states what it guarantees. [`Sequential`] is what a structure must provide,
 //! [`Builder`] has the limits, and [`baseline`] has other methods behind the same interface,
-//! [`Concurrent`].
+//! [`Concurrent`]. [`SortedSet`] and [`structures`] are structures to replicate.
 //!
 //! # Several structures that change together
 //!
@@ -98,6 +98,8 @@ mod registration;
 mod replica;
 mod replicated;
 mod sequential;
+pub mod sorted_set;
+pub mod structures;
 
 pub use compare::{Checkpoint, Divergence};
 pub use concurrent::{Concurrent, Operation};
@@ -108,3 +110,4 @@ pub use members::{
 };
 pub use replicated::NodeReplicated;
 pub use sequential::Sequential;
+pub use sorted_set::SortedSet;

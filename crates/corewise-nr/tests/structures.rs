@@ -1,0 +1,452 @@
+//! The sequential structures against those of the standard library, and the lock-free ones against
+//! recorded histories.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use corewise_history::Recording;
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_nr::Sequential;
+use corewise_nr::structures::dictionary::{self, BTreeDictionary, SkipListDictionary};
+use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList, OutOfNodes};
+use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
+use corewise_nr::structures::queue::{self, Queue};
+use corewise_nr::structures::skip_list::SkipList;
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(LockFreeSkipList<u64, String>: Send, Sync);
+assert_impl_all!(LockFreePriorityQueue<u64>: Send, Sync);
+assert_not_impl_any!(LockFreeSkipList<Rc<u8>, u8>: Send, Sync);
+assert_not_impl_any!(LockFreeSkipList<u8, Rc<u8>>: Send, Sync);
+assert_not_impl_any!(LockFreePriorityQueue<Rc<u8>>: Send, Sync);
+// A cell may move to another thread, but not be shared.
+assert_impl_all!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Send);
+assert_not_impl_any!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Sync);
+
+/// A small pseudo-random sequence.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % bound
+    }
+}
+
+fn fewer() -> u64 {
+    if std::env::var_os("COREWISE_FEWER").is_some() {
+        8
+    } else {
+        1
+    }
+}
+
+/// Executes a write on two structures that must agree, and as a read first.
+fn write_both<A, B>(a: &mut A, b: &mut B, write: &A::Write) -> A::Response
+where
+    A: Sequential<Response: PartialEq + std::fmt::Debug> + Clone,
+    B: Sequential<Read = A::Read, Write = A::Write, Response = A::Response>,
+{
+    let (before, as_read) = (a.digest(), a.write_as_read(write));
+    let response = a.write(write);
+    assert_eq!(response, b.write(write));
+    if let Some(as_read) = as_read {
+        assert_eq!(response, as_read);
+        assert_eq!(a.digest(), before);
+    }
+    response
+}
+
+#[test]
+fn dictionaries_agree_with_a_map() {
+    use dictionary::{Read, Response, Write};
+    for keys in [1, 3, 20, 500] {
+        let (mut list, mut tree) = (SkipListDictionary::new(), BTreeDictionary::new());
+        let mut map = BTreeMap::new();
+        let mut random = Random(keys);
+        for step in 0..8_000 / fewer() {
+            let key = random.below(keys);
+            let inserts = if step / 1_000 % 2 == 0 { 70 } else { 30 };
+            let (write, old) = if random.below(100) < inserts {
+                (Write::Insert(key, step), map.insert(key, step))
+            } else {
+                (Write::Remove(key), map.remove(&key))
+            };
+            assert_eq!(
+                write_both(&mut list, &mut tree, &write),
+                Response::Value(old)
+            );
+            let read = Read::Get(random.below(keys));
+            let Read::Get(key) = read else { unreachable!() };
+            let value = Response::Value(map.get(&key).copied());
+            assert_eq!((list.read(&read), tree.read(&read)), (value, value));
+            let len = Response::Len(map.len());
+            assert_eq!((list.read(&Read::Len), tree.read(&Read::Len)), (len, len));
+        }
+        assert_eq!(list.digest(), tree.digest());
+        let clone = list.clone();
+        list.write(&Write::Insert(keys, 0));
+        assert_ne!(list.digest(), clone.digest());
+    }
+}
+
+#[test]
+fn a_skip_list_is_sorted() {
+    let (mut list, mut map) = (SkipList::new(), BTreeMap::new());
+    let mut random = Random(9);
+    for step in 0..20_000 / fewer() {
+        let key = random.below(3_000);
+        if random.below(3) == 0 {
+            assert_eq!(list.remove(&key), map.remove(&key));
+        } else {
+            assert_eq!(list.insert(key, step), map.insert(key, step));
+        }
+        if step % 512 == 0 {
+            assert!(list.iter().eq(map.iter()));
+        }
+        assert_eq!(list.first(), map.first_key_value());
+        assert_eq!(list.len(), map.len());
+    }
+    while let Some(first) = map.pop_first() {
+        assert_eq!(list.pop_first(), Some(first));
+    }
+    assert!(list.is_empty() && list.pop_first().is_none());
+}
+
+/// Compares by the key only.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    urgency: u64,
+    number: u64,
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Self) -> bool {
+        self.urgency == other.urgency
+    }
+}
+
+impl Eq for Job {}
+
+impl std::hash::Hash for Job {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        self.urgency.hash(hasher);
+    }
+}
+
+impl Ord for Job {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.urgency.cmp(&other.urgency)
+    }
+}
+
+impl PartialOrd for Job {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[test]
+fn priority_queues_return_the_lowest_key_and_the_oldest_of_equals() {
+    use priority_queue::{Read, Response, Write};
+    for urgencies in [1, 5, 1_000_000] {
+        let (mut heap, mut list) = (HeapQueue::new(), SkipListQueue::new());
+        let mut oracle: Vec<Job> = Vec::new();
+        let mut random = Random(urgencies);
+        for number in 0..4_000 / fewer() {
+            let inserts = if number / 500 % 2 == 0 { 70 } else { 30 };
+            if random.below(100) < inserts {
+                let urgency = random.below(urgencies);
+                let job = Job { urgency, number };
+                write_both(&mut heap, &mut list, &Write::Insert(job));
+                let at = oracle.partition_point(|other| *other <= job);
+                oracle.insert(at, job);
+            } else {
+                let expected = (!oracle.is_empty()).then(|| oracle.remove(0).number);
+                for response in [
+                    heap.clone().write(&Write::RemoveMin),
+                    write_both(&mut heap, &mut list, &Write::RemoveMin),
+                ] {
+                    let Response::Key(job) = response else {
+                        panic!("{response:?}")
+                    };
+                    assert_eq!(job.map(|job| job.number), expected);
+                }
+            }
+            let min = oracle.first().map(|job| job.number);
+            for response in [heap.read(&Read::Min), list.read(&Read::Min)] {
+                let Response::Key(job) = response else {
+                    panic!("{response:?}")
+                };
+                assert_eq!(job.map(|job| job.number), min);
+            }
+            let len = Response::Len(oracle.len());
+            assert_eq!((heap.read(&Read::Len), list.read(&Read::Len)), (len, len));
+        }
+    }
+}
+
+#[test]
+fn a_queue_is_first_in_first_out_up_to_its_limit() {
+    use queue::{Read, Response, Write};
+    let (mut queue, mut oracle) = (Queue::with_limit(20), VecDeque::new());
+    let mut random = Random(4);
+    let mut was_full = false;
+    for number in 0..5_000 / fewer() {
+        let (write, expected) = if random.below(100) < 55 {
+            let has_room = oracle.len() < 20;
+            was_full |= !has_room;
+            if has_room {
+                oracle.push_back(number);
+            }
+            (Write::Push(number), Response::Pushed(has_room))
+        } else {
+            (Write::Pop, Response::Element(oracle.pop_front()))
+        };
+        let mut clone = queue.clone();
+        assert_eq!(write_both(&mut queue, &mut clone, &write), expected);
+        assert_eq!(queue.digest(), clone.digest());
+        assert_eq!(
+            queue.read(&Read::Front),
+            Response::Element(oracle.front().copied())
+        );
+        assert_eq!(queue.read(&Read::Len), Response::Len(oracle.len()));
+    }
+    assert!(was_full);
+}
+
+#[test]
+fn one_thread_finds_a_lock_free_list_like_a_map() {
+    for keys in [1, 10, 700] {
+        let (list, mut map) = (LockFreeSkipList::new(), BTreeMap::new());
+        let mut random = Random(keys);
+        for step in 0..10_000 / fewer() {
+            let key = random.below(keys);
+            if random.below(2) == 0 {
+                let is_new = !map.contains_key(&key);
+                map.entry(key).or_insert(step);
+                assert_eq!(list.insert(key, step), Ok(is_new));
+            } else {
+                assert_eq!(list.remove(&key).copied(), map.remove(&key));
+            }
+            let key = random.below(keys);
+            assert_eq!(list.get(&key), map.get(&key));
+            if step % 128 == 0 {
+                assert!(list.iter().eq(map.iter()));
+            }
+        }
+    }
+}
+
+/// Guarantee 1 of the module. Few keys side by side, so that insertions and removals of neighbours
+/// meet.
+#[test]
+fn lock_free_lists_are_linearizable() {
+    const THREADS: u64 = 3;
+    const KEYS: u64 = 4;
+    let calls = 3_000 / fewer();
+    for round in 0..3 {
+        let list = LockFreeSkipList::new();
+        let recording = Recording::new();
+        let start = Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (list, start) = (&list, &start);
+                let mut recorder = recording.recorder(calls as usize);
+                scope.spawn(move || {
+                    let mut random = Random(round * 31 + thread + 1);
+                    start.wait();
+                    for call in 0..calls {
+                        let key = random.below(KEYS);
+                        let op = match random.below(4) {
+                            0 | 1 => EntryOp::Get,
+                            2 => EntryOp::TryInsert(thread * calls + call),
+                            _ => EntryOp::Remove,
+                        };
+                        recorder.record(key, op.clone(), || match op {
+                            EntryOp::Get => EntryOutcome::Held(list.get(&key).copied()),
+                            EntryOp::TryInsert(value) => {
+                                EntryOutcome::Done(list.insert(key, value).unwrap())
+                            }
+                            _ => EntryOutcome::Held(list.remove(&key).copied()),
+                        });
+                    }
+                });
+            }
+        });
+        let history = recording.finish().unwrap();
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+}
+
+/// Threads insert all keys of a part, and remove every second one; the rest stays.
+#[test]
+fn no_insertion_or_removal_is_lost() {
+    const THREADS: u64 = 4;
+    let keys = 4_000 / fewer();
+    let list = LockFreeSkipList::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let list = &list;
+            scope.spawn(move || {
+                for key in (0..keys).map(|key| key * THREADS + thread) {
+                    assert_eq!(list.insert(key, key), Ok(true));
+                    // A key of a neighbour's, which may be there or not.
+                    let _ = list.get(&(key + 1));
+                    if key / THREADS % 2 == 1 {
+                        assert_eq!(list.remove(&key), Some(&key));
+                    }
+                }
+            });
+        }
+    });
+    let expected = (0..keys * THREADS).filter(|key| (key / THREADS).is_multiple_of(2));
+    assert!(list.iter().map(|(key, _)| *key).eq(expected.clone()));
+    expected.for_each(|key| assert_eq!(list.get(&key), Some(&key)));
+}
+
+#[test]
+fn each_key_of_a_lock_free_queue_is_removed_once() {
+    const THREADS: u64 = 4;
+    let keys = 2_000 / fewer();
+    let queue = LockFreePriorityQueue::new();
+    let mut removed: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let queue = &queue;
+                scope.spawn(move || {
+                    let mut random = Random(thread + 1);
+                    let mut removed = Vec::new();
+                    for _ in 0..keys {
+                        // Many are equal.
+                        queue.insert(random.below(keys)).unwrap();
+                        if random.below(2) == 0 {
+                            removed.extend(queue.remove_min());
+                        }
+                    }
+                    removed
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    // At rest, the lowest comes first.
+    let rest: Vec<u64> = std::iter::from_fn(|| queue.remove_min().copied()).collect();
+    assert!(rest.is_sorted());
+    assert!(!removed.is_empty() && queue.min().is_none());
+    removed.extend(rest);
+    removed.sort();
+    let mut inserted: Vec<u64> = (0..THREADS)
+        .flat_map(|thread| {
+            let mut random = Random(thread + 1);
+            let mut key = || (random.below(keys), random.below(2)).0;
+            (0..keys).map(|_| key()).collect::<Vec<_>>()
+        })
+        .collect();
+    inserted.sort();
+    assert_eq!(removed, inserted);
+}
+
+/// The limit counts all insertions that add a key; failed insertions do not count.
+#[test]
+fn a_lock_free_list_refuses_insertions_beyond_its_limit() {
+    for limit in [0, 1, 63, 64, 65, 1_000] {
+        let list = LockFreeSkipList::with_limit(limit);
+        for key in 0..limit {
+            assert_eq!(list.insert(key, ()), Ok(true));
+            assert_eq!(list.insert(key, ()), Ok(false));
+        }
+        assert_eq!(list.insert(limit, ()), Err(OutOfNodes));
+        if limit > 0 {
+            assert!(list.remove(&0).is_some());
+            assert_eq!(list.insert(0, ()), Err(OutOfNodes));
+        }
+        // Another thread cannot either, and one may use what another thread's shard has left.
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(list.insert(limit, ()), Err(OutOfNodes)));
+        });
+    }
+    let list = LockFreeSkipList::with_limit(100);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(list.insert(0, ()), Ok(true)));
+    });
+    for key in 1..100 {
+        assert_eq!(list.insert(key, ()), Ok(true));
+    }
+    assert_eq!(list.insert(100, ()), Err(OutOfNodes));
+}
+
+/// Counts drops.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_lock_free_list_drops_each_value_once() {
+    let drops = AtomicUsize::new(0);
+    let list = LockFreeSkipList::with_limit(3_000);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (list, drops) = (&list, &drops);
+            scope.spawn(move || {
+                for key in 0..500_usize {
+                    // Two of three threads meet on a key.
+                    let _ = list.insert(key * 2 + thread / 2, Counted(drops));
+                    if key % 3 == 0 {
+                        list.remove(&(key * 2));
+                    }
+                }
+            });
+        }
+    });
+    assert!(drops.load(Relaxed) <= 1_500);
+    drop(list);
+    assert_eq!(drops.load(Relaxed), 1_500);
+}
+
+/// Guarantee 4.
+#[test]
+fn a_panic_in_a_comparison_harms_nothing() {
+    #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Number(u64);
+    /// Compares with panics.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Key(Number);
+    impl Ord for Key {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            assert!(self.0.0 < 1_000 && other.0.0 < 1_000, "expected");
+            self.0.cmp(&other.0)
+        }
+    }
+    impl PartialOrd for Key {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    let list = LockFreeSkipList::with_limit(20);
+    for key in 0..10 {
+        list.insert(Key(Number(key)), key).unwrap();
+    }
+    for _ in 0..30 {
+        let insert = std::panic::AssertUnwindSafe(|| list.insert(Key(Number(1_000)), 0));
+        assert!(std::panic::catch_unwind(insert).is_err());
+        let remove = std::panic::AssertUnwindSafe(|| list.remove(&Key(Number(1_000))));
+        assert!(std::panic::catch_unwind(remove).is_err());
+    }
+    for key in 10..20 {
+        assert_eq!(list.insert(Key(Number(key)), key), Ok(true));
+    }
+    assert_eq!(list.iter().count(), 20);
+}
