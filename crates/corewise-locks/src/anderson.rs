@@ -1,0 +1,168 @@
+//! Anderson's array lock (Anderson 1990 §3.3).
+//!
+//! ```text
+//! Anderson<N>, 128 (N + 1) bytes, in lines of 128:
+//!   next, the next ticket to take | ticket, the holder's; only the holder accesses it
+//!   turns[0] ... turns[N-1]: the last ticket ≡ slot (mod N) whose turn it is or was
+//! ```
+//!
+//! # Guarantees
+//!
+//! Those of every lock of the crate, and:
+//!
+//! 1. *Fairness.* FIFO, in the order of the read-modify-writes of `next`.
+//! 2. *Cost.* One read-modify-write and one load of another line to lock a free lock, one store to
+//!    unlock.
+//! 3. *Waiting.* A thread reads the slot of its ticket. Up to `N` threads read different lines;
+//!    with more, some share one.
+//! 4. *Limit.* `usize::MAX / 2` threads may wait at once; tickets wrap.
+//!
+//! # Deviation
+//!
+//! A slot contains a ticket and not a flag. Anderson's flags are reset by their thread and require
+//! that at most `N` threads wait; with tickets the lock is correct for any number of threads.
+
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::{CachePadded, ordering};
+
+use crate::wait::QueueWait;
+use crate::{RawLock, constructor};
+
+/// A FIFO lock with a cache line for each of `N` waiting threads. `N` is a power of two.
+///
+/// ```
+/// use corewise_locks::{Anderson, Lock};
+///
+/// let lock: Lock<u32, Anderson<16>> = Lock::new(1);
+/// *lock.lock() += 1;
+/// assert_eq!(lock.into_inner(), 2);
+/// ```
+#[derive(Debug)]
+pub struct Anderson<const N: usize = 16> {
+    entry: CachePadded<Entry>,
+    turns: [CachePadded<AtomicUsize>; N],
+}
+
+#[derive(Debug)]
+struct Entry {
+    next: AtomicUsize,
+    /// Not shared between threads at once: only the holder accesses it.
+    ticket: AtomicUsize,
+}
+
+impl<const N: usize> Anderson<N> {
+    /// Tickets are assigned to slots by their low bits, also when they wrap.
+    const IS_POWER_OF_TWO: () = assert!(N.is_power_of_two(), "N must be a power of two");
+    #[inline(always)]
+    fn turn(&self, ticket: usize) -> &AtomicUsize {
+        &self.turns[ticket & (N - 1)]
+    }
+
+    #[inline(always)]
+    fn is_turn_of(&self, ticket: usize) -> bool {
+        // Acquire: pairs with the Release in `unlock`, so the last holder's writes are seen.
+        let acquire = ordering!(Acquire, "anderson_lock_relaxed_turn");
+        self.turn(ticket).load(acquire) == ticket
+    }
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(crate) fn next_ticket(&self) -> usize {
+        self.entry.next.load(Relaxed) // Relaxed: only compared
+    }
+}
+
+constructor! { [const N: usize] Anderson<N>,
+    /// Creates an unlocked lock.
+    fn new() -> Self {
+        let () = Self::IS_POWER_OF_TWO;
+        Self {
+            entry: CachePadded::new(Entry {
+                next: AtomicUsize::new(0),
+                ticket: AtomicUsize::new(0),
+            }),
+            #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+            // Ticket 0 has its turn, and no other slot contains a ticket that belongs to it.
+            turns: [const { CachePadded::new(AtomicUsize::new(0)) }; N],
+            #[cfg(any(corewise_loom, corewise_shuttle))]
+            turns: std::array::from_fn(|_| CachePadded::new(AtomicUsize::new(0))),
+        }
+    }
+}
+
+// SAFETY: 1: no two threads that wait have the same ticket, and one ticket has its turn at a time:
+// the holder of ticket t gives the turn to t + 1. A slot still contains an older ticket then,
+// whose thread has left. 2: Release in `unlock`, Acquire in `is_turn_of`.
+unsafe impl<const N: usize> RawLock for Anderson<N> {
+    fn new() -> Self {
+        Self::new()
+    }
+
+    #[inline]
+    fn lock(&self) {
+        // Relaxed: the ticket is a number; the slot orders the holders.
+        let ticket = self.entry.next.fetch_add(1, Relaxed);
+        QueueWait::until(|| self.is_turn_of(ticket));
+        // Relaxed: only the holder accesses it.
+        self.entry.ticket.store(ticket, Relaxed);
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Relaxed: a guess, which the exchange below checks.
+        let ticket = self.entry.next.load(Relaxed);
+        // The lock is free if the next ticket has its turn already.
+        let is_taken = self.is_turn_of(ticket)
+            && self
+                .entry
+                .next
+                // Relaxed: as in `lock`; `is_turn_of` has ordered already.
+                .compare_exchange(ticket, ticket.wrapping_add(1), Relaxed, Relaxed)
+                .is_ok();
+        if is_taken {
+            // Relaxed: only the holder accesses it.
+            self.entry.ticket.store(ticket, Relaxed);
+        }
+        is_taken
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Relaxed: only the holder accesses it.
+        let next = self.entry.ticket.load(Relaxed).wrapping_add(1);
+        // Release: pairs with the Acquire in `is_turn_of`.
+        let release = ordering!(Release, "anderson_lock_relaxed_unlock");
+        self.turn(next).store(next, release);
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        // Relaxed: a hint.
+        let next = self.entry.next.load(Relaxed);
+        self.turn(next).load(Relaxed) != next
+    }
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = assert!(size_of::<Anderson<16>>() == size_of::<CachePadded<u8>>() * 17);
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_wrap() {
+        let lock = Anderson::<2>::new();
+        // Relaxed: one thread.
+        lock.entry.next.store(usize::MAX - 1, Relaxed);
+        lock.turn(usize::MAX - 1).store(usize::MAX - 1, Relaxed);
+        for _ in 0..3 {
+            lock.lock();
+            assert!(lock.is_locked() && !lock.try_lock());
+            // SAFETY: locked above.
+            unsafe { lock.unlock() };
+            assert!(!lock.is_locked() && lock.try_lock());
+            // SAFETY: locked by `try_lock`.
+            unsafe { lock.unlock() };
+        }
+    }
+}

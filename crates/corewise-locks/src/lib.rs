@@ -1,0 +1,109 @@
+//! Locks behind one trait, a readers-writer lock with a cache line for each reader, and lock
+//! elision with hardware transactions.
+//!
+//! ```
+//! use corewise_locks::{Lock, Mcs, Ticket};
+//!
+//! let total: Lock<u64> = Lock::new(0); // an MCS lock, the default
+//! let ticket: Lock<u64, Ticket> = Lock::new(0);
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             *total.lock() += 1;
+//!             *ticket.lock() += 1;
+//!         });
+//!     }
+//! });
+//! assert_eq!(total.into_inner() + ticket.into_inner(), 8);
+//! ```
+//!
+//! # Which lock?
+//!
+//! | lock | bytes | fair | a waiting thread reads | choose it if |
+//! |---|---|---|---|---|
+//! | [`Tas`] | 1 | no | and writes the lock's line | never; it is the baseline of comparisons |
+//! | [`Ttas`] | 1 | no | the lock's line | two or three threads, short sections |
+//! | [`TtasBackoff`] | 1 | no | the lock's line, more and more rarely | more threads, unfairness is acceptable |
+//! | [`Ticket`] | 8 | FIFO | the lock's line | few threads, fairness matters |
+//! | [`Anderson`] | 128 (N + 1) | FIFO | a line that up to N threads do not share | it is compared with others |
+//! | [`Clh`] | 16 | FIFO | the predecessor's line | many threads |
+//! | [`Mcs`] | 8 | FIFO | its own line | many threads, many locks; the default |
+//!
+//! All of them spin and then yield, so a waiting thread keeps using its CPU. If there are more
+//! threads than CPUs, a FIFO lock is often handed to a thread that does not run.
+//!
+//! # Guarantees of every lock
+//!
+//! 1. *Exclusion.* At most one thread holds a lock.
+//! 2. *Order.* Everything before an unlock happens before everything after the next lock.
+//! 3. *Progress.* Blocking. No wake-up is lost: if the lock is free and threads wait, one of them
+//!    gets it once it runs.
+//! 4. *Fairness* is stated at each lock.
+//! 5. *No poison.* A panic in a critical section unlocks the lock.
+//! 6. *No recursion.* A thread that locks a lock that it holds waits for ever.
+//!
+//! # Sources
+//!
+//! - T. E. Anderson, *The performance of spin lock alternatives for shared-memory
+//!   multiprocessors*, IEEE TPDS 1(1), 1990.
+//! - J. M. Mellor-Crummey, M. L. Scott, *Algorithms for scalable synchronization on
+//!   shared-memory multiprocessors*, ACM TOCS 9(1), 1991: ticket lock, MCS.
+//! - T. S. Craig, *Building FIFO and priority-queuing spin locks from atomic swap*, 1993; P.
+//!   Magnusson, A. Landin, E. Hagersten, *Queue locks on cache coherent multiprocessors*, IPPS
+//!   1994: CLH.
+//!
+//! Locks that are patented are not implemented: Hemlock, TWA, partitioned ticket locks, CNA,
+//! reciprocating locks.
+
+mod anderson;
+mod clh;
+#[cfg(doctest)]
+mod compile_fail;
+#[cfg(all(feature = "lock_api", not(any(corewise_loom, corewise_shuttle))))]
+mod lock_api;
+mod mcs;
+mod mutex;
+mod node;
+mod raw;
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+mod tas;
+mod ticket;
+mod wait;
+
+pub use anderson::Anderson;
+pub use clh::Clh;
+pub use mcs::Mcs;
+pub use mutex::{Lock, LockGuard};
+pub use raw::RawLock;
+pub use tas::{Tas, Ttas, TtasBackoff};
+pub use ticket::Ticket;
+
+/// Declares `new`, which is `const` except under loom and shuttle, whose atomics have no `const`
+/// constructor, and `Default`.
+macro_rules! constructor {
+    ([$($generics:tt)*] $name:ty, $(#[$doc:meta])* fn new() -> Self $body:block) => {
+        impl<$($generics)*> $name {
+            $(#[$doc])*
+            #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+            #[must_use]
+            pub const fn new() -> Self $body
+
+            $(#[$doc])*
+            #[cfg(any(corewise_loom, corewise_shuttle))]
+            #[must_use]
+            pub fn new() -> Self $body
+        }
+
+        impl<$($generics)*> Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+pub(crate) use constructor;
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod fifo_tests;

@@ -1,0 +1,129 @@
+//! The ticket lock (Mellor-Crummey and Scott 1991 §2.2).
+//!
+//! ```text
+//! Ticket, 8 bytes: next, the next ticket to take | serving, the ticket whose turn it is
+//! ```
+//!
+//! # Guarantees
+//!
+//! Those of every lock of the crate, and:
+//!
+//! 1. *Fairness.* FIFO, in the order of the read-modify-writes of `next`.
+//! 2. *Cost.* One read-modify-write to lock a free lock, one store to unlock.
+//! 3. *Waiting.* All waiting threads read the lock's line, and an unlock makes all of them read it
+//!    again.
+//! 4. *Limit.* 2^32 threads may wait at once; tickets wrap.
+
+use corewise_atomic::ordering;
+use corewise_atomic::sync::atomic::AtomicU32;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::wait::QueueWait;
+use crate::{RawLock, constructor};
+
+/// A FIFO lock of two counters. All waiting threads read one cache line.
+///
+/// ```
+/// use corewise_locks::{Lock, Ticket};
+///
+/// static SERVED: Lock<Vec<u32>, Ticket> = Lock::with_raw(Ticket::new(), Vec::new());
+/// SERVED.lock().push(7);
+/// assert_eq!(*SERVED.lock(), [7]);
+/// ```
+#[derive(Debug)]
+pub struct Ticket {
+    next: AtomicU32,
+    serving: AtomicU32,
+}
+
+constructor! { [] Ticket,
+    /// Creates an unlocked lock.
+    fn new() -> Self {
+        Self {
+            next: AtomicU32::new(0),
+            serving: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Ticket {
+    #[inline(always)]
+    fn is_turn_of(&self, ticket: u32) -> bool {
+        // Acquire: pairs with the Release in `unlock`, so the last holder's writes are seen.
+        self.serving.load(ordering!(Acquire, "ticket_relaxed_turn")) == ticket
+    }
+    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+    pub(crate) fn next_ticket(&self) -> u32 {
+        self.next.load(Relaxed) // Relaxed: only compared
+    }
+}
+
+// SAFETY: 1: no two threads that wait have the same ticket, and `serving` equals one ticket until
+// its holder increments it. 2: Release in `unlock`, Acquire in `is_turn_of`.
+unsafe impl RawLock for Ticket {
+    fn new() -> Self {
+        Self::new()
+    }
+
+    #[inline]
+    fn lock(&self) {
+        // Relaxed: the ticket is a number; `serving` orders the holders.
+        let ticket = self.next.fetch_add(1, Relaxed);
+        QueueWait::until(|| self.is_turn_of(ticket));
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Relaxed: a guess, which the exchange below checks.
+        let ticket = self.next.load(Relaxed);
+        // The lock is free if the next ticket has its turn already. The turn remains until a
+        // thread takes that ticket.
+        self.is_turn_of(ticket)
+            && self
+                .next
+                // Relaxed: as in `lock`; `is_turn_of` has ordered already.
+                .compare_exchange(ticket, ticket.wrapping_add(1), Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Relaxed: only the holder writes `serving`.
+        let next = self.serving.load(Relaxed).wrapping_add(1);
+        // Release: pairs with the Acquire in `is_turn_of`.
+        let release = ordering!(Release, "ticket_relaxed_unlock");
+        self.serving.store(next, release);
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        // Relaxed: a hint. A holder's ticket is served before it is seen as taken only if the
+        // answer is outdated anyway.
+        self.serving.load(Relaxed) != self.next.load(Relaxed)
+    }
+}
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const _: () = assert!(size_of::<Ticket>() == 8);
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_wrap() {
+        let lock = Ticket {
+            next: AtomicU32::new(u32::MAX),
+            serving: AtomicU32::new(u32::MAX),
+        };
+        for _ in 0..3 {
+            lock.lock();
+            assert!(lock.is_locked() && !lock.try_lock());
+            // SAFETY: locked above.
+            unsafe { lock.unlock() };
+            assert!(!lock.is_locked() && lock.try_lock());
+            // SAFETY: locked by `try_lock`.
+            unsafe { lock.unlock() };
+        }
+    }
+}

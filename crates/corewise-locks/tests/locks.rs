@@ -1,0 +1,188 @@
+//! Every lock, on threads of the system, with more threads than CPUs.
+
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use corewise_locks::{Anderson, Clh, Lock, Mcs, RawLock, Tas, Ticket, Ttas, TtasBackoff};
+
+/// 4 × oversubscription of two CPUs.
+const THREADS: usize = 8;
+
+fn rounds() -> usize {
+    if std::env::var_os("COREWISE_FEWER").is_some() {
+        300
+    } else {
+        5_000
+    }
+}
+
+/// Counts in a critical section with plain memory, and checks that no other thread is inside.
+fn increments_are_kept<L: RawLock>() {
+    let rounds = rounds();
+    let inside = AtomicUsize::new(0);
+    let lock: Lock<[usize; 2], L> = Lock::new([0, 0]);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (lock, inside) = (&lock, &inside);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    // Every fourth round tries first.
+                    let tried = (round % 4 == thread % 4).then(|| lock.try_lock()).flatten();
+                    let mut both = tried.unwrap_or_else(|| lock.lock());
+                    // Relaxed: the lock orders; overlapping sections would be counted anyway.
+                    assert_eq!(inside.fetch_add(1, Relaxed), 0);
+                    both[0] += 1;
+                    if round % 64 == 0 {
+                        std::thread::yield_now(); // the holder is descheduled
+                    }
+                    both[1] += 1;
+                    inside.fetch_sub(1, Relaxed);
+                }
+            });
+        }
+    });
+    assert!(!lock.is_locked());
+    assert_eq!(lock.into_inner(), [THREADS * rounds; 2]);
+}
+
+/// A panic unlocks, and the next holder sees the value as the panic left it.
+fn a_panic_unlocks<L: RawLock>() {
+    let lock: Lock<u32, L> = Lock::new(0);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut guard = lock.lock();
+        *guard = 7;
+        panic!("expected");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(*lock.try_lock().expect("the panic unlocked it"), 7);
+}
+
+/// Threads hold several locks of one kind at once, and unlock them in any order.
+fn locks_nest<L: RawLock>() {
+    let locks: Vec<Lock<usize, L>> = (0..4).map(|_| Lock::new(0)).collect();
+    let rounds = rounds() / 10;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let locks = &locks;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    // In the order of the array, so that threads do not wait in a circle.
+                    let mut guards: Vec<_> = locks.iter().map(|lock| Some(lock.lock())).collect();
+                    for step in 0..guards.len() {
+                        let at = (step * 3 + round + thread) % guards.len();
+                        let mut guard = guards[at].take().expect("each once");
+                        *guard += 1;
+                    }
+                }
+            });
+        }
+    });
+    for lock in locks {
+        assert_eq!(lock.into_inner(), THREADS * rounds);
+    }
+}
+
+fn the_value_can_be_reached<L: RawLock>() {
+    let mut lock: Lock<String, L> = "a".to_owned().into();
+    lock.get_mut().push('b');
+    {
+        let guard = lock.lock();
+        assert!(lock.is_locked() && lock.try_lock().is_none());
+        assert_eq!(format!("{guard:?} {lock:?}"), "\"ab\" Lock(..)");
+    }
+    let unsized_value: &Lock<[u8], L> = &Lock::new([1, 2, 3]);
+    assert_eq!(unsized_value.lock().len(), 3);
+    assert_eq!(lock.into_inner(), "ab");
+}
+
+macro_rules! for_every_lock {
+    ($($name:ident: $lock:ty),* $(,)?) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn keeps_increments() {
+                increments_are_kept::<$lock>();
+            }
+
+            #[test]
+            fn is_unlocked_by_a_panic() {
+                a_panic_unlocks::<$lock>();
+            }
+
+            #[test]
+            fn nests() {
+                locks_nest::<$lock>();
+            }
+
+            #[test]
+            fn gives_its_value() {
+                the_value_can_be_reached::<$lock>();
+            }
+        }
+    )*};
+}
+
+for_every_lock! {
+    tas: Tas,
+    ttas: Ttas,
+    backoff: TtasBackoff,
+    ticket: Ticket,
+    anderson: Anderson,
+    anderson_with_fewer_slots_than_threads: Anderson<2>,
+    clh: Clh,
+    mcs: Mcs,
+}
+
+/// An MCS lock is unlocked after the thread has ended its other thread-locals.
+#[test]
+fn a_guard_in_a_thread_local_is_unlocked_when_its_thread_ends() {
+    static LOCK: Lock<u32, Mcs> = Lock::with_raw(Mcs::new(), 0);
+    std::thread_local! {
+        static GUARD: std::cell::RefCell<Option<corewise_locks::LockGuard<'static, u32>>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    for round in 0..20 {
+        std::thread::spawn(move || {
+            // Before and after the lock has its node, so that both orders of destructors happen.
+            if round % 2 == 0 {
+                drop(Lock::<u32>::new(0).lock());
+            }
+            GUARD.with(|guard| {
+                let mut locked = LOCK.lock();
+                *locked += 1;
+                *guard.borrow_mut() = Some(locked);
+            });
+        })
+        .join()
+        .unwrap();
+        assert_eq!(*LOCK.lock(), round + 1);
+    }
+}
+
+/// The one-word queue lock as the raw lock of `lock_api`, with its guards.
+#[cfg(feature = "lock_api")]
+#[test]
+fn lock_api_accepts_the_locks() {
+    fn check<R: lock_api::RawMutex<GuardMarker = lock_api::GuardNoSend> + Sync>() {
+        let lock = lock_api::Mutex::<R, usize>::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|_| *lock.lock() += 1));
+            }
+        });
+        assert!(lock.try_lock().is_some() && !lock.is_locked());
+        let guard = lock_api::MutexGuard::map(lock.lock(), |value| value);
+        assert!(lock.try_lock().is_none());
+        assert_eq!(*guard, 2_000);
+    }
+    check::<Mcs>();
+    check::<Clh>();
+    check::<Ticket>();
+    check::<Anderson>();
+    check::<Tas>();
+    check::<Ttas>();
+    check::<TtasBackoff>();
+}
