@@ -28,9 +28,12 @@
 //! | [`Anderson`] | 128 (N + 1) | FIFO | a line that up to N threads do not share | it is compared with others |
 //! | [`Clh`] | 16 | FIFO | the predecessor's line | many threads |
 //! | [`Mcs`] | 8 | FIFO | its own line | many threads, many locks; the default |
+//! | [`Parking`] | 24 | no | nothing: it sleeps | long sections, more threads than CPUs |
+//! | [`Adaptive`] | 256 | no | as one of three above | contention is not known in advance |
+//! | [`DistributedRw`] | 128 (S + 1) | writers first | the writer's line | nearly all sections only read |
 //!
-//! All of them spin and then yield, so a waiting thread keeps using its CPU. If there are more
-//! threads than CPUs, a FIFO lock is often handed to a thread that does not run.
+//! All except `Parking` spin and then yield, so a waiting thread keeps using its CPU. If there are
+//! more threads than CPUs, a FIFO lock is often handed to a thread that does not run.
 //!
 //! # Guarantees of every lock
 //!
@@ -48,6 +51,8 @@
 //!   multiprocessors*, IEEE TPDS 1(1), 1990.
 //! - J. M. Mellor-Crummey, M. L. Scott, *Algorithms for scalable synchronization on
 //!   shared-memory multiprocessors*, ACM TOCS 9(1), 1991: ticket lock, MCS.
+//! - \[NR\]: I. Calciu et al., *Black-box concurrent data structures for NUMA architectures*, CACM
+//!   2018, §3.8: the distributed readers-writer lock, after D. Vyukov's.
 //! - T. S. Craig, *Building FIFO and priority-queuing spin locks from atomic swap*, 1993; P.
 //!   Magnusson, A. Landin, E. Hagersten, *Queue locks on cache coherent multiprocessors*, IPPS
 //!   1994: CLH.
@@ -55,28 +60,37 @@
 //! Locks that are patented are not implemented: Hemlock, TWA, partitioned ticket locks, CNA,
 //! reciprocating locks.
 
+mod adaptive;
 mod anderson;
 mod clh;
 #[cfg(doctest)]
 mod compile_fail;
+mod distributed_rw;
 #[cfg(all(feature = "lock_api", not(any(corewise_loom, corewise_shuttle))))]
 mod lock_api;
 mod mcs;
 mod mutex;
 mod node;
+mod parking;
 mod raw;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+mod shared;
 mod tas;
+mod thread_index;
 mod ticket;
 mod wait;
 
+pub use adaptive::{Adaptive, Mode};
 pub use anderson::Anderson;
 pub use clh::Clh;
+pub use distributed_rw::DistributedRw;
 pub use mcs::Mcs;
 pub use mutex::{Lock, LockGuard};
-pub use raw::RawLock;
+pub use parking::Parking;
+pub use raw::{RawLock, RawSharedLock};
+pub use shared::{DistributedRwLock, SharedLock, SharedReadGuard, SharedWriteGuard};
 pub use tas::{Tas, Ttas, TtasBackoff};
 pub use ticket::Ticket;
 

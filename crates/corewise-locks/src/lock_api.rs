@@ -1,8 +1,11 @@
 //! The traits of `lock_api`.
 
-use ::lock_api::{GuardNoSend, RawMutex};
+use ::lock_api::{GuardNoSend, RawMutex, RawRwLock};
 
-use crate::{Anderson, Clh, Mcs, RawLock, Tas, Ticket, Ttas, TtasBackoff};
+use crate::{
+    Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
+    Ttas, TtasBackoff,
+};
 
 macro_rules! raw_mutex {
     ($($name:ty),*) => {$(
@@ -24,7 +27,7 @@ macro_rules! raw_mutex {
             #[inline]
             unsafe fn unlock(&self) {
                 // SAFETY: 1: the trait requires that the current context holds the lock. 2: it
-                // requires a pinned or borrowed lock by its guards.
+                // is called by guards, which borrow the lock.
                 unsafe { RawLock::unlock(self) };
             }
 
@@ -35,4 +38,64 @@ macro_rules! raw_mutex {
         }
     )*};
 }
-raw_mutex!(Tas, Ttas, TtasBackoff, Ticket, Anderson<16>, Clh, Mcs);
+raw_mutex!(
+    Tas,
+    Ttas,
+    TtasBackoff,
+    Ticket,
+    Anderson<16>,
+    Clh,
+    Mcs,
+    Parking,
+    Adaptive
+);
+
+// SAFETY: exclusion by 1 of `RawLock` and `RawSharedLock`; guards stay on their thread, as the
+// methods that unlock need.
+unsafe impl<const S: usize> RawRwLock for DistributedRw<S> {
+    const INIT: Self = Self::new();
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        RawSharedLock::lock_shared(self);
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        RawSharedLock::try_lock_shared(self)
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: 1 and 2: the trait requires that the current context holds the lock, and its
+        // guards borrow it.
+        unsafe { RawSharedLock::unlock_shared(self) };
+    }
+
+    #[inline]
+    fn lock_exclusive(&self) {
+        RawLock::lock(self);
+    }
+
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        RawLock::try_lock(self)
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: 1 and 2: as in `unlock_shared`.
+        unsafe { RawLock::unlock(self) };
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        RawLock::is_locked(self)
+    }
+
+    #[inline]
+    fn is_locked_exclusive(&self) -> bool {
+        self.is_write_locked()
+    }
+}

@@ -90,6 +90,13 @@ impl Mcs {
         node::hold(node, self.address());
         yields
     }
+
+    /// Whether a thread is known to wait; for the holder only. A hint.
+    #[inline]
+    pub(crate) fn has_waiter(&self) -> bool {
+        // Relaxed: a hint.
+        node::held(self.address()).is_some_and(|node| node.next.load(Relaxed).is_some())
+    }
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(crate) fn tail(&self) -> &NodeCell {
         &self.tail

@@ -235,6 +235,18 @@ fn release_older(newest: &'static Node, lock: usize) -> &'static Node {
     }
 }
 
+/// The node with which the thread holds the lock at `lock`, if it is the last lock that it locked.
+#[inline]
+pub(crate) fn held(lock: usize) -> Option<&'static Node> {
+    LISTS.with(|lists| {
+        // Relaxed: only the owner accesses it.
+        lists
+            .held
+            .get()
+            .filter(|node| node.lock.load(Relaxed) == lock)
+    })
+}
+
 /// Gives the free nodes of the thread to the pool. What it gives back from now on goes there too.
 fn end_thread() {
     LISTS.with(|lists| {

@@ -1,4 +1,4 @@
-//! The interface of a lock without data.
+//! The interfaces of locks without data.
 
 /// Mutual exclusion without data: what [`Lock`](crate::Lock) needs of a lock.
 ///
@@ -47,4 +47,36 @@ pub unsafe trait RawLock: Send + Sync + 'static {
     /// Whether a thread holds the lock or is about to get it. The answer may be outdated when the
     /// method returns, and it orders nothing.
     fn is_locked(&self) -> bool;
+}
+
+/// A lock that threads hold exclusively, for writing, or together with others, for reading: what
+/// [`SharedLock`](crate::SharedLock) needs. The methods of [`RawLock`] are for writing.
+///
+/// # Safety
+///
+/// An implementation guarantees, beside what [`RawLock`] requires:
+///
+/// 1. *Exclusion.* From the return of `lock_shared`, or of a `try_lock_shared` that returned true,
+///    until the matching `unlock_shared`, no thread holds the lock for writing.
+/// 2. *Order.* Everything before an `unlock` happens before everything after the next
+///    `lock_shared`, and everything before an `unlock_shared` before everything after the next
+///    `lock`.
+pub unsafe trait RawSharedLock: RawLock {
+    /// Waits until no thread holds the lock for writing, and locks it for reading.
+    fn lock_shared(&self);
+
+    /// Locks for reading if no thread holds the lock for writing or is about to. Never waits.
+    fn try_lock_shared(&self) -> bool;
+
+    /// Ends a read lock.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread holds the lock for reading.
+    /// 2. The lock was not moved since.
+    unsafe fn unlock_shared(&self);
+
+    /// Whether a thread holds the lock for writing or is about to get it. As
+    /// [`is_locked`](RawLock::is_locked), it is a hint.
+    fn is_write_locked(&self) -> bool;
 }

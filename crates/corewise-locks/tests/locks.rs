@@ -5,7 +5,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_locks::{Anderson, Clh, Lock, Mcs, RawLock, Tas, Ticket, Ttas, TtasBackoff};
+use corewise_locks::{
+    Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, SharedLock, Tas, Ticket,
+    Ttas, TtasBackoff,
+};
 
 /// 4 × oversubscription of two CPUs.
 const THREADS: usize = 8;
@@ -134,6 +137,86 @@ for_every_lock! {
     anderson_with_fewer_slots_than_threads: Anderson<2>,
     clh: Clh,
     mcs: Mcs,
+    parking: Parking,
+    adaptive: Adaptive,
+    distributed: DistributedRw,
+    distributed_without_slots: DistributedRw<1>,
+}
+
+/// Readers see both halves equal, beside writers, with and without a slot for each thread.
+fn readers_see_whole_writes<const S: usize>() {
+    let rounds = rounds() / 5;
+    let lock: SharedLock<[usize; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let lock = &lock;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    if (round + thread) % THREADS == 0 {
+                        let mut both = lock.write();
+                        both[0] += 1;
+                        both[1] += 1;
+                    } else {
+                        let both = lock.read();
+                        assert_eq!(both[0], both[1]);
+                        // Recursion needs a slot of the thread's own.
+                        if S > THREADS * 16 {
+                            assert_eq!(lock.read()[0], both[1]);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(!lock.is_locked());
+    assert_eq!(lock.into_inner(), [rounds; 2]);
+}
+
+#[test]
+fn distributed_readers_see_whole_writes() {
+    readers_see_whole_writes::<257>();
+}
+
+#[test]
+fn distributed_readers_that_share_a_slot_see_whole_writes() {
+    readers_see_whole_writes::<1>();
+}
+
+#[test]
+fn distributed_readers_of_which_some_share_a_slot_see_whole_writes() {
+    readers_see_whole_writes::<4>();
+}
+
+#[test]
+fn a_shared_lock_is_shared_by_readers_only() {
+    let mut lock = corewise_locks::DistributedRwLock::new(1);
+    let (one, other) = (lock.read(), lock.try_read().expect("readers share"));
+    assert!(lock.try_write().is_none());
+    drop(one);
+    assert!(lock.try_write().is_none() && lock.is_locked());
+    drop(other);
+    {
+        let mut guard = lock.try_write().expect("free");
+        *guard += 1;
+        assert!(lock.try_read().is_none() && lock.try_write().is_none());
+    }
+    *lock.get_mut() += 1;
+    assert_eq!(format!("{:?} {lock:?}", lock.read()), "3 SharedLock(..)");
+}
+
+/// A thread that leaks a read lock blocks writers, and its slot is not reused by other threads.
+#[test]
+fn a_leaked_read_lock_blocks_writers_only() {
+    let lock = corewise_locks::DistributedRwLock::new(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(lock.read()));
+    });
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(*lock.read(), 1));
+        });
+        assert!(lock.try_write().is_none());
+    }
 }
 
 /// An MCS lock is unlocked after the thread has ended its other thread-locals.
@@ -185,4 +268,11 @@ fn lock_api_accepts_the_locks() {
     check::<Tas>();
     check::<Ttas>();
     check::<TtasBackoff>();
+    check::<Parking>();
+    check::<Adaptive>();
+
+    let lock = lock_api::RwLock::<DistributedRw, u32>::new(1);
+    assert_eq!(*lock.read() + *lock.read(), 2);
+    *lock.write() += 1;
+    assert!(lock.try_write().is_some() && !lock.is_locked());
 }

@@ -3,7 +3,10 @@
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{model, model_bounded, thread};
-use corewise_locks::{Anderson, Clh, Mcs, RawLock, Tas, Ticket, Ttas, TtasBackoff};
+use corewise_locks::{
+    Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
+    Ttas, TtasBackoff,
+};
 
 /// Runs `section` in the lock.
 fn with<L: RawLock, R>(lock: &L, section: impl FnOnce() -> R) -> R {
@@ -15,16 +18,19 @@ fn with<L: RawLock, R>(lock: &L, section: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Increments a counter whose lock is held.
+fn add_one(counter: &DataCell<usize>) {
+    // SAFETY: the lock is held; if it were not, loom would see the race.
+    counter.with_mut(|value| unsafe { *value += 1 });
+}
+
 /// Each of `threads` threads increments a counter `rounds` times: no increment is lost, loom sees
 /// no race, and no thread waits for ever.
 fn excludes<L: RawLock>(threads: usize, rounds: usize) {
     let shared = Arc::new((L::new(), DataCell::new(0)));
     let add = move |shared: &(L, DataCell<usize>)| {
         for _ in 0..rounds {
-            // SAFETY: the lock is held.
-            with(&shared.0, || {
-                shared.1.with_mut(|value| unsafe { *value += 1 })
-            });
+            with(&shared.0, || add_one(&shared.1));
         }
     };
     let others: Vec<_> = (1..threads)
@@ -46,16 +52,12 @@ fn tries<L: RawLock>() {
     let other = {
         let shared = shared.clone();
         thread::spawn(move || {
-            // SAFETY: the lock is held.
-            with(&shared.0, || {
-                shared.1.with_mut(|value| unsafe { *value += 1 })
-            });
+            with(&shared.0, || add_one(&shared.1));
         })
     };
     let has_tried = shared.0.try_lock();
     if has_tried {
-        // SAFETY: the lock is held.
-        shared.1.with_mut(|value| unsafe { *value += 1 });
+        add_one(&shared.1);
         // SAFETY: taken above by this thread.
         unsafe { shared.0.unlock() };
     }
@@ -93,6 +95,106 @@ models! {
     anderson: Anderson<2>,
     clh: Clh,
     mcs: Mcs,
+    parking: Parking,
+    adaptive: Adaptive,
+    distributed: DistributedRw<3>,
+}
+
+/// Three threads: in one the lock is unlocked while the other two go to sleep.
+#[test]
+fn parking_wakes_every_thread() {
+    model_bounded(2, || excludes::<Parking>(3, 1));
+}
+
+/// One thread makes all decisions of the policy, so that the mode changes during the model.
+#[test]
+fn adaptive_excludes_in_every_mode() {
+    model_bounded(2, || excludes::<Adaptive>(2, 3));
+}
+
+/// Reads twice beside a writer: never between its two writes, and loom sees no race.
+fn readers_and_a_writer<const S: usize>(readers: usize, writes: usize) {
+    let shared = Arc::new((DistributedRw::<S>::new(), DataCell::new([0; 2])));
+    let threads: Vec<_> = (0..readers)
+        .map(|_| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    shared.0.lock_shared();
+                    // SAFETY: the lock is held for reading.
+                    let [one, other] = unsafe { shared.1.read() };
+                    assert_eq!(one, other);
+                    // SAFETY: locked above by this thread.
+                    unsafe { shared.0.unlock_shared() };
+                }
+            })
+        })
+        .collect();
+    for _ in 0..writes {
+        with(&shared.0, || {
+            // SAFETY: the lock is held for writing.
+            shared
+                .1
+                .with_mut(|both| unsafe { *both = [both.read()[0] + 1; 2] });
+        });
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn distributed_readers_and_a_writer_exclude_each_other() {
+    model_bounded(3, || readers_and_a_writer::<3>(1, 2));
+}
+
+/// All readers use the slot that is shared.
+#[test]
+fn distributed_readers_without_slots_and_a_writer_exclude_each_other() {
+    model_bounded(2, || readers_and_a_writer::<1>(1, 2));
+}
+
+/// A reader that locks again does not wait for a writer in between.
+#[test]
+fn a_distributed_reader_may_lock_again() {
+    model_bounded(3, || {
+        let lock = Arc::new(DistributedRw::<3>::new());
+        let other = lock.clone();
+        let writer = thread::spawn(move || with(&*other, || ()));
+        lock.lock_shared();
+        lock.lock_shared();
+        assert!(lock.is_locked());
+        // SAFETY: locked twice above by this thread.
+        unsafe {
+            lock.unlock_shared();
+            lock.unlock_shared();
+        }
+        writer.join().unwrap();
+        assert!(!lock.is_locked() && !lock.is_write_locked());
+    });
+}
+
+/// Tries for reading and writing exclude, too.
+#[test]
+fn distributed_tries_exclude() {
+    model_bounded(3, || {
+        let shared = Arc::new((DistributedRw::<3>::new(), DataCell::new(0)));
+        let other = shared.clone();
+        let reader = thread::spawn(move || {
+            if other.0.try_lock_shared() {
+                // SAFETY: the lock is held for reading.
+                let _ = unsafe { other.1.read() };
+                // SAFETY: locked above by this thread.
+                unsafe { other.0.unlock_shared() };
+            }
+        });
+        if shared.0.try_lock() {
+            add_one(&shared.1);
+            // SAFETY: locked above by this thread.
+            unsafe { shared.0.unlock() };
+        }
+        reader.join().unwrap();
+    });
 }
 
 /// Three threads, for locks whose waiting threads read different words. (If two threads wait on one

@@ -1,0 +1,259 @@
+//! Measures the locks, beside those of `parking_lot` and `std`.
+//!
+//! ```text
+//! cargo run --release -p corewise-locks --example locks -- [milliseconds per cell] [repetitions]
+//! ```
+//!
+//! Three tables:
+//!
+//! - *Uncontended*: nanoseconds for a lock and an unlock by one thread.
+//! - *Exclusive*: millions of sections a second, for each number of threads and length of section.
+//!   In brackets the fairness: the sections of the slowest thread over those of the fastest.
+//! - *Readers and writers*: the same without fairness, for each share of writes.
+//!
+//! Each figure is the median of the repetitions. A section of n ns spins for n ns; outside of it a
+//! thread spins for as long, so that locks can overlap with work.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use corewise_locks::{
+    Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, SharedLock, Tas, Ticket,
+    Ttas, TtasBackoff,
+};
+
+/// What is measured of a lock.
+trait Subject: Sync {
+    fn with(&self, section: &mut dyn FnMut(&mut [u64; 8]));
+}
+
+impl<L: RawLock> Subject for Lock<[u64; 8], L> {
+    fn with(&self, section: &mut dyn FnMut(&mut [u64; 8])) {
+        section(&mut self.lock());
+    }
+}
+
+impl Subject for parking_lot::Mutex<[u64; 8]> {
+    fn with(&self, section: &mut dyn FnMut(&mut [u64; 8])) {
+        section(&mut self.lock());
+    }
+}
+
+impl Subject for parking_lot::FairMutex<[u64; 8]> {
+    fn with(&self, section: &mut dyn FnMut(&mut [u64; 8])) {
+        section(&mut self.lock());
+    }
+}
+
+impl Subject for std::sync::Mutex<[u64; 8]> {
+    fn with(&self, section: &mut dyn FnMut(&mut [u64; 8])) {
+        section(&mut self.lock().expect("no section panics"));
+    }
+}
+
+trait SharedSubject: Sync {
+    fn read(&self) -> u64;
+    fn write(&self);
+}
+
+impl<const S: usize> SharedSubject for SharedLock<[u64; 8], DistributedRw<S>> {
+    fn read(&self) -> u64 {
+        SharedLock::read(self)[0]
+    }
+    fn write(&self) {
+        SharedLock::write(self)[0] += 1;
+    }
+}
+
+impl SharedSubject for parking_lot::RwLock<[u64; 8]> {
+    fn read(&self) -> u64 {
+        parking_lot::RwLock::read(self)[0]
+    }
+    fn write(&self) {
+        parking_lot::RwLock::write(self)[0] += 1;
+    }
+}
+
+impl SharedSubject for std::sync::RwLock<[u64; 8]> {
+    fn read(&self) -> u64 {
+        std::sync::RwLock::read(self).expect("no section panics")[0]
+    }
+    fn write(&self) {
+        std::sync::RwLock::write(self).expect("no section panics")[0] += 1;
+    }
+}
+
+/// Iterations of the work loop in a nanosecond, in thousandths.
+fn calibrate() -> u64 {
+    let rounds = 2_000_000;
+    let begin = Instant::now();
+    work(rounds);
+    rounds * 1_000 / begin.elapsed().as_nanos() as u64
+}
+
+fn work(rounds: u64) {
+    for round in 0..rounds {
+        black_box(round);
+    }
+}
+
+/// The number of calls of `body` by each thread.
+fn run(threads: usize, length: Duration, body: impl Fn(usize, u64) + Sync) -> Vec<u64> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (body, is_over) = (&body, &is_over);
+                scope.spawn(move || {
+                    let mut calls = 0;
+                    // Relaxed: a flag.
+                    while !is_over.load(Ordering::Relaxed) {
+                        body(thread, calls);
+                        calls += 1;
+                    }
+                    calls
+                })
+            })
+            .collect();
+        std::thread::sleep(length);
+        is_over.store(true, Ordering::Relaxed); // Relaxed: a flag
+        handles
+            .into_iter()
+            .map(|handle| handle.join().expect("no section panics"))
+            .collect()
+    })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn subjects() -> Vec<(&'static str, Box<dyn Subject>)> {
+    fn ours<L: RawLock>() -> Box<dyn Subject> {
+        Box::new(Lock::<[u64; 8], L>::new([0; 8]))
+    }
+    vec![
+        ("tas", ours::<Tas>()),
+        ("ttas", ours::<Ttas>()),
+        ("ttas-backoff", ours::<TtasBackoff>()),
+        ("ticket", ours::<Ticket>()),
+        ("anderson-16", ours::<Anderson>()),
+        ("clh", ours::<Clh>()),
+        ("mcs", ours::<Mcs>()),
+        ("parking", ours::<Parking>()),
+        ("adaptive", ours::<Adaptive>()),
+        ("parking_lot", Box::new(parking_lot::Mutex::new([0; 8]))),
+        (
+            "parking_lot-fair",
+            Box::new(parking_lot::FairMutex::new([0; 8])),
+        ),
+        ("std", Box::new(std::sync::Mutex::new([0; 8]))),
+    ]
+}
+
+fn uncontended(repetitions: usize) {
+    println!("{:<17} ns", "uncontended");
+    let rounds = 2_000_000;
+    let samples: Vec<Vec<f64>> = (0..repetitions)
+        .map(|_| {
+            let measure = |(_, lock): &(&str, Box<dyn Subject>)| {
+                let begin = Instant::now();
+                for _ in 0..rounds {
+                    lock.with(&mut |data| data[0] += 1);
+                }
+                begin.elapsed().as_nanos() as f64 / f64::from(rounds)
+            };
+            subjects().iter().map(measure).collect()
+        })
+        .collect();
+    for (at, (name, _)) in subjects().iter().enumerate() {
+        let all = samples.iter().map(|sample| sample[at]).collect();
+        println!("{name:<17} {:.1}", median(all));
+    }
+}
+
+fn exclusive(length: Duration, repetitions: usize) {
+    let per_ns = calibrate();
+    let cells: Vec<(usize, u64)> = [0, 100, 1_000]
+        .into_iter()
+        .flat_map(|section| [1, 2, 8].map(|threads| (threads, section)))
+        .collect();
+    print!("\n{:<17}", "exclusive");
+    for (threads, section) in &cells {
+        print!(" {:>13}", format!("{threads}t {section}ns"));
+    }
+    println!();
+    for (name, lock) in subjects() {
+        print!("{name:<17}");
+        for (threads, section) in &cells {
+            let spins = section * per_ns / 1_000;
+            let (mut rates, mut fairness) = (Vec::new(), Vec::new());
+            for _ in 0..repetitions {
+                let calls = run(*threads, length, |_, _| {
+                    lock.with(&mut |data| {
+                        data.iter_mut().for_each(|word| *word += 1);
+                        work(spins);
+                    });
+                    work(spins);
+                });
+                let (least, most) = (calls.iter().min(), calls.iter().max());
+                fairness.push(*least.expect("threads") as f64 / *most.expect("threads") as f64);
+                rates.push(calls.iter().sum::<u64>() as f64 / length.as_secs_f64() / 1e6);
+            }
+            print!(" {:>7.2} ({:.2})", median(rates), median(fairness));
+        }
+        println!();
+    }
+}
+
+fn readers_and_writers(length: Duration, repetitions: usize) {
+    let subjects: Vec<(&str, Box<dyn SharedSubject>)> = vec![
+        (
+            "distributed",
+            Box::new(SharedLock::<_, DistributedRw>::new([0; 8])),
+        ),
+        ("parking_lot", Box::new(parking_lot::RwLock::new([0; 8]))),
+        ("std", Box::new(std::sync::RwLock::new([0; 8]))),
+    ];
+    let cells: Vec<(usize, u64)> = [0, 1, 10]
+        .into_iter()
+        .flat_map(|writes| [1, 2, 8].map(|threads| (threads, writes)))
+        .collect();
+    print!("\n{:<17}", "readers, writers");
+    for (threads, writes) in &cells {
+        print!(" {:>9}", format!("{threads}t {writes}%"));
+    }
+    println!();
+    for (name, lock) in subjects {
+        print!("{name:<17}");
+        for (threads, writes) in &cells {
+            let rates = (0..repetitions).map(|_| {
+                let calls = run(*threads, length, |thread, call| {
+                    // Spread over the hundred, differently for each thread.
+                    if (call + 13 * thread as u64) * 37 % 100 < *writes {
+                        lock.write();
+                    } else {
+                        black_box(lock.read());
+                    }
+                });
+                calls.iter().sum::<u64>() as f64 / length.as_secs_f64() / 1e6
+            });
+            print!(" {:>9.1}", median(rates.collect()));
+        }
+        println!();
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args()
+        .skip(1)
+        .map(|argument| argument.parse::<u64>());
+    let milliseconds = arguments.next().and_then(Result::ok).unwrap_or(200);
+    let repetitions = arguments.next().and_then(Result::ok).unwrap_or(3).max(1) as usize;
+    let length = Duration::from_millis(milliseconds);
+    uncontended(repetitions);
+    exclusive(length, repetitions);
+    readers_and_writers(length, repetitions);
+}
