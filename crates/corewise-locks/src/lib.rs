@@ -66,6 +66,7 @@ mod clh;
 #[cfg(doctest)]
 mod compile_fail;
 mod distributed_rw;
+pub mod elide;
 #[cfg(all(feature = "lock_api", not(any(corewise_loom, corewise_shuttle))))]
 mod lock_api;
 mod mcs;

@@ -2,7 +2,11 @@
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
+use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::{model, model_bounded, thread};
+use corewise_locks::elide::{
+    Cause, Elided, Outcome, Policy, Retry, Scm, ScmOpt, Scripted, Slr, SlrScm,
+};
 use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
     Ttas, TtasBackoff,
@@ -231,4 +235,89 @@ fn mcs_locks_nest_in_any_order() {
         other.join().unwrap();
         assert!(!locks.1.is_locked());
     });
+}
+
+/// A section of one thread as a transaction, and one of the other under the lock: both increments of
+/// both halves are kept, and each sees equal halves.
+fn elided_increments<P: Policy>() {
+    type Pair<P> = Elided<[AtomicU64; 2], Ttas, P, Scripted>;
+    fn add<P: Policy>(pair: &Pair<P>) {
+        let (one, other) = pair.run(|[one, other], tx| {
+            let both = (tx.load(one), tx.load(other));
+            tx.store(one, both.0 + 1);
+            tx.store(other, both.1 + 1);
+            both
+        });
+        assert_eq!(one, other, "a torn pair");
+    }
+    let data = [AtomicU64::new(0), AtomicU64::new(0)];
+    let pair: Arc<Pair<P>> = Arc::new(Elided::new(data, Some(Scripted::new())));
+    let shared = pair.clone();
+    let locking = thread::spawn(move || {
+        let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+        add(&shared);
+    });
+    add(&pair);
+    locking.join().unwrap();
+    let both = pair.run(|[one, other], tx| (tx.load(one), tx.load(other)));
+    assert_eq!(both, (2, 2), "an increment was lost");
+}
+
+/// The first thread only reads (figure 4.1 of the thesis).
+fn elided_reads<P: Policy>() {
+    let data = [AtomicU64::new(0), AtomicU64::new(0)];
+    let pair: Arc<Elided<[AtomicU64; 2], Ttas, P, Scripted>> =
+        Arc::new(Elided::new(data, Some(Scripted::new())));
+    let shared = pair.clone();
+    let locking = thread::spawn(move || {
+        let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+        shared.run(|[one, other], tx| {
+            tx.store(one, 1);
+            tx.store(other, 1);
+        });
+    });
+    let (one, other) = pair.run(|[one, other], tx| (tx.load(one), tx.load(other)));
+    assert_eq!(one, other, "a torn pair");
+    locking.join().unwrap();
+}
+
+#[test]
+fn slr_sees_no_torn_pair() {
+    model_bounded(3, elided_reads::<Slr>);
+}
+
+#[test]
+fn retry_sees_no_torn_pair() {
+    model_bounded(3, elided_reads::<Retry<2>>);
+}
+
+#[test]
+fn slr_keeps_increments() {
+    model_bounded(2, elided_increments::<Slr>);
+}
+
+#[test]
+fn retry_keeps_increments() {
+    model_bounded(2, elided_increments::<Retry<2>>);
+}
+
+#[test]
+fn optimistic_scm_keeps_increments() {
+    model_bounded(2, elided_increments::<ScmOpt>);
+}
+
+/// A thread that needs the auxiliary lock more than once does not wait for itself, and unlocks it.
+#[test]
+fn conflicts_are_serialised_by_the_auxiliary_lock() {
+    fn check<P: Policy>() {
+        let data = [AtomicU64::new(0)];
+        let count: Elided<[AtomicU64; 1], Ttas, P, Scripted> =
+            Elided::new(data, Some(Scripted::new()));
+        let _script = Scripted::play([], Outcome::AbortAtCommit(Cause::Conflict));
+        for _ in 0..2 {
+            count.run(|[count], tx| tx.store(count, tx.load(count) + 1));
+        }
+    }
+    model(check::<Scm>);
+    model(check::<SlrScm>);
 }
