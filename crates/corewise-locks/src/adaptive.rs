@@ -144,16 +144,15 @@ impl Front {
         // Relaxed, all: only the holder accesses them.
         let age = self.age.load(Relaxed);
         self.age.store((age + 1).min(LONGEST_DWELL), Relaxed);
+        // Relaxed, both: only the holder accesses it.
         let left = self.dwell_left.load(Relaxed);
         if left > 0 {
             self.dwell_left.store(left - 1, Relaxed);
             return false;
         }
-        let streak = if speaks_for {
-            self.streak.load(Relaxed) + 1
-        } else {
-            0
-        };
+        // Relaxed, both: only the holder accesses it.
+        let streak = self.streak.load(Relaxed) + 1;
+        let streak = if speaks_for { streak } else { 0 };
         self.streak.store(streak, Relaxed);
         streak >= needed
     }
@@ -168,6 +167,7 @@ impl Front {
         } else {
             SHORTEST_DWELL
         };
+        // Relaxed, all: only the holder accesses them.
         self.dwell.store(dwell, Relaxed);
         self.dwell_left.store(dwell, Relaxed);
         self.streak.store(0, Relaxed);

@@ -23,8 +23,8 @@
 //! 3. *Cost of a writer.* A read-modify-write, a fence, and a load of each slot in use.
 //! 4. *Fairness.* Writers go first: readers may starve while writers keep coming. Writers are not
 //!    FIFO among themselves.
-//! 5. *Recursion.* A thread that holds the lock for reading may lock it for reading again, if it has
-//!    a slot of its own; otherwise it may wait for ever for a writer in between.
+//! 5. *Recursion.* A thread that holds the lock for reading may lock it for reading again, if it
+//!    has a slot of its own; otherwise it may wait for ever for a writer in between.
 //! 6. *Leaked guards.* A thread that leaks a read lock keeps its number for ever.
 //!
 //! # Correctness

@@ -127,6 +127,7 @@ impl Parking {
             if last.is_null() {
                 self.first.store(waiter, Relaxed);
             } else {
+                // Relaxed: as above.
                 // SAFETY: a waiter in the list lives, by 1.
                 unsafe { (*last).next.store(waiter, Relaxed) };
             }
@@ -152,6 +153,7 @@ impl Parking {
         if let Some(waiter) = waiter {
             let next = waiter.next.load(Relaxed);
             waiter.next.store(ptr::null_mut(), Relaxed);
+            // Relaxed, both: the list's lock orders.
             self.first.store(next, Relaxed);
             if next.is_null() {
                 self.last.store(ptr::null_mut(), Relaxed);

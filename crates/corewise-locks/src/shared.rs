@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::{DistributedRw, RawSharedLock};
 
-/// A value that one thread accesses exclusively, or any number of threads share, with a lock of your
-/// choice.
+/// A value that one thread accesses exclusively, or any number of threads share, with a lock of
+/// your choice.
 ///
 /// Guarantees and progress are those of the lock. There is no poison: after a panic the next thread
 /// sees the value as the panic left it.

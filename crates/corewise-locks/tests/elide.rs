@@ -398,8 +398,8 @@ fn a_section_reads_its_own_writes() {
     assert_eq!(place.into_inner() as usize, pointer);
 }
 
-/// Sections that only read: the fallback shares the lock, and a writer's transaction does not commit
-/// beside it.
+/// Sections that only read: the fallback shares the lock, and a writer's transaction does not
+/// commit beside it.
 #[test]
 fn readers_share_the_lock() {
     let pair = pair::<DistributedRw, SlrScm>();
@@ -510,7 +510,7 @@ fn a_prefix_runs_again_only_if_it_was_outdated() {
     assert_eq!((prefixes, counts.committed, is_planned), (4, 1, true));
     assert_eq!(counts.aborted_by(Cause::BadPrefix), 3);
 
-    // As many as the policy allows, then under the lock.
+    // The attempts of the policy, then under the lock.
     let (prefixes, counts, is_planned) = planned::<Slr>(&[], usize::MAX, false);
     assert_eq!((prefixes, counts.fallbacks, is_planned), (10, 1, false));
 

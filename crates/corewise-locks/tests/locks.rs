@@ -13,14 +13,14 @@ use corewise_locks::{
 /// 4 × oversubscription of two CPUs.
 const THREADS: usize = 8;
 
-/// Rounds of each thread. On a busy machine each hand-over of a FIFO lock may wait for a time slice,
-/// so there are few; `COREWISE_MANY` is for long runs.
+/// Rounds of each thread. On a busy machine each hand-over of a FIFO lock that spins may wait for a
+/// time slice, so there are few; `COREWISE_MANY` is for long runs.
 fn rounds() -> usize {
     let is_set = |name| std::env::var_os(name).is_some();
     match (is_set("COREWISE_MANY"), is_set("COREWISE_FEWER")) {
         (true, _) => 20_000,
-        (_, true) => 80,
-        _ => 200,
+        (_, true) => 32,
+        _ => 48,
     }
 }
 
@@ -40,7 +40,7 @@ fn increments_are_kept<L: RawLock>() {
                     // Relaxed: the lock orders; overlapping sections would be counted anyway.
                     assert_eq!(inside.fetch_add(1, Relaxed), 0);
                     both[0] += 1;
-                    if round % 32 == 0 {
+                    if round % 16 == 0 {
                         std::thread::yield_now(); // the holder is descheduled
                     }
                     both[1] += 1;
@@ -68,7 +68,7 @@ fn a_panic_unlocks<L: RawLock>() {
 /// Threads hold several locks of one kind at once, and unlock them in any order.
 fn locks_nest<L: RawLock>() {
     let locks: Vec<Lock<usize, L>> = (0..4).map(|_| Lock::new(0)).collect();
-    let rounds = rounds() / 10;
+    let rounds = rounds() / 12;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let locks = &locks;
@@ -148,7 +148,7 @@ for_every_lock! {
 
 /// Readers see both halves equal, beside writers, with and without a slot for each thread.
 fn readers_see_whole_writes<const S: usize>() {
-    let rounds = rounds() / 5;
+    let rounds = rounds() / 2;
     let lock: SharedLock<[usize; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -237,8 +237,8 @@ fn mcs_locks_nest_in_any_order() {
     });
 }
 
-/// A section of one thread as a transaction, and one of the other under the lock: both increments of
-/// both halves are kept, and each sees equal halves.
+/// A section of one thread as a transaction, and one of the other under the lock: both increments
+/// of both halves are kept, and each sees equal halves.
 fn elided_increments<P: Policy>() {
     type Pair<P> = Elided<[AtomicU64; 2], Ttas, P, Scripted>;
     fn add<P: Policy>(pair: &Pair<P>) {

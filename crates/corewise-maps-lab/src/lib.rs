@@ -1,6 +1,7 @@
 //! Hash tables for comparison, which measurements and tests use: the resize variants that
 //! [`RelativisticMap`] was chosen from ([`chained`]), and the tables that its paper compares it
-//! with ([`baseline`]). Programs should use the tables of [`corewise_maps`].
+//! with ([`baseline`]), and a CLHT whose updates are hardware transactions ([`elided_clht`]).
+//! Programs should use the tables of [`corewise_maps`].
 //!
 //! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
 
@@ -11,6 +12,7 @@ pub mod baseline;
 pub mod chained;
 #[cfg(doctest)]
 mod compile_fail;
+pub mod elided_clht;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 #[path = "../../corewise-maps/tests/common/every.rs"]
 mod every;

@@ -45,11 +45,11 @@
 //!    shared data by [`Tx`] (with [`Rtm`]: by any means).
 //! 2. *Once.* A closure may run several times, but only the effects of its last run remain, on
 //!    data that is accessed by `Tx`. It should have no other effects.
-//! 3. *Progress.* Blocking. A section makes at most `ALONE + AIDED` attempts, plus 64 after which the
-//!    lock was held; then it takes the lock. So threads that abort each other do not do so for ever
-//!    (no livelock).
-//! 4. *No poison.* A section that panics in a transaction panics again under the lock, which is then
-//!    unlocked.
+//! 3. *Progress.* Blocking. A section makes at most `ALONE + AIDED` attempts, plus 64 after which
+//!    the lock was held; then it takes the lock. So threads that abort each other do not do so for
+//!    ever (no livelock).
+//! 4. *No poison.* A section that panics in a transaction panics again under the lock, which is
+//!    then unlocked.
 //! 5. *No recursion.* A section must not run a section of the same lock; it would wait for ever.
 //!    Sections of other locks may nest: with `Rtm` both become one transaction, provided that the
 //!    inner lock is free; otherwise the outer one is aborted with [`Cause::Nested`].
@@ -126,8 +126,8 @@ unsafe impl Subscribe for Ticket {}
 unsafe impl Subscribe for Clh {}
 // SAFETY: 1: `tail` is not null from the exchange in `lock` to the one in `unlock`. 2: one load.
 unsafe impl Subscribe for Mcs {}
-// SAFETY: 1: a writer's word is set before its fence, a reader's slot before the reader's. 2: a load
-// for each slot in use.
+// SAFETY: 1: a writer's word is set before its fence, a reader's slot before the reader's. 2: a
+// load for each slot in use.
 unsafe impl<const S: usize> Subscribe for DistributedRw<S> {}
 
 /// How a transaction reads the lock.
@@ -400,7 +400,8 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
                             self.counters.count(Event::Aided);
                             let held = Held::new(&*self.aux);
                             if mutant!("scm_owner_inside_if") {
-                                // Algorithm 4.6: an owner that did not have to wait is not recorded.
+                                // Algorithm 4.6: an owner that did not have to wait is not
+                                // recorded.
                                 std::mem::forget(held);
                             } else {
                                 aux = Some(held);

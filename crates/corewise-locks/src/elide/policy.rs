@@ -18,8 +18,8 @@
 //! | `Unspecified` | two more attempts; then the main lock |
 //! | `Explicit`, `Debug` | the main lock at once |
 //!
-//! The thesis does not define scm-ttas-opt beyond one sentence ("after ten retries a thread acquires
-//! the lock transactionally"); [`ScmOpt`] is our definition.
+//! The thesis does not define scm-ttas-opt beyond one sentence ("after ten retries a thread
+//! acquires the lock transactionally"); [`ScmOpt`] is our definition.
 
 use super::Cause;
 
@@ -59,15 +59,15 @@ pub struct Retry<const N: u32 = 10>;
 /// again, so that they run one after the other, beside those that do not conflict.
 #[derive(Clone, Copy, Debug)]
 pub struct Scm;
-/// Optimistic conflict management: ten attempts, then two with the auxiliary lock that also take the
-/// main lock inside of the transaction.
+/// Optimistic conflict management: ten attempts, then two with the auxiliary lock that also take
+/// the main lock inside of the transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct ScmOpt;
 /// Software-assisted lock removal: transactions read the lock at commit only, so they run beside a
 /// section that holds the lock, and may see its intermediate states.
 #[derive(Clone, Copy, Debug)]
 pub struct Slr;
-/// Lock removal, and conflict management for what conflicts ten times (algorithms 4.6 and 4.7).
+/// Lock removal, then conflict management after ten conflicts (algorithms 4.6 and 4.7).
 #[derive(Clone, Copy, Debug)]
 pub struct SlrScm;
 

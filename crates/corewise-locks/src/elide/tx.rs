@@ -165,6 +165,14 @@ impl<'t, B: Transaction> Tx<'t, B> {
         }
     }
 
+    /// Accesses that are in no transaction, for data that no other thread reaches yet, such as what
+    /// a section prepares under the lock.
+    #[inline]
+    #[must_use]
+    pub fn direct() -> Self {
+        Self::new(None)
+    }
+
     /// Whether the section runs as a transaction, and not under the lock.
     #[inline]
     #[must_use]
@@ -196,7 +204,7 @@ impl<'t, B: Transaction> Tx<'t, B> {
     /// Aborts a transaction with an explicit code below 128; does nothing under the lock, where the
     /// section must go on. The section then runs under the lock.
     ///
-    /// For what is known to abort anyway, such as a system call.
+    /// Use it before something that aborts a transaction anyway, such as a system call.
     #[inline]
     pub fn leave_transaction<const CODE: u8>(&self) {
         const { assert!(CODE < 128, "higher codes are used by this crate") };

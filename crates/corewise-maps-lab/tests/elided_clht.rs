@@ -1,0 +1,268 @@
+//! HTM-CLHT against `std`, with scripted transactions, and with real ones where the processor has
+//! them.
+
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::collections::HashMap;
+
+use corewise_history::Recording;
+use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_locks::elide::{
+    Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
+};
+use corewise_locks::{DistributedRw, Mcs, Ttas};
+use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, auto, elided};
+
+fn scaled(number: u64) -> u64 {
+    if std::env::var_os("COREWISE_FEWER").is_some() {
+        number / 10
+    } else {
+        number
+    }
+}
+
+/// A small generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    fn script(&mut self) -> Vec<Outcome> {
+        let causes = [
+            Cause::Conflict,
+            Cause::Capacity,
+            Cause::Unspecified,
+            Cause::Explicit(9),
+        ];
+        let cause = causes[self.below(4) as usize];
+        (0..self.below(4))
+            .map(|_| match self.below(3) {
+                0 => Outcome::AbortAtBegin(cause),
+                1 => Outcome::AbortAtAccess(self.below(8) as u32, cause),
+                _ => Outcome::AbortAtCommit(cause),
+            })
+            .collect()
+    }
+}
+
+trait Map: Sync {
+    fn get(&self, key: u64) -> Option<u64>;
+    fn insert(&self, key: u64, value: u64) -> Option<u64>;
+    fn remove(&self, key: u64) -> Option<u64>;
+    fn len(&self) -> usize;
+}
+
+impl<L: Subscribe, P: Policy, B: Transaction> Map for Coarse<L, P, B> {
+    fn get(&self, key: u64) -> Option<u64> {
+        // Both kinds of lookups.
+        if key.is_multiple_of(3) {
+            self.get_elided(key)
+        } else {
+            Coarse::get(self, key)
+        }
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        Coarse::insert(self, key, value).expect("it grows")
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        Coarse::remove(self, key)
+    }
+    fn len(&self) -> usize {
+        Coarse::len(self)
+    }
+}
+
+impl<P: Policy, B: Transaction> Map for Fine<P, B> {
+    fn get(&self, key: u64) -> Option<u64> {
+        Fine::get(self, key)
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        Fine::insert(self, key, value).expect("it was made large enough")
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        Fine::remove(self, key)
+    }
+    fn len(&self) -> usize {
+        Fine::len(self)
+    }
+}
+
+/// Random operations of one thread have the outcomes of a `HashMap`, through all resizes.
+fn agrees_with_std(table: &impl Map) {
+    let (mut random, mut expected) = (Random(7), HashMap::new());
+    for _ in 0..scaled(20_000) {
+        let _script = Scripted::play(random.script(), Outcome::Commit);
+        let (key, value) = (random.below(3_000), random.below(u64::MAX));
+        match random.below(4) {
+            0 | 1 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
+            2 => assert_eq!(table.remove(key), expected.remove(&key)),
+            _ => assert_eq!(table.get(key), expected.get(&key).copied()),
+        }
+    }
+    assert_eq!(table.len(), expected.len());
+    assert!(
+        expected
+            .iter()
+            .all(|(key, value)| table.get(*key) == Some(*value))
+    );
+}
+
+/// Threads with their own keys beside readers of all keys: a hit is a pair that was inserted.
+fn threads_agree(table: &impl Map) {
+    const WRITERS: u64 = 4;
+    let keys = scaled(600);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                let mut random = Random(writer + 1);
+                for round in 0..4 {
+                    for key in (0..keys).map(|key| key * WRITERS + writer) {
+                        let _script = Scripted::play(random.script(), Outcome::Commit);
+                        let old = (round > 0).then(|| key * 10 + round - 1);
+                        assert_eq!(table.insert(key, key * 10 + round), old);
+                        if random.below(8) == 0 {
+                            assert_eq!(table.remove(key), Some(key * 10 + round));
+                            assert_eq!(table.get(key), None);
+                            assert_eq!(table.insert(key, key * 10 + round), None);
+                        }
+                    }
+                }
+            });
+        }
+        for reader in 0..2 {
+            scope.spawn(move || {
+                let mut random = Random(100 + reader);
+                for _ in 0..keys * 8 {
+                    let key = random.below(keys * WRITERS);
+                    if let Some(value) = table.get(key) {
+                        assert_eq!(value / 10, key);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(table.len() as u64, keys * WRITERS);
+}
+
+macro_rules! coarse {
+    ($($name:ident: $lock:ty, $policy:ty);* $(;)?) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn agrees() {
+                let table = Coarse::<$lock, $policy, _>::new(0, Some(Scripted::new()));
+                agrees_with_std(&table);
+                let counts = table.counts();
+                assert!(counts.committed > 0 && counts.fallbacks > 0, "{counts:?}");
+                println!("scripted transactions, and real ones: {:?}", Rtm::detect());
+                agrees_with_std(&Coarse::<$lock, $policy>::new(0, Rtm::detect().ok()));
+            }
+
+            #[test]
+            fn agrees_between_threads() {
+                threads_agree(&Coarse::<$lock, $policy, _>::new(0, Some(Scripted::new())));
+                threads_agree(&Coarse::<$lock, $policy>::new(0, Rtm::detect().ok()));
+            }
+        }
+    )*};
+}
+coarse! {
+    slr_mcs: Mcs, Slr;
+    htm_retry: Ttas, Retry<10>;
+    scm_ttas: Ttas, Scm;
+    slr_scm_mcs: Mcs, SlrScm;
+    scm_ttas_opt: Ttas, ScmOpt;
+    slr_scm_distributed: DistributedRw, SlrScm;
+}
+
+#[test]
+fn fine_agrees() {
+    agrees_with_std(&Fine::<SlrScm, _>::new(8_000, Some(Scripted::new())));
+    threads_agree(&Fine::<SlrScm, _>::new(8_000, Some(Scripted::new())));
+    threads_agree(&Fine::<Retry>::new(8_000, Rtm::detect().ok()));
+}
+
+#[test]
+fn a_fine_table_that_is_full_refuses() {
+    let table: Fine<Slr, Scripted> = Fine::new(0, Some(Scripted::new()));
+    let refused = (0..100_000).find(|key| table.insert(*key, *key) == Err(TableFull));
+    let refused = refused.expect("it does not grow");
+    assert_eq!(table.len() as u64, refused);
+    assert!((0..refused).all(|key| table.get(key) == Some(key)));
+    // A removal makes room for a key of the same bucket.
+    assert_eq!(table.remove(0), Some(0));
+    assert_eq!(table.insert(0, 1), Ok(None));
+    assert!(!table.is_empty());
+}
+
+/// Histories of few keys are linearizable, also while the table grows.
+#[test]
+fn histories_are_linearizable() {
+    fn check<P: Policy>() {
+        let table: Coarse<Mcs, P, Scripted> = Coarse::new(0, Some(Scripted::new()));
+        let recording = Recording::new();
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (table, mut recorder) = (&table, recording.recorder(150));
+                scope.spawn(move || {
+                    let mut random = Random(thread + 1);
+                    for round in 0..150 {
+                        let _script = Scripted::play(random.script(), Outcome::Commit);
+                        // Other keys, so that the table grows.
+                        let filler = 1_000 + thread * 1_000 + round;
+                        table.insert(filler, 0).expect("it grows");
+                        let (key, value) = (random.below(3), thread * 1_000 + round);
+                        match random.below(4) {
+                            0 | 1 => recorder.record(key, EntryOp::Insert(value), || {
+                                EntryOutcome::Held(table.insert(key, value).expect("it grows"))
+                            }),
+                            2 => recorder.record(key, EntryOp::Remove, || {
+                                EntryOutcome::Held(table.remove(key))
+                            }),
+                            _ => recorder
+                                .record(key, EntryOp::Get, || EntryOutcome::Held(table.get(key))),
+                        };
+                    }
+                });
+            }
+        });
+        let history = recording.finish().expect("all recorders are dropped");
+        history.check(&MapEntry::new()).assert_linearizable();
+    }
+    check::<Retry>();
+    check::<SlrScm>();
+    check::<ScmOpt>();
+}
+
+#[test]
+fn the_constructor_reports_missing_transactions() {
+    match (Rtm::detect(), elided(100)) {
+        (Ok(_), Ok(table)) => assert_eq!(table.insert(1, 2), Ok(None)),
+        (Err(reason), Err(error)) => assert_eq!(reason, error),
+        (detected, _) => panic!("{detected:?}"),
+    }
+    match auto(100) {
+        Auto::Elided(_) => assert!(Rtm::detect().is_ok()),
+        Auto::LockBased(reason, _) => assert_eq!(Rtm::detect().err(), Some(reason)),
+    }
+}
+
+#[test]
+fn an_insertion_of_a_present_key_is_no_section() {
+    let table: Coarse<Mcs, Slr, Scripted> = Coarse::new(100, Some(Scripted::new()));
+    assert_eq!(table.try_insert(1, 2), Ok(None));
+    let before = table.counts();
+    assert_eq!(
+        (table.try_insert(1, 3), table.remove(7)),
+        (Ok(Some(2)), None)
+    );
+    assert_eq!(table.counts(), before);
+    table.prefetch(1);
+    assert_eq!(table.get(1), Some(2));
+}
