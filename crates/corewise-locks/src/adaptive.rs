@@ -20,7 +20,7 @@
 //! |---|---|---|
 //! | spin | queue | at 16 unlocks in a row, three threads or more spin |
 //! | spin | park | at 16 unlocks in a row, the threads that spin outnumber the other CPUs |
-//! | queue | park | the holder yielded 64 times while it waited |
+//! | queue | park | the holder slept while it waited |
 //! | queue, park | spin | at 64 unlocks in a row, no thread waits |
 //!
 //! A mode lasts for 256 unlocks at least. If a change is undone soon, this number doubles, up to
@@ -52,8 +52,6 @@ const IS_HASTY: bool = cfg!(any(corewise_loom, corewise_shuttle, corewise_stress
 const UP_AFTER: u32 = if IS_HASTY { 1 } else { 16 };
 /// Threads that spin so that a queue pays.
 const MANY_WAITING: u32 = if IS_HASTY { 1 } else { 3 };
-/// Yields of a queueing thread after which the lock parks.
-const MANY_YIELDS: u32 = if IS_HASTY { 1 } else { 64 };
 /// Unlocks without a waiting thread after which the lock spins again.
 const DOWN_AFTER: u32 = if IS_HASTY { 1 } else { 64 };
 /// Unlocks for which a mode lasts at least.
@@ -98,8 +96,8 @@ struct Front {
     dwell: AtomicU32,
     /// Unlocks since the last change, up to the longest dwell.
     age: AtomicU32,
-    /// Whether the holder yielded often while it queued.
-    has_yielded: AtomicU32,
+    /// Whether the holder slept while it queued.
+    has_slept: AtomicU32,
 }
 
 static_cell! {
@@ -117,7 +115,7 @@ constructor! { [] Adaptive,
                 dwell_left: AtomicU32::new(0),
                 dwell: AtomicU32::new(SHORTEST_DWELL),
                 age: AtomicU32::new(LONGEST_DWELL),
-                has_yielded: AtomicU32::new(0),
+                has_slept: AtomicU32::new(0),
             }),
             waits: CachePadded::new(Waits {
                 queue: Mcs::new(),
@@ -194,10 +192,10 @@ impl Front {
     /// The word after an unlock in another mode.
     fn after_wait(&self, word: u32, is_awaited: bool) -> u32 {
         // Relaxed: only the holder accesses it.
-        let has_yielded = self.has_yielded.load(Relaxed) != 0;
-        let next = if has_yielded && !self.counts_for_change(true, 1) {
+        let has_slept = self.has_slept.load(Relaxed) != 0;
+        let next = if has_slept && !self.counts_for_change(true, 1) {
             return word;
-        } else if has_yielded {
+        } else if has_slept {
             PARK
         } else if self.counts_for_change(!is_awaited, DOWN_AFTER) {
             FREE
@@ -259,12 +257,11 @@ impl Adaptive {
         loop {
             let is_taken = match self.word() {
                 QUEUE => {
-                    let yields = self.waits.queue.lock_counting_yields();
+                    let has_slept = self.waits.queue.lock_reporting_sleep();
                     let is_taken = self.word() == QUEUE || mutant!("adaptive_no_recheck");
                     if is_taken {
                         // Relaxed: only the holder accesses it.
-                        let has_yielded = u32::from(yields >= MANY_YIELDS);
-                        self.front.has_yielded.store(has_yielded, Relaxed);
+                        self.front.has_slept.store(u32::from(has_slept), Relaxed);
                     } else {
                         // SAFETY: locked above by this thread.
                         unsafe { self.waits.queue.unlock() };
@@ -276,7 +273,7 @@ impl Adaptive {
                     let is_taken = self.word() == PARK;
                     if is_taken {
                         // Relaxed: only the holder accesses it.
-                        self.front.has_yielded.store(0, Relaxed);
+                        self.front.has_slept.store(0, Relaxed);
                     } else {
                         // SAFETY: locked above by this thread.
                         unsafe { self.waits.park.unlock() };
@@ -299,7 +296,7 @@ impl Adaptive {
         let is_taken = self.word() == word;
         if is_taken {
             // Relaxed: only the holder accesses it.
-            self.front.has_yielded.store(0, Relaxed);
+            self.front.has_slept.store(0, Relaxed);
         } else {
             // SAFETY: locked above by this thread.
             unsafe { lock.unlock() };
@@ -446,13 +443,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queueing_thread_that_yields_often_makes_the_lock_park() {
+    fn a_queueing_thread_that_sleeps_makes_the_lock_park() {
         let lock = Adaptive::new();
         lock.front.word.store(QUEUE, Relaxed); // Relaxed: one thread
         unlocks(&lock, 1, 0);
         assert_eq!(lock.mode(), Mode::Queue);
         lock.lock();
-        lock.front.has_yielded.store(1, Relaxed); // Relaxed: one thread
+        lock.front.has_slept.store(1, Relaxed); // Relaxed: one thread
         // SAFETY: locked above.
         unsafe { lock.unlock() };
         assert_eq!(lock.mode(), Mode::Park);

@@ -4,7 +4,7 @@
 //! Clh, 16 bytes: tail ──▶ the last node of the queue, or null | holder's node, owner only
 //!
 //! holder's node ◀── waiting thread    ◀── waiting thread
-//!   is_waiting       reads the node        reads the node of its predecessor ◀── tail
+//!   state            reads the node        reads the node of its predecessor ◀── tail
 //! ```
 //!
 //! # Guarantees
@@ -13,7 +13,8 @@
 //!
 //! 1. *Fairness.* FIFO, in the order of the exchanges of `tail`.
 //! 2. *Cost.* One read-modify-write to lock a free lock, one to unlock it.
-//! 3. *Waiting.* Each thread reads its predecessor's node, which no other thread reads.
+//! 3. *Waiting.* Each thread reads its predecessor's node, which no other thread reads, and sleeps
+//!    in the end, as for [`Mcs`](crate::Mcs).
 //! 4. *Memory.* As for [`Mcs`](crate::Mcs). A thread that gets the lock from another also gets that
 //!    thread's node and leaves it its own; above a limit nodes go to a pool.
 //!
@@ -23,11 +24,10 @@
 //! created in a constant and `is_locked` is a test for null. Unlocking is a read-modify-write
 //! instead of a store.
 
-use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use corewise_atomic::{mutant, ordering};
 
 use crate::node::{self, Node, NodeCell};
-use crate::wait::QueueWait;
 use crate::{RawLock, constructor};
 
 /// A FIFO lock whose waiting threads each read the cache line of their predecessor.
@@ -60,8 +60,7 @@ impl Clh {
     #[inline(always)]
     fn fresh_node() -> &'static Node {
         let node = node::take();
-        // Relaxed: the exchange of `tail` publishes it.
-        node.is_waiting.store(true, Relaxed);
+        node.prepare();
         node
     }
 
@@ -77,7 +76,7 @@ impl Clh {
 }
 
 // SAFETY: 1: a thread returns from `lock` if the queue was empty, or if the thread before it in the
-// queue has unlocked. 2: the exchanges of `tail`, and `is_waiting`, are Release and Acquire.
+// queue has unlocked. 2: the exchanges of `tail`, and the grant, are Release and Acquire.
 unsafe impl RawLock for Clh {
     fn new() -> Self {
         Self::new()
@@ -89,8 +88,7 @@ unsafe impl RawLock for Clh {
         // Release: publishes the node to the next thread. Acquire: pairs with the Release of the
         // exchange in `unlock`, and with the Release of the predecessor here.
         if let Some(predecessor) = self.tail.swap(node, AcqRel) {
-            // Acquire: pairs with the Release in `unlock`.
-            QueueWait::until(|| !predecessor.is_waiting.load(Acquire));
+            predecessor.wait();
             // Its owner does not access it any more, and no other thread waits on it.
             node::give_back(predecessor);
         }
@@ -126,10 +124,9 @@ unsafe impl RawLock for Clh {
             node::give_back(node);
             return;
         }
-        // Release: pairs with the Acquire of the waiting thread in `lock`, which owns the node from
-        // now on.
-        let release = ordering!(Release, "clh_relaxed_grant");
-        node.is_waiting.store(false, release);
+        // Release: pairs with the Acquire of the waiting thread in `Node::wait`, which owns the node
+        // from now on.
+        node.grant(ordering!(Release, "clh_relaxed_grant"));
         if mutant!("clh_keeps_own_node") {
             node::give_back(node);
         }

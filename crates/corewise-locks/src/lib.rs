@@ -32,8 +32,9 @@
 //! | [`Adaptive`] | 256 | no | as one of three above | contention is not known in advance |
 //! | [`DistributedRw`] | 128 (S + 1) | writers first | the writer's line | nearly all sections only read |
 //!
-//! All except `Parking` spin and then yield, so a waiting thread keeps using its CPU. If there are
-//! more threads than CPUs, a FIFO lock is often handed to a thread that does not run.
+//! Threads that wait spin and then yield. At `Clh`, `Mcs`, `Parking` and in part `Adaptive` they
+//! sleep in the end; at the others they keep using their CPUs. If there are more threads than CPUs,
+//! a FIFO lock is often handed to a thread that does not run.
 //!
 //! # Guarantees of every lock
 //!

@@ -12,10 +12,11 @@
 //!
 //! 1. *Fairness.* FIFO, in the order of the exchanges of `tail`.
 //! 2. *Cost.* One read-modify-write to lock a free lock, and one to unlock a lock that no thread
-//!    waits for; a store to hand it over. Unlocking also searches the locks that the thread has
+//!    waits for; another to hand it over. Unlocking also searches the locks that the thread has
 //!    locked later and still holds.
 //! 3. *Waiting.* Each thread reads its own node, in a line that no other thread reads. An unlock
-//!    writes one such line.
+//!    writes one such line. After 16 pauses and 16 yields a thread sleeps, so that a lock is not
+//!    handed to a thread that the system lets wait behind threads that only yield.
 //! 4. *Memory.* A node of 128 bytes for each lock that a thread holds or waits for at once; nodes
 //!    are reused and never freed.
 //!
@@ -65,30 +66,26 @@ impl Mcs {
     #[inline(always)]
     fn fresh_node() -> &'static Node {
         let node = node::take();
-        // Relaxed, both: the exchange of `tail` publishes them.
+        // Relaxed: the exchange of `tail` publishes it.
         node.next.store(None, Relaxed);
-        node.is_waiting.store(true, Relaxed);
+        node.prepare();
         node
     }
 
-    /// Locks, and returns the number of times that the thread yielded meanwhile.
+    /// Locks, and returns whether the thread slept meanwhile.
     #[inline]
-    pub(crate) fn lock_counting_yields(&self) -> u32 {
+    pub(crate) fn lock_reporting_sleep(&self) -> bool {
         let node = Self::fresh_node();
         // Release: publishes the node to the thread that queues behind it. Acquire: pairs with the
         // Release of the exchange in `unlock`, and with the Release of the predecessor here.
-        let mut yields = 0;
+        let mut has_slept = false;
         if let Some(predecessor) = self.tail.swap(node, AcqRel) {
             // Release: pairs with the Acquire in `unlock`, so the node is seen with its fields.
             predecessor.next.store(Some(node), Release);
-            let mut wait = QueueWait::new();
-            // Acquire: pairs with the Release of the grant in `unlock`.
-            while node.is_waiting.load(Acquire) {
-                yields += u32::from(wait.pause());
-            }
+            has_slept = node.wait();
         }
         node::hold(node, self.address());
-        yields
+        has_slept
     }
 
     /// Whether a thread is known to wait; for the holder only. A hint.
@@ -113,7 +110,7 @@ unsafe impl RawLock for Mcs {
 
     #[inline]
     fn lock(&self) {
-        self.lock_counting_yields();
+        self.lock_reporting_sleep();
     }
 
     #[inline]
@@ -148,9 +145,8 @@ unsafe impl RawLock for Mcs {
             });
         }
         if let Some(next) = next {
-            // Release: pairs with the Acquire of the waiting thread in `lock`.
-            let release = ordering!(Release, "mcs_relaxed_grant");
-            next.is_waiting.store(false, release);
+            // Release: pairs with the Acquire of the waiting thread in `Node::wait`.
+            next.grant(ordering!(Release, "mcs_relaxed_grant"));
         }
         // No other thread accesses the node: the successor has linked its own, and there is none
         // before it.

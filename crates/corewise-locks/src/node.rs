@@ -1,7 +1,7 @@
 //! Nodes of queue locks, and the lists in which a thread keeps its own.
 //!
 //! ```text
-//! Node, 128 bytes: is_waiting, next: shared | lock, link: owner only
+//! Node, 128 bytes: state, thread, next: shared | lock, link: owner only
 //!
 //! thread: free ──▶ node ──▶ node      at most KEPT nodes
 //!         held ──▶ node ──▶ node      one for each MCS lock held, the newest first
@@ -14,28 +14,49 @@
 //!    held or waited for at once, plus at most `KEPT` for each thread.
 //! 2. *One owner.* A node belongs to the thread that took it, until the thread gives it back or
 //!    away. Only the owner accesses `lock` and `link`.
-//! 3. *Exit.* A thread that ends gives its free nodes to the pool. A node in use is given to the
+//! 3. *Waiting.* A thread that waits at a node pauses, then yields, then sleeps. `state` goes from
+//!    WAITING to GRANTED, or over SLEEPING. The waiting thread writes `thread` before it sets
+//!    SLEEPING; the granting thread reads it after it has seen SLEEPING, and before it sets
+//!    GRANTED. So a sleeping thread is woken, and no thread accesses a node after GRANTED.
+//! 4. *Exit.* A thread that ends gives its free nodes to the pool. A node in use is given to the
 //!    pool at its unlock (which may follow, in the destructor of a thread-local), or never, if the
 //!    lock is never unlocked.
 
 use std::cell::Cell;
 use std::ptr;
 
+use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use corewise_atomic::thread::{self, Thread};
 use corewise_atomic::{mutant, static_cell, thread_local};
+
+use crate::wait::QueueWait;
 
 /// Free nodes that a thread keeps; further ones go to the pool. CLH locks move nodes between
 /// threads, so one thread may collect those that another allocates.
 const KEPT: u32 = if cfg!(corewise_stress) { 1 } else { 8 };
 
+/// Yields of a waiting thread before it sleeps.
+const YIELDS: u32 = if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
+    1
+} else {
+    16
+};
+
+const GRANTED: u32 = 0;
+const WAITING: u32 = 1;
+const SLEEPING: u32 = 2;
+
 /// A place in the queue of a lock.
 #[cfg_attr(not(any(corewise_loom, corewise_shuttle)), repr(C, align(128)))]
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// MCS: the owner waits. CLH: the owner waits for the lock or holds it.
-    pub(crate) is_waiting: AtomicBool,
+    /// MCS: whether the owner waits. CLH: whether the thread behind the owner waits.
+    state: AtomicU32,
+    /// The thread to wake.
+    thread: DataCell<Option<Thread>>,
     /// MCS: the node behind this one.
     pub(crate) next: NodeCell,
     /// The address of the MCS lock that is held with this node.
@@ -105,6 +126,75 @@ impl NodeCell {
     }
 }
 
+impl Node {
+    /// Prepares a wait at this node, for its owner.
+    #[inline(always)]
+    pub(crate) fn prepare(&self) {
+        // Relaxed: published with the node.
+        self.state.store(WAITING, Relaxed);
+    }
+
+    /// Waits until [`grant`](Self::grant) was called. One thread may wait at a node. Returns whether
+    /// it slept.
+    #[inline]
+    pub(crate) fn wait(&self) -> bool {
+        let mut wait = QueueWait::new();
+        let mut yields = 0;
+        // Acquire: pairs with the Release in `grant`.
+        while self.state.load(Acquire) == WAITING {
+            if yields == YIELDS {
+                return self.sleep();
+            }
+            yields += u32::from(wait.pause());
+        }
+        false
+    }
+
+    #[cold]
+    fn sleep(&self) -> bool {
+        // SAFETY: the granting thread reads it only after SLEEPING is set below.
+        unsafe { self.thread.write(Some(thread::current())) };
+        // Release: pairs with the Acquire in `grant`, so the handle is seen. Acquire: as in `wait`.
+        let sleeps = self
+            .state
+            .compare_exchange(WAITING, SLEEPING, Release, Acquire)
+            .is_ok();
+        // Acquire: pairs with the Release in `wake`.
+        while sleeps && self.state.load(Acquire) == SLEEPING {
+            thread::park();
+        }
+        // SAFETY: the granting thread has read it before GRANTED.
+        unsafe { self.thread.write(None) };
+        sleeps
+    }
+
+    /// Lets the thread that waits at this node, or will, go on. The node belongs to another thread
+    /// from then on.
+    #[inline]
+    pub(crate) fn grant(&self, order: Ordering) {
+        // Release: pairs with the Acquire in `wait`. Acquire: pairs with the Release in `sleep`.
+        if self
+            .state
+            .compare_exchange(WAITING, GRANTED, order, Acquire)
+            .is_err()
+        {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // SAFETY: SLEEPING was seen, and the waiting thread does not access it until GRANTED.
+        let thread = self.thread.with(|thread| unsafe { (*thread).clone() });
+        // Release: pairs with the Acquire in `sleep`. (No mutant: loom lets no thread run between this
+        // store and the `unpark`, which orders as well.)
+        self.state.store(GRANTED, Release);
+        if !mutant!("node_forgets_to_wake") {
+            thread::unpark(&thread.expect("set before SLEEPING"));
+        }
+    }
+}
+
 struct Lists {
     free: Cell<Option<&'static Node>>,
     free_count: Cell<u32>,
@@ -163,7 +253,8 @@ fn take_more() -> &'static Node {
     let pooled = POOL.lock().pop();
     pooled.unwrap_or_else(|| {
         Box::leak(Box::new(Node {
-            is_waiting: AtomicBool::new(false),
+            state: AtomicU32::new(GRANTED),
+            thread: DataCell::new(None),
             next: NodeCell::new(),
             lock: AtomicUsize::new(0),
             link: NodeCell::new(),
