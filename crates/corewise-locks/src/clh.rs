@@ -124,8 +124,8 @@ unsafe impl RawLock for Clh {
             node::give_back(node);
             return;
         }
-        // Release: pairs with the Acquire of the waiting thread in `Node::wait`, which owns the node
-        // from now on.
+        // Release: pairs with the Acquire of the waiting thread in `Node::wait`. The node is that
+        // thread's from now on.
         node.grant(ordering!(Release, "clh_relaxed_grant"));
         if mutant!("clh_keeps_own_node") {
             node::give_back(node);

@@ -134,8 +134,8 @@ impl Node {
         self.state.store(WAITING, Relaxed);
     }
 
-    /// Waits until [`grant`](Self::grant) was called. One thread may wait at a node. Returns whether
-    /// it slept.
+    /// Waits until [`grant`](Self::grant) was called. One thread may wait at a node. Returns
+    /// whether it slept.
     #[inline]
     pub(crate) fn wait(&self) -> bool {
         let mut wait = QueueWait::new();
@@ -186,8 +186,8 @@ impl Node {
     fn wake(&self) {
         // SAFETY: SLEEPING was seen, and the waiting thread does not access it until GRANTED.
         let thread = self.thread.with(|thread| unsafe { (*thread).clone() });
-        // Release: pairs with the Acquire in `sleep`. (No mutant: loom lets no thread run between this
-        // store and the `unpark`, which orders as well.)
+        // Release: pairs with the Acquire in `sleep`. (No mutant: loom lets no thread run between
+        // this store and the `unpark`, which orders as well.)
         self.state.store(GRANTED, Release);
         if !mutant!("node_forgets_to_wake") {
             thread::unpark(&thread.expect("set before SLEEPING"));

@@ -40,6 +40,7 @@
 //!    grow: an insertion that finds no overflow bucket in its group returns [`TableFull`].
 
 mod auto;
+mod cop;
 
 use std::ptr;
 
@@ -54,6 +55,7 @@ use corewise_locks::elide::{
 use corewise_locks::{Mcs, Ttas};
 
 pub use auto::{Auto, auto};
+use cop::Insertion;
 
 const SLOTS: usize = 3;
 /// Heads for each overflow bucket.
@@ -478,12 +480,27 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
         self.put(key, value, false)
     }
 
+    /// As [`insert`](Self::insert), in the consistency-oblivious way (§5.4): the chain is searched
+    /// without synchronisation, and the transaction verifies the states of its buckets and writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn insert_cop(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+        self.repeat(|| self.tables.cop(&Insertion { key, value }))
+    }
+
     fn put(&self, key: u64, value: u64, replaces: bool) -> Result<Option<u64>, TableFull> {
+        self.repeat(|| {
+            self.tables
+                .run(|tables, tx| tables.put(tx, key, value, replaces))
+        })
+    }
+
+    /// Inserts, and lets the table grow while that finds no room.
+    fn repeat(&self, insert: impl Fn() -> Put) -> Result<Option<u64>, TableFull> {
         loop {
-            let put = self
-                .tables
-                .run(|tables, tx| tables.put(tx, key, value, replaces));
-            match put {
+            match insert() {
                 Put::New => return Ok(None),
                 Put::There(old) => return Ok(Some(old)),
                 Put::Crowded(generation) => self.tables.run(|tables, tx| {
