@@ -68,7 +68,6 @@ impl Mcs {
         let node = node::take();
         // Relaxed: the exchange of `tail` publishes it.
         node.next.store(None, Relaxed);
-        node.prepare();
         node
     }
 
@@ -80,6 +79,8 @@ impl Mcs {
         // Release of the exchange in `unlock`, and with the Release of the predecessor here.
         let mut has_slept = false;
         if let Some(predecessor) = self.tail.swap(node, AcqRel) {
+            // Before the predecessor knows the node.
+            node.prepare();
             // Release: pairs with the Acquire in `unlock`, so the node is seen with its fields.
             predecessor.next.store(Some(node), Release);
             has_slept = node.wait();

@@ -130,7 +130,7 @@ impl Node {
     /// Prepares a wait at this node, for its owner.
     #[inline(always)]
     pub(crate) fn prepare(&self) {
-        // Relaxed: published with the node.
+        // Relaxed: published with the node or the link to it.
         self.state.store(WAITING, Relaxed);
     }
 
@@ -199,7 +199,6 @@ struct Lists {
     free: Cell<Option<&'static Node>>,
     free_count: Cell<u32>,
     held: Cell<Option<&'static Node>>,
-    has_ended: Cell<bool>,
 }
 
 /// Runs [`end_thread`] when the thread ends.
@@ -218,7 +217,6 @@ thread_local! {
             free: Cell::new(None),
             free_count: Cell::new(0),
             held: Cell::new(None),
-            has_ended: Cell::new(false),
         }
     };
     static EXIT: Exit = const { Exit };
@@ -266,7 +264,7 @@ fn take_more() -> &'static Node {
 #[inline]
 pub(crate) fn give_back(node: &'static Node) {
     LISTS.with(|lists| {
-        if lists.free_count.get() < KEPT && !lists.has_ended.get() {
+        if lists.free_count.get() < KEPT {
             // Relaxed: only the owner accesses the link.
             node.link.store(lists.free.get(), Relaxed);
             lists.free.set(Some(node));
@@ -341,10 +339,10 @@ pub(crate) fn held(lock: usize) -> Option<&'static Node> {
 /// Gives the free nodes of the thread to the pool. What it gives back from now on goes there too.
 fn end_thread() {
     LISTS.with(|lists| {
-        lists.has_ended.set(true);
         let mut pool = POOL.lock();
         let mut next = lists.free.take();
-        lists.free_count.set(0);
+        // As if the list were full, so that nothing is added any more.
+        lists.free_count.set(KEPT);
         while let Some(node) = next {
             // Relaxed: only the owner accesses the link.
             next = node.link.load(Relaxed);
@@ -427,9 +425,10 @@ mod tests {
             let (one, other) = (take(), take());
             give_back(other);
             end_thread();
-            assert_eq!(free_nodes(), 0);
+            let is_empty = || LISTS.with(|lists| lists.free.get().is_none());
+            assert!(is_empty());
             give_back(one);
-            assert_eq!(free_nodes(), 0);
+            assert!(is_empty());
         })
         .join()
         .unwrap();
