@@ -1,0 +1,218 @@
+//! Hashing that gives the same values on every machine, in every process and version.
+
+use std::hash::{Hash, Hasher};
+
+/// Digits of π: constants without structure.
+const ABSORB: u64 = 0x243f_6a88_85a3_08d3;
+const LENGTH: u64 = 0x1319_8a2e_0370_7345;
+const START: u64 = 0xa409_3822_299f_31d0;
+
+/// The hasher of the filters. Its values are uniform in all 64 bits and are part of the byte
+/// format: they never change, so that a filter that was stored can be loaded elsewhere.
+///
+/// It is fast and deterministic. It resists no adversary: a client who chooses items, and knows the
+/// seed, can choose items that collide. Give the filter a secret
+/// [seed](crate::Builder::seed) against clients who do not see the filter, and hash
+/// with a keyed function, into the `*_hash` methods, against others.
+///
+/// # Portability
+///
+/// Integers are hashed as little-endian numbers, `usize` and `isize` as 64 bits. `std` hashes
+/// *slices* of integers other than `u8` as bytes in the order of the machine: such items have other
+/// hashes on big-endian machines, and slices of `usize` also on machines of 32 bits.
+///
+/// ```
+/// use corewise_filter::FilterHasher;
+/// use std::hash::Hasher;
+///
+/// let mut hasher = FilterHasher::new(0);
+/// hasher.write_u64(1);
+/// assert_eq!(hasher.finish(), 0x963e_e7da_18f7_8f87);
+/// ```
+#[derive(Clone, Debug)]
+pub struct FilterHasher {
+    state: u64,
+}
+
+/// Multiplies to 128 bits and folds the halves.
+#[inline(always)]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl FilterHasher {
+    /// A hasher of the function with this seed.
+    #[inline]
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            // Spread, so that a seed is more than a difference between items.
+            state: fold(seed ^ START, ABSORB),
+        }
+    }
+
+    #[inline(always)]
+    fn absorb(&mut self, word: u64) {
+        self.state = fold(self.state ^ word, ABSORB).wrapping_add(LENGTH);
+    }
+}
+
+impl Default for FilterHasher {
+    /// The function with the seed 0.
+    #[inline]
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+/// The hash of an item.
+#[inline]
+pub(crate) fn hash_of<T: Hash + ?Sized>(item: &T, seed: u64) -> u64 {
+    let mut hasher = FilterHasher::new(seed);
+    item.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Hasher for FilterHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        // The finalizer of SplitMix64 (Stafford's mix 13): a bijection that spreads every bit.
+        let mut hash = self.state;
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^ (hash >> 31)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.absorb(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        // The length in the upper byte, which the rest leaves free: slices of different lengths
+        // differ although the rest is padded.
+        self.absorb(u64::from_le_bytes(last) | (bytes.len() as u64) << 56);
+    }
+
+    #[inline]
+    fn write_u8(&mut self, number: u8) {
+        self.absorb(number.into());
+    }
+
+    #[inline]
+    fn write_u16(&mut self, number: u16) {
+        self.absorb(number.into());
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.absorb(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.absorb(number);
+    }
+
+    #[inline]
+    fn write_u128(&mut self, number: u128) {
+        self.absorb(number as u64);
+        self.absorb((number >> 64) as u64);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.absorb(number as u64);
+    }
+
+    // As the unsigned integers of the same width, except that the width of `isize` must not matter.
+    #[inline]
+    fn write_isize(&mut self, number: isize) {
+        self.absorb(number as i64 as u64);
+    }
+
+    #[inline]
+    fn write_i16(&mut self, number: i16) {
+        self.write_u16(number.cast_unsigned());
+    }
+
+    #[inline]
+    fn write_i32(&mut self, number: i32) {
+        self.write_u32(number.cast_unsigned());
+    }
+
+    #[inline]
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number.cast_unsigned());
+    }
+
+    #[inline]
+    fn write_i128(&mut self, number: i128) {
+        self.write_u128(number.cast_unsigned());
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Frozen: filters that were stored depend on them.
+    #[test]
+    fn hashes_never_change() {
+        let vectors = [
+            (hash_of(&0u64, 0), 0xa9e7_aba3_234f_b169),
+            (hash_of(&1u64, 0), 0x963e_e7da_18f7_8f87),
+            (hash_of(&1u64, 1), 0x69ff_1f96_c11d_5e69),
+            (hash_of("", 0), 0x15ab_f770_528e_3694),
+            (hash_of("a filter", 0), 0x2688_cb8a_28c9_3b4d),
+            (hash_of(&[1u8, 2, 3], 7), 0xbb62_44bf_8f17_5eee),
+            (hash_of(&(1u8, -1i32, "x"), 0), 0xb331_3f9e_2577_34c7),
+            (hash_of(&u128::MAX, 0), 0x0155_d29a_f01e_4d70),
+        ];
+        for (index, (found, frozen)) in vectors.iter().enumerate() {
+            assert_eq!(found, frozen, "vector {index} is {found:#018x}");
+        }
+    }
+
+    #[test]
+    fn widths_of_pointers_do_not_matter() {
+        assert_eq!(hash_of(&5usize, 0), hash_of(&5u64, 0));
+        assert_eq!(hash_of(&-5isize, 0), hash_of(&-5i64, 0));
+    }
+
+    #[test]
+    fn bytes_of_different_lengths_differ() {
+        let mut seen = HashSet::new();
+        for length in 0..70 {
+            let mut hasher = FilterHasher::new(0);
+            hasher.write(&vec![0; length]);
+            assert!(seen.insert(hasher.finish()), "length {length}");
+        }
+    }
+
+    /// Every output bit is set for half of the items, and flips for half of the flips of any input
+    /// bit: both within five standard deviations.
+    #[test]
+    fn every_bit_depends_on_every_bit() {
+        let items = 4_096u64;
+        let deviation = 5.0 * (items as f64).sqrt() / 2.0;
+        let near_half = |count: u64| (count as f64 - items as f64 / 2.0).abs() < deviation;
+        for out in 0..64 {
+            let ones = (0..items).map(|n| hash_of(&n, 0) >> out & 1).sum();
+            assert!(near_half(ones), "bit {out} is set {ones} times");
+        }
+        for flip in 0..64 {
+            let mut flips = [0; 64];
+            for n in (0..items).map(|n| n.wrapping_mul(ABSORB)) {
+                let changed = hash_of(&n, 0) ^ hash_of(&(n ^ 1 << flip), 0);
+                (0..64).for_each(|out| flips[out] += changed >> out & 1);
+            }
+            for (out, count) in flips.into_iter().enumerate() {
+                assert!(near_half(count), "{flip} flips {out} {count} times");
+            }
+        }
+    }
+}

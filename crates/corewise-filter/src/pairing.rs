@@ -1,0 +1,142 @@
+//! The two buckets of an item, each of which follows from the other and the fingerprint.
+//!
+//! Fan et al. use i2 = i1 ⊕ hash(φ), which needs a power of two. Here i1 + i2 = H(φ) modulo the
+//! number of buckets, which may be any even number. H(φ) is odd, so one of the buckets is even and
+//! the other odd: they always differ, and all 2b copies of an item have room.
+//!
+//! The buckets of a fingerprint are one of m/2 pairs, all equally likely.
+
+use crate::shape::FilterShape;
+
+/// All that a filter stores of an item: its fingerprint and its two buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ItemClass {
+    /// Not zero.
+    pub(crate) fingerprint: u32,
+    /// The bucket that is tried first.
+    pub(crate) first: u32,
+    pub(crate) second: u32,
+}
+
+/// Computes buckets and fingerprints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BucketPairing {
+    buckets: u32,
+    fingerprints: u32,
+}
+
+impl BucketPairing {
+    pub(crate) fn new(shape: &FilterShape) -> Self {
+        Self {
+            buckets: shape.buckets,
+            fingerprints: shape.fingerprints(),
+        }
+    }
+
+    /// The class of an item, from a hash that is uniform in all bits: the bucket from the upper
+    /// bits, the fingerprint from the lower 32.
+    #[inline(always)]
+    pub(crate) fn class(&self, hash: u64) -> ItemClass {
+        let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
+        let fingerprint = 1 + (scaled >> 32) as u32;
+        let first = ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32;
+        self.class_at(fingerprint, first)
+    }
+
+    #[inline(always)]
+    pub(crate) fn class_at(&self, fingerprint: u32, first: u32) -> ItemClass {
+        ItemClass {
+            fingerprint,
+            first,
+            second: self.other(fingerprint, first),
+        }
+    }
+
+    /// The other bucket of a fingerprint that is in `bucket`. An involution.
+    #[inline(always)]
+    pub(crate) fn other(&self, fingerprint: u32, bucket: u32) -> u32 {
+        let sum = self.sum(fingerprint);
+        let (other, has_wrapped) = sum.overflowing_sub(bucket);
+        if has_wrapped {
+            other.wrapping_add(self.buckets)
+        } else {
+            other
+        }
+    }
+
+    /// H: an odd number below the number of buckets.
+    #[inline(always)]
+    fn sum(&self, fingerprint: u32) -> u32 {
+        let mut mixed = fingerprint.wrapping_mul(0x9e37_79b1);
+        mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77);
+        let half = u64::from(self.buckets / 2);
+        2 * ((u64::from(mixed) * half) >> 32) as u32 + 1
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::shape::MAX_BUCKETS;
+
+    fn pairing(buckets: u32, bits: u32) -> BucketPairing {
+        let shape = FilterShape::with_slots(u64::from(buckets) * 2, 2, bits, false).unwrap();
+        assert_eq!(shape.buckets, buckets);
+        BucketPairing::new(&shape)
+    }
+
+    #[test]
+    fn each_bucket_follows_from_the_other() {
+        for buckets in [2, 4, 6, 10, 62, 64, 1_000_002, MAX_BUCKETS] {
+            for bits in [1, 5, 8, 13, 32] {
+                let pairing = pairing(buckets, bits);
+                let most = pairing.fingerprints;
+                let fingerprints = [1, 2, 3, most / 2, most - 1, most];
+                for fingerprint in fingerprints.into_iter().filter(|&f| f > 0) {
+                    for bucket in [0, 1, buckets / 2, buckets - 2, buckets - 1] {
+                        let other = pairing.other(fingerprint, bucket);
+                        assert!(other < buckets);
+                        assert_ne!(other % 2, bucket % 2);
+                        assert_eq!(pairing.other(fingerprint, other), bucket);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_hashes_stay_in_range() {
+        for buckets in [2, 10, MAX_BUCKETS] {
+            for bits in [1, 12, 32] {
+                let pairing = pairing(buckets, bits);
+                for hash in [0, 1, u64::MAX, u64::MAX << 32, u64::from(u32::MAX)] {
+                    let class = pairing.class(hash);
+                    assert!(class.first < buckets && class.second < buckets);
+                    assert!((1..=pairing.fingerprints).contains(&class.fingerprint));
+                }
+                let last = pairing.class(u64::MAX);
+                assert_eq!(last.first, buckets - 1);
+                assert_eq!(last.fingerprint, pairing.fingerprints);
+            }
+        }
+    }
+
+    /// The pairs of all fingerprints of 16 bits, by chi-square: the sum that decides the partner
+    /// takes all its values equally often.
+    #[test]
+    fn pairs_are_equally_likely() {
+        let pairing = pairing(512, 16);
+        let mut counts = [0u32; 512];
+        for fingerprint in 1..=pairing.fingerprints {
+            counts[pairing.sum(fingerprint) as usize] += 1;
+        }
+        let expected = f64::from(pairing.fingerprints) / 256.0;
+        let odd = counts.iter().skip(1).step_by(2);
+        let chi: f64 = odd
+            .map(|&count| (f64::from(count) - expected).powi(2) / expected)
+            .sum();
+        // 255 degrees of freedom: the mean is 255, the standard deviation 22.6.
+        assert!(chi < 255.0 + 4.0 * 22.6, "{chi}");
+        assert!(counts.iter().step_by(2).all(|&count| count == 0));
+    }
+}

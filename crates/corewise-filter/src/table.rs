@@ -1,0 +1,258 @@
+//! The array of buckets, and how it is read beside updates.
+//!
+//! # A lookup
+//!
+//! 1. Read the versions of both stripes, *Acquire*.
+//! 2. Read both buckets, *Relaxed*. A match is the answer.
+//! 3. Fence *Acquire*, read the versions again. If they are equal and not WRITING, the item is
+//!    absent.
+//! 4. Otherwise repeat. After [`MISS_ROUNDS`] the answer is *yes*: the error that a filter may make.
+//!
+//! # A clear, by a move or a removal
+//!
+//! 10. Store the copy in its new bucket, *Relaxed*.
+//! 11. Add a change to the version of the old bucket's stripe, *Release*.
+//! 12. Fence *Release*, clear or overwrite the old slot, *Relaxed*.
+//!
+//! A lookup that misses a copy has read the new bucket before 10 and the old one after 12. Then its
+//! fence pairs with that of 12, so its second look sees 11. Its first look cannot have seen 11, or
+//! it would have seen 10. So the versions differ, and it reads again.
+//!
+//! Removals announce too, although nothing moves: let y be in bucket B, and let x, of the same
+//! class, be inserted into A and then removed from B while a lookup for y reads A early and B late.
+//! Without 11 it would miss y, of which a copy was present at all times.
+
+use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::{Backoff, Slots, hint, mutant};
+
+use crate::packed::{Fingerprints, PackedLayout};
+use crate::pairing::{BucketPairing, ItemClass};
+use crate::semi_sorted::SemiSortedLayout;
+use crate::shape::{BuildError, FilterShape};
+use crate::stripes::{HeldStripes, StripedVersions};
+
+/// Rounds after which a lookup that is disturbed each time answers *yes*.
+const MISS_ROUNDS: u32 = 64;
+
+/// How fingerprints lie in a bucket. The widths that are used most have lookups compiled for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BucketLayout {
+    Packed4x8,
+    Packed4x12,
+    Packed4x16,
+    Packed(PackedLayout),
+    SemiSorted13,
+    SemiSorted(SemiSortedLayout),
+}
+
+const PACKED_4X8: PackedLayout = PackedLayout::new(4, 8);
+const PACKED_4X12: PackedLayout = PackedLayout::new(4, 12);
+const PACKED_4X16: PackedLayout = PackedLayout::new(4, 16);
+const SEMI_SORTED_13: SemiSortedLayout = SemiSortedLayout::new(13);
+
+/// Calls a method of the layout.
+macro_rules! for_layout {
+    ($layout:expr, $bind:ident => $body:expr) => {
+        match $layout {
+            BucketLayout::Packed4x8 => {
+                let $bind = &PACKED_4X8;
+                $body
+            }
+            BucketLayout::Packed4x12 => {
+                let $bind = &PACKED_4X12;
+                $body
+            }
+            BucketLayout::Packed4x16 => {
+                let $bind = &PACKED_4X16;
+                $body
+            }
+            BucketLayout::SemiSorted13 => {
+                let $bind = &SEMI_SORTED_13;
+                $body
+            }
+            BucketLayout::Packed($bind) => $body,
+            BucketLayout::SemiSorted($bind) => $body,
+        }
+    };
+}
+
+impl BucketLayout {
+    fn new(shape: &FilterShape) -> Self {
+        match (shape.is_semi_sorted, shape.bucket_slots, shape.bits) {
+            (false, 4, 8) => Self::Packed4x8,
+            (false, 4, 12) => Self::Packed4x12,
+            (false, 4, 16) => Self::Packed4x16,
+            (false, slots, bits) => Self::Packed(PackedLayout::new(slots, bits)),
+            (true, _, 13) => Self::SemiSorted13,
+            (true, _, bits) => Self::SemiSorted(SemiSortedLayout::new(bits)),
+        }
+    }
+
+    /// The widths without a variant, for updates, which gain nothing by more code.
+    fn general(&self) -> Self {
+        match *self {
+            Self::Packed4x8 => Self::Packed(PACKED_4X8),
+            Self::Packed4x12 => Self::Packed(PACKED_4X12),
+            Self::Packed4x16 => Self::Packed(PACKED_4X16),
+            Self::SemiSorted13 => Self::SemiSorted(SEMI_SORTED_13),
+            general => general,
+        }
+    }
+}
+
+pub(crate) struct FingerprintTable {
+    words: Slots<AtomicU64>,
+    pub(crate) stripes: StripedVersions,
+    layout: BucketLayout,
+    pub(crate) pairing: BucketPairing,
+}
+
+// Two cache lines.
+const _: () = assert!(size_of::<FingerprintTable>() <= 128);
+
+/// Where an item was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// Its bucket held the fingerprint a moment ago.
+    In(u32),
+    /// In neither bucket, at some moment during the call.
+    Nowhere,
+    /// Every round was disturbed.
+    Unknown,
+}
+
+impl FingerprintTable {
+    pub(crate) fn new(shape: &FilterShape, stripes: u32) -> Result<Self, BuildError> {
+        let words = usize::try_from(shape.words()).map_err(|_| BuildError::Size)?;
+        Ok(Self {
+            words: Slots::try_zeroed(words).ok_or(BuildError::NoMemory)?,
+            stripes: StripedVersions::new(shape, stripes).ok_or(BuildError::NoMemory)?,
+            layout: BucketLayout::new(shape),
+            pairing: BucketPairing::new(shape),
+        })
+    }
+
+    pub(crate) fn size_in_bytes(&self) -> usize {
+        size_of_val::<[_]>(&self.words) + self.stripes.size_in_bytes()
+    }
+
+    /// The words, while no update runs.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> Vec<u64> {
+        use corewise_atomic::sync::atomic::Ordering::Relaxed;
+        // Relaxed: the caller runs alone.
+        self.words.iter().map(|word| word.load(Relaxed)).collect()
+    }
+
+    /// Requests the words of a bucket.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, bucket: u32) {
+        let word = for_layout!(&self.layout, layout => layout.first_word(bucket));
+        hint::prefetch(&raw const self.words[word]);
+    }
+
+    /// Whether the bucket holds the fingerprint, or, if it is 0, has room. Exact under the lock of
+    /// the bucket.
+    #[inline(always)]
+    pub(crate) fn holds(&self, bucket: u32, fingerprint: u32) -> bool {
+        for_layout!(&self.layout, layout => layout.contains(&self.words, bucket, fingerprint))
+    }
+
+    pub(crate) fn copies(&self, bucket: u32, fingerprint: u32) -> u32 {
+        for_layout!(&self.layout.general(), layout => {
+            layout.count(&self.words, bucket, fingerprint)
+        })
+    }
+
+    pub(crate) fn fingerprints(&self, bucket: u32) -> Fingerprints {
+        for_layout!(&self.layout.general(), layout => layout.fingerprints(&self.words, bucket))
+    }
+
+    /// Whether the item is present. Progress: wait-free; writes nothing.
+    #[inline(always)]
+    pub(crate) fn contains(&self, class: &ItemClass) -> bool {
+        for_layout!(&self.layout, layout => self.is_present(class, |bucket| {
+            layout.contains(&self.words, bucket, class.fingerprint)
+        }))
+    }
+
+    #[inline(always)]
+    fn is_present(&self, class: &ItemClass, holds: impl Fn(u32) -> bool) -> bool {
+        let buckets = [class.first, class.second];
+        let seen = self.stripes.read(buckets);
+        if holds(class.first) | holds(class.second) {
+            return true;
+        }
+        if self.stripes.is_unchanged(buckets, seen) {
+            return false;
+        }
+        self.locate(class) != Located::Nowhere
+    }
+
+    /// Searches for the item. As [`FingerprintTable::contains`], but tells where it is.
+    #[inline(never)]
+    pub(crate) fn locate(&self, class: &ItemClass) -> Located {
+        let buckets = [class.first, class.second];
+        let mut backoff = Backoff::new();
+        for _ in 0..MISS_ROUNDS {
+            let seen = self.stripes.read(buckets);
+            let found = buckets
+                .into_iter()
+                .find(|&bucket| self.holds(bucket, class.fingerprint));
+            if let Some(bucket) = found {
+                return Located::In(bucket);
+            }
+            if self.stripes.is_unchanged(buckets, seen) {
+                return Located::Nowhere;
+            }
+            backoff.snooze();
+        }
+        Located::Unknown
+    }
+
+    /// Stores the fingerprint in a free slot of the bucket, if there is one.
+    #[inline(always)]
+    pub(crate) fn place(&self, held: &mut HeldStripes<'_>, bucket: u32, fingerprint: u32) -> bool {
+        let is_placed = match &self.layout.general() {
+            BucketLayout::SemiSorted(layout) if layout.crosses_words(bucket) => {
+                layout.contains(&self.words, bucket, 0)
+                    && held.rewrite(bucket, || {
+                        layout.replace(&self.words, bucket, 0, fingerprint)
+                    })
+            }
+            layout => {
+                for_layout!(layout, layout => layout.replace(&self.words, bucket, 0, fingerprint))
+            }
+        };
+        if is_placed {
+            held.count_placed(bucket);
+        }
+        is_placed
+    }
+
+    /// Clears a copy of the fingerprint, which the caller has seen in the bucket under the lock.
+    pub(crate) fn clear(&self, held: &mut HeldStripes<'_>, bucket: u32, fingerprint: u32) {
+        self.overwrite(held, bucket, fingerprint, 0);
+        held.count_cleared(bucket);
+    }
+
+    /// Replaces a copy of `old`, which the caller has seen in the bucket under the lock.
+    #[inline(always)]
+    pub(crate) fn overwrite(&self, held: &mut HeldStripes<'_>, bucket: u32, old: u32, new: u32) {
+        match &self.layout.general() {
+            BucketLayout::SemiSorted(layout) if layout.crosses_words(bucket) => {
+                held.rewrite(bucket, || layout.replace(&self.words, bucket, old, new));
+            }
+            layout => {
+                let is_unannounced = new == 0 && mutant!("remove_unannounced");
+                if !is_unannounced && !mutant!("bumps_late") {
+                    held.announce_clear(bucket);
+                }
+                for_layout!(layout, layout => layout.replace(&self.words, bucket, old, new));
+                if mutant!("bumps_late") {
+                    held.announce_clear(bucket);
+                }
+            }
+        }
+    }
+}
