@@ -76,7 +76,8 @@ impl Builder {
     /// [`slots`](Self::slots).
     ///
     /// The number of slots follows: items / 0.95 for buckets of four slots (0.84 for two, 0.98 for
-    /// eight), and a little more for small filters and for fingerprints below 6 bits.
+    /// eight), and a few more, which matter to small filters. Fingerprints below 6 bits need more
+    /// slots, by measurements of up to a million items; larger filters may not take all of theirs.
     #[must_use]
     pub fn capacity(mut self, items: usize) -> Self {
         self.room = Room::Items(items);
@@ -100,7 +101,8 @@ impl Builder {
     }
 
     /// The rate of false positives when the filter holds its capacity, above 0 and below 1, from
-    /// which the width of fingerprints follows. Replaces [`bits`](Self::bits).
+    /// which the width of fingerprints follows. Replaces [`bits`](Self::bits). With
+    /// [`slots`](Self::slots), it is the rate when every slot is taken.
     #[must_use]
     pub fn fpr(mut self, rate: f64) -> Self {
         self.precision = Precision::Fpr(rate);
@@ -172,7 +174,7 @@ impl Builder {
                     let shape = FilterShape::with_capacity(items, b, bits, sorted)?;
                     Ok((shape, items as u64))
                 },
-                sorted,
+                b,
                 rate,
             ),
             (Room::Slots(slots), Precision::Bits(bits)) => {
@@ -183,7 +185,7 @@ impl Builder {
                     let shape = FilterShape::with_slots(slots, b, bits, sorted)?;
                     Ok((shape, shape.slots()))
                 },
-                sorted,
+                b,
                 rate,
             ),
         }

@@ -62,8 +62,8 @@ impl Error for InsertError {}
 pub struct CuckooFilter {
     pub(crate) table: FingerprintTable,
     pub(crate) shape: FilterShape,
-    seed: u64,
-    search_limit: usize,
+    pub(crate) seed: u64,
+    pub(crate) search_limit: usize,
 }
 
 impl CuckooFilter {

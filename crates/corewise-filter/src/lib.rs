@@ -92,8 +92,10 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod builder;
 mod filter;
+mod format;
 mod hash;
 #[cfg(test)]
 mod models;
@@ -114,8 +116,10 @@ mod table;
 mod testing;
 mod updates;
 
+pub use batch::BatchError;
 pub use builder::{Builder, DEFAULT_SEARCH_LIMIT};
 pub use filter::{CuckooFilter, InsertError};
+pub use format::LoadError;
 pub use hash::FilterHasher;
 pub use path::MAX_SEARCH_LIMIT;
 pub use shape::{BuildError, MAX_BUCKETS, MAX_FINGERPRINT_BITS};

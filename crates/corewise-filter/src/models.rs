@@ -242,6 +242,34 @@ fn a_rewrite_of_two_words_hides_no_item() {
     });
 }
 
+/// A copy of the filter has an item that moves meanwhile, from a word that is copied late to one
+/// that is copied early.
+#[test]
+fn a_copy_has_an_item_that_moves() {
+    model_bounded(2, || {
+        let filter = Arc::new(SmallFilter::new());
+        let movable = turned(&filter.class(Pair::OneTwo, 0));
+        filter.insert(&movable);
+        (0..3).for_each(|n| filter.insert(&filter.class(Pair::TwoThree, n)));
+        let shared = filter.clone();
+        let copier = thread::spawn(move || {
+            let (words, items) = shared.filter.table.snapshot();
+            let slots = words
+                .iter()
+                .flat_map(|word| [*word as u32, (word >> 32) as u32]);
+            let slots: Vec<u32> = slots.filter(|&slot| slot != 0).collect();
+            assert!(
+                slots.contains(&movable.fingerprint),
+                "the copy lacks an item"
+            );
+            assert_eq!(slots.len(), items);
+        });
+        filter.insert(&filter.class(Pair::TwoThree, 3));
+        copier.join().unwrap();
+        assert!(filter.contains(&movable));
+    });
+}
+
 /// Four threads insert, remove and look up in full buckets, under shuttle.
 #[test]
 fn four_threads_hide_no_item() {

@@ -20,7 +20,6 @@ use crate::shape::MAX_SLOTS;
 
 const SLOTS: usize = 4;
 const CODE_BITS: u32 = 12;
-#[cfg(test)]
 const CODES: usize = 3_876;
 /// Each nibble of a number.
 const NIBBLES: u16 = 0x1111;
@@ -227,7 +226,6 @@ impl SemiSortedLayout {
         })
     }
 
-    #[cfg(test)]
     /// Whether the bucket could have been written by [`SemiSortedLayout::replace`].
     pub(crate) fn is_valid(&self, words: &[AtomicU64], bucket: u32) -> bool {
         let value = self.load(words, bucket);

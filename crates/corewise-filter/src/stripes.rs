@@ -133,6 +133,34 @@ impl StripedVersions {
         })
     }
 
+    /// Takes all locks, and releases them after `body`, which gets the number of all items. Lookups
+    /// go on.
+    pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize) -> R) -> R {
+        let mut held = AllStripes {
+            stripes: self,
+            items: Vec::with_capacity(self.count()),
+        };
+        let mut sum = 0;
+        for stripe in 0..self.count() {
+            let items = self.lock(stripe);
+            held.items.push(items);
+            sum += items as usize;
+            if mutant!("piecewise") {
+                held.items.clear();
+                // Release: as `unlock`, but too early.
+                self.locks[stripe].store(items, Release);
+            }
+        }
+        body(sum)
+    }
+
+    /// Sets the number of items in a bucket of a filter that no other thread has yet.
+    pub(crate) fn count_loaded(&self, bucket: u32, items: u32) {
+        let lock = &self.locks[self.stripe(bucket)];
+        // Relaxed: no other thread has the filter.
+        lock.store(lock.load(Relaxed) + items, Relaxed);
+    }
+
     /// Takes a lock; returns the number of items.
     #[inline(always)]
     fn lock(&self, stripe: usize) -> u32 {
@@ -253,5 +281,19 @@ impl Drop for HeldStripes<'_> {
     fn drop(&mut self) {
         self.high.iter().for_each(|high| self.stripes.unlock(high));
         self.stripes.unlock(&self.low);
+    }
+}
+
+/// All locks, or during their acquisition those of the first stripes, held.
+struct AllStripes<'a> {
+    stripes: &'a StripedVersions,
+    items: Vec<u32>,
+}
+
+impl Drop for AllStripes<'_> {
+    fn drop(&mut self) {
+        for (index, &items) in self.items.iter().enumerate() {
+            self.stripes.unlock(&HeldStripe { index, items });
+        }
     }
 }

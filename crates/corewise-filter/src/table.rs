@@ -22,7 +22,7 @@
 //! class, be inserted into A and then removed from B while a lookup for y reads A early and B late.
 //! Without 11 it would miss y, of which a copy was present at all times.
 
-use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use corewise_atomic::{Backoff, Slots, hint, mutant};
 
 use crate::packed::{Fingerprints, PackedLayout};
@@ -136,12 +136,44 @@ impl FingerprintTable {
         size_of_val::<[_]>(&self.words) + self.stripes.size_in_bytes()
     }
 
-    /// The words, while no update runs.
-    #[cfg(test)]
-    pub(crate) fn words(&self) -> Vec<u64> {
-        use corewise_atomic::sync::atomic::Ordering::Relaxed;
-        // Relaxed: the caller runs alone.
-        self.words.iter().map(|word| word.load(Relaxed)).collect()
+    /// The words and the number of items at one moment. Updates wait meanwhile.
+    pub(crate) fn snapshot(&self) -> (Vec<u64>, usize) {
+        let mut words = Vec::with_capacity(self.words.len());
+        let items = self.stripes.exclusively_all(|items| {
+            // Relaxed: the locks order the stores of all updates.
+            words.extend(self.words.iter().map(|word| word.load(Relaxed)));
+            items
+        });
+        (words, items)
+    }
+
+    /// Stores a word of a filter that no other thread has yet.
+    pub(crate) fn load_word(&self, index: usize, word: u64) {
+        // Relaxed: no other thread has the filter.
+        self.words[index].store(word, Relaxed);
+    }
+
+    /// Counts the items in words that were loaded. `None` if no filter could have written them.
+    pub(crate) fn count_loaded(&self, shape: &FilterShape) -> Option<u64> {
+        let bits = u64::from(shape.buckets) * u64::from(shape.bucket_bits());
+        let last = self.words.last()?;
+        // Relaxed: no other thread has the filter.
+        if bits % 64 != 0 && last.load(Relaxed) >> (bits % 64) != 0 {
+            return None;
+        }
+        let mut items = 0;
+        for bucket in 0..shape.buckets {
+            if let BucketLayout::SemiSorted(layout) = self.layout.general()
+                && !layout.is_valid(&self.words, bucket)
+            {
+                return None;
+            }
+            let empty = self.copies(bucket, 0);
+            self.stripes
+                .count_loaded(bucket, shape.bucket_slots - empty);
+            items += u64::from(shape.bucket_slots - empty);
+        }
+        Some(items)
     }
 
     /// Requests the words of a bucket.
