@@ -40,8 +40,8 @@ pub struct Builder {
     precision: Precision,
     bucket_slots: u32,
     is_semi_sorted: bool,
-    seed: u64,
-    search_limit: usize,
+    pub(crate) seed: u64,
+    pub(crate) search_limit: usize,
     stripes: Option<u32>,
 }
 
@@ -163,7 +163,7 @@ impl Builder {
         CuckooFilter::with_shape(shape, self.seed, self.search_limit, stripes)
     }
 
-    fn shape(&self) -> Result<FilterShape, BuildError> {
+    pub(crate) fn shape(&self) -> Result<FilterShape, BuildError> {
         let (b, sorted) = (self.bucket_slots, self.is_semi_sorted);
         match (self.room, self.precision) {
             (Room::Items(items), Precision::Bits(bits)) => {

@@ -120,7 +120,7 @@ impl CuckooFilter {
     }
 
     #[inline(always)]
-    fn class(&self, hash: u64) -> ItemClass {
+    pub(crate) fn class(&self, hash: u64) -> ItemClass {
         self.table.pairing.class(hash)
     }
 

@@ -18,6 +18,7 @@
 //! | if | use |
 //! |---|---|
 //! | items come and go, many threads | [`CuckooFilter::with_fpr`] |
+//! | the number of items is unknown | [`GrowingFilter`] |
 //! | memory matters more than speed | [`Builder::semi_sorted`]: one bit less for each slot |
 //! | all items are known beforehand, and none is removed | a static filter: `xorf` needs 9 bits for 0.4 % |
 //! | nothing is removed, and one item in 50 may be a false positive | a Bloom filter: `fastbloom` |
@@ -86,6 +87,7 @@
 //! | fingerprints | 1 to [`MAX_FINGERPRINT_BITS`] bits |
 //! | copies of an item | 2b, with b slots in a bucket |
 //! | buckets that an insertion visits | [`Builder::search_limit`], 1,024 by default |
+//! | links of a growing filter | [`Growth::max_links`], 8 by default, and [`Growth::max_bytes`] |
 //! | rounds of a lookup that is disturbed | 64 |
 //!
 //! Targets: those of `corewise-atomic`. Tested on x86-64 Linux.
@@ -96,6 +98,7 @@ mod batch;
 mod builder;
 mod filter;
 mod format;
+mod growing;
 mod hash;
 #[cfg(test)]
 mod models;
@@ -120,6 +123,7 @@ pub use batch::BatchError;
 pub use builder::{Builder, DEFAULT_SEARCH_LIMIT};
 pub use filter::{CuckooFilter, InsertError};
 pub use format::LoadError;
+pub use growing::{DEFAULT_MAX_BYTES, DEFAULT_MAX_LINKS, GrowingFilter, Growth, MAX_LINKS};
 pub use hash::FilterHasher;
 pub use path::MAX_SEARCH_LIMIT;
 pub use shape::{BuildError, MAX_BUCKETS, MAX_FINGERPRINT_BITS};

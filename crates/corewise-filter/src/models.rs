@@ -11,8 +11,8 @@
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{model_bounded, thread};
 
-use crate::CuckooFilter;
 use crate::pairing::ItemClass;
+use crate::{CuckooFilter, GrowingFilter, Growth};
 
 /// A filter whose items are given as fingerprint and bucket.
 struct SmallFilter {
@@ -296,5 +296,93 @@ fn four_threads_hide_no_item() {
         reader.join().unwrap();
         assert!(filter.contains(&movable));
         assert_eq!(filter.filter.len(), 4);
+    });
+}
+
+/// A growing filter whose first link, of four buckets of two slots, has this number of items.
+fn growing(items: usize) -> Arc<GrowingFilter> {
+    let builder = CuckooFilter::builder().slots(8).bucket_slots(2);
+    let growth = Growth {
+        max_links: 3,
+        ..Growth::default()
+    };
+    let filter = GrowingFilter::with_builder(&builder, 0.5, growth).unwrap();
+    let hashes = (1..).map(hash_number);
+    let first = filter.links().next().unwrap();
+    hashes
+        .take(100)
+        .filter(|hash| first.len() < items && first.insert_hash(*hash).is_ok())
+        .for_each(drop);
+    assert_eq!(filter.len(), items);
+    Arc::new(filter)
+}
+
+/// Hashes that are spread.
+fn hash_number(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Two threads find the filter full: one of them adds a link, and both use it.
+#[test]
+fn a_full_filter_grows_once() {
+    model_bounded(2, || {
+        let filter = growing(8);
+        let [one, other] = [200, 201].map(hash_number);
+        let shared = filter.clone();
+        let thread = thread::spawn(move || shared.insert_hash(other).unwrap());
+        filter.insert_hash(one).unwrap();
+        thread.join().unwrap();
+        assert!(
+            [one, other]
+                .into_iter()
+                .all(|hash| filter.contains_hash(hash))
+        );
+        assert_eq!((filter.len(), filter.link_count()), (10, 2));
+    });
+}
+
+/// Two threads insert an item unless it is present, while the filter grows.
+#[test]
+fn a_unique_item_is_inserted_once_into_all_links() {
+    model_bounded(2, || {
+        let filter = growing(8);
+        let hash = (200..)
+            .map(hash_number)
+            .find(|hash| !filter.contains_hash(*hash))
+            .unwrap();
+        let shared = filter.clone();
+        let thread = thread::spawn(move || shared.insert_unique_hash(hash).unwrap());
+        let one = filter.insert_unique_hash(hash).unwrap();
+        assert!(one != thread.join().unwrap());
+        assert_eq!(filter.len(), 9);
+    });
+}
+
+/// A copy is in the newest link. Another is inserted into an older one, and the first is removed:
+/// a copy is present at all times.
+#[test]
+fn links_are_searched_from_the_newest() {
+    model_bounded(2, || {
+        let filter = growing(8);
+        filter.insert_hash(hash_number(200)).unwrap();
+        let newest = hash_number(201);
+        filter.links().nth(1).unwrap().insert_hash(newest).unwrap();
+        let first = filter.links().next().unwrap();
+        // Room in the first link, for the copy.
+        let mut old = (1..)
+            .map(hash_number)
+            .filter(|hash| first.contains_hash(*hash));
+        while !first.table.insert_at_once(&first.class(newest)) {
+            assert!(first.remove_hash(old.next().unwrap()));
+        }
+        assert!(first.remove_hash(newest) && !first.contains_hash(newest));
+        let shared = filter.clone();
+        let reader = thread::spawn(move || {
+            assert!(shared.contains_hash(newest), "an item is missing");
+        });
+        assert!(first.table.insert_at_once(&first.class(newest)));
+        assert!(filter.remove_hash(newest));
+        reader.join().unwrap();
+        assert!(filter.contains_hash(newest));
     });
 }

@@ -5,6 +5,15 @@
 //! the other odd: they always differ, and all 2b copies of an item have room.
 //!
 //! The buckets of a fingerprint are one of m/2 pairs, all equally likely.
+//!
+//! # Doublings
+//!
+//! The links of a [`GrowingFilter`](crate::GrowingFilter) have m, 2m, 4m, ... buckets. Bucket and
+//! sum are those of the first link plus m times some further bits, k in link k. So modulo the
+//! buckets of an older link they are that link's: two items with equal buckets and fingerprints
+//! have equal ones in all older links too.
+
+use corewise_atomic::mutant;
 
 use crate::shape::FilterShape;
 
@@ -23,6 +32,8 @@ pub(crate) struct ItemClass {
 pub(crate) struct BucketPairing {
     buckets: u32,
     fingerprints: u32,
+    /// Further bits of a bucket; none in a filter that is no link.
+    further: u32,
 }
 
 impl BucketPairing {
@@ -30,7 +41,15 @@ impl BucketPairing {
         Self {
             buckets: shape.buckets,
             fingerprints: shape.fingerprints(),
+            further: (1 << shape.doublings) - 1,
         }
+    }
+
+    /// The number of buckets of the first link, if this is a later one.
+    #[inline(always)]
+    fn first_link(&self) -> u32 {
+        // A shift: the number of further values is a power of two.
+        self.buckets >> self.further.count_ones()
     }
 
     /// The class of an item, from a hash that is uniform in all bits: the bucket from the upper
@@ -39,7 +58,13 @@ impl BucketPairing {
     pub(crate) fn class(&self, hash: u64) -> ItemClass {
         let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
         let fingerprint = 1 + (scaled >> 32) as u32;
-        let first = ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32;
+        let first = if self.further == 0 {
+            ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
+        } else {
+            // The bits behind the bucket choose the further ones.
+            let product = u128::from(hash) * u128::from(self.first_link());
+            (product >> 64) as u32 + ((product >> 40) as u32 & self.further) * self.first_link()
+        };
         self.class_at(fingerprint, first)
     }
 
@@ -69,8 +94,16 @@ impl BucketPairing {
     fn sum(&self, fingerprint: u32) -> u32 {
         let mut mixed = fingerprint.wrapping_mul(0x9e37_79b1);
         mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77);
-        let half = u64::from(self.buckets / 2);
-        2 * ((u64::from(mixed) * half) >> 32) as u32 + 1
+        let half = u64::from(self.first_link() / 2);
+        let sum = 2 * ((u64::from(mixed) * half) >> 32) as u32 + 1;
+        if self.further == 0 {
+            return sum;
+        }
+        if mutant!("unrelated_links") {
+            return sum ^ (self.further << 1 & (self.first_link() / 2));
+        }
+        let further = mixed.wrapping_mul(0xc2b2_ae3d) >> 16 & self.further;
+        sum + further * self.first_link()
     }
 }
 
@@ -100,6 +133,28 @@ mod tests {
                         assert_eq!(pairing.other(fingerprint, other), bucket);
                     }
                 }
+            }
+        }
+    }
+
+    /// The classes of a link refine those of the older ones.
+    #[test]
+    fn links_agree_about_buckets_and_pairs() {
+        let mut random = crate::testing::Random::new(3);
+        let shape = FilterShape::with_slots(4 * 1_002, 4, 9, false).unwrap();
+        let links: Vec<_> = (0..8)
+            .map(|k| BucketPairing::new(&shape.doubled(k).unwrap()))
+            .collect();
+        for _ in 0..10_000 {
+            let hash = random.next();
+            let newest = links[7].class(hash);
+            for link in &links {
+                let class = link.class(hash);
+                assert!(class.first < link.buckets && class.second < link.buckets);
+                assert_eq!(class.fingerprint, newest.fingerprint);
+                assert_eq!(class.first, newest.first % link.buckets);
+                assert_eq!(class.second, newest.second % link.buckets);
+                assert_eq!(link.other(class.fingerprint, class.second), class.first);
             }
         }
     }

@@ -65,6 +65,8 @@ pub(crate) struct FilterShape {
     pub(crate) bits: u32,
     /// Whether buckets are semi-sorted.
     pub(crate) is_semi_sorted: bool,
+    /// How often the buckets were doubled since the first link of a growing filter.
+    pub(crate) doublings: u32,
 }
 
 impl FilterShape {
@@ -89,12 +91,26 @@ impl FilterShape {
             bucket_slots,
             bits,
             is_semi_sorted,
+            doublings: 0,
         };
-        let is_addressable = isize::try_from(shape.words().saturating_mul(8)).is_ok();
-        if shape.buckets > MAX_BUCKETS || !is_addressable {
-            return Err(BuildError::Size);
-        }
-        Ok(shape)
+        shape.checked()
+    }
+
+    fn checked(self) -> Result<Self, BuildError> {
+        let is_addressable = isize::try_from(self.words().saturating_mul(8)).is_ok();
+        let is_small = self.buckets <= MAX_BUCKETS && is_addressable;
+        is_small.then_some(self).ok_or(BuildError::Size)
+    }
+
+    /// The shape of a link after this number of doublings.
+    pub(crate) fn doubled(&self, doublings: u32) -> Result<Self, BuildError> {
+        let buckets = u64::from(self.buckets) << doublings;
+        let shape = Self {
+            buckets: u32::try_from(buckets).map_err(|_| BuildError::Size)?,
+            doublings: self.doublings + doublings,
+            ..*self
+        };
+        shape.checked()
     }
 
     /// A filter that takes this number of items with high probability.

@@ -35,10 +35,7 @@ impl FingerprintTable {
     pub(crate) fn insert(&self, class: &ItemClass, limit: usize) -> Result<(), InsertError> {
         for _ in 0..=STALE_PATHS {
             // Under the stress build only after a search.
-            if !cfg!(corewise_stress)
-                && (self.place_if_room(class.first, class)
-                    || self.place_if_room(class.second, class))
-            {
+            if !cfg!(corewise_stress) && self.insert_at_once(class) {
                 return Ok(());
             }
             let Some(path) = KickPath::find(self, class, limit) else {
@@ -51,6 +48,11 @@ impl FingerprintTable {
             }
         }
         Err(InsertError::Full)
+    }
+
+    /// Places the item if one of its buckets has room; moves nothing.
+    pub(crate) fn insert_at_once(&self, class: &ItemClass) -> bool {
+        self.place_if_room(class.first, class) || self.place_if_room(class.second, class)
     }
 
     fn place_if_room(&self, bucket: u32, class: &ItemClass) -> bool {

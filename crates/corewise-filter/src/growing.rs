@@ -1,0 +1,376 @@
+//! A filter that grows: a chain of filters, each with twice the buckets of the one before.
+//!
+//! # How removals stay right
+//!
+//! In a chain of independent filters a removal may take the fingerprint of another item in one
+//! link, and leave its own in another link, where the other item is not found: a false negative.
+//! Here the class of an item in a link, its fingerprint and pair of buckets, determines its classes
+//! in all older links (see [`crate::pairing`]), and removals begin with the newest link. Let a
+//! removal of x take, from link k, a copy that was inserted for w. Then w and x have equal classes
+//! in k and in all older links, and the copy of x is in one of these: what is left is found by
+//! lookups of w.
+//!
+//! # Invariants
+//!
+//! 1. A link is never removed or replaced. `count` links are complete.
+//! 2. Lookups and removals visit the links from the newest to the oldest.
+//! 3. Only the holder of `growth` adds a link, after it has checked that the newest is still the
+//!    one that was full.
+
+use std::sync::OnceLock;
+
+use corewise_atomic::lock::Mutex;
+use corewise_atomic::mutant;
+use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::builder::Builder;
+use crate::filter::{CuckooFilter, InsertError};
+use crate::hash::hash_of;
+use crate::shape::{BuildError, FilterShape};
+
+use std::fmt;
+use std::hash::Hash;
+
+/// The most links of a growing filter.
+pub const MAX_LINKS: usize = 16;
+/// Links by default: the filter grows to 255 times its first capacity.
+pub const DEFAULT_MAX_LINKS: usize = 8;
+/// Bytes by default: 1 GiB.
+pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
+
+/// Locks of unique insertions; few in models.
+const UNIQUE_LOCKS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
+    2
+} else {
+    64
+};
+
+/// How far a [`GrowingFilter`] grows. At these bounds insertions return [`InsertError::Full`].
+///
+/// ```
+/// use corewise_filter::Growth;
+/// let growth = Growth { max_links: 4, ..Growth::default() };
+/// assert_eq!(growth.max_bytes, 1 << 30);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The most links, 1 to [`MAX_LINKS`]; other values are taken for the nearest of these. Each
+    /// has a part of the false positives: more links need wider fingerprints, 3 bits for 8.
+    pub max_links: usize,
+    /// The most bytes of all links together. The first link is exempt.
+    pub max_bytes: usize,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Self {
+            max_links: DEFAULT_MAX_LINKS,
+            max_bytes: DEFAULT_MAX_BYTES,
+        }
+    }
+}
+
+/// A [`CuckooFilter`] without a fixed capacity: when it is full, it adds a filter of twice the size.
+///
+/// The rate of false positives that it is built for covers all links that it may get. A lookup
+/// visits all links, so it takes longer the more there are: begin with the expected capacity.
+///
+/// Guarantees are those of [`CuckooFilter`], with these differences: `count` is exact only if no
+/// update of the item runs meanwhile; an item can be inserted 2b times into each link; which link
+/// takes an item depends on the threads, and an insertion may wait while another thread allocates
+/// a link.
+///
+/// ```
+/// use corewise_filter::{Growth, GrowingFilter};
+/// let filter = GrowingFilter::with_fpr(1_000, 0.01, Growth::default())?;
+/// for n in 0..100_000 {
+///     filter.insert(&n)?;
+/// }
+/// assert!((0..100_000).all(|n| filter.contains(&n)));
+/// assert!(filter.fpr() < 0.01);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct GrowingFilter {
+    /// The first `count` are set. `OnceLock` is `std`'s: what orders the accesses of other threads
+    /// is `count`.
+    links: [OnceLock<CuckooFilter>; MAX_LINKS],
+    count: AtomicUsize,
+    growth: Mutex<()>,
+    /// Held by unique insertions of items that no link can tell apart, and of others.
+    unique: [Mutex<()>; UNIQUE_LOCKS],
+    limits: Growth,
+    first: FilterShape,
+    seed: u64,
+    search_limit: usize,
+}
+
+impl GrowingFilter {
+    /// A filter whose first link takes `capacity` items, and whose rate of false positives never
+    /// exceeds `fpr`.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`].
+    pub fn with_fpr(capacity: usize, fpr: f64, growth: Growth) -> Result<Self, BuildError> {
+        Self::with_builder(&CuckooFilter::builder().capacity(capacity), fpr, growth)
+    }
+
+    /// A filter with these settings for its first link. Its rate of false positives never exceeds
+    /// `fpr`, which replaces the precision of the builder.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`].
+    ///
+    /// ```
+    /// use corewise_filter::{CuckooFilter, Growth, GrowingFilter};
+    /// let builder = CuckooFilter::builder().capacity(1_000).semi_sorted(true);
+    /// let filter = GrowingFilter::with_builder(&builder, 0.01, Growth::default())?;
+    /// assert!(filter.is_empty());
+    /// # Ok::<(), corewise_filter::BuildError>(())
+    /// ```
+    pub fn with_builder(builder: &Builder, fpr: f64, growth: Growth) -> Result<Self, BuildError> {
+        let max_links = growth.max_links.clamp(1, MAX_LINKS);
+        // A link may get fuller than its capacity: every slot has its part.
+        let shape = builder.fpr(fpr / max_links as f64).shape()?;
+        let shape = FilterShape::with_fpr(
+            |bits| {
+                let shape = FilterShape { bits, ..shape };
+                Ok((shape, shape.slots()))
+            },
+            shape.bucket_slots,
+            fpr / max_links as f64,
+        )?;
+        let filter = Self {
+            links: std::array::from_fn(|_| OnceLock::new()),
+            count: AtomicUsize::new(1),
+            growth: Mutex::new(()),
+            unique: std::array::from_fn(|_| Mutex::new(())),
+            limits: Growth {
+                max_links,
+                ..growth
+            },
+            first: shape,
+            seed: builder.seed,
+            search_limit: builder.search_limit,
+        };
+        filter.add_link(0)?;
+        Ok(filter)
+    }
+
+    /// Makes link `index`. The caller holds the lock of growth, or has the filter alone.
+    fn add_link(&self, index: usize) -> Result<(), BuildError> {
+        let shape = self.first.doubled(index as u32)?;
+        let limit = self.search_limit;
+        let link = CuckooFilter::with_shape(shape, self.seed, limit, shape.stripes())?;
+        assert!(
+            self.links[index].set(link).is_ok(),
+            "each link is made once"
+        );
+        Ok(())
+    }
+
+    /// The links, from the oldest.
+    pub(crate) fn links(&self) -> impl DoubleEndedIterator<Item = &CuckooFilter> {
+        // Acquire: pairs with the Release in `grow`, so that the links are complete.
+        let count = self.count.load(Acquire);
+        let link = |link: &'_ OnceLock<CuckooFilter>| link.get().is_some();
+        debug_assert!(self.links[..count].iter().all(link));
+        self.links[..count].iter().filter_map(OnceLock::get)
+    }
+
+    /// The hash of an item, as the `*_hash` methods take it.
+    #[inline]
+    #[must_use]
+    pub fn hash<T: Hash + ?Sized>(&self, item: &T) -> u64 {
+        hash_of(item, self.seed)
+    }
+
+    /// Inserts a copy of the item, into the newest link, or a free slot of an older one.
+    ///
+    /// Complexity: as [`CuckooFilter::insert`]; if the newest link is full, a visit of the others,
+    /// and an allocation. Progress: blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError::Full`] if the filter must not grow any more, or there is no memory;
+    /// [`InsertError::TooManyCopies`].
+    #[inline]
+    pub fn insert<T: Hash + ?Sized>(&self, item: &T) -> Result<(), InsertError> {
+        self.insert_hash(self.hash(item))
+    }
+
+    /// As [`insert`](Self::insert), for an item whose hash is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn insert_hash(&self, hash: u64) -> Result<(), InsertError> {
+        loop {
+            let mut links = self.links().rev();
+            let Some(newest) = links.next() else {
+                unreachable!("the first link is made with the filter");
+            };
+            match newest.insert_hash(hash) {
+                Err(InsertError::Full) => {}
+                result => return result,
+            }
+            let takes = |link: &CuckooFilter| link.table.insert_at_once(&link.class(hash));
+            if links.any(takes) {
+                return Ok(());
+            }
+            self.grow(newest)?;
+        }
+    }
+
+    /// Adds a link, unless `full` is no longer the newest.
+    #[cold]
+    fn grow(&self, full: &CuckooFilter) -> Result<(), InsertError> {
+        let _held = self.growth.lock();
+        // Relaxed: only the holder of the lock changes it.
+        let count = self.count.load(Relaxed);
+        let newest = self.links[count - 1].get();
+        let is_newest = newest.is_some_and(|newest| std::ptr::eq(newest, full));
+        if !is_newest && !mutant!("grow_unchecked") {
+            return Ok(());
+        }
+        let shape = self
+            .first
+            .doubled(count as u32)
+            .map_err(|_| InsertError::Full)?;
+        let bytes = (shape.words() * 8).saturating_add(self.size_in_bytes() as u64);
+        if count == self.limits.max_links || bytes > self.limits.max_bytes as u64 {
+            return Err(InsertError::Full);
+        }
+        self.add_link(count).map_err(|_| InsertError::Full)?;
+        // Release: pairs with the Acquire in `links`.
+        self.count.store(count + 1, Release);
+        Ok(())
+    }
+
+    /// Inserts the item if [`contains`](Self::contains) would not find it, in one step. Returns
+    /// whether it was inserted.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn insert_unique<T: Hash + ?Sized>(&self, item: &T) -> Result<bool, InsertError> {
+        self.insert_unique_hash(self.hash(item))
+    }
+
+    /// As [`insert_unique`](Self::insert_unique), for an item whose hash is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn insert_unique_hash(&self, hash: u64) -> Result<bool, InsertError> {
+        // Items that a link cannot tell apart have equal buckets in the first link.
+        let class = self.links[0].get().map(|first| first.class(hash));
+        let bucket = class.map_or(0, |class| class.first.min(class.second));
+        let lock = &self.unique[bucket as usize % UNIQUE_LOCKS];
+        let _held = (!mutant!("unique_without_lock")).then(|| lock.lock());
+        if self.contains_hash(hash) {
+            return Ok(false);
+        }
+        self.insert_hash(hash).map(|()| true)
+    }
+
+    /// Whether the item was inserted and not removed; also true for [`fpr`](Self::fpr) of the
+    /// others.
+    ///
+    /// Complexity: two buckets of each link. Progress: wait-free; takes no lock and writes nothing.
+    #[inline]
+    #[must_use]
+    pub fn contains<T: Hash + ?Sized>(&self, item: &T) -> bool {
+        self.contains_hash(self.hash(item))
+    }
+
+    /// As [`contains`](Self::contains), for an item whose hash is known.
+    #[must_use]
+    pub fn contains_hash(&self, hash: u64) -> bool {
+        if mutant!("oldest_first") {
+            return self.links().any(|link| link.contains_hash(hash));
+        }
+        self.links().rev().any(|link| link.contains_hash(hash))
+    }
+
+    /// Removes a copy of the item. Returns whether there was one. As
+    /// [`CuckooFilter::remove`], only for items that were inserted.
+    #[inline]
+    pub fn remove<T: Hash + ?Sized>(&self, item: &T) -> bool {
+        self.remove_hash(self.hash(item))
+    }
+
+    /// As [`remove`](Self::remove), for an item whose hash is known.
+    pub fn remove_hash(&self, hash: u64) -> bool {
+        if mutant!("remove_oldest_first") {
+            return self.links().any(|link| link.remove_hash(hash));
+        }
+        self.links().rev().any(|link| link.remove_hash(hash))
+    }
+
+    /// The number of copies of the item in all links: exact if no update of the item runs.
+    #[must_use]
+    pub fn count<T: Hash + ?Sized>(&self, item: &T) -> usize {
+        let hash = self.hash(item);
+        self.links().map(|link| link.count_hash(hash)).sum()
+    }
+
+    /// The number of items, copies included: exact if no update runs meanwhile.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.links().map(CuckooFilter::len).sum()
+    }
+
+    /// Whether there is no item; as [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of links.
+    #[must_use]
+    pub fn link_count(&self) -> usize {
+        self.links().count()
+    }
+
+    /// The slots of all links.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.links().map(CuckooFilter::slots).sum()
+    }
+
+    /// The bytes of all links.
+    #[must_use]
+    pub fn size_in_bytes(&self) -> usize {
+        size_of_val(self) + self.links().map(CuckooFilter::size_in_bytes).sum::<usize>()
+    }
+
+    /// The rate of false positives that theory gives for the present items.
+    #[must_use]
+    pub fn fpr(&self) -> f64 {
+        1.0 - self.links().map(|link| 1.0 - link.fpr()).product::<f64>()
+    }
+
+    /// The items per slot, 0 to 1.
+    #[must_use]
+    pub fn load_factor(&self) -> f64 {
+        self.len() as f64 / self.slots() as f64
+    }
+
+    /// The bits of memory per item; infinite if there is none.
+    #[must_use]
+    pub fn bits_per_item(&self) -> f64 {
+        8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
+}
+
+impl fmt::Debug for GrowingFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut list = f.debug_struct("GrowingFilter");
+        list.field("links", &self.links().collect::<Vec<_>>());
+        list.field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,180 @@
+//! Filters that grow: nothing is missed while links are added, and bounds hold.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use corewise_filter::{BuildError, CuckooFilter, GrowingFilter, Growth, InsertError, MAX_LINKS};
+
+fn growth(max_links: usize) -> Growth {
+    Growth {
+        max_links,
+        ..Growth::default()
+    }
+}
+
+/// A small pseudo-random sequence.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+#[test]
+fn filters_grow_to_255_times_their_capacity() {
+    let filter = GrowingFilter::with_fpr(500, 0.01, growth(8)).unwrap();
+    let items = 500 * 255u64;
+    for item in 0..items {
+        assert_eq!(filter.insert(&item), Ok(()), "item {item}, {filter:?}");
+    }
+    assert!((0..items).all(|item| filter.contains(&item)));
+    assert_eq!((filter.len() as u64, filter.link_count()), (items, 8));
+    let absent = 100_000;
+    let hits = (items..items + absent)
+        .filter(|item| filter.contains(item))
+        .count() as f64;
+    let mean = absent as f64 * filter.fpr();
+    assert!(filter.fpr() <= 0.01);
+    assert!(
+        (hits - mean).abs() < 3.3 * mean.sqrt(),
+        "{hits} hits, {mean} expected"
+    );
+    assert!((0..items).all(|item| filter.remove(&item)));
+    assert!(filter.is_empty());
+}
+
+#[test]
+fn a_filter_does_not_outgrow_its_bounds() {
+    for max_links in [1, 3] {
+        let filter = GrowingFilter::with_fpr(1_000, 0.01, growth(max_links)).unwrap();
+        let full = (0u64..).find(|item| filter.insert(item) == Err(InsertError::Full));
+        assert_eq!(filter.link_count(), max_links);
+        assert!(filter.load_factor() > 0.93, "{filter:?}");
+        assert!((0..full.unwrap()).all(|item| filter.contains(&item)));
+        assert!(filter.fpr() <= 0.01);
+    }
+    let limits = Growth {
+        max_bytes: 20_000,
+        ..Growth::default()
+    };
+    let filter = GrowingFilter::with_fpr(1_000, 0.01, limits).unwrap();
+    assert!((0u64..).any(|item| filter.insert(&item) == Err(InsertError::Full)));
+    assert!(
+        filter.size_in_bytes() <= 20_000,
+        "{}",
+        filter.size_in_bytes()
+    );
+    assert!(filter.link_count() > 1);
+    let all = GrowingFilter::with_fpr(100, 0.01, growth(usize::MAX)).unwrap();
+    (0..20_000).for_each(|item| all.insert(&item).unwrap());
+    assert!(all.link_count() <= MAX_LINKS);
+    let wrong = GrowingFilter::with_fpr(100, 1.5, growth(1)).map(|_| ());
+    assert_eq!(wrong, Err(BuildError::Fpr));
+}
+
+/// Copies beyond 2b are refused although there is room: they would fill every link.
+#[test]
+fn copies_do_not_make_a_filter_grow() {
+    let filter = GrowingFilter::with_fpr(1_000, 0.01, growth(8)).unwrap();
+    (0..8).for_each(|_| filter.insert("item").unwrap());
+    assert_eq!(filter.insert("item"), Err(InsertError::TooManyCopies));
+    assert_eq!((filter.count("item"), filter.link_count()), (8, 1));
+}
+
+/// Items come and go while links are added, with so few bits that fingerprints of different items
+/// are often equal in one link and not in another: a removal must never hide another item.
+#[test]
+fn removals_hide_no_item_in_any_link() {
+    let mut random = Random(7);
+    for is_semi_sorted in [false, true] {
+        let builder = CuckooFilter::builder()
+            .capacity(300)
+            .semi_sorted(is_semi_sorted);
+        let filter = GrowingFilter::with_builder(&builder, 0.9, growth(5)).unwrap();
+        let mut copies: HashMap<u64, usize> = HashMap::new();
+        let mut present: Vec<u64> = Vec::new();
+        for round in 0..30_000u64 {
+            let is_growing = round % 10_000 < 6_000;
+            let wanted = if is_growing { 2 } else { 1 };
+            if random.next() % 3 < wanted && filter.insert(&round).is_ok() {
+                *copies.entry(round).or_default() += 1;
+                present.push(round);
+            } else if !present.is_empty() {
+                let item = present.swap_remove(random.next() as usize % present.len());
+                assert!(filter.remove(&item), "{item} is missing in round {round}");
+            }
+            if round % 500 == 0 {
+                assert!(
+                    present.iter().all(|item| filter.contains(item)),
+                    "round {round}"
+                );
+                assert_eq!(filter.len(), present.len());
+            }
+        }
+        assert!(filter.link_count() > 2, "{filter:?}");
+    }
+}
+
+#[test]
+fn no_item_is_missed_while_links_are_added() {
+    let filter = GrowingFilter::with_fpr(500, 0.01, growth(8)).unwrap();
+    let (is_over, reached) = (AtomicBool::new(false), [0; 2].map(AtomicU64::new));
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let (filter, reached) = (&filter, &reached);
+            scope.spawn(move || {
+                for n in 0..30_000u64 {
+                    filter.insert(&(writer, n)).unwrap();
+                    // Release: the reader may rely on all items up to this one.
+                    reached[writer as usize].store(n + 1, std::sync::atomic::Ordering::Release);
+                    let other = (writer + 2, n);
+                    filter.insert(&other).unwrap();
+                    assert!(filter.contains(&(writer, n / 2)));
+                    assert!(filter.remove(&other));
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut random = Random(3);
+            while !is_over.load(Relaxed) {
+                for writer in 0..2u64 {
+                    let count = &reached[writer as usize];
+                    let count = count.load(std::sync::atomic::Ordering::Acquire);
+                    if count > 0 {
+                        let n = random.next() % count;
+                        assert!(filter.contains(&(writer, n)), "{n} of {writer}");
+                    }
+                    if count == 30_000 && writer == 1 {
+                        is_over.store(true, Relaxed);
+                    }
+                }
+            }
+        });
+    });
+    assert_eq!(filter.len(), 60_000);
+    assert!(filter.link_count() >= 6);
+    assert!((0..2u64).all(|w| (0..30_000u64).all(|n| filter.contains(&(w, n)))));
+}
+
+#[test]
+fn unique_items_are_inserted_once_while_links_are_added() {
+    // With 40 bits of fingerprint and bucket no two of the items are equal.
+    let filter = GrowingFilter::with_fpr(500, 1e-7, growth(6)).unwrap();
+    let inserted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let new = (0..15_000u64).filter(|item| filter.insert_unique(item).unwrap());
+                inserted.fetch_add(new.count() as u64, Relaxed);
+            });
+        }
+    });
+    assert_eq!(inserted.into_inner(), filter.len() as u64);
+    let counts: Vec<usize> = (0..15_000u64).map(|item| filter.count(&item)).collect();
+    assert!(counts.iter().all(|&count| count == 1));
+}
