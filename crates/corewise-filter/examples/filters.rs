@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p corewise-filter --features peers --example filters -- [SECTION...]
-//!     [--log2-slots 24] [--rounds 9]
+//!     [--log2-slots 24] [--rounds 9] [--builds 3]
 //! ```
 //!
 //! | section | what it prints | source |
@@ -20,20 +20,19 @@
 //! machine.
 //!
 //! What may be unfair: `cuckoofilter` has fingerprints of 8 bits only and is not concurrent;
-//! `fastbloom` sizes itself by the rate of false positives (0.2 %); `xorf` is static; the answers
-//! of all lookups are counted, so a lookup ends before the next begins only by dependency on the
-//! key, and processors overlap them.
+//! `fastbloom` sizes itself by the rate of false positives (0.2 %); `xorf` is static; the
+//! lookups of a thread do not depend on each other, so processors overlap them.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use corewise_filter::{Builder, CuckooFilter, FilterHasher, InsertError};
+use corewise_filter::{Builder, CuckooFilter, InsertError};
 use corewise_measure::stats::{Ratio, Spread};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -44,26 +43,32 @@ struct Settings {
     sections: Vec<String>,
     log2_slots: u32,
     rounds: usize,
+    builds: usize,
 }
+
+/// Prints a section.
+type Section = fn(&Settings);
 
 fn settings() -> Result<Settings, Box<dyn Error>> {
     let mut settings = Settings {
         sections: Vec::new(),
         log2_slots: 24,
         rounds: 9,
+        builds: 3,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().ok_or(format!("{argument} needs a number"));
         match argument.as_str() {
             "--log2-slots" => settings.log2_slots = number()?.parse()?,
+            "--builds" => settings.builds = number()?.parse()?,
             "--rounds" => settings.rounds = number()?.parse()?,
             "size" | "load" | "space" | "speed" | "updates" => settings.sections.push(argument),
             _ => return Err(format!("unknown argument {argument}").into()),
         }
     }
-    if !(12..=32).contains(&settings.log2_slots) || settings.rounds == 0 {
-        return Err("--log2-slots is 12 to 32, --rounds 1 or more".into());
+    if !(12..=32).contains(&settings.log2_slots) || settings.rounds.min(settings.builds) == 0 {
+        return Err("--log2-slots is 12 to 32, --rounds and --builds 1 or more".into());
     }
     Ok(settings)
 }
@@ -73,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_wanted = |section: &str| {
         settings.sections.is_empty() || settings.sections.iter().any(|wanted| wanted == section)
     };
-    let sections: [(&str, fn(&Settings)); 5] = [
+    let sections: [(&str, Section); 5] = [
         ("size", sizes),
         ("load", loads),
         ("space", space),
@@ -90,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A filter that was built, as the sections use it.
-trait Subject: Sync {
+trait Subject: Send + Sync {
     fn hits(&self, keys: Range<u64>) -> u64;
     fn bytes(&self) -> usize;
 }
@@ -136,7 +141,7 @@ fn filled(builder: Builder, slots: usize, items: u64) -> CuckooFilter {
     filter
 }
 
-/// The subjects, with the number of the one that the first is compared with.
+/// All filters that are compared, by name.
 fn subjects() -> Vec<(&'static str, Build)> {
     let mut all: Vec<(&'static str, Build)> = vec![
         ("8 bits", |slots, items| {
@@ -171,9 +176,18 @@ fn peers() -> Vec<(&'static str, Build)> {
 }
 
 #[cfg(feature = "peers")]
-fn peers() -> Vec<(&'static str, Build)> {
+use peers::peers;
+
+/// The other crates.
+#[cfg(feature = "peers")]
+mod peers {
     use std::hash::{BuildHasherDefault, Hasher};
+    use std::ops::Range;
+
+    use corewise_filter::FilterHasher;
     use xorf::Filter as _;
+
+    use super::{Build, Subject};
 
     type Same = BuildHasherDefault<FilterHasher>;
 
@@ -232,36 +246,38 @@ fn peers() -> Vec<(&'static str, Build)> {
         }
     }
 
-    vec![
-        ("cuckoofilter", |slots, items| {
-            let mut filter = cuckoofilter::CuckooFilter::with_capacity(slots);
-            // When it is full it replaces another item.
-            (0..items).for_each(|key| _ = filter.add(&key));
-            Box::new(Cuckoo(filter))
-        }),
-        ("atomic-cuckoo-filter", |slots, items| {
-            let builder = atomic_cuckoo_filter::CuckooFilterBuilder::default();
-            let filter = builder.capacity(slots).build().expect("a valid builder");
-            (0..items).for_each(|key| _ = filter.insert(&key));
-            Box::new(Atomic(filter))
-        }),
-        ("fastbloom", |_, items| {
-            let builder = fastbloom::BloomFilter::with_false_pos(0.002).hasher(Same::default());
-            let mut filter = builder.expected_items(items as usize);
-            (0..items).for_each(|key| _ = filter.insert(&key));
-            Box::new(Bloom(filter))
-        }),
-        ("qfilter", |_, items| {
-            let filter = qfilter::Filter::new_with_hasher(items, 0.002, Same::default());
-            let mut filter = filter.expect("a valid rate");
-            (0..items).for_each(|key| _ = filter.insert_duplicated(key));
-            Box::new(Quotient(filter))
-        }),
-        ("xorf BinaryFuse8", |_, items| {
-            let keys: Vec<u64> = (0..items).map(hash).collect();
-            Box::new(Fuse(keys.try_into().expect("different hashes")))
-        }),
-    ]
+    pub(super) fn peers() -> Vec<(&'static str, Build)> {
+        vec![
+            ("cuckoofilter", |slots, items| {
+                let mut filter = cuckoofilter::CuckooFilter::with_capacity(slots);
+                // When it is full it replaces another item.
+                (0..items).for_each(|key| _ = filter.add(&key));
+                Box::new(Cuckoo(filter))
+            }),
+            ("atomic-cuckoo-filter", |slots, items| {
+                let builder = atomic_cuckoo_filter::CuckooFilterBuilder::default();
+                let filter = builder.capacity(slots).build().expect("a valid builder");
+                (0..items).for_each(|key| _ = filter.insert(&key));
+                Box::new(Atomic(filter))
+            }),
+            ("fastbloom", |_, items| {
+                let builder = fastbloom::BloomFilter::with_false_pos(0.002).hasher(Same::default());
+                let mut filter = builder.expected_items(items as usize);
+                (0..items).for_each(|key| _ = filter.insert(&key));
+                Box::new(Bloom(filter))
+            }),
+            ("qfilter", |_, items| {
+                let filter = qfilter::Filter::new_with_hasher(items, 0.002, Same::default());
+                let mut filter = filter.expect("a valid rate");
+                (0..items).for_each(|key| _ = filter.insert_duplicated(key));
+                Box::new(Quotient(filter))
+            }),
+            ("xorf BinaryFuse8", |_, items| {
+                let keys: Vec<u64> = (0..items).map(hash).collect();
+                Box::new(Fuse(keys.try_into().expect("different hashes")))
+            }),
+        ]
+    }
 }
 
 fn sizes(settings: &Settings) {
@@ -442,24 +458,24 @@ fn speed(settings: &Settings) {
     let rounds = settings.rounds;
     let all = subjects();
     let names: Vec<&'static str> = all.iter().map(|(name, _)| *name).collect();
+    // The filters that were built last, for the lookups.
+    let filters: Vec<_> = all.iter().map(|_| Mutex::new(None)).collect();
     let builds = |index: usize| {
-        let build = all[index].1;
         timed(1, |_| {
-            black_box(build(slots, items));
+            let built = all[index].1(slots, items);
+            *filters[index].lock().expect("no panic") = Some(built);
             items
         })
     };
-    compare(
-        "Builds of 95 %, one item after the other",
-        &names,
-        "cuckoofilter",
-        rounds.min(3),
-        builds,
-    );
-    let filters: Vec<Box<dyn Subject>> = all.iter().map(|(_, build)| build(slots, items)).collect();
+    let what = "Builds of 95 %, one item after the other";
+    compare(what, &names, "cuckoofilter", settings.builds, builds);
+    let into_filter = |filter: Mutex<Option<Box<dyn Subject>>>| filter.into_inner();
+    let filters: Vec<_> = filters
+        .into_iter()
+        .filter_map(|filter| into_filter(filter).expect("no panic"))
+        .collect();
     for threads in [1, 2] {
         for (what, first) in [("absent", items), ("present", 0)] {
-            // Keys that differ from round to round would need other filters: a stride does.
             let lookups = |index: usize| {
                 timed(threads, |thread| {
                     let start = first + thread * LOOKUPS;
@@ -472,7 +488,7 @@ fn speed(settings: &Settings) {
         }
     }
     drop(filters);
-    parallel_builds(slots, items, rounds);
+    parallel_builds(slots, items, settings.builds);
 }
 
 /// Builds from hashes by one and two threads. Their wall clock decides.

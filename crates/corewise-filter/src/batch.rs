@@ -187,7 +187,7 @@ struct ParallelBuild<'a> {
     filter: &'a CuckooFilter,
     hashes: &'a [u64],
     next: AtomicUsize,
-    /// A thread had so many refusals that the filter must be full.
+    /// A thread had more refusals than a filter with room gives.
     must_stop: AtomicBool,
 }
 

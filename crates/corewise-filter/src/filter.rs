@@ -14,7 +14,7 @@ use crate::table::FingerprintTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InsertError {
-    /// There is no room in the buckets of the item, and none was found for what they hold.
+    /// The buckets of the item are full, and no fingerprint in them could move.
     ///
     /// If no other thread updates the filter, not even a bit has changed. Otherwise items may have
     /// moved within it, and it may be that other threads disturbed each attempt.

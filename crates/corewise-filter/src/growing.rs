@@ -71,7 +71,7 @@ impl Default for Growth {
     }
 }
 
-/// A [`CuckooFilter`] without a fixed capacity: when it is full, it adds a filter of twice the size.
+/// A [`CuckooFilter`] without a fixed capacity: when it is full, it adds one of twice the size.
 ///
 /// The rate of false positives that it is built for covers all links that it may get. A lookup
 /// visits all links, so it takes longer the more there are: begin with the expected capacity.

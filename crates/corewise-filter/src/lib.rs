@@ -60,8 +60,8 @@
 //!   (algorithm 5.5). Here moves are planned without a lock and made from the end, each under two
 //!   striped locks.
 //! - \[T5\] looks up inside a transaction. Here lookups validate misses by versions.
-//! - \[CF\] and \[T5\] choose victims at random, up to 500. Here a breadth-first search visits 1,024
-//!   buckets.
+//! - \[CF\] and \[T5\] choose victims at random, up to 500. Here a breadth-first search visits
+//!   1,024 buckets.
 //! - Semi-sorted buckets of every width are correct, and encoded without a search (\[CF\] §5.2).
 //!
 //! # Memory

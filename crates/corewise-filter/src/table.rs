@@ -6,7 +6,8 @@
 //! 2. Read both buckets, *Relaxed*. A match is the answer.
 //! 3. Fence *Acquire*, read the versions again. If they are equal and not WRITING, the item is
 //!    absent.
-//! 4. Otherwise repeat. After [`MISS_ROUNDS`] the answer is *yes*: the error that a filter may make.
+//! 4. Otherwise repeat. After [`MISS_ROUNDS`] the answer is *yes*, the error that a filter may
+//!    make.
 //!
 //! # A clear, by a move or a removal
 //!

@@ -250,7 +250,7 @@ fn readers_are_read_up_to_the_end_of_the_filter() {
     assert!(matches!(broken, Err(LoadError::Io(_))));
 }
 
-/// A header may claim any size: memory is allocated for what the caller allows.
+/// A header may claim any size: no more memory is allocated than the caller allows.
 #[test]
 fn a_filter_that_is_too_large_is_refused_early() {
     let huge = CuckooFilter::builder()

@@ -38,7 +38,7 @@ fn write(filter: &CuckooFilter, writer: u64, operations: u64) -> u64 {
     let mut random = Random(writer + 1);
     let mut present: Vec<(u64, u64)> = Vec::new();
     let (mut done, mut refused, mut next) = (0, 0, 0);
-    // So many that both writers together keep the filter at 95 %.
+    // Both writers together keep the filter at up to 95 %.
     let most = SLOTS as u64 / 20;
     while done < operations {
         done += 1;
@@ -93,7 +93,7 @@ fn stress(filter: &CuckooFilter) {
             scope.spawn(move || {
                 let mut n = reader * stable / READERS;
                 let mut done = 0;
-                // At least as many as the writers' operations, and until they are done.
+                // Until the writers are done, and no fewer operations than they do.
                 while done < each || !is_over.load(Relaxed) {
                     assert!(filter.contains(&stable_item(n)), "item {n} was missed");
                     n = (n + 1) % stable;
