@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 
 use crate::builder::Builder;
-use crate::hash::hash_of;
+use crate::hash::FilterHasher;
 use crate::pairing::ItemClass;
 use crate::shape::{BuildError, FilterShape};
 use crate::table::FingerprintTable;
@@ -63,6 +63,8 @@ pub struct CuckooFilter {
     pub(crate) table: FingerprintTable,
     pub(crate) shape: FilterShape,
     pub(crate) seed: u64,
+    /// The hasher of this seed, before an item.
+    start: FilterHasher,
     pub(crate) search_limit: usize,
 }
 
@@ -100,6 +102,7 @@ impl CuckooFilter {
             table: FingerprintTable::new(&shape, stripes)?,
             shape,
             seed,
+            start: FilterHasher::new(seed),
             search_limit,
         })
     }
@@ -116,7 +119,9 @@ impl CuckooFilter {
     #[inline]
     #[must_use]
     pub fn hash<T: Hash + ?Sized>(&self, item: &T) -> u64 {
-        hash_of(item, self.seed)
+        let mut hasher = self.start.clone();
+        item.hash(&mut hasher);
+        hasher.finish()
     }
 
     #[inline(always)]

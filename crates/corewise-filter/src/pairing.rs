@@ -32,6 +32,8 @@ pub(crate) struct ItemClass {
 pub(crate) struct BucketPairing {
     buckets: u32,
     fingerprints: u32,
+    /// Half of the buckets of the first link.
+    half: u32,
     /// Further bits of a bucket; none in a filter that is no link.
     further: u32,
 }
@@ -41,15 +43,15 @@ impl BucketPairing {
         Self {
             buckets: shape.buckets,
             fingerprints: shape.fingerprints(),
+            half: (shape.buckets >> shape.doublings) / 2,
             further: (1 << shape.doublings) - 1,
         }
     }
 
-    /// The number of buckets of the first link, if this is a later one.
+    /// The number of buckets of the first link, or of this filter if it is no link.
     #[inline(always)]
     fn first_link(&self) -> u32 {
-        // A shift: the number of further values is a power of two.
-        self.buckets >> self.further.count_ones()
+        2 * self.half
     }
 
     /// The class of an item, from a hash that is uniform in all bits: the bucket from the upper
@@ -94,13 +96,12 @@ impl BucketPairing {
     fn sum(&self, fingerprint: u32) -> u32 {
         let mut mixed = fingerprint.wrapping_mul(0x9e37_79b1);
         mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77);
-        let half = u64::from(self.first_link() / 2);
-        let sum = 2 * ((u64::from(mixed) * half) >> 32) as u32 + 1;
+        let sum = 2 * ((u64::from(mixed) * u64::from(self.half)) >> 32) as u32 + 1;
         if self.further == 0 {
             return sum;
         }
         if mutant!("unrelated_links") {
-            return sum ^ (self.further << 1 & (self.first_link() / 2));
+            return sum ^ (self.further << 1 & self.half);
         }
         let further = mixed.wrapping_mul(0xc2b2_ae3d) >> 16 & self.further;
         sum + further * self.first_link()
