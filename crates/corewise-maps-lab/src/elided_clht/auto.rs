@@ -41,7 +41,7 @@ impl Auto {
     ///
     /// # Errors
     ///
-    /// If an elided table has grown [`GENERATIONS`] times.
+    /// If an elided table has grown [`GENERATIONS`](super::GENERATIONS) times.
     pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
         match self {
             Self::Elided(table) => table.insert(key, value),
