@@ -169,7 +169,8 @@ fn filters_fill_to_the_load_of_the_paper() {
     }
 }
 
-/// The same calls leave the same bits, everywhere: a sum of them is frozen.
+/// The same calls leave the same bits, everywhere: a sum of them is frozen. (The stress build
+/// searches shorter paths.)
 #[test]
 fn eviction_is_deterministic() {
     let sum = |is_semi_sorted| {
@@ -184,10 +185,11 @@ fn eviction_is_deterministic() {
             .iter()
             .fold(0u64, |sum, word| sum.rotate_left(5).wrapping_add(*word))
     };
-    assert_eq!(
-        [sum(false), sum(true)],
-        [0x8a85_dc0a_21f2_8596, 0x1f06_3c5d_094f_37cc]
-    );
+    let sums = [sum(false), sum(true)];
+    assert_eq!(sums, [sum(false), sum(true)]);
+    if !cfg!(corewise_stress) {
+        assert_eq!(sums, [0x8a85_dc0a_21f2_8596, 0x1f06_3c5d_094f_37cc]);
+    }
 }
 
 /// The number of hits that theory expects less than once in a thousand runs to be exceeded or
