@@ -170,7 +170,7 @@ fn filters_fill_to_the_load_of_the_paper() {
 }
 
 /// The same calls leave the same bits, everywhere: a sum of them is frozen. (The stress build
-/// searches shorter paths.)
+/// moves more items.)
 #[test]
 fn eviction_is_deterministic() {
     let sum = |is_semi_sorted| {
