@@ -20,8 +20,8 @@ use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential};
 const THREADS: u64 = 4;
 const KEYS: u64 = 3;
 
-/// Calls of a thread in a history.
-fn calls() -> u64 {
+/// Operations of a thread in a history.
+fn operations() -> u64 {
     scaled(400)
 }
 
@@ -32,12 +32,18 @@ type Outcome = EntryOutcome<u64>;
 trait Recorded: Sequential + Clone + Default {
     type Op: Send;
     type Outcome: Send;
-    fn call(
+    /// Operations of a [turn](Self::turn).
+    const TURN: u64 = 1;
+    /// After so many turns the threads wait for each other, and one empties the structure.
+    const ROUND: u64 = u64::MAX;
+    /// Calls a few operations; no two calls have the same `fresh`.
+    fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
         fresh: u64,
         recorder: &mut Recorder<u64, Self::Op, Self::Outcome>,
     );
+    fn empty(_: &impl Concurrent<Self>, _: &mut Recorder<u64, Self::Op, Self::Outcome>) {}
     fn check(history: &History<u64, Self::Op, Self::Outcome>);
 }
 
@@ -45,7 +51,7 @@ impl Recorded for Dictionary {
     type Op = Op;
     type Outcome = Outcome;
 
-    fn call(
+    fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
         fresh: u64,
@@ -88,6 +94,19 @@ enum QueueOp {
     Front,
 }
 
+impl QueueOp {
+    fn record(
+        self,
+        structure: &impl Concurrent<Queue>,
+        recorder: &mut Recorder<u64, Self, Option<u64>>,
+    ) -> Option<u64> {
+        *recorder.record(0, self, || match self {
+            Self::Write(write) => structure.execute(Operation::Write(write)),
+            Self::Front => structure.execute(Operation::Read(())),
+        })
+    }
+}
+
 struct QueueModel;
 
 impl Model for QueueModel {
@@ -126,22 +145,39 @@ impl Recorded for Queue {
     type Op = QueueOp;
     type Outcome = Option<u64>;
 
-    fn call(
+    // The order of pushes that overlap is open until their values are popped, and the checker
+    // keeps each possible order. With two pushes a thread between two moments at which the queue
+    // is empty there are at most 8! / 2!^4 = 2,520 of them, whatever the scheduler does.
+    const TURN: u64 = 4;
+    const ROUND: u64 = 2;
+
+    fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
         fresh: u64,
         recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
     ) {
-        // More pops than pushes, so that the queue stays short.
-        let op = match random.below(8) {
-            0..=2 => QueueOp::Write(QueueWrite::Push(fresh)),
-            3..=5 => QueueOp::Write(QueueWrite::Pop),
-            _ => QueueOp::Front,
-        };
-        recorder.record(0, op, || match op {
-            QueueOp::Write(write) => structure.execute(Operation::Write(write)),
-            QueueOp::Front => structure.execute(Operation::Read(())),
-        });
+        let mut ops = [
+            QueueOp::Write(QueueWrite::Push(fresh)),
+            QueueOp::Write(QueueWrite::Pop),
+            QueueOp::Write(QueueWrite::Pop),
+            QueueOp::Front,
+        ];
+        for last in (1..ops.len()).rev() {
+            ops.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        for op in ops {
+            op.record(structure, recorder);
+        }
+    }
+
+    fn empty(
+        structure: &impl Concurrent<Self>,
+        recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
+    ) {
+        while QueueOp::Front.record(structure, recorder).is_some() {
+            QueueOp::Write(QueueWrite::Pop).record(structure, recorder);
+        }
     }
 
     fn check(history: &History<u64, QueueOp, Option<u64>>) {
@@ -172,20 +208,29 @@ fn check<D: Recorded, S: Concurrent<D>>(
 ) {
     let recording = Recording::new();
     let (start, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
+    let round = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
-                let mut recorder = recording.recorder(calls() as usize);
-                let start = &start;
+                // One more to empty the structure with: a recorder has a bound.
+                let mut recorder = recording.recorder(2 * operations() as usize);
+                let (start, round) = (&start, &round);
                 scope.spawn(move || {
                     let mut random = Random::new(seed << 8 | number);
                     start.wait();
-                    for call in 0..calls() {
+                    for turn in 0..operations() / D::TURN {
+                        if turn % D::ROUND == D::ROUND - 1 {
+                            round.wait();
+                            if number == 0 {
+                                D::empty(structure, &mut recorder);
+                            }
+                            round.wait();
+                        }
                         // No two writes have the same value, apart from increments.
-                        let fresh = (call * THREADS + number) << 16;
+                        let fresh = (turn * THREADS + number) << 16;
                         let late = random.below(16) == 0;
                         let structure = Late { structure, late };
-                        D::call(&structure, &mut random, fresh, &mut recorder);
+                        D::turn(&structure, &mut random, fresh, &mut recorder);
                     }
                 })
             })
