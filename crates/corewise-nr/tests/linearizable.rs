@@ -34,7 +34,8 @@ trait Recorded: Sequential + Clone + Default {
     type Outcome: Send;
     /// Operations of a [turn](Self::turn).
     const TURN: u64 = 1;
-    /// After so many turns the threads wait for each other, and one empties the structure.
+    /// After each such number of turns the threads wait for each other, and one of them empties the
+    /// structure.
     const ROUND: u64 = u64::MAX;
     /// Calls a few operations; no two calls have the same `fresh`.
     fn turn(
