@@ -424,7 +424,7 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
 
 fn histories_are_linearizable_while_items_are_evicted<E: TestEngine>() {
     let (mut concurrent, mut forgetful) = (0, 0);
-    for seed in 0..fewer(16) {
+    for seed in 0..fewer(8) {
         let history = record_with_evictions::<E, _>(seed, |real| real);
         let verdict = history.check(&EvictingEntry::new());
         println!("seed {seed}: {verdict}");

@@ -270,7 +270,7 @@ fn keys_of_one_bucket_do_no_harm<M: WordMap>() {
     }
     // Keys chosen against the table, which must not grow without bound for them.
     let map = M::new(1, Hashing::Alike, true);
-    let keys = fewer(2_000);
+    let keys = fewer(1_000);
     (0..keys).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
     assert!((0..keys).all(|key| map.get(key) == Some(key)));
     if !cfg!(corewise_stress) {
