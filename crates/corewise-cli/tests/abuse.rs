@@ -455,11 +455,11 @@ fn connections_over_the_limit_are_told_so_and_room_is_reused() {
 
 #[test]
 fn silent_connections_are_closed_after_the_idle_timeout() {
-    let mut server = TestServer::with(&["-o", "idle_timeout=1"]);
+    let mut server = TestServer::with(&["-o", "idle_timeout=2"]);
     let (mut silent, mut busy) = (server.connect(), server.connect());
     silent.ask("mn\r\n", "MN\r\n");
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(2_500) {
+    while start.elapsed() < Duration::from_millis(3_500) {
         busy.ask("mn\r\n", "MN\r\n");
         std::thread::sleep(Duration::from_millis(200));
     }
