@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use corewise_cphash::{Client, Colocated, Config, CpHash, Reply, Request, Server};
+use corewise_cphash::{Client, Colocated, Config, CpHash, Entry, Key, Reply, Request, Server};
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
 fn expected_panic() -> ! {
@@ -239,5 +239,152 @@ fn closures_and_results_may_panic_wherever_they_end() {
         assert!(catch_unwind(AssertUnwindSafe(|| drop(payload))).is_err());
         assert_eq!(drops.load(Relaxed), 3);
         use_all_partitions(&mut client);
+    }
+}
+
+/// All elements that were inserted can be freed, so no reference to them is left.
+fn assert_no_reference_is_left(table: &CpHash, keys: std::ops::Range<u64>) {
+    let mut client = table.client();
+    keys.for_each(|key| _ = client.remove(key));
+    // Servers end the lanes of clients that have left when they poll next.
+    while table.stats().used_bytes > 0 {
+        client.remove(0);
+    }
+}
+
+/// Lookups and results that panic when they are dropped, in all orders, and a client of each kind
+/// that is dropped before it has read them.
+#[test]
+fn undelivered_results_that_panic_cost_no_reference() {
+    const KEYS: u64 = 5;
+    for (servers, early, order) in (0..2)
+        .flat_map(|servers| (0..2).flat_map(move |early| (0..32).map(move |o| (servers, early, o))))
+    {
+        let table = CpHash::new(&config(), servers).unwrap();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let mut client = table.client();
+        (0..KEYS).for_each(|key| client.insert(key, &[1; 300]).unwrap());
+        let is_bomb = |key: u64| order >> key & 1 > 0;
+        for key in 0..KEYS {
+            let bomb = Bomb(drops.clone());
+            match is_bomb(key) {
+                true => client.submit_execute(key, key, move |_| bomb).unwrap(),
+                false => {
+                    std::mem::forget(bomb);
+                    client.submit(key, Request::Get(key.into())).unwrap();
+                }
+            }
+        }
+        if early > 0 {
+            // Keeps all outcomes for the next poll.
+            client.get(0, |_| ());
+        }
+        drop(client);
+        assert_no_reference_is_left(&table, 0..KEYS);
+        assert_eq!(drops.load(Relaxed) as u32, u32::count_ones(order));
+
+        // The same for a client that executes its operations itself.
+        drops.store(0, Relaxed);
+        let mut colocated = table.colocated(|| ());
+        let mut tokens = 0..;
+        let poll = |colocated: &mut Colocated| {
+            while colocated.outstanding() > 0 {
+                colocated.poll(|_, _| ());
+            }
+        };
+        for key in 0..KEYS {
+            let insert = Request::Insert(key.into(), &[1; 300]);
+            colocated.submit(tokens.next().unwrap(), insert).unwrap();
+        }
+        poll(&mut colocated);
+        for key in 0..KEYS {
+            let bomb = Bomb(drops.clone());
+            match is_bomb(key) {
+                true => colocated.submit_execute(key, key, move |_| bomb).unwrap(),
+                false => {
+                    std::mem::forget(bomb);
+                    colocated.submit(key, Request::Get(key.into())).unwrap();
+                }
+            }
+        }
+        drop(colocated);
+        assert_no_reference_is_left(&table, 0..KEYS);
+        assert_eq!(drops.load(Relaxed) as u32, u32::count_ones(order));
+    }
+}
+
+/// A panic while an outcome is delivered concerns this outcome only.
+#[test]
+fn outcomes_that_panic_when_they_are_delivered_cost_no_reference() {
+    for servers in [0, 1] {
+        let table = CpHash::new(&config(), servers).unwrap();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let mut delivered = 0;
+        let mut poll = |client: &mut Client, colocated: &mut Colocated| {
+            let mut deliver = |_: u64, _: Reply<'_>| {
+                delivered += 1;
+                expected_panic();
+            };
+            let _ = catch_unwind(AssertUnwindSafe(|| client.poll(&mut deliver)));
+            let _ = catch_unwind(AssertUnwindSafe(|| colocated.poll(&mut deliver)));
+            delivered
+        };
+        let (mut client, mut colocated) = (table.client(), table.colocated(|| ()));
+        for key in 0..10 {
+            for request in [
+                Request::Insert(key.into(), &[1; 300]),
+                Request::Get(key.into()),
+            ] {
+                while client.submit(0, request).is_err() {
+                    poll(&mut client, &mut colocated);
+                }
+                while colocated.submit(0, request).is_err() {
+                    poll(&mut client, &mut colocated);
+                }
+            }
+            // Another key: those of insertions may have to wait.
+            let bombs = [Bomb(drops.clone()), Bomb(drops.clone())];
+            let [one, other] = bombs.map(|bomb| move |_: &mut Entry<'_>| bomb);
+            client.submit_execute(0, 1000 + key, one).unwrap();
+            colocated.submit_execute(0, 1000 + key, other).unwrap();
+        }
+        while client.outstanding() + colocated.outstanding() > 0 {
+            poll(&mut client, &mut colocated);
+        }
+        assert_eq!(poll(&mut client, &mut colocated), 60);
+        assert_eq!(drops.load(Relaxed), 20);
+        drop((client, colocated));
+        assert_no_reference_is_left(&table, 0..10);
+    }
+}
+
+/// Blocking operations within a closure panic as documented, and drop what they were given.
+#[test]
+fn operations_that_are_refused_in_a_closure_drop_what_they_were_given() {
+    for servers in [0, 1] {
+        let table = CpHash::new(&config(), servers).unwrap();
+        let token = Arc::new(());
+        let mut client = table.client();
+        let mut inner = table.client();
+        let given = token.clone();
+        let refused = client.execute(1, move |_| {
+            let mut refused = 0;
+            let mut attempt = |operation: &mut dyn FnMut()| {
+                refused += usize::from(catch_unwind(AssertUnwindSafe(operation)).is_err());
+            };
+            for key in [Key::from(7), Key::from(u64::MAX), Key::from("key")] {
+                attempt(&mut || _ = inner.get(key, |_| ()));
+                attempt(&mut || _ = inner.get_ref(key).is_some());
+                attempt(&mut || _ = inner.insert(key, b"value"));
+                attempt(&mut || _ = inner.insert(key, &[1; 500]));
+                attempt(&mut || _ = inner.remove(key));
+                attempt(&mut || inner.execute_batch(&[Request::Get(key)], |_, _| ()));
+                let given = given.clone();
+                let mut closure = Some(move |_: &mut Entry<'_>| drop(given));
+                attempt(&mut || inner.execute(key, closure.take().unwrap()));
+            }
+            refused
+        });
+        assert_eq!((refused, Arc::strong_count(&token)), (21, 1));
     }
 }

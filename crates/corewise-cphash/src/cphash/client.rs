@@ -9,6 +9,7 @@ use std::time::Duration;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{Backoff, Sleeps, mutant, thread};
 
+use super::foreign::contain_panic;
 use super::lane::{Lane, Shared};
 use super::message::{self, Candidates, Word, answer, op, op_of};
 use super::outbox::{Outbox, Pending, What};
@@ -58,7 +59,8 @@ impl std::error::Error for Full {}
 /// outcomes of everything that was submitted, and keep them for the next `poll`, with copies of
 /// values.
 ///
-/// A client may be dropped at any time; its partitions execute what it has sent. If no server
+/// A client may be dropped at any time; its partitions execute what it has sent. Outcomes that were
+/// not delivered are dropped with it or by a server; panics of their drop are caught. If no server
 /// exists, waiting clients serve the partitions themselves.
 pub struct Client<S = RandomState> {
     table: Arc<Table>,
@@ -546,8 +548,10 @@ impl<S: BuildHasher> Client<S> {
         }
     }
 
-    fn call_task(&mut self, id: u64, request: [Word; 2]) -> Outcome {
-        let (_, reply) = self.call(id, &request);
+    fn call_task(&mut self, key: &Identity<'_>, action: Action) -> Outcome {
+        // Before the message owns the task, which would not be dropped by a panic then.
+        must_not_serve();
+        let (_, reply) = self.call(key.id, &[task_request(key, action)]);
         debug_assert_eq!(op_of(reply), answer::EXECUTED);
         // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
         unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) }.outcome
@@ -601,10 +605,7 @@ impl<S: BuildHasher> Client<S> {
             let (_, reply) = self.call(key.id, &remove_request(&key));
             return message::payload_of(reply) == 1;
         }
-        matches!(
-            self.call_task(key.id, remove_request(&key)),
-            Outcome::Removed(true)
-        )
+        matches!(self.call_task(&key, Action::Remove), Outcome::Removed(true))
     }
 
     /// Executes a closure at the key's partition and waits for its result. The closure is an atomic
@@ -631,8 +632,7 @@ impl<S: BuildHasher> Client<S> {
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
     ) -> R {
         let key = self.identifier.identify(key.into());
-        let request = [task_request(&key, boxed(closure)), 0];
-        match self.call_task(key.id, request) {
+        match self.call_task(&key, boxed(closure)) {
             Outcome::Ran(Ok(result)) => match result.downcast() {
                 Ok(result) => *result,
                 Err(_) => unreachable!("the closure returns this type"),
@@ -664,9 +664,8 @@ impl<S: BuildHasher> Drop for Batch<'_, S> {
     fn drop(&mut self) {
         // Only if `each` has panicked is anything left.
         self.client.settle();
-        let left = std::mem::replace(&mut self.client.early, std::mem::take(&mut self.earlier));
-        // What closures returned could panic here, but batches have none.
-        drop(left);
+        drop_early(&mut self.client.early);
+        self.client.early = std::mem::take(&mut self.earlier);
     }
 }
 
@@ -880,6 +879,14 @@ impl<S> Drop for Client<S> {
                 self.table.help(shard);
             }
         }
+        drop_early(&mut self.early);
+    }
+}
+
+/// Drops outcomes that no `poll` will deliver. What a closure returned may panic then.
+fn drop_early(early: &mut VecDeque<(u64, Kept)>) {
+    for (_, kept) in std::mem::take(early) {
+        contain_panic(|| drop(kept));
     }
 }
 

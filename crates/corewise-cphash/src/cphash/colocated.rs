@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
 use super::client::{Client, Full, Progress};
+use super::foreign::contain_panic;
 use super::server::Server;
 use super::task::{Action, Entry, Outcome, Task};
 use crate::element::{Element, Layout};
@@ -36,7 +37,8 @@ use crate::partition::Partition;
 /// ```
 ///
 /// Operations take effect in the order of submission for each key. Outcomes may arrive in another
-/// order than the operations were submitted in.
+/// order than the operations were submitted in. Outcomes that were not delivered are dropped with
+/// this value; panics of their drop are caught.
 pub struct Colocated<S = RandomState> {
     server: Server,
     client: Client<S>,
@@ -233,9 +235,11 @@ fn execute(
 
 impl<S> Drop for Colocated<S> {
     fn drop(&mut self) {
-        while let Some((_, outcome)) = self.local.pop_front() {
-            if let Local::Found(index, element) = outcome {
-                self.give_up(index, element);
+        for (_, outcome) in std::mem::take(&mut self.local) {
+            match outcome {
+                Local::Found(index, element) => self.give_up(index, element),
+                // What a closure returned may panic when it is dropped.
+                Local::Other(reply) => contain_panic(|| drop(reply)),
             }
         }
     }

@@ -32,9 +32,9 @@
 //! 4. *Progress.* Servers wait for no client. Clients wait only in blocking operations. A server
 //!    that is not polled delays the operations on its partitions.
 //! 5. *Sleep.* Idle server threads sleep, and a message wakes them.
-//! 6. *Foreign code.* Wakers run and are dropped outside of all locks, on threads that own no
-//!    partition which the waker could wait for. Panics of wakers, and of closures and results that
-//!    nobody reads, are caught.
+//! 6. *Foreign code.* Wakers run and are dropped outside of all locks. A server drops its waker
+//!    after it has released its partitions. Panics of wakers, and of results that no client reads,
+//!    are caught.
 //!
 //! # Deviations from the paper
 //!
@@ -151,8 +151,8 @@ impl<S: BuildHasher> CpHash<S> {
 
     /// Creates a server that its owner polls. `wake` is called when the server has said that it
     /// [`may sleep`](Server::may_sleep) and a client has sent something; on any thread, and perhaps
-    /// more than once. The table catches panics of `wake`, both when it is called and when it is
-    /// dropped.
+    /// more than once. `wake` must not wait for this table. The table catches its panics, both when
+    /// it is called and when it is dropped.
     pub fn server(&self, wake: impl Fn() + Send + Sync + 'static) -> Server {
         Server::new(self.table.clone(), wake)
     }

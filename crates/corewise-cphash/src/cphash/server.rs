@@ -235,6 +235,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let (_left, others) = self.table.leave(self.slot);
+        let mut next = Vec::new();
         for &index in &self.owned {
             let shard = &self.table.shards[index];
             if shard.is_left() && !std::thread::panicking() {
@@ -244,11 +245,11 @@ impl Drop for Server {
                 unsafe { shard.serve() };
             }
             // SAFETY: claimed, and given up.
-            if let Some(next) = unsafe { shard.release() } {
-                self.table.wake(next);
-            }
+            next.extend(unsafe { shard.release() });
         }
+        // Those that the registry had, and those that have joined since.
         others.iter().for_each(foreign::call);
+        next.into_iter().for_each(|slot| self.table.wake(slot));
     }
 }
 
