@@ -217,7 +217,9 @@ impl<S: BuildHasher> CpHash<S> {
         self.table.shards.len()
     }
 
-    /// Changes the budget of the whole table. Servers evict what is too much at their next poll.
+    /// Changes the budget of the whole table. Servers evict what is too much at their next poll. An
+    /// element with a reference, or whose insertion is in progress, is evicted when its client has
+    /// given the reference up or made it READY, if its partition exceeds the budget then.
     ///
     /// # Errors
     ///

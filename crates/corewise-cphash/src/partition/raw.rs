@@ -297,8 +297,8 @@ impl RawPartition {
     /// 1. As described for the type; the reference is the caller's.
     #[inline]
     pub unsafe fn release(&mut self, element: RawElement) {
-        // SAFETY: the caller's 1.
-        unsafe { self.partition.release(element.0) };
+        // SAFETY: the caller's 1. The engine chooses what is evicted.
+        let _ = unsafe { self.partition.drop_reference(element.0) };
     }
 
     /// The number of references.
