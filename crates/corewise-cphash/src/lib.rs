@@ -70,6 +70,8 @@ mod key;
 mod list;
 mod lock;
 mod lockhash;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod long_keys;
 mod partition;
 pub mod ring;
 /// Its program, as a test.

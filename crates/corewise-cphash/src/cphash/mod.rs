@@ -243,6 +243,15 @@ impl<S: BuildHasher> CpHash<S> {
     }
 }
 
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+impl<S> CpHash<S> {
+    /// Lowers the limit of keys, before there are clients.
+    pub(crate) fn set_longest_key(&mut self, bytes: usize) {
+        let identifier = Arc::get_mut(&mut self.identifier);
+        identifier.expect("there is no client").longest = bytes;
+    }
+}
+
 impl<S> std::fmt::Debug for CpHash<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CpHash({} partitions)", self.table.shards.len())

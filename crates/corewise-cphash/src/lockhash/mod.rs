@@ -66,7 +66,7 @@ const DEFAULT_PARTITIONS: usize = 4096;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LockHash<S = RandomState, L: RawLock = SpinLock> {
-    identifier: Identifier<S>,
+    pub(crate) identifier: Identifier<S>,
     inner: Inner<L>,
 }
 
@@ -162,7 +162,7 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// is referenced, which takes the lock a second time afterwards.
     #[inline]
     pub fn get<'k, R>(&self, key: impl Into<Key<'k>>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let key = self.identifier.identify(key.into());
+        let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
         let mut buffer = Buffer::new();
         let found = match &self.inner {
@@ -182,7 +182,7 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Constant expected time.
     #[inline]
     pub fn get_ref<'k>(&self, key: impl Into<Key<'k>>) -> Option<ValueRef<'_, L>> {
-        let key = self.identifier.identify(key.into());
+        let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.reference(hash, &key),
@@ -208,7 +208,9 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// was evicted.
     #[inline]
     pub fn insert<'k>(&self, key: impl Into<Key<'k>>, value: &[u8]) -> Result<(), InsertError> {
-        let key = self.identifier.identify(key.into());
+        let Some(key) = self.identifier.identify(key.into()) else {
+            return Err(InsertError::TooLarge);
+        };
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.insert(hash, &key, value),
@@ -221,7 +223,9 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Constant expected time.
     #[inline]
     pub fn remove<'k>(&self, key: impl Into<Key<'k>>) -> bool {
-        let key = self.identifier.identify(key.into());
+        let Some(key) = self.identifier.identify(key.into()) else {
+            return false;
+        };
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.remove(hash, &key),

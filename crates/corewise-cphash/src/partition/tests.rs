@@ -221,7 +221,7 @@ impl Pair {
     fn step(&mut self) {
         let number = self.below(self.keys.len());
         let key = self.keys[number];
-        let identity = self.identifier.identify(key);
+        let identity = self.identifier.identify(key).unwrap();
         let hash = self.identifier.mixer.mix(identity.id);
         match self.below(12) {
             0..3 => {
@@ -433,7 +433,7 @@ fn random_eviction_keeps_the_budget_and_evicts_only_for_room() {
         for step in 0..5000 {
             let value = pair.random_value();
             let number = pair.below(pair.keys.len());
-            let identity = pair.identifier.identify(pair.keys[number]);
+            let identity = pair.identifier.identify(pair.keys[number]).unwrap();
             let hash = pair.identifier.mixer.mix(identity.id);
             let before = pair.partition.stats();
             let lines = Layout::Packed.lines(identity.bytes().len(), value.len());
@@ -555,18 +555,21 @@ fn keys_with_the_same_id_are_kept_apart() {
         Key::from(0),
     ];
     for (value, key) in (0u8..).zip(keys) {
-        let key = identifier.identify(key);
+        let key = identifier.identify(key).unwrap();
         assert_eq!(key.id, 0);
         pair.partition.insert(hash, &key, &[value]).unwrap();
         pair.partition.insert(hash, &key, &[value; 40]).unwrap();
     }
     for (value, key) in (0u8..).zip(keys) {
-        let key = identifier.identify(key);
+        let key = identifier.identify(key).unwrap();
         assert_eq!(pair.partition.get(hash, &key), Some(&[value; 40][..]));
     }
     assert_eq!(pair.partition.stats().elements, 4);
     for key in keys {
-        assert!(pair.partition.remove(hash, &identifier.identify(key)));
+        assert!(
+            pair.partition
+                .remove(hash, &identifier.identify(key).unwrap())
+        );
     }
     assert_eq!(pair.partition.stats().used_bytes, 0);
 }
