@@ -115,7 +115,8 @@ impl CpHash {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits, or the system cannot create the threads.
+    /// If the configuration or the number of server threads exceeds its limits, or the system has no
+    /// memory for the buckets or cannot create the threads.
     pub fn new(config: &Config, servers: usize) -> Result<Self, ConfigError> {
         Self::with_hasher(config, servers, RandomState::new())
     }
@@ -133,7 +134,7 @@ impl<S: BuildHasher> CpHash<S> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let (count, settings) = config.settings(cpus, Layout::Split, identifier.mixer)?;
         let pipeline = config.pipeline_checked()?;
-        let table = Table::new(count, &settings, pipeline, config);
+        let table = Table::new(count, &settings, pipeline, config)?;
         let mut pool = Pool::new(table.clone(), config.placement_policy().clone());
         pool.set_threads(servers)?;
         Ok(Self {
@@ -169,7 +170,8 @@ impl<S: BuildHasher> CpHash<S> {
     /// # Errors
     ///
     /// [`ConfigError::Threads`] if the system cannot create a thread; those that were created
-    /// remain.
+    /// remain. [`ConfigError::ServerThreads`] if there would be more than
+    /// [`MAX_SERVER_THREADS`](crate::MAX_SERVER_THREADS); then nothing has changed.
     pub fn set_server_threads(&mut self, count: usize) -> Result<(), ConfigError> {
         self.pool.set_threads(count)
     }
@@ -189,7 +191,8 @@ impl<S: BuildHasher> CpHash<S> {
     ///
     /// # Errors
     ///
-    /// As [`set_server_threads`](Self::set_server_threads), which also ends the adaptation.
+    /// As [`set_server_threads`](Self::set_server_threads), which also ends the adaptation. A range
+    /// that is empty or contains 0 is refused, too.
     pub fn adapt_server_threads(
         &mut self,
         range: std::ops::RangeInclusive<usize>,
@@ -199,7 +202,7 @@ impl<S: BuildHasher> CpHash<S> {
 
     /// The CPU on which the thread of a client should run according to the placement of the
     /// configuration, for the caller to pin it; clients are counted from 0. `None` means that the
-    /// system should choose.
+    /// system should choose. When every CPU has a thread, the order of the CPUs starts over.
     ///
     /// With `PinPolicy::SmtPair` it is the other hardware thread of the core of the server thread
     /// with this number (\[CPHASH\] §6.1).

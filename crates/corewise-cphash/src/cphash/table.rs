@@ -10,7 +10,7 @@ use super::budgets::Budgets;
 use super::foreign::{Waker, call};
 use super::server::Serving;
 use super::shard::{OwnerId, Shard};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::partition::Settings;
 
 pub(super) struct Table {
@@ -40,10 +40,11 @@ impl Table {
         settings: &Settings,
         pipeline: usize,
         config: &Config,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, ConfigError> {
         corewise_atomic::barrier::prepare();
-        Arc::new(Self {
-            shards: Slots::from_fn(count, |_| CachePadded::new(Shard::new(settings))),
+        let shard = |_| Shard::new(settings).map(CachePadded::new);
+        Ok(Arc::new(Self {
+            shards: (0..count).map(shard).collect::<Result<_, _>>()?,
             registry: Mutex::new(Registry::default()),
             epoch: CachePadded::new(AtomicUsize::new(0)),
             pipeline,
@@ -54,7 +55,7 @@ impl Table {
                     .has_moving_budgets()
                     .then(|| Budgets::new(count, settings.budget)),
             ),
-        })
+        }))
     }
 
     /// Sets the budget of every partition.

@@ -118,7 +118,7 @@ impl Drop for Chain<'_> {
 }
 
 impl Bucketed {
-    pub(super) fn new(count: usize, settings: &Settings) -> Self {
+    pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
         barrier::prepare();
         let partition = |index| {
             CachePadded::new(Partition {
@@ -129,13 +129,14 @@ impl Bucketed {
                 detached: Mutex::new(Detached(List::new())),
             })
         };
-        Self {
-            buckets: Slots::zeroed(count * settings.buckets),
+        let buckets = Slots::try_zeroed(count * settings.buckets);
+        Ok(Self {
+            buckets: buckets.ok_or(ConfigError::Memory)?,
             partitions: Slots::from_fn(count, partition),
             share: settings.buckets,
             budget: AtomicUsize::new(settings.budget),
             mixer: settings.mixer,
-        }
+        })
     }
 
     #[inline(always)]

@@ -124,7 +124,7 @@ impl LockHash {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits.
+    /// If the configuration exceeds its limits, or the system has no memory for the buckets.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         Self::with_hasher(config, RandomState::new())
     }
@@ -144,14 +144,14 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits.
+    /// If the configuration exceeds its limits, or the system has no memory for the buckets.
     pub fn with_hasher(config: &Config, hasher: S) -> Result<Self, ConfigError> {
         let identifier = Identifier::new(hasher);
         let (count, settings) =
             config.settings(DEFAULT_PARTITIONS, Layout::Packed, identifier.mixer)?;
         let inner = match config.eviction_policy() {
-            Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)),
-            Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)),
+            Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)?),
+            Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)?),
         };
         Ok(Self { identifier, inner })
     }

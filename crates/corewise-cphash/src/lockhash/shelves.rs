@@ -39,17 +39,16 @@ pub(super) struct Shelves<L: RawLock> {
 }
 
 impl<L: RawLock> Shelves<L> {
-    pub(super) fn new(count: usize, settings: &Settings) -> Self {
+    pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
         let shelf = |_| {
-            CachePadded::new(Shelf {
-                lock: L::default(),
-                partition: DataCell::new(Partition::new(settings)),
-            })
+            let partition = DataCell::new(Partition::new(settings)?);
+            let lock = L::default();
+            Ok(CachePadded::new(Shelf { lock, partition }))
         };
-        Self {
-            shelves: Slots::from_fn(count, shelf),
+        Ok(Self {
+            shelves: (0..count).map(shelf).collect::<Result<_, _>>()?,
             resize: Mutex::new(()),
-        }
+        })
     }
 
     #[inline(always)]

@@ -50,9 +50,10 @@ mod tests;
 pub mod raw;
 
 use std::cell::RefCell;
-use std::ptr;
+use std::ptr::NonNull;
 
 use crate::chain::{self, Random};
+use crate::config::ConfigError;
 use crate::element::{Element, Header, LINE, Layout, flag};
 use crate::heap::Heap;
 use crate::key::{Identity, Kind, Mixer};
@@ -180,10 +181,13 @@ pub(crate) struct Partition {
 unsafe impl Send for Partition {}
 
 impl Partition {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    /// # Errors
+    ///
+    /// [`ConfigError::Memory`] if the system has no memory for the buckets.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, ConfigError> {
         debug_assert!(settings.buckets.is_power_of_two());
-        Self {
-            buckets: vec![ptr::null_mut(); settings.buckets].into_boxed_slice(),
+        Ok(Self {
+            buckets: empty_buckets(settings.buckets).ok_or(ConfigError::Memory)?,
             lru: List::new(),
             hits: 0,
             misses: 0,
@@ -196,7 +200,7 @@ impl Partition {
             detached: List::new(),
             random: Random::new(settings.seed),
             heap: Heap::new(settings.budget),
-        }
+        })
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -651,6 +655,19 @@ impl Partition {
         }
         None
     }
+}
+
+/// Buckets without elements; `None` if the system has no memory for them. It maps their pages when
+/// they are used first.
+fn empty_buckets(count: usize) -> Option<Box<[*mut Header]>> {
+    assert_ne!(count, 0);
+    let layout = std::alloc::Layout::array::<*mut Header>(count).ok()?;
+    // SAFETY: the layout has a size, because there is a bucket.
+    let memory = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+    let buckets = NonNull::slice_from_raw_parts(memory.cast(), count);
+    // SAFETY: the global allocator gave this memory with the layout of the slice, which is a
+    // number of null pointers, and nothing else uses it.
+    Some(unsafe { Box::from_raw(buckets.as_ptr()) })
 }
 
 impl Drop for Partition {

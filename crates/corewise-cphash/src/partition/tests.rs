@@ -188,7 +188,7 @@ impl Pair {
         Self {
             random: Random::new(seed),
             identifier,
-            partition: Partition::new(&settings),
+            partition: Partition::new(&settings).unwrap(),
             oracle: Oracle {
                 budget,
                 layout,
@@ -572,4 +572,15 @@ fn keys_with_the_same_id_are_kept_apart() {
         );
     }
     assert_eq!(pair.partition.stats().used_bytes, 0);
+}
+
+/// Null pointers, of which the last one's page was never used, and no memory for too many.
+#[test]
+fn buckets_are_empty_or_refused() {
+    for count in [1, 2, 1 << 20] {
+        let buckets = empty_buckets(count).unwrap();
+        assert_eq!(buckets.len(), count);
+        assert!(buckets.iter().all(|head| head.is_null()));
+    }
+    assert!(empty_buckets(usize::MAX / 4).is_none());
 }
