@@ -278,88 +278,80 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 pub(crate) fn run(options: &Options) {
-    let base = |bytes| Workload::new(bytes, options);
-    for bytes in [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB] {
+    let rows = working_sets(options)
+        .into_iter()
+        .chain(contents(options))
+        .chain(machines(options));
+    rows.for_each(|(title, workload)| row(&title, options, &workload));
+}
+
+/// Figures 5 and 8: working sets.
+fn working_sets(options: &Options) -> Vec<(String, Workload)> {
+    let exact = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB].map(|bytes| {
         let title = format!("figure 5: working set {} KiB", bytes >> 10);
-        row(&title, options, &base(bytes));
-    }
-    for bytes in [MIB, 4 * MIB] {
-        let eviction = Eviction::Random;
+        (title, Workload::new(bytes, options))
+    });
+    let random = [MIB, 4 * MIB].map(|bytes| {
         let title = format!("figure 8: random eviction, working set {} MiB", bytes >> 20);
-        row(
-            &title,
-            options,
-            &Workload {
-                eviction,
-                ..base(bytes)
-            },
-        );
-    }
-    for capacity_percent in [25, 50, 75] {
+        let eviction = Eviction::Random;
+        let workload = Workload {
+            eviction,
+            ..Workload::new(bytes, options)
+        };
+        (title, workload)
+    });
+    exact.into_iter().chain(random).collect()
+}
+
+/// Figures 9 and 10, and hot partitions: what the table contains, and what is done with it.
+fn contents(options: &Options) -> Vec<(String, Workload)> {
+    let base = || Workload::new(16 * MIB, options);
+    let capacities = [25, 50, 75].map(|capacity_percent| {
         let title = format!("figure 9: capacity {capacity_percent} % of 16 MiB");
-        row(
-            &title,
-            options,
-            &Workload {
-                capacity_percent,
-                ..base(16 * MIB)
-            },
-        );
-    }
-    for inserts_percent in [0, 10, 60, 100] {
+        let workload = Workload {
+            capacity_percent,
+            ..base()
+        };
+        (title, workload)
+    });
+    let inserts = [0, 10, 60, 100].map(|inserts_percent| {
         let title = format!("figure 10: {inserts_percent} % insertions, 16 MiB");
-        row(
-            &title,
-            options,
-            &Workload {
-                inserts_percent,
-                ..base(16 * MIB)
-            },
-        );
-    }
-    for placement in [PinPolicy::SmtPair, PinPolicy::Compact] {
-        let title = format!("figures 11 and 12: placement {placement:?}, 1 MiB");
-        row(
-            &title,
-            options,
-            &Workload {
-                placement,
-                ..base(MIB)
-            },
-        );
-    }
-    for threads in [options.threads, 2 * options.threads] {
-        row(
-            "figure 12: threads, 1 MiB",
-            options,
-            &Workload {
-                threads,
-                ..base(MIB)
-            },
-        );
-    }
-    for pipeline in [64, 512, 8192] {
-        let title = format!("text of §6.2: pipeline {pipeline}, 1 MiB");
-        row(
-            &title,
-            options,
-            &Workload {
-                pipeline,
-                ..base(MIB)
-            },
-        );
-    }
-    for zipf in [0.99, 1.2] {
+        let workload = Workload {
+            inserts_percent,
+            ..base()
+        };
+        (title, workload)
+    });
+    let hot = [0.99, 1.2].map(|zipf| {
         let title = format!("hot partitions: zipf {zipf}, 16 MiB");
-        row(
-            &title,
-            options,
-            &Workload {
-                zipf,
-                ..base(16 * MIB)
-            },
-        );
-    }
+        (title, Workload { zipf, ..base() })
+    });
+    let rows = capacities.into_iter().chain(inserts);
+    rows.chain(hot).collect()
+}
+
+/// Figures 11 and 12, and pipelines: threads, where they run, and how they communicate.
+fn machines(options: &Options) -> Vec<(String, Workload)> {
+    let base = || Workload::new(MIB, options);
+    let placements = [PinPolicy::SmtPair, PinPolicy::Compact].map(|placement| {
+        let title = format!("figures 11 and 12: placement {placement:?}, 1 MiB");
+        let workload = Workload {
+            placement,
+            ..base()
+        };
+        (title, workload)
+    });
+    let threads = [options.threads, 2 * options.threads].map(|threads| {
+        let title = "figure 12: threads, 1 MiB".to_owned();
+        (title, Workload { threads, ..base() })
+    });
+    let pipelines = [64, 512, 8192].map(|pipeline| {
+        let title = format!("text of §6.2: pipeline {pipeline}, 1 MiB");
+        let workload = Workload { pipeline, ..base() };
+        (title, workload)
+    });
+    let rows = placements.into_iter().chain(threads);
+    rows.chain(pipelines).collect()
 }
 
 /// Operations of a batch whose time is taken.

@@ -9,6 +9,16 @@ use crate::partition::{Eviction, Replace, Settings};
 /// The most partitions of a table, 2^16.
 pub const MAX_PARTITIONS: usize = 1 << 16;
 
+/// The most buckets of a table, 2^32, which take 32 GiB.
+///
+/// With the default of [`Config::element_bytes`] this is a budget of 512 GiB; a larger one needs
+/// larger elements.
+pub const MAX_BUCKETS: usize = 1 << 32;
+
+/// The most server threads of a [`CpHash`](crate::CpHash), 2^10. Threads beyond the number of
+/// partitions have nothing to serve.
+pub const MAX_SERVER_THREADS: usize = 1 << 10;
+
 /// Size and policies of a table.
 ///
 /// ```
@@ -26,7 +36,7 @@ pub const MAX_PARTITIONS: usize = 1 << 16;
 /// An element takes whole cache lines of 64 bytes: in a `LockHash` 48 bytes, in a `CpHash` 72, and
 /// those of its value and of its key (none for a number below 2^60). The budget counts these lines.
 /// It does not count the buckets: 8 bytes for each [`element_bytes`](Self::element_bytes), up to
-/// twice as much because of rounding.
+/// twice as much because of rounding. A table has at most [`MAX_BUCKETS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     budget_bytes: usize,
@@ -52,8 +62,22 @@ pub enum ConfigError {
     },
     /// A partition's share of the budget has no room for two cache lines, or exceeds 2^44 bytes.
     Budget,
+    /// There would be more buckets than the named limit: expect larger elements, see
+    /// [`Config::element_bytes`].
+    Buckets {
+        /// The limit.
+        most: usize,
+    },
+    /// The system has no memory for the buckets.
+    Memory,
     /// The pipeline is not within its limits.
     Pipeline,
+    /// There are more server threads than the named limit, or a range of their number is empty or
+    /// contains 0: the number cannot follow the load if no thread measures it.
+    ServerThreads {
+        /// The limit.
+        most: usize,
+    },
     /// The system cannot create a thread.
     Threads,
 }
@@ -63,6 +87,14 @@ impl std::fmt::Display for ConfigError {
         match self {
             Self::Partitions { most } => write!(f, "a table has 1 to {most} partitions"),
             Self::Budget => f.write_str("a partition has 128 bytes to 16 TiB"),
+            Self::Buckets { most } => write!(f, "a table has at most {most} buckets"),
+            Self::Memory => f.write_str("the system has no memory for the buckets"),
+            Self::ServerThreads { most } => {
+                write!(
+                    f,
+                    "a table has up to {most} server threads, or 1 to {most} that adapt"
+                )
+            }
             Self::Threads => f.write_str("the system cannot create a thread"),
             Self::Pipeline => f.write_str("a pipeline has 64 to 16,384 operations"),
         }
@@ -214,9 +246,13 @@ impl Config {
             });
         }
         let budget = share_of_budget(self.budget_bytes, count)?;
+        let buckets = (budget / self.element_bytes).max(1).next_power_of_two();
+        if buckets > MAX_BUCKETS / count {
+            return Err(ConfigError::Buckets { most: MAX_BUCKETS });
+        }
         let settings = Settings {
             budget,
-            buckets: (budget / self.element_bytes).max(1).next_power_of_two(),
+            buckets,
             eviction: self.eviction,
             replace: self.replace,
             layout,
@@ -232,4 +268,42 @@ pub(crate) fn share_of_budget(bytes: usize, count: usize) -> Result<usize, Confi
     let share = bytes / count;
     let fits = share >= 2 * LINE && share as u64 <= 1 << 44;
     fits.then_some(share).ok_or(ConfigError::Budget)
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Every configuration has a bounded number of buckets or is refused, and nothing overflows.
+    #[test]
+    fn buckets_have_a_limit() {
+        let powers = || (0..usize::BITS).map(|bits| 1_usize << bits);
+        let numbers = || powers().flat_map(|power| [power - 1, power, power + power / 3]);
+        let mixer = Mixer::with_seeds(1, 1);
+        let (mut accepted, mut refused) = (0, 0);
+        for budget in numbers() {
+            for (partitions, element) in
+                powers().flat_map(|count| numbers().map(move |e| (count, e)))
+            {
+                let config = Config::new(budget)
+                    .partitions(partitions)
+                    .element_bytes(element);
+                match config.settings(1, Layout::Packed, mixer) {
+                    Ok((count, settings)) => {
+                        accepted += 1;
+                        assert_eq!(count, partitions);
+                        assert!(count * settings.buckets <= MAX_BUCKETS);
+                        assert!(settings.buckets * element.max(1) >= settings.budget / 2);
+                    }
+                    Err(ConfigError::Buckets { most: MAX_BUCKETS }) => {
+                        refused += 1;
+                        assert!(budget / element.max(1) >= MAX_BUCKETS / 2);
+                    }
+                    Err(ConfigError::Budget | ConfigError::Partitions { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert!(accepted > 1000 && refused > 1000);
+    }
 }

@@ -7,6 +7,9 @@ pub(crate) const ID_BITS: u32 = 60;
 const ID_MASK: u64 = (1 << ID_BITS) - 1;
 
 /// The longest key in bytes, 2^31 − 1.
+///
+/// No table contains a longer one: lookups and removals do not find it, and insertions fail with
+/// [`InsertError::TooLarge`](crate::InsertError::TooLarge). Such a key is neither hashed nor copied.
 pub const MAX_KEY_BYTES: usize = (1 << 31) - 1;
 
 /// A key: a number or bytes. All methods of the tables take `impl Into<Key>`.
@@ -121,29 +124,36 @@ impl Identity<'_> {
 pub(crate) struct Identifier<S> {
     hasher: S,
     pub(crate) mixer: Mixer,
+    /// [`MAX_KEY_BYTES`], or less in tests.
+    pub(crate) longest: usize,
 }
 
 impl<S: BuildHasher> Identifier<S> {
     pub(crate) fn new(hasher: S) -> Self {
-        let mixer = Mixer::new();
-        Self { hasher, mixer }
+        Self {
+            hasher,
+            mixer: Mixer::new(),
+            longest: MAX_KEY_BYTES,
+        }
     }
 
+    /// `None` if the key is too long for any table.
     #[inline]
-    pub(crate) fn identify<'a>(&self, key: Key<'a>) -> Identity<'a> {
-        match key {
+    pub(crate) fn identify<'a>(&self, key: Key<'a>) -> Option<Identity<'a>> {
+        Some(match key {
             Key::Number(number) if number <= ID_MASK => Identity::narrow(number),
             Key::Number(number) => Identity {
                 id: self.mixer.mix(number) & ID_MASK,
                 kind: Kind::Wide,
                 rest: Rest::Number(number.to_le_bytes()),
             },
+            Key::Bytes(bytes) if bytes.len() > self.longest => return None,
             Key::Bytes(bytes) => Identity {
                 id: self.hash(bytes) & ID_MASK,
                 kind: Kind::Bytes,
                 rest: Rest::Bytes(bytes),
             },
-        }
+        })
     }
 
     #[inline]
@@ -204,14 +214,14 @@ mod tests {
     #[test]
     fn narrow_numbers_are_their_ids_and_others_keep_their_bytes() {
         let identifier = Identifier::new(RandomState::new());
-        let narrow = identifier.identify(Key::Number(ID_MASK));
+        let narrow = identifier.identify(Key::Number(ID_MASK)).unwrap();
         assert_eq!((narrow.id, narrow.kind), (ID_MASK, Kind::Narrow));
         assert!(narrow.bytes().is_empty());
-        let wide = identifier.identify(Key::Number(ID_MASK + 1));
+        let wide = identifier.identify(Key::Number(ID_MASK + 1)).unwrap();
         assert_eq!(wide.kind, Kind::Wide);
         assert_eq!(wide.bytes(), (ID_MASK + 1).to_le_bytes());
         assert!(wide.id <= ID_MASK);
-        let bytes = identifier.identify(Key::from("key"));
+        let bytes = identifier.identify(Key::from("key")).unwrap();
         assert_eq!((bytes.bytes(), bytes.kind), (&b"key"[..], Kind::Bytes));
     }
 

@@ -47,6 +47,8 @@
 //! |---|---|
 //! | partitions | [`MAX_PARTITIONS`] |
 //! | a partition | 128 bytes to 16 TiB |
+//! | buckets | [`MAX_BUCKETS`], see [`Config::element_bytes`] |
+//! | server threads of a [`CpHash`] | [`MAX_SERVER_THREADS`] |
 //! | an element | its partition |
 //! | a key | [`MAX_KEY_BYTES`] |
 //! | a value | 2^32 − 1 bytes |
@@ -70,6 +72,8 @@ mod key;
 mod list;
 mod lock;
 mod lockhash;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod long_keys;
 mod partition;
 pub mod ring;
 /// Its program, as a test.
@@ -77,7 +81,7 @@ pub mod ring;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-pub use config::{Config, ConfigError, MAX_PARTITIONS};
+pub use config::{Config, ConfigError, MAX_BUCKETS, MAX_PARTITIONS, MAX_SERVER_THREADS};
 pub use corewise_topology::{CpuId, PinPolicy};
 pub use cphash::{
     Client, Colocated, CpHash, Entry, Full, MAX_WAITING_BYTES, RemoteRef, Server, TaskResult,

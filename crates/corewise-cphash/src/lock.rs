@@ -109,7 +109,7 @@ const ANDERSON_SLOTS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
     16
 };
 
-/// T. E. Anderson's array lock: each waiting thread spins on a cache line of its own, so a release
+/// T. E. Anderson's array lock: each waiting thread spins on another cache line, so a release
 /// disturbs one waiter only. It costs two cache misses to acquire and one to release, also if it
 /// is free, and 2 KiB for each lock (\[CPHASH\] §6.2 compares it with the spin lock).
 ///

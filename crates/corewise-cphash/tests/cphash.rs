@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use corewise_cphash::{
-    Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key, PinPolicy,
-    Replace, Reply, Request,
+    Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key, MAX_BUCKETS,
+    MAX_SERVER_THREADS, PinPolicy, Replace, Reply, Request,
 };
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
@@ -624,7 +625,13 @@ fn a_byte_key_hashed_elsewhere_is_found_by_every_client() {
 }
 
 #[test]
-fn pipelines_beyond_the_limits_are_refused() {
+fn configurations_beyond_the_limits_are_refused() {
+    let huge = Config::new(1 << 44).partitions(1);
+    let most = MAX_BUCKETS;
+    assert_eq!(
+        CpHash::new(&huge, 0).err(),
+        Some(ConfigError::Buckets { most })
+    );
     for pipeline in [0, 63, 16_385] {
         let refused = CpHash::new(&config().pipeline(pipeline), 0).err();
         assert_eq!(refused, Some(ConfigError::Pipeline));
@@ -820,6 +827,40 @@ fn the_number_of_server_threads_may_follow_the_load() {
     assert_eq!(client.get(7, <[u8]>::len), Some(5));
 }
 
+/// Nothing changes if a number of threads is refused.
+#[test]
+fn numbers_of_server_threads_have_limits() {
+    let most = MAX_SERVER_THREADS;
+    let refused = Err(ConfigError::ServerThreads { most });
+    for count in [most + 1, 1 << 40, usize::MAX] {
+        assert_eq!(CpHash::new(&config(), count).err(), refused.err());
+    }
+    let mut table = CpHash::new(&config(), 1).unwrap();
+    let mut client = table.client();
+    client.insert(1, b"value").unwrap();
+    for count in [most + 1, usize::MAX] {
+        assert_eq!(table.set_server_threads(count), refused);
+    }
+    let empty = RangeInclusive::new(2, 1);
+    for range in [
+        0..=0,
+        0..=3,
+        empty,
+        1..=most + 1,
+        1..=usize::MAX,
+        usize::MAX..=usize::MAX,
+    ] {
+        assert_eq!(table.adapt_server_threads(range), refused);
+    }
+    while table.servers() != 1 {
+        std::thread::yield_now();
+    }
+    table.adapt_server_threads(1..=1).unwrap();
+    assert_eq!(client.get(1, <[u8]>::len), Some(5));
+    table.set_server_threads(0).unwrap();
+    assert_eq!((client.get(1, <[u8]>::len), table.servers()), (Some(5), 0));
+}
+
 #[test]
 fn servers_and_clients_have_their_places() {
     for policy in [PinPolicy::SmtPair, PinPolicy::Compact, PinPolicy::Balanced] {
@@ -827,7 +868,8 @@ fn servers_and_clients_have_their_places() {
         let mut client = table.client();
         client.insert(1, b"value").unwrap();
         assert!(
-            (0..3)
+            [0, 1, 2, usize::MAX / 2, usize::MAX]
+                .into_iter()
                 .all(|number| table.client_cpu(number).is_some() || cfg!(not(target_os = "linux")))
         );
     }

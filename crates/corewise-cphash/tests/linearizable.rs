@@ -328,7 +328,7 @@ fn histories_of_event_loops_are_linearizable() {
     }
 }
 
-/// A history with time stamps of its own: a thread has several operations outstanding.
+/// A history whose time stamps the test takes, because a thread has several operations outstanding.
 struct Pipelined<'c> {
     thread: u64,
     client: Client,

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_cphash::{
-    AndersonLock, Config, ConfigError, Eviction, InsertError, Key, LockHash, RawLock, Reply,
-    Request, SpinLock,
+    AndersonLock, Config, ConfigError, Eviction, InsertError, Key, LockHash, MAX_BUCKETS, RawLock,
+    Reply, Request, SpinLock,
 };
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
@@ -281,6 +281,15 @@ fn configurations_beyond_the_limits_are_refused() {
         Some(ConfigError::Partitions { .. })
     ));
     assert_eq!(refused(&Config::new(1000)), Some(ConfigError::Budget));
+    for eviction in [Eviction::Lru, Eviction::Random] {
+        let huge = Config::new(1 << 44).partitions(1).eviction(eviction);
+        let most = MAX_BUCKETS;
+        assert_eq!(refused(&huge), Some(ConfigError::Buckets { most }));
+        // Larger elements need fewer buckets.
+        let table = LockHash::new(&huge.element_bytes(1 << 34)).unwrap();
+        table.insert(1, b"value").unwrap();
+        assert!(table.contains(1));
+    }
 }
 
 #[test]

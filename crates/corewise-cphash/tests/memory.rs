@@ -4,7 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use corewise_cphash::{Config, CpHash, Eviction, InsertError, LockHash, Replace, Reply, Request};
+use corewise_cphash::{
+    Config, CpHash, Entry, Eviction, InsertError, Key, LockHash, Replace, Reply, Request,
+};
 
 struct Counting;
 
@@ -200,6 +202,38 @@ fn clients_that_leave_or_panic_leak_nothing(inline: bool) {
     }
 }
 
+/// Blocking operations within a closure panic, and leave nothing behind.
+fn operations_that_are_refused_leak_nothing() {
+    let table = CpHash::new(&Config::new(1 << 20).partitions(2), 0).unwrap();
+    let mut colocated = table.colocated(|| ());
+    let mut inner = table.client();
+    let run = move |_: &mut Entry<'_>| {
+        let mut leaked = Vec::with_capacity(3);
+        for key in [Key::from(7), Key::from(u64::MAX), Key::from("key")] {
+            let before = live();
+            let attempt = |operation: &mut dyn FnMut()| {
+                assert!(catch_unwind(AssertUnwindSafe(operation)).is_err());
+            };
+            attempt(&mut || _ = inner.get(key, |_| ()));
+            attempt(&mut || _ = inner.insert(key, &[1; 500]));
+            attempt(&mut || _ = inner.remove(key));
+            let text = vec![7; 1000];
+            attempt(&mut || inner.execute_batch(&[Request::Remove((&text).into())], |_, _| ()));
+            let mut closure = Some(move |_: &mut Entry<'_>| drop(text));
+            attempt(&mut || inner.execute(key, closure.take().unwrap()));
+            leaked.push(live() - before);
+        }
+        leaked
+    };
+    colocated.submit_execute(0, 1, run).unwrap();
+    colocated.poll(|_, reply| {
+        let Reply::Executed(Ok(leaked)) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(leaked.downcast_ref(), Some(&vec![0_usize; 3]));
+    });
+}
+
 #[test]
 fn tables_take_the_memory_that_they_may() {
     let value = vec![7; 1 << 20];
@@ -208,4 +242,8 @@ fn tables_take_the_memory_that_they_may() {
     [false, true]
         .into_iter()
         .for_each(clients_that_leave_or_panic_leak_nothing);
+    // The messages of panics would be kept, as the output of this test.
+    std::panic::set_hook(Box::new(|_| ()));
+    operations_that_are_refused_leak_nothing();
+    drop(std::panic::take_hook());
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{Backoff, Sleeps, mutant, thread};
 
+use super::foreign::contain_panic;
 use super::lane::{Lane, Shared};
 use super::message::{self, Candidates, Word, answer, op, op_of};
 use super::outbox::{Outbox, Pending, What};
@@ -58,7 +59,8 @@ impl std::error::Error for Full {}
 /// outcomes of everything that was submitted, and keep them for the next `poll`, with copies of
 /// values.
 ///
-/// A client may be dropped at any time; its partitions execute what it has sent. If no server
+/// A client may be dropped at any time; its partitions execute what it has sent. Outcomes that were
+/// not delivered are dropped with it or by a server; panics of their drop are caught. If no server
 /// exists, waiting clients serve the partitions themselves.
 pub struct Client<S = RandomState> {
     table: Arc<Table>,
@@ -200,7 +202,7 @@ impl<S> Client<S> {
 
 impl<S: BuildHasher> Client<S> {
     #[inline]
-    pub(super) fn identify<'k>(&self, key: Key<'k>) -> Identity<'k> {
+    pub(super) fn identify<'k>(&self, key: Key<'k>) -> Option<Identity<'k>> {
         self.identifier.identify(key)
     }
 
@@ -215,6 +217,9 @@ impl<S: BuildHasher> Client<S> {
     /// [`Config::inline_values`](crate::Config::inline_values) and
     /// [`Config::early_outcomes`](crate::Config::early_outcomes).
     ///
+    /// Nothing is sent for a key of more than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), or a value
+    /// that is too long for any table; the next [`poll`](Self::poll) delivers the outcome.
+    ///
     /// Wait-free, but for the first operation on a partition, which allocates two rings.
     ///
     /// # Errors
@@ -222,36 +227,40 @@ impl<S: BuildHasher> Client<S> {
     /// [`Full`]: nothing was submitted; poll and submit again.
     #[inline]
     pub fn submit(&mut self, token: u64, request: Request<'_>) -> Result<(), Full> {
+        let Some(key) = self.identifier.identify(request.key()) else {
+            return self.submit_early(token, request.outcome_of_long_key());
+        };
         match request {
-            Request::Get(key) => {
-                let key = self.identifier.identify(key);
-                self.submit_with(token, What::Get, &key, &[], get_request)
-            }
-            Request::Insert(key, value) => {
-                let key = self.identifier.identify(key);
-                if self.outstanding() >= self.table.pipeline {
-                    return Err(Full);
-                }
-                if let Err(error) = check_lengths(&key, value) {
-                    self.early
-                        .push_back((token, Kept::Other(Reply::Inserted(Err(error)))));
-                    return Ok(());
-                }
-                if self.is_inline(&key, value) {
-                    return self.submit_inline(token, &key, value);
-                }
-                let len = value.len();
-                self.submit_with(token, What::Insert, &key, value, |key| {
-                    insert_request(key, len)
-                })?;
-                self.inserting[key.id as usize % FILTER] += 1;
-                Ok(())
-            }
-            Request::Remove(key) => {
-                let key = self.identifier.identify(key);
-                self.submit_with(token, What::Remove, &key, &[], remove_request)
-            }
+            Request::Get(_) => self.submit_with(token, What::Get, &key, &[], get_request),
+            Request::Insert(_, value) => self.submit_insert(token, &key, value),
+            Request::Remove(_) => self.submit_with(token, What::Remove, &key, &[], remove_request),
         }
+    }
+
+    #[inline]
+    fn submit_insert(&mut self, token: u64, key: &Identity<'_>, value: &[u8]) -> Result<(), Full> {
+        if let Err(error) = check_lengths(key, value) {
+            return self.submit_early(token, Reply::Inserted(Err(error)));
+        }
+        if self.is_inline(key, value) {
+            return self.submit_inline(token, key, value);
+        }
+        let len = value.len();
+        self.submit_with(token, What::Insert, key, value, |key| {
+            insert_request(key, len)
+        })?;
+        self.inserting[key.id as usize % FILTER] += 1;
+        Ok(())
+    }
+
+    /// Submits an operation whose outcome is known without its partition.
+    #[cold]
+    fn submit_early(&mut self, token: u64, outcome: Reply<'static>) -> Result<(), Full> {
+        if self.outstanding() >= self.table.pipeline {
+            return Err(Full);
+        }
+        self.early.push_back((token, Kept::Other(outcome)));
+        Ok(())
     }
 
     /// Submits a closure that the key's partition executes: an atomic read-modify-write. Its result
@@ -270,8 +279,9 @@ impl<S: BuildHasher> Client<S> {
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
     ) -> Result<(), Full> {
         let key = self.identifier.identify(key.into());
-        self.submit_with(token, What::Execute, &key, &[], |key| {
-            [task_request(key, boxed(closure)), 0]
+        let place = key.unwrap_or(Identity::narrow(0));
+        self.submit_with(token, What::Execute, &place, &[], |_| {
+            [task_request(key.as_ref(), boxed(closure)), 0]
         })
     }
 
@@ -528,7 +538,7 @@ impl<S: BuildHasher> Client<S> {
     ///
     /// As [`get`](Self::get).
     pub fn get_ref<'k>(&mut self, key: impl Into<Key<'k>>) -> Option<RemoteRef<'_, S>> {
-        let key = self.identifier.identify(key.into());
+        let key = self.identifier.identify(key.into())?;
         let (index, reply) = self.call(key.id, &get_request(&key));
         // SAFETY: a reply to a lookup, whose references are ours.
         let found = unsafe { found_in(reply, key.kind, key.bytes()) };
@@ -546,8 +556,10 @@ impl<S: BuildHasher> Client<S> {
         }
     }
 
-    fn call_task(&mut self, id: u64, request: [Word; 2]) -> Outcome {
-        let (_, reply) = self.call(id, &request);
+    fn call_task(&mut self, key: Option<&Identity<'_>>, action: Action) -> Outcome {
+        // Before the message owns the task, which would not be dropped by a panic then.
+        must_not_serve();
+        let (_, reply) = self.call(key.map_or(0, |key| key.id), &[task_request(key, action)]);
         debug_assert_eq!(op_of(reply), answer::EXECUTED);
         // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
         unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) }.outcome
@@ -564,6 +576,7 @@ impl<S: BuildHasher> Client<S> {
     /// As [`get`](Self::get).
     pub fn insert<'k>(&mut self, key: impl Into<Key<'k>>, value: &[u8]) -> Result<(), InsertError> {
         let key = self.identifier.identify(key.into());
+        let key = key.ok_or(InsertError::TooLarge)?;
         check_lengths(&key, value)?;
         if self.is_inline(&key, value) {
             let (words, count) = message::insert_inline((key.id, key.kind), key.bytes(), value);
@@ -596,13 +609,15 @@ impl<S: BuildHasher> Client<S> {
     ///
     /// As [`get`](Self::get).
     pub fn remove<'k>(&mut self, key: impl Into<Key<'k>>) -> bool {
-        let key = self.identifier.identify(key.into());
+        let Some(key) = self.identifier.identify(key.into()) else {
+            return false;
+        };
         if key.kind == Kind::Narrow {
             let (_, reply) = self.call(key.id, &remove_request(&key));
             return message::payload_of(reply) == 1;
         }
         matches!(
-            self.call_task(key.id, remove_request(&key)),
+            self.call_task(Some(&key), Action::Remove),
             Outcome::Removed(true)
         )
     }
@@ -631,8 +646,7 @@ impl<S: BuildHasher> Client<S> {
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
     ) -> R {
         let key = self.identifier.identify(key.into());
-        let request = [task_request(&key, boxed(closure)), 0];
-        match self.call_task(key.id, request) {
+        match self.call_task(key.as_ref(), boxed(closure)) {
             Outcome::Ran(Ok(result)) => match result.downcast() {
                 Ok(result) => *result,
                 Err(_) => unreachable!("the closure returns this type"),
@@ -664,9 +678,8 @@ impl<S: BuildHasher> Drop for Batch<'_, S> {
     fn drop(&mut self) {
         // Only if `each` has panicked is anything left.
         self.client.settle();
-        let left = std::mem::replace(&mut self.client.early, std::mem::take(&mut self.earlier));
-        // What closures returned could panic here, but batches have none.
-        drop(left);
+        drop_early(&mut self.client.early);
+        self.client.early = std::mem::take(&mut self.earlier);
     }
 }
 
@@ -852,11 +865,11 @@ fn insert_request(key: &Identity<'_>, value_len: usize) -> [Word; 2] {
 fn remove_request(key: &Identity<'_>) -> [Word; 2] {
     match key.kind {
         Kind::Narrow => [message::word(op::REMOVE, key.id), 0],
-        _ => [task_request(key, Action::Remove), 0],
+        _ => [task_request(Some(key), Action::Remove), 0],
     }
 }
 
-fn task_request(key: &Identity<'_>, action: Action) -> Word {
+fn task_request(key: Option<&Identity<'_>>, action: Action) -> Word {
     message::pointer(op::EXECUTE, Box::into_raw(Task::new(key, action)))
 }
 
@@ -880,6 +893,14 @@ impl<S> Drop for Client<S> {
                 self.table.help(shard);
             }
         }
+        drop_early(&mut self.early);
+    }
+}
+
+/// Drops outcomes that no `poll` will deliver. What a closure returned may panic then.
+fn drop_early(early: &mut VecDeque<(u64, Kept)>) {
+    for (_, kept) in std::mem::take(early) {
+        contain_panic(|| drop(kept));
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
 use super::client::{Client, Full, Progress};
+use super::foreign::contain_panic;
 use super::server::Server;
 use super::task::{Action, Entry, Outcome, Task};
 use crate::element::{Element, Layout};
@@ -36,7 +37,8 @@ use crate::partition::Partition;
 /// ```
 ///
 /// Operations take effect in the order of submission for each key. Outcomes may arrive in another
-/// order than the operations were submitted in.
+/// order than the operations were submitted in. Outcomes that were not delivered are dropped with
+/// this value; panics of their drop are caught.
 pub struct Colocated<S = RandomState> {
     server: Server,
     client: Client<S>,
@@ -103,9 +105,11 @@ impl<S: BuildHasher> Colocated<S> {
     /// [`Full`]: nothing was submitted; poll and submit again.
     #[inline]
     pub fn submit(&mut self, token: u64, request: Request<'_>) -> Result<(), Full> {
-        let (Request::Get(key) | Request::Insert(key, _) | Request::Remove(key)) = request;
-        let key = self.client.identify(key);
-        let Some(index) = self.local_partition_of(&key)? else {
+        self.admit()?;
+        let Some(key) = self.client.identify(request.key()) else {
+            return self.client.submit(token, request);
+        };
+        let Some(index) = self.local_partition_of(&key) else {
             return self.client.submit(token, request);
         };
         let execute = |partition: &mut Partition| execute(partition, index, &key, request);
@@ -126,13 +130,16 @@ impl<S: BuildHasher> Colocated<S> {
         key: impl Into<Key<'k>>,
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
     ) -> Result<(), Full> {
+        self.admit()?;
         let key = key.into();
-        let identity = self.client.identify(key);
-        let Some(index) = self.local_partition_of(&identity)? else {
+        let Some(identity) = self.client.identify(key) else {
+            return self.client.submit_execute(token, key, closure);
+        };
+        let Some(index) = self.local_partition_of(&identity) else {
             return self.client.submit_execute(token, key, closure);
         };
         let action = Action::Run(Box::new(|entry| Box::new(closure(entry))));
-        let mut task = Task::new(&identity, action);
+        let mut task = Task::new(Some(&identity), action);
         let run = |partition: &mut Partition| task.run(partition.hash(identity.id), partition);
         self.server.with_partition(index, run);
         if let Outcome::Ran(result) = task.outcome {
@@ -142,26 +149,30 @@ impl<S: BuildHasher> Colocated<S> {
         Ok(())
     }
 
+    /// Whether another operation may be outstanding.
+    #[inline]
+    fn admit(&self) -> Result<(), Full> {
+        let is_full = self.outstanding() >= self.client.pipeline();
+        if is_full { Err(Full) } else { Ok(()) }
+    }
+
     /// The key's partition, if this thread serves it and earlier operations of this thread have
     /// been executed there.
     #[inline]
-    fn local_partition_of(&mut self, key: &Identity<'_>) -> Result<Option<usize>, Full> {
-        if self.outstanding() >= self.client.pipeline() {
-            return Err(Full);
-        }
+    fn local_partition_of(&mut self, key: &Identity<'_>) -> Option<usize> {
         let index = self.client.partition_of(key.id);
         if !self.server.owns(index) {
-            return Ok(None);
+            return None;
         }
         match self.client.progress(index) {
             Progress::Executed => {}
-            Progress::Outstanding => return Ok(None),
+            Progress::Outstanding => return None,
             Progress::Sent => {
                 self.client.flush_for(index);
                 self.server.serve(index);
             }
         }
-        Ok(Some(index))
+        Some(index)
     }
 
     /// Serves the partitions of this thread, and delivers outcomes as [`Client::poll`] does.
@@ -233,9 +244,11 @@ fn execute(
 
 impl<S> Drop for Colocated<S> {
     fn drop(&mut self) {
-        while let Some((_, outcome)) = self.local.pop_front() {
-            if let Local::Found(index, element) = outcome {
-                self.give_up(index, element);
+        for (_, outcome) in std::mem::take(&mut self.local) {
+            match outcome {
+                Local::Found(index, element) => self.give_up(index, element),
+                // What a closure returned may panic when it is dropped.
+                Local::Other(reply) => contain_panic(|| drop(reply)),
             }
         }
     }

@@ -16,8 +16,8 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::foreign::contain_panic;
 use super::message::{self, Candidates, INLINE_WORDS, Word, answer, op, op_of, payload_of};
-use super::table::contain_panic;
 use super::task::Task;
 use crate::element::Element;
 use crate::key::{Identity, Kind};

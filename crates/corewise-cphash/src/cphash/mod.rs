@@ -32,6 +32,9 @@
 //! 4. *Progress.* Servers wait for no client. Clients wait only in blocking operations. A server
 //!    that is not polled delays the operations on its partitions.
 //! 5. *Sleep.* Idle server threads sleep, and a message wakes them.
+//! 6. *Foreign code.* Wakers run and are dropped outside of all locks. A server drops its waker
+//!    after it has released its partitions. Panics of wakers, and of results that no client reads,
+//!    are caught.
 //!
 //! # Deviations from the paper
 //!
@@ -46,6 +49,7 @@
 mod budgets;
 mod client;
 mod colocated;
+mod foreign;
 mod lane;
 mod load;
 mod message;
@@ -111,7 +115,8 @@ impl CpHash {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits, or the system cannot create the threads.
+    /// If the configuration or the number of server threads exceeds its limits, or the system has no
+    /// memory for the buckets or cannot create the threads.
     pub fn new(config: &Config, servers: usize) -> Result<Self, ConfigError> {
         Self::with_hasher(config, servers, RandomState::new())
     }
@@ -129,7 +134,7 @@ impl<S: BuildHasher> CpHash<S> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let (count, settings) = config.settings(cpus, Layout::Split, identifier.mixer)?;
         let pipeline = config.pipeline_checked()?;
-        let table = Table::new(count, &settings, pipeline, config);
+        let table = Table::new(count, &settings, pipeline, config)?;
         let mut pool = Pool::new(table.clone(), config.placement_policy().clone());
         pool.set_threads(servers)?;
         Ok(Self {
@@ -147,7 +152,8 @@ impl<S: BuildHasher> CpHash<S> {
 
     /// Creates a server that its owner polls. `wake` is called when the server has said that it
     /// [`may sleep`](Server::may_sleep) and a client has sent something; on any thread, and perhaps
-    /// more than once.
+    /// more than once. `wake` must not wait for this table. The table catches its panics, both when
+    /// it is called and when it is dropped.
     pub fn server(&self, wake: impl Fn() + Send + Sync + 'static) -> Server {
         Server::new(self.table.clone(), wake)
     }
@@ -164,7 +170,8 @@ impl<S: BuildHasher> CpHash<S> {
     /// # Errors
     ///
     /// [`ConfigError::Threads`] if the system cannot create a thread; those that were created
-    /// remain.
+    /// remain. [`ConfigError::ServerThreads`] if there would be more than
+    /// [`MAX_SERVER_THREADS`](crate::MAX_SERVER_THREADS); then nothing has changed.
     pub fn set_server_threads(&mut self, count: usize) -> Result<(), ConfigError> {
         self.pool.set_threads(count)
     }
@@ -184,7 +191,8 @@ impl<S: BuildHasher> CpHash<S> {
     ///
     /// # Errors
     ///
-    /// As [`set_server_threads`](Self::set_server_threads), which also ends the adaptation.
+    /// As [`set_server_threads`](Self::set_server_threads), which also ends the adaptation. A range
+    /// that is empty or contains 0 is refused, too.
     pub fn adapt_server_threads(
         &mut self,
         range: std::ops::RangeInclusive<usize>,
@@ -194,7 +202,7 @@ impl<S: BuildHasher> CpHash<S> {
 
     /// The CPU on which the thread of a client should run according to the placement of the
     /// configuration, for the caller to pin it; clients are counted from 0. `None` means that the
-    /// system should choose.
+    /// system should choose. When every CPU has a thread, the order of the CPUs starts over.
     ///
     /// With `PinPolicy::SmtPair` it is the other hardware thread of the core of the server thread
     /// with this number (\[CPHASH\] §6.1).
@@ -212,7 +220,9 @@ impl<S: BuildHasher> CpHash<S> {
         self.table.shards.len()
     }
 
-    /// Changes the budget of the whole table. Servers evict what is too much at their next poll.
+    /// Changes the budget of the whole table. Servers evict what is too much at their next poll. An
+    /// element with a reference, or whose insertion is in progress, is evicted when its client has
+    /// given the reference up or made it READY, if its partition exceeds the budget then.
     ///
     /// # Errors
     ///
@@ -233,6 +243,15 @@ impl<S: BuildHasher> CpHash<S> {
     /// The statistics of each partition as it was when its server was last busy.
     pub fn partition_stats(&self) -> impl Iterator<Item = Stats> {
         self.table.shards.iter().map(|shard| shard.stats())
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+impl<S> CpHash<S> {
+    /// Lowers the limit of keys, before there are clients.
+    pub(crate) fn set_longest_key(&mut self, bytes: usize) {
+        let identifier = Arc::get_mut(&mut self.identifier);
+        identifier.expect("there is no client").longest = bytes;
     }
 }
 

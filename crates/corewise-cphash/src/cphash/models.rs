@@ -204,7 +204,7 @@ fn shard() -> Arc<Shard> {
     let (_, settings) = config()
         .settings(1, Layout::Split, Mixer::with_seeds(1, 1))
         .unwrap();
-    Arc::new(Shard::new(&settings))
+    Arc::new(Shard::new(&settings).unwrap())
 }
 
 /// Hand-off 1.

@@ -6,8 +6,11 @@ use corewise_atomic::sync::Arc;
 
 use super::lane::{Leftover, Shared};
 use super::message::Word;
-use crate::key::{Identity, Kind};
+use crate::key::{Identity, Kind, MAX_KEY_BYTES};
 use crate::ring::{Consumer, Producer};
+
+// The lengths of keys have 32 bits.
+const _: () = assert!(MAX_KEY_BYTES <= u32::MAX as usize);
 
 /// An operation whose reply is outstanding.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +133,8 @@ impl Outbox {
     /// Remembers an operation, and copies of its key, unless that is narrow, and of its value.
     #[inline]
     pub(super) fn expect(&mut self, token: u64, what: What, key: &Identity<'_>, value: &[u8]) {
+        // Clients refuse longer keys and values.
+        debug_assert!(key.bytes().len() <= MAX_KEY_BYTES && u32::try_from(value.len()).is_ok());
         self.bytes.push(key.bytes());
         self.bytes.push(value);
         self.pending.push_back(Pending {

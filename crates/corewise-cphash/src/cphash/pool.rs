@@ -16,7 +16,7 @@ use corewise_topology::{CpuId, PinPolicy, Topology, pin_current_thread, plan};
 use super::load::Load;
 use super::server::Server;
 use super::table::Table;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, MAX_SERVER_THREADS};
 
 /// Polls without work before a thread begins to yield, some tens of microseconds.
 const SPINS: u32 = 1000;
@@ -81,6 +81,7 @@ impl Pool {
 
     /// Makes a fixed number of threads serve.
     pub(super) fn set_threads(&mut self, count: usize) -> Result<(), ConfigError> {
+        check_threads(0..=count)?;
         *self.shared.load.lock() = None;
         self.shared.set_serving(count);
         self.resize(count)
@@ -88,10 +89,11 @@ impl Pool {
 
     /// Makes the number of serving threads follow the load.
     pub(super) fn adapt(&mut self, range: RangeInclusive<usize>) -> Result<(), ConfigError> {
-        let (least, most) = (
-            *range.start().max(&1),
-            *range.end().max(range.start()).max(&1),
-        );
+        check_threads(range.clone())?;
+        if range.contains(&0) {
+            return Err(TOO_MANY_OR_NONE);
+        }
+        let (least, most) = range.into_inner();
         self.resize(most)?;
         *self.shared.load.lock() = Some(Load::new(least..=most));
         self.shared.set_serving(least);
@@ -130,26 +132,43 @@ impl Pool {
 
     pub(super) fn client_cpu(&self, index: usize) -> Option<CpuId> {
         match self.placement {
-            PinPolicy::SmtPair => cpu_of(&self.placement, 2 * index),
-            _ => cpu_of(&self.placement, self.threads.len() + index),
+            PinPolicy::SmtPair => cpu_of(&self.placement, 2, index, 0),
+            _ => cpu_of(&self.placement, 1, index, self.threads.len()),
         }
     }
+}
+
+const TOO_MANY_OR_NONE: ConfigError = ConfigError::ServerThreads {
+    most: MAX_SERVER_THREADS,
+};
+
+/// Checks the range of the number of threads.
+fn check_threads(range: RangeInclusive<usize>) -> Result<(), ConfigError> {
+    let fits = !range.is_empty() && *range.end() <= MAX_SERVER_THREADS;
+    if fits { Ok(()) } else { Err(TOO_MANY_OR_NONE) }
 }
 
 /// The CPU of a server thread: that of the second hardware thread of a core if clients have the
 /// first ones.
 fn server_cpu(placement: &PinPolicy, index: usize) -> Option<CpuId> {
     match placement {
-        PinPolicy::SmtPair => cpu_of(placement, 2 * index + 1),
-        _ => cpu_of(placement, index),
+        PinPolicy::SmtPair => cpu_of(placement, 2, index, 1),
+        _ => cpu_of(placement, 1, index, 0),
     }
 }
 
-fn cpu_of(placement: &PinPolicy, index: usize) -> Option<CpuId> {
-    if *placement == PinPolicy::None {
-        return None;
-    }
-    plan(&Topology::detect(), placement, index + 1)[index]
+/// The CPU at the position `factor * index + offset` of the policy's order, which starts over
+/// behind its end.
+fn cpu_of(placement: &PinPolicy, factor: usize, index: usize, offset: usize) -> Option<CpuId> {
+    let topology = Topology::detect();
+    let round = match placement {
+        PinPolicy::None => return None,
+        PinPolicy::List(cpus) => cpus.len(),
+        _ => topology.allowed().count(),
+    };
+    // `factor` and `offset` are small, and `index` is any number.
+    let position = (factor * index.checked_rem(round)? + offset) % round;
+    plan(&topology, placement, round)[position]
 }
 
 /// Tells threads to end when they have nothing to do, and waits for that.
@@ -235,6 +254,39 @@ fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) 
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests {
     use super::*;
+
+    /// The positions of the first threads are those of one long plan, and all numbers have one.
+    #[test]
+    fn any_number_of_threads_has_cpus() {
+        let topology = Topology::detect();
+        let list = PinPolicy::List((0..7).collect());
+        for policy in [
+            PinPolicy::Compact,
+            PinPolicy::Balanced,
+            PinPolicy::SmtPair,
+            list,
+        ] {
+            let long = plan(&topology, &policy, 400);
+            for (factor, offset) in [(1, 0), (1, 3), (1, MAX_SERVER_THREADS), (2, 0), (2, 1)] {
+                for index in 0..100 {
+                    let expected = long.get(factor * index + offset);
+                    let cpu = cpu_of(&policy, factor, index, offset);
+                    assert!(expected.is_none_or(|expected| *expected == cpu));
+                }
+                for index in [
+                    usize::MAX,
+                    usize::MAX - 1,
+                    usize::MAX / 2,
+                    usize::MAX / 2 + 1,
+                ] {
+                    assert!(long.contains(&cpu_of(&policy, factor, index, offset)));
+                }
+            }
+        }
+        for policy in [PinPolicy::None, PinPolicy::List(Vec::new())] {
+            assert_eq!(cpu_of(&policy, 2, usize::MAX, 1), None);
+        }
+    }
 
     /// Without threads, so that the reports are the only ones.
     #[test]

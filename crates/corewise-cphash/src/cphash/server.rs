@@ -1,12 +1,12 @@
 //! Servers: the thread that polls one serves its partitions.
 
 use std::cell::Cell;
-use std::sync::Arc as StdArc;
 
 use corewise_atomic::barrier;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 
+use super::foreign;
 use super::shard::OwnerId;
 use super::table::Table;
 use crate::partition::Partition;
@@ -81,7 +81,7 @@ const BUDGET_POLLS: u32 = 256;
 
 impl Server {
     pub(super) fn new(table: Arc<Table>, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        let slot = table.join(StdArc::new(wake));
+        let slot = table.join(foreign::waker(wake));
         let mut server = Self {
             epoch: table.epoch().wrapping_sub(1),
             is_owned: vec![false; table.shards.len()],
@@ -234,7 +234,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.table.leave(self.slot);
+        let (_left, others) = self.table.leave(self.slot);
+        let mut next = Vec::new();
         for &index in &self.owned {
             let shard = &self.table.shards[index];
             if shard.is_left() && !std::thread::panicking() {
@@ -244,10 +245,11 @@ impl Drop for Server {
                 unsafe { shard.serve() };
             }
             // SAFETY: claimed, and given up.
-            if let Some(next) = unsafe { shard.release() } {
-                self.table.wake(next);
-            }
+            next.extend(unsafe { shard.release() });
         }
+        // Those that the registry had, and those that have joined since.
+        others.iter().for_each(foreign::call);
+        next.into_iter().for_each(|slot| self.table.wake(slot));
     }
 }
 

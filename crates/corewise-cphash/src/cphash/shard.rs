@@ -33,6 +33,7 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use corewise_atomic::{CachePadded, mutant, ordering};
 
 use super::lane::{Lane, Life};
+use crate::config::ConfigError;
 use crate::partition::{Partition, Settings, Stats};
 
 /// Who serves a partition: an owner word that is not zero.
@@ -81,15 +82,15 @@ struct Served {
 unsafe impl Sync for Shard {}
 
 impl Shard {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Result<Self, ConfigError> {
         let served = Served {
-            partition: Partition::new(settings),
+            partition: Partition::new(settings)?,
             lanes: Vec::new(),
             has_changed: false,
         };
         let published = Published::default();
         published.publish(served.partition.stats());
-        Self {
+        Ok(Self {
             asleep: CachePadded::new(AtomicBool::new(false)),
             owner: AtomicUsize::new(NOBODY),
             desired: AtomicUsize::new(NOBODY),
@@ -98,7 +99,7 @@ impl Shard {
             budget: AtomicUsize::new(settings.budget),
             published: CachePadded::new(published),
             served: CachePadded::new(DataCell::new(served)),
-        }
+        })
     }
 
     /// Takes the partition if nobody serves it.

@@ -1,8 +1,5 @@
 //! All partitions, and the registry of servers.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc as StdArc;
-
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicUsize;
@@ -10,13 +7,11 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Release};
 use corewise_atomic::{CachePadded, Slots};
 
 use super::budgets::Budgets;
+use super::foreign::{Waker, call};
 use super::server::Serving;
 use super::shard::{OwnerId, Shard};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::partition::Settings;
-
-/// Wakes a server. (loom's `Arc` has no trait objects.)
-pub(super) type Waker = StdArc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Table {
     pub(super) shards: Slots<CachePadded<Shard>>,
@@ -29,8 +24,8 @@ pub(super) struct Table {
     pub(super) early_outcomes: bool,
     /// Whether messages carry short values.
     pub(super) is_inline: bool,
-    /// If budgets move.
-    budgets: Option<Mutex<Budgets>>,
+    /// Locked while budgets change. `Some` if they move.
+    budgets: Mutex<Option<Budgets>>,
 }
 
 #[derive(Default)]
@@ -45,41 +40,44 @@ impl Table {
         settings: &Settings,
         pipeline: usize,
         config: &Config,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, ConfigError> {
         corewise_atomic::barrier::prepare();
-        Arc::new(Self {
-            shards: Slots::from_fn(count, |_| CachePadded::new(Shard::new(settings))),
+        let shard = |_| Shard::new(settings).map(CachePadded::new);
+        Ok(Arc::new(Self {
+            shards: (0..count).map(shard).collect::<Result<_, _>>()?,
             registry: Mutex::new(Registry::default()),
             epoch: CachePadded::new(AtomicUsize::new(0)),
             pipeline,
             early_outcomes: config.has_early_outcomes(),
             is_inline: config.has_inline_values(),
-            budgets: config
-                .has_moving_budgets()
-                .then(|| Mutex::new(Budgets::new(count, settings.budget))),
-        })
+            budgets: Mutex::new(
+                config
+                    .has_moving_budgets()
+                    .then(|| Budgets::new(count, settings.budget)),
+            ),
+        }))
     }
 
     /// Sets the budget of every partition.
     pub(super) fn set_budgets(&self, share: usize) {
-        // The lock keeps moves away.
-        let mut budgets = self.budgets.as_ref().map(Mutex::lock);
-        if let Some(budgets) = &mut budgets {
+        // The lock keeps moves away, and other calls, so all partitions get the same share.
+        let mut budgets = self.budgets.lock();
+        if let Some(budgets) = &mut *budgets {
             budgets.reset(share);
         }
-        for shard in self.shards.iter() {
-            shard.set_budget(share);
-            self.call(shard);
-        }
+        self.shards.iter().for_each(|shard| shard.set_budget(share));
+        drop(budgets);
+        self.shards.iter().for_each(|shard| self.call(shard));
     }
 
     /// Moves some memory to a partition that is short of it, if budgets move and no other thread
-    /// does this at the moment.
+    /// changes them at the moment.
     pub(super) fn move_budget(&self) {
-        if let Some(mut budgets) = self.budgets.as_ref().and_then(Mutex::try_lock)
-            && let Some(changed) = budgets.step(|index| &self.shards[index])
-        {
-            drop(budgets);
+        let changed = self.budgets.try_lock().and_then(|mut budgets| {
+            let budgets = budgets.as_mut()?;
+            budgets.step(|index| &self.shards[index])
+        });
+        if let Some(changed) = changed {
             self.call(&self.shards[changed]);
         }
     }
@@ -111,14 +109,13 @@ impl Table {
         slot
     }
 
-    /// Removes a server, so that others claim its partitions once it has released them.
-    pub(super) fn leave(&self, slot: usize) {
+    /// Removes a server, so that others claim its partitions once it has released them. Returns its
+    /// waker, and those of all others, which the caller calls and drops when it has released them:
+    /// they are foreign code, which may wait for these partitions.
+    pub(super) fn leave(&self, slot: usize) -> (Option<Waker>, Vec<Waker>) {
         let mut registry = self.registry.lock();
         let left = registry.servers[slot].take();
-        let wakers = self.distribute(&registry);
-        drop(registry);
-        drop(left);
-        wakers.iter().for_each(call);
+        (left, self.distribute(&registry))
     }
 
     /// Shares the partitions out among the servers: each gets its share, rounded up or down, and as
@@ -173,23 +170,6 @@ impl Table {
                 break;
             }
         }
-    }
-}
-
-/// Calls a waker, which is foreign code: outside of all locks. Its panic is not the problem of the
-/// client that happened to call it.
-fn call(waker: &Waker) {
-    contain_panic(|| waker());
-}
-
-/// Calls foreign code whose panic concerns nobody else.
-///
-/// The payload of its panic may panic when it is dropped; what it panics with then is leaked.
-pub(super) fn contain_panic(foreign: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign))
-        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-    {
-        std::mem::forget(again);
     }
 }
 

@@ -27,17 +27,19 @@ pub(super) enum Outcome {
 pub(super) struct Task {
     id: u64,
     kind: Kind,
-    key: Box<[u8]>,
+    /// `None` if the key is too long for any table.
+    key: Option<Box<[u8]>>,
     action: Option<Action>,
     pub(super) outcome: Outcome,
 }
 
 impl Task {
-    pub(super) fn new(key: &Identity<'_>, action: Action) -> Box<Self> {
+    /// A key that is too long for any table is `None`; any partition may run its task.
+    pub(super) fn new(key: Option<&Identity<'_>>, action: Action) -> Box<Self> {
         Box::new(Self {
-            id: key.id,
-            kind: key.kind,
-            key: key.bytes().into(),
+            id: key.map_or(0, |key| key.id),
+            kind: key.map_or(Kind::Bytes, |key| key.kind),
+            key: key.map(|key| key.bytes().into()),
             action: Some(action),
             outcome: Outcome::None,
         })
@@ -49,7 +51,8 @@ impl Task {
 
     /// Runs the task at its partition. Catches panics of the closure.
     pub(super) fn run(&mut self, hash: u64, partition: &mut Partition) {
-        let key = Identity::with_bytes(self.id, self.kind, &self.key);
+        let key = self.key.as_deref();
+        let key = key.map(|bytes| Identity::with_bytes(self.id, self.kind, bytes));
         self.outcome = match self.action.take() {
             None => Outcome::None,
             Some(Action::Run(closure)) => {
@@ -61,7 +64,9 @@ impl Task {
                 let run = AssertUnwindSafe(|| closure(&mut entry));
                 Outcome::Ran(catch_unwind(run))
             }
-            Some(Action::Remove) => Outcome::Removed(partition.remove(hash, &key)),
+            Some(Action::Remove) => {
+                Outcome::Removed(key.is_some_and(|key| partition.remove(hash, &key)))
+            }
         };
     }
 }
@@ -69,10 +74,11 @@ impl Task {
 /// A key at its partition, for closures that [`CpHash`](crate::CpHash) executes there.
 ///
 /// No other operation on the partition runs at the same time, so whatever a closure does with its
-/// entry is atomic.
+/// entry is atomic. The entry of a key that is longer than
+/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) never has a value.
 pub struct Entry<'p> {
     partition: &'p mut Partition,
-    key: Identity<'p>,
+    key: Option<Identity<'p>>,
     hash: u64,
 }
 
@@ -81,7 +87,7 @@ impl Entry<'_> {
     ///
     /// Constant expected time.
     pub fn get(&mut self) -> Option<&[u8]> {
-        self.partition.get(self.hash, &self.key)
+        self.partition.get(self.hash, self.key.as_ref()?)
     }
 
     /// Inserts or replaces the value. Copies it at the server.
@@ -92,14 +98,16 @@ impl Entry<'_> {
     ///
     /// As [`LockHash::insert`](crate::LockHash::insert).
     pub fn insert(&mut self, value: &[u8]) -> Result<(), InsertError> {
-        self.partition.insert(self.hash, &self.key, value)
+        let key = self.key.as_ref().ok_or(InsertError::TooLarge)?;
+        self.partition.insert(self.hash, key, value)
     }
 
     /// Removes the key. Whether it was present.
     ///
     /// Constant expected time.
     pub fn remove(&mut self) -> bool {
-        self.partition.remove(self.hash, &self.key)
+        let key = self.key.as_ref();
+        key.is_some_and(|key| self.partition.remove(self.hash, key))
     }
 }
 

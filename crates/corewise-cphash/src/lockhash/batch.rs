@@ -20,6 +20,23 @@ pub enum Request<'a> {
     Remove(Key<'a>),
 }
 
+impl<'a> Request<'a> {
+    pub(crate) fn key(&self) -> Key<'a> {
+        let (Self::Get(key) | Self::Insert(key, _) | Self::Remove(key)) = *self;
+        key
+    }
+
+    /// The outcome if the key is too long for any table.
+    #[cold]
+    pub(crate) fn outcome_of_long_key(&self) -> Reply<'static> {
+        match self {
+            Self::Get(_) => Reply::Missing,
+            Self::Insert(..) => Reply::Inserted(Err(InsertError::TooLarge)),
+            Self::Remove(_) => Reply::Removed(false),
+        }
+    }
+}
+
 /// The outcome of an operation.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -107,27 +124,25 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
         batch: &[Request<'_>],
         mut each: impl FnMut(usize, Reply<'_>),
     ) {
-        let mut settings: Vec<Planned<'_>> = batch
-            .iter()
-            .enumerate()
-            .map(|(index, request)| {
-                let (Request::Get(key) | Request::Insert(key, _) | Request::Remove(key)) = *request;
-                let key = self.identifier.identify(key);
-                let hash = self.identifier.mixer.mix(key.id);
-                let partition = shelves.index_of(hash);
-                Planned {
-                    partition,
-                    index,
-                    hash,
-                    key,
-                }
-            })
-            .collect();
+        let mut plan = Vec::with_capacity(batch.len());
+        for (index, request) in batch.iter().enumerate() {
+            let Some(key) = self.identifier.identify(request.key()) else {
+                each(index, request.outcome_of_long_key());
+                continue;
+            };
+            let hash = self.identifier.mixer.mix(key.id);
+            plan.push(Planned {
+                partition: shelves.index_of(hash),
+                index,
+                hash,
+                key,
+            });
+        }
         // Stable, so operations on one key keep their order.
-        settings.sort_by_key(|planned| planned.partition);
+        plan.sort_by_key(|planned| planned.partition);
         let mut scratch = Vec::new();
         let mut kept = Vec::new();
-        for mut run in settings.chunk_by(|a, b| a.partition == b.partition) {
+        for mut run in plan.chunk_by(|a, b| a.partition == b.partition) {
             while !run.is_empty() {
                 scratch.clear();
                 execute_run(

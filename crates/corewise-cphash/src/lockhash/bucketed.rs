@@ -4,8 +4,17 @@
 //! needs one cache line for lock and bucket. A partition is a range of buckets with a byte count.
 //!
 //! An insertion reserves bytes first, and evicts until they are there, then allocates and fills its
-//! element, and locks its bucket at last. So no thread ever holds two locks, and the byte count
-//! never exceeds the budget.
+//! element, and locks its bucket at last. So no thread ever holds two locks.
+//!
+//! # Budget
+//!
+//! The byte count exceeds the budget only after the budget was reduced, and only while operations
+//! are in progress or elements have references:
+//!
+//! 1. A thread that reduces the budget evicts afterwards. So does every thread that has linked an
+//!    element, or given up the last reference to a linked one, if it finds the budget exceeded.
+//! 2. Between the two parts the thread that reduces the budget issues a heavy barrier, and the
+//!    others a light one. So either the others see the new budget, or it sees their elements.
 
 use std::ptr;
 
@@ -13,7 +22,7 @@ use corewise_atomic::alloc::{self, Layout as BlockLayout, Node};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
-use corewise_atomic::{Backoff, CachePadded, Slots, ordering};
+use corewise_atomic::{Backoff, CachePadded, Slots, barrier, mutant, ordering};
 
 use super::{Buffer, Found, Owner, RawLock, ValueRef};
 use crate::chain::{self, Random};
@@ -109,7 +118,8 @@ impl Drop for Chain<'_> {
 }
 
 impl Bucketed {
-    pub(super) fn new(count: usize, settings: &Settings) -> Self {
+    pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
+        barrier::prepare();
         let partition = |index| {
             CachePadded::new(Partition {
                 used: AtomicUsize::new(0),
@@ -119,13 +129,14 @@ impl Bucketed {
                 detached: Mutex::new(Detached(List::new())),
             })
         };
-        Self {
-            buckets: Slots::zeroed(count * settings.buckets),
+        let buckets = Slots::try_zeroed(count * settings.buckets);
+        Ok(Self {
+            buckets: buckets.ok_or(ConfigError::Memory)?,
             partitions: Slots::from_fn(count, partition),
             share: settings.buckets,
             budget: AtomicUsize::new(settings.budget),
             mixer: settings.mixer,
-        }
+        })
     }
 
     #[inline(always)]
@@ -190,8 +201,9 @@ impl Bucketed {
         if self.overwrite(hash, key, value, lines) {
             return Ok(());
         }
-        let partition = &self.partitions[self.partition_of(hash)];
-        self.reserve(hash, lines * LINE)?;
+        let index = self.partition_of(hash);
+        let partition = &self.partitions[index];
+        self.reserve(index, lines * LINE)?;
         let Some(block) = alloc::alloc(block_layout(lines), Node::Local) else {
             // Relaxed: the count orders nothing.
             partition.used.fetch_sub(lines * LINE, Relaxed);
@@ -209,17 +221,25 @@ impl Bucketed {
             element
         };
         let mut chain = self.chain(hash);
+        let is_counted_late = mutant!("element_counted_late");
+        if !is_counted_late {
+            // Relaxed: a number for statistics. Counted before another thread can unlink the
+            // element, which the lock of the bucket orders, so the number is never negative.
+            partition.elements.fetch_add(1, Relaxed);
+        }
         let old = chain.find(key);
         let free = old.filter(|&old| self.unlink(&mut chain, hash, old));
         // SAFETY: the bucket is locked, and the element is ours and complete.
         unsafe { chain::push(&mut chain.head, element) };
         drop(chain);
-        // Relaxed: a number for statistics.
-        partition.elements.fetch_add(1, Relaxed);
+        if is_counted_late {
+            partition.elements.fetch_add(1, Relaxed); // the mutant's
+        }
         if let Some(old) = free {
             // SAFETY: unlinked without references, so it is ours.
             unsafe { self.free(hash, old) };
         }
+        self.keep_to_budget(index);
         Ok(())
     }
 
@@ -244,16 +264,15 @@ impl Bucketed {
         true
     }
 
-    /// Takes bytes of the budget, after evictions if necessary.
-    fn reserve(&self, hash: u64, bytes: usize) -> Result<(), InsertError> {
-        // Relaxed: a number that orders nothing.
-        let budget = self.budget.load(Relaxed);
-        if bytes > budget {
-            return Err(InsertError::TooLarge);
-        }
-        let index = self.partition_of(hash);
+    /// Takes bytes of a partition's budget, after evictions if necessary.
+    fn reserve(&self, index: usize, bytes: usize) -> Result<(), InsertError> {
         let partition = &self.partitions[index];
         for _ in 0..MAX_ROUNDS {
+            // Relaxed: it may change at any time. `keep_to_budget` looks again.
+            let budget = self.budget.load(Relaxed);
+            if bytes > budget {
+                return Err(InsertError::TooLarge);
+            }
             // Relaxed, all: the count orders nothing; locks order the elements.
             let mut used = partition.used.load(Relaxed);
             while used + bytes <= budget {
@@ -273,6 +292,41 @@ impl Bucketed {
             }
         }
         Err(InsertError::NoRoom)
+    }
+
+    /// Evicts what exceeds the budget, after this thread has linked an element or given up the last
+    /// reference to one.
+    #[inline]
+    fn keep_to_budget(&self, index: usize) {
+        if mutant!("excess_is_kept") {
+            return;
+        }
+        if !mutant!("budget_without_barrier") {
+            // Pairs with the heavy barrier in `set_budget`.
+            barrier::light();
+        }
+        if self.excess(index) > 0 {
+            self.evict_excess(index);
+        }
+    }
+
+    /// Bytes of a partition beyond the budget.
+    #[inline]
+    fn excess(&self, index: usize) -> usize {
+        // Relaxed, both: ordered by the barriers in `keep_to_budget` and `set_budget`.
+        let used = self.partitions[index].used.load(Relaxed);
+        used.saturating_sub(self.budget.load(Relaxed))
+    }
+
+    /// Evicts elements until the budget is kept, or all that are left have references.
+    #[cold]
+    fn evict_excess(&self, index: usize) {
+        loop {
+            let excess = self.excess(index);
+            if excess == 0 || !self.evict(index, excess) {
+                return;
+            }
+        }
     }
 
     /// Evicts random elements of at least `wanted` bytes; false if not a single one was found.
@@ -359,21 +413,24 @@ impl Bucketed {
     ///
     /// 1. The reference is the caller's, and the element's hash is `hash`.
     pub(super) unsafe fn release(&self, hash: u64, element: Element) {
+        let index = self.partition_of(hash);
         let chain = self.chain(hash);
         // SAFETY: the bucket is locked, and the reference keeps the element allocated (1). Unlinked
         // elements with references are in the list, which is used under its lock.
-        let is_free = unsafe {
-            let is_free = element.header().drop_ref() && !element.has(flag::LINKED);
-            if is_free {
-                let partition = &self.partitions[self.partition_of(hash)];
-                partition.detached.lock().0.remove(element);
+        let (is_last, is_linked) = unsafe {
+            let is_last = element.header().drop_ref();
+            let is_linked = element.has(flag::LINKED);
+            if is_last && !is_linked {
+                self.partitions[index].detached.lock().0.remove(element);
             }
-            is_free
+            (is_last, is_linked)
         };
         drop(chain);
-        if is_free {
+        match (is_last, is_linked) {
+            (true, true) => self.keep_to_budget(index),
             // SAFETY: unlinked, and the last reference is gone.
-            unsafe { self.free(hash, element) };
+            (true, false) => unsafe { self.free(hash, element) },
+            _ => {}
         }
     }
 
@@ -393,14 +450,11 @@ impl Bucketed {
 
     pub(super) fn set_budget(&self, bytes: usize) -> Result<(), ConfigError> {
         let share = share_of_budget(bytes, self.partitions.len())?;
-        // Relaxed, all: numbers that order nothing.
+        // Relaxed: ordered by the barrier.
         self.budget.store(share, Relaxed);
-        for (index, partition) in self.partitions.iter().enumerate() {
-            let excess = partition.used.load(Relaxed).saturating_sub(share);
-            if excess > 0 {
-                self.evict(index, excess);
-            }
-        }
+        // Pairs with the light barrier in `keep_to_budget`.
+        barrier::heavy();
+        (0..self.partitions.len()).for_each(|index| self.evict_excess(index));
         Ok(())
     }
 

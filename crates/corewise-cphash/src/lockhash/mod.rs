@@ -66,7 +66,7 @@ const DEFAULT_PARTITIONS: usize = 4096;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LockHash<S = RandomState, L: RawLock = SpinLock> {
-    identifier: Identifier<S>,
+    pub(crate) identifier: Identifier<S>,
     inner: Inner<L>,
 }
 
@@ -124,7 +124,7 @@ impl LockHash {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits.
+    /// If the configuration exceeds its limits, or the system has no memory for the buckets.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         Self::with_hasher(config, RandomState::new())
     }
@@ -144,14 +144,14 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     ///
     /// # Errors
     ///
-    /// If the configuration exceeds its limits.
+    /// If the configuration exceeds its limits, or the system has no memory for the buckets.
     pub fn with_hasher(config: &Config, hasher: S) -> Result<Self, ConfigError> {
         let identifier = Identifier::new(hasher);
         let (count, settings) =
             config.settings(DEFAULT_PARTITIONS, Layout::Packed, identifier.mixer)?;
         let inner = match config.eviction_policy() {
-            Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)),
-            Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)),
+            Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)?),
+            Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)?),
         };
         Ok(Self { identifier, inner })
     }
@@ -162,7 +162,7 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// is referenced, which takes the lock a second time afterwards.
     #[inline]
     pub fn get<'k, R>(&self, key: impl Into<Key<'k>>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let key = self.identifier.identify(key.into());
+        let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
         let mut buffer = Buffer::new();
         let found = match &self.inner {
@@ -182,7 +182,7 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Constant expected time.
     #[inline]
     pub fn get_ref<'k>(&self, key: impl Into<Key<'k>>) -> Option<ValueRef<'_, L>> {
-        let key = self.identifier.identify(key.into());
+        let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.reference(hash, &key),
@@ -208,7 +208,9 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// was evicted.
     #[inline]
     pub fn insert<'k>(&self, key: impl Into<Key<'k>>, value: &[u8]) -> Result<(), InsertError> {
-        let key = self.identifier.identify(key.into());
+        let Some(key) = self.identifier.identify(key.into()) else {
+            return Err(InsertError::TooLarge);
+        };
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.insert(hash, &key, value),
@@ -221,7 +223,9 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Constant expected time.
     #[inline]
     pub fn remove<'k>(&self, key: impl Into<Key<'k>>) -> bool {
-        let key = self.identifier.identify(key.into());
+        let Some(key) = self.identifier.identify(key.into()) else {
+            return false;
+        };
         let hash = self.identifier.mixer.mix(key.id);
         match &self.inner {
             Inner::Shelves(shelves) => shelves.remove(hash, &key),
@@ -231,8 +235,10 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
 
     /// Changes the budget of the whole table, and evicts what is too much.
     ///
-    /// Elements with references are not evicted; later insertions evict them. The number of buckets
-    /// does not change, so a table that grows tenfold has chains that are ten times as long.
+    /// An element with a reference is evicted when its last reference is given up, if the table
+    /// exceeds its budget then, and so is an element whose insertion began with a larger budget. So
+    /// once no reference is left and no operation is in progress, the table keeps to its budget.
+    /// The number of buckets does not change, so a table that grows tenfold has chains that are ten times as long.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Partitions with a lock each.
 
 use corewise_atomic::cell::DataCell;
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::{CachePadded, Slots};
 
 use super::{Buffer, COPIED_BYTES, Found, Owner, ValueRef};
@@ -31,26 +32,33 @@ impl<L: RawLock> Shelf<L> {
     }
 }
 
-pub(super) struct Shelves<L: RawLock>(Slots<CachePadded<Shelf<L>>>);
+pub(super) struct Shelves<L: RawLock> {
+    shelves: Slots<CachePadded<Shelf<L>>>,
+    /// Locked while the budget changes, so all shelves get the same share.
+    resize: Mutex<()>,
+}
 
 impl<L: RawLock> Shelves<L> {
-    pub(super) fn new(count: usize, settings: &Settings) -> Self {
-        Self(Slots::from_fn(count, |_| {
-            CachePadded::new(Shelf {
-                lock: L::default(),
-                partition: DataCell::new(Partition::new(settings)),
-            })
-        }))
+    pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
+        let shelf = |_| {
+            let partition = DataCell::new(Partition::new(settings)?);
+            let lock = L::default();
+            Ok(CachePadded::new(Shelf { lock, partition }))
+        };
+        Ok(Self {
+            shelves: (0..count).map(shelf).collect::<Result<_, _>>()?,
+            resize: Mutex::new(()),
+        })
     }
 
     #[inline(always)]
     pub(super) fn index_of(&self, hash: u64) -> usize {
-        Mixer::partition_of(hash, self.0.len())
+        Mixer::partition_of(hash, self.shelves.len())
     }
 
     #[inline(always)]
     pub(super) fn shelf(&self, index: usize) -> &Shelf<L> {
-        &self.0[index]
+        &self.shelves[index]
     }
 
     #[inline(always)]
@@ -122,14 +130,15 @@ impl<L: RawLock> Shelves<L> {
     }
 
     pub(super) fn clear(&self) {
-        for shelf in self.0.iter() {
+        for shelf in self.shelves.iter() {
             shelf.with(Partition::clear);
         }
     }
 
     pub(super) fn set_budget(&self, bytes: usize) -> Result<(), ConfigError> {
-        let share = share_of_budget(bytes, self.0.len())?;
-        for shelf in self.0.iter() {
+        let share = share_of_budget(bytes, self.shelves.len())?;
+        let _resize = self.resize.lock();
+        for shelf in self.shelves.iter() {
             shelf.with(|partition| partition.set_budget(share));
         }
         Ok(())
@@ -137,7 +146,7 @@ impl<L: RawLock> Shelves<L> {
 
     pub(super) fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        for shelf in self.0.iter() {
+        for shelf in self.shelves.iter() {
             sum += shelf.with(|partition| partition.stats());
         }
         sum

@@ -28,8 +28,8 @@
 //!    eviction meets it, because evicting it would free no memory. (The paper does not mention this
 //!    case.)
 //! 2. *Budget.* See `heap`: the bytes of all elements, detached ones included, never exceed the
-//!    budget, except after the budget was reduced, and then only by what threads hold references
-//!    to.
+//!    budget, except after the budget was reduced, and then only while every element has a
+//!    reference. Then an element is evicted as soon as its last reference is given up.
 //! 3. *No needless eviction.* Elements are evicted only while the new one does not fit.
 //! 4. *References.* The block of an element is not freed or changed while a reference exists.
 //! 5. *Readiness.* A lookup finds READY elements only. An element that is being replaced stays
@@ -50,9 +50,10 @@ mod tests;
 pub mod raw;
 
 use std::cell::RefCell;
-use std::ptr;
+use std::ptr::NonNull;
 
 use crate::chain::{self, Random};
+use crate::config::ConfigError;
 use crate::element::{Element, Header, LINE, Layout, flag};
 use crate::heap::Heap;
 use crate::key::{Identity, Kind, Mixer};
@@ -110,7 +111,8 @@ pub struct Stats {
     pub elements: u64,
     /// Bytes of all elements, with their headers, rounded up to cache lines.
     pub used_bytes: u64,
-    /// `used_bytes`, and free blocks that are kept for reuse. At most the budget.
+    /// `used_bytes`, and free blocks that are kept for reuse. At most the budget, unless the budget
+    /// was reduced while elements had references.
     pub held_bytes: u64,
     /// The budget in bytes.
     pub budget_bytes: u64,
@@ -179,10 +181,13 @@ pub(crate) struct Partition {
 unsafe impl Send for Partition {}
 
 impl Partition {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    /// # Errors
+    ///
+    /// [`ConfigError::Memory`] if the system has no memory for the buckets.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, ConfigError> {
         debug_assert!(settings.buckets.is_power_of_two());
-        Self {
-            buckets: vec![ptr::null_mut(); settings.buckets].into_boxed_slice(),
+        Ok(Self {
+            buckets: empty_buckets(settings.buckets).ok_or(ConfigError::Memory)?,
             lru: List::new(),
             hits: 0,
             misses: 0,
@@ -195,7 +200,7 @@ impl Partition {
             detached: List::new(),
             random: Random::new(settings.seed),
             heap: Heap::new(settings.budget),
-        }
+        })
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -425,7 +430,7 @@ impl Partition {
             let hash = self.mixer.mix(element.header().id);
             self.unlink_key_of(element, hash);
             self.link(element, hash);
-            element.header().drop_ref();
+            self.release(element);
         }
     }
 
@@ -492,21 +497,50 @@ impl Partition {
     }
 
     /// Gives up a reference: that of a lookup, or that of an insertion which is abandoned. Frees
-    /// the element if that was the last one and no chain leads to it.
+    /// the element if that was the last one and no chain leads to it, and evicts it if that was the
+    /// last one and the budget is exceeded.
     ///
     /// # Safety
     ///
     /// 1. The element is of this partition, and the reference was the caller's.
     #[inline]
     pub(crate) unsafe fn release(&mut self, element: Element) {
+        // SAFETY: the same condition (1).
+        let is_unused = unsafe { self.drop_reference(element) };
+        if is_unused && self.heap.used() > self.heap.budget() {
+            // The only element without a reference: `set_budget` has evicted the others.
+            self.evict_unused(element);
+        }
+    }
+
+    /// As [`release`](Self::release), but evicts nothing. True if the element is linked and has no
+    /// reference, so it may be evicted.
+    ///
+    /// # Safety
+    ///
+    /// 1. The element is of this partition, and the reference was the caller's.
+    #[inline]
+    unsafe fn drop_reference(&mut self, element: Element) -> bool {
         // SAFETY: we own the partition, and the reference keeps the element allocated until here
         // (1). Elements that are not linked are in the list of detached ones.
         unsafe {
-            if element.header().drop_ref() && !element.has(flag::LINKED) {
+            let is_last = element.header().drop_ref();
+            let is_linked = element.has(flag::LINKED);
+            if is_last && !is_linked {
                 self.detached.remove(element);
                 self.free(element);
             }
+            is_last && is_linked
         }
+    }
+
+    /// Evicts a linked element that has no reference.
+    #[inline]
+    fn evict_unused(&mut self, element: Element) {
+        // SAFETY: we own the partition, and the element is linked.
+        let id = unsafe { element.header().id };
+        self.unlink(element, self.mixer.mix(id));
+        self.evictions += 1;
     }
 
     /// Removes a key. Whether it was there.
@@ -588,14 +622,10 @@ impl Partition {
             Eviction::Lru => self.oldest_unused(),
             Eviction::Random => self.random_unused(),
         };
-        let Some(victim) = victim else {
-            return false;
-        };
-        // SAFETY: we own the partition, and the victim is linked.
-        let id = unsafe { victim.header().id };
-        self.unlink(victim, self.mixer.mix(id));
-        self.evictions += 1;
-        true
+        if let Some(victim) = victim {
+            self.evict_unused(victim);
+        }
+        victim.is_some()
     }
 
     /// The oldest element without references, after all older ones have become the newest.
@@ -625,6 +655,19 @@ impl Partition {
         }
         None
     }
+}
+
+/// Buckets without elements; `None` if the system has no memory for them. It maps their pages when
+/// they are used first.
+fn empty_buckets(count: usize) -> Option<Box<[*mut Header]>> {
+    assert_ne!(count, 0);
+    let layout = std::alloc::Layout::array::<*mut Header>(count).ok()?;
+    // SAFETY: the layout has a size, because there is a bucket.
+    let memory = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+    let buckets = NonNull::slice_from_raw_parts(memory.cast(), count);
+    // SAFETY: the global allocator gave this memory with the layout of the slice, which is a
+    // number of null pointers, and nothing else uses it.
+    Some(unsafe { Box::from_raw(buckets.as_ptr()) })
 }
 
 impl Drop for Partition {

@@ -85,6 +85,10 @@ pub fn block_bytes(value_len: usize) -> Option<usize> {
 
 impl RawPartition {
     /// An empty partition.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no memory for the first buckets, 128 bytes.
     #[must_use]
     pub fn new(budget: usize) -> Self {
         let mixer = Mixer::new();
@@ -97,6 +101,7 @@ impl RawPartition {
             mixer,
             seed: mixer.mix(0),
         });
+        let partition = partition.expect("there is memory for the first buckets");
         let mut made = Self {
             partition,
             budget: 0,
@@ -297,8 +302,8 @@ impl RawPartition {
     /// 1. As described for the type; the reference is the caller's.
     #[inline]
     pub unsafe fn release(&mut self, element: RawElement) {
-        // SAFETY: the caller's 1.
-        unsafe { self.partition.release(element.0) };
+        // SAFETY: the caller's 1. The engine chooses what is evicted.
+        let _ = unsafe { self.partition.drop_reference(element.0) };
     }
 
     /// The number of references.
