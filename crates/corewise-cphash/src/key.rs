@@ -9,7 +9,8 @@ const ID_MASK: u64 = (1 << ID_BITS) - 1;
 /// The longest key in bytes, 2^31 − 1.
 ///
 /// No table contains a longer one: lookups and removals do not find it, and insertions fail with
-/// [`InsertError::TooLarge`](crate::InsertError::TooLarge). Such a key is neither hashed nor copied.
+/// [`InsertError::TooLarge`](crate::InsertError::TooLarge). Such a key is neither hashed nor
+/// copied.
 pub const MAX_KEY_BYTES: usize = (1 << 31) - 1;
 
 /// A key: a number or bytes. All methods of the tables take `impl Into<Key>`.

@@ -266,13 +266,11 @@ fn undelivered_results_that_panic_cost_no_reference() {
         (0..KEYS).for_each(|key| client.insert(key, &[1; 300]).unwrap());
         let is_bomb = |key: u64| order >> key & 1 > 0;
         for key in 0..KEYS {
-            let bomb = Bomb(drops.clone());
-            match is_bomb(key) {
-                true => client.submit_execute(key, key, move |_| bomb).unwrap(),
-                false => {
-                    std::mem::forget(bomb);
-                    client.submit(key, Request::Get(key.into())).unwrap();
-                }
+            if is_bomb(key) {
+                let bomb = Bomb(drops.clone());
+                client.submit_execute(key, key, move |_| bomb).unwrap();
+            } else {
+                client.submit(key, Request::Get(key.into())).unwrap();
             }
         }
         if early > 0 {
@@ -298,13 +296,11 @@ fn undelivered_results_that_panic_cost_no_reference() {
         }
         poll(&mut colocated);
         for key in 0..KEYS {
-            let bomb = Bomb(drops.clone());
-            match is_bomb(key) {
-                true => colocated.submit_execute(key, key, move |_| bomb).unwrap(),
-                false => {
-                    std::mem::forget(bomb);
-                    colocated.submit(key, Request::Get(key.into())).unwrap();
-                }
+            if is_bomb(key) {
+                let bomb = Bomb(drops.clone());
+                colocated.submit_execute(key, key, move |_| bomb).unwrap();
+            } else {
+                colocated.submit(key, Request::Get(key.into())).unwrap();
             }
         }
         drop(colocated);

@@ -18,15 +18,22 @@ pub(super) fn call(waker: &Waker) {
     contain_panic(|| waker());
 }
 
+/// Payloads of panics that are dropped, each of which is the panic of dropping the one before.
+const PAYLOADS: usize = 8;
+
 /// Calls code whose panic does not concern the caller.
 ///
-/// The payload of its panic may panic when it is dropped; what it panics with then is leaked.
+/// The payload of its panic may panic when it is dropped, with another payload. The last of
+/// [`PAYLOADS`] is leaked.
 pub(super) fn contain_panic(foreign: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign))
-        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-    {
-        std::mem::forget(again);
+    let mut ended = catch_unwind(AssertUnwindSafe(foreign));
+    for _ in 0..PAYLOADS {
+        match ended {
+            Ok(()) => return,
+            Err(payload) => ended = catch_unwind(AssertUnwindSafe(|| drop(payload))),
+        }
     }
+    std::mem::forget(ended);
 }
 
 /// A value whose panic in `Drop` does not concern the thread that drops it.

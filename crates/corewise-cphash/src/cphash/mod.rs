@@ -115,8 +115,8 @@ impl CpHash {
     ///
     /// # Errors
     ///
-    /// If the configuration or the number of server threads exceeds its limits, or the system has no
-    /// memory for the buckets or cannot create the threads.
+    /// If the configuration or the number of server threads exceeds its limits, or the system has
+    /// no memory for the buckets or cannot create the threads.
     pub fn new(config: &Config, servers: usize) -> Result<Self, ConfigError> {
         Self::with_hasher(config, servers, RandomState::new())
     }

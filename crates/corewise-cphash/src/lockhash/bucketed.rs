@@ -233,7 +233,8 @@ impl Bucketed {
         unsafe { chain::push(&mut chain.head, element) };
         drop(chain);
         if is_counted_late {
-            partition.elements.fetch_add(1, Relaxed); // the mutant's
+            // Relaxed: the mutant's.
+            partition.elements.fetch_add(1, Relaxed);
         }
         if let Some(old) = free {
             // SAFETY: unlinked without references, so it is ours.

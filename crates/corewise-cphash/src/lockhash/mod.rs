@@ -238,7 +238,8 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// An element with a reference is evicted when its last reference is given up, if the table
     /// exceeds its budget then, and so is an element whose insertion began with a larger budget. So
     /// once no reference is left and no operation is in progress, the table keeps to its budget.
-    /// The number of buckets does not change, so a table that grows tenfold has chains that are ten times as long.
+    /// The number of buckets does not change, so a table that grows tenfold has chains that are ten
+    /// times as long.
     ///
     /// # Errors
     ///
