@@ -69,8 +69,9 @@ pub struct CuckooFilter {
 }
 
 impl CuckooFilter {
-    /// A filter for `capacity` items, which then finds one in 1 / `fpr` absent items. Other
-    /// settings: [`builder`](Self::builder).
+    /// A filter for `capacity` items, which then finds one in 1 / `fpr` absent items. `fpr` is
+    /// above 0 and below 1; a capacity of 0 is taken for 1. Other settings:
+    /// [`builder`](Self::builder).
     ///
     /// # Errors
     ///
