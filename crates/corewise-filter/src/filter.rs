@@ -221,7 +221,7 @@ impl CuckooFilter {
     #[inline]
     #[must_use]
     pub fn contains_hash(&self, hash: u64) -> bool {
-        self.table.contains(&self.class(hash))
+        self.table.contains_hash(hash)
     }
 
     /// Removes a copy of the item. Returns whether there was one.

@@ -75,21 +75,48 @@ impl BucketPairing {
     /// bits, the fingerprint from the lower 32.
     #[inline(always)]
     pub(crate) fn class(&self, hash: u64) -> ItemClass {
-        let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
-        let fingerprint = 1 + (scaled >> 32) as u32;
-        let first = if self.further == 0 {
-            ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
+        match self.class_outside_links(hash) {
+            Some(class) => class,
+            None => self.class_in_link(hash),
+        }
+    }
+
+    /// The same, except that there is none in a link but the first.
+    #[inline(always)]
+    pub(crate) fn class_outside_links(&self, hash: u64) -> Option<ItemClass> {
+        if self.further != 0 {
+            return None;
+        }
+        let first = ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32;
+        let fingerprint = self.fingerprint(hash);
+        let sum = self.odd_sum(Self::mix(fingerprint));
+        Some(ItemClass {
+            fingerprint,
+            first,
+            second: self.difference(sum, first),
+        })
+    }
+
+    /// The class in a link that is not the first. A call, so that lookups in other filters have
+    /// fewer instructions.
+    #[inline(never)]
+    fn class_in_link(&self, hash: u64) -> ItemClass {
+        let product = u128::from(hash) * u128::from(self.first_link());
+        // The highest bits of the lower half: those that follow the bucket.
+        let further = if mutant!("overlapping_bits") {
+            (product >> 40) as u32
         } else {
-            let product = u128::from(hash) * u128::from(self.first_link());
-            // The highest bits of the lower half: those that follow the bucket.
-            let further = if mutant!("overlapping_bits") {
-                (product >> 40) as u32
-            } else {
-                (product >> (64 - self.further_bits)) as u32
-            };
-            (product >> 64) as u32 + (further & u32::from(self.further)) * self.first_link()
+            (product >> (64 - self.further_bits)) as u32
         };
-        self.class_at(fingerprint, first)
+        let further = further & u32::from(self.further);
+        let first = (product >> 64) as u32 + further * self.first_link();
+        self.class_at(self.fingerprint(hash), first)
+    }
+
+    #[inline(always)]
+    fn fingerprint(&self, hash: u64) -> u32 {
+        let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
+        1 + (scaled >> 32) as u32
     }
 
     #[inline(always)]
@@ -104,7 +131,12 @@ impl BucketPairing {
     /// The other bucket of a fingerprint that is in `bucket`. An involution.
     #[inline(always)]
     pub(crate) fn other(&self, fingerprint: u32, bucket: u32) -> u32 {
-        let sum = self.sum(fingerprint);
+        self.difference(self.sum(fingerprint), bucket)
+    }
+
+    /// `sum` - `bucket`, modulo the buckets.
+    #[inline(always)]
+    fn difference(&self, sum: u32, bucket: u32) -> u32 {
         let (other, has_wrapped) = sum.overflowing_sub(bucket);
         if has_wrapped {
             other.wrapping_add(self.buckets)
@@ -113,12 +145,23 @@ impl BucketPairing {
         }
     }
 
+    #[inline(always)]
+    fn mix(fingerprint: u32) -> u32 {
+        let mixed = fingerprint.wrapping_mul(0x9e37_79b1);
+        (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77)
+    }
+
+    /// An odd number below the buckets of the first link.
+    #[inline(always)]
+    fn odd_sum(&self, mixed: u32) -> u32 {
+        2 * ((u64::from(mixed) * u64::from(self.half)) >> 32) as u32 + 1
+    }
+
     /// H: an odd number below the number of buckets.
     #[inline(always)]
     fn sum(&self, fingerprint: u32) -> u32 {
-        let mut mixed = fingerprint.wrapping_mul(0x9e37_79b1);
-        mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77);
-        let sum = 2 * ((u64::from(mixed) * u64::from(self.half)) >> 32) as u32 + 1;
+        let mixed = Self::mix(fingerprint);
+        let sum = self.odd_sum(mixed);
         if self.further == 0 {
             return sum;
         }

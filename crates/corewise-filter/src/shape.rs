@@ -198,8 +198,14 @@ impl FilterShape {
     /// The logarithm of the number of buckets that are whole words, so that one stripe has all
     /// buckets of a word. At most 5.
     pub(crate) fn group_shift(&self) -> u32 {
-        6 - self.bucket_bits().trailing_zeros().min(6)
+        group_shift(self.bucket_bits())
     }
+}
+
+/// As [`FilterShape::group_shift`], for buckets of this number of bits.
+#[inline(always)]
+pub(crate) const fn group_shift(bucket_bits: u32) -> u32 {
+    6u32.saturating_sub(bucket_bits.trailing_zeros())
 }
 
 /// The load up to which a filter takes items with high probability, less than what fresh filters
