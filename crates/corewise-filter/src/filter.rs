@@ -277,6 +277,22 @@ impl CuckooFilter {
         self.table.count(&self.class(hash))
     }
 
+    /// Removes all items. The filter then equals a new one, and keeps its memory.
+    ///
+    /// Complexity: writes all buckets.
+    ///
+    /// ```
+    /// use corewise_filter::CuckooFilter;
+    /// let mut filter = CuckooFilter::with_fpr(1_000, 0.001)?;
+    /// filter.insert("item")?;
+    /// filter.clear();
+    /// assert!(filter.is_empty() && !filter.contains("item"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&mut self) {
+        self.table.clear_all();
+    }
+
     /// The number of items, copies included: exact if no update runs meanwhile.
     ///
     /// Complexity: reads a word for each stripe, of which there are 1 to 8,192.
@@ -344,6 +360,35 @@ impl CuckooFilter {
     #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
+}
+
+/// The copy is the filter at one moment: updates of the original wait meanwhile, lookups do not. Both
+/// give the same answers, and after the same calls the same bytes.
+///
+/// # Panics
+///
+/// If there is no memory.
+///
+/// ```
+/// use corewise_filter::CuckooFilter;
+/// let filter = CuckooFilter::with_fpr(1_000, 0.001)?;
+/// filter.insert("item")?;
+/// let copy = filter.clone();
+/// assert!(filter.remove("item"));
+/// assert!(copy.contains("item"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Clone for CuckooFilter {
+    fn clone(&self) -> Self {
+        let table = self.table.copy(&self.shape);
+        Self {
+            table: table.expect("memory for a copy of the filter"),
+            shape: self.shape,
+            seed: self.seed,
+            start: self.start.clone(),
+            search_limit: self.search_limit,
+        }
     }
 }
 

@@ -77,7 +77,9 @@ impl Default for Growth {
 /// visits all links, so it takes longer the more there are: begin with the expected capacity.
 ///
 /// Guarantees are those of [`CuckooFilter`], with these differences: `count` is exact only if no
-/// update of the item runs meanwhile; which link takes an item depends on the threads, and an
+/// update of the item runs meanwhile; a lookup or a removal may miss an item of which other threads
+/// insert one copy and remove another while it runs, because it visits one link after the other (an
+/// item that is not removed meanwhile is never missed); which link takes an item depends on the threads, and an
 /// insertion may wait while another thread allocates a link.
 ///
 /// # Copies
@@ -342,6 +344,28 @@ impl GrowingFilter {
         self.links().map(|link| link.count_hash(hash)).sum()
     }
 
+    /// Removes all items, and all links but the first. The filter then equals a new one.
+    ///
+    /// Complexity: writes all buckets of the first link.
+    ///
+    /// ```
+    /// use corewise_filter::{Growth, GrowingFilter};
+    /// let mut filter = GrowingFilter::with_fpr(100, 0.01, Growth::default())?;
+    /// (0..1_000).try_for_each(|n| filter.insert(&n))?;
+    /// filter.clear();
+    /// assert_eq!((filter.len(), filter.link_count()), (0, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&mut self) {
+        let [first, others @ ..] = &mut self.links;
+        others.iter_mut().for_each(|link| drop(link.take()));
+        if let Some(first) = first.get_mut() {
+            first.clear();
+        }
+        // Relaxed: no other thread has the filter.
+        self.count.store(1, Relaxed);
+    }
+
     /// The number of items, copies included: exact if no update runs meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -388,6 +412,40 @@ impl GrowingFilter {
     #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
+}
+
+/// The copy has all items that are present during the whole call, and may have any of those that are
+/// inserted or removed meanwhile. Updates of the original wait while their link is copied, lookups do
+/// not.
+///
+/// # Panics
+///
+/// If there is no memory.
+impl Clone for GrowingFilter {
+    fn clone(&self) -> Self {
+        // No link is added meanwhile.
+        let _held = self.growth.lock();
+        // Relaxed: only the holder of the lock changes it.
+        let count = self.count.load(Relaxed);
+        let links = std::array::from_fn(|_| OnceLock::new());
+        // From the newest to the oldest, as lookups, so that the copy misses no item.
+        for index in (0..count).rev() {
+            if let Some(link) = self.links[index].get() {
+                let is_new = links[index].set(link.clone()).is_ok();
+                debug_assert!(is_new, "each link is copied once");
+            }
+        }
+        Self {
+            links,
+            count: AtomicUsize::new(count),
+            growth: Mutex::new(()),
+            unique: std::array::from_fn(|_| Mutex::new(())),
+            limits: self.limits,
+            first: self.first,
+            seed: self.seed,
+            search_limit: self.search_limit,
+        }
     }
 }
 

@@ -164,9 +164,9 @@ impl StripedVersions {
         })
     }
 
-    /// Takes all locks, and releases them after `body`, which gets the number of all items. Lookups
-    /// go on.
-    pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize) -> R) -> R {
+    /// Takes all locks, and releases them after `body`, which gets the number of all items, and that
+    /// of each stripe. Lookups go on.
+    pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize, &[u32]) -> R) -> R {
         let mut held = AllStripes {
             stripes: self,
             items: Vec::with_capacity(self.count()),
@@ -182,7 +182,7 @@ impl StripedVersions {
                 self.locks[stripe].store(items, Release);
             }
         }
-        body(sum)
+        body(sum, &held.items)
     }
 
     /// Sets the number of items in a bucket of a filter that no other thread has yet.
@@ -190,6 +190,14 @@ impl StripedVersions {
         let lock = &self.locks[self.stripe(bucket)];
         // Relaxed: no other thread has the filter.
         lock.store(lock.load(Relaxed) + items, Relaxed);
+    }
+
+    /// Sets the numbers of items of the stripes of a filter that no other thread has.
+    pub(crate) fn set_items(&self, items: &[u32]) {
+        for (lock, &items) in self.locks.iter().zip(items) {
+            // Relaxed: no other thread has the filter.
+            lock.store(items, Relaxed);
+        }
     }
 
     /// Takes a lock; returns the number of items.

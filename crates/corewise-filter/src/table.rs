@@ -170,12 +170,34 @@ impl FingerprintTable {
     /// The words and the number of items at one moment. Updates wait meanwhile.
     pub(crate) fn snapshot(&self) -> (Vec<u64>, usize) {
         let mut words = Vec::with_capacity(self.words.len());
-        let items = self.stripes.exclusively_all(|items| {
+        let items = self.stripes.exclusively_all(|items, _| {
             // Relaxed: the locks order the stores of all updates.
             words.extend(self.words.iter().map(|word| word.load(Relaxed)));
             items
         });
         (words, items)
+    }
+
+    /// A copy of a table of this shape at one moment. Updates wait meanwhile.
+    pub(crate) fn copy(&self, shape: &FilterShape) -> Result<Self, BuildError> {
+        // The stripes of a filter are no more than 2^13.
+        let copy = Self::new(shape, self.stripes.count() as u32)?;
+        self.stripes.exclusively_all(|_, items| {
+            for (to, from) in copy.words.iter().zip(self.words.iter()) {
+                // Relaxed, both: the locks order the stores of all updates, and no other thread has
+                // the copy.
+                to.store(from.load(Relaxed), Relaxed);
+            }
+            copy.stripes.set_items(items);
+        });
+        Ok(copy)
+    }
+
+    /// Clears all slots. The caller has the filter alone.
+    pub(crate) fn clear_all(&mut self) {
+        // Relaxed: no other thread has the filter.
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.stripes.set_items(&vec![0; self.stripes.count()]);
     }
 
     /// Stores a word of a filter that no other thread has yet.

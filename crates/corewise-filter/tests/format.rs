@@ -60,6 +60,7 @@ fn every_shape_is_loaded_as_it_was() {
         let loaded = [
             CuckooFilter::from_bytes(&bytes).unwrap(),
             CuckooFilter::read_from(&bytes[..], bytes.len() as u64).unwrap(),
+            filter.clone(),
         ];
         for loaded in &loaded {
             assert_eq!(format!("{loaded:?}"), format!("{filter:?}"));
@@ -106,6 +107,19 @@ fn the_format_never_changes() {
         0x0000_0050_65c6_0000,
     ];
     assert_eq!(sums, frozen);
+}
+
+#[test]
+fn a_cleared_filter_equals_a_new_one() {
+    for builder in all_shapes() {
+        let mut filter = filled(builder);
+        let (again, copy) = (filter.to_bytes(), filter.clone());
+        filter.clear();
+        assert_eq!((filter.len(), filter.fpr()), (0, 0.0));
+        assert!(filter.to_bytes() == builder.build().unwrap().to_bytes());
+        (0..filter.slots() * 3 / 4).for_each(|item| _ = filter.insert(&item));
+        assert!(filter.to_bytes() == again && copy.to_bytes() == again);
+    }
 }
 
 #[test]

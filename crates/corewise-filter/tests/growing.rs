@@ -323,3 +323,67 @@ fn unique_items_are_inserted_once_while_links_are_added() {
     let counts: Vec<usize> = (0..15_000u64).map(|item| filter.count(&item)).collect();
     assert!(counts.iter().all(|&count| count == 1));
 }
+
+/// A copy answers as the original did, whatever becomes of that, and a cleared filter as a new one.
+#[test]
+fn copies_and_cleared_filters_are_as_they_should() {
+    for items in [0, 10, 500, 5_000] {
+        let new = || GrowingFilter::with_fpr(300, 0.01, growth(6)).unwrap();
+        let mut filter = new();
+        (0..items).for_each(|item: u64| filter.insert(&item).unwrap());
+        let answers = |filter: &GrowingFilter| {
+            let answers = (0..2 * items).map(|item| (filter.count(&item), filter.contains(&item)));
+            (
+                answers.collect::<Vec<_>>(),
+                filter.len(),
+                filter.link_count(),
+            )
+        };
+        let before = answers(&filter);
+        let copy = filter.clone();
+        assert_eq!(answers(&copy), before);
+        // Both go on alike.
+        assert!((items..2 * items).all(|item| filter.insert(&item) == copy.insert(&item)));
+        assert_eq!(answers(&filter), answers(&copy));
+        assert!((items..2 * items).all(|item| copy.remove(&item)));
+        filter.clear();
+        assert_eq!((filter.len(), filter.link_count()), (0, 1));
+        assert!((0..2 * items).all(|item| !filter.contains(&item)));
+        assert_eq!((copy.len() as u64, copy.fpr() > 0.0), (items, items > 0));
+        assert!((0..items).all(|item| copy.contains(&item)));
+        // A cleared filter grows again.
+        let fresh = new();
+        for item in 0..items {
+            assert_eq!(filter.insert(&item), fresh.insert(&item));
+        }
+        assert_eq!(answers(&filter), answers(&fresh));
+    }
+}
+
+/// Copies beside writers, while links are added: items that stay are in each.
+#[test]
+fn a_copy_beside_updates_misses_no_item() {
+    let filter = GrowingFilter::with_fpr(500, 0.001, growth(7)).unwrap();
+    (0..400u64).for_each(|item| filter.insert(&item).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for item in 1_000..16_000u64 {
+                filter.insert(&item).unwrap();
+                assert!(item % 2 == 0 || filter.remove(&item));
+            }
+            is_over.store(true, Relaxed);
+        });
+        loop {
+            // The last copy is made after the writer has ended.
+            let is_last = is_over.load(Relaxed);
+            let copy = filter.clone();
+            assert!((0..400u64).all(|item| copy.contains(&item)));
+            assert_eq!(copy.clone().len(), copy.len());
+            if is_last {
+                break;
+            }
+        }
+    });
+    assert_eq!(filter.clone().len(), 400 + 7_500);
+}
