@@ -16,7 +16,7 @@ use crate::filter::{CuckooFilter, InsertError};
 const AHEAD: usize = 12;
 /// Items that a thread of [`CuckooFilter::insert_parallel`] takes at a time.
 const CHUNK: usize = 4_096;
-/// Refused items that a thread of it keeps for a second attempt.
+/// Refused items after which a thread of it, and then all others, stop for a second attempt.
 const MOST_REFUSED: usize = 64;
 
 /// Why not all items of a batch were inserted.
@@ -24,7 +24,7 @@ const MOST_REFUSED: usize = 64;
 #[non_exhaustive]
 pub struct BatchError {
     /// The number of items that were inserted. By [`CuckooFilter::insert_hashes`] these are the
-    /// first ones.
+    /// first ones; by [`CuckooFilter::insert_parallel`] they may be any.
     pub inserted: usize,
     /// Why an item was not.
     pub error: InsertError,
@@ -130,11 +130,14 @@ impl CuckooFilter {
     /// caller is one. Their order is lost, and so is the determinism of the filter's bytes; which
     /// items it finds does not depend on the order.
     ///
-    /// An item that is refused beside other threads is tried again when they are done.
+    /// An item that is refused beside other threads is tried again when they are done. If all items
+    /// were inserted the result is `Ok`, and only then, whatever other threads insert and remove
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// If an item is refused finally. Which of the others are in the filter is not told.
+    /// If an item is refused again. [`BatchError::inserted`] items are in the filter, but not the
+    /// first ones: the error does not tell which.
     ///
     /// # Panics
     ///
@@ -151,33 +154,41 @@ impl CuckooFilter {
     /// ```
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     pub fn insert_parallel(&self, hashes: &[u64], threads: NonZeroUsize) -> Result<(), BatchError> {
-        let shared = ParallelBuild {
+        self.insert_in_rounds(hashes, threads, || ())
+    }
+
+    /// Rounds of threads that insert until they are done or had many refusals. After each the
+    /// caller alone inserts what was left, as far as the round had come; the first refusal then ends
+    /// the batch. `after_round` is for tests.
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    fn insert_in_rounds(
+        &self,
+        hashes: &[u64],
+        threads: NonZeroUsize,
+        mut after_round: impl FnMut(),
+    ) -> Result<(), BatchError> {
+        let mut shared = ParallelBuild {
             filter: self,
             hashes,
             next: AtomicUsize::new(0),
             must_stop: AtomicBool::new(false),
         };
-        let (inserted, refused) = std::thread::scope(|scope| {
-            let others = 1..threads.get().min(hashes.len().div_ceil(CHUNK));
-            let others: Vec<_> = others.map(|_| scope.spawn(|| shared.work())).collect();
-            let mut all = shared.work();
-            for other in others {
-                let (inserted, refused) = match other.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                };
-                all.0 += inserted;
-                all.1.extend(refused);
+        let mut inserted = 0;
+        loop {
+            let (in_round, left) = shared.round(threads);
+            inserted += in_round;
+            after_round();
+            for hash in left {
+                let refused = |error| BatchError { inserted, error };
+                self.insert_hash(hash).map_err(refused)?;
+                inserted += 1;
             }
-            all
-        });
-        for (again, &hash) in refused.iter().enumerate() {
-            self.insert_hash(hash).map_err(|error| BatchError {
-                inserted: inserted + again,
-                error,
-            })?;
+            if *shared.next.get_mut() >= hashes.len() {
+                debug_assert_eq!(inserted, hashes.len());
+                return Ok(());
+            }
+            *shared.must_stop.get_mut() = false;
         }
-        Ok(())
     }
 }
 
@@ -186,6 +197,7 @@ impl CuckooFilter {
 struct ParallelBuild<'a> {
     filter: &'a CuckooFilter,
     hashes: &'a [u64],
+    /// The hashes before this one belong to a thread, or were handed to one in an earlier round.
     next: AtomicUsize,
     /// A thread had more refusals than a filter with room gives.
     must_stop: AtomicBool,
@@ -193,9 +205,31 @@ struct ParallelBuild<'a> {
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 impl ParallelBuild<'_> {
-    /// Inserts chunks until there are none. Returns the number of inserted items, and refused ones.
+    /// Lets the threads work. Returns the number of inserted items, and those that were taken by a
+    /// thread and not inserted.
+    fn round(&self, threads: NonZeroUsize) -> (usize, Vec<u64>) {
+        // Relaxed: no other thread has it yet.
+        let rest = self.hashes.len().saturating_sub(self.next.load(Relaxed));
+        std::thread::scope(|scope| {
+            let others = 1..threads.get().min(rest.div_ceil(CHUNK));
+            let others: Vec<_> = others.map(|_| scope.spawn(|| self.work())).collect();
+            let mut all = self.work();
+            for other in others {
+                let (inserted, left) = match other.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                };
+                all.0 += inserted;
+                all.1.extend(left);
+            }
+            all
+        })
+    }
+
+    /// Inserts chunks until there are none, or a thread had too many refusals. Returns the number of
+    /// inserted items, and all other items of its chunks: less than [`MOST_REFUSED`] and a chunk.
     fn work(&self) -> (usize, Vec<u64>) {
-        let (mut inserted, mut refused) = (0, Vec::new());
+        let (mut inserted, mut left) = (0, Vec::new());
         // Relaxed: a hint to stop.
         while !self.must_stop.load(Relaxed) {
             // Relaxed: each chunk is handed out once, and the hashes are immutable.
@@ -204,19 +238,82 @@ impl ParallelBuild<'_> {
                 break;
             }
             let chunk = &self.hashes[start..self.hashes.len().min(start + CHUNK)];
-            let result = self.filter.for_each_prefetched(chunk, |_, hash| {
+            let stopped_at = self.filter.for_each_prefetched(chunk, |index, hash| {
                 match self.filter.insert_hash(hash) {
                     Ok(()) => inserted += 1,
-                    Err(_) => refused.push(hash),
+                    Err(_) => left.push(hash),
                 }
-                (refused.len() < MOST_REFUSED).then_some(()).ok_or(())
+                (left.len() < MOST_REFUSED).then_some(()).ok_or(index)
             });
-            if result.is_err() {
+            if let Err(index) = stopped_at {
+                left.extend_from_slice(&chunk[index + 1..]);
                 // Relaxed: a hint; the join of the threads orders the rest.
                 self.must_stop.store(true, Relaxed);
                 break;
             }
         }
-        (inserted, refused)
+        (inserted, left)
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+
+    /// A filter of about 97 %, which refuses nearly all items, and the hashes in it.
+    fn full(slots: usize) -> (CuckooFilter, Vec<u64>) {
+        let filter = CuckooFilter::builder().slots(slots).bits(32).build();
+        let filter = filter.expect("a small filter");
+        let (mut random, mut hashes, mut refused) = (Random::new(1), Vec::new(), 0);
+        while refused < 200 {
+            let hash = random.next();
+            match filter.insert_hash(hash) {
+                Ok(()) => hashes.push(hash),
+                Err(_) => refused += 1,
+            }
+        }
+        (filter, hashes)
+    }
+
+    /// Room appears after each round of refusals, for some items or for all: what a round left is
+    /// not forgotten. Swept over lengths around the bounds, threads, and the room of each round.
+    #[test]
+    fn what_a_round_leaves_is_inserted_or_refused() {
+        for length in [
+            1,
+            MOST_REFUSED - 1,
+            MOST_REFUSED,
+            MOST_REFUSED + 1,
+            CHUNK,
+            3 * CHUNK + 5,
+        ] {
+            for threads in [1, 2, 5] {
+                for room in [1, 2 * MOST_REFUSED, 2 * CHUNK, 6 * CHUNK] {
+                    check_rounds(length, threads, room);
+                }
+            }
+        }
+    }
+
+    fn check_rounds(length: usize, threads: usize, room: usize) {
+        let (filter, mut old) = full(6 * CHUNK);
+        // Far behind those of the full filter in the same sequence.
+        let mut random = Random::new(1 << 40);
+        let hashes: Vec<u64> = (0..length).map(|_| random.next()).collect();
+        let threads = NonZeroUsize::new(threads).expect("not 0");
+        let result = filter.insert_in_rounds(&hashes, threads, || {
+            let mut removed = old.drain(..room.min(old.len()));
+            assert!(removed.all(|hash| filter.remove_hash(hash)));
+        });
+        let found = hashes.iter().filter(|hash| filter.contains_hash(**hash));
+        let (found, new) = (found.count(), filter.len() - old.len());
+        match result {
+            Ok(()) => assert_eq!((found, new), (length, length), "of {length}, {room}"),
+            Err(error) => assert_eq!((found, new), (error.inserted, error.inserted), "{room}"),
+        }
+        if room == 6 * CHUNK {
+            assert_eq!(result, Ok(()), "there is room for all");
+        }
     }
 }

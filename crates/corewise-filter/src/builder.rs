@@ -73,14 +73,14 @@ impl Default for Builder {
 
 impl Builder {
     /// The number of items that the filter takes with high probability. Replaces
-    /// [`slots`](Self::slots).
+    /// [`slots`](Self::slots). 0 is taken for 1.
     ///
     /// The number of slots follows: items / 0.95 for buckets of four slots (0.84 for two, 0.98 for
     /// eight), and a few more, which matter to small filters. Fingerprints below 6 bits need more
     /// slots, by measurements of up to a million items; larger filters may not take all of theirs.
     #[must_use]
     pub fn capacity(mut self, items: usize) -> Self {
-        self.room = Room::Items(items);
+        self.room = Room::Items(items.max(1));
         self
     }
 

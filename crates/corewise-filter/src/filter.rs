@@ -69,8 +69,9 @@ pub struct CuckooFilter {
 }
 
 impl CuckooFilter {
-    /// A filter for `capacity` items, which then finds one in 1 / `fpr` absent items. Other
-    /// settings: [`builder`](Self::builder).
+    /// A filter for `capacity` items, which then finds one in 1 / `fpr` absent items. `fpr` is
+    /// above 0 and below 1; a capacity of 0 is taken for 1. Other settings:
+    /// [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -220,7 +221,7 @@ impl CuckooFilter {
     #[inline]
     #[must_use]
     pub fn contains_hash(&self, hash: u64) -> bool {
-        self.table.contains(&self.class(hash))
+        self.table.contains_hash(hash)
     }
 
     /// Removes a copy of the item. Returns whether there was one.
@@ -274,6 +275,22 @@ impl CuckooFilter {
     #[must_use]
     pub fn count_hash(&self, hash: u64) -> usize {
         self.table.count(&self.class(hash))
+    }
+
+    /// Removes all items. The filter then equals a new one, and keeps its memory.
+    ///
+    /// Complexity: writes all buckets.
+    ///
+    /// ```
+    /// use corewise_filter::CuckooFilter;
+    /// let mut filter = CuckooFilter::with_fpr(1_000, 0.001)?;
+    /// filter.insert("item")?;
+    /// filter.clear();
+    /// assert!(filter.is_empty() && !filter.contains("item"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&mut self) {
+        self.table.clear_all();
     }
 
     /// The number of items, copies included: exact if no update runs meanwhile.
@@ -343,6 +360,35 @@ impl CuckooFilter {
     #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
+}
+
+/// The copy is the filter at one moment: updates of the original wait meanwhile, lookups do not. Both
+/// give the same answers, and after the same calls the same bytes.
+///
+/// # Panics
+///
+/// If there is no memory.
+///
+/// ```
+/// use corewise_filter::CuckooFilter;
+/// let filter = CuckooFilter::with_fpr(1_000, 0.001)?;
+/// filter.insert("item")?;
+/// let copy = filter.clone();
+/// assert!(filter.remove("item"));
+/// assert!(copy.contains("item"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Clone for CuckooFilter {
+    fn clone(&self) -> Self {
+        let table = self.table.copy(&self.shape);
+        Self {
+            table: table.expect("memory for a copy of the filter"),
+            shape: self.shape,
+            seed: self.seed,
+            start: self.start.clone(),
+            search_limit: self.search_limit,
+        }
     }
 }
 

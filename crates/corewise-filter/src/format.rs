@@ -42,7 +42,8 @@ const READ_BYTES: usize = 1 << 20;
 pub enum LoadError {
     /// They begin with other bytes than those of a filter.
     Magic,
-    /// They are from a later version of this crate.
+    /// This version of the crate does not know their version of the format, which is the number. It
+    /// reads version 1.
     Version(u16),
     /// There are more or fewer than the header says.
     Length,

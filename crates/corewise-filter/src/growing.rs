@@ -27,13 +27,13 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::builder::Builder;
 use crate::filter::{CuckooFilter, InsertError};
 use crate::hash::hash_of;
-use crate::shape::{BuildError, FilterShape};
+use crate::shape::{BuildError, FilterShape, MAX_DOUBLINGS};
 
 use std::fmt;
 use std::hash::Hash;
 
 /// The most links of a growing filter.
-pub const MAX_LINKS: usize = 16;
+pub const MAX_LINKS: usize = 1 + MAX_DOUBLINGS as usize;
 /// Links by default: the filter grows to 255 times its first capacity.
 pub const DEFAULT_MAX_LINKS: usize = 8;
 /// Bytes by default: 1 GiB.
@@ -77,9 +77,18 @@ impl Default for Growth {
 /// visits all links, so it takes longer the more there are: begin with the expected capacity.
 ///
 /// Guarantees are those of [`CuckooFilter`], with these differences: `count` is exact only if no
-/// update of the item runs meanwhile; an item can be inserted 2b times into each link; which link
-/// takes an item depends on the threads, and an insertion may wait while another thread allocates
-/// a link.
+/// update of the item runs meanwhile; a lookup or a removal may miss an item of which other threads
+/// insert one copy and remove another while it runs, because it visits one link after the other (an
+/// item that is not removed meanwhile is never missed); which link takes an item depends on the threads, and an
+/// insertion may wait while another thread allocates a link.
+///
+/// # Copies
+///
+/// With b slots in a bucket, the *newest* link holds up to 2b copies of an item, and an insertion is
+/// refused with [`InsertError::TooManyCopies`] if it does. Copies in older links, from the time when
+/// these were the newest or had a free slot, do not count towards this limit. So an item with fewer
+/// than 2b copies is never refused for this reason, and no item has more copies than 2b times the
+/// number of links. All copies are counted, and can be removed.
 ///
 /// ```
 /// use corewise_filter::{Growth, GrowingFilter};
@@ -107,11 +116,18 @@ pub struct GrowingFilter {
 
 impl GrowingFilter {
     /// A filter whose first link takes `capacity` items, and whose rate of false positives never
-    /// exceeds `fpr`.
+    /// exceeds `fpr`, whatever it takes after that. As in [`CuckooFilter::with_fpr`], `fpr` is
+    /// above 0 and below 1, and a capacity of 0 is taken for 1.
     ///
     /// # Errors
     ///
     /// See [`BuildError`].
+    ///
+    /// ```
+    /// use corewise_filter::{BuildError, Growth, GrowingFilter};
+    /// let filter = GrowingFilter::with_fpr(1_000, 1.0, Growth::default());
+    /// assert_eq!(filter.err(), Some(BuildError::Fpr));
+    /// ```
     pub fn with_fpr(capacity: usize, fpr: f64, growth: Growth) -> Result<Self, BuildError> {
         Self::with_builder(&CuckooFilter::builder().capacity(capacity), fpr, growth)
     }
@@ -131,6 +147,10 @@ impl GrowingFilter {
     /// # Ok::<(), corewise_filter::BuildError>(())
     /// ```
     pub fn with_builder(builder: &Builder, fpr: f64, growth: Growth) -> Result<Self, BuildError> {
+        // Before the division, which would make a valid rate of an invalid one.
+        if !(fpr > 0.0 && fpr < 1.0) {
+            return Err(BuildError::Fpr);
+        }
         let max_links = growth.max_links.clamp(1, MAX_LINKS);
         // A link may get fuller than its capacity: every slot has its part.
         let shape = builder.fpr(fpr / max_links as f64).shape()?;
@@ -195,7 +215,7 @@ impl GrowingFilter {
     /// # Errors
     ///
     /// [`InsertError::Full`] if the filter must not grow any more, or there is no memory;
-    /// [`InsertError::TooManyCopies`].
+    /// [`InsertError::TooManyCopies`] if the newest link holds 2b copies, with b slots in a bucket.
     #[inline]
     pub fn insert<T: Hash + ?Sized>(&self, item: &T) -> Result<(), InsertError> {
         self.insert_hash(self.hash(item))
@@ -312,10 +332,38 @@ impl GrowingFilter {
     }
 
     /// The number of copies of the item in all links: exact if no update of the item runs.
+    #[inline]
     #[must_use]
     pub fn count<T: Hash + ?Sized>(&self, item: &T) -> usize {
-        let hash = self.hash(item);
+        self.count_hash(self.hash(item))
+    }
+
+    /// As [`count`](Self::count), for an item whose hash is known.
+    #[must_use]
+    pub fn count_hash(&self, hash: u64) -> usize {
         self.links().map(|link| link.count_hash(hash)).sum()
+    }
+
+    /// Removes all items, and all links but the first. The filter then equals a new one.
+    ///
+    /// Complexity: writes all buckets of the first link.
+    ///
+    /// ```
+    /// use corewise_filter::{Growth, GrowingFilter};
+    /// let mut filter = GrowingFilter::with_fpr(100, 0.01, Growth::default())?;
+    /// (0..1_000).try_for_each(|n| filter.insert(&n))?;
+    /// filter.clear();
+    /// assert_eq!((filter.len(), filter.link_count()), (0, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&mut self) {
+        let [first, others @ ..] = &mut self.links;
+        others.iter_mut().for_each(|link| drop(link.take()));
+        if let Some(first) = first.get_mut() {
+            first.clear();
+        }
+        // Relaxed: no other thread has the filter.
+        self.count.store(1, Relaxed);
     }
 
     /// The number of items, copies included: exact if no update runs meanwhile.
@@ -364,6 +412,40 @@ impl GrowingFilter {
     #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
+}
+
+/// The copy has all items that are present during the whole call, and may have any of those that are
+/// inserted or removed meanwhile. Updates of the original wait while their link is copied, lookups do
+/// not.
+///
+/// # Panics
+///
+/// If there is no memory.
+impl Clone for GrowingFilter {
+    fn clone(&self) -> Self {
+        // No link is added meanwhile.
+        let _held = self.growth.lock();
+        // Relaxed: only the holder of the lock changes it.
+        let count = self.count.load(Relaxed);
+        let links = std::array::from_fn(|_| OnceLock::new());
+        // From the newest to the oldest, as lookups, so that the copy misses no item.
+        for index in (0..count).rev() {
+            if let Some(link) = self.links[index].get() {
+                let is_new = links[index].set(link.clone()).is_ok();
+                debug_assert!(is_new, "each link is copied once");
+            }
+        }
+        Self {
+            links,
+            count: AtomicUsize::new(count),
+            growth: Mutex::new(()),
+            unique: std::array::from_fn(|_| Mutex::new(())),
+            limits: self.limits,
+            first: self.first,
+            seed: self.seed,
+            search_limit: self.search_limit,
+        }
     }
 }
 

@@ -85,7 +85,7 @@
 //! |---|---|
 //! | buckets | [`MAX_BUCKETS`], so 2^33 to 2^35 slots |
 //! | fingerprints | 1 to [`MAX_FINGERPRINT_BITS`] bits |
-//! | copies of an item | 2b, with b slots in a bucket |
+//! | copies of an item | 2b, with b slots in a bucket; in a growing filter, in its newest link |
 //! | buckets that an insertion visits | [`Builder::search_limit`], 1,024 by default |
 //! | links of a growing filter | [`Growth::max_links`], 8 by default, and [`Growth::max_bytes`] |
 //! | rounds of a lookup that is disturbed | 64 |

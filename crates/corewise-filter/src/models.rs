@@ -1,6 +1,6 @@
 //! Models of threads on filters of a few buckets, in which insertions must move fingerprints.
 //!
-//! Buckets of two slots and 32 bits are a word each, with a stripe of its own. Four buckets are
+//! Buckets of two slots and 32 bits are a word each, with one stripe for each. Four buckets are
 //! enough: a fingerprint whose sum is 1 belongs to 0 and 1 or to 2 and 3, one whose sum is 3 to 0
 //! and 3 or to 1 and 2.
 //!

@@ -15,7 +15,7 @@
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::shape::MAX_SLOTS;
+use crate::shape::{MAX_SLOTS, group_shift};
 
 /// Where the slots of a bucket are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,12 @@ impl PackedLayout {
         self.low << (self.slot_bits - 1)
     }
 
+    /// See [`FilterShape::group_shift`](crate::shape::FilterShape::group_shift).
+    #[inline(always)]
+    pub(crate) const fn group_shift(&self) -> u32 {
+        group_shift(self.bucket_bits())
+    }
+
     /// The index of the first word of a bucket.
     #[inline(always)]
     pub(crate) fn first_word(&self, bucket: u32) -> usize {
@@ -76,17 +82,29 @@ impl PackedLayout {
     /// The bits of a chunk, without anything above them.
     #[inline(always)]
     fn chunk(&self, words: &[AtomicU64], bucket: u32, chunk: u32) -> u64 {
+        self.chunk_and_more(words, bucket, chunk) & (u64::MAX >> (64 - self.chunk_bits()))
+    }
+
+    /// The bits of a chunk, and any bits above them.
+    #[inline(always)]
+    fn chunk_and_more(&self, words: &[AtomicU64], bucket: u32, chunk: u32) -> u64 {
         let bits = self.chunk_bits();
         let start =
             u64::from(bucket) * u64::from(self.bucket_bits()) + u64::from(chunk) * u64::from(bits);
         let shift = (start & 63) as u32;
         let word = (start >> 6) as usize;
-        // The same word if the chunk ends in it: what it adds is masked.
-        let next = word + ((shift + bits - 1) >> 6) as usize;
         // Relaxed: see the header.
         let lower = words[word].load(Relaxed) >> shift;
-        let upper = (words[next].load(Relaxed) << 1) << (63 - shift);
-        (lower | upper) & (u64::MAX >> (64 - bits))
+        if bits.is_power_of_two() {
+            // It divides 64, and all starts are multiples of it: no chunk crosses words.
+            return lower;
+        }
+        // The same word if the chunk ends in it. Then it adds nothing if the shift is 0, and
+        // otherwise bits above the chunk.
+        let next = word + ((shift + bits - 1) >> 6) as usize;
+        // Relaxed: see the header.
+        let upper = words[next].load(Relaxed).wrapping_shl(64 - shift);
+        lower | upper
     }
 
     /// The lowest bits of the lanes that hold the fingerprint. Only the lowest of them is exact:
@@ -117,6 +135,39 @@ impl PackedLayout {
             found |= self.some_matches(self.chunk(words, bucket, chunk), fingerprint);
         }
         found != 0
+    }
+
+    /// Whether a slot of either bucket holds the fingerprint, by as few instructions as possible:
+    /// the fewer a lookup has, the more lookups of a loop wait for memory at the same time.
+    #[inline(always)]
+    pub(crate) fn either_contains(
+        &self,
+        words: &[AtomicU64],
+        buckets: [u32; 2],
+        fingerprint: u32,
+    ) -> bool {
+        let [first, second] = buckets;
+        if self.chunks > 1 {
+            return self.contains(words, first, fingerprint)
+                | self.contains(words, second, fingerprint);
+        }
+        let one = self.chunk_and_more(words, first, 0);
+        let other = self.chunk_and_more(words, second, 0);
+        let bits = self.chunk_bits();
+        if 2 * bits <= 64 {
+            // Both in one word.
+            let both = one & (u64::MAX >> (64 - bits)) | other << bits;
+            let low = self.low | self.low << bits;
+            let lanes = both ^ low.wrapping_mul(u64::from(fingerprint));
+            let found = lanes.wrapping_sub(low) & !lanes & (low << (self.slot_bits - 1));
+            return found != 0;
+        }
+        // As `some_matches`: a borrow goes upwards, so bits above the lanes change none of them.
+        let wanted = self.low.wrapping_mul(u64::from(fingerprint));
+        let (one, other) = (one ^ wanted, other ^ wanted);
+        let one = one.wrapping_sub(self.low) & !one;
+        let other = other.wrapping_sub(self.low) & !other;
+        (one | other) & self.high() != 0
     }
 
     /// The number of slots that hold the fingerprint.
@@ -217,6 +268,13 @@ mod tests {
             let count = slots_before.iter().filter(|&&slot| slot == old).count();
             assert_eq!(layout.count(&words, bucket as u32, old) as usize, count);
             assert_eq!(layout.contains(&words, bucket as u32, old), count > 0);
+            let other = random.below(buckets) as usize;
+            let is_in_other = expected(other).contains(&old);
+            for pair in [[bucket, other], [other, bucket]] {
+                let pair = pair.map(|bucket| bucket as u32);
+                let is_found = layout.either_contains(&words, pair, old);
+                assert_eq!(is_found, count > 0 || is_in_other);
+            }
             let new = random.next() as u32 & (u32::MAX >> (32 - bits));
             assert_eq!(layout.replace(&words, bucket as u32, old, new), count > 0);
             if let Some(slot) = slots_before.iter_mut().find(|slot| **slot == old) {

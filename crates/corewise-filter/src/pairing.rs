@@ -12,10 +12,19 @@
 //! sum are those of the first link plus m times some further bits, k in link k. So modulo the
 //! buckets of an older link they are that link's: two items with equal buckets and fingerprints
 //! have equal ones in all older links too.
+//!
+//! # Which bits of a hash choose what
+//!
+//! Let m·2^d be the buckets of the largest possible link, at most 2^32. The integer part of
+//! hash / 2^64 · m·2^d is below m·2^d, and at least 2^32 consecutive hashes share each value. Its
+//! quotient by 2^d is the bucket in the first link, and its lowest d bits are the further bits, of
+//! which link k uses the lowest k. The fingerprint is chosen by the lower 32 bits of the hash, which
+//! take all values equally often among those consecutive hashes, except at the two ends. So the
+//! bucket, the further bits and the fingerprint are independent, whatever m is.
 
 use corewise_atomic::mutant;
 
-use crate::shape::FilterShape;
+use crate::shape::{FilterShape, MAX_DOUBLINGS};
 
 /// All that a filter stores of an item: its fingerprint and its two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +43,25 @@ pub(crate) struct BucketPairing {
     fingerprints: u32,
     /// Half of the buckets of the first link.
     half: u32,
-    /// Further bits of a bucket; none in a filter that is no link.
-    further: u32,
+    /// Mask of the further bits of a bucket; none in a filter that is no link.
+    further: u16,
+    /// The further bits of all possible links: d.
+    further_bits: u16,
 }
 
 impl BucketPairing {
     pub(crate) fn new(shape: &FilterShape) -> Self {
+        let first_link = shape.buckets >> shape.doublings;
+        // The same in all links of a filter: m·2^d is at most 2^32, and no link has more buckets.
+        let further_bits = (first_link - 1).leading_zeros().min(MAX_DOUBLINGS);
+        debug_assert!(shape.doublings <= further_bits);
         Self {
             buckets: shape.buckets,
             fingerprints: shape.fingerprints(),
-            half: (shape.buckets >> shape.doublings) / 2,
-            further: (1 << shape.doublings) - 1,
+            half: first_link / 2,
+            // At most 15 bits.
+            further: ((1u32 << shape.doublings) - 1) as u16,
+            further_bits: further_bits as u16,
         }
     }
 
@@ -58,16 +75,48 @@ impl BucketPairing {
     /// bits, the fingerprint from the lower 32.
     #[inline(always)]
     pub(crate) fn class(&self, hash: u64) -> ItemClass {
-        let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
-        let fingerprint = 1 + (scaled >> 32) as u32;
-        let first = if self.further == 0 {
-            ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
+        match self.class_outside_links(hash) {
+            Some(class) => class,
+            None => self.class_in_link(hash),
+        }
+    }
+
+    /// The same, except that there is none in a link but the first.
+    #[inline(always)]
+    pub(crate) fn class_outside_links(&self, hash: u64) -> Option<ItemClass> {
+        if self.further != 0 {
+            return None;
+        }
+        let first = ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32;
+        let fingerprint = self.fingerprint(hash);
+        let sum = self.odd_sum(Self::mix(fingerprint));
+        Some(ItemClass {
+            fingerprint,
+            first,
+            second: self.difference(sum, first),
+        })
+    }
+
+    /// The class in a link that is not the first. A call, so that lookups in other filters have
+    /// fewer instructions.
+    #[inline(never)]
+    fn class_in_link(&self, hash: u64) -> ItemClass {
+        let product = u128::from(hash) * u128::from(self.first_link());
+        // The highest bits of the lower half: those that follow the bucket.
+        let further = if mutant!("overlapping_bits") {
+            (product >> 40) as u32
         } else {
-            // The bits behind the bucket choose the further ones.
-            let product = u128::from(hash) * u128::from(self.first_link());
-            (product >> 64) as u32 + ((product >> 40) as u32 & self.further) * self.first_link()
+            (product >> (64 - self.further_bits)) as u32
         };
-        self.class_at(fingerprint, first)
+        let further = further & u32::from(self.further);
+        let first = (product >> 64) as u32 + further * self.first_link();
+        self.class_at(self.fingerprint(hash), first)
+    }
+
+    #[inline(always)]
+    fn fingerprint(&self, hash: u64) -> u32 {
+        let scaled = u64::from(hash as u32) * u64::from(self.fingerprints);
+        1 + (scaled >> 32) as u32
     }
 
     #[inline(always)]
@@ -82,7 +131,12 @@ impl BucketPairing {
     /// The other bucket of a fingerprint that is in `bucket`. An involution.
     #[inline(always)]
     pub(crate) fn other(&self, fingerprint: u32, bucket: u32) -> u32 {
-        let sum = self.sum(fingerprint);
+        self.difference(self.sum(fingerprint), bucket)
+    }
+
+    /// `sum` - `bucket`, modulo the buckets.
+    #[inline(always)]
+    fn difference(&self, sum: u32, bucket: u32) -> u32 {
         let (other, has_wrapped) = sum.overflowing_sub(bucket);
         if has_wrapped {
             other.wrapping_add(self.buckets)
@@ -91,19 +145,30 @@ impl BucketPairing {
         }
     }
 
+    #[inline(always)]
+    fn mix(fingerprint: u32) -> u32 {
+        let mixed = fingerprint.wrapping_mul(0x9e37_79b1);
+        (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77)
+    }
+
+    /// An odd number below the buckets of the first link.
+    #[inline(always)]
+    fn odd_sum(&self, mixed: u32) -> u32 {
+        2 * ((u64::from(mixed) * u64::from(self.half)) >> 32) as u32 + 1
+    }
+
     /// H: an odd number below the number of buckets.
     #[inline(always)]
     fn sum(&self, fingerprint: u32) -> u32 {
-        let mut mixed = fingerprint.wrapping_mul(0x9e37_79b1);
-        mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77);
-        let sum = 2 * ((u64::from(mixed) * u64::from(self.half)) >> 32) as u32 + 1;
+        let mixed = Self::mix(fingerprint);
+        let sum = self.odd_sum(mixed);
         if self.further == 0 {
             return sum;
         }
         if mutant!("unrelated_links") {
-            return sum ^ (self.further << 1 & self.half);
+            return sum ^ (u32::from(self.further) << 1 & self.half);
         }
-        let further = mixed.wrapping_mul(0xc2b2_ae3d) >> 16 & self.further;
+        let further = mixed.wrapping_mul(0xc2b2_ae3d) >> 16 & u32::from(self.further);
         sum + further * self.first_link()
     }
 }
@@ -158,6 +223,44 @@ mod tests {
                 assert_eq!(link.other(class.fingerprint, class.second), class.first);
             }
         }
+    }
+
+    /// Of two random hashes with the same bucket in the first link, a link tells all apart but one in
+    /// the number of its fingerprints times 2^k. That is what its rate of false positives is made
+    /// of. Swept over first links of every kind: powers of two, multiples of them, odd multiples.
+    #[test]
+    fn links_tell_items_apart_whatever_the_size_of_the_first() {
+        let mut random = crate::testing::Random::new(9);
+        let sizes = (1..=29).map(|shift| 1u32 << shift);
+        let multiples = (1..=26).map(|shift| 5 << shift);
+        let others = [6, 514, 1_002, 50_002, 1_000_002, (1 << 24) + 2, 300_000_002];
+        for buckets in sizes.chain(multiples).chain(others) {
+            for (doublings, bits) in [(1, 5), (2, 3), (3, 2), (2, 1), (4, 1)] {
+                let most = (u64::from(MAX_BUCKETS) / u64::from(buckets)).ilog2();
+                let shape = FilterShape::with_slots(u64::from(buckets) * 2, 2, bits, false);
+                let link = shape.unwrap().doubled(u32::min(doublings, most)).unwrap();
+                check_link(&BucketPairing::new(&link), buckets, &mut random);
+            }
+        }
+    }
+
+    fn check_link(link: &BucketPairing, buckets: u32, random: &mut crate::testing::Random) {
+        let pairs = crate::testing::times(8_000);
+        // The hashes with one bucket of the first link are these many, from `start`.
+        let width = u64::MAX / u64::from(buckets);
+        let equal = (0..pairs).filter(|_| {
+            let start = width * random.below(buckets.into());
+            let [one, other] = [0; 2].map(|_| link.class(start + random.below(width)));
+            one.fingerprint == other.fingerprint && one.first == other.first
+        });
+        let equal = equal.count() as f64;
+        let classes = f64::from(link.fingerprints) * (f64::from(link.further) + 1.0);
+        let mean = pairs as f64 / classes;
+        // One of thousands of these checks may be far off; the false bits differ by factors.
+        assert!(
+            (equal - mean).abs() < 6.0 * mean.sqrt() + 6.0,
+            "{buckets} buckets, {link:?}: {equal} pairs are equal, {mean} expected"
+        );
     }
 
     #[test]

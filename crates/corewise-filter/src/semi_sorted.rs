@@ -16,7 +16,7 @@
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::packed::Fingerprints;
-use crate::shape::MAX_SLOTS;
+use crate::shape::{MAX_SLOTS, group_shift};
 
 const SLOTS: usize = 4;
 const CODE_BITS: u32 = 12;
@@ -88,6 +88,12 @@ impl SemiSortedLayout {
     #[inline(always)]
     const fn bucket_bits(&self) -> u32 {
         CODE_BITS + 4 * self.high_bits
+    }
+
+    /// See [`FilterShape::group_shift`](crate::shape::FilterShape::group_shift).
+    #[inline(always)]
+    pub(crate) const fn group_shift(&self) -> u32 {
+        group_shift(self.bucket_bits())
     }
 
     #[inline(always)]
@@ -166,6 +172,18 @@ impl SemiSortedLayout {
         let below = top.wrapping_sub(self.low);
         let highs = !(((lanes & below).wrapping_add(below)) | lanes) & top;
         highs != 0 && self.lanes_match(value, highs, fingerprint)
+    }
+
+    /// Whether a slot of either bucket holds the fingerprint.
+    #[inline(always)]
+    pub(crate) fn either_contains(
+        &self,
+        words: &[AtomicU64],
+        buckets: [u32; 2],
+        fingerprint: u32,
+    ) -> bool {
+        let [first, second] = buckets;
+        self.contains(words, first, fingerprint) | self.contains(words, second, fingerprint)
     }
 
     /// Whether one of the lanes with a matching high part has the nibble too.

@@ -9,6 +9,9 @@ pub const MAX_FINGERPRINT_BITS: u32 = 32;
 pub const MAX_BUCKETS: u32 = u32::MAX - 1;
 /// The most slots of a bucket.
 pub(crate) const MAX_SLOTS: usize = 8;
+/// The most doublings between the first link of a growing filter and the last: one less than
+/// [`MAX_LINKS`](crate::MAX_LINKS).
+pub(crate) const MAX_DOUBLINGS: u32 = 15;
 /// The fewest bits of a fingerprint in semi-sorted buckets, which sort by four of its bits.
 pub(crate) const MIN_SEMI_SORTED_BITS: u32 = 5;
 
@@ -32,7 +35,8 @@ pub enum BuildError {
     /// addresses.
     Size,
     /// The rate of false positives is not above 0 and below 1, or needs fingerprints of more than
-    /// [`MAX_FINGERPRINT_BITS`] bits.
+    /// [`MAX_FINGERPRINT_BITS`] bits. (A capacity of 0 is taken for 1: a filter for one item has
+    /// a rate above 0.)
     Fpr,
     /// The system has no memory for the filter.
     NoMemory,
@@ -113,7 +117,7 @@ impl FilterShape {
         shape.checked()
     }
 
-    /// A filter that takes this number of items with high probability.
+    /// A filter that takes this number of items, 1 or more, with high probability.
     pub(crate) fn with_capacity(
         items: usize,
         bucket_slots: u32,
@@ -122,7 +126,7 @@ impl FilterShape {
     ) -> Result<Self, BuildError> {
         // The width is checked first: it selects a load.
         Self::with_slots(1, bucket_slots, bits, is_semi_sorted)?;
-        let items = items.max(1) as f64;
+        let items = items as f64;
         let spare = f64::from(2 * bucket_slots) * items.log2().ceil();
         let slots = items / full_load(bucket_slots, bits) + spare;
         if slots >= 2f64.powi(40) {
@@ -194,8 +198,14 @@ impl FilterShape {
     /// The logarithm of the number of buckets that are whole words, so that one stripe has all
     /// buckets of a word. At most 5.
     pub(crate) fn group_shift(&self) -> u32 {
-        6 - self.bucket_bits().trailing_zeros().min(6)
+        group_shift(self.bucket_bits())
     }
+}
+
+/// As [`FilterShape::group_shift`], for buckets of this number of bits.
+#[inline(always)]
+pub(crate) const fn group_shift(bucket_bits: u32) -> u32 {
+    6u32.saturating_sub(bucket_bits.trailing_zeros())
 }
 
 /// The load up to which a filter takes items with high probability, less than what fresh filters

@@ -34,6 +34,51 @@ pub(crate) struct StripedVersions {
     group_shift: u32,
 }
 
+/// The versions of the stripes of two buckets.
+#[derive(Clone, Copy)]
+pub(crate) struct TwoVersions<'a> {
+    first: &'a AtomicU64,
+    second: &'a AtomicU64,
+}
+
+impl TwoVersions<'_> {
+    /// Reads them, before a lookup reads the buckets.
+    #[inline(always)]
+    pub(crate) fn read(self) -> SeenVersions {
+        // Acquire: pairs with the Release in `announce_clear` and `rewrite`. A lookup that reads
+        // the version of a clear sees what was stored before it: the copy that was moved.
+        let acquire = ordering!(Acquire, "relaxed_version");
+        SeenVersions([self.first.load(acquire), self.second.load(acquire)])
+    }
+
+    /// Whether the buckets that were read since `seen` lost nothing meanwhile. `may_be_writing` is
+    /// whether buckets of the layout may be rewritten word by word.
+    #[inline(always)]
+    pub(crate) fn is_unchanged(self, seen: SeenVersions, may_be_writing: bool) -> bool {
+        if mutant!("no_second_look") {
+            return true;
+        }
+        // Acquire: pairs with the fences in `announce_clear` and `rewrite`. If a load before this
+        // fence saw a clear, the loads below see its version.
+        fence(Acquire);
+        // Relaxed: ordered by the fence above.
+        let first = self.first.load(Relaxed);
+        let second = if mutant!("one_stripe") {
+            seen.0[1]
+        } else {
+            // Relaxed: ordered by the fence above.
+            self.second.load(Relaxed)
+        };
+        let writing = if may_be_writing {
+            (first | second) & WRITING
+        } else {
+            0
+        };
+        // One branch.
+        ((first ^ seen.0[0]) | (second ^ seen.0[1]) | writing) == 0
+    }
+}
+
 /// The versions that a lookup has read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenVersions([u64; 2]);
@@ -69,36 +114,22 @@ impl StripedVersions {
         self.locks.iter().map(items).sum()
     }
 
-    /// Reads the versions of two buckets, before a lookup reads the buckets.
+    /// The versions of two buckets, for a lookup.
     #[inline(always)]
-    pub(crate) fn read(&self, buckets: [u32; 2]) -> SeenVersions {
-        // Acquire: pairs with the Release in `announce_clear` and `rewrite`. A lookup that reads
-        // the version of a clear sees what was stored before it: the copy that was moved.
-        let acquire = ordering!(Acquire, "relaxed_version");
-        SeenVersions(buckets.map(|bucket| self.versions[self.stripe(bucket)].load(acquire)))
+    pub(crate) fn versions_of(&self, buckets: [u32; 2]) -> TwoVersions<'_> {
+        self.versions(buckets, self.group_shift)
     }
 
-    /// Whether the buckets that were read since `seen` lost nothing meanwhile.
+    /// The same, where the layout with this shift is known at compile time.
     #[inline(always)]
-    pub(crate) fn is_unchanged(&self, buckets: [u32; 2], seen: SeenVersions) -> bool {
-        if mutant!("no_second_look") {
-            return true;
-        }
-        // Acquire: pairs with the fences in `announce_clear` and `rewrite`. If a load before this
-        // fence saw a clear, the loads below see its version.
-        fence(Acquire);
+    pub(crate) fn versions(&self, buckets: [u32; 2], group_shift: u32) -> TwoVersions<'_> {
+        debug_assert_eq!(group_shift, self.group_shift);
         let [first, second] = buckets;
-        // Relaxed: ordered by the fence above.
-        let now = |bucket| self.versions[self.stripe(bucket)].load(Relaxed);
-        let now = [
-            now(first),
-            if mutant!("one_stripe") {
-                seen.0[1]
-            } else {
-                now(second)
-            },
-        ];
-        seen.0 == now && (now[0] | now[1]) & WRITING == 0
+        let mask = self.versions.len() - 1;
+        TwoVersions {
+            first: &self.versions[(first >> group_shift) as usize & mask],
+            second: &self.versions[(second >> group_shift) as usize & mask],
+        }
     }
 
     /// Takes the locks of two buckets, and releases them after `body`.
@@ -133,9 +164,9 @@ impl StripedVersions {
         })
     }
 
-    /// Takes all locks, and releases them after `body`, which gets the number of all items. Lookups
-    /// go on.
-    pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize) -> R) -> R {
+    /// Takes all locks, and releases them after `body`, which gets the number of all items, and that
+    /// of each stripe. Lookups go on.
+    pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize, &[u32]) -> R) -> R {
         let mut held = AllStripes {
             stripes: self,
             items: Vec::with_capacity(self.count()),
@@ -151,7 +182,7 @@ impl StripedVersions {
                 self.locks[stripe].store(items, Release);
             }
         }
-        body(sum)
+        body(sum, &held.items)
     }
 
     /// Sets the number of items in a bucket of a filter that no other thread has yet.
@@ -159,6 +190,14 @@ impl StripedVersions {
         let lock = &self.locks[self.stripe(bucket)];
         // Relaxed: no other thread has the filter.
         lock.store(lock.load(Relaxed) + items, Relaxed);
+    }
+
+    /// Sets the numbers of items of the stripes of a filter that no other thread has.
+    pub(crate) fn set_items(&self, items: &[u32]) {
+        for (lock, &items) in self.locks.iter().zip(items) {
+            // Relaxed: no other thread has the filter.
+            lock.store(items, Relaxed);
+        }
     }
 
     /// Takes a lock; returns the number of items.

@@ -101,6 +101,36 @@ impl BucketLayout {
     }
 }
 
+/// What a lookup needs of a layout.
+trait Lookup {
+    /// Whether buckets may be rewritten word by word.
+    const REWRITES: bool;
+
+    fn group_shift(&self) -> u32;
+    fn either_contains(&self, words: &[AtomicU64], buckets: [u32; 2], fingerprint: u32) -> bool;
+}
+
+macro_rules! lookup {
+    ($layout:ty, $rewrites:literal) => {
+        impl Lookup for $layout {
+            const REWRITES: bool = $rewrites;
+
+            #[inline(always)]
+            fn group_shift(&self) -> u32 {
+                self.group_shift()
+            }
+
+            #[inline(always)]
+            fn either_contains(&self, words: &[AtomicU64], buckets: [u32; 2], wanted: u32) -> bool {
+                self.either_contains(words, buckets, wanted)
+            }
+        }
+    };
+}
+
+lookup!(PackedLayout, false);
+lookup!(SemiSortedLayout, true);
+
 pub(crate) struct FingerprintTable {
     words: Slots<AtomicU64>,
     pub(crate) stripes: StripedVersions,
@@ -140,12 +170,34 @@ impl FingerprintTable {
     /// The words and the number of items at one moment. Updates wait meanwhile.
     pub(crate) fn snapshot(&self) -> (Vec<u64>, usize) {
         let mut words = Vec::with_capacity(self.words.len());
-        let items = self.stripes.exclusively_all(|items| {
+        let items = self.stripes.exclusively_all(|items, _| {
             // Relaxed: the locks order the stores of all updates.
             words.extend(self.words.iter().map(|word| word.load(Relaxed)));
             items
         });
         (words, items)
+    }
+
+    /// A copy of a table of this shape at one moment. Updates wait meanwhile.
+    pub(crate) fn copy(&self, shape: &FilterShape) -> Result<Self, BuildError> {
+        // The stripes of a filter are no more than 2^13.
+        let copy = Self::new(shape, self.stripes.count() as u32)?;
+        self.stripes.exclusively_all(|_, items| {
+            for (to, from) in copy.words.iter().zip(self.words.iter()) {
+                // Relaxed, both: the locks order the stores of all updates, and no other thread has
+                // the copy.
+                to.store(from.load(Relaxed), Relaxed);
+            }
+            copy.stripes.set_items(items);
+        });
+        Ok(copy)
+    }
+
+    /// Clears all slots. The caller has the filter alone.
+    pub(crate) fn clear_all(&mut self) {
+        // Relaxed: no other thread has the filter.
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.stripes.set_items(&vec![0; self.stripes.count()]);
     }
 
     /// Stores a word of a filter that no other thread has yet.
@@ -201,41 +253,80 @@ impl FingerprintTable {
         for_layout!(&self.layout.general(), layout => layout.fingerprints(&self.words, bucket))
     }
 
-    /// Whether the item is present. Progress: wait-free; writes nothing.
+    /// Whether the item with this hash is present. Progress: wait-free; writes nothing.
+    ///
+    /// The path of the usual widths, outside of links, is inlined into users. All else is in calls,
+    /// so that this path has registers for all that it needs.
     #[inline(always)]
-    pub(crate) fn contains(&self, class: &ItemClass) -> bool {
-        for_layout!(&self.layout, layout => self.is_present(class, |bucket| {
-            layout.contains(&self.words, bucket, class.fingerprint)
-        }))
+    pub(crate) fn contains_hash(&self, hash: u64) -> bool {
+        match &self.layout {
+            BucketLayout::Packed4x8 => self.contains_outside_links(hash, &PACKED_4X8),
+            BucketLayout::Packed4x12 => self.contains_outside_links(hash, &PACKED_4X12),
+            BucketLayout::Packed4x16 => self.contains_outside_links(hash, &PACKED_4X16),
+            _ => self.contains_in_any_layout(hash),
+        }
     }
 
     #[inline(always)]
-    fn is_present(&self, class: &ItemClass, holds: impl Fn(u32) -> bool) -> bool {
+    fn contains_outside_links<L: Lookup>(&self, hash: u64, layout: &L) -> bool {
+        match self.pairing.class_outside_links(hash) {
+            Some(class) => self.is_present(&class, layout),
+            None => self.contains_in_any_layout(hash),
+        }
+    }
+
+    #[inline(never)]
+    fn contains_in_any_layout(&self, hash: u64) -> bool {
+        self.contains(&self.pairing.class(hash))
+    }
+
+    /// Whether the item is present.
+    #[inline(always)]
+    pub(crate) fn contains(&self, class: &ItemClass) -> bool {
+        for_layout!(&self.layout, layout => self.is_present(class, layout))
+    }
+
+    #[inline(always)]
+    fn is_present<L: Lookup>(&self, class: &ItemClass, layout: &L) -> bool {
         let buckets = [class.first, class.second];
-        let seen = self.stripes.read(buckets);
-        if holds(class.first) | holds(class.second) {
+        let versions = self.stripes.versions(buckets, layout.group_shift());
+        let seen = versions.read();
+        if layout.either_contains(&self.words, buckets, class.fingerprint) {
             return true;
         }
-        if self.stripes.is_unchanged(buckets, seen) {
+        if versions.is_unchanged(seen, L::REWRITES) {
             return false;
         }
-        self.locate(class) != Located::Nowhere
+        self.is_present_disturbed(class.fingerprint, class.first, class.second)
+    }
+
+    /// The parts of the class, and not a reference, so that they need not be in memory.
+    #[cold]
+    #[inline(never)]
+    fn is_present_disturbed(&self, fingerprint: u32, first: u32, second: u32) -> bool {
+        let class = ItemClass {
+            fingerprint,
+            first,
+            second,
+        };
+        self.locate(&class) != Located::Nowhere
     }
 
     /// Searches for the item. As [`FingerprintTable::contains`], but tells where it is.
     #[inline(never)]
     pub(crate) fn locate(&self, class: &ItemClass) -> Located {
         let buckets = [class.first, class.second];
+        let versions = self.stripes.versions_of(buckets);
         let mut backoff = Backoff::new();
         for _ in 0..MISS_ROUNDS {
-            let seen = self.stripes.read(buckets);
+            let seen = versions.read();
             let found = buckets
                 .into_iter()
                 .find(|&bucket| self.holds(bucket, class.fingerprint));
             if let Some(bucket) = found {
                 return Located::In(bucket);
             }
-            if self.stripes.is_unchanged(buckets, seen) {
+            if versions.is_unchanged(seen, true) {
                 return Located::Nowhere;
             }
             backoff.snooze();

@@ -78,3 +78,24 @@ fn parallel_builds_end_when_the_filter_is_full() {
     assert_eq!(error.inserted, filter.len());
     assert!(filter.load_factor() > 0.9);
 }
+
+/// A remover makes room in a full filter meanwhile. Whatever it does: after `Ok` all items are in
+/// the filter, and otherwise as many as the error tells.
+#[test]
+fn parallel_builds_forget_nothing_beside_a_remover() {
+    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
+    for round in 0..if is_short { 4 } else { 24 } {
+        let builder = CuckooFilter::builder().slots(20_000).bits(32);
+        let filter = builder.build().unwrap();
+        let mut old = hashes(&filter, 0..19_500);
+        old.retain(|hash| filter.insert_hash(*hash).is_ok());
+        let new = hashes(&filter, 100_000..100_000 + [300, 9_000, 15_000][round % 3]);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| assert!(old.iter().all(|&hash| filter.remove_hash(hash))));
+            filter.insert_parallel(&new, threads(1 + round % 4))
+        });
+        let found = new.iter().filter(|&&hash| filter.contains_hash(hash));
+        let inserted = result.map_or_else(|error| error.inserted, |()| new.len());
+        assert_eq!((found.count(), filter.len()), (inserted, inserted));
+    }
+}

@@ -60,6 +60,7 @@ fn every_shape_is_loaded_as_it_was() {
         let loaded = [
             CuckooFilter::from_bytes(&bytes).unwrap(),
             CuckooFilter::read_from(&bytes[..], bytes.len() as u64).unwrap(),
+            filter.clone(),
         ];
         for loaded in &loaded {
             assert_eq!(format!("{loaded:?}"), format!("{filter:?}"));
@@ -109,6 +110,19 @@ fn the_format_never_changes() {
 }
 
 #[test]
+fn a_cleared_filter_equals_a_new_one() {
+    for builder in all_shapes() {
+        let mut filter = filled(builder);
+        let (again, copy) = (filter.to_bytes(), filter.clone());
+        filter.clear();
+        assert_eq!((filter.len(), filter.fpr()), (0, 0.0));
+        assert!(filter.to_bytes() == builder.build().unwrap().to_bytes());
+        (0..filter.slots() * 3 / 4).for_each(|item| _ = filter.insert(&item));
+        assert!(filter.to_bytes() == again && copy.to_bytes() == again);
+    }
+}
+
+#[test]
 fn changed_bytes_are_an_error() {
     for is_semi_sorted in [false, true] {
         let builder = CuckooFilter::builder()
@@ -145,7 +159,14 @@ fn errors_tell_what_is_wrong() {
         CuckooFilter::from_bytes(&changed).expect_err("it was changed")
     };
     assert!(matches!(error(0, 1), LoadError::Magic));
-    assert!(matches!(error(4, 2), LoadError::Version(3)));
+    for version in (0..=u16::MAX).filter(|&version| version != 1) {
+        let mut changed = bytes.clone();
+        changed[4..6].copy_from_slice(&version.to_le_bytes());
+        let error = CuckooFilter::from_bytes(&changed).expect_err("another version");
+        assert!(matches!(error, LoadError::Version(found) if found == version));
+        let told = format!("version {version} of the format is unknown");
+        assert_eq!(error.to_string(), told);
+    }
     for (at, byte) in [
         (6, 1),
         (7, 13),

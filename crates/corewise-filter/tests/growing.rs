@@ -73,8 +73,153 @@ fn a_filter_does_not_outgrow_its_bounds() {
     let all = GrowingFilter::with_fpr(100, 0.01, growth(usize::MAX)).unwrap();
     (0..20_000).for_each(|item| all.insert(&item).unwrap());
     assert!(all.link_count() <= MAX_LINKS);
-    let wrong = GrowingFilter::with_fpr(100, 1.5, growth(1)).map(|_| ());
-    assert_eq!(wrong, Err(BuildError::Fpr));
+}
+
+/// Both kinds of filters take the same rates, and the same capacities for 0.
+#[test]
+fn rates_that_mean_nothing_are_refused() {
+    let below = f64::from_bits(1f64.to_bits() - 1);
+    let wrong = [
+        0.0,
+        -0.0,
+        -0.1,
+        1.0,
+        1.5,
+        7.9,
+        8.0,
+        1e300,
+        f64::INFINITY,
+        f64::NAN,
+        -f64::NAN,
+    ];
+    let tiny = [5e-324, f64::MIN_POSITIVE, 1e-300, 1e-15];
+    for capacity in [0, 1, 1_000] {
+        for rate in wrong.into_iter().chain(tiny) {
+            let filter = CuckooFilter::with_fpr(capacity, rate).map(|_| ());
+            assert_eq!(filter, Err(BuildError::Fpr), "{rate} for {capacity}");
+            for links in [0, 1, 8, usize::MAX] {
+                let filter = GrowingFilter::with_fpr(capacity, rate, growth(links)).map(|_| ());
+                assert_eq!(
+                    filter,
+                    Err(BuildError::Fpr),
+                    "{rate} for {capacity}, {links} links"
+                );
+            }
+        }
+        for rate in [below, 0.5, 1e-3, 1e-6] {
+            let filter = CuckooFilter::with_fpr(capacity, rate).unwrap();
+            assert!(filter.slots() >= capacity.max(1));
+            let filter = GrowingFilter::with_fpr(capacity, rate, growth(3)).unwrap();
+            assert!(filter.insert("item").is_ok() && filter.fpr() <= rate);
+        }
+    }
+    let [zero, one] = [0, 1].map(|capacity| CuckooFilter::with_fpr(capacity, 0.001).unwrap());
+    assert!(zero.to_bytes() == one.to_bytes());
+}
+
+/// The rate of false positives that is promised holds, and is the one that `fpr` tells, for first
+/// links of every kind of size: powers of two, multiples of them, odd multiples.
+/// `COREWISE_STRESS_OPERATIONS` replaces the number of lookups for each.
+#[test]
+fn rates_are_as_promised_whatever_the_size_of_the_first_link() {
+    let absent = std::env::var("COREWISE_STRESS_OPERATIONS").ok();
+    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
+    let absent = absent.map_or(if is_short { 10_000 } else { 60_000 }, |text| {
+        text.parse().expect("a number")
+    });
+    let slots = [
+        8,
+        1 << 9,
+        1 << 11,
+        1 << 12,
+        1 << 13,
+        1 << 14,
+        3 << 10,
+        5 << 11,
+        1_000,
+        4_104,
+        9_000,
+    ];
+    for (index, slots) in slots.into_iter().enumerate() {
+        for (budget, max_links) in [(0.3, 2), (0.05, 4), (0.01, 3)] {
+            let builder = CuckooFilter::builder()
+                .slots(slots)
+                .bucket_slots([4, 2, 8][index % 3])
+                .semi_sorted(index % 3 == 0 && max_links == 4)
+                .seed(index as u64);
+            let filter = GrowingFilter::with_builder(&builder, budget, growth(max_links)).unwrap();
+            let items = (0u64..).find(|item| filter.insert(item) == Err(InsertError::Full));
+            let items = items.expect("it has bounds");
+            assert_eq!(filter.link_count(), max_links);
+            let hits = (items + 1..)
+                .take(absent)
+                .filter(|item| filter.contains(item));
+            let (hits, mean) = (hits.count() as f64, absent as f64 * filter.fpr());
+            // Over all shapes the probability of a failure is about 1 in 10^5.
+            let deviation = 5.0 * mean.sqrt() + 5.0;
+            assert!(
+                (hits - mean).abs() < deviation,
+                "{hits} hits, not {mean}: {filter:?}"
+            );
+            assert!(filter.fpr() <= budget, "{filter:?}");
+            assert!(
+                hits < absent as f64 * budget + deviation,
+                "{hits} hits: {filter:?}"
+            );
+        }
+    }
+}
+
+/// Items come, go and are copied in a chain, beside a multiset: copies are counted exactly, and
+/// refused if and only if the newest link has 2b of them.
+#[test]
+fn copies_in_a_chain_are_a_multiset() {
+    for bucket_slots in [2, 4, 8] {
+        let builder = CuckooFilter::builder().slots(64).bucket_slots(bucket_slots);
+        // With about 40 bits of fingerprint and bucket no two items are equal.
+        let filter = GrowingFilter::with_builder(&builder, 1e-7, growth(5)).unwrap();
+        let most = 2 * bucket_slots as usize;
+        let (mut copies, mut random) = (HashMap::<u64, usize>::new(), Random(5));
+        let (mut refused, mut above) = (0, 0);
+        for round in 0..20_000u64 {
+            // Few items that are copied often, among many that make the filter grow.
+            let item = match random.next() % 4 {
+                0 => 1_000 + round,
+                _ => random.next() % 20,
+            };
+            let before = copies.entry(item).or_default();
+            assert_eq!(filter.count(&item), *before);
+            if random.next() % 5 < 3 {
+                match filter.insert(&item) {
+                    Ok(()) => *before += 1,
+                    Err(InsertError::TooManyCopies) => {
+                        assert!(*before >= most, "{before} copies were too many");
+                        refused += 1;
+                    }
+                    Err(error) => {
+                        assert_eq!(error, InsertError::Full);
+                        assert_eq!(filter.link_count(), 5);
+                    }
+                }
+            } else {
+                assert_eq!(filter.remove(&item), *before > 0);
+                *before = before.saturating_sub(1);
+            }
+            assert_eq!(filter.count(&item), *before);
+            assert!(*before <= most * filter.link_count());
+            above += u64::from(*before > most);
+        }
+        assert_eq!(filter.len(), copies.values().sum::<usize>());
+        assert!(
+            filter.link_count() > 2 && refused > 0 && above > 0,
+            "{filter:?}"
+        );
+        for (item, &count) in &copies {
+            assert!((0..count).all(|_| filter.remove(item)));
+            assert!(!filter.remove(item));
+        }
+        assert!(filter.is_empty());
+    }
 }
 
 /// Copies beyond 2b are refused although there is room: they would fill every link.
@@ -177,4 +322,68 @@ fn unique_items_are_inserted_once_while_links_are_added() {
     assert_eq!(inserted.into_inner(), filter.len() as u64);
     let counts: Vec<usize> = (0..15_000u64).map(|item| filter.count(&item)).collect();
     assert!(counts.iter().all(|&count| count == 1));
+}
+
+/// A copy answers as the original did, whatever becomes of that, and a cleared filter as a new one.
+#[test]
+fn copies_and_cleared_filters_are_as_they_should() {
+    for items in [0, 10, 500, 5_000] {
+        let new = || GrowingFilter::with_fpr(300, 0.01, growth(6)).unwrap();
+        let mut filter = new();
+        (0..items).for_each(|item: u64| filter.insert(&item).unwrap());
+        let answers = |filter: &GrowingFilter| {
+            let answers = (0..2 * items).map(|item| (filter.count(&item), filter.contains(&item)));
+            (
+                answers.collect::<Vec<_>>(),
+                filter.len(),
+                filter.link_count(),
+            )
+        };
+        let before = answers(&filter);
+        let copy = filter.clone();
+        assert_eq!(answers(&copy), before);
+        // Both go on alike.
+        assert!((items..2 * items).all(|item| filter.insert(&item) == copy.insert(&item)));
+        assert_eq!(answers(&filter), answers(&copy));
+        assert!((items..2 * items).all(|item| copy.remove(&item)));
+        filter.clear();
+        assert_eq!((filter.len(), filter.link_count()), (0, 1));
+        assert!((0..2 * items).all(|item| !filter.contains(&item)));
+        assert_eq!((copy.len() as u64, copy.fpr() > 0.0), (items, items > 0));
+        assert!((0..items).all(|item| copy.contains(&item)));
+        // A cleared filter grows again.
+        let fresh = new();
+        for item in 0..items {
+            assert_eq!(filter.insert(&item), fresh.insert(&item));
+        }
+        assert_eq!(answers(&filter), answers(&fresh));
+    }
+}
+
+/// Copies beside writers, while links are added: items that stay are in each.
+#[test]
+fn a_copy_beside_updates_misses_no_item() {
+    let filter = GrowingFilter::with_fpr(500, 0.001, growth(7)).unwrap();
+    (0..400u64).for_each(|item| filter.insert(&item).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for item in 1_000..16_000u64 {
+                filter.insert(&item).unwrap();
+                assert!(item % 2 == 0 || filter.remove(&item));
+            }
+            is_over.store(true, Relaxed);
+        });
+        loop {
+            // The last copy is made after the writer has ended.
+            let is_last = is_over.load(Relaxed);
+            let copy = filter.clone();
+            assert!((0..400u64).all(|item| copy.contains(&item)));
+            assert_eq!(copy.clone().len(), copy.len());
+            if is_last {
+                break;
+            }
+        }
+    });
+    assert_eq!(filter.clone().len(), 400 + 7_500);
 }
