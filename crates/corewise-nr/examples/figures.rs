@@ -2,11 +2,13 @@
 //! in several ways, with 0, 10 and 100 % updates.
 //!
 //! ```sh
-//! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds]
+//! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds] \
+//!     [part of a title] [rows]
 //! ```
 //!
 //! Every row is measured in slices; the slices of the rows alternate, and a row's figure is its
-//! median. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
+//! median and its best slice. The ratio to `NR 2` is the median of the ratios within a round, with the least and the
+//! largest. `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
 //! handle for each thread, SL to FC+ are the baselines, `SkipMap` is crossbeam-skiplist (which
 //! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
 //! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync`
@@ -325,30 +327,46 @@ fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> 
     })
 }
 
+#[derive(Clone)]
 struct Options {
     threads: usize,
     length: Duration,
     rounds: usize,
+    /// Part of the titles that are wanted.
+    title: String,
+    /// Rows that are wanted; all if it is empty.
+    rows: Vec<String>,
+}
+
+/// The least, the median and the largest.
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    [
+        sorted[0],
+        sorted[sorted.len() / 2],
+        sorted[sorted.len() - 1],
+    ]
 }
 
 /// Prints a line for each subject: Mops/s, and how many times as fast the first one is.
-fn measure(title: &str, subjects: &[(&str, Subject<'_>)], mix: &Mix, options: &Options) {
+fn measure(title: &str, mut subjects: Vec<(&str, Subject<'_>)>, mix: &Mix, options: &Options) {
+    let is_wanted = |name: &str| options.rows.iter().any(|row| row == name);
+    subjects.retain(|(name, _)| options.rows.is_empty() || is_wanted(name));
     let mut rates = vec![Vec::new(); subjects.len()];
     for _ in 0..options.rounds {
-        for (rates, (_, subject)) in rates.iter_mut().zip(subjects) {
+        for (rates, (_, subject)) in rates.iter_mut().zip(&subjects) {
             rates.push(slice(subject, mix, options.threads, options.length));
         }
     }
-    let median = |rates: &mut Vec<f64>| {
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2] / 1e6
-    };
-    let medians: Vec<f64> = rates.iter_mut().map(median).collect();
     println!("{title}, {} % updates, e = {}", mix.updates, mix.external);
-    for ((name, _), rate) in subjects.iter().zip(&medians) {
+    for ((name, _), its) in subjects.iter().zip(&rates) {
+        let [_, rate, best] = spread(its.iter().map(|rate| rate / 1e6));
+        let ratios = rates[0].iter().zip(its).map(|(first, its)| first / its);
+        let [least, ratio, largest] = spread(ratios);
         println!(
-            "  {name:9} {rate:8.2} Mops/s   NR 2 is {:6.2} ×",
-            medians[0] / rate
+            "  {name:9} {rate:8.2} Mops/s (best {best:6.2})   \
+             NR 2 is {ratio:6.2} × ({least:.2} to {largest:.2})"
         );
     }
 }
@@ -372,6 +390,9 @@ fn figure<D: Structure>(
     skip: impl Fn(u64) -> Subject<'static>,
     options: &Options,
 ) {
+    if !title.contains(&options.title) {
+        return;
+    }
     let data = D::filled(items);
     for updates in [0, 10, 100] {
         let mix = Mix {
@@ -385,31 +406,31 @@ fn figure<D: Structure>(
         }
         all.push(("SkipMap", skip(items)));
         let described = format!("{title}, {} threads", options.threads);
-        measure(&described, &all, &mix, options);
+        measure(&described, all, &mix, options);
         let mut alone = subjects(&data);
         alone.push(("unsync", sequential(&data)));
         let single = Options {
             threads: 1,
-            ..*options
+            ..options.clone()
         };
-        measure(&format!("{title}, one thread"), &alone, &mix, &single);
+        measure(&format!("{title}, one thread"), alone, &mix, &single);
     }
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
-    let mut next = |usual| {
-        arguments
-            .next()
-            .transpose()
-            .expect("numbers")
-            .unwrap_or(usual)
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, usual: usize| match arguments.get(place) {
+        Some(text) => text.parse().expect("a number"),
+        None => usual,
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let rows = arguments.get(4).map(|rows| rows.split(','));
     let options = Options {
-        threads: next(cpus),
-        length: Duration::from_millis(next(200) as u64),
-        rounds: next(5),
+        threads: number(0, cpus),
+        length: Duration::from_millis(number(1, 200) as u64),
+        rounds: number(2, 5),
+        title: arguments.get(3).cloned().unwrap_or_default(),
+        rows: rows.into_iter().flatten().map(String::from).collect(),
     };
     let uniform = |items| (items, Keys::Uniform(2 * items));
     let zipf = |items| (items, Keys::zipf(2 * items));

@@ -218,7 +218,7 @@ fn an_own_slot_belongs_to_one_thread_at_a_time() {
         let cell = Arc::new(DataCell::new(0));
         let use_slot = |registry: &Registry, cell: &DataCell<i32>| {
             let place = registry.claim(0);
-            if !place.is_shared {
+            if !place.is_shared() {
                 // SAFETY: the slot, and with it the cell, is the thread's.
                 cell.with_mut(|value| unsafe { *value += 1 });
             }
