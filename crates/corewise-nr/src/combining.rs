@@ -253,7 +253,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
             slot.state
                 .compare_exchange(EMPTY, CLAIMED, Acquire, Relaxed)
         };
-        !place.is_shared() || claim().is_ok()
+        !place.is_shared() || claim().is_ok() || mutant!("slot_is_not_claimed")
     }
 
     fn post(&self, slot: &Slot<Q, A>, place: Place, request: Q) {
@@ -418,10 +418,13 @@ mod models {
     fn threads_share_a_slot() {
         model_bounded(2, || {
             let doubling = Arc::new(Doubling::new(1));
+            // Held, so that both must post.
+            let held = doubling.lock.lock();
             let others = [1, 2].map(|value| {
                 let other = doubling.clone();
                 thread::spawn(move || double(&other, 0, true, value))
             });
+            drop(held);
             let doubled = others.map(|other| other.join().unwrap());
             assert_eq!(doubled, [2, 4]);
         });

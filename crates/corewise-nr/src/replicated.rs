@@ -630,7 +630,7 @@ impl<D: Sequential> NodeReplicated<D> {
         // Acquire: pairs with the AcqRel of a replica that has left, so that the tail below covers
         // what it appended. That another one joins is excluded by the lock.
         self.settings.bypass_single
-            && self.live.load(Acquire) == 1
+            && (self.live.load(Acquire) == 1 || mutant!("lone_misses_the_other"))
             && self.log.tail().index == state.applied
     }
 
