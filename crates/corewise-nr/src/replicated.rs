@@ -101,7 +101,9 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    is swallowed. A read that panics affects nothing else.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
-///    structure either: that would be a deadlock.
+///    structure either: that would be a deadlock. Destructors of operations run outside, and may
+///    call the structure; so may those of responses, except at other replicas, which drop their
+///    responses while they execute the log.
 ///
 /// # Cost
 ///
