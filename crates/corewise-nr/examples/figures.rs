@@ -1,16 +1,22 @@
-//! Figures 5 and 6 of \[NR\] as ratios: a map, a dictionary and a priority queue, made concurrent
-//! in several ways, with 0, 10 and 100 % updates.
+//! Figures 5 to 7 of \[NR\] as ratios: a map, a dictionary, a priority queue and a sorted set, made
+//! concurrent in several ways, with 0, 10 and 100 % updates.
 //!
 //! ```sh
-//! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds]
+//! cargo run --release -p corewise-nr --example figures -- [threads] [ms of a slice] [rounds] \
+//!     [part of a title] [rows]
 //! ```
 //!
 //! Every row is measured in slices; the slices of the rows alternate, and a row's figure is its
-//! median. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
-//! handle for each thread, SL to FC+ are the baselines, `SkipMap` is crossbeam-skiplist (which
+//! median and its best slice. The ratio to `NR 2` is the median of the ratios within a round, with the least and the
+//! largest. `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
+//! handle for each thread, SL to FC+ are the baselines, `FC/c` is FC with structure-specific
+//! combining (of the queue: it takes all that is to be removed out at once), `SkipMap` is crossbeam-skiplist (which
 //! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
 //! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync`
 //! is the sequential structure on one thread.
+//!
+//! Figure 7 measures a sorted set of Redis: 10,000 members, a read is `ZRANK` and an update
+//! `ZINCRBY`, by one or by minus one.
 //!
 //! Choices that the paper leaves open: keys are drawn from twice the number of items; as many
 //! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB
@@ -25,8 +31,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
-use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential};
+use corewise_nr::baseline::{
+    Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
+};
+use corewise_nr::sorted_set::Direction;
+use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 use crossbeam_skiplist::{SkipMap, SkipSet};
 use node_replication::{Dispatch, Log, Replica};
 
@@ -86,6 +95,13 @@ enum Update {
 /// A structure with the operations of the flat combining benchmark.
 trait Structure: Sequential<Read = u64, Write = Update, Response = Option<u64>> + Clone {
     fn filled(items: u64) -> Self;
+    /// Flat combining with combining that knows the structure, if there is any.
+    fn combining<'a>(&self) -> Option<Subject<'a>>
+    where
+        Self: 'a,
+    {
+        None
+    }
 }
 
 #[derive(Clone)]
@@ -140,6 +156,66 @@ impl Sequential for Queue {
 impl Structure for Queue {
     fn filled(items: u64) -> Self {
         Self((0..items).map(|key| 2 * key).collect())
+    }
+    fn combining<'a>(&self) -> Option<Subject<'a>> {
+        Some(concurrent(FlatCombining::with_combining(self.clone())))
+    }
+}
+
+impl Combine for Queue {
+    fn combine(&mut self, batch: &mut Batch<Self>) {
+        let is_removal = |place: &usize| {
+            let operation = batch.operation(*place);
+            matches!(operation, Operation::Write(Update::Remove(_)))
+        };
+        let removals: Vec<usize> = (0..batch.len()).filter(is_removal).collect();
+        if removals.len() < 2 {
+            return;
+        }
+        let removed = match self.0.iter().nth(removals.len()).copied() {
+            Some(least_kept) => {
+                let kept = self.0.split_off(&least_kept);
+                std::mem::replace(&mut self.0, kept)
+            }
+            None => std::mem::take(&mut self.0),
+        };
+        let mut removed = removed.into_iter();
+        for place in removals {
+            batch.answer(place, removed.next());
+        }
+    }
+}
+
+/// `Add` and `Remove` change the score of a member, a read finds its rank.
+#[derive(Clone)]
+struct Ranking(SortedSet);
+
+impl Sequential for Ranking {
+    type Read = u64;
+    type Write = Update;
+    type Response = Option<u64>;
+    fn read(&self, key: &u64) -> Option<u64> {
+        let rank = self.0.rank(&key.to_be_bytes(), Direction::Ascending);
+        rank.map(|rank| rank as u64)
+    }
+    fn write(&mut self, update: &Update) -> Option<u64> {
+        let (key, delta) = match *update {
+            Update::Add(key) => (key, 1.0),
+            Update::Remove(key) => (key, -1.0),
+        };
+        let score = self.0.increment(&key.to_be_bytes(), delta).ok()?;
+        Some(score as u64)
+    }
+}
+
+impl Structure for Ranking {
+    fn filled(items: u64) -> Self {
+        let mut set = SortedSet::new();
+        for key in 0..items {
+            let inserted = set.insert(&key.to_be_bytes(), key as f64);
+            inserted.expect("a number, and a small set");
+        }
+        Self(set)
     }
 }
 
@@ -256,7 +332,7 @@ fn subjects<'a, D: Structure + 'a>(data: &D) -> Vec<(&'static str, Subject<'a>)>
             Err(update) => handle.write(update),
         })
     });
-    vec![
+    let mut all = vec![
         ("NR 2", concurrent(replicated(2, data))),
         ("NR 2/own", own),
         ("NR 1", concurrent(replicated(1, data))),
@@ -265,7 +341,9 @@ fn subjects<'a, D: Structure + 'a>(data: &D) -> Vec<(&'static str, Subject<'a>)>
         ("FC", concurrent(FlatCombining::new(data.clone()))),
         ("FC+", concurrent(FlatCombiningPlus::new(data.clone()))),
         ("crate 1", peer(1, data)),
-    ]
+    ];
+    all.extend(data.combining().map(|subject| ("FC/c", subject)));
+    all
 }
 
 fn skip_map<'a>(items: u64) -> Subject<'a> {
@@ -325,30 +403,46 @@ fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> 
     })
 }
 
+#[derive(Clone)]
 struct Options {
     threads: usize,
     length: Duration,
     rounds: usize,
+    /// Part of the titles that are wanted.
+    title: String,
+    /// Rows that are wanted; all if it is empty.
+    rows: Vec<String>,
+}
+
+/// The least, the median and the largest.
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    [
+        sorted[0],
+        sorted[sorted.len() / 2],
+        sorted[sorted.len() - 1],
+    ]
 }
 
 /// Prints a line for each subject: Mops/s, and how many times as fast the first one is.
-fn measure(title: &str, subjects: &[(&str, Subject<'_>)], mix: &Mix, options: &Options) {
+fn measure(title: &str, mut subjects: Vec<(&str, Subject<'_>)>, mix: &Mix, options: &Options) {
+    let is_wanted = |name: &str| options.rows.iter().any(|row| row == name);
+    subjects.retain(|(name, _)| options.rows.is_empty() || is_wanted(name));
     let mut rates = vec![Vec::new(); subjects.len()];
     for _ in 0..options.rounds {
-        for (rates, (_, subject)) in rates.iter_mut().zip(subjects) {
+        for (rates, (_, subject)) in rates.iter_mut().zip(&subjects) {
             rates.push(slice(subject, mix, options.threads, options.length));
         }
     }
-    let median = |rates: &mut Vec<f64>| {
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2] / 1e6
-    };
-    let medians: Vec<f64> = rates.iter_mut().map(median).collect();
     println!("{title}, {} % updates, e = {}", mix.updates, mix.external);
-    for ((name, _), rate) in subjects.iter().zip(&medians) {
+    for ((name, _), its) in subjects.iter().zip(&rates) {
+        let [_, rate, best] = spread(its.iter().map(|rate| rate / 1e6));
+        let ratios = rates[0].iter().zip(its).map(|(first, its)| first / its);
+        let [least, ratio, largest] = spread(ratios);
         println!(
-            "  {name:9} {rate:8.2} Mops/s   NR 2 is {:6.2} ×",
-            medians[0] / rate
+            "  {name:9} {rate:8.2} Mops/s (best {best:6.2})   \
+             NR 2 is {ratio:6.2} × ({least:.2} to {largest:.2})"
         );
     }
 }
@@ -369,9 +463,12 @@ fn figure<D: Structure>(
     title: &str,
     (items, keys): (u64, Keys),
     external: u64,
-    skip: impl Fn(u64) -> Subject<'static>,
+    skip: Option<fn(u64) -> Subject<'static>>,
     options: &Options,
 ) {
+    if !title.contains(&options.title) {
+        return;
+    }
     let data = D::filled(items);
     for updates in [0, 10, 100] {
         let mix = Mix {
@@ -383,37 +480,38 @@ fn figure<D: Structure>(
         if options.threads > 1 {
             all.push(("crate 2", peer(2, &data)));
         }
-        all.push(("SkipMap", skip(items)));
+        all.extend(skip.map(|skip| ("SkipMap", skip(items))));
         let described = format!("{title}, {} threads", options.threads);
-        measure(&described, &all, &mix, options);
+        measure(&described, all, &mix, options);
         let mut alone = subjects(&data);
         alone.push(("unsync", sequential(&data)));
         let single = Options {
             threads: 1,
-            ..*options
+            ..options.clone()
         };
-        measure(&format!("{title}, one thread"), &alone, &mix, &single);
+        measure(&format!("{title}, one thread"), alone, &mix, &single);
     }
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
-    let mut next = |usual| {
-        arguments
-            .next()
-            .transpose()
-            .expect("numbers")
-            .unwrap_or(usual)
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, usual: usize| match arguments.get(place) {
+        Some(text) => text.parse().expect("a number"),
+        None => usual,
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let rows = arguments.get(4).map(|rows| rows.split(','));
     let options = Options {
-        threads: next(cpus),
-        length: Duration::from_millis(next(200) as u64),
-        rounds: next(5),
+        threads: number(0, cpus),
+        length: Duration::from_millis(number(1, 200) as u64),
+        rounds: number(2, 5),
+        title: arguments.get(3).cloned().unwrap_or_default(),
+        rows: rows.into_iter().flatten().map(String::from).collect(),
     };
     let uniform = |items| (items, Keys::Uniform(2 * items));
     let zipf = |items| (items, Keys::zipf(2 * items));
-    let skip = skip_map;
+    let skip: Option<fn(u64) -> Subject<'static>> = Some(skip_map);
+    let skip_queue: Option<fn(u64) -> Subject<'static>> = Some(skip_queue);
     figure::<Map<HashMap<u64, u64>>>("hash map", uniform(65_536), 0, skip, &options);
     figure::<Queue>("priority queue", uniform(200_000), 0, skip_queue, &options);
     figure::<Queue>(
@@ -425,4 +523,6 @@ fn main() {
     );
     figure::<Map<BTreeMap<u64, u64>>>("dictionary", uniform(200_000), 0, skip, &options);
     figure::<Map<BTreeMap<u64, u64>>>("dictionary (zipf)", zipf(200_000), 0, skip, &options);
+    let members = (10_000, Keys::Uniform(10_000));
+    figure::<Ranking>("sorted set", members, 0, None, &options);
 }

@@ -223,7 +223,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
         is_patient: bool,
         mut lead: impl FnMut(Held<'_>, Option<Q>) -> Option<Result<A, Q>>,
     ) -> Result<A, Q> {
-        let slot = &*self.slots[usize::from(place.slot)];
+        let slot = &*self.slots[place.slot()];
         let mut backoff = Backoff::new();
         while !self.try_claim(slot, place) {
             match self.lock.try_lock() {
@@ -253,14 +253,14 @@ impl<Q: Send, A: Send> Publications<Q, A> {
             slot.state
                 .compare_exchange(EMPTY, CLAIMED, Acquire, Relaxed)
         };
-        !place.is_shared || claim().is_ok()
+        !place.is_shared() || claim().is_ok() || mutant!("slot_is_not_claimed")
     }
 
     fn post(&self, slot: &Slot<Q, A>, place: Place, request: Q) {
         // Relaxed, both: a combiner that misses the slot leaves the request to the next one, which
         // its poster becomes at the latest.
-        if LOOK_IS_HIDDEN || self.high.load(Relaxed) <= u32::from(place.slot) {
-            self.high.fetch_max(u32::from(place.slot) + 1, Relaxed);
+        if LOOK_IS_HIDDEN || self.high.load(Relaxed) <= place.slot() as u32 {
+            self.high.fetch_max(place.slot() as u32 + 1, Relaxed);
         }
         // SAFETY: 1: empty, and the slot is our own or claimed.
         unsafe { slot.replace(Mail::Request(request)) };
@@ -383,12 +383,8 @@ mod models {
 
     type Doubling = Publications<Box<u64>, Box<u64>>;
 
-    fn double(doubling: &Doubling, slot: u16, is_shared: bool, value: u64) -> u64 {
-        let place = Place {
-            replica: 0,
-            slot,
-            is_shared,
-        };
+    fn double(doubling: &Doubling, slot: usize, is_shared: bool, value: u64) -> u64 {
+        let place = Place::new(0, slot, is_shared);
         let lead = |held: Held<'_>, own: Option<Box<u64>>| {
             let mut taken = Vec::new();
             let accept = |slot, request| taken.push((slot, request));
@@ -422,10 +418,13 @@ mod models {
     fn threads_share_a_slot() {
         model_bounded(2, || {
             let doubling = Arc::new(Doubling::new(1));
+            // Held, so that both must post.
+            let held = doubling.lock.lock();
             let others = [1, 2].map(|value| {
                 let other = doubling.clone();
                 thread::spawn(move || double(&other, 0, true, value))
             });
+            drop(held);
             let doubled = others.map(|other| other.join().unwrap());
             assert_eq!(doubled, [2, 4]);
         });

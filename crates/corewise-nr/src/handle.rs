@@ -74,11 +74,9 @@ impl<D: Sequential> Handle<'_, D> {
     #[inline]
     pub fn read<R>(&self, f: impl FnOnce(&D) -> R) -> R {
         self.structure.registry.enter(|| {
-            let mut f = f;
             loop {
-                match self.structure.try_read(self.claim.place(), f) {
-                    Ok(result) => return result,
-                    Err(back) => f = back,
+                if let Some(reading) = self.structure.try_read(self.claim.place()) {
+                    return reading.with(f);
                 }
                 self.claim.move_on();
             }
@@ -123,6 +121,6 @@ impl<D: Sequential> Handle<'_, D> {
 
     /// The number of the replica that the handle uses now.
     pub fn replica(&self) -> usize {
-        usize::from(self.claim.place().replica)
+        self.claim.place().replica()
     }
 }

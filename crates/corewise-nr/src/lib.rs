@@ -87,6 +87,8 @@ mod readme {}
 pub mod baseline;
 mod combining;
 mod compare;
+#[cfg(doctest)]
+mod compile_fail;
 mod concurrent;
 mod handle;
 mod lock;

@@ -137,6 +137,7 @@ impl DistributedLock {
     }
 
     #[cold]
+    #[inline(never)]
     fn wait_for_writer(&self) {
         let mut backoff = Backoff::new();
         // Relaxed: a hint that the next attempt may succeed.
@@ -148,21 +149,28 @@ impl DistributedLock {
     /// Waits until no thread holds the lock.
     #[inline]
     pub(crate) fn write(&self) -> WriteGuard<'_> {
-        let mut backoff = Backoff::new();
-        let guard = loop {
-            match self.try_exclude_writers() {
-                Some(guard) => break guard,
-                None => backoff.snooze_or_sleep(&SLEEPS),
-            }
-        };
+        let guard = self.try_exclude_writers();
+        let guard = guard.unwrap_or_else(|| self.wait_to_exclude_writers());
         for flag in self.flags_in_use() {
             // SeqCst: pairs with the addition in `set`; see the module's header. It acquires what
             // the readers released.
-            while flag.load(SeqCst) != 0 {
-                backoff.snooze_or_sleep(&SLEEPS);
+            if flag.load(SeqCst) != 0 {
+                wait_for_readers(flag);
             }
         }
         guard
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_to_exclude_writers(&self) -> WriteGuard<'_> {
+        let mut backoff = Backoff::new();
+        loop {
+            backoff.snooze_or_sleep(&SLEEPS);
+            if let Some(guard) = self.try_exclude_writers() {
+                return guard;
+            }
+        }
     }
 
     /// Acquires the lock for writing unless a thread holds it. Readers that come meanwhile may have
@@ -180,7 +188,9 @@ impl DistributedLock {
         // SeqCst: pairs with the load in `read`; see the module's header. It acquires what the last
         // writer released. Relaxed on failure: nothing is read then.
         let exchanged = self.writer.compare_exchange(0, 1, SeqCst, Relaxed);
-        exchanged.ok()?;
+        if exchanged.is_err() && !mutant!("lock_ignores_writers") {
+            return None;
+        }
         store_load_order();
         Some(WriteGuard(&self.writer))
     }
@@ -191,6 +201,16 @@ impl DistributedLock {
         let high = self.high.load(SeqCst) as usize;
         let first = usize::from(mutant!("lock_skips_flag"));
         &self.flags[first.min(high)..high]
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_for_readers(flag: &AtomicU32) {
+    let mut backoff = Backoff::new();
+    // SeqCst: as in `write`.
+    while flag.load(SeqCst) != 0 {
+        backoff.snooze_or_sleep(&SLEEPS);
     }
 }
 

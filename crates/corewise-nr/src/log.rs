@@ -26,10 +26,10 @@
 //! 2. *Reuse.* An entry is overwritten only after every live replica has executed it.
 //! 3. *No wait between reserving and filling*, and no code of users: a thread that waits for an
 //!    entry waits for a few instructions of another, unless that was preempted.
-//! 4. *Progress.* [`Log::reserve`] and [`Log::complete`] are lock-free.
+//! 4. *Progress.* [`Log::try_reserve`] and [`Log::complete`] are lock-free.
 
 use corewise_atomic::cell::DataCell;
-use corewise_atomic::hint::prefetch;
+use corewise_atomic::hint::{prefetch, prefetch_for_write};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64};
@@ -79,6 +79,17 @@ const _: () = {
     assert!(size_of::<Entry<[u64; 6]>>() == 64);
     assert!(align_of::<Entry<u8>>() == 64);
 };
+
+/// What became of an attempt to reserve entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    /// The caller has them, from this index.
+    From(u64),
+    /// The tail was another one.
+    Lost,
+    /// The log is full.
+    Full,
+}
 
 /// Entries of one capacity.
 pub(crate) struct Ring<W> {
@@ -145,7 +156,7 @@ impl<W> Ring<W> {
     pub(crate) unsafe fn fill(&self, index: u64, operation: W) -> Option<W> {
         let entry = self.entry(index);
         let place = &entry.operation;
-        // SAFETY: by 1 no other thread writes, and `reserve` has found that all replicas have
+        // SAFETY: by 1 no other thread writes, and `try_reserve` has found that all replicas have
         // executed what is there.
         let old = place.with_mut(|place| unsafe { (*place).replace(operation) });
         // Release: pairs with the Acquire in `content`: guarantee 1.
@@ -170,10 +181,16 @@ impl<W> Ring<W> {
         })
     }
 
-    /// Asks for the cache line of an entry.
+    /// Asks for the cache line of an entry that is to be executed.
     #[inline]
     pub(crate) fn prefetch(&self, index: u64) {
         prefetch(self.entry(index));
+    }
+
+    /// Asks for the cache line of an entry that is to be filled.
+    #[inline]
+    pub(crate) fn prefetch_for_filling(&self, index: u64) {
+        prefetch_for_write(self.entry(index));
     }
 }
 
@@ -232,7 +249,7 @@ impl<W> Log<W> {
 
     #[inline]
     pub(crate) fn tail(&self) -> Tail {
-        // Acquire: pairs with the exchange in `reserve`, so that rings are seen.
+        // Acquire: pairs with the exchange in `try_reserve`, so that rings are seen.
         Tail::unpack(self.tail.load(Acquire))
     }
 
@@ -249,52 +266,50 @@ impl<W> Log<W> {
         self.min.load(ordering!(Acquire, "log_relaxed_min"))
     }
 
-    /// Raises `completed` to `end`.
+    /// Raises `completed` to `end`. The exchange is tried with a guess: a load before it would cost
+    /// another transfer of the cache line.
     #[inline]
-    pub(crate) fn complete(&self, end: u64) {
-        // Relaxed: the exchange decides; if another thread has raised it as far, that is all we
-        // want, and what it released is not ours.
-        let mut now = self.completed.load(Relaxed);
+    pub(crate) fn complete(&self, guess: u64, end: u64) {
+        let mut now = guess;
         while now < end {
             // AcqRel: Release pairs with the Acquire in `completed`, Acquire passes on what others
-            // released. Relaxed on failure: the value is only compared.
-            match self
-                .completed
-                .compare_exchange_weak(now, end, AcqRel, Relaxed)
-            {
+            // released. Relaxed on failure: the value is only compared; if another thread has
+            // raised it as far, that is all we want, and what it released is not ours.
+            match self.completed.compare_exchange(now, end, AcqRel, Relaxed) {
                 Ok(_) => return,
+                Err(_) if mutant!("log_completes_once") => return,
                 Err(other) => now = other,
             }
         }
     }
 
-    /// Reserves `count` entries, and returns the index of the first. `None` if the log is full.
+    /// Reserves `count` entries if it can.
     ///
-    /// `seen` is a former tail: the exchange is tried with it first, because loading the present
-    /// one costs as much as a failed exchange. Afterwards it is the tail after the reserved
-    /// entries, whose `log2` names their ring. `failures` counts failed exchanges.
+    /// `seen` is a former tail, or a guess: the exchange is tried with it, because loading the
+    /// present one costs as much as a failed exchange. Afterwards it is the tail after the reserved
+    /// entries, whose `log2` names their ring, or the present one.
     #[inline]
-    pub(crate) fn reserve(&self, seen: &mut Tail, count: u64, failures: &mut u64) -> Option<u64> {
-        loop {
-            // One entry is kept for GROW.
-            if !self.has_room(*seen, count + 1) {
-                let now = self.tail();
-                if now == *seen {
-                    return None;
-                }
-                *seen = now;
-                continue;
+    pub(crate) fn try_reserve(&self, seen: &mut Tail, count: u64) -> Reserved {
+        // One entry is kept for GROW.
+        if !self.has_room(*seen, count + 1) {
+            let now = self.tail();
+            let is_full = now == *seen;
+            *seen = now;
+            return if is_full {
+                Reserved::Full
+            } else {
+                Reserved::Lost
+            };
+        }
+        match self.exchange(*seen, seen.index + count, seen.log2) {
+            Ok(()) => {
+                let start = seen.index;
+                seen.index += count;
+                Reserved::From(start)
             }
-            match self.exchange(*seen, seen.index + count, seen.log2) {
-                Ok(()) => {
-                    let start = seen.index;
-                    seen.index += count;
-                    return Some(start);
-                }
-                Err(now) => {
-                    *failures += 1;
-                    *seen = now;
-                }
+            Err(now) => {
+                *seen = now;
+                Reserved::Lost
             }
         }
     }
@@ -331,7 +346,7 @@ impl<W> Log<W> {
             self.install(log2);
         }
         loop {
-            // The entry that `reserve` keeps.
+            // The entry that `try_reserve` keeps.
             debug_assert!(mutant!("log_ignores_min") || self.has_room(old, 1));
             match self.exchange(old, old.index + 1, log2) {
                 Ok(()) => break,
@@ -412,9 +427,9 @@ mod models {
     fn append(log: &Log<Box<u64>>, value: u64) {
         let mut seen = log.tail();
         let start = loop {
-            match log.reserve(&mut seen, 1, &mut 0) {
-                Some(start) => break start,
-                None => hint::spin_loop(),
+            match log.try_reserve(&mut seen, 1) {
+                Reserved::From(start) => break start,
+                _ => hint::spin_loop(),
             }
         };
         // SAFETY: the log does not grow, so the ring is not freed.

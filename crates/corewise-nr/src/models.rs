@@ -162,6 +162,22 @@ fn a_reader_does_not_depend_on_a_combiner() {
 }
 
 #[test]
+fn a_dedicated_combiner_works_beside_a_writer() {
+    model_bounded(2, || {
+        let (shared, ids) = build(1, 4);
+        let one = ids[0];
+        let combiner = spawn(&shared, move |shared| {
+            let mut rounds = 0..2;
+            shared.combine_until(one, || rounds.next().is_none());
+        });
+        assert_eq!(write_each(&shared, one, &[1]), 1);
+        combiner.join().unwrap();
+        assert_eq!(write_each(&shared, one, &[1]), 2);
+        assert_eq!(read(&shared, one), 2);
+    });
+}
+
+#[test]
 fn a_replica_joins_beside_a_writer() {
     model_bounded(1, || {
         let (shared, ids) = build(1, 64);
@@ -218,7 +234,7 @@ fn an_own_slot_belongs_to_one_thread_at_a_time() {
         let cell = Arc::new(DataCell::new(0));
         let use_slot = |registry: &Registry, cell: &DataCell<i32>| {
             let place = registry.claim(0);
-            if !place.is_shared {
+            if !place.is_shared() {
                 // SAFETY: the slot, and with it the cell, is the thread's.
                 cell.with_mut(|value| unsafe { *value += 1 });
             }

@@ -37,48 +37,61 @@ corewise_atomic::static_cell! {
 
 corewise_atomic::thread_local! {
     // No destructor: usable until the thread is gone.
-    static LOCAL: Local = const { Local { recent: Cell::new(NOWHERE), inside: Cell::new(ptr::null()) } };
+    static LOCAL: Local = const {
+        Local {
+            id: Cell::new(0),
+            generation: Cell::new(0),
+            place: Cell::new(Place(0)),
+            inside: Cell::new(ptr::null()),
+        }
+    };
     static MEMBERSHIPS: Memberships = Memberships(RefCell::new(HashMap::new()));
 }
 
-/// A replica and a slot of it.
+/// A replica and a slot of it: the slot in 16 bits, the replica in 15, and [`Place::SHARED`]. One
+/// word without invalid values, which is read and compared faster than three fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) replica: u16,
-    pub(crate) slot: u16,
-    pub(crate) is_shared: bool,
-}
+pub(crate) struct Place(u32);
 
 impl Place {
+    const SHARED: u32 = 1 << 31;
+
+    pub(crate) fn new(replica: usize, slot: usize, is_shared: bool) -> Self {
+        debug_assert!(replica < 1 << 15 && slot < 1 << 16);
+        let shared = if is_shared { Self::SHARED } else { 0 };
+        Self((replica as u32) << 16 | slot as u32 | shared)
+    }
+
+    #[inline]
+    pub(crate) fn replica(self) -> usize {
+        (self.0 >> 16) as usize & 0x7fff
+    }
+
+    #[inline]
+    pub(crate) fn slot(self) -> usize {
+        self.0 as usize & 0xffff
+    }
+
+    /// Whether other threads may use the slot at the same time.
+    #[inline]
+    pub(crate) fn is_shared(self) -> bool {
+        self.0 & Self::SHARED != 0
+    }
+
     #[inline]
     pub(crate) fn flag(self) -> Flag {
         Flag {
-            index: usize::from(self.slot),
-            is_shared: self.is_shared,
+            index: self.slot(),
+            is_shared: self.is_shared(),
         }
     }
 }
 
-/// The place that the thread used last, and for which registry and generation of it.
-#[derive(Clone, Copy)]
-struct Recent {
-    id: u64,
-    generation: u64,
-    place: Place,
-}
-
-const NOWHERE: Recent = Recent {
-    id: 0,
-    generation: 0,
-    place: Place {
-        replica: 0,
-        slot: 0,
-        is_shared: false,
-    },
-};
-
 struct Local {
-    recent: Cell<Recent>,
+    /// The place that the thread used last, and for which registry and generation of it.
+    place: Cell<Place>,
+    id: Cell<u64>,
+    generation: Cell<u64>,
     /// The operations that the thread is inside of, innermost first.
     inside: Cell<*const Frame>,
 }
@@ -191,13 +204,18 @@ impl Registry {
     pub(crate) fn place(this: &Arc<Self>) -> Place {
         // Acquire: pairs with the Release in `join` and `leave`.
         let generation = this.generation.load(Acquire);
-        match LOCAL.try_with(|local| local.recent.get()) {
-            Ok(recent) if recent.id == this.id && recent.generation == generation => recent.place,
+        let recent = LOCAL.try_with(|local| {
+            let is_known = local.id.get() == this.id && local.generation.get() == generation;
+            is_known.then(|| local.place.get())
+        });
+        match recent {
+            Ok(Some(place)) => place,
             _ => Self::register(this, generation),
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn register(this: &Arc<Self>, generation: u64) -> Place {
         let found = MEMBERSHIPS.try_with(|all| all.find_or_register(this, generation));
         let Ok(place) = found else {
@@ -205,11 +223,9 @@ impl Registry {
             return this.shared_place(this.choose(None));
         };
         let _ = LOCAL.try_with(|local| {
-            local.recent.set(Recent {
-                id: this.id,
-                generation,
-                place,
-            });
+            local.id.set(this.id);
+            local.generation.set(generation);
+            local.place.set(place);
         });
         place
     }
@@ -228,11 +244,7 @@ impl Registry {
                     .is_ok()
         });
         match slot {
-            Some(slot) => Place {
-                replica: replica as u16,
-                slot: slot as u16,
-                is_shared: false,
-            },
+            Some(slot) => Place::new(replica, slot, false),
             None => self.shared_place(replica),
         }
     }
@@ -240,22 +252,18 @@ impl Registry {
     fn shared_place(&self, replica: usize) -> Place {
         // Relaxed: it only distributes threads.
         let turn = NEXT_SHARED.fetch_add(1, Relaxed) as usize;
-        Place {
-            replica: replica as u16,
-            slot: (self.own_slots + turn % self.shared_slots) as u16,
-            is_shared: true,
-        }
+        Place::new(replica, self.own_slots + turn % self.shared_slots, true)
     }
 
     /// Gives a place back that came from [`Registry::claim`]. Its owner uses it no longer.
     pub(crate) fn release(&self, place: Place) {
-        let group = &self.groups[usize::from(place.replica)];
+        let group = &self.groups[place.replica()];
         // Relaxed: a number that only guides `choose`.
         group.threads.fetch_sub(1, Relaxed);
-        if !place.is_shared {
+        if !place.is_shared() {
             // Release: pairs with the Acquire in `claim`: guarantee 1.
             let release = ordering!(Release, "slot_relaxed_release");
-            group.claimed[usize::from(place.slot)].store(false, release);
+            group.claimed[place.slot()].store(false, release);
         }
     }
 
@@ -378,7 +386,7 @@ impl Membership {
             return;
         }
         self.generation = generation;
-        let now = usize::from(self.place.replica);
+        let now = self.place.replica();
         let best = self.registry.choose(Some(now));
         if best != now {
             self.registry.release(self.place);
@@ -395,7 +403,7 @@ impl Drop for Membership {
 
 impl Drop for Memberships {
     fn drop(&mut self) {
-        let _ = LOCAL.try_with(|local| local.recent.set(NOWHERE));
+        let _ = LOCAL.try_with(|local| local.id.set(0));
     }
 }
 

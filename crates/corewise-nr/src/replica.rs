@@ -31,7 +31,7 @@ use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant};
 
 use crate::Sequential;
 use crate::combining::Publications;
-use crate::lock::DistributedLock;
+use crate::lock::{DistributedLock, WriteGuard};
 use crate::log::{Content, FIRST, Log, Ring, Tail};
 
 /// What executing an operation gave: a response, or what it panicked with.
@@ -249,7 +249,7 @@ impl<D: Sequential> Replica<D> {
                 }
             } else if content == Content::Grow {
                 state.log2 += 1;
-                self.publish(log, state, run_end + 1);
+                self.publish(log, state, run_end + 1, &(0..0));
                 if target.is_pause(run_end + 1) {
                     return Reached::Pause;
                 }
@@ -301,25 +301,71 @@ impl<D: Sequential> Replica<D> {
         };
         // SAFETY: both locks are held.
         unsafe { self.with_place(execute) };
+        self.publish_and_unlock(log, state, end, guard, batch);
+        true
+    }
+
+    /// Executes the next entry of the log, which is the caller's own write.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Replica::advance`].
+    /// 2. The entry at `applied` is in this ring, and is a filled write.
+    #[inline]
+    pub(crate) unsafe fn execute_one(
+        &self,
+        log: &Log<D::Write>,
+        ring: &Ring<D::Write>,
+        state: &mut State<D>,
+    ) -> Outcome<D> {
+        let index = state.applied;
+        let guard = self.shared.lock.write();
+        let execute = |place: &mut Option<D>| {
+            let data = place.as_mut().expect("a live replica has data");
+            // SAFETY: 2, and this replica has not passed the entry (1).
+            unsafe { ring.with(index, |operation| execute(data, operation)) }
+        };
+        // SAFETY: both locks are held.
+        let outcome = unsafe { self.with_place(execute) };
+        state.panics += u64::from(outcome.is_err());
+        self.publish_and_unlock(log, state, index + 1, guard, &(index..index + 1));
+        outcome
+    }
+
+    #[inline]
+    fn publish_and_unlock(
+        &self,
+        log: &Log<D::Write>,
+        state: &mut State<D>,
+        end: u64,
+        guard: WriteGuard<'_>,
+        batch: &Range<u64>,
+    ) {
         if mutant!("replica_completed_late") {
             state.applied = end;
             self.set_applied(end);
             drop(guard);
-            log.complete(end);
-            return true;
+            log.complete(0, end);
+        } else {
+            self.publish(log, state, end, batch);
+            drop(guard);
         }
-        self.publish(log, state, end);
-        drop(guard);
-        true
     }
 
     /// Publishes that the replica has executed the log up to `end`. Before the readers-writer lock
     /// is unlocked: invariant 2.
-    fn publish(&self, log: &Log<D::Write>, state: &mut State<D>, end: u64) {
+    #[inline]
+    fn publish(&self, log: &Log<D::Write>, state: &mut State<D>, end: u64, batch: &Range<u64>) {
+        // Other replicas have completed what is before the own batch, as a rule. Without a batch,
+        // they have completed everything.
+        let guess = match batch.contains(&(end - 1)) {
+            true => batch.start,
+            false => log.completed(),
+        };
         state.applied = end;
         self.counters.panics.set(state.panics);
         self.set_applied(end);
-        log.complete(end - u64::from(mutant!("replica_off_by_one")));
+        log.complete(guess, end - u64::from(mutant!("replica_off_by_one")));
     }
 
     /// Keeps the outcome of an operation of the batch.
@@ -344,6 +390,32 @@ impl<D: Sequential> Replica<D> {
             // SAFETY: 1; answered above.
             unsafe { self.publications.deliver(slot) };
         }
+    }
+
+    /// Executes a write of the caller without the log.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Replica::execute_directly`].
+    #[inline]
+    pub(crate) unsafe fn execute_one_directly(
+        &self,
+        state: &mut State<D>,
+        operation: &D::Write,
+    ) -> Outcome<D> {
+        let guard = self.shared.lock.write();
+        let execute = |place: &mut Option<D>| {
+            let data = place.as_mut().expect("a live replica has data");
+            execute(data, operation)
+        };
+        // SAFETY: both locks are held.
+        let outcome = unsafe { self.with_place(execute) };
+        drop(guard);
+        if outcome.is_err() {
+            state.panics += 1;
+            self.counters.panics.set(state.panics);
+        }
+        outcome
     }
 
     /// Executes the batch without the log.

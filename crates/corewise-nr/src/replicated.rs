@@ -2,7 +2,10 @@
 //!
 //! **A write** takes the combiner's lock of its replica, or posts the operation and waits. The
 //! combiner collects a batch, reserves entries in the log, fills them, executes the log up to the
-//! end of its batch, and hands the outcomes over.
+//! end of its batch, and hands the outcomes over. A thread that gets the lock while no request is
+//! posted executes its write without a batch. Two combiners that append at the same time do not
+//! wait for each other: the one that loses the exchange executes what the other has appended, which
+//! it must do in any case, and tries again.
 //!
 //! **A read** takes `completed` and executes on its replica as soon as that has executed the log so
 //! far. If it has not, the reader takes the combiner's lock and executes the missing entries; if
@@ -34,7 +37,8 @@ use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
 use crate::Sequential;
 use crate::combining::Held;
 use crate::compare::Comparisons;
-use crate::log::{Log, Ring, Tail};
+use crate::lock::ReadGuard;
+use crate::log::{Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
 use crate::replica::{OWN, Outcome, Patience, Reached, Replica, State, Target, discard};
 
@@ -97,7 +101,9 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    is swallowed. A read that panics affects nothing else.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
-///    structure either: that would be a deadlock.
+///    structure either: that would be a deadlock. Destructors of operations run outside, and may
+///    call the structure; so may those of responses, except at other replicas, which drop their
+///    responses while they execute the log.
 ///
 /// # Cost
 ///
@@ -158,6 +164,13 @@ impl<W> Garbage<W> {
 
     #[inline]
     pub(crate) fn discard(self) {
+        if !self.operations.is_empty() || !self.rings.is_empty() {
+            self.discard_all();
+        }
+    }
+
+    #[cold]
+    fn discard_all(self) {
         self.operations.into_iter().for_each(discard);
         self.rings.into_iter().for_each(discard);
     }
@@ -179,6 +192,21 @@ pub(crate) enum Help {
     Busy,
     /// It has left, or its next entry is not filled.
     Nothing,
+}
+
+/// A replica that is up to date for a read, and stays live meanwhile.
+pub(crate) struct Reading<'a, D: Sequential> {
+    replica: &'a Replica<D>,
+    _guard: ReadGuard<'a>,
+}
+
+impl<D: Sequential> Reading<'_, D> {
+    #[inline]
+    pub(crate) fn with<R>(self, read: impl FnOnce(&D) -> R) -> R {
+        // SAFETY: the lock is held, and `try_read` has found under it that the replica is live,
+        // which ends under the lock.
+        unsafe { self.replica.with_data(read) }
+    }
 }
 
 impl<D: Sequential> NodeReplicated<D> {
@@ -253,11 +281,9 @@ impl<D: Sequential> NodeReplicated<D> {
     #[inline]
     pub fn read<R>(&self, f: impl FnOnce(&D) -> R) -> R {
         self.registry.enter(|| {
-            let mut f = f;
             loop {
-                match self.try_read(Registry::place(&self.registry), f) {
-                    Ok(result) => return result,
-                    Err(back) => f = back,
+                if let Some(reading) = self.try_read(Registry::place(&self.registry)) {
+                    return reading.with(f);
                 }
             }
         })
@@ -337,39 +363,32 @@ impl<D: Sequential> NodeReplicated<D> {
         }
     }
 
-    /// Reads at a place. Returns `read` if the replica has left.
+    /// Begins a read at a place. `None` if the replica has left.
     #[inline]
-    pub(crate) fn try_read<R, F>(&self, place: Place, read: F) -> Result<R, F>
-    where
-        F: FnOnce(&D) -> R,
-    {
-        let replica = self.replica(usize::from(place.replica));
+    pub(crate) fn try_read(&self, place: Place) -> Option<Reading<'_, D>> {
+        let replica = self.replica(place.replica());
         let needed = self.log.completed();
         if replica.applied() >= needed {
             let guard = replica.lock().read(place.flag());
-            // Again: the replica may have left.
+            // Again: the replica may have left, which it does under the lock.
             if replica.applied() >= needed {
-                // SAFETY: the lock is held, and the replica is live, which ends under the lock.
-                let result = unsafe { replica.with_data(read) };
-                drop(guard);
-                return Ok(result);
+                return Some(Reading {
+                    replica,
+                    _guard: guard,
+                });
             }
         }
-        self.read_late(replica, place, needed, read)
+        self.read_late(replica, place, needed)
     }
 
-    /// Reads at a replica that has not executed the log up to `needed`, or has left.
-    #[cold]
-    fn read_late<R, F>(
-        &self,
-        replica: &Replica<D>,
+    /// Begins a read at a replica that has not executed the log up to `needed`, or has left.
+    #[inline(never)]
+    fn read_late<'a>(
+        &'a self,
+        replica: &'a Replica<D>,
         place: Place,
         needed: u64,
-        read: F,
-    ) -> Result<R, F>
-    where
-        F: FnOnce(&D) -> R,
-    {
+    ) -> Option<Reading<'a, D>> {
         let lock = &replica.publications.lock;
         let mut backoff = Backoff::new();
         let guard = loop {
@@ -379,7 +398,7 @@ impl<D: Sequential> NodeReplicated<D> {
                 // SAFETY: the lock is held.
                 let is_live = unsafe { self.refresh_held(replica, &held, needed) };
                 if !is_live {
-                    return Err(read);
+                    return None;
                 }
                 // The next writer acquires the combiner's lock after we have released it.
                 break replica.lock().read_while_excluding_writers(place.flag());
@@ -392,10 +411,10 @@ impl<D: Sequential> NodeReplicated<D> {
                 }
             }
         };
-        // SAFETY: the lock is held, and the replica is live, which ends under the lock.
-        let result = unsafe { replica.with_data(read) };
-        drop(guard);
-        Ok(result)
+        Some(Reading {
+            replica,
+            _guard: guard,
+        })
     }
 
     /// Executes the log up to `end`, which is complete. False if the replica has left.
@@ -423,7 +442,41 @@ impl<D: Sequential> NodeReplicated<D> {
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Result<Outcome<D>, D::Write> {
-        let replica = self.replica(usize::from(place.replica));
+        let replica = self.replica(place.replica());
+        let is_patient = replica.has_dedicated_combiner();
+        if is_patient {
+            return self.write_posted(replica, place, operation, garbage);
+        }
+        let Some(held) = replica.publications.lock.try_lock() else {
+            return self.write_posted(replica, place, operation, garbage);
+        };
+        let result = replica.state.with_mut(|state| {
+            // SAFETY: the lock is held, so the state is ours.
+            let state = unsafe { &mut *state };
+            if state.is_live
+                && self.settings.min_batch == 1
+                && !replica.publications.is_any_posted()
+            {
+                // SAFETY: the lock is held; live.
+                return Ok(unsafe { self.write_alone(replica, state, operation, garbage) });
+            }
+            // SAFETY: the lock is held.
+            unsafe { self.combine(replica, state, Some(operation), garbage) }
+                .expect("an outcome of the own operation")
+        });
+        drop(held);
+        result
+    }
+
+    /// Posts a write, and waits for its outcome or combines.
+    #[inline(never)]
+    fn write_posted(
+        &self,
+        replica: &Replica<D>,
+        place: Place,
+        operation: D::Write,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Result<Outcome<D>, D::Write> {
         let lead = |held: Held<'_>, own: Option<D::Write>| {
             let result = replica.state.with_mut(|state| {
                 // SAFETY: the lock is held, so the state is ours.
@@ -438,6 +491,69 @@ impl<D: Sequential> NodeReplicated<D> {
         replica
             .publications
             .execute(place, operation, is_patient, lead)
+    }
+
+    /// Executes a write of the combiner while no request is posted: a batch of one.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::combine`], and the replica is live.
+    #[inline]
+    unsafe fn write_alone(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        operation: D::Write,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Outcome<D> {
+        replica.counters.batches.add(1);
+        replica.counters.writes.add(1);
+        if self.is_alone(state) {
+            replica.counters.direct_writes.add(1);
+            // SAFETY: 1; live, and alone.
+            let outcome = unsafe { replica.execute_one_directly(state, &operation) };
+            if std::mem::needs_drop::<D::Write>() {
+                garbage.operations.push(operation);
+            }
+            return outcome;
+        }
+        // SAFETY: 1; live.
+        unsafe { self.append_one(replica, state, operation, garbage) }
+    }
+
+    /// Appends a write of the combiner to the log, and executes the log up to its end.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::append`], with an empty batch.
+    unsafe fn append_one(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        operation: D::Write,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Outcome<D> {
+        // SAFETY: 1.
+        let start = unsafe { self.reserve(replica, state, 1, garbage) };
+        // SAFETY: the lock is held, and the replica has not passed the entry reserved above.
+        let ring = unsafe { self.log.ring(state.tail.log2) };
+        // SAFETY: reserved above.
+        let old = unsafe { ring.fill(start, operation) };
+        if std::mem::needs_drop::<D::Write>() {
+            garbage.operations.extend(old);
+        }
+        let outcome = if state.applied == start && self.settings.compare_every == 0 {
+            // SAFETY: 1; the entry is the next one, and filled.
+            unsafe { replica.execute_one(&self.log, ring, state) }
+        } else {
+            state.batch.push((OWN, None));
+            // SAFETY: the lock is held, and the replica is live; the batch is filled.
+            unsafe { self.execute_batch(replica, state, start..start + 1) };
+            state.batch.clear();
+            state.own.take().expect("executed")
+        };
+        self.care_at_low_mark(replica, start..start + 1, state.tail, garbage);
+        outcome
     }
 
     /// Executes one batch of posted requests, with the combiner's own if there is one.
@@ -516,7 +632,7 @@ impl<D: Sequential> NodeReplicated<D> {
         // Acquire: pairs with the AcqRel of a replica that has left, so that the tail below covers
         // what it appended. That another one joins is excluded by the lock.
         self.settings.bypass_single
-            && self.live.load(Acquire) == 1
+            && (self.live.load(Acquire) == 1 || mutant!("lone_misses_the_other"))
             && self.log.tail().index == state.applied
     }
 
@@ -568,20 +684,55 @@ impl<D: Sequential> NodeReplicated<D> {
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
-        let mut backoff = Backoff::new();
-        let mut failures = 0;
-        loop {
-            let start = self.log.reserve(&mut state.tail, count, &mut failures);
-            if let Some(start) = start {
-                if failures != 0 {
-                    replica.counters.failed_appends.add(failures);
-                }
-                return start;
-            }
-            replica.counters.full_log_waits.add(1);
+        // If the replica has executed the whole log, the tail is where it stands.
+        if state.tail.index < state.applied {
+            state.tail = Tail {
+                index: state.applied,
+                log2: state.log2,
+            };
+        }
+        // Fetched while the tail is.
+        // SAFETY: the lock is held, and the replica is in this ring.
+        unsafe { self.log.ring(state.log2) }.prefetch_for_filling(state.tail.index);
+        match self.log.try_reserve(&mut state.tail, count) {
+            Reserved::From(start) => start,
             // SAFETY: 1.
-            if !unsafe { self.make_room(replica, state, count, garbage) } {
-                backoff.snooze_or_sleep(&SLEEPS);
+            _ => unsafe { self.reserve_late(replica, state, count, garbage) },
+        }
+    }
+
+    /// Reserves entries for the batch after the first attempt has failed.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::append`].
+    #[inline(never)]
+    unsafe fn reserve_late(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        count: u64,
+        garbage: &mut Garbage<D::Write>,
+    ) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.log.try_reserve(&mut state.tail, count) {
+                Reserved::From(start) => return start,
+                Reserved::Lost => {
+                    replica.counters.failed_appends.add(1);
+                    // What the other combiner has appended is before the batch in any case. While
+                    // it is executed, that combiner may append more at no cost.
+                    let end = state.tail.index;
+                    // SAFETY: 1; the batch is not in the log yet.
+                    unsafe { self.execute_log(replica, state, end, Patience::Readers) };
+                }
+                Reserved::Full => {
+                    replica.counters.full_log_waits.add(1);
+                    // SAFETY: 1.
+                    if !unsafe { self.make_room(replica, state, count, garbage) } {
+                        backoff.snooze_or_sleep(&SLEEPS);
+                    }
+                }
             }
         }
     }
@@ -618,6 +769,7 @@ impl<D: Sequential> NodeReplicated<D> {
     }
 
     /// If the entries hold the low mark, helps replicas that are far behind, and determines `min`.
+    #[inline]
     fn care_at_low_mark(
         &self,
         replica: &Replica<D>,
@@ -626,10 +778,15 @@ impl<D: Sequential> NodeReplicated<D> {
         garbage: &mut Garbage<D::Write>,
     ) {
         let room = tail.capacity() - 1 - self.settings.max_batch as u64;
-        if !entries.contains(&(self.log.min() + room)) {
-            return;
+        if entries.contains(&(self.log.min() + room)) {
+            self.care(replica, entries.end, tail, garbage);
         }
-        let far = entries.end.saturating_sub(tail.capacity() / 2);
+    }
+
+    /// Helps replicas that are far behind `end`, and determines `min`.
+    #[cold]
+    fn care(&self, replica: &Replica<D>, end: u64, tail: Tail, garbage: &mut Garbage<D::Write>) {
+        let far = end.saturating_sub(tail.capacity() / 2);
         for index in 0..self.max_replicas() {
             let other = self.replica_at(index);
             let is_far = |other: &Replica<D>| (1..far).contains(&other.applied());

@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Weak, mpsc};
 use std::thread;
 
 use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, scaled};
@@ -411,6 +411,96 @@ fn operations_and_responses_are_dropped_once() {
     assert!(alive.load(SeqCst) <= 2 * shared.stats().log_capacity);
     drop(shared);
     assert_eq!(alive.load(SeqCst), 0);
+}
+
+/// Destructors of operations and responses may call the structure, wherever their values end:
+/// operations when their entry of the log is used again, responses at other replicas while the
+/// log is executed. The latter is nested, so it gets a panic, which is swallowed.
+#[test]
+fn destructors_may_call_the_structure() {
+    type Shared = NodeReplicated<Callbacks>;
+
+    /// Counts writes.
+    #[derive(Clone, Default)]
+    struct Callbacks(u64);
+
+    /// Writes and reads when it is dropped, if it has a structure.
+    struct Callback {
+        shared: Weak<Shared>,
+        /// Callbacks that have written, and all that tried to.
+        counts: Arc<[AtomicUsize; 2]>,
+    }
+
+    impl Callback {
+        fn silent() -> Self {
+            Self {
+                shared: Weak::new(),
+                counts: Arc::default(),
+            }
+        }
+    }
+
+    impl Drop for Callback {
+        fn drop(&mut self) {
+            let Some(shared) = self.shared.upgrade() else {
+                return;
+            };
+            self.counts[1].fetch_add(1, SeqCst);
+            let before = shared.read(|callbacks| callbacks.0);
+            assert!(shared.write((Self::silent(), false)).0 > before);
+            self.counts[0].fetch_add(1, SeqCst);
+        }
+    }
+
+    impl Sequential for Callbacks {
+        type Read = ();
+        type Write = (Callback, bool);
+        /// The writes so far, and another callback if the operation asks for it.
+        type Response = (u64, Option<Callback>);
+        fn read(&self, (): &()) -> Self::Response {
+            (self.0, None)
+        }
+        fn write(&mut self, (callback, has_response): &Self::Write) -> Self::Response {
+            self.0 += 1;
+            let response = || Callback {
+                shared: callback.shared.clone(),
+                counts: callback.counts.clone(),
+            };
+            (self.0, has_response.then(response))
+        }
+    }
+
+    for (replicas, is_direct) in [(1, true), (1, false), (2, true)] {
+        let builder = Builder::new().replicas(replicas).log(4).max_log(4);
+        let built = builder
+            .bypass_single(is_direct)
+            .build(|_| Callbacks::default());
+        let shared = Arc::new(built.unwrap());
+        let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+        let each = scaled(40) as usize;
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for turn in 0..each {
+                        let callback = Callback {
+                            shared: Arc::downgrade(&shared),
+                            counts: counts.clone(),
+                        };
+                        // The response is dropped here, after the call.
+                        drop(shared.write((callback, turn % 2 == 0)));
+                    }
+                });
+            }
+        });
+        let [written, tried] = [0, 1].map(|it| counts[it].load(SeqCst));
+        let writes = shared.read(|callbacks| callbacks.0) as usize;
+        assert_eq!(writes, 3 * each + written);
+        // All callbacks of operations are done, except those that are still in the log, and one
+        // callback of each response; the others were refused.
+        let responses = 3 * each.div_ceil(2);
+        assert!((3 * each + responses - 4..=3 * each + responses).contains(&written));
+        assert_eq!(tried > written, replicas == 2, "{written} of {tried}");
+    }
 }
 
 /// A structure may borrow, and threads may outlive it.

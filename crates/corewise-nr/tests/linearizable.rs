@@ -1,12 +1,13 @@
-//! Recorded histories of several threads, checked for linearizability: a queue and a dictionary,
-//! with 1, 2 and 4 replicas, while the log grows, while replicas join and leave, and for the
-//! baselines.
+//! Recorded histories of several threads, checked for linearizability: a queue, a dictionary and a
+//! sorted set, with 1, 2 and 4 replicas, while the log grows, while replicas join and leave, and
+//! for the baselines.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 mod common;
 
-use std::sync::Barrier;
+use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, Random, scaled};
@@ -15,7 +16,8 @@ use corewise_history::{History, Model, Recorder, Recording};
 use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
-use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential};
+use corewise_nr::sorted_set::{Conditions, Direction, Inserted, operation as set};
+use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3;
@@ -37,14 +39,15 @@ trait Recorded: Sequential + Clone + Default {
     /// After each such number of turns the threads wait for each other, and one of them empties the
     /// structure.
     const ROUND: u64 = u64::MAX;
-    /// Calls a few operations; no two calls have the same `fresh`.
+    /// Calls a few operations; no two calls have the same `fresh`. `round` counts the times that
+    /// the structure was emptied.
     fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
-        fresh: u64,
+        round_and_fresh: (u64, u64),
         recorder: &mut Recorder<u64, Self::Op, Self::Outcome>,
     );
-    fn empty(_: &impl Concurrent<Self>, _: &mut Recorder<u64, Self::Op, Self::Outcome>) {}
+    fn empty(_: &impl Concurrent<Self>, _: u64, _: &mut Recorder<u64, Self::Op, Self::Outcome>) {}
     fn check(history: &History<u64, Self::Op, Self::Outcome>);
 }
 
@@ -55,7 +58,7 @@ impl Recorded for Dictionary {
     fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
-        fresh: u64,
+        (_, fresh): (u64, u64),
         recorder: &mut Recorder<u64, Op, Outcome>,
     ) {
         let key = random.below(KEYS);
@@ -155,7 +158,7 @@ impl Recorded for Queue {
     fn turn(
         structure: &impl Concurrent<Self>,
         random: &mut Random,
-        fresh: u64,
+        (_, fresh): (u64, u64),
         recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
     ) {
         let mut ops = [
@@ -174,6 +177,7 @@ impl Recorded for Queue {
 
     fn empty(
         structure: &impl Concurrent<Self>,
+        _: u64,
         recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
     ) {
         while QueueOp::Front.record(structure, recorder).is_some() {
@@ -183,6 +187,232 @@ impl Recorded for Queue {
 
     fn check(history: &History<u64, QueueOp, Option<u64>>) {
         history.check(&QueueModel).assert_linearizable();
+    }
+}
+
+/// What a thread does with a sorted set.
+#[derive(Clone, Debug)]
+enum SetOp {
+    Read(set::Read),
+    Write(set::Write),
+}
+
+impl SetOp {
+    fn record(
+        self,
+        structure: &impl Concurrent<SortedSet>,
+        round: u64,
+        recorder: &mut Recorder<u64, Self, set::Response>,
+    ) {
+        recorder.record(round, self.clone(), || {
+            structure.execute(match self {
+                Self::Read(read) => Operation::Read(read),
+                Self::Write(write) => Operation::Write(write),
+            })
+        });
+    }
+}
+
+const MEMBERS: u64 = 3;
+/// Insertions set scores below this.
+const SCORES: u64 = 3;
+
+fn member(number: u64) -> Box<[u8]> {
+    [number as u8].into()
+}
+
+/// A sorted set as an array of the members' scores, which is sorted when an order is needed.
+struct SetModel;
+
+type SetState = [Option<i64>; MEMBERS as usize];
+
+impl SetModel {
+    fn entries(state: &SetState) -> Vec<set::ScoredMember> {
+        let present = (0..MEMBERS).filter_map(|it| Some((state[it as usize]?, it)));
+        let mut sorted: Vec<(i64, u64)> = present.collect();
+        sorted.sort_unstable();
+        let entry = |(score, it)| (member(it), score as f64);
+        sorted.into_iter().map(entry).collect()
+    }
+
+    fn is_within(bounds: &set::OwnedBounds, score: i64) -> bool {
+        let set::OwnedBounds::Score(lower, upper) = bounds else {
+            unreachable!("the test has no other bounds")
+        };
+        (*lower, *upper).contains(&(score as f64))
+    }
+
+    fn read(state: &SetState, read: &set::Read) -> set::Response {
+        let entries = Self::entries(state);
+        match read {
+            set::Read::Len => set::Response::Count(entries.len()),
+            set::Read::Score(member) => {
+                set::Response::Score(state[member[0] as usize].map(|score| score as f64))
+            }
+            set::Read::Rank(member, _) => {
+                let rank = entries.iter().position(|(other, _)| other == member);
+                set::Response::Rank(rank.map(|rank| (rank, entries[rank].1)))
+            }
+            set::Read::Count(bounds) => {
+                let scores = state.iter().flatten();
+                let within = scores.filter(|&&score| Self::is_within(bounds, score));
+                set::Response::Count(within.count())
+            }
+            set::Read::Range { limit, .. } => {
+                set::Response::Entries(entries.into_iter().take(*limit).collect())
+            }
+            other => unreachable!("the test has no {other:?}"),
+        }
+    }
+
+    fn write(state: &mut SetState, write: &set::Write) -> set::Response {
+        match write {
+            set::Write::Insert { member, score, .. } => {
+                let old = state[member[0] as usize].replace(*score as i64);
+                set::Response::Inserted(Ok(match old {
+                    None => Inserted::Added,
+                    Some(old) if old == *score as i64 => Inserted::Unchanged,
+                    Some(old) => Inserted::Changed { old: old as f64 },
+                }))
+            }
+            set::Write::Increment { member, delta, .. } => {
+                let score = state[member[0] as usize].unwrap_or(0) + *delta as i64;
+                state[member[0] as usize] = Some(score);
+                set::Response::Incremented(Ok(Some(score as f64)))
+            }
+            set::Write::Remove(member) => {
+                let old = state[member[0] as usize].take();
+                set::Response::Score(old.map(|score| score as f64))
+            }
+            set::Write::RemoveRange(bounds) => {
+                let is_within =
+                    |score: &Option<i64>| score.is_some_and(|score| Self::is_within(bounds, score));
+                let within = state.iter_mut().filter(|score| is_within(score));
+                set::Response::Count(within.map(|score| *score = None).count())
+            }
+            set::Write::Pop { count, .. } => {
+                let mut popped = Self::entries(state);
+                popped.truncate(*count);
+                for (member, _) in &popped {
+                    state[member[0] as usize] = None;
+                }
+                set::Response::Entries(popped)
+            }
+            set::Write::Clear => {
+                let count = state.iter().flatten().count();
+                *state = SetState::default();
+                set::Response::Count(count)
+            }
+        }
+    }
+
+    fn execute(state: &SetState, op: &SetOp) -> (set::Response, SetState) {
+        let mut state = *state;
+        let response = match op {
+            SetOp::Read(read) => Self::read(&state, read),
+            SetOp::Write(write) => Self::write(&mut state, write),
+        };
+        (response, state)
+    }
+}
+
+impl Model for SetModel {
+    type State = SetState;
+    type Op = SetOp;
+    type Outcome = set::Response;
+
+    fn initial(&self) -> SetState {
+        SetState::default()
+    }
+
+    fn step(&self, state: &SetState, op: &SetOp, outcome: &set::Response) -> Option<SetState> {
+        let (expected, state) = Self::execute(state, op);
+        (*outcome == expected).then_some(state)
+    }
+
+    fn pending(&self, state: &SetState, op: &SetOp) -> Vec<SetState> {
+        vec![Self::execute(state, op).1]
+    }
+
+    fn only_reads(&self, op: &SetOp, _: &set::Response) -> bool {
+        matches!(op, SetOp::Read(_))
+    }
+}
+
+impl Recorded for SortedSet {
+    type Op = SetOp;
+    type Outcome = set::Response;
+
+    // Each round is a history with a key of its own, which begins and ends with an empty set. In a
+    // round a thread calls four operations, one of them an increment by one. So no score is above
+    // SCORES - 1 + 4 = 6, there are at most 8^3 = 512 states, and at most 5^4 = 625 sets of
+    // operations that are done: less than 320,000 configurations, whatever the scheduler does,
+    // where the checker allows 4 million.
+    const TURN: u64 = 4;
+    const ROUND: u64 = 1;
+
+    fn turn(
+        structure: &impl Concurrent<Self>,
+        random: &mut Random,
+        (round, _): (u64, u64),
+        recorder: &mut Recorder<u64, SetOp, set::Response>,
+    ) {
+        let mut any = || member(random.below(MEMBERS));
+        let (incremented, inserted, removed, looked_up) = (any(), any(), any(), any());
+        let score = random.below(SCORES) as f64;
+        let bounds = set::OwnedBounds::Score(Bound::Excluded(0.0), Bound::Included(score + 1.0));
+        let conditions = Conditions::default();
+        let direction = Direction::Ascending;
+        let mut ops = [
+            SetOp::Write(set::Write::Increment {
+                member: incremented,
+                delta: 1.0,
+                conditions,
+            }),
+            SetOp::Write(set::Write::Insert {
+                member: inserted,
+                score,
+                conditions,
+            }),
+            SetOp::Write(match random.below(4) {
+                0 => set::Write::Pop {
+                    direction,
+                    count: 1,
+                },
+                1 => set::Write::RemoveRange(bounds.clone()),
+                _ => set::Write::Remove(removed),
+            }),
+            SetOp::Read(match random.below(4) {
+                0 => set::Read::Count(bounds),
+                1 => set::Read::Score(looked_up),
+                2 => set::Read::Rank(looked_up, direction),
+                _ => set::Read::Range {
+                    bounds: set::OwnedBounds::Rank(0, -1),
+                    direction,
+                    offset: 0,
+                    limit: MEMBERS as usize,
+                },
+            }),
+        ];
+        for last in (1..ops.len()).rev() {
+            ops.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        for op in ops {
+            op.record(structure, round, recorder);
+        }
+    }
+
+    fn empty(
+        structure: &impl Concurrent<Self>,
+        round: u64,
+        recorder: &mut Recorder<u64, SetOp, set::Response>,
+    ) {
+        SetOp::Write(set::Write::Clear).record(structure, round, recorder);
+        SetOp::Read(set::Read::Len).record(structure, round, recorder);
+    }
+
+    fn check(history: &History<u64, SetOp, set::Response>) {
+        history.check(&SetModel).assert_linearizable();
     }
 }
 
@@ -220,18 +450,21 @@ fn check<D: Recorded, S: Concurrent<D>>(
                     let mut random = Random::new(seed << 8 | number);
                     start.wait();
                     for turn in 0..operations() / D::TURN {
+                        // The number of the round that ends, or goes on.
+                        let its = turn / D::ROUND;
                         if turn % D::ROUND == D::ROUND - 1 {
                             round.wait();
                             if number == 0 {
-                                D::empty(structure, &mut recorder);
+                                D::empty(structure, its, &mut recorder);
                             }
                             round.wait();
                         }
+                        let its = (turn + 1) / D::ROUND;
                         // No two writes have the same value, apart from increments.
                         let fresh = (turn * THREADS + number) << 16;
                         let late = random.below(16) == 0;
                         let structure = Late { structure, late };
-                        D::turn(&structure, &mut random, fresh, &mut recorder);
+                        D::turn(&structure, &mut random, (its, fresh), &mut recorder);
                     }
                 })
             })
@@ -288,32 +521,57 @@ fn a_queue_is_linearizable() {
 }
 
 #[test]
-fn histories_are_linearizable_while_the_log_grows() {
+fn a_sorted_set_is_linearizable() {
+    replicas_are_linearizable::<SortedSet>();
+}
+
+fn histories_are_linearizable_while_the_log_grows<D: Recorded + PartialEq + std::fmt::Debug>(
+    largest: usize,
+) {
     for seed in 0..3 {
-        let builder = Builder::new()
-            .replicas(2)
-            .log(4)
-            .max_log(64)
-            .compare_every(5);
-        let shared = builder.build(|_| Dictionary::default()).unwrap();
+        let builder = Builder::new().replicas(2).log(4).max_log(largest);
+        let shared = builder.compare_every(5).build(|_| D::default()).unwrap();
         let last = shared.replicas()[1];
-        let reader = shared.handle(Some(last)).unwrap();
-        let growing = &shared;
-        check(seed, &shared, move || {
-            // A long section: the replica falls behind, so that others find the log full.
-            let before = growing.stats().log_capacity;
-            if before < 64 {
-                let has_grown = || growing.stats().log_capacity > before;
+        let capacity = || shared.stats().log_capacity;
+        thread::scope(|scope| {
+            let (inside, entered) = mpsc::channel();
+            let (shared, capacity) = (&shared, &capacity);
+            scope.spawn(move || {
+                let reader = shared.handle(Some(last)).unwrap();
+                // The replica falls behind until others find the log full. At least two threads use
+                // the other replica, and call more than four writes before they wait for these.
                 reader.read(|_| {
-                    (0..200).any(|_| {
+                    inside.send(()).unwrap();
+                    while capacity() == 4 {
                         thread::yield_now();
-                        has_grown()
-                    })
+                    }
                 });
-            }
+            });
+            entered.recv().unwrap();
+            let reader = shared.handle(Some(last)).unwrap();
+            check(seed, shared, move || {
+                let before = capacity();
+                if before < largest {
+                    // Not until it has grown: the threads may wait for one that waits for us.
+                    let mut looks = 0..20;
+                    reader.read(|_| looks.any(|_| (thread::yield_now(), capacity()).1 > before));
+                }
+            });
         });
+        assert!(capacity() > 4);
         assert_equal_replicas(&shared);
     }
+}
+
+#[test]
+fn a_dictionary_is_linearizable_while_the_log_grows() {
+    histories_are_linearizable_while_the_log_grows::<Dictionary>(64);
+}
+
+#[test]
+fn a_sorted_set_is_linearizable_while_the_log_grows() {
+    // A round has too few writes to fill a larger log while the other replica is behind.
+    histories_are_linearizable_while_the_log_grows::<SortedSet>(8);
 }
 
 fn histories_are_linearizable_while_replicas_come_and_go<
@@ -349,6 +607,11 @@ fn a_queue_is_linearizable_while_replicas_come_and_go() {
     histories_are_linearizable_while_replicas_come_and_go::<Queue>();
 }
 
+#[test]
+fn a_sorted_set_is_linearizable_while_replicas_come_and_go() {
+    histories_are_linearizable_while_replicas_come_and_go::<SortedSet>();
+}
+
 /// Removes an element for each pop in one pass, and answers the pushes afterwards.
 impl Combine for Queue {
     fn combine(&mut self, batch: &mut Batch<Self>) {
@@ -382,4 +645,9 @@ fn baselines_are_linearizable() {
     dictionary(ReadersWriterLocked::new(Dictionary::default()));
     dictionary(FlatCombining::new(Dictionary::default()));
     dictionary(FlatCombiningPlus::new(Dictionary::default()));
+    fn sorted_set(structure: impl Concurrent<SortedSet>) {
+        check(3, &structure, || ());
+    }
+    sorted_set(ReadersWriterLocked::new(SortedSet::default()));
+    sorted_set(FlatCombiningPlus::new(SortedSet::default()));
 }
