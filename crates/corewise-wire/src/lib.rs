@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`memcached`] | memcached's text protocol, classic and meta commands |
 //! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
+//! | [`resp`] | RESP2 and RESP3, the protocols of Redis |
 //!
 //! [`Codec`] is either of them.
 //!
@@ -39,6 +40,7 @@ mod codec;
 mod compile_fail;
 pub mod cphash;
 pub mod memcached;
+pub mod resp;
 mod step;
 
 pub use codec::Codec;
