@@ -1,5 +1,5 @@
-//! Arbitrary input in arbitrary pieces through the codec of RESP, compared with a second parser, and
-//! the same input as replies.
+//! Arbitrary input in arbitrary pieces through the codec of RESP, compared with a second parser,
+//! and the same input as replies.
 //!
 //! The first byte picks the limits, the next four the sizes of the pieces.
 #![no_main]

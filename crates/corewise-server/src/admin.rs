@@ -385,7 +385,7 @@ fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
     w.stat("pid", std::process::id());
     w.stat("uptime", (now.ms - ORIGIN_MS) / 1_000);
     w.stat("time", now.unix_s);
-    let version = shared.limits.version.trim_ascii_end();
+    let version = shared.limits.memcached.version.trim_ascii_end();
     let version = version.strip_prefix(b"VERSION ").unwrap_or(version);
     w.stat("version", String::from_utf8_lossy(version));
     w.stat("pointer_size", usize::BITS);

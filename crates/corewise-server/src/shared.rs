@@ -8,7 +8,7 @@ use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corewise_cache::SystemClock;
-use corewise_wire::memcached::Limits;
+use corewise_wire::Limits;
 use mio::Waker;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -130,6 +130,8 @@ pub(crate) struct Shared {
     /// Held while a loop reports the memory of connections to the engine.
     pub(crate) telling: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
+    /// Clients of RESP that have a number.
+    pub(crate) clients: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
     /// Whether connections are being accepted.

@@ -10,7 +10,7 @@
 //! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
 //! | [`resp`] | RESP2 and RESP3, the protocols of Redis |
 //!
-//! [`Codec`] is either of them.
+//! [`Codec`] is any of them, and a [`Step`] is what it asks its caller to do.
 //!
 //! ```
 //! use bumpalo::Bump;
@@ -43,5 +43,5 @@ pub mod memcached;
 pub mod resp;
 mod step;
 
-pub use codec::Codec;
-pub use step::{Announced, Step};
+pub use codec::{Codec, Limits};
+pub use step::{Announced, Call, Form, Step};

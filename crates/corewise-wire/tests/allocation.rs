@@ -8,8 +8,8 @@ use std::cell::Cell;
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
-use corewise_wire::memcached::{self, Limits};
-use corewise_wire::{Codec, Step, cphash, resp};
+use corewise_wire::memcached;
+use corewise_wire::{Codec, Limits, Step, cphash, resp};
 
 /// The system's allocator, counting the allocations of this thread.
 struct Counting;
@@ -93,8 +93,8 @@ fn round(
     loop {
         at += match codec.next(&conversation[at..], &limits, NOW, scratch) {
             Step::Incomplete { .. } | Step::Close { .. } => break,
-            Step::Skip { consumed } | Step::Admin { consumed, .. } => consumed,
-            Step::Reply { consumed, bytes } => {
+            Step::Skip { consumed } | Step::Call { consumed, .. } => consumed,
+            Step::Frame { consumed, bytes } => {
                 out.extend_from_slice(bytes);
                 consumed
             }

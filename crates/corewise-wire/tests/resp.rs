@@ -3,9 +3,12 @@
 mod resp_driver;
 
 use bumpalo::Bump;
+use corewise_ops::{Deadline, Get, ItemFlags, ItemView, Now, Outcome, StoreMode, Verb};
 use corewise_wire::resp::{
-    Codec, Encoder, Limits, Parsed, Refusal, ReplyReader, Value, Version, encode_request,
+    Codec, CommandCodec, Encoder, Limits, Parsed, Refusal, ReplyReader, Value, Version,
+    encode_request,
 };
+use corewise_wire::{Call, Step};
 use proptest::prelude::*;
 use resp_driver::{Connection, Event, receive, reference};
 
@@ -213,8 +216,7 @@ fn a_request_without_memory_is_discarded_and_refused() {
         let Parsed::Close { reply } = Codec::new(true).refuse(line, &limits, &scratch) else {
             panic!()
         };
-        let text = String::from_utf8_lossy(reply);
-        assert_eq!(text, format!("-{}\r\n", Refusal::NoMemory.text()));
+        assert_eq!(reply, Refusal::NoMemory.line());
     }
 }
 
@@ -602,4 +604,238 @@ fn what_is_no_reply_is_malformed() {
     }
     let endless = [b":", &[b'1'; 70_000][..]].concat();
     assert!(ReplyReader::default().next(&endless).is_err());
+}
+
+const NOW: Now = Now {
+    ms: 1_000_000,
+    unix_s: 1_800_000_000,
+};
+
+/// The steps of one connection, as texts, with the input in pieces of `size` bytes. Every step is
+/// taken twice, the first time with a copy of the codec.
+fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) -> Vec<String> {
+    let mut steps = Vec::new();
+    let (mut unread, mut at) = (Vec::new(), 0);
+    for piece in input.chunks(size) {
+        unread.extend_from_slice(piece);
+        loop {
+            let scratch = Bump::new();
+            let mut copy = codec;
+            let rehearsal = copy.next(&unread[at..], limits, NOW, &scratch);
+            let step = codec.next(&unread[at..], limits, NOW, &scratch);
+            assert_eq!(format!("{rehearsal:?}"), format!("{step:?}"));
+            at += match step {
+                Step::Incomplete { need } => {
+                    assert!(need > unread.len() - at);
+                    break;
+                }
+                Step::Skip { consumed } => consumed,
+                Step::Op {
+                    consumed,
+                    key,
+                    verb,
+                    form,
+                } => {
+                    assert_eq!(form.key(), key);
+                    let key = key.escape_ascii();
+                    steps.push(match verb {
+                        Verb::Get(get) if get == Get::default() => format!("get {key}"),
+                        Verb::Store(store) => {
+                            assert_eq!(store.mode, StoreMode::Overwrite);
+                            let ttl = store.deadline.remaining_ms(NOW);
+                            let value = store.value.escape_ascii();
+                            format!("set {key} {value} {ttl:?}")
+                        }
+                        other => panic!("{other:?}"),
+                    });
+                    consumed
+                }
+                Step::Frame { consumed, bytes } => {
+                    steps.push(format!("frame {}", bytes.escape_ascii()));
+                    consumed
+                }
+                Step::Call {
+                    consumed,
+                    call: Call::Resp(request),
+                } => {
+                    steps.push(format!("{request:?}"));
+                    consumed
+                }
+                Step::Call { call, .. } => panic!("{call:?}"),
+                Step::Close { reply } => {
+                    steps.push(format!("close {}", reply.escape_ascii()));
+                    return steps;
+                }
+            };
+        }
+    }
+    steps
+}
+
+#[track_caller]
+fn assert_steps(input: &[u8], expected: &[&str]) {
+    for size in [input.len(), 1, 3, 7] {
+        let steps = steps(CommandCodec::new(true), &Limits::default(), input, size);
+        assert_eq!(
+            steps,
+            expected,
+            "in pieces of {size}: {}",
+            input.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn the_simplest_commands_are_operations_and_the_others_calls() {
+    assert_steps(
+        b"GET k\r\nget k\r\ngEt k l\r\nget\r\n",
+        &["get k", "get k", "Request(gEt, k, l)", "Request(get)"],
+    );
+    assert_steps(
+        b"SET k v\r\nset k v EX 10\r\nset k v pX 10\r\n",
+        &["set k v None", "set k v Some(10000)", "set k v Some(10)"],
+    );
+    for call in [
+        "set k",
+        "set k v NX",
+        "set k v EX",
+        "set k v EX 0",
+        "set k v EX -1",
+        "set k v EX 1x",
+        "set k v EX 9223372036854775807",
+        "set k v PX 9223372036854775807",
+        "set k v EXAT 5",
+        "set k v EX 5 NX",
+        "set k v ex 9223372036854775",
+        "MGET",
+        "PING",
+    ] {
+        let expected = format!("Request({})", call.replace(' ', ", "));
+        assert_steps(format!("{call}\r\n").as_bytes(), &[&expected]);
+    }
+}
+
+#[test]
+fn an_mget_is_a_frame_and_an_operation_for_each_key() {
+    let mut input = Vec::new();
+    encode_request(&[b"MGET", b"a", b"", b"c\r\n"], &mut input);
+    input.extend_from_slice(b"mget x 'y z' \"\" \x0b\r\n mget \"q\"\r\nPING\r\n");
+    assert_steps(
+        &input,
+        &[
+            "frame *3\\r\\n",
+            "get a",
+            "get ",
+            "get c\\r\\n",
+            "frame *3\\r\\n",
+            "get x",
+            "get y z",
+            "get ",
+            "frame *1\\r\\n",
+            "get q",
+            "Request(PING)",
+        ],
+    );
+}
+
+#[test]
+fn a_long_inline_mget_takes_memory_in_proportion() {
+    let limits = Limits::default();
+    let input = [b"mget", &b" k".repeat(30_000)[..], b"\r\n"].concat();
+    let (mut codec, scratch) = (CommandCodec::new(true), Bump::new());
+    let (mut at, mut keys) = (0, 0);
+    while at < input.len() {
+        at += match codec.next(&input[at..], &limits, NOW, &scratch) {
+            Step::Frame { consumed, .. } => consumed,
+            Step::Op { consumed, key, .. } => {
+                assert_eq!(key, b"k");
+                keys += 1;
+                consumed
+            }
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(keys, 30_000);
+    let allocated = scratch.allocated_bytes();
+    assert!(allocated < 16 * input.len(), "{allocated} bytes");
+}
+
+#[test]
+fn before_authentication_everything_is_a_call() {
+    let input = b"GET k\r\nSET k v\r\nMGET a b\r\n";
+    let steps = steps(
+        CommandCodec::new(false),
+        &Limits::default(),
+        input,
+        input.len(),
+    );
+    assert_eq!(
+        steps,
+        [
+            "Request(GET, k)",
+            "Request(SET, k, v)",
+            "Request(MGET, a, b)"
+        ]
+    );
+}
+
+#[test]
+fn a_discarded_request_is_an_error_between_other_replies() {
+    let mut input = b"GET a\r\n".to_vec();
+    encode_request(&[b"SET", b"k", &[b'v'; 90], &[b'w'; 90]], &mut input);
+    input.extend_from_slice(b"GET b\r\n");
+    for size in [1, 5, input.len()] {
+        let steps = steps(CommandCodec::new(true), &small_limits(), &input, size);
+        let refused = format!("frame {}", Refusal::TooLong.line().escape_ascii());
+        assert_eq!(steps, ["get a", &refused, "get b"]);
+    }
+}
+
+#[test]
+fn outcomes_are_printed_in_the_version_of_the_connection() {
+    let (limits, scratch) = (Limits::default(), Bump::new());
+    let item = ItemView {
+        key: b"k",
+        value: b"ab",
+        client_flags: 7,
+        cas: 1,
+        deadline: Deadline::NEVER,
+        idle_s: 0,
+        flags: ItemFlags::NONE,
+        footprint: 64,
+        size_class: 1,
+    };
+    let missing = Outcome::Missing(corewise_ops::Absence::Unknown);
+    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let large = "-ERR key or value exceeds the maximum size of an item\r\n";
+    for (request, outcome, two, three) in [
+        (
+            "GET k",
+            Outcome::Found(item),
+            "$2\r\nab\r\n",
+            "$2\r\nab\r\n",
+        ),
+        ("GET k", missing, "$-1\r\n", "_\r\n"),
+        ("GET k", Outcome::OutOfMemory, oom, oom),
+        ("SET k v", Outcome::Stored(item), "+OK\r\n", "+OK\r\n"),
+        ("SET k v", Outcome::OutOfMemory, oom, oom),
+        ("SET k v", Outcome::TooLarge, large, large),
+    ] {
+        for (version, expected) in [(Version::Resp2, two), (Version::Resp3, three)] {
+            let input = format!("{request}\r\n");
+            let mut codec = CommandCodec::new(true);
+            codec.set_version(version);
+            let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
+                panic!()
+            };
+            let (mut out, mut parts) = (Vec::new(), Vec::new());
+            form.encode(&outcome, NOW, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+            if let Some((value, tail)) = form.encode_parts(&outcome, NOW, &mut parts) {
+                parts.extend_from_slice(value);
+                parts.extend_from_slice(tail);
+            }
+            assert_eq!(parts, out);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use bumpalo::Bump;
 
+use super::Version;
 use super::inline;
 use super::number::parse_integer;
 use super::request::Request;
@@ -94,17 +95,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The error text, without the `-` before it and the line break behind it.
+    /// The error in the form in which it is sent, the same in both versions of the protocol.
     ///
     /// ```
     /// use corewise_wire::resp::Refusal;
-    /// assert!(Refusal::NoMemory.text().starts_with("OOM "));
+    /// assert!(Refusal::NoMemory.line().starts_with(b"-OOM "));
     /// ```
     #[must_use]
-    pub fn text(self) -> &'static str {
+    pub fn line(self) -> &'static [u8] {
         match self {
-            Self::TooLong => "ERR request exceeds the maximum length",
-            Self::NoMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Self::TooLong => b"-ERR request exceeds the maximum length\r\n",
+            Self::NoMemory => b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
         }
     }
 }
@@ -146,11 +147,26 @@ pub struct Codec {
     /// `Elements`: the number of elements of the request.
     count: u32,
     /// Elements that are not complete, or not discarded.
-    left: u32,
+    pub(super) left: u32,
     /// Bytes from the position on that are known to hold no end of a line.
     searched: u32,
     mode: Mode,
     authenticated: bool,
+    /// For [`CommandCodec`](super::CommandCodec), which keeps the keys that are left in `left`.
+    pub(super) keys: Keys,
+    /// For [`CommandCodec`](super::CommandCodec).
+    pub(super) version: Version,
+}
+
+/// Which keys of a request with several keys come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// None: the input begins with a request.
+    No,
+    /// Bulk strings.
+    Bulk,
+    /// The words of an inline request.
+    Words,
 }
 
 const _: () = assert!(size_of::<Codec>() <= 24);
@@ -183,7 +199,16 @@ impl Codec {
             searched: 0,
             mode: Mode::Start,
             authenticated,
+            keys: Keys::No,
+            version: Version::Resp2,
         }
+    }
+
+    /// Whether the limits for clients that have not authenticated are lifted.
+    #[inline]
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.authenticated
     }
 
     /// Lifts the limits for clients that have not authenticated, from the next length on.
@@ -234,7 +259,7 @@ impl Codec {
                 self.begin_discard(Refusal::NoMemory)
             }
             Parsed::Incomplete { .. } if self.mode == Mode::Start => Parsed::Close {
-                reply: b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+                reply: Refusal::NoMemory.line(),
             },
             parsed => parsed,
         }

@@ -17,7 +17,7 @@ pub(super) struct Unbalanced;
 /// Bytes before a word while it is being written: `$`, the digits of a length, and a line break.
 const HEAD: usize = 1 + 20 + 2;
 
-/// The words as bulk strings, in memory that is large enough.
+/// The words as bulk strings. Bytes for which there is no room are only counted.
 struct Words<'i> {
     bytes: &'i mut [u8],
     len: usize,
@@ -35,7 +35,9 @@ impl<'i> Words<'i> {
 
     #[inline]
     fn push(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
+        if let Some(place) = self.bytes.get_mut(self.len) {
+            *place = byte;
+        }
         self.len += 1;
     }
 
@@ -77,6 +79,34 @@ pub(super) fn rewrite<'i>(line: &[u8], scratch: &'i Bump) -> Result<(&'i [u8], u
         words.close(start);
         count += 1;
     }
+}
+
+/// The first word of the line at the start of `text`, decoded in `scratch`, and the text behind the
+/// word. `None` if there is no word in the line.
+///
+/// Takes time and memory in proportion to the word and the blanks before it.
+pub(super) fn first<'t, 'i>(text: &'t [u8], scratch: &'i Bump) -> Option<(&'i [u8], &'t [u8])> {
+    let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
+    let text = &text[blanks..];
+    let mut counted = Words {
+        bytes: &mut [],
+        len: 0,
+    };
+    let rest = take_word(text, &mut counted).ok()?;
+    if rest.len() == text.len() {
+        return None;
+    }
+    let mut word = Words {
+        bytes: scratch.alloc_slice_fill_copy(counted.len, 0),
+        len: 0,
+    };
+    take_word(text, &mut word).ok()?;
+    Some((word.bytes, rest))
+}
+
+/// A byte between words, and not at the end of the line.
+fn is_blank(byte: u8) -> bool {
+    byte != b'\n' && is_space(byte)
 }
 
 /// `isspace` of C.

@@ -71,6 +71,20 @@ pub struct Args<'i> {
     left: u32,
 }
 
+impl<'i> Args<'i> {
+    /// The first `left` bulk strings of text that the codec has checked.
+    #[inline]
+    pub(super) fn new(rest: &'i [u8], left: u32) -> Self {
+        Self { rest, left }
+    }
+
+    /// The text of the arguments that are left, and what follows it.
+    #[inline]
+    pub(super) fn rest(&self) -> &'i [u8] {
+        self.rest
+    }
+}
+
 impl<'i> Iterator for Args<'i> {
     type Item = &'i [u8];
 
