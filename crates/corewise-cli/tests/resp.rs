@@ -20,6 +20,7 @@ for_every_engine! {
     numbers_are_counted
     deadlines_are_set_told_and_removed
     both_protocols_see_the_same_items
+    keys_of_resp_break_no_listing_of_memcached
     several_keys_are_handled_in_order
     connections_choose_their_version
     unknown_commands_are_errors
@@ -284,6 +285,34 @@ fn both_protocols_see_the_same_items(engine: Engine) {
     text.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
     text.ask("flush_all\r\n", "OK\r\n");
     resp.ask("exists k\r\n", ":0\r\n");
+    server.assert_well();
+}
+
+/// Keys that memcached's protocol cannot name do not disturb its listings.
+fn keys_of_resp_break_no_listing_of_memcached(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut text, mut resp) = (server.connect(), connect(&server));
+    text.ask("stats detail on\r\n", "OK\r\n");
+    let long = "\u{1}".repeat(255);
+    let far = "p".repeat(300) + ":";
+    for key in ["", "a\r\nb", "in:a\r\nb", "in\r\n:c", &long, "in:d"] {
+        resp.ask(request(&["SET", key, "v"]), "+OK\r\n");
+    }
+    resp.ask(request(&["GET", &far]), "$-1\r\n");
+    text.send(b"lru_crawler mgdump all\r\n");
+    let mut lines: Vec<String> = (0..5).map(|_| text.line()).collect();
+    lines[..4].sort();
+    let keys = ["YQ0KYg==", "aW46YQ0KYg==", "aW4NCjpj"].map(|key| format!("mg {key} b"));
+    let mut expected = [&keys[..], &["mg in:d".to_owned()]].concat();
+    expected.sort();
+    expected.push("EN".to_owned());
+    assert_eq!(lines, expected);
+    text.ask(
+        "stats detail dump\r\n",
+        "PREFIX in get 0 hit 0 set 2 del 0\r\nEND\r\n",
+    );
     server.assert_well();
 }
 

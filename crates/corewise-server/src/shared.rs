@@ -9,6 +9,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corewise_cache::SystemClock;
 use corewise_wire::Limits;
+use corewise_wire::memcached::MAX_KEY_LEN;
 use mio::Waker;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -237,13 +238,17 @@ impl Shared {
         self.stopping.load(Ordering::Acquire) != stop::NO
     }
 
-    /// Counts an operation under its key's prefix.
+    /// Counts an operation under its key's prefix, unless it is a prefix of RESP that memcached's
+    /// protocol cannot show.
     #[cold]
     pub(crate) fn count_prefix(&self, key: &[u8], column: usize, hit: bool) {
         let delimiter = self.config.prefix_delimiter;
         let Some(end) = key.iter().position(|&c| c == delimiter) else {
             return;
         };
+        if end > MAX_KEY_LEN || !key[..end].iter().all(u8::is_ascii_graphic) {
+            return;
+        }
         let mut prefixes = self.prefixes.lock();
         if prefixes.len() >= MAX_PREFIXES && !prefixes.contains_key(&key[..end]) {
             return;
