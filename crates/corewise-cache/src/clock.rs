@@ -40,6 +40,20 @@ impl SystemClock {
             unix_ms_at_start: unix.as_millis() as u64,
         }
     }
+
+    /// Milliseconds since the Unix epoch at `now`, a reading of this clock.
+    ///
+    /// ```
+    /// use corewise_cache::{Clock, SystemClock};
+    /// let clock = SystemClock::new();
+    /// let now = clock.now();
+    /// assert_eq!(clock.unix_ms(now) / 1000, now.unix_s);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn unix_ms(&self, now: Now) -> u64 {
+        self.unix_ms_at_start + now.ms.saturating_sub(ORIGIN_MS)
+    }
 }
 
 impl Default for SystemClock {

@@ -27,7 +27,7 @@
 //! 5. No engine blocks its caller for another session's progress beyond a bounded critical section.
 
 use crate::reservation::Reservation;
-use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink, Store, Verb};
+use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink, Store, Update, Updated, Verb};
 use std::sync::Arc;
 
 /// A cache engine, shared by all event loops.
@@ -140,6 +140,13 @@ pub trait Session: Send {
     ) -> bool {
         self.submit(now, &[op_of(op, &reservation)], sink) == 1
     }
+
+    /// Executes a change of one item, atomically with respect to every other operation on `key`.
+    ///
+    /// May be called only when no operation of this session is pending. A present item counts as
+    /// read, whatever the change is. Like a verb it holds what excludes the writers of the key, and
+    /// takes time in proportion to the value that it writes.
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated;
 
     /// Delivers completions that have become ready. Returns how many operations are still pending.
     fn poll<S: ReplySink>(&mut self, now: Now, sink: &mut S) -> usize;

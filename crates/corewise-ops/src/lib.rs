@@ -23,8 +23,9 @@
 //! 4. **Backpressure.** When the sink returns [`Flow::Pause`], the engine completes no further
 //!    operation in this call and reports how far it came.
 //!
-//! [`Verb`] and [`Outcome`] are `#[non_exhaustive]`, so that sorted sets, filters and multi-key
-//! transactions can be added as further verbs of the same interface.
+//! [`Verb`] and [`Outcome`] are exhaustive: engines and codecs match without a catch-all arm, so
+//! the compiler finds each place that a new verb or outcome concerns. A change that no verb
+//! describes is an [`Update`].
 
 #![forbid(unsafe_code)]
 
@@ -129,7 +130,6 @@ pub struct Op<'a> {
 /// The kind of an operation. Each verb is atomic with respect to every other operation on the same
 /// key.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum Verb<'a> {
     /// Read an item, possibly touching, vivifying or winning it.
     Get(Get),
@@ -176,6 +176,8 @@ pub struct Vivify {
 pub enum StoreMode {
     /// Always.
     Set,
+    /// Always, like `Set`, but a failed store leaves the present item.
+    Overwrite,
     /// Only if the key is absent; a present item is bumped and the outcome is
     /// [`Outcome::NotStored`].
     Add,
@@ -258,6 +260,69 @@ pub struct Arith {
     pub vivify: Option<(u64, Deadline)>,
 }
 
+/// A change of one item that no [`Verb`] describes. An engine executes it atomically, like a verb.
+///
+/// ```
+/// use corewise_ops::{Change, Deadline, ItemView, Update};
+///
+/// /// Doubles a value.
+/// struct Double(Vec<u8>);
+///
+/// impl Update for Double {
+///     fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+///         let Some(old) = old else { return Change::Keep };
+///         self.0 = old.value.repeat(2);
+///         Change::Write {
+///             value: &self.0,
+///             client_flags: old.client_flags,
+///             deadline: old.deadline,
+///         }
+///     }
+/// }
+///
+/// assert!(matches!(Double(Vec::new()).update(None), Change::Keep));
+/// ```
+pub trait Update {
+    /// Decides what to do with the present item of the key, `None` if there is none.
+    ///
+    /// Runs inside the engine's critical section, in which the key has no other writer: it must
+    /// neither block nor call back into the engine. The engine may call it several times, each time
+    /// with the item of that moment; only the last decision is carried out.
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_>;
+}
+
+/// What an [`Update`] does with the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'u> {
+    /// Nothing.
+    Keep,
+    /// Replace its deadline; nothing if there is no item.
+    Touch(Deadline),
+    /// Remove it; nothing if there is no item.
+    Remove,
+    /// Store this item, whether there was one or not.
+    Write {
+        /// The value; borrowed only until the item is stored.
+        value: &'u [u8],
+        /// Not interpreted by the cache.
+        client_flags: u32,
+        /// When the item expires.
+        deadline: Deadline,
+    },
+}
+
+/// What became of an [`Update`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the change may have been refused"]
+pub enum Updated {
+    /// The change was made.
+    Done,
+    /// Nothing was changed: the item is larger than the engine accepts.
+    TooLarge,
+    /// Nothing was changed: there is no room, and eviction is off or could not make any.
+    OutOfMemory,
+}
+
 /// Flags that an [`ItemView`] carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemFlags(u8);
@@ -332,7 +397,6 @@ pub enum Absence {
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum Outcome<'a> {
     /// A read found the item (or created it: [`ItemFlags::WON`] with an empty value).
     Found(ItemView<'a>),

@@ -350,15 +350,18 @@ fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     let users = c.auth_file.as_ref().map_or("no".into(), shown);
     w.stat("auth_enabled_ascii", users);
     w.stat("maxconns_fast", yes_no(c.maxconns_fast));
-    let cphash: Vec<String> = c.cphash_listen.iter().map(ToString::to_string).collect();
-    w.stat(
-        "cphash_listen",
-        if cphash.is_empty() {
+    for (name, addresses) in [
+        ("cphash_listen", &c.cphash_listen),
+        ("resp_listen", &c.resp_listen),
+    ] {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let shown = if addresses.is_empty() {
             "no".into()
         } else {
-            cphash.join(",")
-        },
-    );
+            addresses.join(",")
+        };
+        w.stat(name, shown);
+    }
 }
 
 /// Settings that are on or off. Those of absent parts are off.
@@ -385,7 +388,7 @@ fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
     w.stat("pid", std::process::id());
     w.stat("uptime", (now.ms - ORIGIN_MS) / 1_000);
     w.stat("time", now.unix_s);
-    let version = shared.limits.version.trim_ascii_end();
+    let version = shared.limits.memcached.version.trim_ascii_end();
     let version = version.strip_prefix(b"VERSION ").unwrap_or(version);
     w.stat("version", String::from_utf8_lossy(version));
     w.stat("pointer_size", usize::BITS);

@@ -83,6 +83,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// TCP addresses to listen on for the protocol of \[CPHASH\], which has no authentication.
     pub cphash_listen: Vec<SocketAddr>,
+    /// TCP addresses to listen on for RESP, the protocol of Redis.
+    pub resp_listen: Vec<SocketAddr>,
     /// A Unix socket to listen on.
     pub unix: Option<PathBuf>,
     /// Permissions of the Unix socket.
@@ -139,6 +141,7 @@ impl Default for Config {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11_211))],
             cphash_listen: Vec::new(),
+            resp_listen: Vec::new(),
             unix: None,
             unix_mode: 0o700,
             threads: 4,

@@ -6,12 +6,13 @@
 //!
 //! | buffer | bound |
 //! |---|---|
-//! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line |
+//! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line; in RESP the largest item and 1 MiB |
 //! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
 //!
 //! `buffer_accounting` bounds the memory that all connections hold together. A large value is
 //! received in the memory of its item (see `receiving`), which the engine bounds.
 
+use crate::calls::ClientState;
 use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
@@ -90,6 +91,8 @@ pub(crate) struct Conn {
     sent: usize,
     /// The dump being printed in steps; nothing is read or executed meanwhile.
     pub(crate) dump: Option<Box<Dump>>,
+    /// What only a client of RESP has; `None` until it is needed.
+    pub(crate) client: Option<Box<ClientState>>,
     /// Bytes of both buffers as the loop's accounting has them.
     pub(crate) noted: Held,
     /// The socket may have more bytes to read.
@@ -127,6 +130,7 @@ impl Conn {
             output: Vec::new(),
             sent: 0,
             dump: None,
+            client: None,
             noted: Held::default(),
             readable: true,
             queued: false,

@@ -48,7 +48,7 @@ counters! {
     cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
     store_too_large, store_no_memory, read_buf_oom, replies_refused, auth_cmds, auth_errors,
     bytes_read, bytes_written, idle_kicks, slow_kicks, conn_yields,
-    turns, batches, operations, dumps, dumped_items,
+    turns, batches, operations, resp_calls, dumps, dumped_items,
 }
 
 impl Counters {
@@ -84,7 +84,6 @@ impl Counters {
                     _ => {}
                 }
             }
-            _ => {}
         }
     }
 

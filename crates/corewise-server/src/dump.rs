@@ -16,7 +16,7 @@
 
 use corewise_cache::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{ItemView, Now};
-use corewise_wire::memcached::{Classes, DumpFormat, StatsWriter, reply};
+use corewise_wire::memcached::{Classes, DumpFormat, MAX_KEY_LEN, StatsWriter, reply};
 
 /// Items and buckets visited in one step.
 const LOOKS_PER_STEP: usize = 256;
@@ -132,7 +132,16 @@ impl Dump {
 }
 
 impl Format {
+    /// Prints a line, unless the key is one of RESP that memcached's protocol cannot name, or that
+    /// would break the line.
     fn print(&mut self, item: &ItemView<'_>, now: Now, out: &mut Vec<u8>) {
+        let breaks_line = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let is_raw = matches!(self, Self::Cachedump { .. });
+        if !(1..=MAX_KEY_LEN).contains(&item.key.len())
+            || is_raw && item.key.iter().any(breaks_line)
+        {
+            return;
+        }
         let mut w = StatsWriter::new(out);
         match self {
             Self::Metadump => w.metadump(item, now),

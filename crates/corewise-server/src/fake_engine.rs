@@ -7,8 +7,8 @@ use corewise_cache::{
     ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session, size_class,
 };
 use corewise_ops::{
-    Absence, Arith, Deadline, Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store,
-    StoreMode, Verb,
+    Absence, Arith, Change, Deadline, Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
+    Store, StoreMode, Update, Updated, Verb,
 };
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -86,7 +86,6 @@ impl Script {
             Verb::Store(_) => "store",
             Verb::Delete(_) => "delete",
             Verb::Arith(_) => "arith",
-            _ => "unknown",
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
@@ -100,7 +99,7 @@ impl Script {
                 Some(_) => sink.complete(op.token, Outcome::Deleted),
                 None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
             },
-            _ => match self.items.get(op.key) {
+            Verb::Get(_) => match self.items.get(op.key) {
                 Some(value) => sink.complete(op.token, Outcome::Found(view(op.key, value))),
                 None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
             },
@@ -109,7 +108,10 @@ impl Script {
 
     fn store<S: ReplySink>(&mut self, op: &Op<'_>, store: &Store<'_>, sink: &mut S) -> Flow {
         let before = self.items.get(op.key);
-        let wants_present = !matches!(store.mode, StoreMode::Set | StoreMode::Add);
+        let wants_present = !matches!(
+            store.mode,
+            StoreMode::Set | StoreMode::Overwrite | StoreMode::Add
+        );
         let is_refused = match before {
             Some(_) => store.mode == StoreMode::Add,
             None => wants_present,
@@ -126,6 +128,25 @@ impl Script {
         let flow = sink.complete(op.token, Outcome::Stored(view(op.key, &value)));
         self.items.insert(op.key.to_vec(), value);
         flow
+    }
+
+    fn update(&mut self, key: &[u8], update: &mut dyn Update) -> Updated {
+        let name = String::from_utf8_lossy(key);
+        self.executed.push(format!("update {name}"));
+        if self.no_memory.contains(key) {
+            return Updated::OutOfMemory;
+        }
+        let old = self.items.get(key).map(|value| view(key, value));
+        match update.update(old.as_ref()) {
+            Change::Keep | Change::Touch(_) => {}
+            Change::Remove => {
+                self.items.remove(key);
+            }
+            Change::Write { value, .. } => {
+                self.items.insert(key.to_vec(), value.to_vec());
+            }
+        }
+        Updated::Done
     }
 
     fn arith<S: ReplySink>(&mut self, op: &Op<'_>, arith: Arith, sink: &mut S) -> Flow {
@@ -186,7 +207,6 @@ impl Queued {
             Verb::Delete(delete) => Verb::Delete(delete),
             Verb::Arith(arith) => Verb::Arith(arith),
             Verb::Get(get) => Verb::Get(get),
-            _ => unreachable!("a verb that the protocol does not have"),
         };
         Self {
             token: op.token,
@@ -259,6 +279,11 @@ impl Session for FakeSession {
         let value = reservation.value();
         let verb = Verb::Store(Store { value, ..store });
         self.submit(now, &[Op { verb, ..*op }], sink) == 1
+    }
+
+    fn update(&mut self, _: Now, key: &[u8], update: &mut dyn Update) -> Updated {
+        assert!(self.queue.is_empty(), "operations are pending");
+        self.engine.script.lock().update(key, update)
     }
 
     fn poll<S: ReplySink>(&mut self, _: Now, sink: &mut S) -> usize {

@@ -29,8 +29,9 @@
 //!    waiting replies is exhausted (half of the memory limit; with [`Eviction::None`] that of
 //!    [`Config::connection_memory`]).
 //!
-//! Connections speak memcached's text and meta protocols, or that of \[CPHASH\] if they come from a
-//! listener in [`Config::cphash_listen`].
+//! Connections speak memcached's text and meta protocols, RESP if they come from a listener in
+//! [`Config::resp_listen`], or the protocol of \[CPHASH\] if they come from a listener in
+//! [`Config::cphash_listen`].
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
@@ -38,6 +39,7 @@ mod absent;
 mod admin;
 mod auth;
 mod buffer_accounting;
+mod calls;
 mod classes;
 mod config;
 mod conn;

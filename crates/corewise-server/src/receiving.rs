@@ -14,8 +14,7 @@
 
 use corewise_cache::{Reservation, Session};
 use corewise_ops::Now;
-use corewise_wire::memcached::Limits;
-use corewise_wire::{Announced, Codec};
+use corewise_wire::{Announced, Codec, Limits};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

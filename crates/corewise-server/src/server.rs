@@ -18,7 +18,7 @@ use corewise_cache::engines::{locked, lockhash, relativistic};
 use corewise_cache::{Clock, SystemClock};
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{self, Limits, reply};
-use corewise_wire::{Codec, cphash};
+use corewise_wire::{Codec, cphash, resp};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -43,6 +43,8 @@ const RETRY_ANYWAY: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Connections accepted from one listener before signals are checked.
 const ACCEPTED_AT_ONCE: usize = 256;
+/// Bytes of a request of RESP beside an item of the largest size, such as the keys of an `MGET`.
+const MAX_KEYS_BYTES: usize = 1 << 20;
 
 /// A listening socket, and the protocol of its connections.
 enum Listener {
@@ -52,6 +54,8 @@ enum Listener {
     Unix(UnixListener, String),
     /// The protocol of \[CPHASH\], over TCP.
     Cphash(TcpListener, SocketAddr),
+    /// RESP over TCP.
+    Resp(TcpListener, SocketAddr),
 }
 
 impl Listener {
@@ -60,6 +64,7 @@ impl Listener {
             Self::Tcp(_, address) => format!("tcp:{address}"),
             Self::Unix(_, path) => format!("unix:{path}"),
             Self::Cphash(_, address) => format!("cphash:{address}"),
+            Self::Resp(_, address) => format!("resp:{address}"),
         }
     }
 
@@ -68,6 +73,7 @@ impl Listener {
         match self {
             Self::Tcp(..) | Self::Unix(..) => memcached::Codec::new(shared.asks_for_users()).into(),
             Self::Cphash(..) => cphash::Codec::default().into(),
+            Self::Resp(..) => resp::CommandCodec::new(!shared.asks_for_users()).into(),
         }
     }
 
@@ -77,19 +83,22 @@ impl Listener {
         match self {
             Self::Tcp(..) | Self::Unix(..) => reply::TOO_MANY_CONNECTIONS,
             Self::Cphash(..) => b"",
+            Self::Resp(..) => b"-ERR max number of clients reached\r\n",
         }
     }
 
     fn fd(&self) -> RawFd {
         match self {
-            Self::Tcp(listener, _) | Self::Cphash(listener, _) => listener.as_raw_fd(),
+            Self::Tcp(listener, _) | Self::Cphash(listener, _) | Self::Resp(listener, _) => {
+                listener.as_raw_fd()
+            }
             Self::Unix(listener, _) => listener.as_raw_fd(),
         }
     }
 
     fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
-            Self::Tcp(listener, _) | Self::Cphash(listener, _) => {
+            Self::Tcp(listener, _) | Self::Cphash(listener, _) | Self::Resp(listener, _) => {
                 let (stream, peer) = listener.accept()?;
                 // Without it, replies are delayed. A socket that is already closed shows later.
                 let _ = stream.set_nodelay(true);
@@ -147,6 +156,10 @@ impl Server {
             let listener = listen_on(address, config.backlog)?;
             listeners.push(Listener::Cphash(listener, *address));
         }
+        for address in &mut config.resp_listen {
+            let listener = listen_on(address, config.backlog)?;
+            listeners.push(Listener::Resp(listener, *address));
+        }
         let mut socket_file = None;
         if let Some(path) = &config.unix {
             let place = path.display().to_string();
@@ -202,14 +215,20 @@ impl Server {
                 Listener::Tcp(_, address) => writeln!(text, "listening on {address}"),
                 Listener::Unix(_, path) => writeln!(text, "listening on unix:{path}"),
                 Listener::Cphash(_, address) => writeln!(text, "listening for cphash on {address}"),
+                Listener::Resp(_, address) => writeln!(text, "listening for resp on {address}"),
             };
         }
         // One command for each protocol.
+        let is_memcached =
+            |listener: &&Listener| matches!(listener, Listener::Tcp(..) | Listener::Unix(..));
         let is_cphash = |listener: &&Listener| matches!(listener, Listener::Cphash(..));
-        let memcached = self.listeners.iter().find(|listener| !is_cphash(listener));
-        let cphash = self.listeners.iter().find(is_cphash);
-        for listener in memcached.into_iter().chain(cphash) {
-            text.push_str(&how_to_try(listener));
+        let is_resp = |listener: &&Listener| matches!(listener, Listener::Resp(..));
+        for listener in [
+            self.listeners.iter().find(is_memcached),
+            self.listeners.iter().find(is_resp),
+            self.listeners.iter().find(is_cphash),
+        ] {
+            text.extend(listener.map(how_to_try));
         }
         text
     }
@@ -354,9 +373,20 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
+/// A request holds one item, or many keys.
+fn resp_limits(config: &Config) -> resp::Limits {
+    resp::Limits {
+        max_request: config.max_item_size + MAX_KEYS_BYTES,
+        ..resp::Limits::default()
+    }
+}
+
 /// The state that all threads of a server share.
 pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
-    let limits = limits(&config);
+    let limits = corewise_wire::Limits {
+        memcached: limits(&config),
+        resp: resp_limits(&config),
+    };
     let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
     Shared {
         limits,
@@ -367,6 +397,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         buffer_limit: config.connection_limit(),
         telling: Mutex::new(()),
         total_connections: AtomicU64::new(0),
+        clients: AtomicU64::new(0),
         rejected_connections: AtomicU64::new(0),
         listen_disabled: AtomicU64::new(0),
         accepting: AtomicBool::new(true),
@@ -496,7 +527,7 @@ impl<'f> Front<'f> {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let token = Token(index);
             match listener {
-                Listener::Tcp(l, _) | Listener::Cphash(l, _) => {
+                Listener::Tcp(l, _) | Listener::Cphash(l, _) | Listener::Resp(l, _) => {
                     registry.register(l, token, Interest::READABLE)?
                 }
                 Listener::Unix(l, _) => registry.register(l, token, Interest::READABLE)?,
@@ -654,6 +685,10 @@ fn how_to_try(listener: &Listener) -> String {
         Listener::Unix(_, path) => format!("nc -U {path}"),
         Listener::Cphash(_, address) => {
             return format!("try: corewise load {address} --protocol cphash --pipeline 32\n");
+        }
+        Listener::Resp(_, address) => {
+            let (ip, port) = (address.ip(), address.port());
+            return format!("try: redis-cli -h {ip} -p {port} set k hello\n");
         }
     };
     format!("try: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}\n")

@@ -8,7 +8,8 @@ use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corewise_cache::SystemClock;
-use corewise_wire::memcached::Limits;
+use corewise_wire::Limits;
+use corewise_wire::memcached::MAX_KEY_LEN;
 use mio::Waker;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -130,6 +131,8 @@ pub(crate) struct Shared {
     /// Held while a loop reports the memory of connections to the engine.
     pub(crate) telling: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
+    /// Clients of RESP that have a number.
+    pub(crate) clients: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
     /// Whether connections are being accepted.
@@ -235,13 +238,17 @@ impl Shared {
         self.stopping.load(Ordering::Acquire) != stop::NO
     }
 
-    /// Counts an operation under its key's prefix.
+    /// Counts an operation under its key's prefix, unless it is a prefix of RESP that memcached's
+    /// protocol cannot show.
     #[cold]
     pub(crate) fn count_prefix(&self, key: &[u8], column: usize, hit: bool) {
         let delimiter = self.config.prefix_delimiter;
         let Some(end) = key.iter().position(|&c| c == delimiter) else {
             return;
         };
+        if end > MAX_KEY_LEN || !key[..end].iter().all(u8::is_ascii_graphic) {
+            return;
+        }
         let mut prefixes = self.prefixes.lock();
         if prefixes.len() >= MAX_PREFIXES && !prefixes.contains_key(&key[..end]) {
             return;

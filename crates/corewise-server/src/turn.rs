@@ -20,10 +20,13 @@
 //!    not take. Inside the engine's critical section, one vectored write, which never blocks, sends
 //!    the replies of its connection so far, its head, the value from the item, and its tail. If the
 //!    socket is full then, the batch pauses as in 2.
-//! 4. A request allocates nothing: all vectors are reused.
+//! 4. An operation allocates nothing: all vectors are reused.
+//! 5. A [call](corewise_wire::Call) runs alone: all operations before it in the batch have
+//!    completed, and the next request is parsed when it is over.
 
 use crate::admin;
 use crate::buffer_accounting::ReplyRoom;
+use crate::calls;
 use crate::conn::{Conn, length};
 use crate::counters::Counters;
 use crate::receiving::Receiving;
@@ -33,8 +36,8 @@ use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
-use corewise_wire::memcached::{Admin, Command, ReplyEncoder};
-use corewise_wire::{Codec, Step};
+use corewise_wire::memcached::{Admin, Command};
+use corewise_wire::{Call, Codec, Form, Step};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,9 +86,9 @@ impl ConnectionInput {
 #[derive(Clone, Copy)]
 enum Kind<'i> {
     /// An operation, and how to print its outcome.
-    Op(ReplyEncoder<'i>, Verb<'i>),
-    /// A fixed reply.
-    Fixed(&'static [u8]),
+    Op(Form<'i>, Verb<'i>),
+    /// Bytes between the replies to operations.
+    Fixed(&'i [u8]),
     /// Rewound: neither executed nor answered.
     Void,
 }
@@ -159,12 +162,7 @@ impl Printer<'_, '_, '_> {
     /// if there is room. The engine then pauses, so that the connection's further requests can be
     /// rewound.
     #[cold]
-    fn complete_large(
-        &mut self,
-        mark: &PendingReply<'_>,
-        form: &ReplyEncoder<'_>,
-        outcome: &Outcome<'_>,
-    ) {
+    fn complete_large(&mut self, mark: &PendingReply<'_>, form: &Form<'_>, outcome: &Outcome<'_>) {
         let Some((value, tail)) = form.encode_parts(outcome, self.now, self.out) else {
             return;
         };
@@ -183,7 +181,7 @@ impl Printer<'_, '_, '_> {
     }
 
     #[cold]
-    fn count_prefix(&self, shared: &Shared, form: &ReplyEncoder<'_>, verb: &Verb<'_>, hit: bool) {
+    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, verb: &Verb<'_>, hit: bool) {
         let column = match verb {
             Verb::Get(_) if form.command() != Command::Touch => 0,
             Verb::Store(_) => 2,
@@ -365,7 +363,7 @@ impl<E: Engine> Turn<'_, E> {
             Step::Op {
                 key, verb, form, ..
             } => (Kind::Op(form, verb), Some((key, verb))),
-            Step::Reply { bytes, .. } => (Kind::Fixed(bytes), None),
+            Step::Frame { bytes, .. } => (Kind::Fixed(bytes), None),
             _ => (Kind::Void, None),
         };
         let marks = [PendingReply {
@@ -434,15 +432,15 @@ impl<E: Engine> Turn<'_, E> {
                     batch.marks.push(mark(Kind::Op(form, verb)));
                     at += consumed;
                 }
-                Step::Reply { consumed, bytes } => {
+                Step::Frame { consumed, bytes } => {
                     batch.marks.push(mark(Kind::Fixed(bytes)));
                     at += consumed;
                 }
-                Step::Admin { consumed, admin } => {
+                Step::Call { consumed, call } => {
                     if !self.run_batch(index, before, at, works, batch) {
                         return;
                     }
-                    self.administer(index, conn, admin, &mut codec, batch);
+                    self.call(index, conn, call, &mut codec, batch);
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
@@ -610,11 +608,12 @@ impl<E: Engine> Turn<'_, E> {
         self.out.clear();
     }
 
-    fn administer(
+    /// Executes a call, and prints its reply behind the replies to the requests before it.
+    fn call(
         &mut self,
         index: usize,
         conn: usize,
-        admin: Admin<'_>,
+        call: Call<'_>,
         codec: &mut Codec,
         batch: &mut Batch<'_>,
     ) {
@@ -631,6 +630,24 @@ impl<E: Engine> Turn<'_, E> {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);
+        match (call, codec) {
+            (Call::Memcached(admin), codec) => self.administer(conn, admin, codec),
+            (Call::Resp(request), Codec::Resp(codec)) => calls::Context {
+                shared: self.shared,
+                engine: self.engine,
+                session: self.session,
+                counters: self.counters,
+                now: self.now,
+                conn: &mut self.conns[conn],
+                codec,
+                out: self.out,
+            }
+            .answer(request),
+            (Call::Resp(_), _) => debug_assert!(false, "only the codec of RESP makes this call"),
+        }
+    }
+
+    fn administer(&mut self, conn: usize, admin: Admin<'_>, codec: &mut Codec) {
         let mut context = admin::Context {
             shared: self.shared,
             engine: &**self.engine,

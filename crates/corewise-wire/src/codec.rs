@@ -3,26 +3,51 @@
 use bumpalo::Bump;
 use corewise_ops::Now;
 
-use crate::memcached::Limits;
 use crate::step::{Announced, Step};
-use crate::{cphash, memcached};
+use crate::{cphash, memcached, resp};
 
-/// The codec of one connection, for either protocol.
+/// The limits and options of a server, for all protocols.
 ///
-/// Its methods have the promises and the costs of the methods of the two codecs. A plain value:
+/// ```
+/// use corewise_wire::{Limits, memcached};
+/// let limits = Limits::from(memcached::Limits { max_item_size: 2 << 20, ..Default::default() });
+/// assert_eq!(limits.resp.max_inline, 65_536);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Of memcached's protocol, and of that of \[CPHASH\].
+    pub memcached: memcached::Limits,
+    /// Of RESP.
+    pub resp: resp::Limits,
+}
+
+impl From<memcached::Limits> for Limits {
+    fn from(memcached: memcached::Limits) -> Self {
+        Self {
+            memcached,
+            ..Self::default()
+        }
+    }
+}
+
+/// The codec of one connection, for any protocol.
+///
+/// Its methods have the promises and the costs of the methods of the three codecs. A plain value:
 /// copy it before a step, and restore the copy to undo the step.
 ///
 /// ```
 /// # use bumpalo::Bump;
 /// # use corewise_ops::Now;
 /// # let now = Now { ms: 1, unix_s: 1 };
-/// use corewise_wire::{Codec, Step, cphash, memcached};
+/// use corewise_wire::{Codec, Limits, Step, cphash, memcached, resp};
 ///
-/// let (limits, scratch) = (memcached::Limits::default(), Bump::new());
+/// let (limits, scratch) = (Limits::default(), Bump::new());
 /// let mut text = Codec::from(memcached::Codec::new(false));
 /// assert!(matches!(text.next(b"get k\r\n", &limits, now, &scratch), Step::Op { .. }));
 /// let mut binary = Codec::from(cphash::Codec::default());
 /// assert!(matches!(binary.next(b"get k\r\n", &limits, now, &scratch), Step::Close { .. }));
+/// let mut resp = Codec::from(resp::CommandCodec::new(true));
+/// assert!(matches!(resp.next(b"get k\r\n", &limits, now, &scratch), Step::Op { .. }));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Codec {
@@ -30,6 +55,8 @@ pub enum Codec {
     Memcached(memcached::Codec),
     /// LOOKUP and INSERT of \[CPHASH\].
     Cphash(cphash::Codec),
+    /// RESP2 and RESP3.
+    Resp(resp::CommandCodec),
 }
 
 const _: () = assert!(size_of::<Codec>() <= 32);
@@ -46,8 +73,15 @@ impl From<cphash::Codec> for Codec {
     }
 }
 
+impl From<resp::CommandCodec> for Codec {
+    fn from(codec: resp::CommandCodec) -> Self {
+        Self::Resp(codec)
+    }
+}
+
 impl Codec {
-    /// Parses the unread `input`: see [`memcached::Codec::next`] and [`cphash::Codec::next`].
+    /// Parses the unread `input`: see [`memcached::Codec::next`],
+    /// [`cphash::Codec::next`] and [`resp::CommandCodec::next`].
     #[inline]
     pub fn next<'i>(
         &mut self,
@@ -57,13 +91,14 @@ impl Codec {
         scratch: &'i Bump,
     ) -> Step<'i> {
         match self {
-            Self::Memcached(codec) => codec.next(input, limits, now, scratch),
-            Self::Cphash(codec) => codec.next(input, limits, scratch),
+            Self::Memcached(codec) => codec.next(input, &limits.memcached, now, scratch),
+            Self::Cphash(codec) => codec.next(input, &limits.memcached, scratch),
+            Self::Resp(codec) => codec.next(input, &limits.resp, now, scratch),
         }
     }
 
-    /// Gives up the unfinished request at the start of `input`: see [`memcached::Codec::refuse`]
-    /// and [`cphash::Codec::refuse`].
+    /// Gives up the unfinished request at the start of `input`: see [`memcached::Codec::refuse`],
+    /// [`cphash::Codec::refuse`] and [`resp::CommandCodec::refuse`].
     #[cold]
     pub fn refuse<'i>(
         &mut self,
@@ -73,13 +108,14 @@ impl Codec {
         scratch: &'i Bump,
     ) -> Step<'i> {
         match self {
-            Self::Memcached(codec) => codec.refuse(input, limits, now, scratch),
-            Self::Cphash(codec) => codec.refuse(input, limits, scratch),
+            Self::Memcached(codec) => codec.refuse(input, &limits.memcached, now, scratch),
+            Self::Cphash(codec) => codec.refuse(input, &limits.memcached, scratch),
+            Self::Resp(codec) => codec.refuse(input, &limits.resp, now, scratch),
         }
     }
 
     /// The store at the start of `input` of which only part of the value is missing: see
-    /// [`memcached::Codec::announced`] and [`cphash::Codec::announced`].
+    /// [`memcached::Codec::announced`] and [`cphash::Codec::announced`]. RESP announces none.
     #[must_use]
     pub fn announced<'i>(
         &self,
@@ -89,13 +125,15 @@ impl Codec {
         scratch: &'i Bump,
     ) -> Option<Announced<'i>> {
         match self {
-            Self::Memcached(codec) => codec.announced(input, limits, now, scratch),
-            Self::Cphash(codec) => codec.announced(input, limits, scratch),
+            Self::Memcached(codec) => codec.announced(input, &limits.memcached, now, scratch),
+            Self::Cphash(codec) => codec.announced(input, &limits.memcached, scratch),
+            Self::Resp(_) => None,
         }
     }
 
     /// Continues after a value that was received separately: see [`memcached::Codec::next_apart`]
-    /// and [`cphash::Codec::next_apart`]. The latter has no `end`, so it is ignored.
+    /// and [`cphash::Codec::next_apart`]. The latter has no `end`, so it is ignored. RESP announces
+    /// no store, so there is nothing to continue after.
     #[cold]
     pub fn next_apart<'i>(
         &mut self,
@@ -106,8 +144,9 @@ impl Codec {
         scratch: &'i Bump,
     ) -> Step<'i> {
         match self {
-            Self::Memcached(codec) => codec.next_apart(head, end, limits, now, scratch),
-            Self::Cphash(codec) => codec.next_apart(head, limits, scratch),
+            Self::Memcached(codec) => codec.next_apart(head, end, &limits.memcached, now, scratch),
+            Self::Cphash(codec) => codec.next_apart(head, &limits.memcached, scratch),
+            Self::Resp(codec) => codec.next(head, &limits.resp, now, scratch),
         }
     }
 
@@ -118,14 +157,17 @@ impl Codec {
         match self {
             Self::Memcached(codec) => codec.is_swallowing(),
             Self::Cphash(codec) => codec.is_swallowing(),
+            Self::Resp(codec) => codec.is_swallowing(),
         }
     }
 
-    /// Accepts every command from now on: see [`memcached::Codec::set_authenticated`]. The other
-    /// protocol has no authentication, so this changes nothing there.
+    /// Accepts every command from now on: see [`memcached::Codec::set_authenticated`]. The protocol
+    /// of \[CPHASH\] has no authentication, so this changes nothing there.
     pub fn set_authenticated(&mut self) {
-        if let Self::Memcached(codec) = self {
-            codec.set_authenticated();
+        match self {
+            Self::Memcached(codec) => codec.set_authenticated(),
+            Self::Cphash(_) => {}
+            Self::Resp(codec) => codec.set_authenticated(),
         }
     }
 }

@@ -8,8 +8,9 @@
 //! |---|---|
 //! | [`memcached`] | memcached's text protocol, classic and meta commands |
 //! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
+//! | [`resp`] | RESP2 and RESP3, the protocols of Redis |
 //!
-//! [`Codec`] is either of them.
+//! [`Codec`] is any of them, and a [`Step`] is what it asks its caller to do.
 //!
 //! ```
 //! use bumpalo::Bump;
@@ -39,7 +40,8 @@ mod codec;
 mod compile_fail;
 pub mod cphash;
 pub mod memcached;
+pub mod resp;
 mod step;
 
-pub use codec::Codec;
-pub use step::{Announced, Step};
+pub use codec::{Codec, Limits};
+pub use step::{Announced, Call, Form, Step};

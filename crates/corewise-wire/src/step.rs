@@ -1,8 +1,9 @@
 //! What a codec asks its caller to do next, the same for all protocols.
 
-use corewise_ops::Verb;
+use corewise_ops::{Now, Outcome, Verb};
 
-use crate::memcached::{Admin, ReplyEncoder};
+use crate::memcached::{Admin, Command, ReplyEncoder};
+use crate::resp;
 
 /// What to do with the first bytes of the input.
 ///
@@ -30,27 +31,106 @@ pub enum Step<'i> {
         /// The operation on it.
         verb: Verb<'i>,
         /// How to print the outcome.
-        form: ReplyEncoder<'i>,
+        form: Form<'i>,
     },
-    /// A fixed reply.
-    Reply {
+    /// Bytes to send after the replies to earlier operations: a fixed reply, or the beginning of a
+    /// reply whose other parts are the outcomes of operations.
+    Frame {
         /// The number of consumed bytes.
         consumed: usize,
-        /// The reply to send.
-        bytes: &'static [u8],
+        /// The bytes to send.
+        bytes: &'i [u8],
     },
-    /// A command that only the server can execute.
-    Admin {
+    /// A command that the server executes once all earlier operations have completed. It prints
+    /// its own reply.
+    Call {
         /// The number of consumed bytes.
         consumed: usize,
         /// The command.
-        admin: Admin<'i>,
+        call: Call<'i>,
     },
     /// Send this reply (it may be empty), then close the connection.
     Close {
         /// The reply to send.
-        reply: &'static [u8],
+        reply: &'i [u8],
     },
+}
+
+/// A command that the server executes.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<'i> {
+    /// Of memcached's protocol.
+    Memcached(Admin<'i>),
+    /// Of RESP. The codec has checked the framing and nothing else.
+    Resp(resp::Request<'i>),
+}
+
+/// How to print the outcome of one operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'i> {
+    /// In memcached's protocol, or in that of \[CPHASH\].
+    Memcached(ReplyEncoder<'i>),
+    /// In RESP.
+    Resp(resp::Form<'i>),
+}
+
+impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
+    #[inline]
+    fn from(form: ReplyEncoder<'i>) -> Self {
+        Self::Memcached(form)
+    }
+}
+
+impl<'i> From<resp::Form<'i>> for Form<'i> {
+    #[inline]
+    fn from(form: resp::Form<'i>) -> Self {
+        Self::Resp(form)
+    }
+}
+
+impl<'i> Form<'i> {
+    /// The command that the operation counts as in memcached's statistics.
+    #[inline]
+    #[must_use]
+    pub fn command(&self) -> Command {
+        match self {
+            Self::Memcached(form) => form.command(),
+            Self::Resp(form) => form.command(),
+        }
+    }
+
+    /// The key as it was sent: for a meta command with the `b` flag, its base64 form.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &'i [u8] {
+        match self {
+            Self::Memcached(form) => form.key(),
+            Self::Resp(form) => form.key(),
+        }
+    }
+
+    /// Appends the reply, which may be empty, to `out`: see [`ReplyEncoder::encode`].
+    #[inline]
+    pub fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+        match self {
+            Self::Memcached(form) => form.encode(outcome, now, out),
+            Self::Resp(form) => form.encode(outcome, out),
+        }
+    }
+
+    /// Appends the reply without the value and what follows it, and returns both: see
+    /// [`ReplyEncoder::encode_parts`].
+    pub fn encode_parts<'v>(
+        &self,
+        outcome: &Outcome<'v>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Option<(&'v [u8], &'static [u8])> {
+        match self {
+            Self::Memcached(form) => form.encode_parts(outcome, now, out),
+            Self::Resp(form) => form.encode_parts(outcome, out),
+        }
+    }
 }
 
 impl Step<'_> {
@@ -60,7 +140,7 @@ impl Step<'_> {
         if silent {
             Self::Skip { consumed }
         } else {
-            Self::Reply { consumed, bytes }
+            Self::Frame { consumed, bytes }
         }
     }
 }

@@ -19,7 +19,10 @@ fn says(input: &str, expected: &str) {
 fn asks(limits: &Limits, line: &str, expected: Admin<'_>) {
     let input = format!("{line}\r\n");
     match Codec::new(false).next(input.as_bytes(), limits, NOW, &Bump::new()) {
-        Step::Admin { consumed, admin } => {
+        Step::Call {
+            consumed,
+            call: corewise_wire::Call::Memcached(admin),
+        } => {
             assert_eq!((consumed, admin), (input.len(), expected), "{line}");
         }
         other => panic!("{line}: {other:?}"),

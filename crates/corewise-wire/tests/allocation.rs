@@ -8,8 +8,8 @@ use std::cell::Cell;
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
-use corewise_wire::memcached::{self, Limits};
-use corewise_wire::{Codec, Step, cphash};
+use corewise_wire::memcached;
+use corewise_wire::{Codec, Limits, Step, cphash, resp};
 
 /// The system's allocator, counting the allocations of this thread.
 struct Counting;
@@ -93,8 +93,8 @@ fn round(
     loop {
         at += match codec.next(&conversation[at..], &limits, NOW, scratch) {
             Step::Incomplete { .. } | Step::Close { .. } => break,
-            Step::Skip { consumed } | Step::Admin { consumed, .. } => consumed,
-            Step::Reply { consumed, bytes } => {
+            Step::Skip { consumed } | Step::Call { consumed, .. } => consumed,
+            Step::Frame { consumed, bytes } => {
                 out.extend_from_slice(bytes);
                 consumed
             }
@@ -128,4 +128,58 @@ fn assert_allocates_nothing(codec: impl Into<Codec>, conversation: &[u8], expect
 fn parsing_and_encoding_allocate_nothing_in_steady_state() {
     assert_allocates_nothing(memcached::Codec::new(false), CONVERSATION, 22);
     assert_allocates_nothing(cphash::Codec::default(), BINARY, 5);
+}
+
+/// Requests of RESP in both forms, some over the limits, and one malformed.
+const RESP: &[u8] = b"*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nab\r\n*0\r\n\
+    get \"a\\x20b\" 'c'\r\n*2\r\n$3\r\nGET\r\n$40\r\n0123456789012345678901234567890123456789\r\n\
+    *1\r\n:1\r\n";
+
+/// Parses the requests and prints replies of every type.
+fn resp_round(scratch: &mut Bump, out: &mut Vec<u8>) -> usize {
+    let limits = resp::Limits {
+        max_request: 40,
+        ..resp::Limits::default()
+    };
+    let mut codec = resp::Codec::new(true);
+    let (mut at, mut requests) = (0, 0);
+    out.clear();
+    loop {
+        at += match codec.next(&RESP[at..], &limits, scratch) {
+            resp::Parsed::Incomplete { .. } => panic!("nothing is missing"),
+            resp::Parsed::Close { reply } => {
+                out.extend_from_slice(reply);
+                break;
+            }
+            resp::Parsed::Skip { consumed } | resp::Parsed::Refused { consumed, .. } => consumed,
+            resp::Parsed::Request { consumed, request } => {
+                requests += 1;
+                for version in [resp::Version::Resp2, resp::Version::Resp3] {
+                    let mut reply = resp::Encoder::new(version, out);
+                    reply.array(request.args().len());
+                    request.args().for_each(|arg| reply.bulk(arg));
+                    reply.error(&[b"ERR unknown command '", request.name(), b"'"]);
+                    reply.map(1);
+                    reply.double(1.0 / 3.0);
+                    reply.integer(i64::MIN);
+                    reply.verbatim(*b"txt", b"text");
+                    reply.boolean(true);
+                }
+                consumed
+            }
+        };
+    }
+    scratch.reset();
+    requests
+}
+
+#[test]
+fn resp_allocates_nothing_in_steady_state() {
+    let (mut scratch, mut out) = (Bump::new(), Vec::new());
+    assert_eq!(resp_round(&mut scratch, &mut out), 3);
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..100 {
+        resp_round(&mut scratch, &mut out);
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get), before);
 }

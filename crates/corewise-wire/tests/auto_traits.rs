@@ -5,7 +5,7 @@ use corewise_wire::memcached::{
     Admin, Codec, Command, Crawl, DumpFormat, Limits, ReplyEncoder, ReplyWriter, StatsRequest,
     StatsWriter, Step,
 };
-use corewise_wire::{Announced, cphash};
+use corewise_wire::{Announced, cphash, resp};
 use static_assertions::assert_impl_all;
 
 assert_impl_all!(Codec: Send, Sync);
@@ -23,6 +23,22 @@ assert_impl_all!(StatsRequest<'static>: Send, Sync);
 assert_impl_all!(Step<'static>: Send, Sync);
 assert_impl_all!(ReplyWriter<'static, 'static>: Send, Sync);
 assert_impl_all!(StatsWriter<'static>: Send, Sync);
+assert_impl_all!(resp::Codec: Send, Sync);
+assert_impl_all!(resp::CommandCodec: Send, Sync);
+assert_impl_all!(resp::Form<'static>: Send, Sync);
+assert_impl_all!(resp::Limits: Send, Sync);
+assert_impl_all!(corewise_wire::Call<'static>: Send, Sync);
+assert_impl_all!(corewise_wire::Form<'static>: Send, Sync);
+assert_impl_all!(corewise_wire::Limits: Send, Sync);
+assert_impl_all!(resp::Malformed: Send, Sync);
+assert_impl_all!(resp::Refusal: Send, Sync);
+assert_impl_all!(resp::ReplyReader: Send, Sync);
+assert_impl_all!(resp::Version: Send, Sync);
+assert_impl_all!(resp::Args<'static>: Send, Sync);
+assert_impl_all!(resp::Encoder<'static>: Send, Sync);
+assert_impl_all!(resp::Parsed<'static>: Send, Sync);
+assert_impl_all!(resp::Request<'static>: Send, Sync);
+assert_impl_all!(resp::Value<'static>: Send, Sync);
 
 type Borrowing<'a> = (
     Admin<'a>,
@@ -33,6 +49,11 @@ type Borrowing<'a> = (
     Step<'a>,
     ReplyWriter<'a, 'a>,
     StatsWriter<'a>,
+    resp::Args<'a>,
+    resp::Encoder<'a>,
+    resp::Parsed<'a>,
+    resp::Request<'a>,
+    resp::Value<'a>,
 );
 
 #[allow(dead_code)]

@@ -124,8 +124,8 @@ fn steps(input: &[u8], authentication: bool) -> Vec<String> {
             Step::Incomplete { .. } | Step::Close { .. } => return seen,
             Step::Skip { consumed }
             | Step::Op { consumed, .. }
-            | Step::Reply { consumed, .. }
-            | Step::Admin { consumed, .. } => consumed,
+            | Step::Frame { consumed, .. }
+            | Step::Call { consumed, .. } => consumed,
         };
     }
 }
@@ -226,7 +226,7 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
     let line = b"add a 0 0 2000000\r\n";
     assert!(matches!(
         codec.next(line, &limits, NOW, &scratch),
-        Step::Reply {
+        Step::Frame {
             consumed: 19,
             bytes: reply::TOO_LARGE
         }
@@ -248,7 +248,7 @@ fn a_refused_store_is_answered_before_its_data_and_swallows_exactly_that() {
     assert!(!codec.is_swallowing());
     assert!(matches!(
         codec.next(b"mn\r\n", &limits, NOW, &scratch),
-        Step::Reply { .. }
+        Step::Frame { .. }
     ));
 }
 

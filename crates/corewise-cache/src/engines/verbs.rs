@@ -7,7 +7,8 @@
 use crate::counter;
 use crate::item::{Before, Contents, Item, Node, state};
 use corewise_ops::{
-    Absence, Arith, Delete, Flow, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode,
+    Absence, Arith, Change, Delete, Flow, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode,
+    Update, Updated,
 };
 use std::ptr::NonNull;
 
@@ -355,7 +356,9 @@ unsafe fn condition<K: ItemStore>(
 ) -> Option<Outcome<'static>> {
     let Some(old) = old else {
         return match (store.compare_cas, store.mode) {
-            (Some(_), StoreMode::Set) => Some(Outcome::Missing(Absence::Unknown)),
+            (Some(_), StoreMode::Set | StoreMode::Overwrite) => {
+                Some(Outcome::Missing(Absence::Unknown))
+            }
             (_, StoreMode::Replace) => Some(Outcome::NotStored),
             _ => None,
         };
@@ -608,4 +611,58 @@ fn new_counter<K: ItemStore>(
         let made = rewrite(items, &contents, None, arith.new_cas);
         counted(items, value, made, report)
     }
+}
+
+// ---- other changes
+
+/// An [`Update`].
+pub(crate) fn update<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    update: &mut dyn Update,
+) -> Result<Updated, NeedsRoom> {
+    let old = items.find().ok();
+    let change = match old {
+        None => update.update(None),
+        // SAFETY: 1, all: found above.
+        Some(node) => unsafe {
+            let before = items.item(node).before(items.now());
+            items.hit(node);
+            update.update(Some(&items.view(node, before, ItemFlags::NONE)))
+        },
+    };
+    match (change, old) {
+        (Change::Keep, _) | (Change::Touch(_) | Change::Remove, None) => {}
+        // SAFETY: 1, all: found above.
+        (Change::Touch(deadline), Some(node)) => unsafe {
+            items.item(node).update_life(Some(deadline), 0);
+            items.touched(node);
+        },
+        // SAFETY: 1: found above.
+        (Change::Remove, Some(node)) => unsafe { items.unlink(node) },
+        (
+            Change::Write {
+                value,
+                client_flags,
+                deadline,
+            },
+            _,
+        ) => {
+            let contents = Contents {
+                key,
+                value: [value, b""],
+                client_flags,
+                deadline,
+                state: 0,
+            };
+            // SAFETY: 1: found above.
+            match unsafe { rewrite(items, &contents, old, None) } {
+                Ok(_) => {}
+                Err(NoItem::TooLarge) => return Ok(Updated::TooLarge),
+                Err(NoItem::OutOfMemory) => return Ok(Updated::OutOfMemory),
+                Err(NoItem::NotYet(bytes)) => return Err(NeedsRoom(bytes)),
+            }
+        }
+    }
+    Ok(Updated::Done)
 }

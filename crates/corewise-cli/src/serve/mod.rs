@@ -29,6 +29,7 @@ Examples:
   corewise serve --listen 127.0.0.1:0 --listen '[::1]:11211' --idle-timeout 5m
   corewise serve --config /etc/corewise.toml
   corewise serve --cphash-listen 127.0.0.1:11311
+  corewise serve --resp 127.0.0.1:6379
   corewise serve -d -m 64 -p 11211 -u memcache -l 127.0.0.1 -P /run/memcached/memcached.pid
 
 Signals: SIGTERM, SIGINT and SIGUSR1 answer what was received and stop, SIGHUP reads --auth-file again.
@@ -159,17 +160,20 @@ fn start_log(verbosity: u8) {
 
 /// The TCP addresses of all protocols.
 fn tcp_addresses(config: &Config) -> impl Iterator<Item = &SocketAddr> {
-    config.listen.iter().chain(&config.cphash_listen)
+    let memcached = config.listen.iter();
+    memcached
+        .chain(&config.cphash_listen)
+        .chain(&config.resp_listen)
 }
 
 /// A warning if other machines can reach the cache without authentication.
 fn open_to_all(config: &Config) -> Option<String> {
     let reachable =
         tcp_addresses(config).find(|address| !address.ip().to_canonical().is_loopback())?;
-    let remedy = if config.listen.contains(reachable) {
-        "see --auth-file"
-    } else {
+    let remedy = if config.cphash_listen.contains(reachable) {
         "the cphash protocol has none"
+    } else {
+        "see --auth-file"
     };
     config.auth_file.is_none().then(|| {
         format!(

@@ -40,6 +40,12 @@ pub(crate) struct ServeOptions {
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) cphash_listen: Option<Vec<String>>,
 
+    /// Address for RESP, the protocol of Redis (strings and keys; docs/RESP.md), as in --listen.
+    /// [default: none; port 6379]
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) resp: Option<Vec<String>>,
+
     /// Unix socket to listen on; without --listen it replaces TCP.
     #[arg(short = 's', long, visible_alias = "unix-socket", value_name = "PATH")]
     #[serde(alias = "unix-socket")]
@@ -255,7 +261,7 @@ impl ServeOptions {
     /// Merges two layers: these options override those of `under`.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
-            listen port cphash_listen unix unix_mode threads memory memory_limit max_item_size connection_memory
+            listen port cphash_listen resp unix unix_mode threads memory memory_limit max_item_size connection_memory
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping

@@ -13,6 +13,8 @@ use super::{CliMode, extended};
 use crate::failure::Failure;
 use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
 
+/// The port of RESP addresses without one.
+const RESP_PORT: u16 = 6379;
 const DEFAULT_PORT: u16 = 11_211;
 /// The memory that memcached takes by default.
 const MEMCACHEDS_MEMORY: u64 = 64 << 20;
@@ -192,6 +194,7 @@ fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String>
     let mut config = Config {
         listen: listen(&options, mode)?,
         cphash_listen: cphash_listen(&options)?,
+        resp_listen: resp_listen(&options)?,
         unix: options.unix.as_deref().map(socket_path).transpose()?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
@@ -199,7 +202,7 @@ fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String>
         huge_pages: options.enable_largepages != Some(false),
         ..Config::default()
     };
-    let listens = [&config.listen, &config.cphash_listen]
+    let listens = [&config.listen, &config.cphash_listen, &config.resp_listen]
         .iter()
         .any(|list| !list.is_empty());
     if !listens && config.unix.is_none() {
@@ -334,6 +337,14 @@ fn cphash_listen(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
         return Err(format!("cphash-listen needs a port: {}", texts.join(",")));
     }
     resolve_all(&places, 0)
+}
+
+/// The addresses to listen on for RESP.
+fn resp_listen(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
+    let Some(texts) = &options.resp else {
+        return Ok(Vec::new());
+    };
+    resolve_all(&parse_all(texts, "resp")?, RESP_PORT)
 }
 
 fn resolve_all(places: &[ListenAddress], default_port: u16) -> Result<Vec<SocketAddr>, String> {

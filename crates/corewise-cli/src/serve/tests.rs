@@ -202,6 +202,26 @@ fn cphash_listens_only_where_it_is_told_to() {
 }
 
 #[test]
+fn resp_listens_only_where_it_is_told_to_and_has_the_port_of_redis() {
+    let table: &[(&str, &[&str])] = &[
+        ("", &[]),
+        ("-l 127.0.0.1:5", &[]),
+        ("--resp 127.0.0.1", &["127.0.0.1:6379"]),
+        (
+            "-p 0 --resp 127.0.0.1:5,[::1]:0",
+            &["127.0.0.1:5", "[::1]:0"],
+        ),
+        ("--resp *", &["0.0.0.0:6379", "[::]:6379"]),
+    ];
+    for (words, expected) in table {
+        for config in [config(words), memcached(words)] {
+            let found: Vec<String> = config.resp_listen.iter().map(ToString::to_string).collect();
+            assert_eq!(found, *expected, "{words}");
+        }
+    }
+}
+
+#[test]
 fn memcached_listens_everywhere_and_a_socket_turns_tcp_off() {
     assert!(addresses(&memcached("")).contains(&"0.0.0.0:11211".to_string()));
     assert_eq!(addresses(&memcached("-l 127.0.0.1")), ["127.0.0.1:11211"]);
@@ -314,6 +334,8 @@ fn a_bad_option_is_named_in_one_line() {
         ("--cphash-listen 127.0.0.1", "needs a port"),
         ("--cphash-listen 127.0.0.1:x", "`x`"),
         ("--cphash-listen ,", "names no address"),
+        ("--resp 127.0.0.1:x", "`x`"),
+        ("--resp ,", "names no address"),
         ("-a 999", "octal"),
         ("-B tcp", "`tcp`"),
         ("-R 0", "above 0"),
@@ -368,11 +390,13 @@ fn a_file_holds_the_same_options() {
         disable-flush-all = true
         extended = "no_maxconns_fast"
         cphash-listen = "127.0.0.1:9"
+        resp = "127.0.0.1:10"
         user = "nobody"
     "#;
     let plan = with_file(text, "").unwrap();
     let config = plan.config;
     assert_eq!(config.cphash_listen, ["127.0.0.1:9".parse().unwrap()]);
+    assert_eq!(config.resp_listen, ["127.0.0.1:10".parse().unwrap()]);
     assert_eq!(addresses(&config), ["127.0.0.1:7", "127.0.0.2:9"]);
     assert_eq!(
         (config.memory, config.threads, config.max_item_size),
@@ -499,4 +523,7 @@ fn strangers_at_the_door_are_warned_about() {
     assert!(warning("--cphash-listen 127.0.0.1:5").is_none());
     let of_cphash = warning("--cphash-listen 0.0.0.0:5").unwrap();
     assert!(of_cphash.contains("0.0.0.0:5") && !of_cphash.contains("--auth-file"));
+    assert!(warning("--resp 127.0.0.1").is_none());
+    let of_resp = warning("--resp 0.0.0.0").unwrap();
+    assert!(of_resp.contains("0.0.0.0:6379") && of_resp.contains("--auth-file"));
 }

@@ -159,15 +159,23 @@ impl TestServer {
 
     /// The address of the first listener for the protocol of \[CPHASH\].
     pub(crate) fn cphash_address(&self) -> SocketAddr {
+        self.address_for("cphash")
+    }
+
+    /// The address of the first listener for RESP.
+    pub(crate) fn resp_address(&self) -> SocketAddr {
+        self.address_for("resp")
+    }
+
+    fn address_for(&self, protocol: &str) -> SocketAddr {
+        let prefix = format!("listening for {protocol} on ");
         let find = || {
             let said = self.said();
-            let addresses = said
-                .lines()
-                .filter_map(|line| line.split_once("listening for cphash on "));
+            let addresses = said.lines().filter_map(|line| line.split_once(&prefix));
             let mut addresses = addresses.filter_map(|(_, address)| address.parse().ok());
             addresses.next()
         };
-        wait_until("the server listens for cphash", || find().is_some());
+        wait_until("the server listens for the protocol", || find().is_some());
         find().expect("an address")
     }
 

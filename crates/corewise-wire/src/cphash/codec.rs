@@ -113,7 +113,7 @@ impl Codec {
     }
 
     /// Parses the unread `input` and returns what to do with its first bytes: never
-    /// [`Step::Reply`] or [`Step::Admin`].
+    /// [`Step::Frame`] or [`Step::Call`].
     ///
     /// Takes constant time. Only the text of the key is allocated, in `scratch`. After
     /// [`Step::Incomplete`] the next call must see the same bytes with more behind them.
@@ -197,7 +197,7 @@ impl Codec {
             consumed: HEADER_LEN,
             key,
             verb: Verb::Get(Get::default()),
-            form: ReplyEncoder::lookup(key),
+            form: ReplyEncoder::lookup(key).into(),
         }
     }
 
@@ -238,7 +238,7 @@ impl Codec {
             consumed,
             key,
             verb,
-            form: ReplyEncoder::silent(Command::Set, key),
+            form: ReplyEncoder::silent(Command::Set, key).into(),
         }
     }
 
@@ -257,7 +257,7 @@ impl Codec {
             consumed: HEADER_LEN,
             key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::silent(command, key),
+            form: ReplyEncoder::silent(command, key).into(),
         }
     }
 

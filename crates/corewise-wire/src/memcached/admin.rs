@@ -7,7 +7,7 @@ use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::scan::{Args, i64_token, u32_token};
 use super::time::flush_at;
-use crate::step::Step;
+use crate::step::{Call, Step};
 
 /// Largest share of the memory, in percent, that memcached gives its hot and warm queues together.
 const MOST_HOT_AND_WARM: u64 = 80;
@@ -191,14 +191,14 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
         _ => None,
     };
     let Some(length) = length else {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes: reply::UNAUTHENTICATED,
         };
     };
     if length as usize > MAX_COMMAND_LINE {
         codec.swallow(u64::from(length) + 2);
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes: reply::AUTH_BAD_TOKEN,
         };
@@ -207,15 +207,15 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
     let bytes = match line.input.get(line.len..consumed) {
         None => return Step::Incomplete { need: consumed },
         Some([payload @ .., b'\r', b'\n']) if credentials(payload).is_some() => {
-            return Step::Admin {
+            return Step::Call {
                 consumed,
-                admin: Admin::Authenticate { payload },
+                call: Call::Memcached(Admin::Authenticate { payload }),
             };
         }
         Some([.., b'\r', b'\n']) => reply::AUTH_BAD_TOKEN,
         Some(_) => reply::AUTH_BAD_TERMINATION,
     };
-    Step::Reply { consumed, bytes }
+    Step::Frame { consumed, bytes }
 }
 
 /// The result of parsing a command line.
@@ -234,7 +234,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let noreply = args.noreply();
     let verdict = match line.word {
         b"version" => {
-            return Step::Reply {
+            return Step::Frame {
                 consumed,
                 bytes: cx.limits.version,
             };
@@ -253,9 +253,12 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         _ => Say(reply::ERROR),
     };
     match verdict {
-        Do(admin) => Step::Admin { consumed, admin },
+        Do(admin) => Step::Call {
+            consumed,
+            call: Call::Memcached(admin),
+        },
         Say(b"") => Step::Skip { consumed },
-        Say(bytes) => Step::Reply { consumed, bytes },
+        Say(bytes) => Step::Frame { consumed, bytes },
         HangUp => Step::Close { reply: b"" },
     }
 }

@@ -141,7 +141,7 @@ impl Codec {
             consumed,
             key: s.key,
             verb,
-            form,
+            form: form.into(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Codec {
             consumed: line_len,
             key: s.key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(why.command(), s.key, s.noreply),
+            form: ReplyEncoder::classic(why.command(), s.key, s.noreply).into(),
         }
     }
 }
@@ -183,7 +183,7 @@ pub(super) fn store<'i>(
     let args = Args::split(line.args);
     let wanted = if command == Command::Cas { 5 } else { 4 };
     if args.count != wanted && args.count != wanted + 1 {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes: reply::ERROR,
         };
@@ -235,7 +235,7 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
         3 if zero && noreply => {}
         2 | 3 => return Step::answer(consumed, reply::DELETE_USAGE, noreply),
         _ => {
-            return Step::Reply {
+            return Step::Frame {
                 consumed,
                 bytes: reply::ERROR,
             };
@@ -247,7 +247,7 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
             consumed,
             key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(Command::Delete, key, noreply),
+            form: ReplyEncoder::classic(Command::Delete, key, noreply).into(),
         },
     }
 }
@@ -257,7 +257,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {
-        return Step::Reply {
+        return Step::Frame {
             consumed,
             bytes: reply::ERROR,
         };
@@ -281,7 +281,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(command, key, noreply),
+        form: ReplyEncoder::classic(command, key, noreply).into(),
     }
 }
 
@@ -290,7 +290,7 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {
-        return Step::Reply {
+        return Step::Frame {
             consumed,
             bytes: reply::ERROR,
         };
@@ -310,6 +310,6 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(Command::Touch, key, noreply),
+        form: ReplyEncoder::classic(Command::Touch, key, noreply).into(),
     }
 }

@@ -210,7 +210,7 @@ impl Codec {
                         consumed: 4 + key.len() + 2,
                         key,
                         verb: Verb::Get(Get::default()),
-                        form: ReplyEncoder::get(Command::Get, key, true),
+                        form: ReplyEncoder::get(Command::Get, key, true).into(),
                     };
                 }
             }
@@ -394,7 +394,7 @@ impl Codec {
             b"md" => meta::delete(line, cx),
             b"ma" => meta::arith(line, cx),
             b"me" => meta::debug(line, cx),
-            b"mn" => Step::Reply {
+            b"mn" => Step::Frame {
                 consumed: line.len,
                 bytes: reply::META_NOOP,
             },
@@ -420,7 +420,7 @@ impl Codec {
     fn multiget<'i>(&mut self, line: Line<'i>, command: Command) -> Step<'i> {
         self.deadline = Deadline::NEVER;
         if skip_spaces(line.args) == line.args.len() {
-            return Step::Reply {
+            return Step::Frame {
                 consumed: line.len,
                 bytes: reply::ERROR,
             };
@@ -434,19 +434,19 @@ impl Codec {
         let text = &line.args[skip_spaces(line.args)..];
         let (exptime, keys) = text.split_at(find_space(text));
         if exptime.is_empty() {
-            return Step::Reply {
+            return Step::Frame {
                 consumed,
                 bytes: reply::ERROR,
             };
         }
         let Some(exptime_s) = i64_token(exptime) else {
-            return Step::Reply {
+            return Step::Frame {
                 consumed,
                 bytes: reply::BAD_EXPTIME,
             };
         };
         if skip_spaces(keys) == keys.len() {
-            return Step::Reply {
+            return Step::Frame {
                 consumed,
                 bytes: reply::END,
             };
@@ -458,7 +458,7 @@ impl Codec {
     /// Checks all keys of a multiget, then returns the first.
     fn keys<'i>(&mut self, line: Line<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
         if has_long_key(keys) {
-            return Step::Reply {
+            return Step::Frame {
                 consumed: line.len,
                 bytes: reply::BAD_FORMAT,
             };
@@ -499,7 +499,7 @@ impl Codec {
             consumed,
             key,
             verb,
-            form: ReplyEncoder::get(self.command, key, last),
+            form: ReplyEncoder::get(self.command, key, last).into(),
         }
     }
 }

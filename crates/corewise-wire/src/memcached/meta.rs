@@ -169,7 +169,7 @@ impl<'i> Request<'i> {
             consumed,
             key: self.key,
             verb,
-            form: self.form(command),
+            form: self.form(command).into(),
         }
     }
 }
@@ -194,7 +194,7 @@ fn first(args: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes,
         };
@@ -216,7 +216,7 @@ pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes,
         };
@@ -235,7 +235,7 @@ pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes,
         };
@@ -244,7 +244,7 @@ pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         0 | b'I' | b'+' => false,
         b'D' | b'-' => true,
         _ => {
-            return Step::Reply {
+            return Step::Frame {
                 consumed: line.len,
                 bytes: reply::META_BAD_ARITH_MODE,
             };
@@ -278,7 +278,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         ))
     });
     let Some((sent_key, key)) = keys else {
-        return Step::Reply {
+        return Step::Frame {
             consumed,
             bytes: reply::BAD_FORMAT,
         };
@@ -292,7 +292,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         consumed,
         key,
         verb,
-        form,
+        form: form.into(),
     }
 }
 
@@ -303,7 +303,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
         Some((key, data_length(length)?, text))
     });
     let Some((key, length, text)) = fields else {
-        return Step::Reply {
+        return Step::Frame {
             consumed: line.len,
             bytes: reply::BAD_FORMAT,
         };
@@ -316,7 +316,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
         Ok(mode) => mode,
         Err(bytes) => {
             codec.swallow(length as u64 + 2);
-            return Step::Reply {
+            return Step::Frame {
                 consumed: line.len,
                 bytes,
             };
@@ -328,7 +328,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
     match data(line.input, line.len, length, cx.missing) {
         Data::Refused => refuse(codec, line.len, length, &request, Refused::NoRoom),
         Data::Partial(need) => Step::Incomplete { need },
-        Data::Bad => Step::Reply {
+        Data::Bad => Step::Frame {
             consumed: line.len + length + 2,
             bytes: reply::BAD_DATA_CHUNK,
         },
@@ -363,7 +363,7 @@ fn refuse<'i>(
         consumed,
         key: request.key,
         verb: Verb::Delete(Delete::default()),
-        form,
+        form: form.into(),
     }
 }
 
@@ -399,6 +399,6 @@ fn stored<'i>(
         consumed: line_len + length + 2,
         key: request.key,
         verb,
-        form,
+        form: form.into(),
     }
 }

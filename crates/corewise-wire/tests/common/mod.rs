@@ -9,10 +9,8 @@ use corewise_ops::{
     Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
     Store, StoreMode, Verb,
 };
-use corewise_wire::memcached::{
-    self, Admin, Limits, ReplyEncoder, ReplyWriter, StatsRequest, reply,
-};
-use corewise_wire::{Codec, Step, cphash};
+use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, reply};
+use corewise_wire::{Call, Codec, Form, Step, cphash};
 
 pub(crate) const NOW: Now = Now {
     ms: 1_000_000,
@@ -84,7 +82,6 @@ impl Model {
             Verb::Store(store) => self.store(op, store, sink),
             Verb::Delete(delete) => self.delete(op, delete, sink),
             Verb::Arith(arith) => self.arith(op, arith, sink),
-            _ => sink.complete(op.token, Outcome::OutOfMemory),
         }
     }
 
@@ -262,7 +259,7 @@ impl Model {
 /// One connection to a model.
 pub(crate) struct Session {
     pub(crate) codec: Codec,
-    pub(crate) limits: Limits,
+    pub(crate) limits: corewise_wire::Limits,
     pub(crate) model: Model,
     pub(crate) unread: Vec<u8>,
     pub(crate) out: Vec<u8>,
@@ -284,10 +281,10 @@ impl Session {
         Self::with(cphash::Codec::default(), limits)
     }
 
-    fn with(codec: impl Into<Codec>, limits: Limits) -> Self {
+    fn with(codec: impl Into<Codec>, limits: impl Into<corewise_wire::Limits>) -> Self {
         Self {
             codec: codec.into(),
-            limits,
+            limits: limits.into(),
             model: Model::default(),
             unread: Vec::new(),
             out: Vec::new(),
@@ -324,11 +321,14 @@ impl Session {
                     break need;
                 }
                 Step::Skip { consumed } => consumed,
-                Step::Reply { consumed, bytes } => {
+                Step::Frame { consumed, bytes } => {
                     self.out.extend_from_slice(bytes);
                     consumed
                 }
-                Step::Admin { consumed, admin } => {
+                Step::Call { consumed, call } => {
+                    let Call::Memcached(admin) = call else {
+                        panic!("{call:?}")
+                    };
                     admin_reply(&mut self.codec, admin, &mut self.model, &mut self.out);
                     consumed
                 }
@@ -344,7 +344,7 @@ impl Session {
                     form,
                 } => {
                     assert!((1..=250).contains(&key.len()));
-                    let forms: [ReplyEncoder<'_>; 1] = [form];
+                    let forms: [Form<'_>; 1] = [form];
                     let mut sink = ReplyWriter::new(&forms, NOW, &mut self.out);
                     let flow = self.model.submit(
                         &Op {

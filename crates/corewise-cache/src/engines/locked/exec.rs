@@ -12,7 +12,8 @@ use crate::alloc::ItemAllocator;
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
 use corewise_ops::{
-    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb,
+    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update,
+    Updated, Verb,
 };
 
 /// One operation about to be executed.
@@ -78,11 +79,16 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             Verb::Arith(arith) => {
                 self.inside(op.key, |inside| verbs::arith(inside, arith, &mut report))
             }
-            // A verb that this engine does not know is not silently dropped.
-            _ => Ok(report(Outcome::NotStored)),
         };
         // Room is made inside the lock, so this engine never asks for it.
         attempt.unwrap_or(Flow::Continue)
+    }
+
+    /// Executes a change that no verb describes.
+    pub(super) fn update(mut self, key: &[u8], update: &mut dyn Update) -> Updated {
+        let updated = self.inside(key, |inside| verbs::update(inside, key, update));
+        // Room is made inside the lock, so this engine never asks for it.
+        updated.unwrap_or(Updated::OutOfMemory)
     }
 
     /// Reports with the lock held, or, for a hit, with a reference that keeps its item alive.
@@ -118,7 +124,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
 
     /// Makes an item that is not linked yet.
     fn create(&self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
-        if contents.payload() > self.engine.max_item_bytes {
+        if contents.payload() > self.engine.max_item_bytes || !contents.fits_header() {
             return Err(NoItem::TooLarge);
         }
         let made =

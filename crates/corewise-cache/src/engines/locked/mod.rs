@@ -57,7 +57,7 @@ use crate::item;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink};
+use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use exec::Exec;
 pub use references::{NoReferences, ReferenceCount, References};
 use shard::{Ptr, Shard, TableHint};
@@ -424,6 +424,17 @@ impl<A: ItemAllocator, R: References> Session for LockedSession<A, R> {
             }
         }
         done
+    }
+
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated {
+        self.engine.flush_if_due(now);
+        let hash = self.engine.hash(key);
+        let updated = Exec::new(&self.engine, hash, now, &mut self.garbage).update(key, update);
+        if !self.garbage.is_empty() {
+            // SAFETY: 1: all from the change, whose lock is released.
+            unsafe { self.engine.free(&mut self.garbage) };
+        }
+        updated
     }
 
     fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {

@@ -38,7 +38,7 @@ use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink};
+use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -300,6 +300,13 @@ impl Session for LockHashSession {
             }
         }
         done
+    }
+
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated {
+        self.engine.flush_if_due(now);
+        let hash = self.engine.hasher.hash_one(key);
+        let mut partition = lock(self.engine.partition(hash));
+        Execution::new(&mut partition, self.engine.rules(), key, hash, now).update(update)
     }
 
     fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {

@@ -3,7 +3,7 @@
 use super::partition::{Links, Partition, Ptr, Rules, item};
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
-use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Verb};
+use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
 /// item that it made, so that both stay alive until it is dropped.
@@ -52,11 +52,16 @@ impl<'x> Execution<'x> {
             },
             Verb::Delete(delete) => verbs::delete(self, delete, &mut report),
             Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
-            // A verb that this engine does not know is not silently dropped.
-            _ => Ok(report(Outcome::NotStored)),
         };
         // Room is made at once, so these engines never ask for it.
         attempt.unwrap_or(Flow::Continue)
+    }
+
+    /// Executes a change that no verb describes.
+    pub(in crate::engines) fn update(&mut self, update: &mut dyn Update) -> Updated {
+        let updated = verbs::update(self, self.key, update);
+        // Room is made at once, so these engines never ask for it.
+        updated.unwrap_or(Updated::OutOfMemory)
     }
 
     /// Bytes that are freed when the item that was found last is replaced.
@@ -103,7 +108,7 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     fn may_create(&self, contents: &Contents<'_>) -> bool {
-        contents.payload() <= self.rules.max_item_bytes
+        contents.payload() <= self.rules.max_item_bytes && contents.fits_header()
     }
 
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {

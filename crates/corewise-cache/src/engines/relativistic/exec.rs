@@ -13,13 +13,15 @@ use super::heap::Ptr;
 use super::session_state::{SessionState, Wanted};
 use super::{Relativistic, Stripe};
 use crate::contention;
-use crate::engines::verbs::{self, Attempt, ItemStore, NeedsRoom, NoItem};
+use crate::engines::verbs::{self, ItemStore, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use crate::reservation::Reservation;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
-use corewise_ops::{Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Verb};
+use corewise_ops::{
+    Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated, Verb,
+};
 use corewise_rcu::Guard;
 
 /// How often an operation begins before it answers that there is no memory. It begins again when
@@ -228,8 +230,6 @@ impl<'e> Exec<'e> {
                     inside.counts = true;
                     verbs::arith(inside, arith, report)
                 }
-                // A verb that this engine does not know is not silently dropped.
-                _ => Ok(report(Outcome::NotStored)),
             });
             match attempt {
                 Ok(flow) => return flow,
@@ -242,24 +242,37 @@ impl<'e> Exec<'e> {
         self.give_up(report)
     }
 
+    /// Executes a change that no verb describes.
+    pub(super) fn update(&mut self, key: &[u8], update: &mut dyn Update) -> Updated {
+        self.session_state.refused = false;
+        let (state, old_bytes) = self.peek(key);
+        self.enter(state);
+        self.session_state
+            .evict_ahead(self.engine, self.now, old_bytes);
+        for _ in 0..ATTEMPTS {
+            match self.inside(key, |inside| verbs::update(inside, key, update)) {
+                Ok(updated) => return updated,
+                Err(NeedsRoom(bytes)) => self.make_room(bytes, old_bytes, false),
+            }
+        }
+        self.session_state.counters.out_of_memory.add(1);
+        Updated::OutOfMemory
+    }
+
     /// Runs `run` with the key's stripe locked.
     #[inline]
-    pub(super) fn inside(
-        &mut self,
-        key: &[u8],
-        run: impl FnOnce(&mut LockedOp<'_>) -> Attempt,
-    ) -> Attempt {
+    pub(super) fn inside<T>(&mut self, key: &[u8], run: impl FnOnce(&mut LockedOp<'_>) -> T) -> T {
         self.inside_with(key, None, run)
     }
 
     /// As [`Self::inside`], for the item of a reservation; no other item may be published then.
     #[inline]
-    pub(super) fn inside_with(
+    pub(super) fn inside_with<T>(
         &mut self,
         key: &[u8],
         reserved: Option<&Reservation>,
-        run: impl FnOnce(&mut LockedOp<'_>) -> Attempt,
-    ) -> Attempt {
+        run: impl FnOnce(&mut LockedOp<'_>) -> T,
+    ) -> T {
         let engine = self.engine;
         let (stripe, waited) = contention::lock(engine.stripe(self.hash));
         if let Some(ns) = waited {

@@ -84,7 +84,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
-use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink};
+use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
 use evict::Progress;
 use exec::Exec;
@@ -976,6 +976,19 @@ impl Session for RelativisticSession {
         let _ = exec.run_reserved(op, &reservation, sink); // one operation leaves nothing to pause
         self.after_changes(STEP);
         true
+    }
+
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated {
+        self.engine.flush_if_due(now);
+        let mut exec = Exec {
+            engine: &self.engine,
+            session_state: &mut self.session_state,
+            hash: self.engine.hash(key),
+            now,
+        };
+        let updated = exec.update(key, update);
+        self.after_changes(STEP);
+        updated
     }
 
     fn poll<S: ReplySink>(&mut self, _now: Now, _sink: &mut S) -> usize {

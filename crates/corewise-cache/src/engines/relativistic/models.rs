@@ -209,7 +209,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             counts: false,
         };
         assert!(exec.session_state.make_room(&engine, NOW, wanted));
-        let _ = exec.inside(b"k", |inside| {
+        exec.inside(b"k", |inside| {
             let old = inside.find().expect("it was stored");
             mine.walk_all(Purpose::Evict);
             assert_eq!(run(&mut mine, b"k", get(None)), None, "it is evicted");
@@ -217,7 +217,6 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             // SAFETY: 1: made and found above.
             let published = unsafe { inside.publish(fresh, Some(old), None) };
             assert_eq!(published, Err(NoItem::NotYet(bytes)));
-            Ok(Flow::Continue)
         });
         assert_eq!(run(&mut mine, b"k", get(None)), None, "it came back");
         // Now the counter is gone.

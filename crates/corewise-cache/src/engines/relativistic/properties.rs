@@ -44,7 +44,6 @@ impl ReplySink for Sink {
             Outcome::Exists | Outcome::NonNumeric | Outcome::TooLarge => {
                 panic!("an outcome that no operation here has")
             }
-            _ => panic!("an unknown outcome"),
         });
         Flow::Continue
     }

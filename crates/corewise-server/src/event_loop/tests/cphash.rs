@@ -72,7 +72,7 @@ fn both_protocols_share_items_and_batches() {
 fn lookups_and_inserts_are_counted_as_gets_and_sets() {
     let mut server = TestServer::new(Completion::InSubmit);
     let mut client = server.connect_with(cphash::Codec::default());
-    let most = cphash::max_value_len(&server.event_loop.shared.limits);
+    let most = cphash::max_value_len(&server.event_loop.shared.limits.memcached);
     let request = [
         insert(1, b"a"),
         lookup(1),

@@ -1,0 +1,285 @@
+//! Changes that no verb describes ([`Update`]), and stores that leave the present item when they
+//! fail, in every engine.
+
+#[macro_use]
+mod common;
+
+use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
+use corewise_cache::Session;
+use corewise_ops::{
+    Change, Deadline, Delete, Get, ItemView, Store, StoreMode, Update, Updated, Verb,
+};
+use std::sync::Arc;
+
+for_every_engine! {
+    an_update_sees_the_item_and_may_leave_it
+    an_update_writes_touches_and_removes
+    an_update_of_nothing_may_only_write
+    an_update_sees_neither_expired_nor_flushed_items
+    an_update_that_is_refused_changes_nothing
+    an_overwrite_that_is_refused_leaves_the_item
+    an_overwrite_is_a_set_otherwise
+    keys_that_are_too_long_are_refused_and_not_found
+    an_empty_key_is_a_key
+    no_update_is_lost_among_other_changes
+    an_update_keeps_a_deadline_that_is_set_beside_it
+}
+
+/// An update by a function, and what it saw.
+struct Updating<F>(F);
+
+impl<F: FnMut(Option<&ItemView<'_>>) -> Change<'static>> Update for Updating<F> {
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+        (self.0)(old)
+    }
+}
+
+fn update<E: TestEngine>(
+    cache: &mut Cache<E>,
+    key: &[u8],
+    decide: impl FnMut(Option<&ItemView<'_>>) -> Change<'static>,
+) -> Updated {
+    cache.session.update(cache.now, key, &mut Updating(decide))
+}
+
+fn write(value: &'static [u8]) -> Change<'static> {
+    Change::Write {
+        value,
+        client_flags: 3,
+        deadline: Deadline::after_ms(NOW, 500),
+    }
+}
+
+fn an_update_sees_the_item_and_may_leave_it<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let request = Store {
+        client_flags: 9,
+        deadline: Deadline::after_ms(NOW, 100),
+        ..store(StoreMode::Set, b"value")
+    };
+    let cas = cache.store(b"k", request).cas();
+    let mut seen = None;
+    let updated = update(&mut cache, b"k", |old| {
+        let old = old.expect("it was stored");
+        seen = Some((old.value.to_vec(), old.client_flags, old.deadline, old.cas));
+        Change::Keep
+    });
+    assert_eq!(updated, Updated::Done);
+    assert_eq!(seen, Some((b"value".to_vec(), 9, request.deadline, cas)));
+    assert_eq!(cache.get(b"k").cas(), cas);
+}
+
+fn an_update_writes_touches_and_removes<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let cas = cache.set(b"k", b"old").cas();
+    assert_eq!(update(&mut cache, b"k", |_| write(b"new")), Updated::Done);
+    let Seen::Found {
+        value,
+        client_flags,
+        deadline,
+        cas: new_cas,
+        ..
+    } = cache.get(b"k")
+    else {
+        panic!()
+    };
+    assert_eq!((&value[..], client_flags), (&b"new"[..], 3));
+    assert_eq!(deadline, Deadline::after_ms(NOW, 500));
+    assert_ne!(cas, new_cas);
+    let touched = update(&mut cache, b"k", |_| Change::Touch(Deadline::NEVER));
+    assert_eq!(touched, Updated::Done);
+    assert_eq!(cache.get(b"k").deadline(), Deadline::NEVER);
+    assert_eq!(cache.get(b"k").value(), Some(&b"new"[..]));
+    assert_eq!(update(&mut cache, b"k", |_| Change::Remove), Updated::Done);
+    assert!(cache.get(b"k").is_absent());
+}
+
+fn an_update_of_nothing_may_only_write<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    for change in [Change::Keep, Change::Touch(Deadline::NEVER), Change::Remove] {
+        let updated = update(&mut cache, b"k", |old| {
+            assert!(old.is_none());
+            change
+        });
+        assert_eq!(updated, Updated::Done);
+        assert!(cache.get(b"k").is_absent());
+    }
+    assert_eq!(update(&mut cache, b"k", |_| write(b"new")), Updated::Done);
+    assert_eq!(cache.get(b"k").value(), Some(&b"new"[..]));
+}
+
+fn an_update_sees_neither_expired_nor_flushed_items<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let absent = |old: Option<&ItemView<'_>>| {
+        assert!(old.is_none());
+        Change::Keep
+    };
+    assert_eq!(update(&mut cache, b"k", |_| write(b"short")), Updated::Done);
+    cache.now = later(500);
+    assert_eq!(update(&mut cache, b"k", absent), Updated::Done);
+    cache.set(b"k", b"v");
+    corewise_cache::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
+    assert_eq!(update(&mut cache, b"k", absent), Updated::Done);
+}
+
+fn an_update_that_is_refused_changes_nothing<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup {
+        max_item_bytes: 1_000,
+        ..Setup::roomy()
+    });
+    cache.set(b"k", b"v");
+    assert_eq!(
+        update(&mut cache, b"k", |_| write(&[1; 1_000])),
+        Updated::TooLarge
+    );
+    assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
+}
+
+fn an_overwrite_that_is_refused_leaves_the_item<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup {
+        max_item_bytes: 1_000,
+        ..Setup::roomy()
+    });
+    cache.set(b"k", b"v");
+    let request = store(StoreMode::Overwrite, &[1; 1_000]);
+    assert_eq!(cache.store(b"k", request), Seen::TooLarge);
+    assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
+}
+
+fn an_overwrite_is_a_set_otherwise<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let cas = cache.store(b"k", store(StoreMode::Overwrite, b"1")).cas();
+    assert!(
+        cache
+            .store(b"k", store(StoreMode::Overwrite, b"2"))
+            .is_stored()
+    );
+    assert_eq!(cache.get(b"k").value(), Some(&b"2"[..]));
+    let compared = Store {
+        compare_cas: Some(cas),
+        ..store(StoreMode::Overwrite, b"3")
+    };
+    assert_eq!(cache.store(b"k", compared), Seen::Exists);
+    cache.delete(b"k", Delete::default());
+    assert!(cache.store(b"k", compared).is_absent());
+}
+
+fn keys_that_are_too_long_are_refused_and_not_found<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    for len in [256, 257, 65_536] {
+        let key = vec![b'k'; len];
+        assert!(cache.get(&key).is_absent());
+        let request = store(StoreMode::Overwrite, b"v");
+        assert_eq!(cache.store(&key, request), Seen::TooLarge);
+        assert_eq!(update(&mut cache, &key, |_| write(b"v")), Updated::TooLarge);
+        assert!(cache.delete(&key, Delete::default()).is_absent());
+        assert!(cache.get(&key).is_absent());
+    }
+    let longest = [b'k'; 255];
+    assert!(
+        cache
+            .store(&longest, store(StoreMode::Overwrite, b"v"))
+            .is_stored()
+    );
+    assert_eq!(cache.get(&longest).value(), Some(&b"v"[..]));
+}
+
+fn an_empty_key_is_a_key<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    assert!(cache.get(b"").is_absent());
+    assert!(
+        cache
+            .store(b"", store(StoreMode::Overwrite, b"v"))
+            .is_stored()
+    );
+    assert_eq!(cache.get(b"").value(), Some(&b"v"[..]));
+    assert_eq!(update(&mut cache, b"", |_| write(b"w")), Updated::Done);
+    assert_eq!(cache.get(b"").value(), Some(&b"w"[..]));
+    assert_eq!(cache.delete(b"", Delete::default()), Seen::Deleted);
+    assert!(cache.get(b"").is_absent());
+}
+
+/// Adds to the first number of a value, and appends a byte.
+struct AddAndAppend(Vec<u8>);
+
+impl Update for AddAndAppend {
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+        self.0.clear();
+        let (number, rest) = old.map_or((0, &b""[..]), |old| {
+            let (head, rest) = old.value.split_first_chunk::<8>().expect("a number");
+            (u64::from_le_bytes(*head), rest)
+        });
+        self.0.extend_from_slice(&(number + 1).to_le_bytes());
+        self.0.extend_from_slice(rest);
+        if rest.len() < 40 {
+            self.0.push(b'x');
+        }
+        Change::Write {
+            value: &self.0,
+            client_flags: old.map_or(0, |old| old.client_flags),
+            deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
+        }
+    }
+}
+
+const THREADS: u64 = 3;
+
+fn at_once<E: TestEngine, R: Send>(
+    engine: &Arc<E>,
+    work: impl Fn(&mut Cache<E>, &Worker<'_>) -> R + Sync,
+) -> Vec<R> {
+    let sessions = (0..THREADS).map(|_| Cache::over(engine));
+    common::at_once(sessions, |mut cache, worker| work(&mut cache, &worker))
+}
+
+fn no_update_is_lost_among_other_changes<E: TestEngine>() {
+    let engine = Arc::new(E::make(Setup::roomy()));
+    let each = fewer(2_000);
+    at_once(&engine, |cache, worker| {
+        for i in 0..each {
+            let mut add = AddAndAppend(Vec::new());
+            let updated = cache.session.update(cache.now, b"k", &mut add);
+            assert_eq!(updated, Updated::Done);
+            if i % 7 == worker.thread {
+                let request = store(StoreMode::Append, b"y");
+                assert!(cache.store(b"k", request).is_stored());
+            }
+            cache.set(&i.to_le_bytes(), b"another key");
+        }
+    });
+    let seen = Cache::over(&engine).get(b"k");
+    let (head, _) = seen.value().unwrap().split_first_chunk::<8>().unwrap();
+    assert_eq!(u64::from_le_bytes(*head), each * THREADS);
+}
+
+/// One thread sets ever later deadlines; the others rewrite the value and keep the deadline. So the
+/// deadline that a thread sees never goes back.
+fn an_update_keeps_a_deadline_that_is_set_beside_it<E: TestEngine>() {
+    let engine = Arc::new(E::make(Setup::roomy()));
+    Cache::over(&engine).set(b"k", &0_u64.to_le_bytes());
+    let each = fewer(2_000);
+    at_once(&engine, |cache, worker| {
+        let mut latest = 0;
+        for i in 1..=each {
+            if worker.thread == 0 {
+                let touch = Some(Deadline::after_ms(NOW, i));
+                cache.run(
+                    b"k",
+                    Verb::Get(Get {
+                        touch,
+                        ..Get::default()
+                    }),
+                );
+                continue;
+            }
+            let mut add = AddAndAppend(Vec::new());
+            let updated = cache.session.update(cache.now, b"k", &mut add);
+            assert_eq!(updated, Updated::Done);
+            let left = cache.get(b"k").deadline().remaining_ms(NOW).unwrap_or(0);
+            assert!(left >= latest, "{left} after {latest}");
+            latest = left;
+        }
+    });
+    let left = Cache::over(&engine).get(b"k").deadline().remaining_ms(NOW);
+    assert_eq!(left, Some(each));
+}

@@ -1,0 +1,1007 @@
+//! RESP over sockets: exact replies, items shared with memcached's protocol, hostile clients, and
+//! random conversations whose replies are compared with those of redis-server.
+
+#[macro_use]
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Client, Engine, TestServer, concerns_the_server_under_test, show, skip, wait_until};
+use corewise_wire::resp::{ReplyReader, Value, encode_request};
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+for_every_engine! {
+    strings_are_set_read_and_changed
+    options_of_set_are_those_of_redis
+    numbers_are_counted
+    deadlines_are_set_told_and_removed
+    both_protocols_see_the_same_items
+    keys_of_resp_break_no_listing_of_memcached
+    several_keys_are_handled_in_order
+    connections_choose_their_version
+    unknown_commands_are_errors
+    wrong_arguments_are_errors
+    malformed_requests_close_the_connection
+    values_over_the_limit_are_refused_and_change_nothing
+    large_values_come_back_whole
+    a_scan_shows_every_key
+    a_client_that_does_not_read_is_bounded_and_loses_nothing
+    a_thousand_idle_connections_are_served
+    clients_authenticate
+    random_conversations_agree_with_redis
+}
+
+/// A server with a listener for RESP.
+fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
+    let listen = ["--resp", "127.0.0.1:0"];
+    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
+}
+
+fn connect(server: &TestServer) -> Client {
+    Client::connect(server.resp_address())
+}
+
+/// A request with these words, in multibulk form.
+fn request(words: &[&str]) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut out = Vec::new();
+    encode_request(&words, &mut out);
+    out
+}
+
+/// Sends each line as one pipeline of inline requests, and expects the replies.
+#[track_caller]
+fn converse(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        client.ask(format!("{line}\r\n"), reply);
+    }
+}
+
+/// Runs a conversation with a new server.
+fn converse_with(engine: Engine, lines: &[(&str, &str)]) {
+    if let Some(mut server) = start(engine, &[]) {
+        converse(&mut connect(&server), lines);
+        server.assert_well();
+    }
+}
+
+fn strings_are_set_read_and_changed(engine: Engine) {
+    converse_with(
+        engine,
+        &[
+            ("get k", "$-1\r\n"),
+            ("set k hello", "+OK\r\n"),
+            ("get k", "$5\r\nhello\r\n"),
+            ("SET '' \"\\x00\\r\\n\"", "+OK\r\n"),
+            ("get ''", "$3\r\n\0\r\n\r\n"),
+            ("strlen k", ":5\r\n"),
+            ("strlen none", ":0\r\n"),
+            ("append k ' world'", ":11\r\n"),
+            ("append new x", ":1\r\n"),
+            ("getrange k 0 4", "$5\r\nhello\r\n"),
+            ("getrange k -5 -1", "$5\r\nworld\r\n"),
+            ("substr k 20 30", "$0\r\n\r\n"),
+            ("setrange k 6 World", ":11\r\n"),
+            ("get k", "$11\r\nhello World\r\n"),
+            ("setrange gap 3 x", ":4\r\n"),
+            ("get gap", "$4\r\n\0\0\0x\r\n"),
+            ("setrange none 5 ''", ":0\r\n"),
+            ("exists none", ":0\r\n"),
+            ("setrange k -1 x", "-ERR offset is out of range\r\n"),
+            (
+                "setrange k 536870912 x",
+                "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n",
+            ),
+            ("getset k new", "$11\r\nhello World\r\n"),
+            ("getset fresh 1", "$-1\r\n"),
+            ("getdel k", "$3\r\nnew\r\n"),
+            ("getdel k", "$-1\r\n"),
+            ("setnx k 1", ":1\r\n"),
+            ("setnx k 2", ":0\r\n"),
+            ("get k", "$1\r\n1\r\n"),
+            ("type k", "+string\r\n"),
+            ("type none", "+none\r\n"),
+        ],
+    );
+}
+
+fn options_of_set_are_those_of_redis(engine: Engine) {
+    converse_with(
+        engine,
+        &[
+            ("set k 1 xx", "$-1\r\n"),
+            ("set k 1 nx", "+OK\r\n"),
+            ("set k 2 nx", "$-1\r\n"),
+            ("set k 2 xx", "+OK\r\n"),
+            ("set k 3 get", "$1\r\n2\r\n"),
+            ("set k 4 nx get", "$1\r\n3\r\n"),
+            ("set other 4 nx get", "$-1\r\n"),
+            ("get other", "$1\r\n4\r\n"),
+            ("set k 5 px 100000", "+OK\r\n"),
+            ("set k 6 keepttl", "+OK\r\n"),
+            ("persist k", ":1\r\n"),
+            ("persist k", ":0\r\n"),
+            ("set k 7 ex 100", "+OK\r\n"),
+            ("set k 8", "+OK\r\n"),
+            ("ttl k", ":-1\r\n"),
+            ("set k 9 exat 4102444800", "+OK\r\n"),
+            ("expiretime k", ":4102444800\r\n"),
+            ("set k 9 pxat 4102444800123", "+OK\r\n"),
+            ("pexpiretime k", ":4102444800123\r\n"),
+            ("set k gone pxat 1", "+OK\r\n"),
+            ("exists k", ":0\r\n"),
+            ("set k v nx xx", "-ERR syntax error\r\n"),
+            ("set k v ex 1 px 1", "-ERR syntax error\r\n"),
+            ("set k v ex 1 keepttl", "-ERR syntax error\r\n"),
+            ("set k v ex", "-ERR syntax error\r\n"),
+            ("set k v persist", "-ERR syntax error\r\n"),
+            (
+                "set k v ex 0",
+                "-ERR invalid expire time in 'set' command\r\n",
+            ),
+            (
+                "set k v px -1",
+                "-ERR invalid expire time in 'set' command\r\n",
+            ),
+            (
+                "set k v ex x",
+                "-ERR value is not an integer or out of range\r\n",
+            ),
+            (
+                "set k v ex 9223372036854775807",
+                "-ERR invalid expire time in 'set' command\r\n",
+            ),
+            (
+                "setex k 0 v",
+                "-ERR invalid expire time in 'setex' command\r\n",
+            ),
+            (
+                "psetex k -5 v",
+                "-ERR invalid expire time in 'psetex' command\r\n",
+            ),
+            (
+                "getex k ex 0",
+                "-ERR invalid expire time in 'getex' command\r\n",
+            ),
+            ("getex k nx", "-ERR syntax error\r\n"),
+            ("exists k", ":0\r\n"),
+        ],
+    );
+}
+
+fn numbers_are_counted(engine: Engine) {
+    let not_an_integer = "-ERR value is not an integer or out of range\r\n";
+    converse_with(
+        engine,
+        &[
+            ("incr n", ":1\r\n"),
+            ("incrby n 41", ":42\r\n"),
+            ("decr n", ":41\r\n"),
+            ("decrby n 50", ":-9\r\n"),
+            ("get n", "$2\r\n-9\r\n"),
+            ("incrby n 1.5", not_an_integer),
+            ("set n abc", "+OK\r\n"),
+            ("incr n", not_an_integer),
+            ("get n", "$3\r\nabc\r\n"),
+            ("set n 9223372036854775807", "+OK\r\n"),
+            ("incr n", "-ERR increment or decrement would overflow\r\n"),
+            (
+                "decrby n -9223372036854775808",
+                "-ERR decrement would overflow\r\n",
+            ),
+            ("set n 1 ex 100", "+OK\r\n"),
+            ("incr n", ":2\r\n"),
+            ("persist n", ":1\r\n"),
+        ],
+    );
+}
+
+fn deadlines_are_set_told_and_removed(engine: Engine) {
+    converse_with(
+        engine,
+        &[
+            ("ttl k", ":-2\r\n"),
+            ("expire k 10", ":0\r\n"),
+            ("set k v", "+OK\r\n"),
+            ("pttl k", ":-1\r\n"),
+            ("expiretime k", ":-1\r\n"),
+            ("expireat k 4102444800", ":1\r\n"),
+            ("expiretime k", ":4102444800\r\n"),
+            ("pexpireat k 4102444800001 lt", ":0\r\n"),
+            ("pexpireat k 4102444800001 gt", ":1\r\n"),
+            ("pexpiretime k", ":4102444800001\r\n"),
+            ("pexpireat k 4102444800001 gt", ":0\r\n"),
+            ("expire k 10 nx", ":0\r\n"),
+            ("persist k", ":1\r\n"),
+            ("expire k 10 xx", ":0\r\n"),
+            ("expire k 10 gt", ":0\r\n"),
+            ("expire k 1000 lt", ":1\r\n"),
+            (
+                "expire k 10 nx xx",
+                "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n",
+            ),
+            (
+                "expire k 10 gt lt",
+                "-ERR GT and LT options at the same time are not compatible\r\n",
+            ),
+            ("expire k 10 foo", "-ERR Unsupported option foo\r\n"),
+            (
+                "expire k x",
+                "-ERR value is not an integer or out of range\r\n",
+            ),
+            (
+                "expire k 9223372036854775807",
+                "-ERR invalid expire time in 'expire' command\r\n",
+            ),
+            (
+                "pexpire k 9223372036854775807",
+                "-ERR invalid expire time in 'pexpire' command\r\n",
+            ),
+            ("getex k persist", "$1\r\nv\r\n"),
+            ("ttl k", ":-1\r\n"),
+            ("expire k -1", ":1\r\n"),
+            ("exists k", ":0\r\n"),
+            ("set k v", "+OK\r\n"),
+            ("expireat k 1", ":1\r\n"),
+            ("get k", "$-1\r\n"),
+            ("set k v px 1", "+OK\r\n"),
+        ],
+    );
+    let Some(server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask("set k v px 1\r\n", "+OK\r\n");
+    wait_until("the item expires", || {
+        client.send(b"exists k\r\n");
+        client.line() == ":0"
+    });
+}
+
+fn both_protocols_see_the_same_items(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut text, mut resp) = (server.connect(), connect(&server));
+    resp.ask("set k hello\r\n", "+OK\r\n");
+    text.ask("get k\r\n", "VALUE k 0 5\r\nhello\r\nEND\r\n");
+    text.ask("set n 7 0 2\r\n10\r\n", "STORED\r\n");
+    resp.ask("get n\r\n", "$2\r\n10\r\n");
+    // The number is padded, as in memcached; the client flags stay.
+    text.ask("decr n 1\r\n", "9\r\n");
+    resp.ask("get n\r\n", "$2\r\n9 \r\n");
+    resp.ask("incr n\r\n", ":10\r\n");
+    text.ask("get n\r\n", "VALUE n 7 2\r\n10\r\nEND\r\n");
+    resp.ask("set n x\r\n", "+OK\r\n");
+    text.ask("get n\r\n", "VALUE n 0 1\r\nx\r\nEND\r\n");
+    text.ask("touch k 1000\r\n", "TOUCHED\r\n");
+    resp.ask("persist k\r\n", ":1\r\n");
+    resp.ask("flushall\r\n", "+OK\r\n");
+    text.ask("get k\r\n", "END\r\n");
+    text.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    text.ask("flush_all\r\n", "OK\r\n");
+    resp.ask("exists k\r\n", ":0\r\n");
+    server.assert_well();
+}
+
+/// Keys that memcached's protocol cannot name do not disturb its listings.
+fn keys_of_resp_break_no_listing_of_memcached(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut text, mut resp) = (server.connect(), connect(&server));
+    text.ask("stats detail on\r\n", "OK\r\n");
+    let long = "\u{1}".repeat(255);
+    let far = "p".repeat(300) + ":";
+    for key in ["", "a\r\nb", "in:a\r\nb", "in\r\n:c", &long, "in:d"] {
+        resp.ask(request(&["SET", key, "v"]), "+OK\r\n");
+    }
+    resp.ask(request(&["GET", &far]), "$-1\r\n");
+    text.send(b"lru_crawler mgdump all\r\n");
+    let mut lines: Vec<String> = (0..5).map(|_| text.line()).collect();
+    lines[..4].sort();
+    let keys = ["YQ0KYg==", "aW46YQ0KYg==", "aW4NCjpj"].map(|key| format!("mg {key} b"));
+    let mut expected = [&keys[..], &["mg in:d".to_owned()]].concat();
+    expected.sort();
+    expected.push("EN".to_owned());
+    assert_eq!(lines, expected);
+    text.ask(
+        "stats detail dump\r\n",
+        "PREFIX in get 0 hit 0 set 2 del 0\r\nEND\r\n",
+    );
+    server.assert_well();
+}
+
+fn several_keys_are_handled_in_order(engine: Engine) {
+    let null = "$-1\r\n";
+    converse_with(
+        engine,
+        &[
+            ("mget a b", "*2\r\n$-1\r\n$-1\r\n"),
+            ("set a 1\r\nset b 2\r\nset c 3", "+OK\r\n+OK\r\n+OK\r\n"),
+            (
+                "mget a x c a",
+                "*4\r\n$1\r\n1\r\n$-1\r\n$1\r\n3\r\n$1\r\n1\r\n",
+            ),
+            ("exists a a x b", ":3\r\n"),
+            ("touch a x", ":1\r\n"),
+            ("del a x a", ":1\r\n"),
+            ("unlink b c", ":2\r\n"),
+            ("get a", null),
+            ("dbsize", ":0\r\n"),
+        ],
+    );
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    // A pipeline in which operations, frames and calls alternate.
+    let (mut requests, mut replies) = (Vec::new(), String::new());
+    for i in 0..2_000 {
+        let key = format!("key{}", i % 10);
+        requests.extend(request(&["SET", &key, &i.to_string()]));
+        requests.extend(request(&["MGET", &key, "none", &key]));
+        requests.extend(request(&["STRLEN", &key]));
+        let len = i.to_string().len();
+        let value = format!("${len}\r\n{i}\r\n");
+        replies += &format!("+OK\r\n*3\r\n{value}$-1\r\n{value}:{len}\r\n");
+    }
+    client.ask(requests, replies);
+    server.assert_well();
+}
+
+fn connections_choose_their_version(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let greeting = |version: u8, id: u8| {
+        let head = if version == 3 { "%7" } else { "*14" };
+        let number = env!("CARGO_PKG_VERSION");
+        let len = number.len();
+        format!(
+            "{head}\r\n$6\r\nserver\r\n$8\r\ncorewise\r\n$7\r\nversion\r\n${len}\r\n{number}\r\n\
+             $5\r\nproto\r\n:{version}\r\n$2\r\nid\r\n:{id}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n\
+             $4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+        )
+    };
+    client.ask("hello\r\n", greeting(2, 1));
+    client.ask("get k\r\n", "$-1\r\n");
+    client.ask(
+        "hello 3 setname me\r\nget k\r\nmget k\r\n",
+        greeting(3, 1) + "_\r\n*1\r\n_\r\n",
+    );
+    client.ask("client getname\r\nclient id\r\n", "$2\r\nme\r\n:1\r\n");
+    client.ask("config get save\r\n", "%1\r\n$4\r\nsave\r\n$0\r\n\r\n");
+    client.ask("hello 4\r\n", "-NOPROTO unsupported protocol version\r\n");
+    client.ask(
+        "hello x\r\n",
+        "-ERR Protocol version is not an integer or out of range\r\n",
+    );
+    client.ask(
+        "hello 2 foo\r\n",
+        "-ERR Syntax error in HELLO option 'foo'\r\n",
+    );
+    client.ask("get k\r\n", "_\r\n");
+    client.ask(
+        "reset\r\nget k\r\nclient getname\r\n",
+        "+RESET\r\n$-1\r\n$-1\r\n",
+    );
+    client.ask(
+        "client setname 'a b'\r\n",
+        "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
+    );
+    client.ask(
+        "ping\r\nping hi\r\necho hi\r\nselect 0\r\nselect 1\r\n",
+        "+PONG\r\n$2\r\nhi\r\n$2\r\nhi\r\n+OK\r\n-ERR DB index is out of range\r\n",
+    );
+    let mut other = connect(&server);
+    other.ask("hello 3\r\n", greeting(3, 2));
+    client.ask("quit\r\nget k\r\n", "+OK\r\n");
+    client.expect_end();
+    server.assert_well();
+}
+
+fn unknown_commands_are_errors(engine: Engine) {
+    let long = "y".repeat(300);
+    let shown = "y".repeat(128);
+    converse_with(
+        engine,
+        &[
+            (
+                "foo",
+                "-ERR unknown command 'foo', with args beginning with: \r\n",
+            ),
+            (
+                "Foo a 'b c'",
+                "-ERR unknown command 'Foo', with args beginning with: 'a' 'b c' \r\n",
+            ),
+            (
+                "foo \"a\\r\\nb\"",
+                "-ERR unknown command 'foo', with args beginning with: 'a  b' \r\n",
+            ),
+            (
+                &format!("foo {long} z"),
+                &format!("-ERR unknown command 'foo', with args beginning with: '{shown}' \r\n"),
+            ),
+            (
+                &format!("{long} z"),
+                &format!("-ERR unknown command '{shown}', with args beginning with: 'z' \r\n"),
+            ),
+            (
+                "mset a 1",
+                "-ERR unknown command 'mset', with args beginning with: 'a' '1' \r\n",
+            ),
+        ],
+    );
+}
+
+fn wrong_arguments_are_errors(engine: Engine) {
+    let wrong = |name: &str| format!("-ERR wrong number of arguments for '{name}' command\r\n");
+    converse_with(
+        engine,
+        &[
+            ("get", &wrong("get")),
+            ("GET a b", &wrong("get")),
+            ("set a", &wrong("set")),
+            ("mget", &wrong("mget")),
+            ("del", &wrong("del")),
+            ("ping a b", &wrong("ping")),
+            ("config get", &wrong("config|get")),
+            ("client setname", &wrong("client|setname")),
+            (
+                "config foo",
+                "-ERR unknown subcommand 'foo'. Try CONFIG HELP.\r\n",
+            ),
+            (
+                "client foo",
+                "-ERR unknown subcommand 'foo'. Try CLIENT HELP.\r\n",
+            ),
+            (
+                "command foo",
+                "-ERR unknown subcommand 'foo'. Try COMMAND HELP.\r\n",
+            ),
+            ("flushall now", "-ERR syntax error\r\n"),
+            (
+                "config set foo 1",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'\r\n",
+            ),
+            (
+                "config set maxmemory 48mb\r\nconfig get maxmemory",
+                "+OK\r\n*2\r\n$9\r\nmaxmemory\r\n$8\r\n50331648\r\n",
+            ),
+            (
+                "command info get foo",
+                "*2\r\n*6\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*-1\r\n",
+            ),
+            (
+                "command docs del",
+                "*2\r\n$3\r\ndel\r\n*2\r\n$5\r\ngroup\r\n$7\r\ngeneric\r\n",
+            ),
+        ],
+    );
+}
+
+fn malformed_requests_close_the_connection(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let nested = "*1\r\n".repeat(1_000_000);
+    for (request, text) in [
+        ("*1\r\n$999999999999\r\n", "invalid bulk length"),
+        ("*1\r\n$-1\r\n", "invalid bulk length"),
+        ("*99999999\r\n", "invalid multibulk length"),
+        ("get 'k\r\n", "unbalanced quotes in request"),
+        (&nested, "expected '$', got '*'"),
+    ] {
+        let mut client = connect(&server);
+        // The server may hang up before everything is sent.
+        let _ = client.try_send(format!("ping\r\n{request}").as_bytes());
+        let expected = format!("+PONG\r\n-ERR Protocol error: {text}\r\n");
+        if request.len() < 1_000 {
+            client.expect(&expected);
+            client.expect_end();
+        } else {
+            // A reset may overtake the reply.
+            let got = client.read_to_end();
+            assert!(expected.as_bytes().starts_with(&got), "{}", show(&got));
+        }
+    }
+    server.assert_well();
+}
+
+fn values_over_the_limit_are_refused_and_change_nothing(engine: Engine) {
+    let Some(mut server) = start(engine, &["-I", "100k"]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask("set k v\r\n", "+OK\r\n");
+    let too_large = "-ERR key or value exceeds the maximum size of an item\r\n";
+    let value = "x".repeat(200_000);
+    client.ask(request(&["SET", "k", &value]), too_large);
+    client.ask(request(&["APPEND", "k", &value]), too_large);
+    client.ask("setrange k 150000 x\r\n", too_large);
+    client.ask(request(&["SET", &"k".repeat(256), "v"]), too_large);
+    client.ask(request(&["GET", &"k".repeat(70_000)]), "$-1\r\n");
+    client.ask("get k\r\n", "$1\r\nv\r\n");
+    // Longer than any request may be: it is discarded as it arrives.
+    let value = "x".repeat(2_000_000);
+    let mut pipeline = request(&["SET", "k", &value]);
+    pipeline.extend(request(&["GET", "k"]));
+    client.ask(
+        pipeline,
+        "-ERR request exceeds the maximum length\r\n$1\r\nv\r\n",
+    );
+    server.assert_well();
+}
+
+fn large_values_come_back_whole(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    for size in [16_000, 48_000, 100_000, 1_000_000] {
+        let value: String = (0..size)
+            .map(|i| char::from(b'a' + (i % 23) as u8))
+            .collect();
+        let mut pipeline = request(&["SET", "k", &value]);
+        pipeline.extend(request(&["MGET", "k", "k"]));
+        pipeline.extend(request(&["GETRANGE", "k", "-3", "-1"]));
+        let one = format!("${size}\r\n{value}\r\n");
+        let end = &value[size - 3..];
+        client.ask(pipeline, format!("+OK\r\n*2\r\n{one}{one}$3\r\n{end}\r\n"));
+    }
+    server.assert_well();
+}
+
+fn a_scan_shows_every_key(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    for i in 0..500 {
+        client.ask(format!("set key{i} v\r\n"), "+OK\r\n");
+    }
+    let mut shown = std::collections::BTreeSet::new();
+    let mut cursor = String::from("0");
+    loop {
+        client.send(format!("scan {cursor} match key*[02468] count 50\r\n").as_bytes());
+        client.expect("*2\r\n$");
+        client.line();
+        cursor = client.line();
+        let count: usize = client.line()[1..].parse().unwrap();
+        for _ in 0..count {
+            client.line();
+            shown.insert(client.line());
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    let expected: std::collections::BTreeSet<String> =
+        (0..500).step_by(2).map(|i| format!("key{i}")).collect();
+    assert_eq!(shown, expected);
+    client.ask("scan x\r\n", "-ERR invalid cursor\r\n");
+    client.ask("scan 0 count 0\r\n", "-ERR syntax error\r\n");
+    client.send(b"scan 0 type zset count 10000\r\n");
+    client.expect("*2\r\n$");
+    client.line();
+    client.line();
+    client.expect("*0\r\n");
+    server.assert_well();
+}
+
+fn a_client_that_does_not_read_is_bounded_and_loses_nothing(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let value = "v".repeat(10_000);
+    client.ask(request(&["SET", "k", &value]), "+OK\r\n");
+    let keys = ["k"; 50];
+    let mget = request(&[&["MGET"][..], &keys].concat());
+    let one = format!("$10000\r\n{value}\r\n");
+    let (rounds, reply) = (100, format!("*50\r\n{}:{}\r\n", one.repeat(50), 10_000));
+    // 50 MB of replies; the other side reads only when everything has been sent.
+    let mut socket = client.socket();
+    let sender = std::thread::spawn(move || {
+        use std::io::Write as _;
+        for _ in 0..rounds {
+            socket.write_all(&mget).unwrap();
+            socket.write_all(b"strlen k\r\n").unwrap();
+        }
+    });
+    let mut other = connect(&server);
+    for _ in 0..100 {
+        other.ask("ping\r\n", "+PONG\r\n");
+    }
+    sender.join().unwrap();
+    for _ in 0..rounds {
+        client.expect(&reply);
+    }
+    server.assert_well();
+}
+
+fn a_thousand_idle_connections_are_served(engine: Engine) {
+    common::raise_open_files();
+    let Some(mut server) = start(engine, &["-c", "1100"]) else {
+        return;
+    };
+    let mut clients: Vec<Client> = (0..1_000).map(|_| connect(&server)).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.ask("incr n\r\n", format!(":{}\r\n", index + 1));
+    }
+    server.assert_well();
+}
+
+fn clients_authenticate(engine: Engine) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "ann:secret\ndefault:pass\n").unwrap();
+    let Some(server) = start(engine, &["--auth-file", file.to_str().unwrap()]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let no_auth = "-NOAUTH Authentication required.\r\n";
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    client.ask("get k\r\nset k v\r\nmget k\r\nping\r\n", no_auth.repeat(4));
+    client.ask("auth nobody x\r\nauth wrong\r\n", wrong.repeat(2));
+    client.ask("auth ann secret\r\nset k v\r\n", "+OK\r\n+OK\r\n");
+    client.ask("reset\r\nget k\r\n", format!("+RESET\r\n{no_auth}"));
+    client.ask("auth pass\r\nget k\r\n", "+OK\r\n$1\r\nv\r\n");
+    let mut other = connect(&server);
+    other.send(b"hello 3\r\n");
+    assert!(other.line().starts_with("-NOAUTH HELLO must be called"));
+    other.send(b"hello 3 auth ann secret\r\n");
+    assert_eq!(other.line(), "%7");
+    let Some(mut open) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&open);
+    client.send(b"auth pass\r\n");
+    assert!(
+        client
+            .line()
+            .starts_with("-ERR AUTH <password> called without any password")
+    );
+    open.assert_well();
+}
+
+/// A redis-server on a Unix socket; killed on drop.
+struct Redis {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Redis {
+    /// Starts one, if it is installed.
+    fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--unixsocket",
+            ])
+            .arg(Self::socket(folder.path()))
+            .arg("--dir")
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .ok()?;
+        let redis = Self { child, folder };
+        wait_until("redis-server listens", || {
+            std::os::unix::net::UnixStream::connect(Self::socket(redis.folder.path())).is_ok()
+        });
+        Some(redis)
+    }
+
+    fn socket(folder: &Path) -> std::path::PathBuf {
+        folder.join("redis.sock")
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect_unix(&Self::socket(self.folder.path()))
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Commands with a key and nothing else.
+#[rustfmt::skip]
+const ONE_KEY: &[&str] = &[
+    "GET", "strlen", "TYPE", "ttl", "PTTL", "EXPIRETIME", "pexpiretime", "PERSIST", "GETDEL", "incr",
+    "DECR", "getex",
+];
+
+/// Requests, word by word.
+#[rustfmt::skip]
+const LINES: &[&str] = &[
+    "PING", "ping hi", "ECHO x", "select 0", "SELECT 16", "select x", "client foo", "config foo",
+    "config get", "foo", "foo a b", "client setname", "hello 9", "hello x", "hello 2 foo",
+    "hello 3 auth", "getex a persist", "getex b persist ex", "flushall foo",
+];
+
+/// Random requests that both servers must answer the same.
+struct Requests(Xoshiro256PlusPlus);
+
+impl Requests {
+    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words.choose(&mut self.0).expect("words")
+    }
+
+    fn key(&mut self) -> String {
+        self.pick(&["a", "b", "c", "d", "", "key with blanks", "\r\n"])
+            .to_owned()
+    }
+
+    fn value(&mut self) -> String {
+        match self.0.random_range(0..6) {
+            0 => self.0.random_range(-20..20).to_string(),
+            1 => self
+                .pick(&[
+                    "9223372036854775807",
+                    "-9223372036854775808",
+                    "1.5",
+                    "+1",
+                    "01",
+                    "",
+                ])
+                .to_owned(),
+            2 => "v".repeat(self.0.random_range(0..3_000)),
+            _ => self.pick(&["hello", "a\r\nb", "\0", "12"]).to_owned(),
+        }
+    }
+
+    fn number(&mut self) -> String {
+        match self.0.random_range(0..8) {
+            0 => self
+                .pick(&[
+                    "x",
+                    "",
+                    "9223372036854775807",
+                    "-9223372036854775808",
+                    "1.0",
+                    " 1",
+                ])
+                .to_owned(),
+            _ => self.0.random_range(-12..12).to_string(),
+        }
+    }
+
+    /// A time from now on in milliseconds that is over, or far away from all others.
+    fn time_left(&mut self) -> &'static str {
+        self.pick(&[
+            "0",
+            "-1",
+            "x",
+            "9223372036854775807",
+            "500000",
+            "9000000",
+            "800000000",
+        ])
+    }
+
+    /// A time since the epoch in milliseconds.
+    fn time(&mut self) -> &'static str {
+        self.pick(&[
+            "1",
+            "0",
+            "-5",
+            "x",
+            "4102444800000",
+            "4202444800001",
+            "4302444800002",
+        ])
+    }
+
+    fn options(&mut self, options: &[&str]) -> Vec<String> {
+        let count = self.pick(&["0", "0", "1", "1", "2"]).parse().unwrap();
+        (0..count).map(|_| self.pick(options).to_owned()).collect()
+    }
+
+    fn set(&mut self) -> Vec<String> {
+        let mut words = vec!["SET".to_owned(), self.key(), self.value()];
+        words.extend(self.options(&["nx", "XX", "get", "keepttl", "foo", "ex"]));
+        match self.0.random_range(0..4) {
+            0 => words.extend(["PX".to_owned(), self.time_left().to_owned()]),
+            1 => words.extend(["pxat".to_owned(), self.time().to_owned()]),
+            _ => {}
+        }
+        words.extend(self.options(&["nx", "xx", "GET", "KEEPTTL"]));
+        words
+    }
+
+    fn expire(&mut self) -> Vec<String> {
+        if self.0.random_bool(0.4) {
+            let mut words = vec![
+                "PEXPIRE".to_owned(),
+                self.key(),
+                self.time_left().to_owned(),
+            ];
+            words.extend(self.options(&["nx", "XX", "foo"]));
+            return words;
+        }
+        let mut words = vec!["PEXPIREAT".to_owned(), self.key(), self.time().to_owned()];
+        words.extend(self.options(&["nx", "XX", "gt", "LT", "foo"]));
+        words
+    }
+
+    /// A request with one key and these kinds of further arguments: a value or a number.
+    fn on_key(&mut self, name: &str, kinds: &str) -> Vec<String> {
+        let mut words = vec![name.to_owned(), self.key()];
+        for kind in kinds.chars() {
+            words.push(if kind == 'v' {
+                self.value()
+            } else {
+                self.number()
+            });
+        }
+        words
+    }
+
+    fn next(&mut self) -> Vec<String> {
+        let mut words = match self.0.random_range(0..12) {
+            0 | 1 => self.set(),
+            2 => self.expire(),
+            3 | 4 => {
+                let name = self.pick(ONE_KEY);
+                self.on_key(name, "")
+            }
+            5 => {
+                let name = self.pick(&["APPEND", "getset", "SETNX"]);
+                self.on_key(name, "v")
+            }
+            6 => {
+                let name = self.pick(&["INCRBY", "decrby"]);
+                self.on_key(name, "n")
+            }
+            7 => {
+                let name = self.pick(&["GETRANGE", "substr"]);
+                self.on_key(name, "nn")
+            }
+            8 => self.on_key("SETRANGE", "nv"),
+            9 => {
+                let name = self.pick(&["MGET", "DEL", "unlink", "EXISTS", "touch"]);
+                let count = self.0.random_range(1..5);
+                let keys = (0..count).map(|_| self.key());
+                std::iter::once(name.to_owned()).chain(keys).collect()
+            }
+            10 => {
+                let line = self.pick(LINES);
+                line.split(' ').map(str::to_owned).collect()
+            }
+            _ => {
+                let name = self.pick(&["SETEX", "psetex"]);
+                vec![
+                    name.to_owned(),
+                    self.key(),
+                    self.pick(&["0", "-1", "x", "100000"]).to_owned(),
+                    self.value(),
+                ]
+            }
+        };
+        // The reply to a `HELLO` that succeeds names the server.
+        if words[0] != "hello" && words.len() > 1 && self.0.random_bool(0.02) {
+            words.pop();
+        }
+        // A name may be shorter here.
+        if words[0] != "client" && self.0.random_bool(0.02) {
+            words.push(self.value());
+        }
+        words
+    }
+}
+
+/// A reply: its bytes without the times that depend on when they were asked for, and those times in
+/// milliseconds.
+#[derive(Debug, Default)]
+struct Reply {
+    bytes: Vec<u8>,
+    times_ms: Vec<i64>,
+}
+
+impl Reply {
+    /// Reads the reply to a request.
+    fn read(client: &mut Client, request: &[String]) -> Self {
+        let mut reply = Self::default();
+        let mut reader = ReplyReader::default();
+        let name = request[0].to_lowercase();
+        let unit_ms = if name.starts_with('p') { 1 } else { 1_000 };
+        let is_time = name.ends_with("ttl") || name.ends_with("expiretime");
+        let mut is_begun = false;
+        while !is_begun || !reader.is_complete() {
+            is_begun = true;
+            let mut bytes = client.read_until(b"\r\n");
+            if bytes[0] == b'$' && bytes != b"$-1\r\n" {
+                let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
+                bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
+            }
+            let (consumed, value) = reader.next(&bytes).unwrap().expect("a whole value");
+            assert_eq!(consumed, bytes.len());
+            match value {
+                Value::Integer(time) if is_time && time > 0 => {
+                    reply.times_ms.push(time * unit_ms);
+                }
+                _ => reply.bytes.extend_from_slice(&bytes),
+            }
+        }
+        reply
+    }
+
+    /// Whether two replies are the same. Different deadlines in these conversations are farther
+    /// apart than the time that a pipeline takes.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let mut times = self.times_ms.iter().zip(&other.times_ms);
+        self.bytes == other.bytes
+            && self.times_ms.len() == other.times_ms.len()
+            && times.all(|(a, b)| (a - b).abs() < 100_000)
+    }
+}
+
+fn random_conversations_agree_with_redis(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    // Another seed makes other conversations.
+    let seed = std::env::var("COREWISE_SEED").ok();
+    let seed = seed.map_or(11, |seed| seed.parse().expect("a number"));
+    let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let rounds = if std::env::var_os("COREWISE_FEWER").is_some() {
+        20
+    } else {
+        150
+    };
+    for round in 0..rounds {
+        let (mut ours, mut theirs) = (connect(&server), redis.connect());
+        for client in [&mut ours, &mut theirs] {
+            client.ask("flushall\r\n", "+OK\r\n");
+            if round % 3 == 0 {
+                client.send(b"hello 3\r\n");
+                Reply::read(client, &["hello".to_owned()]);
+            }
+        }
+        for _ in 0..20 {
+            let pipeline: Vec<Vec<String>> = (0..requests.0.random_range(1..15))
+                .map(|_| requests.next())
+                .collect();
+            let mut bytes = Vec::new();
+            for words in &pipeline {
+                let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+                encode_request(&words, &mut bytes);
+            }
+            ours.send(&bytes);
+            theirs.send(&bytes);
+            for words in &pipeline {
+                let our_reply = Reply::read(&mut ours, words);
+                let their_reply = Reply::read(&mut theirs, words);
+                assert!(
+                    our_reply.agrees_with(&their_reply),
+                    "{words:?}: {} {:?} instead of {} {:?}",
+                    show(&our_reply.bytes),
+                    our_reply.times_ms,
+                    show(&their_reply.bytes),
+                    their_reply.times_ms
+                );
+            }
+        }
+    }
+    server.assert_well();
+}

@@ -1,0 +1,212 @@
+//! Commands on the connection itself.
+
+use super::{ClientState, Context, first, text, until_nul};
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::Engine;
+use corewise_wire::resp::{Args, CommandCodec, Version, parse_integer};
+
+/// The longest name that a client may give itself, in bytes.
+const MAX_NAME: usize = 256;
+
+/// `PING [message]`.
+pub(super) fn ping<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    match (args.next(), args.next()) {
+        (None, _) => cx.reply().simple("PONG"),
+        (Some(message), None) => cx.reply().bulk(message),
+        _ => cx.wrong_arguments("ping"),
+    }
+}
+
+/// `ECHO message`.
+pub(super) fn echo<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [message] = first(&mut args);
+    cx.reply().bulk(message);
+}
+
+/// `QUIT`.
+pub(super) fn quit<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    cx.reply().simple("OK");
+    cx.conn.closing = true;
+}
+
+/// `RESET`.
+pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    *cx.codec = CommandCodec::new(!cx.shared.asks_for_users());
+    if let Some(client) = &mut cx.conn.client {
+        client.name = Vec::new();
+    }
+    cx.reply().simple("RESET");
+}
+
+/// `SELECT index`: there is one database.
+pub(super) fn select<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [index] = first(&mut args);
+    match parse_integer(index).map(i32::try_from) {
+        Some(Ok(0)) => cx.reply().simple("OK"),
+        Some(Ok(_)) => cx.error("ERR DB index is out of range"),
+        Some(Err(_)) => {
+            cx.error("ERR value is out of range, value must between -2147483648 and 2147483647")
+        }
+        None => cx.error(text::NOT_AN_INTEGER),
+    }
+}
+
+/// `AUTH [username] password`.
+pub(super) fn auth<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let mut words = args;
+    let (user, password) = match (args.len(), first(&mut words)) {
+        (1, _) if !cx.shared.asks_for_users() => {
+            return cx.error(
+                "ERR AUTH <password> called without any password configured for the default \
+                 user. Are you sure your configuration is correct?",
+            );
+        }
+        (1, [password, _]) => (&b"default"[..], password),
+        (2, [user, password]) => (user, password),
+        _ => return cx.error(text::SYNTAX),
+    };
+    if admit(cx, user, password) {
+        cx.reply().simple("OK");
+    }
+}
+
+/// Checks credentials. Prints an error and returns false if they are wrong.
+fn admit<E: Engine>(cx: &mut Context<'_, E>, user: &[u8], password: &[u8]) -> bool {
+    cx.counters.auth_cmds += 1;
+    let users = cx.shared.users.lock().clone();
+    let is_admitted = match users {
+        Some(users) => users.admit(user, password),
+        None => user == b"default",
+    };
+    if is_admitted {
+        cx.codec.set_authenticated();
+    } else {
+        cx.counters.auth_errors += 1;
+        cx.error("WRONGPASS invalid username-password pair or user is disabled.");
+    }
+    is_admitted
+}
+
+/// `HELLO [version [AUTH username password] [SETNAME name]]`.
+pub(super) fn hello<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let version = match args.next().map(parse_integer) {
+        None => cx.codec.version(),
+        Some(Some(2)) => Version::Resp2,
+        Some(Some(3)) => Version::Resp3,
+        Some(Some(_)) => return cx.error("NOPROTO unsupported protocol version"),
+        Some(None) => {
+            return cx.error("ERR Protocol version is not an integer or out of range");
+        }
+    };
+    let (mut credentials, mut name) = (None, None);
+    while let Some(option) = args.next() {
+        if option.eq_ignore_ascii_case(b"auth") && args.len() >= 2 {
+            credentials = Some(first::<2>(&mut args));
+        } else if option.eq_ignore_ascii_case(b"setname") && args.len() >= 1 {
+            name = args.next();
+        } else {
+            return cx.reply().error(&[
+                b"ERR Syntax error in HELLO option '",
+                until_nul(option),
+                b"'",
+            ]);
+        }
+    }
+    if let Some([user, password]) = credentials
+        && !admit(cx, user, password)
+    {
+        return;
+    }
+    if !cx.codec.is_authenticated() {
+        return cx.error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
+        );
+    }
+    if let Some(name) = name
+        && !set_name(cx, name)
+    {
+        return;
+    }
+    cx.codec.set_version(version);
+    greet(cx);
+}
+
+/// The reply to `HELLO`.
+fn greet<E: Engine>(cx: &mut Context<'_, E>) {
+    let id = client(cx).id;
+    let mut reply = cx.reply();
+    reply.map(7);
+    for (field, value) in [
+        ("server", "corewise"),
+        ("version", env!("CARGO_PKG_VERSION")),
+    ] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.integer(i64::from(reply.version().number()));
+    reply.bulk(b"id");
+    reply.integer(id as i64);
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// The state of the client, with its number.
+fn client<'c, E: Engine>(cx: &'c mut Context<'_, E>) -> &'c mut ClientState {
+    let client = cx.conn.client.get_or_insert_default();
+    if client.id == 0 {
+        // Relaxed: the numbers need only differ.
+        client.id = 1 + cx.shared.clients.fetch_add(1, Ordering::Relaxed);
+    }
+    client
+}
+
+/// Gives the client a name. Prints an error and returns false if it is none.
+fn set_name<E: Engine>(cx: &mut Context<'_, E>, name: &[u8]) -> bool {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        cx.error("ERR Client names cannot contain spaces, newlines or special characters.");
+        return false;
+    }
+    if name.len() > MAX_NAME {
+        cx.error("ERR Client names cannot be longer than 256 bytes");
+        return false;
+    }
+    client(cx).name = name.to_vec();
+    true
+}
+
+/// `CLIENT ID`, `CLIENT GETNAME`, `CLIENT SETNAME name`.
+pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let subcommand = args.next().unwrap_or(b"");
+    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
+        (b"id", 0) => {
+            let id = client(cx).id;
+            cx.reply().integer(id as i64);
+        }
+        (b"id", _) => cx.wrong_arguments("client|id"),
+        (b"getname", 0) => {
+            let name = std::mem::take(&mut client(cx).name);
+            if name.is_empty() {
+                cx.reply().null();
+            } else {
+                cx.reply().bulk(&name);
+            }
+            client(cx).name = name;
+        }
+        (b"getname", _) => cx.wrong_arguments("client|getname"),
+        (b"setname", 1) => {
+            let [name] = first(&mut args);
+            if set_name(cx, name) {
+                cx.reply().simple("OK");
+            }
+        }
+        (b"setname", _) => cx.wrong_arguments("client|setname"),
+        _ => cx.unknown_subcommand("CLIENT", subcommand),
+    }
+}

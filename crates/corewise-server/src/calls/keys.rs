@@ -1,0 +1,289 @@
+//! Commands on keys, whatever their values are.
+
+use super::{Context, Decision, first, glob, text, until_nul};
+use corewise_cache::{Cursor, Engine, ScanStep};
+use corewise_ops::{Deadline, Delete, Get, Outcome, Verb};
+use corewise_wire::resp::{Args, parse_integer};
+
+/// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
+const SCAN_COUNT: usize = 10;
+/// The most that `COUNT` can ask for: one step holds up the connections of its loop.
+const MAX_SCAN_COUNT: i64 = 10_000;
+
+/// `DEL key …`, `UNLINK key …`.
+pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let mut deleted = 0;
+    for key in args {
+        cx.operate(key, Verb::Delete(Delete::default()), |outcome| {
+            deleted += i64::from(matches!(outcome, Outcome::Deleted));
+        });
+    }
+    cx.reply().integer(deleted);
+}
+
+/// `EXISTS key …`.
+pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let count = args.filter(|key| cx.exists(key)).count();
+    cx.reply().integer(count as i64);
+}
+
+/// `TOUCH key …`.
+pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let mut count = 0;
+    for key in args {
+        cx.operate(key, Verb::Get(Get::default()), |outcome| {
+            count += i64::from(matches!(outcome, Outcome::Found(_)));
+        });
+    }
+    cx.reply().integer(count);
+}
+
+/// `TYPE key`.
+pub(super) fn type_of<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let kind = if cx.exists(key) { "string" } else { "none" };
+    cx.reply().simple(kind);
+}
+
+/// How a time is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeForm {
+    /// In seconds rather than milliseconds.
+    pub(super) in_seconds: bool,
+    /// Since the Unix epoch rather than from now on.
+    pub(super) is_absolute: bool,
+}
+
+/// `EXPIRE key seconds [NX | XX | GT | LT]`.
+pub(super) fn expire<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let form = TimeForm {
+        in_seconds: true,
+        is_absolute: false,
+    };
+    set_deadline(cx, args, form, "expire");
+}
+
+/// `PEXPIRE key milliseconds [NX | XX | GT | LT]`.
+pub(super) fn pexpire<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let form = TimeForm {
+        in_seconds: false,
+        is_absolute: false,
+    };
+    set_deadline(cx, args, form, "pexpire");
+}
+
+/// `EXPIREAT key unix-time-seconds [NX | XX | GT | LT]`.
+pub(super) fn expireat<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let form = TimeForm {
+        in_seconds: true,
+        is_absolute: true,
+    };
+    set_deadline(cx, args, form, "expireat");
+}
+
+/// `PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]`.
+pub(super) fn pexpireat<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let form = TimeForm {
+        in_seconds: false,
+        is_absolute: true,
+    };
+    set_deadline(cx, args, form, "pexpireat");
+}
+
+/// The condition under which a deadline is replaced.
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    none: bool,
+    some: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Condition {
+    /// Whether a deadline may be replaced by `new`, which is none that never comes.
+    fn allows(self, present: Deadline, new: Deadline) -> bool {
+        let has_deadline = present != Deadline::NEVER;
+        let is_later = has_deadline && new.to_bits() > present.to_bits();
+        let is_earlier = !has_deadline || new.to_bits() < present.to_bits();
+        !(self.none && has_deadline
+            || self.some && !has_deadline
+            || self.later && !is_later
+            || self.earlier && !is_earlier)
+    }
+
+    /// Reads options; `None` after it has printed an error.
+    fn parse<E: Engine>(cx: &mut Context<'_, E>, options: Args<'_>) -> Option<Self> {
+        let mut condition = Self::default();
+        for option in options {
+            match option.to_ascii_lowercase().as_slice() {
+                b"nx" => condition.none = true,
+                b"xx" => condition.some = true,
+                b"gt" => condition.later = true,
+                b"lt" => condition.earlier = true,
+                _ => {
+                    let shown = until_nul(option);
+                    cx.reply().error(&[b"ERR Unsupported option ", shown]);
+                    return None;
+                }
+            }
+        }
+        if condition.none && (condition.some || condition.later || condition.earlier) {
+            cx.error("ERR NX and XX, GT or LT options at the same time are not compatible");
+            return None;
+        }
+        if condition.later && condition.earlier {
+            cx.error("ERR GT and LT options at the same time are not compatible");
+            return None;
+        }
+        Some(condition)
+    }
+}
+
+/// The commands that set a deadline.
+fn set_deadline<E: Engine>(
+    cx: &mut Context<'_, E>,
+    mut args: Args<'_>,
+    form: TimeForm,
+    command: &str,
+) {
+    let [key, time] = first(&mut args);
+    let Some(condition) = Condition::parse(cx, args) else {
+        return;
+    };
+    let Some(time) = parse_integer(time) else {
+        return cx.error(text::NOT_AN_INTEGER);
+    };
+    let base = if form.is_absolute {
+        0
+    } else {
+        cx.unix_ms() as i64
+    };
+    let ms = if form.in_seconds {
+        time.checked_mul(1000)
+    } else {
+        Some(time)
+    };
+    let Some(unix_ms) = ms.filter(|ms| *ms <= i64::MAX - base) else {
+        return invalid_time(cx, command);
+    };
+    let deadline = cx.deadline_at(unix_ms + base);
+    let mut changed = false;
+    let done = cx.update(key, |old, _| {
+        changed = old.is_some_and(|old| condition.allows(old.deadline, deadline));
+        match (changed, deadline) {
+            (false, _) => Decision::Keep,
+            (true, Deadline::PAST) => Decision::Remove,
+            (true, deadline) => Decision::Touch(deadline),
+        }
+    });
+    if done {
+        cx.reply().integer(i64::from(changed));
+    }
+}
+
+/// The error for a time that cannot be a deadline.
+pub(super) fn invalid_time<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
+    let parts = [
+        &b"ERR invalid expire time in '"[..],
+        command.as_bytes(),
+        b"' command",
+    ];
+    cx.reply().error(&parts);
+}
+
+/// `PERSIST key`.
+pub(super) fn persist<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let mut changed = false;
+    let done = cx.update(key, |old, _| {
+        changed = old.is_some_and(|old| old.deadline != Deadline::NEVER);
+        if changed {
+            Decision::Touch(Deadline::NEVER)
+        } else {
+            Decision::Keep
+        }
+    });
+    if done {
+        cx.reply().integer(i64::from(changed));
+    }
+}
+
+/// `TTL key`.
+pub(super) fn ttl<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    time_left(cx, args, |_, left| left.saturating_add(500) / 1000);
+}
+
+/// `PTTL key`.
+pub(super) fn pttl<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    time_left(cx, args, |_, left| left);
+}
+
+/// `EXPIRETIME key`.
+pub(super) fn expiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    time_left(cx, args, |now, left| {
+        (now + left).saturating_add(500) / 1000
+    });
+}
+
+/// `PEXPIRETIME key`.
+pub(super) fn pexpiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    time_left(cx, args, |now, left| now + left);
+}
+
+/// The commands that tell a deadline: -2 without an item, -1 without a deadline, otherwise what
+/// `form` makes of the present Unix time and the time that is left, both in milliseconds.
+fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u64, u64) -> u64) {
+    let [key] = first(&mut args);
+    let (now, unix_ms) = (cx.now, cx.unix_ms());
+    let mut reply = -2;
+    cx.peek(key, |item| {
+        reply = match item.map(|item| item.deadline.remaining_ms(now)) {
+            None => -2,
+            Some(None) => -1,
+            Some(Some(left)) => form(unix_ms, left) as i64,
+        };
+    });
+    cx.reply().integer(reply);
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [cursor] = first(&mut args);
+    let cursor = std::str::from_utf8(cursor)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let Some(cursor) = cursor.map(Cursor::from_bits) else {
+        return cx.error("ERR invalid cursor");
+    };
+    let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
+    while let Some(option) = args.next() {
+        match (option.to_ascii_lowercase().as_slice(), args.next()) {
+            (b"match", Some(value)) => pattern = value,
+            (b"count", Some(value)) => match parse_integer(value) {
+                None => return cx.error(text::NOT_AN_INTEGER),
+                Some(..=0) => return cx.error(text::SYNTAX),
+                Some(value) => count = value.min(MAX_SCAN_COUNT) as usize,
+            },
+            (b"type", Some(value)) => shows_strings = value.eq_ignore_ascii_case(b"string"),
+            _ => return cx.error(text::SYNTAX),
+        }
+    }
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let step = cx.engine.scan(cursor, count, cx.now, &mut |item| {
+        if shows_strings && glob::matches(pattern, item.key) {
+            keys.push(item.key.to_vec());
+        }
+    });
+    let next = match step {
+        ScanStep::More(next) => next.to_bits(),
+        ScanStep::Done => 0,
+        ScanStep::Lost => {
+            return cx.error("ERR the table was resized too often during the scan, start again");
+        }
+    };
+    let mut reply = cx.reply();
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+}

@@ -1,0 +1,269 @@
+//! Commands of RESP that are not single operations: each is parsed, executed and answered here.
+//!
+//! A call runs at its place in the order of its connection's requests, once all earlier operations
+//! have completed, so it may use the session of its loop. One file for each family of commands:
+//!
+//! | file | commands |
+//! |---|---|
+//! | `connection` | `AUTH CLIENT ECHO HELLO PING QUIT RESET SELECT` |
+//! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
+//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … SET SETEX SETNX SETRANGE STRLEN` |
+//! | `server` | `COMMAND CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
+//!
+//! # Guarantees
+//!
+//! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
+//! 2. A command on several keys (`DEL EXISTS MGET TOUCH UNLINK`) is a sequence of operations, one
+//!    for each key in order. Other clients may see the keys between two of them. Commands whose
+//!    purpose is that nobody does (`MSET MSETNX RENAME COPY MULTI`) do not exist here.
+//! 3. A command that fails changes nothing.
+//! 4. Error texts are those of Redis 7.0.
+
+mod connection;
+mod glob;
+mod keys;
+mod server;
+mod strings;
+mod table;
+
+use crate::conn::Conn;
+use crate::counters::Counters;
+use crate::shared::Shared;
+use corewise_atomic::Backoff;
+use corewise_cache::{Engine, Session};
+use corewise_ops::{
+    Change, Deadline, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
+    Verb,
+};
+use corewise_wire::resp::{Args, CommandCodec, Encoder, Form, Request};
+use std::sync::Arc;
+
+/// Error texts that several commands have.
+mod text {
+    pub(super) const SYNTAX: &str = "ERR syntax error";
+    pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+    pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+}
+
+/// What a connection of RESP has beside what all connections have.
+#[derive(Debug, Default)]
+pub(crate) struct ClientState {
+    /// The number of the client, for `CLIENT ID`; 0 until it is asked for.
+    id: u64,
+    /// The name that the client has given itself.
+    name: Vec<u8>,
+}
+
+/// What a command needs.
+pub(crate) struct Context<'c, E: Engine> {
+    pub(crate) shared: &'c Shared,
+    pub(crate) engine: &'c Arc<E>,
+    /// Nothing is pending in it.
+    pub(crate) session: &'c mut E::Session,
+    pub(crate) counters: &'c mut Counters,
+    pub(crate) now: Now,
+    pub(crate) conn: &'c mut Conn,
+    pub(crate) codec: &'c mut CommandCodec,
+    pub(crate) out: &'c mut Vec<u8>,
+}
+
+/// What [`Context::update`] does with an item. A new value is in the buffer.
+enum Decision {
+    Keep,
+    Touch(Deadline),
+    Remove,
+    Write {
+        client_flags: u32,
+        deadline: Deadline,
+    },
+}
+
+/// An [`Update`] by a function.
+struct Updating<F> {
+    value: Vec<u8>,
+    decide: F,
+}
+
+impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updating<F> {
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+        self.value.clear();
+        match (self.decide)(old, &mut self.value) {
+            Decision::Keep => Change::Keep,
+            Decision::Touch(deadline) => Change::Touch(deadline),
+            Decision::Remove => Change::Remove,
+            Decision::Write {
+                client_flags,
+                deadline,
+            } => Change::Write {
+                value: &self.value,
+                client_flags,
+                deadline,
+            },
+        }
+    }
+}
+
+/// Shows the outcome of one operation to a function.
+struct Look<F>(F);
+
+impl<F: FnMut(&Outcome<'_>)> ReplySink for Look<F> {
+    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
+        (self.0)(&outcome);
+        Flow::Continue
+    }
+}
+
+impl<E: Engine> Context<'_, E> {
+    /// Executes the command and prints its reply.
+    pub(crate) fn answer(&mut self, request: Request<'_>) {
+        self.counters.resp_calls += 1;
+        let Some(command) = table::find::<E>(request.name()) else {
+            return self.unknown(request);
+        };
+        if !command.accepts(request.args().len()) {
+            return self.wrong_arguments(command.name);
+        }
+        if !self.codec.is_authenticated() && !command.is_open() {
+            return self.error(text::NO_AUTH);
+        }
+        (command.run)(self, request.args());
+    }
+
+    fn reply(&mut self) -> Encoder<'_> {
+        Encoder::new(self.codec.version(), self.out)
+    }
+
+    fn error(&mut self, text: &str) {
+        self.reply().error(&[text.as_bytes()]);
+    }
+
+    /// An unknown command: its name and the beginning of its arguments are shown.
+    #[cold]
+    fn unknown(&mut self, request: Request<'_>) {
+        const MOST: usize = 128;
+        let mut args = Vec::new();
+        for arg in request.args() {
+            if args.len() >= MOST {
+                break;
+            }
+            let shown = until_nul(arg);
+            let room = MOST - args.len();
+            args.push(b'\'');
+            args.extend_from_slice(&shown[..shown.len().min(room)]);
+            args.extend_from_slice(b"' ");
+        }
+        let name = until_nul(request.name());
+        let name = &name[..name.len().min(MOST)];
+        self.reply().error(&[
+            b"ERR unknown command '",
+            name,
+            b"', with args beginning with: ",
+            &args,
+        ]);
+    }
+
+    #[cold]
+    fn wrong_arguments(&mut self, command: &str) {
+        self.reply().error(&[
+            b"ERR wrong number of arguments for '",
+            command.as_bytes(),
+            b"' command",
+        ]);
+    }
+
+    #[cold]
+    fn unknown_subcommand(&mut self, command: &str, subcommand: &[u8]) {
+        let shown = until_nul(subcommand);
+        self.reply().error(&[
+            b"ERR unknown subcommand '",
+            &shown[..shown.len().min(128)],
+            b"'. Try ",
+            command.as_bytes(),
+            b" HELP.",
+        ]);
+    }
+
+    /// Executes one operation, and shows its outcome to `look`.
+    fn operate(&mut self, key: &[u8], verb: Verb<'_>, look: impl FnMut(&Outcome<'_>)) {
+        self.counters.operations += 1;
+        let op = Op {
+            token: 0,
+            key,
+            verb,
+        };
+        let mut sink = Look(look);
+        let accepted = self.session.submit(self.now, &[op], &mut sink);
+        debug_assert_eq!(accepted, 1, "nothing is pending");
+        let mut backoff = Backoff::new();
+        while self.session.poll(self.now, &mut sink) > 0 {
+            backoff.snooze();
+        }
+    }
+
+    /// Whether the key exists. Does not count as a use of the item.
+    fn exists(&mut self, key: &[u8]) -> bool {
+        let mut found = false;
+        self.peek(key, |item| found = item.is_some());
+        found
+    }
+
+    /// Shows the item of the key. Does not count as a use of the item.
+    fn peek(&mut self, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
+        let get = Get {
+            quiet: true,
+            ..Get::default()
+        };
+        self.operate(key, Verb::Get(get), |outcome| match outcome {
+            Outcome::Found(view) => look(Some(view)),
+            _ => look(None),
+        });
+    }
+
+    /// Changes the item of the key as `decide` says, which may be called several times. Prints an
+    /// error and returns false if that fails.
+    fn update(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> bool {
+        self.counters.operations += 1;
+        let mut update = Updating {
+            value: Vec::new(),
+            decide,
+        };
+        let failure = match self.session.update(self.now, key, &mut update) {
+            Updated::Done => return true,
+            Updated::TooLarge => Outcome::TooLarge,
+            Updated::OutOfMemory => Outcome::OutOfMemory,
+        };
+        self.error(Form::error_text(&failure));
+        false
+    }
+
+    /// Milliseconds since the Unix epoch, on the clock of this turn.
+    fn unix_ms(&self) -> u64 {
+        self.shared.clock.unix_ms(self.now)
+    }
+
+    /// The deadline at a time in milliseconds since the Unix epoch.
+    fn deadline_at(&self, unix_ms: i64) -> Deadline {
+        let left = u64::try_from(unix_ms)
+            .ok()
+            .and_then(|unix_ms| unix_ms.checked_sub(self.unix_ms()));
+        match left {
+            Some(left) if left > 0 => Deadline::after_ms(self.now, left),
+            _ => Deadline::PAST,
+        }
+    }
+}
+
+/// The text up to the first NUL, which is as far as Redis shows it.
+fn until_nul(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte == 0);
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The first `N` arguments. Missing ones are empty; arities are checked before.
+fn first<'i, const N: usize>(args: &mut Args<'i>) -> [&'i [u8]; N] {
+    std::array::from_fn(|_| args.next().unwrap_or(b""))
+}

@@ -1,0 +1,336 @@
+//! Commands on the server.
+
+use super::table::{self, Command};
+use super::{Context, glob, text, until_nul};
+use crate::config::Eviction;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::{Engine, ORIGIN_MS};
+use corewise_ops::Deadline;
+use corewise_wire::resp::{Args, parse_integer};
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The version of Redis whose behaviour these commands have; clients decide by it what they send.
+const REDIS_VERSION: &str = "7.0.15";
+
+/// `TIME`.
+pub(super) fn time<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut reply = cx.reply();
+    reply.array(2);
+    reply.bulk(now.as_secs().to_string().as_bytes());
+    reply.bulk(now.subsec_micros().to_string().as_bytes());
+}
+
+/// `DBSIZE`.
+pub(super) fn dbsize<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    let items = cx.engine.stats().items;
+    cx.reply().integer(items as i64);
+}
+
+/// `FLUSHALL [ASYNC | SYNC]`, `FLUSHDB [ASYNC | SYNC]`: all items are hidden at once, and their
+/// memory is given back in steps.
+pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let is_known = match (args.next(), args.next()) {
+        (None, _) => true,
+        (Some(word), None) => {
+            word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")
+        }
+        _ => false,
+    };
+    if !is_known {
+        return cx.error(text::SYNTAX);
+    }
+    if !cx.shared.config.enable_flush {
+        return cx.error("ERR flushing is disabled");
+    }
+    cx.counters.cmd_flush += 1;
+    cx.engine.flush_all(Deadline::PAST, cx.now);
+    cx.reply().simple("OK");
+}
+
+/// The parameters of `CONFIG GET`, and their values.
+fn parameters<E: Engine>(cx: &Context<'_, E>) -> [(&'static str, String); 9] {
+    let config = &cx.shared.config;
+    let policy = match config.eviction {
+        Eviction::None => "noeviction",
+        Eviction::Random => "allkeys-random",
+        Eviction::Lru => "allkeys-lru",
+        // The closest that Redis has: items that are not used again are evicted first.
+        Eviction::Default | Eviction::S3Fifo => "allkeys-lfu",
+    };
+    let timeout_s = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
+    [
+        ("appendonly", "no".into()),
+        ("databases", "1".into()),
+        ("io-threads", config.threads.to_string()),
+        ("maxclients", config.max_connections.to_string()),
+        ("maxmemory", cx.engine.memory_limit().to_string()),
+        ("maxmemory-policy", policy.into()),
+        (
+            "proto-max-bulk-len",
+            cx.shared.limits.resp.max_bulk.to_string(),
+        ),
+        ("save", String::new()),
+        ("timeout", timeout_s.to_string()),
+    ]
+}
+
+/// `CONFIG GET pattern …`, `CONFIG SET maxmemory bytes`, `CONFIG RESETSTAT`.
+pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let subcommand = args.next().unwrap_or(b"");
+    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
+        (b"get", 1..) => config_get(cx, args),
+        (b"get", _) => cx.wrong_arguments("config|get"),
+        (b"set", 2..) => config_set(cx, args),
+        (b"set", _) => cx.wrong_arguments("config|set"),
+        (b"resetstat", 0) => {
+            *cx.shared.baseline.lock() = cx.shared.counters();
+            cx.engine.reset_stats();
+            cx.reply().simple("OK");
+        }
+        (b"resetstat", _) => cx.wrong_arguments("config|resetstat"),
+        _ => cx.unknown_subcommand("CONFIG", subcommand),
+    }
+}
+
+fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
+    let all = parameters(cx);
+    let is_wanted = |name: &str| {
+        let mut patterns = patterns;
+        patterns.any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let wanted: Vec<_> = all.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let mut reply = cx.reply();
+    reply.map(wanted.len());
+    for (name, value) in wanted {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}
+
+fn config_set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let (name, value) = (args.next().unwrap_or(b""), args.next().unwrap_or(b""));
+    if !name.eq_ignore_ascii_case(b"maxmemory") || args.len() > 0 {
+        return cx.reply().error(&[
+            b"ERR Unknown option or number of arguments for CONFIG SET - '",
+            until_nul(name),
+            b"'",
+        ]);
+    }
+    match memory(value) {
+        // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
+        Some(bytes) if bytes >= 1 << 20 => {
+            cx.engine.set_memory_limit(bytes);
+            cx.reply().simple("OK");
+        }
+        _ => cx.error(
+            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be \
+             a memory value of at least 1mb",
+        ),
+    }
+}
+
+/// Bytes with a unit as Redis has them: `1kb` is 1,024 bytes, `1k` is 1,000.
+fn memory(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    let number = u64::try_from(parse_integer(number)?).ok()?;
+    number.checked_mul(factor)
+}
+
+/// `INFO [section …]`.
+pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let mut text = String::new();
+    for (name, print) in [
+        ("Server", info_server as fn(&Context<'_, E>, &mut String)),
+        ("Clients", info_clients),
+        ("Memory", info_memory),
+        ("Stats", info_stats),
+        ("Keyspace", info_keyspace),
+    ] {
+        let mut words = args;
+        let is_wanted = args.len() == 0
+            || words.any(|word| {
+                word.eq_ignore_ascii_case(name.as_bytes())
+                    || [&b"all"[..], b"default", b"everything"]
+                        .iter()
+                        .any(|all| word.eq_ignore_ascii_case(all))
+            });
+        if is_wanted {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            // Writing to a String cannot fail, here and below.
+            let _ = write!(text, "# {name}\r\n");
+            print(cx, &mut text);
+        }
+    }
+    cx.reply().verbatim(*b"txt", text.as_bytes());
+}
+
+fn info_server<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
+    let uptime_s = (cx.now.ms - ORIGIN_MS) / 1000;
+    let _ = write!(
+        text,
+        "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
+         corewise_version:{}\r\ncorewise_engine:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{uptime_s}\r\n\
+         io_threads:{}\r\n",
+        env!("CARGO_PKG_VERSION"),
+        cx.engine.name(),
+        std::process::id(),
+        cx.shared.config.threads,
+    );
+}
+
+fn info_clients<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
+    let _ = write!(
+        text,
+        "connected_clients:{}\r\nmaxclients:{}\r\n",
+        cx.shared.open_connections(),
+        cx.shared.config.max_connections,
+    );
+}
+
+fn info_memory<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
+    let _ = write!(
+        text,
+        "used_memory:{}\r\nmaxmemory:{}\r\nmem_clients_normal:{}\r\n",
+        cx.engine.stats().bytes,
+        cx.engine.memory_limit(),
+        cx.shared.buffer_bytes(),
+    );
+}
+
+fn info_stats<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
+    let counts = cx.shared.counters().since(&cx.shared.baseline.lock());
+    let engine = cx.engine.stats();
+    let _ = write!(
+        text,
+        "total_connections_received:{}\r\nrejected_connections:{}\r\n\
+         total_net_input_bytes:{}\r\ntotal_net_output_bytes:{}\r\n\
+         keyspace_hits:{}\r\nkeyspace_misses:{}\r\nevicted_keys:{}\r\n\
+         corewise_operations:{}\r\ncorewise_resp_calls:{}\r\n",
+        // Relaxed, both: statistics.
+        cx.shared.total_connections.load(Ordering::Relaxed),
+        cx.shared.rejected_connections.load(Ordering::Relaxed),
+        counts.bytes_read,
+        counts.bytes_written,
+        counts.get_hits,
+        counts.get_misses,
+        engine.evictions,
+        counts.operations,
+        counts.resp_calls,
+    );
+}
+
+fn info_keyspace<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
+    let items = cx.engine.stats().items;
+    if items > 0 {
+        let _ = write!(text, "db0:keys={items}\r\n");
+    }
+}
+
+/// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS [name …]`, `COMMAND INFO [name …]`, `COMMAND LIST`.
+pub(super) fn command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let all = table::all::<E>();
+    let Some(subcommand) = args.next() else {
+        return command_info(cx, args);
+    };
+    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
+        (b"count", 0) => cx.reply().integer(all.len() as i64),
+        (b"count", _) => cx.wrong_arguments("command|count"),
+        (b"list", 0) => {
+            let mut reply = cx.reply();
+            reply.array(all.len());
+            all.iter()
+                .for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        (b"list", _) => cx.error(text::SYNTAX),
+        (b"info", _) => command_info(cx, args),
+        (b"docs", _) => command_docs(cx, args),
+        _ => cx.unknown_subcommand("COMMAND", subcommand),
+    }
+}
+
+/// Information on the commands that are named, or on all.
+fn command_info<E: Engine>(cx: &mut Context<'_, E>, names: Args<'_>) {
+    let all = table::all::<E>();
+    let mut reply = cx.reply();
+    reply.array(if names.len() == 0 {
+        all.len()
+    } else {
+        names.len()
+    });
+    let mut print = |command: Option<&Command<E>>| {
+        let Some(command) = command else {
+            return reply.null_array();
+        };
+        reply.array(6);
+        reply.bulk(command.name.as_bytes());
+        reply.integer(i64::from(command.arity));
+        reply.set(command.flags().len());
+        command.flags().iter().for_each(|flag| reply.simple(flag));
+        command
+            .keys
+            .iter()
+            .for_each(|at| reply.integer(i64::from(*at)));
+    };
+    if names.len() == 0 {
+        all.iter().for_each(|command| print(Some(command)));
+    }
+    names.for_each(|name| print(table::find(name)));
+}
+
+/// The groups of the commands that are named, or of all.
+fn command_docs<E: Engine>(cx: &mut Context<'_, E>, names: Args<'_>) {
+    let all = table::all::<E>();
+    let wanted: Vec<&Command<E>> = match names.len() {
+        0 => all.iter().collect(),
+        _ => names.filter_map(table::find).collect(),
+    };
+    let mut reply = cx.reply();
+    reply.map(wanted.len());
+    for command in wanted {
+        reply.bulk(command.name.as_bytes());
+        reply.map(1);
+        reply.bulk(b"group");
+        reply.bulk(command.group.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory;
+
+    #[test]
+    fn units_of_memory_are_those_of_redis() {
+        for (text, expected) in [
+            ("1", Some(1)),
+            ("2b", Some(2)),
+            ("1k", Some(1_000)),
+            ("1KB", Some(1_024)),
+            ("3mb", Some(3 << 20)),
+            ("1g", Some(1_000_000_000)),
+            ("", None),
+            ("mb", None),
+            ("1tb", None),
+            ("-1", None),
+            ("99999999999gb", None),
+        ] {
+            assert_eq!(memory(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Commands on values.
+
+use super::keys::{TimeForm, invalid_time};
+use super::{Context, Decision, first, text};
+use corewise_cache::Engine;
+use corewise_ops::{Deadline, Get, ItemView, Outcome, Store, StoreMode, Verb};
+use corewise_wire::resp::{Args, Form, parse_integer};
+
+/// The longest value that Redis allows, in bytes.
+const MAX_VALUE: i64 = 512 << 20;
+
+/// The value of an item, or nothing.
+fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
+    item.map_or(b"", |item| item.value)
+}
+
+/// A write that keeps what belongs to the present item beside its value.
+fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
+    Decision::Write {
+        client_flags: old.map_or(0, |old| old.client_flags),
+        deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
+    }
+}
+
+/// Prints a value, or null.
+fn reply_value<E: Engine>(cx: &mut Context<'_, E>, value: Option<&[u8]>) {
+    match value {
+        Some(value) => cx.reply().bulk(value),
+        None => cx.reply().null(),
+    }
+}
+
+/// `GET key`.
+pub(super) fn get<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    read(cx, key, Get::default());
+}
+
+/// Reads a value and prints it.
+fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], get: Get) {
+    let mut value = None;
+    cx.operate(key, Verb::Get(get), |outcome| {
+        if let Outcome::Found(view) = outcome {
+            value = Some(view.value.to_vec());
+        }
+    });
+    reply_value(cx, value.as_deref());
+}
+
+/// `STRLEN key`.
+pub(super) fn strlen<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let mut len = 0;
+    cx.operate(key, Verb::Get(Get::default()), |outcome| {
+        if let Outcome::Found(view) = outcome {
+            len = view.value.len();
+        }
+    });
+    cx.reply().integer(len as i64);
+}
+
+/// `GETRANGE key start end`, `SUBSTR key start end`.
+pub(super) fn getrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, start, end] = first(&mut args);
+    let (Some(start), Some(end)) = (parse_integer(start), parse_integer(end)) else {
+        return cx.error(text::NOT_AN_INTEGER);
+    };
+    let mut part = Vec::new();
+    cx.operate(key, Verb::Get(Get::default()), |outcome| {
+        if let Outcome::Found(view) = outcome {
+            part = range(view.value, start, end).to_vec();
+        }
+    });
+    cx.reply().bulk(&part);
+}
+
+/// The bytes from `start` to `end`, both included; negative numbers count from the end.
+fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return b"";
+    }
+    let place = |at: i64| {
+        if at < 0 {
+            at.saturating_add(len).max(0)
+        } else {
+            at
+        }
+    };
+    let (start, end) = (place(start), place(end).min(len - 1));
+    if start > end {
+        return b"";
+    }
+    value.get(start as usize..=end as usize).unwrap_or(b"")
+}
+
+/// The options of `SET` and `GETEX`.
+#[derive(Default)]
+struct Options<'i> {
+    if_absent: bool,
+    if_present: bool,
+    returns_old: bool,
+    keeps_deadline: bool,
+    persists: bool,
+    time: Option<(&'i [u8], TimeForm)>,
+}
+
+impl<'i> Options<'i> {
+    /// Reads options; `None` if the syntax is wrong.
+    fn parse(mut args: Args<'i>, is_set: bool) -> Option<Self> {
+        let mut options = Self::default();
+        while let Some(option) = args.next() {
+            let is_timed = options.time.is_some() || options.keeps_deadline || options.persists;
+            match option.to_ascii_lowercase().as_slice() {
+                b"nx" if is_set && !options.if_present => options.if_absent = true,
+                b"xx" if is_set && !options.if_absent => options.if_present = true,
+                b"get" if is_set => options.returns_old = true,
+                b"keepttl" if is_set && options.time.is_none() => options.keeps_deadline = true,
+                b"persist" if !is_set && options.time.is_none() => options.persists = true,
+                unit @ (b"ex" | b"px" | b"exat" | b"pxat") if !is_timed => {
+                    let form = TimeForm {
+                        in_seconds: unit[0] == b'e',
+                        is_absolute: unit.len() == 4,
+                    };
+                    options.time = Some((args.next()?, form));
+                }
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
+}
+
+/// The deadline that a time means; `None` after it has printed an error.
+fn deadline_of<E: Engine>(
+    cx: &mut Context<'_, E>,
+    time: &[u8],
+    form: TimeForm,
+    command: &str,
+) -> Option<Deadline> {
+    let Some(time) = parse_integer(time) else {
+        cx.error(text::NOT_AN_INTEGER);
+        return None;
+    };
+    let ms = if form.in_seconds {
+        time.checked_mul(1000)
+    } else {
+        Some(time)
+    };
+    let base = if form.is_absolute {
+        0
+    } else {
+        cx.unix_ms() as i64
+    };
+    let unix_ms = ms.filter(|ms| *ms > 0).and_then(|ms| ms.checked_add(base));
+    let Some(unix_ms) = unix_ms else {
+        invalid_time(cx, command);
+        return None;
+    };
+    Some(cx.deadline_at(unix_ms))
+}
+
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
+pub(super) fn set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, value] = first(&mut args);
+    let Some(options) = Options::parse(args, true) else {
+        return cx.error(text::SYNTAX);
+    };
+    let deadline = match options.time {
+        None => Deadline::NEVER,
+        Some((time, form)) => match deadline_of(cx, time, form, "set") {
+            Some(deadline) => deadline,
+            None => return,
+        },
+    };
+    let (mut old_value, mut is_set) = (None, false);
+    let done = cx.update(key, |old, new| {
+        is_set = !(options.if_absent && old.is_some() || options.if_present && old.is_none());
+        if options.returns_old {
+            old_value = old.map(|old| old.value.to_vec());
+        }
+        if !is_set {
+            return Decision::Keep;
+        }
+        new.extend_from_slice(value);
+        let kept = old.filter(|_| options.keeps_deadline);
+        Decision::Write {
+            client_flags: 0,
+            deadline: kept.map_or(deadline, |old| old.deadline),
+        }
+    });
+    match (done, options.returns_old, is_set) {
+        (false, ..) => {}
+        (true, true, _) => reply_value(cx, old_value.as_deref()),
+        (true, false, true) => cx.reply().simple("OK"),
+        (true, false, false) => cx.reply().null(),
+    }
+}
+
+/// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
+pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let Some(options) = Options::parse(args, false) else {
+        return cx.error(text::SYNTAX);
+    };
+    let touch = match options.time {
+        None => options.persists.then_some(Deadline::NEVER),
+        Some((time, form)) => match deadline_of(cx, time, form, "getex") {
+            Some(deadline) => Some(deadline),
+            None => return,
+        },
+    };
+    let get = Get {
+        touch,
+        ..Get::default()
+    };
+    read(cx, key, get);
+}
+
+/// `GETSET key value`.
+pub(super) fn getset<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, value] = first(&mut args);
+    let mut old_value = None;
+    let done = cx.update(key, |old, new| {
+        old_value = old.map(|old| old.value.to_vec());
+        new.extend_from_slice(value);
+        Decision::Write {
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+        }
+    });
+    if done {
+        reply_value(cx, old_value.as_deref());
+    }
+}
+
+/// `GETDEL key`.
+pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let mut old_value = None;
+    let done = cx.update(key, |old, _| {
+        old_value = old.map(|old| old.value.to_vec());
+        Decision::Remove
+    });
+    if done {
+        reply_value(cx, old_value.as_deref());
+    }
+}
+
+/// Stores a value. Returns whether it was stored, `None` after it has printed an error.
+fn store<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    value: &[u8],
+    mode: StoreMode,
+    deadline: Deadline,
+) -> Option<bool> {
+    let store = Store {
+        mode,
+        value,
+        client_flags: 0,
+        deadline,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    };
+    let mut result = Err("");
+    cx.operate(key, Verb::Store(store), |outcome| {
+        result = match outcome {
+            Outcome::Stored(_) => Ok(true),
+            Outcome::NotStored => Ok(false),
+            failure => Err(Form::error_text(failure)),
+        };
+    });
+    result.inspect_err(|text| cx.error(text)).ok()
+}
+
+/// `SETNX key value`.
+pub(super) fn setnx<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, value] = first(&mut args);
+    if let Some(is_stored) = store(cx, key, value, StoreMode::Add, Deadline::NEVER) {
+        cx.reply().integer(i64::from(is_stored));
+    }
+}
+
+/// `SETEX key seconds value`.
+pub(super) fn setex<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    set_for_a_time(cx, args, true, "setex");
+}
+
+/// `PSETEX key milliseconds value`.
+pub(super) fn psetex<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    set_for_a_time(cx, args, false, "psetex");
+}
+
+fn set_for_a_time<E: Engine>(
+    cx: &mut Context<'_, E>,
+    mut args: Args<'_>,
+    in_seconds: bool,
+    command: &str,
+) {
+    let [key, time, value] = first(&mut args);
+    let form = TimeForm {
+        in_seconds,
+        is_absolute: false,
+    };
+    let Some(deadline) = deadline_of(cx, time, form, command) else {
+        return;
+    };
+    if store(cx, key, value, StoreMode::Overwrite, deadline).is_some() {
+        cx.reply().simple("OK");
+    }
+}
+
+/// `APPEND key value`.
+pub(super) fn append<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, value] = first(&mut args);
+    let mut len = 0;
+    let done = cx.update(key, |old, new| {
+        new.extend_from_slice(value_of(old));
+        new.extend_from_slice(value);
+        len = new.len();
+        rewrite(old)
+    });
+    if done {
+        cx.reply().integer(len as i64);
+    }
+}
+
+/// `SETRANGE key offset value`.
+pub(super) fn setrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, offset, value] = first(&mut args);
+    let Some(offset) = parse_integer(offset) else {
+        return cx.error(text::NOT_AN_INTEGER);
+    };
+    if offset < 0 {
+        return cx.error("ERR offset is out of range");
+    }
+    let end = offset.saturating_add(value.len() as i64);
+    if !value.is_empty() && end > MAX_VALUE {
+        return cx.error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    }
+    // Before memory is taken for it.
+    if !value.is_empty() && end as usize > cx.shared.config.max_item_size {
+        return cx.error(Form::error_text(&Outcome::TooLarge));
+    }
+    let mut len = 0;
+    let done = cx.update(key, |old, new| {
+        let before = value_of(old);
+        if value.is_empty() {
+            len = before.len();
+            return Decision::Keep;
+        }
+        let (start, end) = (offset as usize, end as usize);
+        new.extend_from_slice(before);
+        new.resize(before.len().max(end), 0);
+        new[start..end].copy_from_slice(value);
+        len = new.len();
+        rewrite(old)
+    });
+    if done {
+        cx.reply().integer(len as i64);
+    }
+}
+
+/// `INCR key`.
+pub(super) fn incr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    add(cx, key, 1);
+}
+
+/// `DECR key`.
+pub(super) fn decr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    add(cx, key, -1);
+}
+
+/// `INCRBY key increment`.
+pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, delta] = first(&mut args);
+    match parse_integer(delta) {
+        Some(delta) => add(cx, key, delta),
+        None => cx.error(text::NOT_AN_INTEGER),
+    }
+}
+
+/// `DECRBY key decrement`.
+pub(super) fn decrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, delta] = first(&mut args);
+    match parse_integer(delta).map(i64::checked_neg) {
+        Some(Some(delta)) => add(cx, key, delta),
+        Some(None) => cx.error("ERR decrement would overflow"),
+        None => cx.error(text::NOT_AN_INTEGER),
+    }
+}
+
+/// Adds to the integer that a key has, 0 if it has none.
+fn add<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], delta: i64) {
+    let mut result = Err(text::NOT_AN_INTEGER);
+    let done = cx.update(key, |old, new| {
+        // memcached's `decr` pads a number that gets shorter with blanks.
+        let present = old.map_or(Some(0), |old| parse_integer(old.value.trim_ascii_end()));
+        result = match present.map(|present| present.checked_add(delta)) {
+            Some(Some(sum)) => Ok(sum),
+            Some(None) => Err("ERR increment or decrement would overflow"),
+            None => Err(text::NOT_AN_INTEGER),
+        };
+        let Ok(sum) = result else {
+            return Decision::Keep;
+        };
+        new.extend_from_slice(sum.to_string().as_bytes());
+        rewrite(old)
+    });
+    match (done, result) {
+        (false, _) => {}
+        (true, Ok(sum)) => cx.reply().integer(sum),
+        (true, Err(text)) => cx.error(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range;
+
+    #[test]
+    fn ranges_include_their_end_and_may_count_from_the_end() {
+        for (start, end, expected) in [
+            (0, -1, "hello"),
+            (1, 3, "ell"),
+            (-3, -1, "llo"),
+            (-100, 2, "hel"),
+            (0, 100, "hello"),
+            (3, 2, ""),
+            (-1, -3, ""),
+            (5, 9, ""),
+            (-9, -8, "h"),
+            (i64::MIN, i64::MAX, "hello"),
+            (i64::MAX, i64::MIN, ""),
+            (4, 4, "o"),
+        ] {
+            let seen = range(b"hello", start, end);
+            assert_eq!(seen, expected.as_bytes(), "{start} {end}");
+        }
+        assert_eq!(range(b"", 0, -1), b"");
+        assert_eq!(range(b"", -5, 5), b"");
+    }
+}

@@ -1,0 +1,177 @@
+//! The table of commands.
+
+use super::{Context, connection, keys, server, strings};
+use corewise_cache::Engine;
+use corewise_wire::resp::Args;
+use std::marker::PhantomData;
+
+/// The longest name of a command, in bytes.
+const LONGEST: usize = 16;
+
+/// A command.
+pub(super) struct Command<E: Engine> {
+    /// In lower case.
+    pub(super) name: &'static str,
+    /// The number of elements of its requests; if negative, the least number of them.
+    pub(super) arity: i8,
+    /// `w` for a command that writes, `r` for one that reads, `o` for one that is open to clients
+    /// that have not authenticated.
+    kind: u8,
+    /// Positions of the first key, of the last (from the end, if negative), and their distance.
+    pub(super) keys: [i8; 3],
+    /// The group in Redis's documentation.
+    pub(super) group: &'static str,
+    pub(super) run: fn(&mut Context<'_, E>, Args<'_>),
+}
+
+impl<E: Engine> Command<E> {
+    /// Whether it may have this number of arguments.
+    pub(super) fn accepts(&self, args: usize) -> bool {
+        let elements = args as i64 + 1;
+        let arity = i64::from(self.arity);
+        if arity < 0 {
+            elements >= -arity
+        } else {
+            elements == arity
+        }
+    }
+
+    /// Whether clients may use it that have not authenticated.
+    pub(super) fn is_open(&self) -> bool {
+        self.kind == b'o'
+    }
+
+    /// Its flags in `COMMAND INFO`.
+    pub(super) fn flags(&self) -> &'static [&'static str] {
+        match self.kind {
+            b'w' => &["write"],
+            b'r' => &["readonly", "fast"],
+            b'o' => &["no_auth", "fast"],
+            _ => &["fast"],
+        }
+    }
+}
+
+const NO_KEY: [i8; 3] = [0, 0, 0];
+const ONE_KEY: [i8; 3] = [1, 1, 1];
+const ALL_KEYS: [i8; 3] = [1, -1, 1];
+
+const fn command<E: Engine>(
+    name: &'static str,
+    arity: i8,
+    kind: u8,
+    keys: [i8; 3],
+    group: &'static str,
+    run: fn(&mut Context<'_, E>, Args<'_>),
+) -> Command<E> {
+    assert!(name.len() <= LONGEST);
+    Command {
+        name,
+        arity,
+        kind,
+        keys,
+        group,
+        run,
+    }
+}
+
+struct Table<E>(PhantomData<E>);
+
+#[rustfmt::skip]
+impl<E: Engine> Table<E> {
+    /// Sorted by name.
+    const ALL: &'static [Command<E>] = &[
+        command("append", 3, b'w', ONE_KEY, "string", strings::append),
+        command("auth", -2, b'o', NO_KEY, "connection", connection::auth),
+        command("client", -2, b' ', NO_KEY, "connection", connection::client_command),
+        command("command", -1, b' ', NO_KEY, "server", server::command),
+        command("config", -2, b' ', NO_KEY, "server", server::config),
+        command("dbsize", 1, b'r', NO_KEY, "server", server::dbsize),
+        command("decr", 2, b'w', ONE_KEY, "string", strings::decr),
+        command("decrby", 3, b'w', ONE_KEY, "string", strings::decrby),
+        command("del", -2, b'w', ALL_KEYS, "generic", keys::del),
+        command("echo", 2, b' ', NO_KEY, "connection", connection::echo),
+        command("exists", -2, b'r', ALL_KEYS, "generic", keys::exists),
+        command("expire", -3, b'w', ONE_KEY, "generic", keys::expire),
+        command("expireat", -3, b'w', ONE_KEY, "generic", keys::expireat),
+        command("expiretime", 2, b'r', ONE_KEY, "generic", keys::expiretime),
+        command("flushall", -1, b'w', NO_KEY, "server", server::flush),
+        command("flushdb", -1, b'w', NO_KEY, "server", server::flush),
+        command("get", 2, b'r', ONE_KEY, "string", strings::get),
+        command("getdel", 2, b'w', ONE_KEY, "string", strings::getdel),
+        command("getex", -2, b'w', ONE_KEY, "string", strings::getex),
+        command("getrange", 4, b'r', ONE_KEY, "string", strings::getrange),
+        command("getset", 3, b'w', ONE_KEY, "string", strings::getset),
+        command("hello", -1, b'o', NO_KEY, "connection", connection::hello),
+        command("incr", 2, b'w', ONE_KEY, "string", strings::incr),
+        command("incrby", 3, b'w', ONE_KEY, "string", strings::incrby),
+        command("info", -1, b' ', NO_KEY, "server", server::info),
+        command("mget", -2, b'r', ALL_KEYS, "string", strings::get),
+        command("persist", 2, b'w', ONE_KEY, "generic", keys::persist),
+        command("pexpire", -3, b'w', ONE_KEY, "generic", keys::pexpire),
+        command("pexpireat", -3, b'w', ONE_KEY, "generic", keys::pexpireat),
+        command("pexpiretime", 2, b'r', ONE_KEY, "generic", keys::pexpiretime),
+        command("ping", -1, b' ', NO_KEY, "connection", connection::ping),
+        command("psetex", 4, b'w', ONE_KEY, "string", strings::psetex),
+        command("pttl", 2, b'r', ONE_KEY, "generic", keys::pttl),
+        command("quit", -1, b'o', NO_KEY, "connection", connection::quit),
+        command("reset", 1, b'o', NO_KEY, "connection", connection::reset),
+        command("scan", -2, b'r', NO_KEY, "generic", keys::scan),
+        command("select", 2, b' ', NO_KEY, "connection", connection::select),
+        command("set", -3, b'w', ONE_KEY, "string", strings::set),
+        command("setex", 4, b'w', ONE_KEY, "string", strings::setex),
+        command("setnx", 3, b'w', ONE_KEY, "string", strings::setnx),
+        command("setrange", 4, b'w', ONE_KEY, "string", strings::setrange),
+        command("strlen", 2, b'r', ONE_KEY, "string", strings::strlen),
+        command("substr", 4, b'r', ONE_KEY, "string", strings::getrange),
+        command("time", 1, b' ', NO_KEY, "server", server::time),
+        command("touch", -2, b'r', ALL_KEYS, "generic", keys::touch),
+        command("ttl", 2, b'r', ONE_KEY, "generic", keys::ttl),
+        command("type", 2, b'r', ONE_KEY, "generic", keys::type_of),
+        command("unlink", -2, b'w', ALL_KEYS, "generic", keys::del),
+    ];
+}
+
+/// All commands, sorted by name.
+pub(super) fn all<E: Engine>() -> &'static [Command<E>] {
+    Table::<E>::ALL
+}
+
+/// The command of this name, in any case.
+pub(super) fn find<E: Engine>(name: &[u8]) -> Option<&'static Command<E>> {
+    let mut lower = [0; LONGEST];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    let all = all::<E>();
+    let at = all
+        .binary_search_by(|command| command.name.as_bytes().cmp(lower))
+        .ok()?;
+    all.get(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{all, find};
+    use crate::fake_engine::FakeEngine;
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for command in all::<FakeEngine>() {
+            for name in [command.name.to_owned(), command.name.to_uppercase()] {
+                let found = find::<FakeEngine>(name.as_bytes()).expect(&name);
+                assert_eq!(found.name, command.name);
+            }
+        }
+        for name in [
+            "",
+            "ge",
+            "gett",
+            "mset",
+            "a name that no command has",
+            "get\0",
+        ] {
+            assert!(find::<FakeEngine>(name.as_bytes()).is_none(), "{name:?}");
+        }
+    }
+}

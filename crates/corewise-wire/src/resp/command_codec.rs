@@ -1,0 +1,283 @@
+//! Requests to steps: which commands are operations, and which are calls.
+
+use bumpalo::Bump;
+use corewise_ops::{Deadline, Get, Now, Store, StoreMode, Verb};
+
+use super::codec::{Codec, Keys, Limits, Parsed};
+use super::encoder::Version;
+use super::form::{Form, Kind};
+use super::inline;
+use super::number::parse_integer;
+use super::request::{Args, Request};
+use crate::step::{Call, Step};
+
+/// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
+///
+/// | request | steps |
+/// |---|---|
+/// | `GET key` | one operation |
+/// | `SET key value [EX s \| PX ms]` | one operation |
+/// | `MGET key …` | a frame, and one operation for each key, between which the caller may stop |
+/// | everything else, wrong arguments included | one call |
+///
+/// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
+/// before a step, and restore the copy to undo the step.
+///
+/// ```
+/// use bumpalo::Bump;
+/// use corewise_ops::Now;
+/// use corewise_wire::resp::{CommandCodec, Limits};
+/// use corewise_wire::{Call, Step};
+///
+/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+/// let (limits, scratch) = (Limits::default(), Bump::new());
+/// let input = b"MGET a b\r\nPING\r\n";
+/// let mut codec = CommandCodec::new(true);
+/// let mut at = 0;
+/// let mut steps = Vec::new();
+/// while at < input.len() {
+///     at += match codec.next(&input[at..], &limits, now, &scratch) {
+///         Step::Frame { consumed, bytes } => { steps.push(bytes); consumed }
+///         Step::Op { consumed, key, .. } => { steps.push(key); consumed }
+///         Step::Call { consumed, call: Call::Resp(request) } => {
+///             steps.push(request.name());
+///             consumed
+///         }
+///         other => panic!("{other:?}"),
+///     };
+/// }
+/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"PING"]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandCodec(Codec);
+
+impl CommandCodec {
+    /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
+    #[must_use]
+    pub fn new(authenticated: bool) -> Self {
+        Self(Codec::new(authenticated))
+    }
+
+    /// Whether the client has authenticated, or need not.
+    #[inline]
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.0.is_authenticated()
+    }
+
+    /// Accepts operations from the next request on; see [`Codec::set_authenticated`].
+    pub fn set_authenticated(&mut self) {
+        self.0.set_authenticated();
+    }
+
+    /// The version of the protocol that the client has chosen.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.0.version
+    }
+
+    /// Replies to the requests that follow are in this version.
+    pub fn set_version(&mut self, version: Version) {
+        self.0.version = version;
+    }
+
+    /// Whether the rest of a request that is discarded has yet to arrive.
+    #[inline]
+    #[must_use]
+    pub fn is_swallowing(&self) -> bool {
+        self.0.is_swallowing()
+    }
+
+    /// Parses the unread `input` and returns what to do with its first bytes: see [`Codec::next`].
+    #[inline]
+    pub fn next<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        if self.0.keys != Keys::No && !input.is_empty() {
+            return self.next_key(input, scratch);
+        }
+        let parsed = self.0.next(input, limits, scratch);
+        self.step(parsed, input, now, scratch)
+    }
+
+    /// Gives up the unfinished request at the start of `input`: see [`Codec::refuse`].
+    #[cold]
+    pub fn refuse<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        if self.0.keys != Keys::No {
+            return self.next(input, limits, now, scratch); // the request is whole
+        }
+        let parsed = self.0.refuse(input, limits, scratch);
+        self.step(parsed, input, now, scratch)
+    }
+
+    #[inline]
+    fn step<'i>(
+        &mut self,
+        parsed: Parsed<'i>,
+        input: &'i [u8],
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        match parsed {
+            Parsed::Incomplete { need } => Step::Incomplete { need },
+            Parsed::Skip { consumed } => Step::Skip { consumed },
+            Parsed::Close { reply } => Step::Close { reply },
+            Parsed::Refused { consumed, why } => Step::Frame {
+                consumed,
+                bytes: why.line(),
+            },
+            Parsed::Request { consumed, request } => {
+                self.request(consumed, request, input, now, scratch)
+            }
+        }
+    }
+
+    #[inline]
+    fn request<'i>(
+        &mut self,
+        consumed: usize,
+        request: Request<'i>,
+        input: &'i [u8],
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        let call = Step::Call {
+            consumed,
+            call: Call::Resp(request),
+        };
+        if !self.0.is_authenticated() {
+            return call;
+        }
+        let name = request.name();
+        match name.len() {
+            3 if name.eq_ignore_ascii_case(b"get") => {
+                let mut args = request.args();
+                match (args.next(), args.next()) {
+                    (Some(key), None) => self.get(consumed, key),
+                    _ => call,
+                }
+            }
+            3 if name.eq_ignore_ascii_case(b"set") => match plain_set(request.args(), now) {
+                Some((key, verb)) => Step::Op {
+                    consumed,
+                    key,
+                    verb,
+                    form: Form::new(key, Kind::Ok, self.version()).into(),
+                },
+                None => call,
+            },
+            4 if name.eq_ignore_ascii_case(b"mget") && request.args().len() > 0 => {
+                self.multiget(consumed, request.args(), input, scratch)
+            }
+            _ => call,
+        }
+    }
+
+    #[inline]
+    fn get<'i>(&self, consumed: usize, key: &'i [u8]) -> Step<'i> {
+        Step::Op {
+            consumed,
+            key,
+            verb: Verb::Get(Get::default()),
+            form: Form::new(key, Kind::Value, self.version()).into(),
+        }
+    }
+
+    /// The frame of an `MGET`. Its keys are left in the input, one for each of the steps after it.
+    fn multiget<'i>(
+        &mut self,
+        consumed: usize,
+        args: Args<'i>,
+        input: &'i [u8],
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        let is_inline = input.first() != Some(&b'*');
+        let keys_at = if is_inline {
+            let rest = inline::first(input, scratch).map_or(0, |(_, rest)| rest.len());
+            input.len() - rest
+        } else {
+            // The elements of the request are followed by the rest of the input.
+            consumed - args.rest().len()
+        };
+        self.0.keys = if is_inline { Keys::Words } else { Keys::Bulk };
+        self.0.left = args.len() as u32;
+        Step::Frame {
+            consumed: keys_at,
+            bytes: array_head(args.len(), scratch),
+        }
+    }
+
+    /// The next key of an `MGET`.
+    #[cold]
+    fn next_key<'i>(&mut self, input: &'i [u8], scratch: &'i Bump) -> Step<'i> {
+        let (key, rest) = match self.0.keys {
+            Keys::Words => inline::first(input, scratch).unwrap_or((b"", input)),
+            Keys::Bulk | Keys::No => {
+                let mut args = Args::new(input, self.0.left);
+                (args.next().unwrap_or(b""), args.rest())
+            }
+        };
+        let mut consumed = input.len() - rest.len();
+        self.0.left = self.0.left.saturating_sub(1);
+        if self.0.left == 0 {
+            if self.0.keys == Keys::Words {
+                consumed += memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+            }
+            self.0.keys = Keys::No;
+        }
+        self.get(consumed, key)
+    }
+}
+
+/// The head of an array of `len` elements.
+fn array_head(len: usize, scratch: &Bump) -> &[u8] {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(len).as_bytes();
+    let head = scratch.alloc_slice_fill_copy(digits.len() + 3, b'*');
+    head[1..=digits.len()].copy_from_slice(digits);
+    head[digits.len() + 1..].copy_from_slice(b"\r\n");
+    head
+}
+
+/// `SET` without options, or with a valid time to live.
+#[inline]
+fn plain_set<'i>(mut args: Args<'i>, now: Now) -> Option<(&'i [u8], Verb<'i>)> {
+    let (key, value) = (args.next()?, args.next()?);
+    let deadline = match (args.next(), args.next(), args.next()) {
+        (None, ..) => Deadline::NEVER,
+        (Some(unit), Some(time), None) => {
+            let time = parse_integer(time).and_then(|time| u64::try_from(time).ok());
+            let ms = match (unit, time.filter(|time| *time > 0)?) {
+                ([b'e' | b'E', b'x' | b'X'], s) => s.checked_mul(1000)?,
+                ([b'p' | b'P', b'x' | b'X'], ms) => ms,
+                _ => return None,
+            };
+            // What Redis calls an invalid time is left to the call.
+            let is_valid = i64::try_from(ms).is_ok_and(|ms| ms < i64::MAX / 2);
+            Deadline::after_ms(now, is_valid.then_some(ms)?)
+        }
+        _ => return None,
+    };
+    let verb = Verb::Store(Store {
+        mode: StoreMode::Overwrite,
+        value,
+        client_flags: 0,
+        deadline,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    });
+    Some((key, verb))
+}

@@ -1,0 +1,112 @@
+//! Prints the outcomes of operations.
+
+use corewise_ops::Outcome;
+
+use super::encoder::{Encoder, Version};
+use crate::memcached::Command;
+
+/// Which reply an operation has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The value, or null.
+    Value,
+    /// `OK`.
+    Ok,
+}
+
+/// How to print the outcome of one operation.
+///
+/// ```
+/// use bumpalo::Bump;
+/// use corewise_ops::{Absence, Now, Outcome};
+/// use corewise_wire::Step;
+/// use corewise_wire::resp::{CommandCodec, Limits};
+///
+/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+/// let (limits, scratch) = (Limits::default(), Bump::new());
+/// let Step::Op { form, .. } = CommandCodec::new(true).next(b"GET k\r\n", &limits, now, &scratch)
+/// else { panic!() };
+/// let mut out = Vec::new();
+/// form.encode(&Outcome::Missing(Absence::Unknown), now, &mut out);
+/// assert_eq!(out, b"$-1\r\n");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Form<'i> {
+    key: &'i [u8],
+    kind: Kind,
+    version: Version,
+}
+
+impl<'i> Form<'i> {
+    #[inline]
+    pub(super) fn new(key: &'i [u8], kind: Kind, version: Version) -> Self {
+        Self { key, kind, version }
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &'i [u8] {
+        self.key
+    }
+
+    /// The command that the operation counts as in memcached's statistics.
+    #[inline]
+    #[must_use]
+    pub fn command(&self) -> Command {
+        match self.kind {
+            Kind::Value => Command::Get,
+            Kind::Ok => Command::Set,
+        }
+    }
+
+    /// Appends the reply to `out`.
+    #[inline]
+    pub fn encode(&self, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, outcome) {
+            (Kind::Value, Outcome::Found(view)) => reply.bulk(view.value),
+            (Kind::Value, Outcome::Missing(_)) => reply.null(),
+            (Kind::Ok, Outcome::Stored(_)) => reply.simple("OK"),
+            _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
+        }
+    }
+
+    /// Appends the head of a value, and returns the value and what follows it; or appends the whole
+    /// reply if it has no value.
+    pub(crate) fn encode_parts<'v>(
+        &self,
+        outcome: &Outcome<'v>,
+        out: &mut Vec<u8>,
+    ) -> Option<(&'v [u8], &'static [u8])> {
+        let (Kind::Value, Outcome::Found(view)) = (self.kind, outcome) else {
+            self.encode(outcome, out);
+            return None;
+        };
+        Encoder::new(self.version, out).bulk_head(view.value.len());
+        Some((view.value, b"\r\n"))
+    }
+
+    /// The error text for an operation that failed, without `-` and line break.
+    ///
+    /// ```
+    /// use corewise_ops::Outcome;
+    /// use corewise_wire::resp::Form;
+    /// assert!(Form::error_text(&Outcome::OutOfMemory).starts_with("OOM "));
+    /// ```
+    #[must_use]
+    pub fn error_text(outcome: &Outcome<'_>) -> &'static str {
+        match outcome {
+            Outcome::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",
+            Outcome::NonNumeric => "ERR value is not an integer or out of range",
+            Outcome::Found(_)
+            | Outcome::Stored(_)
+            | Outcome::Counter { .. }
+            | Outcome::Deleted
+            | Outcome::Missing(_)
+            | Outcome::NotStored
+            | Outcome::Exists => "ERR the engine gave an unexpected answer",
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Decimal integers as Redis reads them.
+
+/// Reads a decimal integer in the form in which Redis prints it: digits without leading zeros, and
+/// a minus sign before negative numbers. `None` for everything else, `-0` and `+1` included.
+///
+/// Takes time in proportion to the length, which is 20 at most for an integer.
+///
+/// ```
+/// use corewise_wire::resp::parse_integer;
+/// assert_eq!(parse_integer(b"-9223372036854775808"), Some(i64::MIN));
+/// assert_eq!(parse_integer(b"9223372036854775808"), None);
+/// assert_eq!(parse_integer(b"007"), None);
+/// ```
+#[inline]
+#[must_use]
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] => return (!is_negative).then_some(0),
+        [] | [b'0', ..] => return None,
+        _ => {}
+    }
+    // Negative, because the least integer has no positive counterpart.
+    let mut value = 0_i64;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
+    }
+    if is_negative {
+        Some(value)
+    } else {
+        value.checked_neg()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_integer;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn printed_integers_are_read(value in any::<i64>()) {
+            prop_assert_eq!(parse_integer(value.to_string().as_bytes()), Some(value));
+        }
+
+        #[test]
+        fn what_is_read_is_printed_the_same(text in "-?[0-9]{1,21}") {
+            let expected = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
+            prop_assert_eq!(parse_integer(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn other_text_is_no_integer() {
+        for text in [
+            "", "-", "+1", "-0", "00", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", ":", "/",
+        ] {
+            assert_eq!(parse_integer(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}
