@@ -84,6 +84,8 @@ impl Rtm {
     }
 }
 
+/// Not inlined, so that a disassembly shows that CPUID precedes the trial (`instructions.rs`).
+#[inline(never)]
 fn find() -> Result<Rtm, NoTransactions> {
     let reported = cpuid::rtm();
     // What CPUID reports comes first: the switch of a processor without RTM is of no interest.
@@ -95,18 +97,23 @@ fn find() -> Result<Rtm, NoTransactions> {
     }
     reported?;
     let rtm = Rtm(());
-    let commits = (0..TRIALS).any(|_| {
+    if trial(rtm) {
+        Ok(rtm)
+    } else {
+        Err(NoTransactions::NeverCommits)
+    }
+}
+
+/// Whether a transaction commits. Not inlined, as [`find`].
+#[inline(never)]
+fn trial(rtm: Rtm) -> bool {
+    (0..TRIALS).any(|_| {
         let has_begun = asm::begin(rtm) == asm::STARTED;
         if has_begun {
             asm::end(rtm);
         }
         has_begun
-    });
-    if commits {
-        Ok(rtm)
-    } else {
-        Err(NoTransactions::NeverCommits)
-    }
+    })
 }
 
 /// Aborts the transaction if the section unwinds.
