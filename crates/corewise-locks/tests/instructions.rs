@@ -164,7 +164,7 @@ fn the_trial_follows_cpuid(functions: &BTreeMap<&str, Vec<&str>>) {
     };
     let callers: Vec<_> = functions
         .values()
-        .filter(|lines| lines.iter().any(|line| calls_trial(line)))
+        .filter(|lines| lines.iter().any(&calls_trial))
         .collect();
     let [caller] = callers[..] else {
         panic!("{} functions call the trial", callers.len());
