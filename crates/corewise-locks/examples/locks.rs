@@ -1,15 +1,19 @@
 //! Measures the locks, beside those of `parking_lot` and `std`.
 //!
 //! ```text
-//! cargo run --release -p corewise-locks --example locks -- [milliseconds per cell] [repetitions]
+//! cargo run --release -p corewise-locks --example locks -- [ms per cell] [repetitions] [table]
 //! ```
 //!
-//! Three tables:
+//! Four tables, or the one named (`uncontended`, `exclusive`, `oversubscribed`, `readers`):
 //!
 //! - *Uncontended*: nanoseconds for a lock and an unlock by one thread.
 //! - *Exclusive*: millions of sections a second, for each number of threads and length of section.
 //!   In brackets the fairness: the sections of the slowest thread over those of the fastest.
-//! - *Readers and writers*: the same without fairness, for each share of writes.
+//! - *Oversubscribed*: the sections a second of four threads for each CPU, relative to those of one
+//!   thread for each CPU: the median, the least and the greatest of nine repetitions or more. In
+//!   a repetition all locks take turns, and each measures both numbers of threads one after the
+//!   other, so that other programs on the machine affect both.
+//! - *Readers and writers*: the same as the second without fairness, for each share of writes.
 //!
 //! Uncontended figures are the shortest of 100 short runs a repetition; the others are the median
 //! of the repetitions. A section of n ns spins for n ns; outside of it a thread spins for the same
@@ -209,6 +213,63 @@ fn exclusive(length: Duration, repetitions: usize) {
     }
 }
 
+/// Sections a second, in millions, of threads that do nothing else.
+fn rate(lock: &dyn Subject, threads: usize, length: Duration, spins: u64) -> f64 {
+    let begin = Instant::now();
+    let calls = run(threads, length, |_, _| {
+        lock.with(&mut |data| {
+            data.iter_mut().for_each(|word| *word += 1);
+            work(spins);
+        });
+        work(spins);
+    });
+    // Threads that wait in a queue end late.
+    calls.iter().sum::<u64>() as f64 / begin.elapsed().as_secs_f64() / 1e6
+}
+
+fn oversubscribed(length: Duration, repetitions: usize) {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let per_ns = calibrate();
+    let sections = [0, 100, 1_000];
+    let subjects = subjects();
+    // Of each lock and section: a rate and a ratio for each repetition.
+    let mut cells = vec![[const { (Vec::new(), Vec::new()) }; 3]; subjects.len()];
+    for _ in 0..repetitions.max(9) {
+        for ((_, lock), cells) in subjects.iter().zip(&mut cells) {
+            for (section, (rates, ratios)) in sections.iter().zip(cells) {
+                let spins = section * per_ns / 1_000;
+                let few = rate(&**lock, cpus, length, spins);
+                let many = rate(&**lock, 4 * cpus, length, spins);
+                rates.push(many);
+                ratios.push(many / few);
+            }
+        }
+    }
+    let heads = sections.map(|section| format!("{section}ns: M/s, ratio (least-most)"));
+    println!(
+        "\n{:<17} {} threads over {cpus}",
+        "oversubscribed",
+        4 * cpus
+    );
+    println!(
+        "{:<17} {:>32} {:>32} {:>32}",
+        "", heads[0], heads[1], heads[2]
+    );
+    for ((name, _), cells) in subjects.iter().zip(cells) {
+        print!("{name:<17}");
+        for (rates, mut ratios) in cells {
+            ratios.sort_by(f64::total_cmp);
+            let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+            let middle = ratios[ratios.len() / 2];
+            print!(
+                " {:>13.3} {middle:>6.2} ({least:.2}-{most:.2})",
+                median(rates)
+            );
+        }
+        println!();
+    }
+}
+
 fn readers_and_writers(length: Duration, repetitions: usize) {
     let subjects: Vec<(&str, Box<dyn SharedSubject>)> = vec![
         (
@@ -248,13 +309,25 @@ fn readers_and_writers(length: Duration, repetitions: usize) {
 }
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .map(|argument| argument.parse::<u64>());
-    let milliseconds = arguments.next().and_then(Result::ok).unwrap_or(200);
-    let repetitions = arguments.next().and_then(Result::ok).unwrap_or(3).max(1) as usize;
-    let length = Duration::from_millis(milliseconds);
-    uncontended(repetitions);
-    exclusive(length, repetitions);
-    readers_and_writers(length, repetitions);
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: u64| match arguments.next() {
+        Some(argument) => argument.parse().expect("a number"),
+        None => default,
+    };
+    let length = Duration::from_millis(number(200));
+    let repetitions = number(3).max(1) as usize;
+    let wanted = arguments.next();
+    let wants = |table: &str| wanted.as_deref().is_none_or(|wanted| wanted == table);
+    if wants("uncontended") {
+        uncontended(repetitions);
+    }
+    if wants("exclusive") {
+        exclusive(length, repetitions);
+    }
+    if wants("oversubscribed") {
+        oversubscribed(length, repetitions);
+    }
+    if wants("readers") {
+        readers_and_writers(length, repetitions);
+    }
 }

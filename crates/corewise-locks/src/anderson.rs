@@ -3,7 +3,7 @@
 //! ```text
 //! Anderson<N>, 128 (N + 1) bytes, in lines of 128:
 //!   next, the next ticket to take | ticket, the holder's; only the holder accesses it
-//!   turns[0] ... turns[N-1]: the last ticket ≡ slot (mod N) whose turn it is or was
+//!   turns[0] ... turns[N-1]: the last ticket of the slot whose turn it is or was (`turn`)
 //! ```
 //!
 //! # Guarantees
@@ -11,22 +11,24 @@
 //! Those of every lock of the crate, and:
 //!
 //! 1. *Fairness.* FIFO, in the order of the read-modify-writes of `next`.
-//! 2. *Cost.* One read-modify-write and one load of another line to lock a free lock, one store to
-//!    unlock.
+//! 2. *Cost.* One read-modify-write and one load of another line to lock a free lock, one
+//!    read-modify-write of a third line to unlock. Waking a thread is a system call.
 //! 3. *Waiting.* A thread reads the slot of its ticket. Up to `N` threads read different lines;
-//!    with more, some share one.
-//! 4. *Limit.* `usize::MAX / 2` threads may wait at once; tickets wrap.
+//!    with more, some share one. After 16 pauses and 16 yields a thread sleeps, as at
+//!    [`Ticket`](crate::Ticket).
+//! 4. *Limit.* 2^31 threads may wait at once; tickets wrap.
 //!
-//! # Deviation
+//! # Deviations
 //!
 //! A slot contains a ticket and not a flag. Anderson's flags are reset by their thread and require
 //! that at most `N` threads wait; with tickets the lock is correct for any number of threads.
+//! Unlocking is a read-modify-write instead of a store, which notices threads that sleep.
 
-use corewise_atomic::sync::atomic::AtomicUsize;
+use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{CachePadded, ordering};
 
-use crate::wait::QueueWait;
+use crate::turn::{STEP, Turn};
 use crate::{RawLock, constructor};
 
 /// A FIFO lock with a cache line for each of `N` waiting threads. `N` is a power of two.
@@ -41,32 +43,37 @@ use crate::{RawLock, constructor};
 #[derive(Debug)]
 pub struct Anderson<const N: usize = 16> {
     entry: CachePadded<Entry>,
-    turns: [CachePadded<AtomicUsize>; N],
+    turns: [CachePadded<Turn>; N],
 }
 
 #[derive(Debug)]
 struct Entry {
-    next: AtomicUsize,
+    next: AtomicU32,
     /// Not shared between threads at once: only the holder accesses it.
-    ticket: AtomicUsize,
+    ticket: AtomicU32,
 }
 
 impl<const N: usize> Anderson<N> {
     /// Tickets are assigned to slots by their low bits, also when they wrap.
-    const IS_POWER_OF_TWO: () = assert!(N.is_power_of_two(), "N must be a power of two");
+    const IS_POWER_OF_TWO: () = assert!(
+        N.is_power_of_two() && N <= 1 << 31,
+        "N must be a power of two, and at most 2^31"
+    );
+
     #[inline(always)]
-    fn turn(&self, ticket: usize) -> &AtomicUsize {
-        &self.turns[ticket & (N - 1)]
+    fn turn(&self, ticket: u32) -> &Turn {
+        &self.turns[(ticket / STEP) as usize & (N - 1)]
     }
 
     #[inline(always)]
-    fn is_turn_of(&self, ticket: usize) -> bool {
+    fn is_turn_of(&self, ticket: u32) -> bool {
         // Acquire: pairs with the Release in `unlock`, so the last holder's writes are seen.
         let acquire = ordering!(Acquire, "anderson_lock_relaxed_turn");
-        self.turn(ticket).load(acquire) == ticket
+        self.turn(ticket).ticket(acquire) == ticket
     }
+
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(crate) fn next_ticket(&self) -> usize {
+    pub(crate) fn next_ticket(&self) -> u32 {
         self.entry.next.load(Relaxed) // Relaxed: only compared
     }
 }
@@ -77,14 +84,14 @@ constructor! { [const N: usize] Anderson<N>,
         let () = Self::IS_POWER_OF_TWO;
         Self {
             entry: CachePadded::new(Entry {
-                next: AtomicUsize::new(0),
-                ticket: AtomicUsize::new(0),
+                next: AtomicU32::new(0),
+                ticket: AtomicU32::new(0),
             }),
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
             // Ticket 0 has its turn, and no other slot contains a ticket that belongs to it.
-            turns: [const { CachePadded::new(AtomicUsize::new(0)) }; N],
+            turns: [const { CachePadded::new(Turn::new(0)) }; N],
             #[cfg(any(corewise_loom, corewise_shuttle))]
-            turns: std::array::from_fn(|_| CachePadded::new(AtomicUsize::new(0))),
+            turns: std::array::from_fn(|_| CachePadded::new(Turn::new(0))),
         }
     }
 }
@@ -100,8 +107,10 @@ unsafe impl<const N: usize> RawLock for Anderson<N> {
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; the slot orders the holders.
-        let ticket = self.entry.next.fetch_add(1, Relaxed);
-        QueueWait::until(|| self.is_turn_of(ticket));
+        let ticket = self.entry.next.fetch_add(STEP, Relaxed);
+        // Acquire: as in `is_turn_of`.
+        let acquire = ordering!(Acquire, "anderson_lock_relaxed_turn");
+        self.turn(ticket).wait_for(ticket, acquire);
         // Relaxed: only the holder accesses it.
         self.entry.ticket.store(ticket, Relaxed);
     }
@@ -116,7 +125,7 @@ unsafe impl<const N: usize> RawLock for Anderson<N> {
                 .entry
                 .next
                 // Relaxed: as in `lock`; `is_turn_of` has ordered already.
-                .compare_exchange(ticket, ticket.wrapping_add(1), Relaxed, Relaxed)
+                .compare_exchange(ticket, ticket.wrapping_add(STEP), Relaxed, Relaxed)
                 .is_ok();
         if is_taken {
             // Relaxed: only the holder accesses it.
@@ -128,17 +137,17 @@ unsafe impl<const N: usize> RawLock for Anderson<N> {
     #[inline]
     unsafe fn unlock(&self) {
         // Relaxed: only the holder accesses it.
-        let next = self.entry.ticket.load(Relaxed).wrapping_add(1);
+        let next = self.entry.ticket.load(Relaxed).wrapping_add(STEP);
         // Release: pairs with the Acquire in `is_turn_of`.
         let release = ordering!(Release, "anderson_lock_relaxed_unlock");
-        self.turn(next).store(next, release);
+        self.turn(next).pass_to(next, release);
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
         // Relaxed: a hint.
         let next = self.entry.next.load(Relaxed);
-        self.turn(next).load(Relaxed) != next
+        self.turn(next).ticket(Relaxed) != next
     }
 }
 
@@ -151,10 +160,11 @@ mod tests {
 
     #[test]
     fn tickets_wrap() {
-        let lock = Anderson::<2>::new();
-        // Relaxed: one thread.
-        lock.entry.next.store(usize::MAX - 1, Relaxed);
-        lock.turn(usize::MAX - 1).store(usize::MAX - 1, Relaxed);
+        let mut lock = Anderson::<2>::new();
+        let last = STEP.wrapping_neg();
+        lock.entry.next.store(last, Relaxed); // Relaxed: one thread
+        *lock.turns[0] = Turn::new(last - STEP);
+        *lock.turns[1] = Turn::new(last);
         for _ in 0..3 {
             lock.lock();
             assert!(lock.is_locked() && !lock.try_lock());

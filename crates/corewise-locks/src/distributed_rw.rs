@@ -18,13 +18,14 @@
 //! 1. *Sharing.* Any number of threads hold the lock for reading while none holds it for writing.
 //!    Everything before an unlock for reading happens before everything after the next lock for
 //!    writing.
-//! 2. *Cost of a reader.* Two stores and a fence, in a line of its own; no read-modify-write. A
-//!    thread without a slot of its own executes read-modify-writes on a line that it shares.
+//! 2. *Cost of a reader.* Two stores and a fence, in a line that no other reader writes; no
+//!    read-modify-write. A thread without its own slot executes read-modify-writes on a line that
+//!    it shares.
 //! 3. *Cost of a writer.* A read-modify-write, a fence, and a load of each slot in use.
 //! 4. *Fairness.* Writers go first: readers may starve while writers keep coming. Writers are not
 //!    FIFO among themselves.
 //! 5. *Recursion.* A thread that holds the lock for reading may lock it for reading again, if it
-//!    has a slot of its own; otherwise it may wait for ever for a writer in between.
+//!    has its own slot; otherwise it may wait for ever for a writer in between.
 //! 6. *Leaked guards.* A thread that leaks a read lock keeps its number for ever.
 //!
 //! # Correctness

@@ -21,7 +21,7 @@ impl Queue for Ticket {
 
 impl Queue for Anderson<4> {
     fn arrivals(&self) -> usize {
-        self.next_ticket()
+        self.next_ticket() as usize
     }
 }
 

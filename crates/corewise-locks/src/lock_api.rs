@@ -8,9 +8,9 @@ use crate::{
 };
 
 macro_rules! raw_mutex {
-    ($($name:ty),*) => {$(
+    ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
         // SAFETY: exclusion by 1 of `RawLock`; guards stay on their thread, as its `unlock` needs.
-        unsafe impl RawMutex for $name {
+        unsafe impl<$($generics)*> RawMutex for $name {
             const INIT: Self = Self::new();
             type GuardMarker = GuardNoSend;
 
@@ -39,15 +39,15 @@ macro_rules! raw_mutex {
     )*};
 }
 raw_mutex!(
-    Tas,
-    Ttas,
-    TtasBackoff,
-    Ticket,
-    Anderson<16>,
-    Clh,
-    Mcs,
-    Parking,
-    Adaptive
+    [] Tas,
+    [] Ttas,
+    [] TtasBackoff,
+    [] Ticket,
+    [const N: usize] Anderson<N>,
+    [] Clh,
+    [] Mcs,
+    [] Parking,
+    [] Adaptive,
 );
 
 // SAFETY: exclusion by 1 of `RawLock` and `RawSharedLock`; guards stay on their thread, as the

@@ -32,18 +32,11 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use corewise_atomic::thread::{self, Thread};
 use corewise_atomic::{mutant, static_cell, thread_local};
 
-use crate::wait::QueueWait;
+use crate::wait::{self, QueueWait};
 
 /// Free nodes that a thread keeps; further ones go to the pool. CLH locks move nodes between
 /// threads, so one thread may collect those that another allocates.
 const KEPT: u32 = if cfg!(corewise_stress) { 1 } else { 8 };
-
-/// Yields of a waiting thread before it sleeps.
-const YIELDS: u32 = if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
-    1
-} else {
-    16
-};
 
 const GRANTED: u32 = 0;
 const WAITING: u32 = 1;
@@ -138,16 +131,8 @@ impl Node {
     /// whether it slept.
     #[inline]
     pub(crate) fn wait(&self) -> bool {
-        let mut wait = QueueWait::new();
-        let mut yields = 0;
         // Acquire: pairs with the Release in `grant`.
-        while self.state.load(Acquire) == WAITING {
-            if yields == YIELDS {
-                return self.sleep();
-            }
-            yields += u32::from(wait.pause());
-        }
-        false
+        !QueueWait::until_or_tired(|| self.state.load(Acquire) != WAITING) && self.sleep()
     }
 
     #[cold]
@@ -159,9 +144,9 @@ impl Node {
             .state
             .compare_exchange(WAITING, SLEEPING, Release, Acquire)
             .is_ok();
-        // Acquire: pairs with the Release in `wake`.
-        while sleeps && self.state.load(Acquire) == SLEEPING {
-            thread::park();
+        if sleeps {
+            // Acquire: pairs with the Release in `wake`.
+            wait::sleep_until(|| self.state.load(Acquire) != SLEEPING);
         }
         // SAFETY: the granting thread has read it before GRANTED.
         unsafe { self.thread.write(None) };

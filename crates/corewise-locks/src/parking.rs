@@ -25,7 +25,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use corewise_atomic::{Backoff, mutant, ordering, thread};
 
-use crate::{RawLock, Ttas, constructor};
+use crate::{RawLock, Ttas, constructor, wait};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -98,9 +98,7 @@ impl Parking {
         while !unsafe { self.take_or_join(&waiter) } {
             // Acquire: pairs with the Release in `wake_one`, so that the waiter is not reused
             // before the other thread has read it.
-            while !waiter.is_woken.load(Acquire) {
-                thread::park();
-            }
+            wait::sleep_until(|| waiter.is_woken.load(Acquire));
             // Relaxed: the list's lock publishes it.
             waiter.is_woken.store(false, Relaxed);
         }

@@ -1,7 +1,7 @@
 //! The ticket lock (Mellor-Crummey and Scott 1991 §2.2).
 //!
 //! ```text
-//! Ticket, 8 bytes: next, the next ticket to take | serving, the ticket whose turn it is
+//! Ticket, 8 bytes: next, the next ticket to take | serving, the ticket whose turn it is (`turn`)
 //! ```
 //!
 //! # Guarantees
@@ -9,16 +9,23 @@
 //! Those of every lock of the crate, and:
 //!
 //! 1. *Fairness.* FIFO, in the order of the read-modify-writes of `next`.
-//! 2. *Cost.* One read-modify-write to lock a free lock, one store to unlock.
+//! 2. *Cost.* One read-modify-write to lock a free lock, one to unlock. Waking a thread is a system
+//!    call.
 //! 3. *Waiting.* All waiting threads read the lock's line, and an unlock makes all of them read it
-//!    again.
-//! 4. *Limit.* 2^32 threads may wait at once; tickets wrap.
+//!    again. After 16 pauses and 16 yields a thread sleeps, so that the thread whose turn it is
+//!    does not have to wait for a CPU behind threads that only yield.
+//! 4. *Limit.* 2^31 threads may wait at once; tickets wrap.
+//!
+//! # Deviation
+//!
+//! In the paper threads spin until their turn and unlocking is a store. Here it is a
+//! read-modify-write, which notices threads that sleep.
 
 use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::wait::QueueWait;
+use crate::turn::{STEP, Turn};
 use crate::{RawLock, constructor};
 
 /// A FIFO lock of two counters. All waiting threads read one cache line.
@@ -33,7 +40,7 @@ use crate::{RawLock, constructor};
 #[derive(Debug)]
 pub struct Ticket {
     next: AtomicU32,
-    serving: AtomicU32,
+    serving: Turn,
 }
 
 constructor! { [] Ticket,
@@ -41,7 +48,7 @@ constructor! { [] Ticket,
     fn new() -> Self {
         Self {
             next: AtomicU32::new(0),
-            serving: AtomicU32::new(0),
+            serving: Turn::new(0),
         }
     }
 }
@@ -50,16 +57,19 @@ impl Ticket {
     #[inline(always)]
     fn is_turn_of(&self, ticket: u32) -> bool {
         // Acquire: pairs with the Release in `unlock`, so the last holder's writes are seen.
-        self.serving.load(ordering!(Acquire, "ticket_relaxed_turn")) == ticket
+        self.serving
+            .ticket(ordering!(Acquire, "ticket_relaxed_turn"))
+            == ticket
     }
+
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(crate) fn next_ticket(&self) -> u32 {
         self.next.load(Relaxed) // Relaxed: only compared
     }
 }
 
-// SAFETY: 1: no two threads that wait have the same ticket, and `serving` equals one ticket until
-// its holder increments it. 2: Release in `unlock`, Acquire in `is_turn_of`.
+// SAFETY: 1: no two threads that wait have the same ticket, and `serving` is one ticket until its
+// holder passes the turn on. 2: Release in `unlock`, Acquire in `is_turn_of`.
 unsafe impl RawLock for Ticket {
     fn new() -> Self {
         Self::new()
@@ -68,8 +78,10 @@ unsafe impl RawLock for Ticket {
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; `serving` orders the holders.
-        let ticket = self.next.fetch_add(1, Relaxed);
-        QueueWait::until(|| self.is_turn_of(ticket));
+        let ticket = self.next.fetch_add(STEP, Relaxed);
+        // Acquire: as in `is_turn_of`.
+        let acquire = ordering!(Acquire, "ticket_relaxed_turn");
+        self.serving.wait_for(ticket, acquire);
     }
 
     #[inline]
@@ -82,24 +94,24 @@ unsafe impl RawLock for Ticket {
             && self
                 .next
                 // Relaxed: as in `lock`; `is_turn_of` has ordered already.
-                .compare_exchange(ticket, ticket.wrapping_add(1), Relaxed, Relaxed)
+                .compare_exchange(ticket, ticket.wrapping_add(STEP), Relaxed, Relaxed)
                 .is_ok()
     }
 
     #[inline]
     unsafe fn unlock(&self) {
-        // Relaxed: only the holder writes `serving`.
-        let next = self.serving.load(Relaxed).wrapping_add(1);
+        // Relaxed: only the holder writes the ticket in `serving`.
+        let next = self.serving.ticket(Relaxed).wrapping_add(STEP);
         // Release: pairs with the Acquire in `is_turn_of`.
         let release = ordering!(Release, "ticket_relaxed_unlock");
-        self.serving.store(next, release);
+        self.serving.pass_to(next, release);
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
         // Relaxed: a hint. A holder's ticket is served before it is seen as taken only if the
         // answer is outdated anyway.
-        self.serving.load(Relaxed) != self.next.load(Relaxed)
+        self.serving.ticket(Relaxed) != self.next.load(Relaxed)
     }
 }
 
@@ -113,8 +125,8 @@ mod tests {
     #[test]
     fn tickets_wrap() {
         let lock = Ticket {
-            next: AtomicU32::new(u32::MAX),
-            serving: AtomicU32::new(u32::MAX),
+            next: AtomicU32::new(STEP.wrapping_neg()),
+            serving: Turn::new(STEP.wrapping_neg()),
         };
         for _ in 0..3 {
             lock.lock();

@@ -1,6 +1,6 @@
 //! How threads wait.
 
-use corewise_atomic::{hint, thread};
+use corewise_atomic::{hint, mutant, thread};
 
 /// Pauses of a waiting thread before it yields.
 ///
@@ -8,6 +8,13 @@ use corewise_atomic::{hint, thread};
 /// not run, only a yield helps. 127 pauses, as [`Backoff`](corewise_atomic::Backoff) makes before
 /// its first yield, cost a queue lock on one CPU three quarters of its throughput.
 const PAUSES: u32 = 16;
+
+/// Yields of a waiting thread before it sleeps, if it can.
+const YIELDS: u32 = if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
+    1
+} else {
+    16
+};
 
 /// The waiting loop of a thread in a queue: some pauses, then yields.
 pub(crate) struct QueueWait {
@@ -42,6 +49,69 @@ impl QueueWait {
             wait.pause();
         }
     }
+
+    /// Pauses until `is_done` returns true, or the thread should sleep. Returns whether it is done.
+    #[inline]
+    pub(crate) fn until_or_tired(mut is_done: impl FnMut() -> bool) -> bool {
+        let mut wait = Self::new();
+        let mut yields = 0;
+        loop {
+            if is_done() {
+                return true;
+            }
+            if yields == YIELDS {
+                return false;
+            }
+            yields += u32::from(wait.pause());
+        }
+    }
+}
+
+/// Parks until `is_woken` returns true. The thread that makes it true unparks this one afterwards.
+///
+/// A thread has one unpark token for all purposes, and code around the lock may wait for it as
+/// well: it checks its condition, locks, and parks. If the lock took the token of that other
+/// wake-up, the thread would sleep for ever. So this leaves a token. At worst the next `park`
+/// returns early, which callers of `park` must expect.
+pub(crate) fn sleep_until(mut is_woken: impl FnMut() -> bool) {
+    let mut has_parked = false;
+    while !is_woken() {
+        thread::park();
+        has_parked = true;
+    }
+    if has_parked && !mutant!("sleep_takes_token") {
+        thread::unpark(&thread::current());
+    }
+}
+
+#[cfg(test)]
+mod models {
+    use super::*;
+    use corewise_atomic::model;
+    use corewise_atomic::sync::Arc;
+    use corewise_atomic::sync::atomic::AtomicBool;
+    use corewise_atomic::sync::atomic::Ordering::{Acquire, Release};
+
+    /// A thread that was unparked for another reason before it slept still is afterwards. (Not
+    /// through a lock: in loom a yield drops the token.)
+    #[test]
+    fn a_sleep_keeps_the_unpark_token() {
+        model(|| {
+            let is_woken = Arc::new(AtomicBool::new(false));
+            let shared = is_woken.clone();
+            let sleeping = thread::spawn(move || {
+                thread::unpark(&thread::current());
+                // Acquire: pairs with the Release below.
+                sleep_until(|| shared.load(Acquire));
+                // If the token is gone, the model ends as a deadlock.
+                thread::park();
+            });
+            // Release: pairs with the Acquire above.
+            is_woken.store(true, Release);
+            thread::unpark(sleeping.thread());
+            sleeping.join().unwrap();
+        });
+    }
 }
 
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
@@ -54,5 +124,19 @@ mod tests {
         let yields: Vec<bool> = (0..PAUSES + 3).map(|_| wait.pause()).collect();
         assert_eq!(yields.iter().filter(|yields| **yields).count(), 3);
         assert!(yields.is_sorted());
+    }
+
+    #[test]
+    fn a_thread_that_can_sleep_is_tired_after_some_yields() {
+        let mut looks = 0;
+        assert!(!QueueWait::until_or_tired(|| {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, PAUSES + YIELDS + 1);
+        assert!(QueueWait::until_or_tired(|| {
+            looks -= 1;
+            looks == 3
+        }));
     }
 }

@@ -110,6 +110,18 @@ fn parking_wakes_every_thread() {
     model_bounded(2, || excludes::<Parking>(3, 1));
 }
 
+/// Two threads sleep at one turn at once: each is woken.
+#[test]
+fn a_ticket_lock_wakes_every_thread() {
+    model_bounded(2, || excludes::<Ticket>(3, 1));
+}
+
+/// Likewise where all tickets share one slot.
+#[test]
+fn an_anderson_lock_of_one_slot_wakes_every_thread() {
+    model_bounded(2, || excludes::<Anderson<1>>(3, 1));
+}
+
 /// One thread makes all decisions of the policy, so that the mode changes during the model.
 #[test]
 fn adaptive_excludes_in_every_mode() {

@@ -370,6 +370,9 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
         if backend.is_active() {
             return self.run_nested(backend, side, section);
         }
+        if const { P::ALONE + P::AIDED == 0 } {
+            return self.run_locked(side, section);
+        }
         let mut budget = Budget::new::<P>();
         let mut aux = None;
         loop {

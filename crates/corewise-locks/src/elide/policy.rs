@@ -52,7 +52,7 @@ pub trait Policy: sealed::Sealed + Send + Sync + 'static {
 /// at begin. Sealed.
 pub trait Opaque: Policy {}
 
-/// `N` attempts, then the lock (Intel's recommendation).
+/// `N` attempts, then the lock (Intel's recommendation). `Retry<0>` takes the lock at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry<const N: u32 = 10>;
 /// Software-assisted conflict management: threads in conflict take an auxiliary lock and try

@@ -82,8 +82,55 @@ impl Rtm {
     pub fn detect() -> Result<Self, NoTransactions> {
         *DETECTED
     }
+
+    /// Begins a transaction that does not end with a closure, for code that replaces the lock and
+    /// unlock functions of other programs. [`Elided`](super::Elided) is the safe interface.
+    ///
+    /// # Errors
+    ///
+    /// Why the transaction was aborted. Execution then continues here a second time, and
+    /// everything since the first return is undone.
+    ///
+    /// # Safety
+    ///
+    /// 1. Everything that runs until [`commit`](Self::commit) is sound if it is undone at any
+    ///    instant, together with the return from the calling function.
+    #[inline(always)]
+    pub unsafe fn begin(self) -> Result<(), Abort> {
+        match asm::begin(self) {
+            asm::STARTED => Ok(()),
+            status => Err(Abort::from_status(status)),
+        }
+    }
+
+    /// Commits the innermost transaction that [`begin`](Self::begin) has begun.
+    ///
+    /// # Safety
+    ///
+    /// 1. The thread is in a transaction that `begin` has begun.
+    #[inline(always)]
+    pub unsafe fn commit(self) {
+        asm::end(self);
+    }
+
+    /// Whether the thread is in a transaction.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_in_transaction(self) -> bool {
+        asm::is_active(self)
+    }
+
+    /// Aborts the thread's transaction with [`Cause::Explicit`](super::Cause::Explicit); does
+    /// nothing outside of one. Codes from 128 are used by this crate.
+    #[inline(always)]
+    pub fn leave<const CODE: u8>(self) {
+        const { assert!(CODE < 128, "higher codes are used by this crate") };
+        asm::abort::<CODE>(self);
+    }
 }
 
+/// Not inlined, so that a disassembly shows that CPUID precedes the trial (`instructions.rs`).
+#[inline(never)]
 fn find() -> Result<Rtm, NoTransactions> {
     let reported = cpuid::rtm();
     // What CPUID reports comes first: the switch of a processor without RTM is of no interest.
@@ -95,18 +142,23 @@ fn find() -> Result<Rtm, NoTransactions> {
     }
     reported?;
     let rtm = Rtm(());
-    let commits = (0..TRIALS).any(|_| {
+    if trial(rtm) {
+        Ok(rtm)
+    } else {
+        Err(NoTransactions::NeverCommits)
+    }
+}
+
+/// Whether a transaction commits. Not inlined, as [`find`].
+#[inline(never)]
+fn trial(rtm: Rtm) -> bool {
+    (0..TRIALS).any(|_| {
         let has_begun = asm::begin(rtm) == asm::STARTED;
         if has_begun {
             asm::end(rtm);
         }
         has_begun
-    });
-    if commits {
-        Ok(rtm)
-    } else {
-        Err(NoTransactions::NeverCommits)
-    }
+    })
 }
 
 /// Aborts the transaction if the section unwinds.

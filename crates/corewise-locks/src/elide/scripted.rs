@@ -12,6 +12,9 @@
 //! 2. *Isolation.* Stores are buffered.
 //! 3. *Opacity*, if the lock is read at begin: every load checks the lock under the gate.
 //!
+//! In destructors of thread-locals that run after the thread's script was dropped, every attempt is
+//! aborted, so sections run under the lock.
+//!
 //! Only accesses by [`Tx`](super::Tx) take part. Aborts unwind the section, so they need
 //! `panic = "unwind"`; the panic hook is not called.
 
@@ -66,7 +69,8 @@ pub struct Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        SESSION.with(|session| {
+        // An error means that the thread ends and has no script any more; so below.
+        let _ = SESSION.try_with(|session| {
             let mut session = session.borrow_mut();
             session.script.clear();
             session.then = Outcome::Commit;
@@ -163,9 +167,10 @@ impl Scripted {
     /// Lets the next attempts of the calling thread end as `script` says, one after the other, and
     /// all later ones as `then`, until the result is dropped.
     pub fn play(script: impl IntoIterator<Item = Outcome>, then: Outcome) -> Script {
-        SESSION.with(|session| {
+        let script = script.into_iter().collect();
+        let _ = SESSION.try_with(|session| {
             let mut session = session.borrow_mut();
-            session.script = script.into_iter().collect();
+            session.script = script;
             session.then = then;
         });
         Script {
@@ -176,7 +181,9 @@ impl Scripted {
     /// Attempts of the script that the calling thread has not made yet.
     #[must_use]
     pub fn outcomes_left() -> usize {
-        SESSION.with(|session| session.borrow().script.len())
+        SESSION
+            .try_with(|session| session.borrow().script.len())
+            .unwrap_or(0)
     }
 }
 
@@ -315,7 +322,9 @@ unsafe impl Transaction for Scripted {
         lock: Subscription<'_, L>,
         section: impl FnOnce() -> R,
     ) -> Result<R, Abort> {
-        let outcome = SESSION.with(|session| session.borrow_mut().next());
+        let outcome = SESSION
+            .try_with(|session| session.borrow_mut().next())
+            .unwrap_or(Outcome::AbortAtBegin(Cause::Unspecified));
         if let Outcome::AbortAtBegin(cause) = outcome {
             return Err(cause.into());
         }
@@ -352,7 +361,9 @@ unsafe impl Transaction for Scripted {
     }
 
     fn is_active(self) -> bool {
-        SESSION.with(|session| session.borrow().log.is_some())
+        SESSION
+            .try_with(|session| session.borrow().log.is_some())
+            .unwrap_or(false)
     }
 
     fn abort<const CODE: u8>(self) -> ! {

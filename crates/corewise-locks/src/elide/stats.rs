@@ -1,6 +1,6 @@
 //! Counts of transactions and fallbacks.
 //!
-//! A thread counts in a stripe of its own, with plain stores, outside of transactions.
+//! Each thread counts in its stripe, with plain stores, outside of transactions. Counts wrap.
 
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
@@ -96,7 +96,7 @@ impl Counters {
             // Only this thread writes its stripe.
             Some(stripe) => {
                 let count = &stripe.0[event.index()];
-                count.store(count.load(Relaxed) + 1, Relaxed);
+                count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
             }
             None => {
                 let shared = &self.0[STRIPES - 1].0[event.index()];
@@ -108,10 +108,9 @@ impl Counters {
     pub(crate) fn sum(&self) -> Counts {
         // Relaxed: counts order nothing.
         let sum = |index: usize| {
-            self.0
-                .iter()
-                .map(|stripe| stripe.0[index].load(Relaxed))
-                .sum()
+            self.0.iter().fold(0u64, |sum, stripe| {
+                sum.wrapping_add(stripe.0[index].load(Relaxed)) // Relaxed: as above
+            })
         };
         Counts {
             started: sum(0),

@@ -1,0 +1,437 @@
+//! What the crate promises, under use that tries to break it: leaked guards, destructors of
+//! thread-locals, threads that come and go, sections while a panic unwinds, and all sequences of
+//! aborts.
+
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::cell::{Cell, RefCell};
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use corewise_locks::elide::{
+    Cause, Elided, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Script, Scripted, Slr, SlrScm, Tx,
+};
+use corewise_locks::{
+    Adaptive, Anderson, Clh, DistributedRw, DistributedRwLock, Lock, LockGuard, Mcs, Parking,
+    RawLock, RawSharedLock, SharedLock, SharedReadGuard, SharedWriteGuard, Tas, Ticket, Ttas,
+    TtasBackoff,
+};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(Lock<Cell<u8>, Ticket>: Send, Sync);
+assert_not_impl_any!(Lock<std::rc::Rc<u8>>: Send, Sync);
+assert_not_impl_any!(LockGuard<'static, u8>: Send);
+assert_impl_all!(LockGuard<'static, u8>: Sync);
+assert_not_impl_any!(LockGuard<'static, Cell<u8>>: Send, Sync);
+assert_impl_all!(DistributedRwLock<Cell<u8>>: Send);
+assert_not_impl_any!(DistributedRwLock<Cell<u8>>: Sync);
+assert_not_impl_any!(SharedReadGuard<'static, u8, DistributedRw>: Send);
+assert_not_impl_any!(SharedWriteGuard<'static, u8, DistributedRw>: Send);
+assert_not_impl_any!(SharedReadGuard<'static, Cell<u8>, DistributedRw>: Send, Sync);
+assert_impl_all!(Elided<Cell<u8>, Mcs, Scm>: Send, Sync);
+assert_not_impl_any!(Elided<std::rc::Rc<u8>, Mcs, Scm>: Send, Sync);
+assert_not_impl_any!(Tx<'static, Rtm>: Send, Sync);
+assert_not_impl_any!(Script: Send, Sync);
+
+/// Calls a generic function with each lock.
+macro_rules! with_every_lock {
+    ($function:ident) => {
+        $function::<Tas>();
+        $function::<Ttas>();
+        $function::<TtasBackoff>();
+        $function::<Ticket>();
+        $function::<Anderson>();
+        $function::<Anderson<1>>();
+        $function::<Clh>();
+        $function::<Mcs>();
+        $function::<Parking>();
+        $function::<Adaptive>();
+        $function::<DistributedRw>();
+        $function::<DistributedRw<1>>();
+    };
+}
+
+/// A leaked guard keeps its lock locked, for its own thread too, and affects no other lock: not one
+/// that is created in its place, nor those that its thread locks in any order.
+fn a_leak_stays_with_its_lock<L: RawLock>() {
+    thread::spawn(|| {
+        let mut place: Box<Lock<u32, L>> = Box::new(Lock::new(0));
+        let other: Lock<u32, L> = Lock::new(0);
+        for round in 1..=20 {
+            let around = (round % 2 == 0).then(|| other.lock());
+            forget(place.lock());
+            assert!(place.is_locked() && place.try_lock().is_none());
+            thread::scope(|scope| {
+                scope.spawn(|| assert!(place.try_lock().is_none()));
+            });
+            drop(around);
+            *other.lock() += 1;
+            assert_eq!(*place.get_mut(), round - 1);
+            *place = Lock::new(round);
+            assert_eq!(*place.try_lock().expect("another lock"), round);
+            let outer = place.lock();
+            let inner = other.lock();
+            drop(outer);
+            assert!(place.try_lock().is_some() && other.try_lock().is_none());
+            drop(inner);
+        }
+        assert_eq!(other.into_inner(), 20);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn leaked_guards_affect_their_lock_only() {
+    with_every_lock!(a_leak_stays_with_its_lock);
+}
+
+/// Runs a function when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+type Late = RefCell<Vec<OnDrop<Box<dyn FnMut()>>>>;
+
+thread_local! {
+    static FIRST: Late = const { RefCell::new(Vec::new()) };
+    static LAST: Late = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `function` in a thread, and then in two destructors of its thread-locals: one that was
+/// registered before the thread's first call, and one after.
+fn also_in_destructors(function: impl FnMut() + Clone + Send + 'static) {
+    thread::spawn(move || {
+        let late = |list: &'static thread::LocalKey<Late>| {
+            let function: Box<dyn FnMut()> = Box::new(function.clone());
+            list.with_borrow_mut(|list| list.push(OnDrop(function)));
+        };
+        late(&FIRST);
+        (function.clone())();
+        late(&LAST);
+    })
+    .join()
+    .unwrap();
+}
+
+/// Locks work in destructors of thread-locals, also if the thread must wait, and sleep.
+fn locks_work_in_destructors<L: RawLock>() {
+    let lock = Arc::new(Lock::<u32, L>::new(0));
+    let (wants, wanted) = mpsc::channel();
+    let shared = lock.clone();
+    let holder = thread::spawn(move || {
+        // A round for each call below.
+        for _ in 0..3 {
+            let (has_lock, is_waiting): (mpsc::Sender<()>, mpsc::Receiver<()>) =
+                wanted.recv().unwrap();
+            let mut guard = shared.lock();
+            has_lock.send(()).unwrap();
+            is_waiting.recv().unwrap();
+            // The other thread is about to lock; give it the time to sleep, mostly.
+            (0..20).for_each(|_| thread::yield_now());
+            *guard += 1;
+        }
+    });
+    let shared = lock.clone();
+    also_in_destructors(move || {
+        let (has_lock, locked) = mpsc::channel();
+        let (waits, is_waiting) = mpsc::channel();
+        wants.send((has_lock, is_waiting)).unwrap();
+        locked.recv().unwrap();
+        assert!(shared.try_lock().is_none());
+        waits.send(()).unwrap();
+        let _unlocked_in_any_order = (shared.lock(), Lock::<u8, L>::new(0).lock().min(1));
+    });
+    holder.join().unwrap();
+    assert_eq!(*lock.lock(), 3);
+}
+
+#[test]
+fn locks_work_in_destructors_of_thread_locals() {
+    with_every_lock!(locks_work_in_destructors);
+}
+
+/// So do sections: they take effect once, as transactions or under the lock.
+#[test]
+fn sections_work_in_destructors_of_thread_locals() {
+    let count: Arc<Elided<AtomicU64, Mcs, SlrScm, Scripted>> =
+        Arc::new(Elided::new(AtomicU64::new(0), Some(Scripted::new())));
+    let shared = count.clone();
+    also_in_destructors(move || {
+        let _script = Scripted::play([Outcome::AbortAtCommit(Cause::Conflict)], Outcome::Commit);
+        shared.run(|count, tx| tx.store(count, tx.load(count) + 1));
+    });
+    assert_eq!(count.run(|count, tx| tx.load(count)), 3);
+    let counts = count.counts();
+    assert_eq!(counts.started, counts.committed + counts.all_aborted());
+    assert_eq!(counts.committed + counts.fallbacks, 4);
+}
+
+/// A section runs in a destructor while a panic unwinds, and its own panic can be caught there.
+#[test]
+fn sections_run_while_a_panic_unwinds() {
+    let count: Elided<AtomicU64, Mcs, Retry<3>, Scripted> =
+        Elided::new(AtomicU64::new(0), Some(Scripted::new()));
+    let add = || count.run(|count, tx| tx.store(count, tx.load(count) + 1));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _at_end = OnDrop(|| {
+            assert!(thread::panicking());
+            let script = [
+                Outcome::AbortAtAccess(1, Cause::Conflict),
+                Outcome::AbortAtCommit(Cause::Conflict),
+            ];
+            let _script = Scripted::play(script, Outcome::Commit);
+            add();
+        });
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(panicked.is_err() && !count.is_locked());
+    let counts = count.counts();
+    assert_eq!((counts.started, counts.committed), (3, 1), "{counts:?}");
+    add();
+    assert_eq!(count.into_inner().into_inner(), 2);
+}
+
+/// The output of an attempt that does not commit is dropped, and that of the last one is returned.
+#[test]
+fn outputs_of_failed_attempts_are_dropped() {
+    let made = AtomicUsize::new(0);
+    let output = Arc::new(());
+    let value: Elided<(), Mcs, SlrScm, Scripted> = Elided::new((), Some(Scripted::new()));
+    let _script = Scripted::play([], Outcome::AbortAtCommit(Cause::Conflict));
+    let last = value.run(|(), _| {
+        made.fetch_add(1, SeqCst);
+        output.clone()
+    });
+    assert_eq!((made.into_inner(), Arc::strong_count(&output)), (21, 2));
+    drop(last);
+}
+
+/// Threads come and go, more of them in total than there are slots, while one writes. Slots and
+/// numbers of ended threads are used again, and a few read locks are released when their thread
+/// ends.
+fn readers_come_and_go<const S: usize>() {
+    thread_local! {
+        static LATE: RefCell<Option<SharedReadGuard<'static, [u64; 2], DistributedRw<3>>>> =
+            const { RefCell::new(None) };
+    }
+    let generations = if std::env::var_os("COREWISE_FEWER").is_some() {
+        10
+    } else {
+        40
+    };
+    let lock: SharedLock<[u64; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
+    let kept: &'static SharedLock<[u64; 2], DistributedRw<3>> =
+        Box::leak(Box::new(SharedLock::new([0; 2])));
+    let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                let mut both = lock.write();
+                both[0] += 1;
+                thread::yield_now();
+                both[1] += 1;
+                drop(both);
+                let mut both = kept.write();
+                both[0] += 1;
+                both[1] += 1;
+                drop(both);
+                // Writers go first, so this one lets readers in.
+                let before = reads.load(SeqCst);
+                while reads.load(SeqCst) == before && !is_over.load(SeqCst) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for _ in 0..generations {
+            thread::scope(|scope| {
+                for number in 0..5 {
+                    let (lock, reads) = (&lock, &reads);
+                    scope.spawn(move || {
+                        for _ in 0..3 {
+                            let both = lock.read();
+                            assert_eq!(both[0], both[1]);
+                            drop(both);
+                            reads.fetch_add(1, SeqCst);
+                        }
+                        if number == 0 {
+                            LATE.with_borrow_mut(|late| *late = Some(kept.read()));
+                        }
+                    });
+                }
+            });
+        }
+        is_over.store(true, SeqCst);
+    });
+    assert!(lock.try_write().is_some() && kept.try_write().is_some());
+}
+
+#[test]
+fn readers_may_come_and_go() {
+    readers_come_and_go::<1>();
+    readers_come_and_go::<3>();
+    readers_come_and_go::<65>();
+}
+
+/// A failed try leaves nothing behind, in any state of the lock.
+#[test]
+fn failed_tries_leave_no_trace() {
+    let lock = DistributedRw::<3>::new();
+    for _ in 0..100 {
+        lock.lock_shared();
+        assert!(!lock.try_lock() && !lock.is_write_locked() && lock.is_locked());
+        assert!(lock.try_lock_shared());
+        // SAFETY: locked twice above by this thread.
+        unsafe {
+            lock.unlock_shared();
+            lock.unlock_shared();
+        }
+        assert!(!lock.is_locked() && lock.try_lock());
+        assert!(!lock.try_lock() && !lock.try_lock_shared() && lock.is_write_locked());
+        // SAFETY: locked above by this thread.
+        unsafe { lock.unlock() };
+    }
+    fn check<L: RawLock>() {
+        let lock = L::new();
+        for _ in 0..100 {
+            assert!(!lock.is_locked() && lock.try_lock() && lock.is_locked());
+            assert!(!lock.try_lock() && !lock.try_lock());
+            // SAFETY: locked above by this thread.
+            unsafe { lock.unlock() };
+        }
+    }
+    with_every_lock!(check);
+}
+
+/// A small generator of numbers (xorshift).
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Any outcome, of any cause.
+fn any_outcome(state: &mut u64) -> Outcome {
+    let cause = match random(state) % 9 {
+        0 => Cause::Locked,
+        1 => Cause::Nested,
+        2 => Cause::BadPrefix,
+        3 => Cause::Panicked,
+        4 => Cause::Explicit(random(state) as u8),
+        5 => Cause::Capacity,
+        6 => Cause::Debug,
+        7 => Cause::Unspecified,
+        _ => Cause::Conflict,
+    };
+    match random(state) % 8 {
+        0 => Outcome::Commit,
+        1 | 2 => Outcome::AbortAtBegin(cause),
+        3 | 4 => Outcome::AbortAtAccess((random(state) % 6) as u32, cause),
+        _ => Outcome::AbortAtCommit(cause),
+    }
+}
+
+/// Any sequence of outcomes ends within the documented bound, and the section took effect once.
+fn any_sequence_ends<P: Policy>() {
+    const MORE_IF_LOCKED: u64 = 64;
+    let sequences = if std::env::var_os("COREWISE_FEWER").is_some() {
+        100
+    } else {
+        1_000
+    };
+    let mut longest = 0;
+    for seed in 1..=sequences {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let count: Elided<[AtomicU64; 2], Mcs, P, Scripted> =
+            Elided::new(Default::default(), Some(Scripted::new()));
+        // One cause in most places makes the limits meet that a mix does not reach.
+        let usual = any_outcome(&mut state);
+        let length = random(&mut state) % 120;
+        let script: Vec<Outcome> = (0..length)
+            .map(|_| {
+                let other = any_outcome(&mut state);
+                if random(&mut state).is_multiple_of(5) {
+                    other
+                } else {
+                    usual
+                }
+            })
+            .collect();
+        let script = Scripted::play(script, any_outcome(&mut state));
+        let runs_under_lock = Cell::new(0);
+        let seen = count.run(|[one, other], tx| {
+            runs_under_lock.set(runs_under_lock.get() + u64::from(!tx.is_transaction()));
+            tx.store(one, tx.load(one) + 1);
+            tx.store(other, tx.load(other) + 1);
+            tx.load(one)
+        });
+        let used = length - Scripted::outcomes_left() as u64;
+        drop(script);
+        let counts = count.counts();
+        assert!(!count.is_locked(), "seed {seed}");
+        assert!(
+            counts.started <= u64::from(P::ALONE + P::AIDED) + MORE_IF_LOCKED,
+            "{counts:?}"
+        );
+        assert!(
+            used == counts.started.min(length),
+            "seed {seed}: {counts:?}"
+        );
+        assert_eq!(
+            counts.started,
+            counts.committed + counts.all_aborted(),
+            "seed {seed}"
+        );
+        assert_eq!(
+            counts.committed + counts.fallbacks,
+            1,
+            "seed {seed}: {counts:?}"
+        );
+        assert_eq!(
+            runs_under_lock.get(),
+            counts.fallbacks,
+            "seed {seed}: {counts:?}"
+        );
+        assert!(
+            counts.aided <= u64::from(P::AIDED > 0),
+            "seed {seed}: {counts:?}"
+        );
+        longest = longest.max(counts.started);
+        let both = count.into_inner().map(AtomicU64::into_inner);
+        assert_eq!((seen, both), (1, [1, 1]), "seed {seed}: {counts:?}");
+    }
+    assert!(
+        longest > u64::from(P::ALONE + P::AIDED) || P::ALONE == 0,
+        "{longest}"
+    );
+}
+
+#[test]
+fn any_sequence_of_aborts_ends() {
+    any_sequence_ends::<Retry<0>>();
+    any_sequence_ends::<Retry<1>>();
+    any_sequence_ends::<Retry<5>>();
+    any_sequence_ends::<Retry<20>>();
+    any_sequence_ends::<Scm>();
+    any_sequence_ends::<ScmOpt>();
+    any_sequence_ends::<Slr>();
+    any_sequence_ends::<SlrScm>();
+}
+
+/// A policy without attempts makes none.
+#[test]
+fn no_attempts_means_the_lock() {
+    let count: Elided<AtomicU64, Mcs, Retry<0>, Scripted> =
+        Elided::new(AtomicU64::new(0), Some(Scripted::new()));
+    count.run(|count, tx| tx.store(count, tx.load(count) + 1));
+    let counts = count.counts();
+    assert_eq!((counts.started, counts.fallbacks), (0, 1));
+}
