@@ -139,22 +139,27 @@ impl<S: BuildHasher> Identifier<S> {
     }
 
     /// `None` if the key is too long for any table.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn identify<'a>(&self, key: Key<'a>) -> Option<Identity<'a>> {
-        Some(match key {
-            Key::Number(number) if number <= ID_MASK => Identity::narrow(number),
-            Key::Number(number) => Identity {
-                id: self.mixer.mix(number) & ID_MASK,
-                kind: Kind::Wide,
-                rest: Rest::Number(number.to_le_bytes()),
-            },
+        match key {
+            Key::Number(number) if number <= ID_MASK => Some(Identity::narrow(number)),
+            _ => self.identify_stored(key),
+        }
+    }
+
+    /// As [`identify`](Self::identify), for keys of which elements store bytes.
+    #[inline]
+    fn identify_stored<'a>(&self, key: Key<'a>) -> Option<Identity<'a>> {
+        let (id, kind, rest) = match key {
+            Key::Number(number) => {
+                let rest = Rest::Number(number.to_le_bytes());
+                (self.mixer.mix(number), Kind::Wide, rest)
+            }
             Key::Bytes(bytes) if bytes.len() > self.longest => return None,
-            Key::Bytes(bytes) => Identity {
-                id: self.hash(bytes) & ID_MASK,
-                kind: Kind::Bytes,
-                rest: Rest::Bytes(bytes),
-            },
-        })
+            Key::Bytes(bytes) => (self.hash(bytes), Kind::Bytes, Rest::Bytes(bytes)),
+        };
+        let id = id & ID_MASK;
+        Some(Identity { id, kind, rest })
     }
 
     #[inline]

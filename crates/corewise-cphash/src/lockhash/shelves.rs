@@ -40,13 +40,17 @@ pub(super) struct Shelves<L: RawLock> {
 
 impl<L: RawLock> Shelves<L> {
     pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
+        let partitions = (0..count).map(|_| Partition::new(settings));
+        let mut partitions = partitions.collect::<Result<Vec<_>, _>>()?.into_iter();
         let shelf = |_| {
-            let partition = DataCell::new(Partition::new(settings)?);
-            let lock = L::default();
-            Ok(CachePadded::new(Shelf { lock, partition }))
+            let partition = partitions.next().expect("there is one for each shelf");
+            CachePadded::new(Shelf {
+                lock: L::default(),
+                partition: DataCell::new(partition),
+            })
         };
         Ok(Self {
-            shelves: (0..count).map(shelf).collect::<Result<_, _>>()?,
+            shelves: Slots::from_fn(count, shelf),
             resize: Mutex::new(()),
         })
     }

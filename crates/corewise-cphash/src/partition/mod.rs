@@ -430,7 +430,10 @@ impl Partition {
             let hash = self.mixer.mix(element.header().id);
             self.unlink_key_of(element, hash);
             self.link(element, hash);
-            self.release(element);
+            // Linked, so it is not freed.
+            if element.header().drop_ref() {
+                self.keep_to_budget(element);
+            }
         }
     }
 
@@ -507,10 +510,24 @@ impl Partition {
     pub(crate) unsafe fn release(&mut self, element: Element) {
         // SAFETY: the same condition (1).
         let is_unused = unsafe { self.drop_reference(element) };
-        if is_unused && self.heap.used() > self.heap.budget() {
-            // The only element without a reference: `set_budget` has evicted the others.
-            self.evict_unused(element);
+        if is_unused {
+            self.keep_to_budget(element);
         }
+    }
+
+    /// Evicts a linked element that has no reference any more, if the budget is exceeded. Then it
+    /// is the only one without a reference: `set_budget` has evicted the others.
+    #[inline(always)]
+    fn keep_to_budget(&mut self, element: Element) {
+        if self.heap.used() > self.heap.budget() {
+            self.evict_excess(element);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn evict_excess(&mut self, element: Element) {
+        self.evict_unused(element);
     }
 
     /// As [`release`](Self::release), but evicts nothing. True if the element is linked and has no
