@@ -119,10 +119,10 @@ fn rates_that_mean_nothing_are_refused() {
 
 /// The rate of false positives that is promised holds, and is the one that `fpr` tells, for first
 /// links of every kind of size: powers of two, multiples of them, odd multiples.
-/// `COREWISE_STRESS_OPERATIONS` replaces the number of lookups for each.
+/// `COREWISE_FPR_QUERIES` replaces the number of lookups for each.
 #[test]
 fn rates_are_as_promised_whatever_the_size_of_the_first_link() {
-    let absent = std::env::var("COREWISE_STRESS_OPERATIONS").ok();
+    let absent = std::env::var("COREWISE_FPR_QUERIES").ok();
     let is_short = std::env::var_os("COREWISE_FEWER").is_some();
     let absent = absent.map_or(if is_short { 10_000 } else { 60_000 }, |text| {
         text.parse().expect("a number")
