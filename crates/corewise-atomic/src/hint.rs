@@ -41,12 +41,14 @@ pub fn prefetch_for_write<T>(address: *const T) {
     // SAFETY: a prefetch is a hint; it neither faults nor changes memory, whatever the address.
     // Processors without PREFETCHW execute it as a NOP.
     unsafe {
-        std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+        use std::arch::asm;
+        asm!("prefetchw [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: PRFM is a hint; it neither faults nor changes memory, whatever the address.
     unsafe {
-        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+        use std::arch::asm;
+        asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = address;

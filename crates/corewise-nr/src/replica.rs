@@ -549,7 +549,10 @@ fn execute<D: Sequential>(data: &mut D, operation: &D::Write) -> Outcome<D> {
 pub(crate) fn discard<T>(value: T) {
     if std::mem::needs_drop::<T>() {
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
-        // What it panicked with may panic again when it is dropped.
-        dropped.unwrap_or_else(std::mem::forget);
+        // What it panicked with may panic again when it is dropped, and only then is leaked.
+        if let Err(payload) = dropped {
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            dropped.unwrap_or_else(std::mem::forget);
+        }
     }
 }

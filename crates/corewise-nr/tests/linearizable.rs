@@ -36,8 +36,7 @@ trait Recorded: Sequential + Clone + Default {
     type Outcome: Send;
     /// Operations of a [turn](Self::turn).
     const TURN: u64 = 1;
-    /// After each such number of turns the threads wait for each other, and one of them empties the
-    /// structure.
+    /// After this number of turns the threads wait for each other, and one empties the structure.
     const ROUND: u64 = u64::MAX;
     /// Calls a few operations; no two calls have the same `fresh`. `round` counts the times that
     /// the structure was emptied.
@@ -343,7 +342,7 @@ impl Recorded for SortedSet {
     type Op = SetOp;
     type Outcome = set::Response;
 
-    // Each round is a history with a key of its own, which begins and ends with an empty set. In a
+    // Each round is a history under its key, which begins and ends with an empty set. In a
     // round a thread calls four operations, one of them an increment by one. So no score is above
     // SCORES - 1 + 4 = 6, there are at most 8^3 = 512 states, and at most 5^4 = 625 sets of
     // operations that are done: less than 320,000 configurations, whatever the scheduler does,
