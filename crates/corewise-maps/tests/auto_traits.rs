@@ -127,6 +127,23 @@ fn handles_and_entries_belong_to_their_thread() {
     }
 }
 
+#[test]
+fn owned_handles_of_copies_may_be_sent() {
+    type G = OwnedGuard<'static>;
+    type S = DefaultHasher;
+    expect_traits! {
+        CopyMapRef<'static, LockBasedTable<u64, u64>, S, G>: true false,
+        CopyMapRef<'static, LockFreeTable<u64, u64>, S, G>: true false,
+        CopyMapRef<'static, CuckooTable<u64, u64>, S, G, copy_map::Limited>: true false,
+        CopyMapRef<'static, HopscotchTable<u64, u64>, S, G>: true false,
+        BoxMapRef<'static, u8, LockFreeTable<u64, NonNull<u8>>, S, G>: true false,
+        BoxMapRef<'static, u8, CuckooTable<u64, NonNull<u8>>, S, G>: true false,
+        BoxMapRef<'static, u8, HopscotchTable<u64, NonNull<u8>>, S, G, copy_map::Limited>: true false,
+        // Keys must be sendable: `BoxMap` is not `Sync` otherwise.
+        BoxMapRef<'static, u8, CuckooTable<*const u8, NonNull<u8>>, S, G>: false false,
+    }
+}
+
 #[cfg(feature = "raw")]
 #[test]
 fn raw_tables_are_as_their_arenas() {

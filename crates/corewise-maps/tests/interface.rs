@@ -5,6 +5,19 @@ use std::collections::BTreeSet;
 
 /// The sources with public methods of the map and of the set.
 const SOURCES: &[(&str, &str)] = &[
+    ("boxed", include_str!("../src/copy_map/boxed/mod.rs")),
+    (
+        "boxed/handle",
+        include_str!("../src/copy_map/boxed/handle.rs"),
+    ),
+    ("boxed/iter", include_str!("../src/copy_map/boxed/iter.rs")),
+    (
+        "copy_map/builder",
+        include_str!("../src/copy_map/builder.rs"),
+    ),
+    ("copy_map/handle", include_str!("../src/copy_map/handle.rs")),
+    ("copy_map/iter", include_str!("../src/copy_map/iter.rs")),
+    ("copy_map/map", include_str!("../src/copy_map/map.rs")),
     ("builder", include_str!("../src/relativistic/builder.rs")),
     ("bulk", include_str!("../src/relativistic/bulk.rs")),
     ("direct", include_str!("../src/relativistic/direct.rs")),
@@ -28,7 +41,11 @@ const SOURCES: &[(&str, &str)] = &[
 const METHODS: &str = include_str!("../docs/METHODS.md");
 
 const TYPES: &[&str] = &[
+    "BoxMap",
+    "BoxMapRef",
     "Builder",
+    "CopyMap",
+    "CopyMapRef",
     "Entry",
     "MapRef",
     "ModifiedEntry",
@@ -118,7 +135,7 @@ fn every_method_that_the_table_names_exists() {
             "map" => &["RelativisticMap"],
             "handle" => &["MapRef"],
             "entry" => &["Entry"],
-            "set" => &["SetRef"],
+            "set" => &["SetRef", "RelativisticSet"],
             other => panic!("{other}.{name}: of which type?"),
         };
         assert!(exists(types, name), "{on}.{name} does not exist");

@@ -33,6 +33,7 @@ for_every! {
         closures_may_change_the_entry_that_they_are_called_for
         iterators_outlive_resizes_and_what_they_lend
         forgotten_handles_and_iterators_do_no_harm
+        owned_handles_go_to_other_threads_and_what_they_lend_stays
     }
 }
 
@@ -137,6 +138,29 @@ fn forgotten_handles_and_iterators_do_no_harm<T: Table<Key = u64, Value = Text>>
     // The handle belongs to another domain.
     drop(kept);
     drop(other);
+}
+
+fn owned_handles_go_to_other_threads_and_what_they_lend_stays<T>()
+where
+    T: Table<Key = u64, Value = Text>,
+{
+    let map = filled::<T>(50);
+    // Made by a thread that ends.
+    let handle = std::thread::scope(|scope| scope.spawn(|| map.pin_owned()).join().unwrap());
+    let lent = handle.get(&7).unwrap();
+    for key in 0..500 {
+        map.pin().insert(key, "other".into());
+    }
+    assert_eq!(lent, "7");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let handle = handle;
+            assert_eq!(handle.remove(&7).map(String::as_str), Some("other"));
+            (500..1000).for_each(|key| assert!(handle.insert(key, "more".into()).is_none()));
+        });
+    });
+    map.settle();
+    assert_eq!((map.len(), map.pin().contains_key(&7)), (999, false));
 }
 
 /// A value that uses its map when it is dropped.

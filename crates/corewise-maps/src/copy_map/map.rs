@@ -9,7 +9,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr};
 use corewise_atomic::{Backoff, mutant};
-use corewise_rcu::{Cookie, Domain, Guard, Section};
+use corewise_rcu::{Cookie, Domain, Guard, OwnedGuard, Section};
 
 use super::memory_budget::MemoryBudget;
 use super::{Builder, CopyMapRef, Put, Step, Table, TableVersion, Unlimited, grows_by};
@@ -243,6 +243,24 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
     #[inline]
     pub fn pin(&self) -> CopyMapRef<'_, T, S, Guard<'_>, L> {
         CopyMapRef::of(self, self.domain.pin())
+    }
+
+    /// As [`pin`](Self::pin), with a handle that may be sent to another thread, and held over an
+    /// `.await`. It costs more; see [`Domain::pin_owned`].
+    ///
+    /// The thread must not call [`settle`](Self::settle) or [`resize_to`](Self::resize_to) while it
+    /// holds such a handle: they might wait for it for ever.
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let map = LockBased::from([(1, 2)]);
+    /// let handle = map.pin_owned();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(move || assert_eq!(handle.update(&1, |n| n + 1), Some(3)));
+    /// });
+    /// ```
+    pub fn pin_owned(&self) -> CopyMapRef<'_, T, S, OwnedGuard<'_>, L> {
+        CopyMapRef::of(self, self.domain.pin_owned())
     }
 
     /// Returns a handle in a section that the caller already has.

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use corewise_atomic::mutant;
 use corewise_rcu::{Guard, Section};
 
-use super::{BoxIter, Refused};
+use super::{BoxIter, BoxMap, Refused};
 use crate::batch;
 use crate::copy_map::{Change, Computed, CopyMapRef, Full, Keys, Limit, Put, Table, Unlimited};
 use crate::relativistic::{DefaultHasher, Operation};
@@ -32,6 +32,18 @@ use crate::shared::Shared;
 pub struct BoxMapRef<'m, V, T, S = DefaultHasher, G = Guard<'m>, L = Unlimited> {
     map: CopyMapRef<'m, T, S, G, L>,
     _values: PhantomData<&'m V>,
+}
+
+// SAFETY: it is a reference to the map, which threads may share although a table of pointers is not
+// `Sync`, and a section that may be sent.
+unsafe impl<V, T, S, G, L> Send for BoxMapRef<'_, V, T, S, G, L>
+where
+    V: Send + Sync + 'static,
+    T: Table<Value = NonNull<V>>,
+    S: BuildHasher,
+    BoxMap<V, T, S, L>: Sync,
+    G: Send,
+{
 }
 
 /// A value that is in no map yet.

@@ -24,7 +24,7 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use corewise_rcu::{Domain, Guard, Section};
+use corewise_rcu::{Domain, Guard, OwnedGuard, Section};
 
 use super::{Builder, CopyMap, Full, Table, Unlimited};
 use crate::panics::Panics;
@@ -219,6 +219,24 @@ where
     #[inline]
     pub fn pin(&self) -> BoxMapRef<'_, V, T, S, Guard<'_>, L> {
         BoxMapRef::of(self.map.pin())
+    }
+
+    /// As [`pin`](Self::pin), with a handle that may be sent to another thread, and held over an
+    /// `.await`; as [`CopyMap::pin_owned`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// async fn name(names: &Boxed<u32, String>) -> Option<String> {
+    ///     let names = names.pin_owned();
+    ///     let one = names.get(&1)?;
+    ///     std::future::ready(()).await;
+    ///     Some(one.clone())
+    /// }
+    /// fn send<T: Send>(_: T) {}
+    /// send(name(&Boxed::from([(1, "one".into())])));
+    /// ```
+    pub fn pin_owned(&self) -> BoxMapRef<'_, V, T, S, OwnedGuard<'_>, L> {
+        BoxMapRef::of(self.map.pin_owned())
     }
 
     /// Returns a handle in a section that the caller already has.

@@ -15,6 +15,7 @@ use super::exclusive;
 use super::handle::MapRef;
 use super::iter::Keys;
 use super::map::{DefaultHasher, RelativisticMap};
+use super::resize::ResizeError;
 use crate::Equivalent;
 
 /// A concurrent hash set with wait-free lookups that a resize does not disturb.
@@ -180,6 +181,37 @@ impl<T, S> RelativisticSet<T, S> {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Reserves room for `additional` elements; as [`RelativisticMap::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError::NoMemory`].
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticSet;
+    /// let set = RelativisticSet::<u64>::new();
+    /// set.reserve(10_000)?;
+    /// assert!(set.as_map().resize_state().buckets >= 10_000);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
+    pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
+        self.0.reserve(additional)
+    }
+
+    /// Gives back the room that the elements do not need; as [`RelativisticMap::shrink_to_fit`].
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticSet;
+    /// let set = RelativisticSet::<u64>::with_capacity(10_000);
+    /// set.shrink_to_fit();
+    /// set.as_map().settle()?;
+    /// assert!(set.as_map().resize_state().buckets < 100);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
+    pub fn shrink_to_fit(&self) {
+        self.0.shrink_to_fit();
     }
 
     /// Removes the elements for which `is_to_stay` returns false; as [`SetRef::retain`].
