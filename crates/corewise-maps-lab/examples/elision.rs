@@ -4,13 +4,13 @@
 //! cargo run --release -p corewise-maps-lab --example elision -- [ms per cell] [repetitions]
 //! ```
 //!
-//! - *Rates*: millions of operations a second, the median of the repetitions, for tables of 10³ and
-//!   10⁶ entries, keys from twice that range, 10 % updates (half of them insertions), and one thread
-//!   and one and four for each CPU. `htm-fine` is the variant with a lock for each group of buckets
-//!   (figure 4.4).
-//! - *Counts* for each thousand updates with four threads for each CPU, for 10 and 80 % updates: how
-//!   many transactions began and committed, how many updates took the main lock or the auxiliary
-//!   one, and the aborts by cause. Lookups are no transactions, so 0 % updates have none.
+//! - *Rates*: millions of operations a second, the median of the repetitions, for tables of 10³
+//!   and 10⁶ entries, keys from twice that range, 10 % updates (half of them insertions), and one
+//!   thread and one and four for each CPU. `htm-fine` is the variant with a lock for each group of
+//!   buckets (figure 4.4).
+//! - *Counts* for each thousand updates with four threads for each CPU, for 10 and 80 % updates:
+//!   how many transactions began and committed, how many updates took the main lock or the
+//!   auxiliary one, and the aborts by cause. Lookups are no transactions, so 0 % updates have none.
 //!
 //! Without RTM the transactions are scripted: they run in software under one mutex, and one in four
 //! aborts for a cause drawn at random. The head of the output says which it was. The rates are then
