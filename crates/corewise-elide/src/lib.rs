@@ -21,10 +21,11 @@
 //! 4. *Bound.* Three attempts; if they fail, the next three locks of mutexes in the same cell of a
 //!    table of 1,024 do not attempt any.
 //! 5. *What needs the mutex has it.* `trylock` and the waits of condition variables abort a
-//!    transaction, and its section runs again with the mutex held. System calls abort by themselves.
+//!    transaction, and its section runs again with the mutex held. System calls abort by
+//!    themselves.
 //!
-//! Unlike `corewise_locks::elide::Slr` the transaction reads the mutex at begin, because the code of
-//! an unknown program is not sound beside a holder.
+//! Unlike `corewise_locks::elide::Slr` the transaction reads the mutex at begin, because the code
+//! of an unknown program is not sound beside a holder.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::missing_safety_doc)] // the interface is that of POSIX

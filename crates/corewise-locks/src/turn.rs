@@ -94,8 +94,8 @@ impl Bucket {
         self.last = sleeper;
     }
 
-    /// Removes the thread that waits for `ticket`, and returns it, and whether another thread sleeps
-    /// at the turn.
+    /// Removes the thread that waits for `ticket`, and returns it, and whether another thread
+    /// sleeps at the turn.
     fn take(&mut self, turn: *const Turn, ticket: u32) -> (Option<&'static Sleeper>, bool) {
         let (mut found, mut has_others) = (None, false);
         let (mut previous, mut place) = (ptr::null::<Sleeper>(), self.first);
@@ -107,7 +107,7 @@ impl Bucket {
                 has_others = true;
             } else if ptr::eq(sleeper.turn, turn) {
                 found = Some(sleeper);
-                // SAFETY: as above.
+                // SAFETY: it is in the list, so it lives, by 1 of `push`.
                 match unsafe { previous.as_ref() } {
                     Some(previous) => previous.next.set(next),
                     None => self.first = next,
