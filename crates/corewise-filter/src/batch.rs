@@ -158,8 +158,8 @@ impl CuckooFilter {
     }
 
     /// Rounds of threads that insert until they are done or had many refusals. After each the
-    /// caller alone inserts what was left, as far as the round had come; the first refusal then ends
-    /// the batch. `after_round` is for tests.
+    /// caller alone inserts what was left, as far as the round had come; the first refusal then
+    /// ends the batch. `after_round` is for tests.
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     fn insert_in_rounds(
         &self,
@@ -226,8 +226,9 @@ impl ParallelBuild<'_> {
         })
     }
 
-    /// Inserts chunks until there are none, or a thread had too many refusals. Returns the number of
-    /// inserted items, and all other items of its chunks: less than [`MOST_REFUSED`] and a chunk.
+    /// Inserts chunks until there are none, or a thread had too many refusals. Returns the number
+    /// of inserted items, and all other items of its chunks: less than [`MOST_REFUSED`] and a
+    /// chunk.
     fn work(&self) -> (usize, Vec<u64>) {
         let (mut inserted, mut left) = (0, Vec::new());
         // Relaxed: a hint to stop.

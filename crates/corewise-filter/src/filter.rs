@@ -363,8 +363,8 @@ impl CuckooFilter {
     }
 }
 
-/// The copy is the filter at one moment: updates of the original wait meanwhile, lookups do not. Both
-/// give the same answers, and after the same calls the same bytes.
+/// The copy is the filter at one moment: updates of the original wait meanwhile, lookups do not.
+/// Both give the same answers, and after the same calls the same bytes.
 ///
 /// # Panics
 ///

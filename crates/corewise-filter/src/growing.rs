@@ -79,16 +79,16 @@ impl Default for Growth {
 /// Guarantees are those of [`CuckooFilter`], with these differences: `count` is exact only if no
 /// update of the item runs meanwhile; a lookup or a removal may miss an item of which other threads
 /// insert one copy and remove another while it runs, because it visits one link after the other (an
-/// item that is not removed meanwhile is never missed); which link takes an item depends on the threads, and an
-/// insertion may wait while another thread allocates a link.
+/// item that is not removed meanwhile is never missed); which link takes an item depends on the
+/// threads, and an insertion may wait while another thread allocates a link.
 ///
 /// # Copies
 ///
-/// With b slots in a bucket, the *newest* link holds up to 2b copies of an item, and an insertion is
-/// refused with [`InsertError::TooManyCopies`] if it does. Copies in older links, from the time when
-/// these were the newest or had a free slot, do not count towards this limit. So an item with fewer
-/// than 2b copies is never refused for this reason, and no item has more copies than 2b times the
-/// number of links. All copies are counted, and can be removed.
+/// With b slots in a bucket, the *newest* link holds up to 2b copies of an item, and an insertion
+/// is refused with [`InsertError::TooManyCopies`] if it does. Copies in older links, from the time
+/// when these were the newest or had a free slot, do not count towards this limit. So an item with
+/// fewer than 2b copies is never refused for this reason, and no item has more copies than 2b times
+/// the number of links. All copies are counted, and can be removed.
 ///
 /// ```
 /// use corewise_filter::{Growth, GrowingFilter};
@@ -415,9 +415,9 @@ impl GrowingFilter {
     }
 }
 
-/// The copy has all items that are present during the whole call, and may have any of those that are
-/// inserted or removed meanwhile. Updates of the original wait while their link is copied, lookups do
-/// not.
+/// The copy has all items that are present during the whole call, and may have any of those that
+/// are inserted or removed meanwhile. Updates of the original wait while their link is copied,
+/// lookups do not.
 ///
 /// # Panics
 ///

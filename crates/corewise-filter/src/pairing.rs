@@ -15,12 +15,12 @@
 //!
 //! # Which bits of a hash choose what
 //!
-//! Let m·2^d be the buckets of the largest possible link, at most 2^32. The integer part of
-//! hash / 2^64 · m·2^d is below m·2^d, and at least 2^32 consecutive hashes share each value. Its
-//! quotient by 2^d is the bucket in the first link, and its lowest d bits are the further bits, of
-//! which link k uses the lowest k. The fingerprint is chosen by the lower 32 bits of the hash, which
-//! take all values equally often among those consecutive hashes, except at the two ends. So the
-//! bucket, the further bits and the fingerprint are independent, whatever m is.
+//! Let m·2^d be the buckets of the largest possible link, at most 2^32. The integer part of hash /
+//! 2^64 · m·2^d is below m·2^d, and at least 2^32 consecutive hashes share each value. Its quotient
+//! by 2^d is the bucket in the first link, and its lowest d bits are the further bits, of which
+//! link k uses the lowest k. The fingerprint is chosen by the lower 32 bits of the hash, which take
+//! all values equally often among those consecutive hashes, except at the two ends. So the bucket,
+//! the further bits and the fingerprint are independent, whatever m is.
 
 use corewise_atomic::mutant;
 
@@ -225,9 +225,10 @@ mod tests {
         }
     }
 
-    /// Of two random hashes with the same bucket in the first link, a link tells all apart but one in
-    /// the number of its fingerprints times 2^k. That is what its rate of false positives is made
-    /// of. Swept over first links of every kind: powers of two, multiples of them, odd multiples.
+    /// Of two random hashes with the same bucket in the first link, a link tells all apart but one
+    /// in the number of its fingerprints times 2^k. That is what its rate of false positives is
+    /// made of. Swept over first links of every kind: powers of two, multiples of them, odd
+    /// multiples.
     #[test]
     fn links_tell_items_apart_whatever_the_size_of_the_first() {
         let mut random = crate::testing::Random::new(9);

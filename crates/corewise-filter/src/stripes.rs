@@ -164,8 +164,8 @@ impl StripedVersions {
         })
     }
 
-    /// Takes all locks, and releases them after `body`, which gets the number of all items, and that
-    /// of each stripe. Lookups go on.
+    /// Takes all locks, and releases them after `body`, which gets the number of all items, and
+    /// that of each stripe. Lookups go on.
     pub(crate) fn exclusively_all<R>(&self, body: impl FnOnce(usize, &[u32]) -> R) -> R {
         let mut held = AllStripes {
             stripes: self,

@@ -80,7 +80,7 @@ fn parallel_builds_end_when_the_filter_is_full() {
 }
 
 /// A remover makes room in a full filter meanwhile. Whatever it does: after `Ok` all items are in
-/// the filter, and otherwise as many as the error tells.
+/// the filter, and otherwise the number that the error tells.
 #[test]
 fn parallel_builds_forget_nothing_beside_a_remover() {
     let is_short = std::env::var_os("COREWISE_FEWER").is_some();
