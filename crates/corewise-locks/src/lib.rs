@@ -37,9 +37,8 @@
 //! Threads that wait spin and then yield. At the FIFO locks, `Parking` and `Adaptive` they sleep in
 //! the end; at the others, `DistributedRw` included, they keep using their CPUs. A lock without
 //! FIFO order goes to a thread that runs. A FIFO lock goes to the thread that has waited longest,
-//! which often does not run, so that each hand-over may cost a change of threads: expect a fifth
-//! to a half of the sections, and take `Parking` or `Adaptive` where that matters. `--example locks
-//! -- 200 9 oversubscribed` measures it.
+//! which often does not run, so that each hand-over may cost a change of threads: take `Parking` or
+//! `Adaptive` where that matters. `--example locks -- 200 9 oversubscribed` measures it.
 //!
 //! A thread that slept at a lock leaves its unpark token set: the next
 //! [`park`](std::thread::park) may return at once, and no `unpark` of other code is lost.
