@@ -8,7 +8,9 @@
 //!
 //! Every row is measured in slices; the slices of the rows alternate, and a row's figure is its
 //! median and its best slice. The ratio to `NR 2` is the median of the ratios within a round, with the least and the
-//! largest. `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
+//! largest. The last column is the same ratio of operations for each second of processor time, which
+//! depends less on what else the machine does: a thread that spins keeps its processor, and one
+//! that yields or parks loses it to other programs. (Linux only; 0 elsewhere.) `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
 //! handle for each thread, SL to FC+ are the baselines, `FC/c` is FC with structure-specific
 //! combining (of the queue: it takes all that is to be removed out at once), `SkipMap` is crossbeam-skiplist (which
 //! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
@@ -27,7 +29,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -252,12 +254,22 @@ struct Worker<'a> {
     memory: Vec<u64>,
     stop: &'a AtomicBool,
     running: &'a AtomicUsize,
+    /// Nanoseconds of processor time of all workers.
+    processor_ns: &'a AtomicU64,
+}
+
+/// Nanoseconds that the calling thread has run.
+fn processor_time_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = text.split(' ').next().map(str::parse);
+    first.and_then(Result::ok).unwrap_or(0)
 }
 
 impl Worker<'_> {
     /// Executes operations until the slice ends, and returns their number.
     fn run(&mut self, mut execute: impl FnMut(Result<u64, Update>) -> Option<u64>) -> u64 {
         let mut done = 0;
+        let begun_ns = processor_time_ns();
         while !self.stop.load(SeqCst) {
             for _ in 0..64 {
                 let key = self.mix.keys.draw(&mut self.random);
@@ -275,6 +287,8 @@ impl Worker<'_> {
             }
             done += 64;
         }
+        let taken_ns = processor_time_ns() - begun_ns;
+        self.processor_ns.fetch_add(taken_ns, SeqCst);
         self.running.fetch_sub(1, SeqCst);
         done
     }
@@ -368,14 +382,16 @@ fn skip_queue<'a>(items: u64) -> Subject<'a> {
     })
 }
 
-/// Runs a slice, and returns the operations a second.
-fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> f64 {
+/// Runs a slice, and returns the operations a second, and those a second of processor time.
+fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> [f64; 2] {
     let (stop, running) = (AtomicBool::new(false), AtomicUsize::new(threads));
+    let processor_ns = AtomicU64::new(0);
     let start = Barrier::new(threads + 1);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|number| {
                 let (start, stop, running) = (&start, &stop, &running);
+                let processor_ns = &processor_ns;
                 scope.spawn(move || {
                     let mut worker = Worker {
                         number,
@@ -384,6 +400,7 @@ fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> 
                         memory: vec![0; 1 << 17],
                         stop,
                         running,
+                        processor_ns,
                     };
                     start.wait();
                     subject(&mut worker)
@@ -399,7 +416,8 @@ fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> 
             .into_iter()
             .map(|worker| worker.join().unwrap())
             .sum();
-        done as f64 / taken
+        let processor_time = processor_ns.load(SeqCst) as f64 / 1e9;
+        [done as f64 / taken, done as f64 / processor_time]
     })
 }
 
@@ -437,12 +455,16 @@ fn measure(title: &str, mut subjects: Vec<(&str, Subject<'_>)>, mix: &Mix, optio
     }
     println!("{title}, {} % updates, e = {}", mix.updates, mix.external);
     for ((name, _), its) in subjects.iter().zip(&rates) {
-        let [_, rate, best] = spread(its.iter().map(|rate| rate / 1e6));
-        let ratios = rates[0].iter().zip(its).map(|(first, its)| first / its);
-        let [least, ratio, largest] = spread(ratios);
+        let [_, rate, best] = spread(its.iter().map(|[rate, _]| rate / 1e6));
+        let ratios = |of: usize| {
+            let pairs = rates[0].iter().zip(its);
+            spread(pairs.map(move |(first, its)| first[of] / its[of]))
+        };
+        let ([least, ratio, largest], [low, ratio_of_time, high]) = (ratios(0), ratios(1));
         println!(
             "  {name:9} {rate:8.2} Mops/s (best {best:6.2})   \
-             NR 2 is {ratio:6.2} × ({least:.2} to {largest:.2})"
+             NR 2 is {ratio:6.2} × ({least:.2} to {largest:.2})   \
+             by processor time {ratio_of_time:6.2} × ({low:.2} to {high:.2})"
         );
     }
 }
