@@ -141,25 +141,33 @@ impl<S: BuildHasher> Identifier<S> {
     /// `None` if the key is too long for any table.
     #[inline(always)]
     pub(crate) fn identify<'a>(&self, key: Key<'a>) -> Option<Identity<'a>> {
-        match key {
-            Key::Number(number) if number <= ID_MASK => Some(Identity::narrow(number)),
-            _ => self.identify_stored(key),
+        if self.is_too_long(&key) {
+            return None;
         }
+        Some(self.identify_short(key))
     }
 
-    /// As [`identify`](Self::identify), for keys of which elements store bytes.
+    #[inline(always)]
+    fn is_too_long(&self, key: &Key<'_>) -> bool {
+        matches!(key, Key::Bytes(bytes) if bytes.len() > self.longest)
+    }
+
+    /// Of a key that is not too long.
     #[inline]
-    fn identify_stored<'a>(&self, key: Key<'a>) -> Option<Identity<'a>> {
-        let (id, kind, rest) = match key {
-            Key::Number(number) => {
-                let rest = Rest::Number(number.to_le_bytes());
-                (self.mixer.mix(number), Kind::Wide, rest)
-            }
-            Key::Bytes(bytes) if bytes.len() > self.longest => return None,
-            Key::Bytes(bytes) => (self.hash(bytes), Kind::Bytes, Rest::Bytes(bytes)),
-        };
-        let id = id & ID_MASK;
-        Some(Identity { id, kind, rest })
+    fn identify_short<'a>(&self, key: Key<'a>) -> Identity<'a> {
+        match key {
+            Key::Number(number) if number <= ID_MASK => Identity::narrow(number),
+            Key::Number(number) => Identity {
+                id: self.mixer.mix(number) & ID_MASK,
+                kind: Kind::Wide,
+                rest: Rest::Number(number.to_le_bytes()),
+            },
+            Key::Bytes(bytes) => Identity {
+                id: self.hash(bytes) & ID_MASK,
+                kind: Kind::Bytes,
+                rest: Rest::Bytes(bytes),
+            },
+        }
     }
 
     #[inline]
