@@ -7,13 +7,13 @@
 //!
 //! The instructions of an operation are the difference of two runs, divided by the difference of
 //! their numbers of operations. The structure is an array of 16 words: executing an operation costs
-//! a few instructions, the rest is the method. The operations are writes, reads, or `mixed`: a write
-//! and a read in turn, at different replicas if there are two, so that each read finds a replica
-//! that is behind. `nr1` and `nr2` are node replication with one and
-//! two replicas; the second one is idle, and writers execute the log on it. `both` are two replicas
-//! that one thread writes to in turn. `own` is `nr2` through a handle. `rwl`, `fc` and `fc+` are
-//! baselines, `crate` is the crate `node-replication` 0.1.1 with one replica, and `crate2` with two
-//! that are written to in turn. `locked` is a mutex.
+//! a few instructions, the rest is the method. The operations are writes, reads, or `mixed`: a
+//! write and a read in turn, at different replicas if there are two, so that each read finds a
+//! replica that is behind. `nr1` and `nr2` are node replication with one and two replicas; the
+//! second one is idle, and writers execute the log on it. `both` are two replicas that one thread
+//! writes to in turn. `own` is `nr2` through a handle. `rwl`, `fc` and `fc+` are baselines, `crate`
+//! is the crate `node-replication` 0.1.1 with one replica, and `crate2` with two that are written
+//! to in turn. `locked` is a mutex.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};

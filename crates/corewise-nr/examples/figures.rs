@@ -7,15 +7,17 @@
 //! ```
 //!
 //! Every row is measured in slices; the slices of the rows alternate, and a row's figure is its
-//! median and its best slice. The ratio to `NR 2` is the median of the ratios within a round, with the least and the
-//! largest. The last column is the same ratio of operations for each second of processor time, which
-//! depends less on what else the machine does: a thread that spins keeps its processor, and one
-//! that yields or parks loses it to other programs. (Linux only; 0 elsewhere.) `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node replication with one and two replicas, `NR 2/own` has a
-//! handle for each thread, SL to FC+ are the baselines, `FC/c` is FC with structure-specific
-//! combining (of the queue: it takes all that is to be removed out at once), `SkipMap` is crossbeam-skiplist (which
-//! replaces the paper's lock-free list), `crate 1` and `crate 2` are the crate `node-replication`
-//! 0.1.1 with one and two replicas (not on one thread: an idle replica stops its writers), `unsync`
-//! is the sequential structure on one thread.
+//! median and its best slice. The ratio to `NR 2` is the median of the ratios within a round, with
+//! the least and the largest. The last column is the same ratio of operations for each second of
+//! processor time, which depends less on what else the machine does: a thread that spins keeps its
+//! processor, and one that yields or parks loses it to other programs. (Linux only; 0 elsewhere.)
+//! `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node
+//! replication with one and two replicas, `NR 2/own` has a handle for each thread, SL to FC+ are
+//! the baselines, `FC/c` is FC with structure-specific combining (of the queue: it takes all that
+//! is to be removed out at once), `SkipMap` is crossbeam-skiplist (which replaces the paper's
+//! lock-free list), `crate 1` and `crate 2` are the crate `node-replication` 0.1.1 with one and two
+//! replicas (not on one thread: an idle replica stops its writers), `unsync` is the sequential
+//! structure on one thread.
 //!
 //! Figure 7 measures a sorted set of Redis: 10,000 members, a read is `ZRANK` and an update
 //! `ZINCRBY`, by one or by minus one.

@@ -413,63 +413,63 @@ fn operations_and_responses_are_dropped_once() {
     assert_eq!(alive.load(SeqCst), 0);
 }
 
+type WithCallbacks = NodeReplicated<Callbacks>;
+
+/// Counts writes.
+#[derive(Clone, Default)]
+struct Callbacks(u64);
+
+/// Writes and reads when it is dropped, if it has a structure.
+struct Callback {
+    shared: Weak<WithCallbacks>,
+    /// Callbacks that have written, and all that tried to.
+    counts: Arc<[AtomicUsize; 2]>,
+}
+
+impl Callback {
+    fn silent() -> Self {
+        Self {
+            shared: Weak::new(),
+            counts: Arc::default(),
+        }
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        self.counts[1].fetch_add(1, SeqCst);
+        let before = shared.read(|callbacks| callbacks.0);
+        assert!(shared.write((Self::silent(), false)).0 > before);
+        self.counts[0].fetch_add(1, SeqCst);
+    }
+}
+
+impl Sequential for Callbacks {
+    type Read = ();
+    type Write = (Callback, bool);
+    /// The writes so far, and another callback if the operation asks for it.
+    type Response = (u64, Option<Callback>);
+    fn read(&self, (): &()) -> Self::Response {
+        (self.0, None)
+    }
+    fn write(&mut self, (callback, has_response): &Self::Write) -> Self::Response {
+        self.0 += 1;
+        let response = || Callback {
+            shared: callback.shared.clone(),
+            counts: callback.counts.clone(),
+        };
+        (self.0, has_response.then(response))
+    }
+}
+
 /// Destructors of operations and responses may call the structure, wherever their values end:
 /// operations when their entry of the log is used again, responses at other replicas while the
 /// log is executed. The latter is nested, so it gets a panic, which is swallowed.
 #[test]
 fn destructors_may_call_the_structure() {
-    type Shared = NodeReplicated<Callbacks>;
-
-    /// Counts writes.
-    #[derive(Clone, Default)]
-    struct Callbacks(u64);
-
-    /// Writes and reads when it is dropped, if it has a structure.
-    struct Callback {
-        shared: Weak<Shared>,
-        /// Callbacks that have written, and all that tried to.
-        counts: Arc<[AtomicUsize; 2]>,
-    }
-
-    impl Callback {
-        fn silent() -> Self {
-            Self {
-                shared: Weak::new(),
-                counts: Arc::default(),
-            }
-        }
-    }
-
-    impl Drop for Callback {
-        fn drop(&mut self) {
-            let Some(shared) = self.shared.upgrade() else {
-                return;
-            };
-            self.counts[1].fetch_add(1, SeqCst);
-            let before = shared.read(|callbacks| callbacks.0);
-            assert!(shared.write((Self::silent(), false)).0 > before);
-            self.counts[0].fetch_add(1, SeqCst);
-        }
-    }
-
-    impl Sequential for Callbacks {
-        type Read = ();
-        type Write = (Callback, bool);
-        /// The writes so far, and another callback if the operation asks for it.
-        type Response = (u64, Option<Callback>);
-        fn read(&self, (): &()) -> Self::Response {
-            (self.0, None)
-        }
-        fn write(&mut self, (callback, has_response): &Self::Write) -> Self::Response {
-            self.0 += 1;
-            let response = || Callback {
-                shared: callback.shared.clone(),
-                counts: callback.counts.clone(),
-            };
-            (self.0, has_response.then(response))
-        }
-    }
-
     for (replicas, is_direct) in [(1, true), (1, false), (2, true)] {
         let builder = Builder::new().replicas(replicas).log(4).max_log(4);
         let built = builder
