@@ -228,8 +228,7 @@ impl<A: Arena> RawTable<A> {
         }
         // Relaxed: a hint.
         let batch = self.batch.load(Relaxed);
-        // Threads take turns: many of them may have few updates each.
-        if turn.wrapping_add(thread) & (batch - 1) == 0 {
+        if turn & (batch - 1) == 0 {
             let per_update = if batch == NEAR_BATCH { 2 * STEP } else { STEP };
             self.step_in_turn(thread, turn / batch * PER_LOCK, batch * per_update);
         }
