@@ -414,7 +414,6 @@ impl<A: Arena> RawTable<A> {
         } else {
             FAR_BATCH
         };
-        // Relaxed: a hint.
         self.batch.store(batch, Relaxed);
     }
 }
