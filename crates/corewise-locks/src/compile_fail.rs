@@ -72,7 +72,7 @@ pub struct RunOnCell;
 
 /// Only policies that are opaque give exclusive access.
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// use corewise_locks::{Mcs, elide::{Elided, Slr}};
 /// let value: Elided<u32, Mcs, Slr> = Elided::new(0, None);
 /// value.run_mut(|value| *value += 1);
@@ -99,7 +99,7 @@ pub struct EscapeFromRunMut;
 
 /// What a transaction stores to lives as long as the value.
 ///
-/// ```compile_fail,E0521
+/// ```compile_fail,E0597
 /// use corewise_locks::{Mcs, elide::{Elided, Retry, Scripted}};
 /// use std::sync::atomic::AtomicU32;
 /// let value: Elided<(), Mcs, Retry, Scripted> = Elided::new((), Some(Scripted::new()));
