@@ -429,7 +429,7 @@ fn read_and_replace(domain: &Domain) {
     });
     cell.into_inner().check();
     domain.barrier();
-    // Other threads, of other tests if the domain is the global one, may still be dropping the last.
+    // Other threads may still be dropping the last: those of other tests, in the global domain.
     for _ in 0..10_000_000 {
         if alive.load(Relaxed) == 0 {
             return;
