@@ -656,8 +656,11 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
 
 #[test]
 fn a_resize_row_says_where_its_rate_lies() {
-    let (rows, records, _) =
-        measure(&RESIZE.replace("'forgets', 'blinks', 'idles', 'drifts', 'fixed'", ""));
+    let (rows, records, _) = measure(
+        &RESIZE
+            .replace("'forgets', 'blinks', 'idles', 'drifts', 'fixed'", "")
+            .replace("duration-ms = 100", "duration-ms = 40"),
+    );
     let with = rows
         .iter()
         .filter_map(|row| Some((row, row.fields.get::<ResizeSummary>()?)));

@@ -347,7 +347,7 @@ fn roomy<E: TestEngine>() -> Arc<E> {
 
 fn every_recorded_history_is_linearizable<E: TestEngine>() {
     let mut concurrent = 0;
-    for seed in 0..fewer(100) {
+    for seed in 0..fewer(50) {
         let history = record(quiet(seed), performers(&roomy::<E>()), nothing);
         let verdict = history.check(&MapEntry::new());
         println!("seed {seed}: {verdict}");
@@ -359,7 +359,7 @@ fn every_recorded_history_is_linearizable<E: TestEngine>() {
 /// The table grows from empty, by another thread's items. A flush would restart the growth.
 fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
     let mut concurrent = 0;
-    for seed in 0..fewer(20) {
+    for seed in 0..fewer(10) {
         let engine = roomy::<E>();
         let round = Round {
             seed,

@@ -174,14 +174,14 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
     let engine = Arc::new(E::make(setup));
     let found = AtomicU64::new(0);
     // Threads may be scheduled for some milliseconds at a time, in which much is written.
-    let enough = |written| found.load(Ordering::Relaxed) > fewer(2_000) || written > 1 << 32;
+    let enough = |written| found.load(Ordering::Relaxed) > fewer(500) || written > 1 << 32;
     at_once(&engine, THREADS, |cache, worker| {
         let random = |i: u64| (i << 8 | worker.thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         if worker.thread == 0 {
             let mut written = 0;
             for one in (0..).map(random).take_while(|_| !worker.is_over()) {
                 written += overwrite(cache, &setup, one, KEYS);
-                if written > fewer(20) * setup.memory && enough(written) {
+                if written > fewer(8) * setup.memory && enough(written) {
                     worker.finish();
                 }
             }
@@ -235,7 +235,7 @@ fn what_is_there_is_found_while_others_come_and_go<E: TestEngine>() {
     }
     at_once(&engine, 3, |cache, worker| {
         if worker.thread == 0 {
-            let others = || (STABLE..STABLE + fewer(100_000)).map(key);
+            let others = || (STABLE..STABLE + fewer(30_000)).map(key);
             for other in others() {
                 cache.set(&other, b"another");
             }
@@ -454,7 +454,7 @@ fn exactly_one(what: impl Fn(&Seen) -> bool) -> impl Fn(u64, &[Seen]) {
 
 fn of_several_conditional_writes_one_succeeds<E: TestEngine>() {
     let engine = roomy::<E>();
-    let count = fewer(1_000);
+    let count = fewer(400);
     let nothing = |_: &mut Cache<E>, _: u64| ();
     let write =
         |mode| move |cache: &mut Cache<E>, round| cache.store(&key(round), store(mode, b"1"));
@@ -594,7 +594,7 @@ fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
     // Threads may be scheduled for some milliseconds at a time, in which much is stored.
     let go_on = |round| {
         let few = wins.load(Ordering::Relaxed) < fewer(200);
-        round < fewer(5_000) || few && round < 1_000_000
+        round < fewer(2_000) || few && round < 1_000_000
     };
     let won = at_once(&engine, THREADS, |cache, worker| {
         let mut won = Vec::new();

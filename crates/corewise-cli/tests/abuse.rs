@@ -21,7 +21,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-for_every_engine! {
+for_all_engines_at_once! {
     every_prefix_of_a_request_may_be_the_last_thing_heard
     random_bytes_do_no_harm
     a_thousand_connections_are_served_at_once

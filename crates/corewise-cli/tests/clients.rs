@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use common::{Engine, skip};
 
-for_every_engine! {
+for_all_engines_at_once! {
     pymemcache_works
     pylibmc_works
     node_memcached_works

@@ -16,6 +16,12 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+for_all_engines_at_once! {
+    a_thousand_connections_are_served_at_once
+    a_client_that_never_reads_is_bounded_and_holds_nobody_up
+    the_load_generator_verifies_every_value
+}
+
 for_every_engine! {
     both_protocols_see_the_same_items
     random_requests_of_both_protocols_agree_with_a_table
@@ -23,10 +29,7 @@ for_every_engine! {
     random_bytes_do_no_harm
     every_prefix_of_a_request_may_be_the_last_thing_heard
     inserts_over_the_limit_are_skipped_and_remove_the_old_item
-    a_thousand_connections_are_served_at_once
-    a_client_that_never_reads_is_bounded_and_holds_nobody_up
     an_insert_that_finds_no_memory_leaves_a_miss
-    the_load_generator_verifies_every_value
 }
 
 /// The largest value with the default limit of 1 MiB.

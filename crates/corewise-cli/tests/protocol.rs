@@ -8,7 +8,7 @@ mod differential;
 use common::conversation::converse_with;
 use common::{Engine, Kind};
 
-for_every_engine! {
+for_all_engines_at_once! {
     set_stores_what_get_returns
     values_may_hold_any_bytes
     a_multiget_returns_the_hits_in_the_order_asked_for

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Client, Engine, Kind, TestServer, wait_until};
 
-for_every_engine! {
+for_all_engines_at_once! {
     exporters_find_what_they_insist_on_and_it_is_true
     what_engines_have_beside_is_a_number
     every_name_that_memcached_gives_is_given

@@ -189,7 +189,7 @@ fn differential<M: WordMap>(seed: u64, hashing: Hashing, keys: u64, most_buckets
     let mut rng = SmallRng::seed_from_u64(seed);
     let map = M::new(1, hashing, seed.is_multiple_of(2));
     let mut model = HashMap::new();
-    for step in 0..fewer(20_000) {
+    for step in 0..fewer(6_000) {
         let key = rng.random_range(0..keys);
         let there = model.get(&key).copied();
         match rng.random_range(0..100) {
@@ -270,7 +270,7 @@ fn keys_of_one_bucket_do_no_harm<M: WordMap>() {
     }
     // Keys chosen against the table, which must not grow without bound for them.
     let map = M::new(1, Hashing::Alike, true);
-    let keys = fewer(1_000);
+    let keys = fewer(500);
     (0..keys).for_each(|key| assert_eq!(map.try_insert(key, key), Ok(())));
     assert!((0..keys).all(|key| map.get(key) == Some(key)));
     if !cfg!(corewise_stress) {
@@ -304,7 +304,7 @@ fn any_word_may_be_a_key_and_a_value<M: WordMap>() {
 
 fn it_grows_by_itself<M: WordMap>() {
     const THREADS: u64 = 3;
-    let keys = fewer(300_000);
+    let keys = fewer(100_000);
     let map = M::new(1, Hashing::Mixed, true);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -330,7 +330,7 @@ fn it_grows_by_itself<M: WordMap>() {
 /// once.
 fn one_of_several_wins<M: WordMap>() {
     const THREADS: usize = 3;
-    for (hashing, keys) in [(Hashing::Own, fewer(60_000)), (Hashing::Alike, fewer(600))] {
+    for (hashing, keys) in [(Hashing::Own, fewer(20_000)), (Hashing::Alike, fewer(600))] {
         let map = M::new(1, hashing, true);
         let round = Barrier::new(THREADS);
         let by_all = |act: &(dyn Fn(u64) -> bool + Sync)| {
@@ -483,7 +483,7 @@ fn what_is_there_is_found_beside_resizes_and_updates<M: WordMap>() {
             .collect();
         scope.spawn(|| resizing.go_on(&map, 9));
         let mut rng = SmallRng::seed_from_u64(99);
-        for call in 0..fewer(200_000) {
+        for call in 0..fewer(60_000) {
             if call % 10_000 == 0 {
                 resizing.next();
             }
@@ -525,7 +525,7 @@ fn values_belong_to_their_keys<M: WordMap>() {
         }
         let (mut hits, mut call) = (0, 0);
         // The other threads may start late.
-        while call < fewer(1_000_000) || hits == 0 {
+        while call < fewer(200_000) || hits == 0 {
             call += 1;
             let key = call % KEYS;
             if let Some(value) = map.get(key) {
@@ -559,7 +559,7 @@ fn iterators_yield_what_stays_once<M: WordMap>() {
                 }
             }
         });
-        for _ in 0..fewer(400) {
+        for _ in 0..fewer(100) {
             let pairs = sorted(map.pairs());
             let kept = pairs.iter().filter(|(key, _)| *key < KEPT);
             assert!(kept.map(|pair| pair.0).eq(0..KEPT));
@@ -573,7 +573,7 @@ fn updates_beside_resizes_are_all_there<M: WordMap>() {
     let map = M::new(1, Hashing::Own, true);
     (0..8).for_each(|key| assert_eq!(map.try_insert(key, 0), Ok(())));
     let resizing = Resizing::default();
-    let rounds = fewer(20_000);
+    let rounds = fewer(8_000);
     std::thread::scope(|scope| {
         scope.spawn(|| resizing.go_on(&map, 4));
         let workers: Vec<_> = (0..THREADS)

@@ -1,6 +1,7 @@
 //! The server's engines, and macros that run a test with each of them.
 
 use std::process::Command;
+use std::thread;
 
 use super::conversation::converse_with;
 use super::server::COREWISE;
@@ -45,6 +46,18 @@ impl Engine {
         }
     }
 
+    /// Runs a test with all engines at the same time, which takes less time where the test waits.
+    pub(crate) fn run_all(test: fn(Self)) {
+        thread::scope(|scope| {
+            for &name in Self::TESTED {
+                thread::Builder::new()
+                    .name(name.to_owned())
+                    .spawn_scoped(scope, move || Self::run(name, test))
+                    .expect("to start a thread");
+            }
+        });
+    }
+
     /// Starts the server under test with this engine, two threads and 64 MB, on a free port.
     pub(crate) fn start(self) -> TestServer {
         self.with(&[])
@@ -79,6 +92,21 @@ impl Engine {
             .map(str::to_owned)
             .collect()
     }
+}
+
+/// Makes a test `all_engines::name` of each `fn name(engine: Engine)` that runs it with all engines
+/// at the same time. For tests that spend their time waiting.
+macro_rules! for_all_engines_at_once {
+    ($($test:ident)+) => {
+        mod all_engines {
+            $(
+                #[test]
+                fn $test() {
+                    crate::common::Engine::run_all(super::$test);
+                }
+            )+
+        }
+    };
 }
 
 /// Makes a test `engine::name` of each `fn name(engine: Engine)`, for every engine.

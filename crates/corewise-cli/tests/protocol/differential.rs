@@ -18,11 +18,19 @@ use crate::common::{Engine, Kind, TestServer, show, skip};
 
 const SEED: u64 = 0x5eed;
 const SCRIPTS: u64 = 400;
-/// memcached changes a counter in place only while no other thread holds the item. Otherwise it
+/// memcached changes a counter in place only while nothing else holds the item. Otherwise it
 /// replaces the item, which is visible: no padding, no fetched bit. So its background threads are
 /// turned off, and it writes its replies, which hold items, after every second request; every other
-/// request is [`BETWEEN`].
-const CALM: [&str; 4] = ["-o", "no_lru_maintainer,no_lru_crawler", "-R", "1"];
+/// request is [`BETWEEN`]. It has one worker: with several, one may still hold an item after it has
+/// written the reply, while another one already serves the next connection.
+const CALM: [&str; 6] = [
+    "-t",
+    "1",
+    "-o",
+    "no_lru_maintainer,no_lru_crawler",
+    "-R",
+    "1",
+];
 /// Follows every request.
 const BETWEEN: &str = "mn\r\n";
 const KEYS: [&str; 4] = ["a", "b", "c", "n"];

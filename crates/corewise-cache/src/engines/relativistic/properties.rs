@@ -436,12 +436,12 @@ fn a_full_cache_stays_full_at_every_size() {
             stays_full(
                 memory,
                 sessions,
-                sizes(memory).into_iter().step_by(every(1)),
+                sizes(memory).into_iter().step_by(every(2)),
             );
         }
     }
     for (memory, sessions) in [(16 * MIB, 1), (16 * MIB, 64), (64 * MIB, 8)] {
-        let few = if memory > 16 * MIB { 3 } else { 1 };
+        let few = if memory > 16 * MIB { 5 } else { 2 };
         stays_full(
             memory,
             sessions,
