@@ -308,7 +308,8 @@ impl Codec {
             let rest = input.get(self.position..).unwrap_or(b"");
             let (len, head) = match self.length(rest, limits, scratch) {
                 Ok(found) => found,
-                Err(NoLength::Unfinished) if input.len() > limits.max_request => {
+                // The end of the line is yet to come, so the request is longer.
+                Err(NoLength::Unfinished) if input.len() >= limits.max_request => {
                     return self.begin_discard(Refusal::TooLong);
                 }
                 Err(NoLength::Unfinished) => return unfinished(input),
