@@ -287,12 +287,29 @@ impl Member {
         for op in ops {
             let stripe = self.isolation.lock(op.key);
             accepted += 1;
-            if execute(&stripe, session, now, op, sink) == Flow::Pause {
+            if execute(Some(&stripe), session, now, op, sink) == Flow::Pause {
                 break;
             }
         }
         self.isolation.gate.open_if_unused(now);
         accepted
+    }
+
+    /// Executes one operation. No operation may be pending.
+    pub fn run_one<S: Session, K: ReplySink>(
+        &mut self,
+        session: &mut S,
+        now: Now,
+        op: &Op<'_>,
+        sink: &mut K,
+    ) {
+        let progress = self.run(session, now, slice::from_ref(op), sink);
+        debug_assert_eq!(progress.accepted, 1, "nothing is pending");
+        let mut backoff = Backoff::new();
+        while self.stays_inside {
+            backoff.snooze();
+            self.run(session, now, &[], sink);
+        }
     }
 
     /// [Submits](Session::submit_reserved) a store whose value was received in place, and waits for
@@ -331,7 +348,7 @@ impl Member {
         }
         let updated = {
             let stripe = self.isolation.lock(key);
-            update_in(&stripe, session, now, key, update)
+            update_in(Some(&stripe), session, now, key, update)
         };
         self.isolation.gate.open_if_unused(now);
         updated
@@ -354,7 +371,7 @@ fn finish<S: Session, K: ReplySink>(session: &mut S, now: Now, sink: &mut K) {
 
 /// Executes one operation whose stripe is locked.
 fn execute<S: Session, K: ReplySink>(
-    stripe: &Stripe,
+    stripe: Option<&Stripe>,
     session: &mut S,
     now: Now,
     op: &Op<'_>,
@@ -364,7 +381,9 @@ fn execute<S: Session, K: ReplySink>(
     let accepted = session.submit(now, slice::from_ref(op), &mut noting);
     debug_assert_eq!(accepted, 1, "nothing is pending");
     finish(session, now, &mut noting);
-    if noting.is_changed {
+    if noting.is_changed
+        && let Some(stripe) = stripe
+    {
         stripe.note_change(op.key);
     }
     noting.flow
@@ -372,7 +391,7 @@ fn execute<S: Session, K: ReplySink>(
 
 /// Executes a change of an item whose stripe is locked.
 fn update_in<S: Session>(
-    stripe: &Stripe,
+    stripe: Option<&Stripe>,
     session: &mut S,
     now: Now,
     key: &[u8],
@@ -380,7 +399,10 @@ fn update_in<S: Session>(
 ) -> Updated {
     let mut noting = NotingUpdate::new(update);
     let updated = session.update(now, key, &mut noting);
-    if noting.is_changed && updated == Updated::Done {
+    if noting.is_changed
+        && updated == Updated::Done
+        && let Some(stripe) = stripe
+    {
         stripe.note_change(key);
     }
     updated
@@ -398,24 +420,20 @@ pub struct Transaction<'i> {
 
 impl Transaction<'_> {
     /// The locked stripe of a key.
-    ///
-    /// # Panics
-    ///
-    /// If the key is not among those of the transaction.
-    fn stripe(&self, key: &[u8]) -> &Stripe {
+    fn stripe(&self, key: &[u8]) -> Option<&Stripe> {
         let wanted = self.isolation.stripe_of(key);
         let at = self
             .locked
             .binary_search_by_key(&wanted, |(stripe, _)| *stripe);
-        let (_, stripe) = &self.locked[at.expect("a key of the transaction")];
-        stripe
+        debug_assert!(at.is_ok(), "a key of the transaction");
+        let (_, stripe) = self.locked.get(at.ok()?)?;
+        Some(stripe)
     }
 
     /// Executes one operation on a key of the transaction. No operation may be pending.
     ///
-    /// # Panics
-    ///
-    /// If the key is not among those of the transaction.
+    /// An operation on another key is executed, but is not part of the transaction, and a watch may
+    /// miss it. Debug builds panic.
     pub fn run<S: Session, K: ReplySink>(
         &mut self,
         session: &mut S,
@@ -426,11 +444,8 @@ impl Transaction<'_> {
         let _ = execute(self.stripe(op.key), session, now, op, sink);
     }
 
-    /// Executes a change of one item of the transaction: [`Session::update`].
-    ///
-    /// # Panics
-    ///
-    /// If the key is not among those of the transaction.
+    /// Executes a change of one item of the transaction: [`Session::update`]. For other keys see
+    /// [`run`](Self::run).
     pub fn update<S: Session>(
         &mut self,
         session: &mut S,
