@@ -106,8 +106,8 @@ impl<E: Engine> Table<E> {
         command("client", -2, b' ', NO_KEY, "connection", connection::client_command),
         command("command", -1, b' ', NO_KEY, "server", server::command),
         command("config", -2, b' ', NO_KEY, "server", server::config),
-        command("dbsize", 1, b'r', NO_KEY, "server", server::dbsize),
         command("copy", -3, b'w', TWO_KEYS, "generic", several::copy),
+        command("dbsize", 1, b'r', NO_KEY, "server", server::dbsize),
         command("decr", 2, b'w', ONE_KEY, "string", strings::decr),
         command("decrby", 3, b'w', ONE_KEY, "string", strings::decrby),
         command("del", -2, b'w', ALL_KEYS, "generic", keys::del),
@@ -184,6 +184,34 @@ pub(super) fn find<E: Engine>(name: &[u8]) -> Option<&'static Command<E>> {
 mod tests {
     use super::{all, find};
     use crate::fake_engine::FakeEngine;
+    use corewise_wire::resp::{Codec, Limits, Parsed};
+
+    #[test]
+    fn the_keys_of_a_command_are_found_among_its_arguments() {
+        let (limits, scratch) = (Limits::default(), bumpalo::Bump::new());
+        for (line, expected) in [
+            ("ping a b", ""),
+            ("get a", "a"),
+            ("set a b px 1", "a"),
+            ("del a b c", "abc"),
+            ("mset a 1 b 2 c 3", "abc"),
+            ("mset a 1 b", "ab"),
+            ("rename a b", "ab"),
+            ("copy a b replace", "ab"),
+            ("flushall", ""),
+        ] {
+            let line = format!("{line}\r\n");
+            let parsed = Codec::new(true).next(line.as_bytes(), &limits, &scratch);
+            let Parsed::Request { request, .. } = parsed else {
+                panic!("{parsed:?}");
+            };
+            let command = find::<FakeEngine>(request.name()).unwrap();
+            let keys: Vec<&[u8]> = command.keys_of(request.args()).collect();
+            assert_eq!(keys.concat(), expected.as_bytes(), "{line}");
+            let concerns_all = command.name == "flushall";
+            assert_eq!(command.concerns_all_keys(), concerns_all, "{line}");
+        }
+    }
 
     #[test]
     fn every_command_is_found_in_any_case() {
