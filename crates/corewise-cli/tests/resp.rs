@@ -433,8 +433,8 @@ fn unknown_commands_are_errors(engine: Engine) {
                 &format!("-ERR unknown command '{shown}', with args beginning with: 'z' \r\n"),
             ),
             (
-                "mset a 1",
-                "-ERR unknown command 'mset', with args beginning with: 'a' '1' \r\n",
+                "lpush a 1",
+                "-ERR unknown command 'lpush', with args beginning with: 'a' '1' \r\n",
             ),
         ],
     );
