@@ -4,11 +4,11 @@
 #[macro_use]
 mod common;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Client, Engine, TestServer, concerns_the_server_under_test, show, skip, wait_until};
+use common::{
+    Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
+};
 use corewise_wire::resp::{ReplyReader, Value, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -433,8 +433,8 @@ fn unknown_commands_are_errors(engine: Engine) {
                 &format!("-ERR unknown command '{shown}', with args beginning with: 'z' \r\n"),
             ),
             (
-                "mset a 1",
-                "-ERR unknown command 'mset', with args beginning with: 'a' '1' \r\n",
+                "lpush a 1",
+                "-ERR unknown command 'lpush', with args beginning with: 'a' '1' \r\n",
             ),
         ],
     );
@@ -669,56 +669,6 @@ fn clients_authenticate(engine: Engine) {
             .starts_with("-ERR AUTH <password> called without any password")
     );
     open.assert_well();
-}
-
-/// A redis-server on a Unix socket; killed on drop.
-struct Redis {
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Redis {
-    /// Starts one, if it is installed.
-    fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let child = Command::new("redis-server")
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
-            .arg(Self::socket(folder.path()))
-            .arg("--dir")
-            .arg(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .ok()?;
-        let redis = Self { child, folder };
-        wait_until("redis-server listens", || {
-            std::os::unix::net::UnixStream::connect(Self::socket(redis.folder.path())).is_ok()
-        });
-        Some(redis)
-    }
-
-    fn socket(folder: &Path) -> std::path::PathBuf {
-        folder.join("redis.sock")
-    }
-
-    fn connect(&self) -> Client {
-        Client::connect_unix(&Self::socket(self.folder.path()))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Commands with a key and nothing else.
