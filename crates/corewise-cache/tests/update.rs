@@ -1,4 +1,4 @@
-//! Changes that no verb describes ([`Update`]), and stores that leave the present item when they
+//! Changes by a function ([`Update`], [`Edit`]), and stores that leave the present item when they
 //! fail, in every engine.
 
 #[macro_use]
@@ -7,7 +7,8 @@ mod common;
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
 use corewise_cache::Session;
 use corewise_ops::{
-    Change, Deadline, Delete, Get, ItemView, Store, StoreMode, Update, Updated, Verb,
+    Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, Update,
+    Updated, Verb,
 };
 use std::sync::Arc;
 
@@ -23,6 +24,10 @@ for_every_engine! {
     an_empty_key_is_a_key
     no_update_is_lost_among_other_changes
     an_update_keeps_a_deadline_that_is_set_beside_it
+    an_edit_changes_the_item_and_reports_what_it_was
+    an_edit_sees_neither_expired_nor_flushed_items
+    an_edit_that_fails_changes_nothing
+    no_edit_is_lost_among_other_changes
 }
 
 /// An update by a function, and what it saw.
@@ -282,4 +287,144 @@ fn an_update_keeps_a_deadline_that_is_set_beside_it<E: TestEngine>() {
     });
     let left = Cache::over(&engine).get(b"k").deadline().remaining_ms(NOW);
     assert_eq!(left, Some(each));
+}
+
+/// Carries out the change that the number names, and reports the length of the present value.
+fn edit_by_number(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    assert!(new.is_empty());
+    new.extend_from_slice(edit.value);
+    let decision = match edit.number {
+        0 => Decision::Keep,
+        1 => Decision::Touch(Deadline::after_ms(NOW, 100)),
+        2 => Decision::Remove,
+        3 => Decision::Write {
+            client_flags: 5,
+            deadline: Deadline::NEVER,
+        },
+        _ => return Err("no such change"),
+    };
+    Ok(Decided {
+        decision,
+        number: old.map_or(-1, |old| old.value.len() as i64),
+    })
+}
+
+fn edit<E: TestEngine>(cache: &mut Cache<E>, number: i64, value: &[u8]) -> Seen {
+    let edit = Edit {
+        decide: edit_by_number,
+        value,
+        number,
+    };
+    cache.run(b"k", Verb::Edit(edit))
+}
+
+fn edited(number: i64, old: Option<&[u8]>) -> Seen {
+    Seen::Edited {
+        number,
+        old: old.map(<[u8]>::to_vec),
+    }
+}
+
+fn an_edit_changes_the_item_and_reports_what_it_was<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    for number in 0..3 {
+        assert_eq!(edit(&mut cache, number, b"new"), edited(-1, None));
+        assert!(cache.get(b"k").is_absent());
+    }
+    let long = [b'x'; 700];
+    assert_eq!(edit(&mut cache, 3, &long), edited(-1, None));
+    assert_eq!(edit(&mut cache, 0, b"new"), edited(700, Some(&long)));
+    assert_eq!(cache.get(b"k").value(), Some(&long[..]));
+    assert_eq!(edit(&mut cache, 1, b"new"), edited(700, Some(&long)));
+    assert_eq!(cache.get(b"k").deadline(), Deadline::after_ms(NOW, 100));
+    assert_eq!(edit(&mut cache, 3, b"new"), edited(700, Some(&long)));
+    let Seen::Found {
+        value,
+        client_flags,
+        deadline,
+        ..
+    } = cache.get(b"k")
+    else {
+        panic!()
+    };
+    assert_eq!((&value[..], client_flags), (&b"new"[..], 5));
+    assert_eq!(deadline, Deadline::NEVER);
+    assert_eq!(edit(&mut cache, 2, b""), edited(3, Some(b"new")));
+    assert!(cache.get(b"k").is_absent());
+}
+
+fn an_edit_sees_neither_expired_nor_flushed_items<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    cache.set(b"k", b"v");
+    assert_eq!(edit(&mut cache, 1, b""), edited(1, Some(b"v")));
+    cache.now = later(100);
+    assert_eq!(edit(&mut cache, 0, b""), edited(-1, None));
+    cache.set(b"k", b"v");
+    corewise_cache::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
+    assert_eq!(edit(&mut cache, 0, b""), edited(-1, None));
+}
+
+fn an_edit_that_fails_changes_nothing<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup {
+        max_item_bytes: 1_000,
+        ..Setup::roomy()
+    });
+    cache.set(b"k", b"v");
+    let refused = edit(&mut cache, 4, b"new");
+    assert_eq!(refused, Seen::Refused("no such change"));
+    assert_eq!(edit(&mut cache, 3, &[1; 1_000]), Seen::TooLarge);
+    assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
+}
+
+/// Adds to the first number of a value, and appends a byte.
+fn add_and_append(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let mut update = AddAndAppend(Vec::new());
+    let Change::Write {
+        value,
+        client_flags,
+        deadline,
+    } = update.update(old)
+    else {
+        return Err("it always writes");
+    };
+    new.extend_from_slice(value);
+    Ok(Decided {
+        decision: Decision::Write {
+            client_flags,
+            deadline,
+        },
+        number: edit.number,
+    })
+}
+
+fn no_edit_is_lost_among_other_changes<E: TestEngine>() {
+    let engine = Arc::new(E::make(Setup::roomy()));
+    let each = fewer(2_000);
+    at_once(&engine, |cache, worker| {
+        for i in 0..each {
+            let edit = Edit {
+                decide: add_and_append,
+                value: b"",
+                number: 0,
+            };
+            let seen = cache.run(b"k", Verb::Edit(edit));
+            assert!(matches!(seen, Seen::Edited { .. }), "{seen:?}");
+            if i % 7 == worker.thread {
+                let request = store(StoreMode::Append, b"y");
+                assert!(cache.store(b"k", request).is_stored());
+            }
+            cache.set(&i.to_le_bytes(), b"another key");
+        }
+    });
+    let seen = Cache::over(&engine).get(b"k");
+    let (head, _) = seen.value().unwrap().split_first_chunk::<8>().unwrap();
+    assert_eq!(u64::from_le_bytes(*head), each * THREADS);
 }

@@ -24,8 +24,8 @@
 //!    operation in this call and reports how far it came.
 //!
 //! [`Verb`] and [`Outcome`] are exhaustive: engines and codecs match without a catch-all arm, so
-//! the compiler finds each place that a new verb or outcome concerns. A change that no verb
-//! describes is an [`Update`].
+//! the compiler finds each place that a new verb or outcome concerns. A change that no other verb
+//! describes is an [`Edit`], or, if it needs more than an [`Edit`] carries, an [`Update`].
 
 #![forbid(unsafe_code)]
 
@@ -139,6 +139,8 @@ pub enum Verb<'a> {
     Delete(Delete),
     /// Add to or subtract from a decimal counter.
     Arith(Arith),
+    /// Change an item by a function of it.
+    Edit(Edit<'a>),
 }
 
 /// Parameters of a read.
@@ -258,6 +260,121 @@ pub struct Arith {
     pub touch: Option<Deadline>,
     /// If absent, create the counter with this value and deadline instead of reporting a miss.
     pub vivify: Option<(u64, Deadline)>,
+}
+
+/// A change of one item by a function.
+///
+/// The function depends on nothing but its parameters, so an engine may call it again, and may copy
+/// the edit and execute it later.
+///
+/// Outcomes: [`Outcome::Edited`], [`Outcome::Refused`], [`Outcome::TooLarge`],
+/// [`Outcome::OutOfMemory`]. All but the first leave the item as it was.
+///
+/// ```
+/// use corewise_ops::{Decided, Decision, Edit, ItemView};
+///
+/// /// Cuts a value to a number of bytes, and tells how many bytes it had.
+/// fn cut(
+///     edit: &Edit<'_>,
+///     old: Option<&ItemView<'_>>,
+///     new: &mut Vec<u8>,
+/// ) -> Result<Decided, &'static str> {
+///     let old = old.ok_or("there is nothing to cut")?;
+///     let kept = old.value.len().min(edit.number as usize);
+///     new.extend_from_slice(&old.value[..kept]);
+///     Ok(Decided {
+///         decision: Decision::Write { client_flags: old.client_flags, deadline: old.deadline },
+///         number: old.value.len() as i64,
+///     })
+/// }
+///
+/// let edit = Edit { decide: cut, value: b"", number: 3 };
+/// assert!((edit.decide)(&edit, None, &mut Vec::new()).is_err());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Edit<'a> {
+    /// Decides what to do with the present item.
+    pub decide: Decide,
+    /// The first parameter; borrowed only until `submit` returns.
+    pub value: &'a [u8],
+    /// The second parameter.
+    pub number: i64,
+}
+
+/// The function of an [`Edit`]. Its parameters are the edit, the present item of the key if there
+/// is one, and an empty buffer for a new value.
+///
+/// Runs inside the engine's critical section, in which the key has no other writer: it must neither
+/// block nor call back into the engine. If it fails, nothing is changed, and the outcome is
+/// [`Outcome::Refused`] with the error.
+pub type Decide =
+    fn(&Edit<'_>, Option<&ItemView<'_>>, &mut Vec<u8>) -> Result<Decided, &'static str>;
+
+/// What an [`Edit`] does, and what it reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What to do with the item.
+    pub decision: Decision,
+    /// Reported in [`Outcome::Edited`]; its meaning belongs to the edit.
+    pub number: i64,
+}
+
+/// A [`Change`] whose new value is in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// See [`Change::Keep`].
+    Keep,
+    /// See [`Change::Touch`].
+    Touch(Deadline),
+    /// See [`Change::Remove`].
+    Remove,
+    /// See [`Change::Write`].
+    Write {
+        /// Not interpreted by the cache.
+        client_flags: u32,
+        /// When the item expires.
+        deadline: Deadline,
+    },
+}
+
+impl Decision {
+    /// Whether it changes something, given whether the key has an item.
+    ///
+    /// ```
+    /// assert!(!corewise_ops::Decision::Remove.is_change(false));
+    /// ```
+    #[must_use]
+    pub fn is_change(self, is_present: bool) -> bool {
+        match self {
+            Self::Keep => false,
+            Self::Touch(_) | Self::Remove => is_present,
+            Self::Write { .. } => true,
+        }
+    }
+
+    /// The change, with the contents of the buffer.
+    ///
+    /// ```
+    /// use corewise_ops::{Change, Decision};
+    /// assert_eq!(Decision::Remove.with(b"unused"), Change::Remove);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn with(self, value: &[u8]) -> Change<'_> {
+        match self {
+            Self::Keep => Change::Keep,
+            Self::Touch(deadline) => Change::Touch(deadline),
+            Self::Remove => Change::Remove,
+            Self::Write {
+                client_flags,
+                deadline,
+            } => Change::Write {
+                value,
+                client_flags,
+                deadline,
+            },
+        }
+    }
 }
 
 /// A change of one item that no [`Verb`] describes. An engine executes it atomically, like a verb.
@@ -424,6 +541,17 @@ pub enum Outcome<'a> {
     TooLarge,
     /// There is no room, and eviction is off or could not make any.
     OutOfMemory,
+    /// An [`Edit`] was carried out.
+    Edited {
+        /// What it reports: [`Decided::number`].
+        number: i64,
+        /// The value that the key had before.
+        old: Option<&'a [u8]>,
+        /// Whether it changed the item; a write of the same value does.
+        is_changed: bool,
+    },
+    /// An [`Edit`] failed for this reason.
+    Refused(&'static str),
 }
 
 /// Whether an engine may continue to complete operations.

@@ -84,6 +84,7 @@ impl Counters {
                     _ => {}
                 }
             }
+            Verb::Edit(_) => {}
         }
     }
 

@@ -7,8 +7,8 @@ use corewise_cache::{
     ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session, size_class,
 };
 use corewise_ops::{
-    Absence, Arith, Change, Deadline, Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
-    Store, StoreMode, Update, Updated, Verb,
+    Absence, Arith, Change, Deadline, Decided, Edit, Flow, ItemFlags, ItemView, Now, Op, Outcome,
+    ReplySink, Store, StoreMode, Update, Updated, Verb,
 };
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -86,6 +86,7 @@ impl Script {
             Verb::Store(_) => "store",
             Verb::Delete(_) => "delete",
             Verb::Arith(_) => "arith",
+            Verb::Edit(_) => "edit",
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
@@ -95,6 +96,7 @@ impl Script {
         match op.verb {
             Verb::Store(store) => self.store(op, &store, sink),
             Verb::Arith(arith) => self.arith(op, arith, sink),
+            Verb::Edit(edit) => self.edit(op, &edit, sink),
             Verb::Delete(_) => match self.items.remove(op.key) {
                 Some(_) => sink.complete(op.token, Outcome::Deleted),
                 None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
@@ -137,7 +139,13 @@ impl Script {
             return Updated::OutOfMemory;
         }
         let old = self.items.get(key).map(|value| view(key, value));
-        match update.update(old.as_ref()) {
+        let change = update.update(old.as_ref());
+        self.carry_out(key, change);
+        Updated::Done
+    }
+
+    fn carry_out(&mut self, key: &[u8], change: Change<'_>) {
+        match change {
             Change::Keep | Change::Touch(_) => {}
             Change::Remove => {
                 self.items.remove(key);
@@ -146,7 +154,24 @@ impl Script {
                 self.items.insert(key.to_vec(), value.to_vec());
             }
         }
-        Updated::Done
+    }
+
+    fn edit<S: ReplySink>(&mut self, op: &Op<'_>, edit: &Edit<'_>, sink: &mut S) -> Flow {
+        let old = self.items.get(op.key).cloned();
+        let seen = old.as_ref().map(|value| view(op.key, value));
+        let mut new = Vec::new();
+        let outcome = match (edit.decide)(edit, seen.as_ref(), &mut new) {
+            Err(why) => Outcome::Refused(why),
+            Ok(Decided { decision, number }) => {
+                self.carry_out(op.key, decision.with(&new));
+                Outcome::Edited {
+                    number,
+                    old: old.as_deref(),
+                    is_changed: decision.is_change(old.is_some()),
+                }
+            }
+        };
+        sink.complete(op.token, outcome)
     }
 
     fn arith<S: ReplySink>(&mut self, op: &Op<'_>, arith: Arith, sink: &mut S) -> Flow {
@@ -188,7 +213,7 @@ fn view<'v>(key: &'v [u8], value: &'v [u8]) -> ItemView<'v> {
 struct Queued {
     token: u32,
     key: Vec<u8>,
-    /// Its value is in `value` if it is a store.
+    /// Its value is in `value` if it has one.
     verb: Verb<'static>,
     value: Vec<u8>,
 }
@@ -205,6 +230,10 @@ impl Queued {
                 })
             }
             Verb::Delete(delete) => Verb::Delete(delete),
+            Verb::Edit(edit) => {
+                value.extend_from_slice(edit.value);
+                Verb::Edit(Edit { value: b"", ..edit })
+            }
             Verb::Arith(arith) => Verb::Arith(arith),
             Verb::Get(get) => Verb::Get(get),
         };
@@ -221,6 +250,10 @@ impl Queued {
             Verb::Store(store) => Verb::Store(Store {
                 value: &self.value,
                 ..store
+            }),
+            Verb::Edit(edit) => Verb::Edit(Edit {
+                value: &self.value,
+                ..edit
             }),
             verb => verb,
         };

@@ -114,7 +114,7 @@ impl<'i> Form<'i> {
     pub fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         match self {
             Self::Memcached(form) => form.encode(outcome, now, out),
-            Self::Resp(form) => form.encode(outcome, out),
+            Self::Resp(form) => form.encode(outcome, now, out),
         }
     }
 
@@ -128,7 +128,7 @@ impl<'i> Form<'i> {
     ) -> Option<(&'v [u8], &'static [u8])> {
         match self {
             Self::Memcached(form) => form.encode_parts(outcome, now, out),
-            Self::Resp(form) => form.encode_parts(outcome, out),
+            Self::Resp(form) => form.encode_parts(outcome, now, out),
         }
     }
 }

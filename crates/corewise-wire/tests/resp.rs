@@ -3,7 +3,9 @@
 mod resp_driver;
 
 use bumpalo::Bump;
-use corewise_ops::{Deadline, Get, ItemFlags, ItemView, Now, Outcome, StoreMode, Verb};
+use corewise_ops::{
+    Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
+};
 use corewise_wire::resp::{
     Codec, CommandCodec, Encoder, Limits, Parsed, Refusal, ReplyReader, Value, Version,
     encode_request,
@@ -649,13 +651,20 @@ fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) ->
                     let key = key.escape_ascii();
                     steps.push(match verb {
                         Verb::Get(get) if get == Get::default() => format!("get {key}"),
-                        Verb::Store(store) => {
-                            assert_eq!(store.mode, StoreMode::Overwrite);
+                        Verb::Store(store) if store.mode == StoreMode::Overwrite => {
                             let ttl = store.deadline.remaining_ms(NOW);
                             let value = store.value.escape_ascii();
                             format!("set {key} {value} {ttl:?}")
                         }
-                        other => panic!("{other:?}"),
+                        Verb::Store(Store { mode, value, .. }) => {
+                            format!("{mode:?} {key} {}", value.escape_ascii())
+                        }
+                        Verb::Edit(Edit { number, value, .. }) => {
+                            format!("edit {key} {number} {}", value.escape_ascii())
+                        }
+                        Verb::Get(_) => format!("other get {key}"),
+                        Verb::Delete(_) => format!("delete {key}"),
+                        Verb::Arith(_) => panic!("a counter of memcached"),
                     });
                     consumed
                 }
@@ -695,7 +704,7 @@ fn assert_steps(input: &[u8], expected: &[&str]) {
 }
 
 #[test]
-fn the_simplest_commands_are_operations_and_the_others_calls() {
+fn commands_on_one_key_are_operations_and_the_others_calls() {
     assert_steps(
         b"GET k\r\nget k\r\ngEt k l\r\nget\r\n",
         &["get k", "get k", "Request(gEt, k, l)", "Request(get)"],
@@ -704,20 +713,74 @@ fn the_simplest_commands_are_operations_and_the_others_calls() {
         b"SET k v\r\nset k v EX 10\r\nset k v pX 10\r\n",
         &["set k v None", "set k v Some(10000)", "set k v Some(10)"],
     );
+    for (request, step) in [
+        ("set k v NX", "Add k v"),
+        ("SET k v EX 5 xx", "Replace k v"),
+        ("setnx k v", "Add k v"),
+        ("SETEX k 5 v", "set k v Some(5000)"),
+        ("psetex k 5 v", "set k v Some(5)"),
+        ("append k v", "Append k v"),
+        ("INCR k", "edit k 1 "),
+        ("decr k", "edit k -1 "),
+        ("IncrBy k -7", "edit k -7 "),
+        ("decrby k -7", "edit k 7 "),
+        ("setrange k 4 v", "edit k 4 v"),
+        ("setrange k 4095 v", "edit k 4095 v"),
+        ("getset k v", "edit k 0 v"),
+        ("getdel k", "edit k 0 "),
+        ("persist k", "edit k 0 "),
+        ("del k", "delete k"),
+        ("UNLINK k", "delete k"),
+        ("strlen k", "get k"),
+        ("touch k", "get k"),
+        ("exists k", "other get k"),
+        ("type k", "other get k"),
+        ("ttl k", "other get k"),
+        ("pttl k", "other get k"),
+        ("expire k 5", "other get k"),
+        ("pexpire k 5", "other get k"),
+        ("ping", "frame +PONG\\r\\n"),
+    ] {
+        assert_steps(format!("{request}\r\n").as_bytes(), &[step]);
+    }
     for call in [
         "set k",
-        "set k v NX",
+        "set k v NX NX",
+        "set k v NX XX",
+        "set k v NX GET",
+        "set k v KEEPTTL",
+        "set k v EX 5 PX 5",
         "set k v EX",
+        "set k v NX EX",
+        "incr",
+        "incr k l",
+        "incrby k",
+        "incrby k x",
+        "decrby k -9223372036854775808",
+        "setrange k -1 v",
+        "setrange k 4096 v",
+        "setrange k 9223372036854775807 v",
+        "setex k 0 v",
+        "expire k 0",
+        "expire k -1",
+        "expire k 5 NX",
+        "pexpire k 9223372036854775807",
+        "expireat k 5",
+        "del k l",
+        "exists k l",
+        "touch",
+        "getex k",
+        "nosuch k",
+        "a name that is longer k",
+        "ping hi",
         "set k v EX 0",
         "set k v EX -1",
         "set k v EX 1x",
         "set k v EX 9223372036854775807",
         "set k v PX 9223372036854775807",
         "set k v EXAT 5",
-        "set k v EX 5 NX",
         "set k v ex 9223372036854775",
         "MGET",
-        "PING",
     ] {
         let expected = format!("Request({})", call.replace(' ', ", "));
         assert_steps(format!("{call}\r\n").as_bytes(), &[&expected]);
@@ -742,7 +805,7 @@ fn an_mget_is_a_frame_and_an_operation_for_each_key() {
             "get ",
             "frame *1\\r\\n",
             "get q",
-            "Request(PING)",
+            "frame +PONG\\r\\n",
         ],
     );
 }
@@ -814,6 +877,20 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
         footprint: 64,
         size_class: 1,
     };
+    let ending = ItemView {
+        deadline: Deadline::after_ms(NOW, 1_500),
+        ..item
+    };
+    let counted = Outcome::Edited {
+        number: -3,
+        old: Some(b"old"),
+        is_changed: true,
+    };
+    let nothing = Outcome::Edited {
+        number: 0,
+        old: None,
+        is_changed: false,
+    };
     let missing = Outcome::Missing(corewise_ops::Absence::Unknown);
     let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
     let large = "-ERR key or value exceeds the maximum size of an item\r\n";
@@ -829,6 +906,35 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
         ("SET k v", Outcome::Stored(item), "+OK\r\n", "+OK\r\n"),
         ("SET k v", Outcome::OutOfMemory, oom, oom),
         ("SET k v", Outcome::TooLarge, large, large),
+        ("SET k v NX", Outcome::Stored(item), "+OK\r\n", "+OK\r\n"),
+        ("SET k v NX", Outcome::NotStored, "$-1\r\n", "_\r\n"),
+        ("SETNX k v", Outcome::Stored(item), ":1\r\n", ":1\r\n"),
+        ("SETNX k v", Outcome::NotStored, ":0\r\n", ":0\r\n"),
+        ("APPEND k b", Outcome::Stored(item), ":2\r\n", ":2\r\n"),
+        ("APPEND k b", Outcome::TooLarge, large, large),
+        ("STRLEN k", Outcome::Found(item), ":2\r\n", ":2\r\n"),
+        ("STRLEN k", missing, ":0\r\n", ":0\r\n"),
+        ("EXISTS k", Outcome::Found(item), ":1\r\n", ":1\r\n"),
+        ("EXPIRE k 5", missing, ":0\r\n", ":0\r\n"),
+        ("EXPIRE k 5", Outcome::Found(item), ":1\r\n", ":1\r\n"),
+        ("DEL k", Outcome::Deleted, ":1\r\n", ":1\r\n"),
+        ("DEL k", missing, ":0\r\n", ":0\r\n"),
+        ("TYPE k", Outcome::Found(item), "+string\r\n", "+string\r\n"),
+        ("TYPE k", missing, "+none\r\n", "+none\r\n"),
+        ("TTL k", missing, ":-2\r\n", ":-2\r\n"),
+        ("TTL k", Outcome::Found(item), ":-1\r\n", ":-1\r\n"),
+        ("TTL k", Outcome::Found(ending), ":2\r\n", ":2\r\n"),
+        ("PTTL k", Outcome::Found(ending), ":1500\r\n", ":1500\r\n"),
+        ("INCR k", counted, ":-3\r\n", ":-3\r\n"),
+        (
+            "INCR k",
+            Outcome::Refused("ERR no"),
+            "-ERR no\r\n",
+            "-ERR no\r\n",
+        ),
+        ("INCR k", Outcome::OutOfMemory, oom, oom),
+        ("GETDEL k", counted, "$3\r\nold\r\n", "$3\r\nold\r\n"),
+        ("GETSET k v", nothing, "$-1\r\n", "_\r\n"),
     ] {
         for (version, expected) in [(Version::Resp2, two), (Version::Resp3, three)] {
             let input = format!("{request}\r\n");
@@ -847,4 +953,83 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
             assert_eq!(parts, out);
         }
     }
+}
+
+/// The new value and the number, or the error, of the edit that a request is.
+fn edited(request: &str, old: Option<&str>) -> Result<(String, i64), &'static str> {
+    let (limits, scratch) = (Limits::default(), Bump::new());
+    let input = format!("{request}\r\n");
+    let mut codec = CommandCodec::new(true);
+    let step = codec.next(input.as_bytes(), &limits, NOW, &scratch);
+    let Step::Op {
+        verb: Verb::Edit(edit),
+        ..
+    } = step
+    else {
+        panic!("{step:?}")
+    };
+    let old = old.map(|value| ItemView {
+        key: b"k",
+        value: value.as_bytes(),
+        client_flags: 7,
+        cas: 1,
+        deadline: Deadline::after_ms(NOW, 5),
+        idle_s: 0,
+        flags: ItemFlags::NONE,
+        footprint: 64,
+        size_class: 1,
+    });
+    let mut new = Vec::new();
+    let decided = (edit.decide)(&edit, old.as_ref(), &mut new)?;
+    let new = String::from_utf8(new).unwrap();
+    Ok((format!("{:?} {new}", decided.decision), decided.number))
+}
+
+#[test]
+fn edits_change_values_as_redis_does() {
+    let kept = "Write { client_flags: 7, deadline: Deadline(1000005) }";
+    let fresh = "Write { client_flags: 0, deadline: Deadline(0) }";
+    let most = "9223372036854775807";
+    for (request, old, decision, new, number) in [
+        ("incr k", None, fresh, "1", 1),
+        ("incr k", Some("41"), kept, "42", 42),
+        ("decr k", Some("10  "), kept, "9", 9),
+        (
+            "incrby k -9223372036854775808",
+            None,
+            fresh,
+            "-9223372036854775808",
+            i64::MIN,
+        ),
+        ("setrange k 2 x", None, fresh, "\0\0x", 3),
+        ("setrange k 1 x", Some("abc"), kept, "axc", 3),
+        ("setrange k 3 ''", Some("abc"), "Keep", "", 3),
+        ("getset k v", Some("abc"), fresh, "v", 0),
+        ("getdel k", Some("abc"), "Remove", "", 0),
+        ("persist k", Some("abc"), "Touch(Deadline(0))", "", 1),
+        ("persist k", None, "Keep", "", 0),
+    ] {
+        let expected = (format!("{decision} {new}"), number);
+        assert_eq!(edited(request, old), Ok(expected), "{request} {old:?}");
+    }
+    for text in [
+        "",
+        "x",
+        "01",
+        "+1",
+        "-0",
+        "1.0",
+        " 1",
+        "9223372036854775808",
+    ] {
+        let error = edited("incr k", Some(text));
+        assert_eq!(
+            error,
+            Err("ERR value is not an integer or out of range"),
+            "{text:?}"
+        );
+    }
+    let overflow = Err("ERR increment or decrement would overflow");
+    assert_eq!(edited("incr k", Some(most)), overflow);
+    assert_eq!(edited("decrby k 2", Some("-9223372036854775807")), overflow);
 }

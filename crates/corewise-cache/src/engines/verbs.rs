@@ -7,10 +7,12 @@
 use crate::counter;
 use crate::item::{Before, Contents, Item, Node, state};
 use corewise_ops::{
-    Absence, Arith, Change, Delete, Flow, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode,
-    Update, Updated,
+    Absence, Arith, Change, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemView, Now, Outcome,
+    Store, StoreMode, Update, Updated,
 };
-use std::ptr::NonNull;
+use std::cell::Cell;
+use std::mem;
+use std::ptr::{self, NonNull};
 
 /// A pointer to an item of an engine with these links.
 pub(crate) type Ptr<L> = NonNull<Node<L>>;
@@ -622,23 +624,107 @@ pub(crate) fn update<K: ItemStore>(
     update: &mut dyn Update,
 ) -> Result<Updated, NeedsRoom> {
     let old = items.find().ok();
-    let change = match old {
-        None => update.update(None),
-        // SAFETY: 1, all: found above.
-        Some(node) => unsafe {
-            let before = items.item(node).before(items.now());
-            items.hit(node);
-            update.update(Some(&items.view(node, before, ItemFlags::NONE)))
-        },
+    // SAFETY: 1, both: found above.
+    unsafe {
+        let change = update.update(read(items, old).as_ref());
+        carry_out(items, key, old, change)
+    }
+}
+
+/// An [`Edit`].
+pub(crate) fn edit<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    edit: &Edit<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let mut new = NewValue::take();
+    let old = items.find().ok();
+    let (decided, old_value) = {
+        // SAFETY: 1: found above.
+        let view = unsafe { read(items, old) };
+        let decided = (edit.decide)(edit, view.as_ref(), &mut new.0);
+        (decided, view.map(|view| ptr::from_ref(view.value)))
     };
+    let Decided { decision, number } = match decided {
+        Ok(decided) => decided,
+        Err(why) => return Ok(report(Outcome::Refused(why))),
+    };
+    let is_changed = decision.is_change(old.is_some());
+    // SAFETY: 1: found above.
+    let updated = unsafe { carry_out(items, key, old, decision.with(&new.0))? };
+    Ok(report(match updated {
+        Updated::TooLarge => Outcome::TooLarge,
+        Updated::OutOfMemory => Outcome::OutOfMemory,
+        Updated::Done => Outcome::Edited {
+            number,
+            // SAFETY: `items`, which is borrowed here, keeps the item that was found alive and its
+            // value unchanged until it is dropped, even if the item was replaced (guarantee 1).
+            old: old_value.map(|value| unsafe { &*value }),
+            is_changed,
+        },
+    }))
+}
+
+/// A thread's buffer for new values, which keeps its memory from one edit to the next.
+struct NewValue(Vec<u8>);
+
+impl NewValue {
+    /// Most bytes that a thread keeps.
+    const KEPT: usize = 4 << 10;
+
+    thread_local! {
+        static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+
+    fn take() -> Self {
+        Self(Self::SPARE.take())
+    }
+}
+
+impl Drop for NewValue {
+    fn drop(&mut self) {
+        if self.0.capacity() <= Self::KEPT {
+            self.0.clear();
+            Self::SPARE.set(mem::take(&mut self.0));
+        }
+    }
+}
+
+/// The item that was found, which counts as read.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`].
+unsafe fn read<K: ItemStore>(items: &mut K, old: Option<Ptr<K::Links>>) -> Option<ItemView<'_>> {
+    let node = old?;
+    // SAFETY: 1, all.
+    unsafe {
+        let before = items.item(node).before(items.now());
+        items.hit(node);
+        Some(items.view(node, before, ItemFlags::NONE))
+    }
+}
+
+/// Changes the item of the key, which is `old`.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`]; `old` is what `find` returned last, if it found one.
+unsafe fn carry_out<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    old: Option<Ptr<K::Links>>,
+    change: Change<'_>,
+) -> Result<Updated, NeedsRoom> {
     match (change, old) {
         (Change::Keep, _) | (Change::Touch(_) | Change::Remove, None) => {}
-        // SAFETY: 1, all: found above.
+        // SAFETY: 1, all.
         (Change::Touch(deadline), Some(node)) => unsafe {
             items.item(node).update_life(Some(deadline), 0);
             items.touched(node);
         },
-        // SAFETY: 1: found above.
+        // SAFETY: 1.
         (Change::Remove, Some(node)) => unsafe { items.unlink(node) },
         (
             Change::Write {
@@ -655,7 +741,7 @@ pub(crate) fn update<K: ItemStore>(
                 deadline,
                 state: 0,
             };
-            // SAFETY: 1: found above.
+            // SAFETY: 1.
             match unsafe { rewrite(items, &contents, old, None) } {
                 Ok(_) => {}
                 Err(NoItem::TooLarge) => return Ok(Updated::TooLarge),

@@ -31,12 +31,15 @@ impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         self.is_changed |= match &outcome {
             Outcome::Found(_) => self.reads_and_writes,
+            Outcome::Edited { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
             // A `set` of memcached that fails removes the item.
             Outcome::TooLarge | Outcome::OutOfMemory => true,
-            Outcome::Missing(_) | Outcome::NotStored | Outcome::Exists | Outcome::NonNumeric => {
-                false
-            }
+            Outcome::Missing(_)
+            | Outcome::NotStored
+            | Outcome::Exists
+            | Outcome::NonNumeric
+            | Outcome::Refused(_) => false,
         };
         self.flow = self.sink.complete(token, outcome);
         self.flow

@@ -53,6 +53,11 @@ pub enum Seen {
     NonNumeric,
     TooLarge,
     OutOfMemory,
+    Edited {
+        number: i64,
+        old: Option<Vec<u8>>,
+    },
+    Refused(&'static str),
 }
 
 impl Seen {
@@ -80,6 +85,11 @@ impl Seen {
             Outcome::NonNumeric => Self::NonNumeric,
             Outcome::TooLarge => Self::TooLarge,
             Outcome::OutOfMemory => Self::OutOfMemory,
+            Outcome::Edited { number, old, .. } => Self::Edited {
+                number,
+                old: old.map(<[u8]>::to_vec),
+            },
+            Outcome::Refused(why) => Self::Refused(why),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Commands on keys, whatever their values are.
 
-use super::{Context, Decision, first, glob, text, until_nul};
+use super::{Context, first, glob, text, until_nul};
 use corewise_cache::{Cursor, Engine, ScanStep};
-use corewise_ops::{Deadline, Delete, Get, Outcome, Verb};
-use corewise_wire::resp::{Args, parse_integer};
+use corewise_ops::{Deadline, Decision, Delete, Get, Outcome, Verb};
+use corewise_wire::resp::{Args, Operation, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
 const SCAN_COUNT: usize = 10;
@@ -41,8 +41,7 @@ pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 /// `TYPE key`.
 pub(super) fn type_of<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let kind = if cx.exists(key) { "string" } else { "none" };
-    cx.reply().simple(kind);
+    cx.run(&Operation::type_of(key));
 }
 
 /// How a time is given.
@@ -194,28 +193,19 @@ pub(super) fn invalid_time<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
 /// `PERSIST key`.
 pub(super) fn persist<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let mut changed = false;
-    let done = cx.update(key, |old, _| {
-        changed = old.is_some_and(|old| old.deadline != Deadline::NEVER);
-        if changed {
-            Decision::Touch(Deadline::NEVER)
-        } else {
-            Decision::Keep
-        }
-    });
-    if done {
-        cx.reply().integer(i64::from(changed));
-    }
+    cx.run(&Operation::persist(key));
 }
 
 /// `TTL key`.
-pub(super) fn ttl<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |_, left| left.saturating_add(500) / 1000);
+pub(super) fn ttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    cx.run(&Operation::ttl(key));
 }
 
 /// `PTTL key`.
-pub(super) fn pttl<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |_, left| left);
+pub(super) fn pttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    cx.run(&Operation::pttl(key));
 }
 
 /// `EXPIRETIME key`.

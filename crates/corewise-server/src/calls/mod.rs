@@ -1,6 +1,8 @@
-//! Commands of RESP that are not single operations: each is parsed, executed and answered here.
+//! Commands of RESP as calls: each is parsed, executed and answered here.
 //!
-//! A call runs at its place in the order of its connection's requests, once all earlier operations
+//! The codec turns most requests on one key into operations ([`Operation`]), which are executed in
+//! batches and do not come here; rare options, wrong arguments and commands on several keys do. A
+//! call runs at its place in the order of its connection's requests, once all earlier operations
 //! have completed, so it may use the session of its loop. One file for each family of commands:
 //!
 //! | file | commands |
@@ -38,10 +40,10 @@ use crate::shared::Shared;
 use corewise_cache::Engine;
 use corewise_cache::isolation::{Isolation, Member, Transaction};
 use corewise_ops::{
-    Change, Deadline, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
-    Verb,
+    Change, Deadline, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update,
+    Updated, Verb,
 };
-use corewise_wire::resp::{Args, CommandCodec, Encoder, Form, Request};
+use corewise_wire::resp::{Args, CommandCodec, Encoder, Form, Operation, Request};
 use std::sync::Arc;
 
 /// Error texts that several commands have.
@@ -87,18 +89,7 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) out: &'c mut Vec<u8>,
 }
 
-/// What [`Context::update`] does with an item. A new value is in the buffer.
-enum Decision {
-    Keep,
-    Touch(Deadline),
-    Remove,
-    Write {
-        client_flags: u32,
-        deadline: Deadline,
-    },
-}
-
-/// An [`Update`] by a function.
+/// An [`Update`] by a function, whose new value is in the buffer.
 struct Updating<F> {
     value: Vec<u8>,
     decide: F,
@@ -107,19 +98,7 @@ struct Updating<F> {
 impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updating<F> {
     fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
         self.value.clear();
-        match (self.decide)(old, &mut self.value) {
-            Decision::Keep => Change::Keep,
-            Decision::Touch(deadline) => Change::Touch(deadline),
-            Decision::Remove => Change::Remove,
-            Decision::Write {
-                client_flags,
-                deadline,
-            } => Change::Write {
-                value: &self.value,
-                client_flags,
-                deadline,
-            },
-        }
+        (self.decide)(old, &mut self.value).with(&self.value)
     }
 }
 
@@ -233,6 +212,16 @@ impl<'c, E: Engine> Context<'c, E> {
             command.as_bytes(),
             b" HELP.",
         ]);
+    }
+
+    /// Executes one operation, and prints its reply.
+    fn run(&mut self, operation: &Operation<'_>) {
+        let (form, now) = (operation.form(self.codec.version()), self.now);
+        let mut out = std::mem::take(self.out);
+        self.operate(operation.key, operation.verb, |outcome| {
+            form.encode(outcome, now, &mut out);
+        });
+        *self.out = out;
     }
 
     /// Executes one operation, and shows its outcome to `look`.

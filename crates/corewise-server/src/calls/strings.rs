@@ -1,26 +1,13 @@
 //! Commands on values.
 
 use super::keys::{TimeForm, invalid_time};
-use super::{Context, Decision, first, text};
+use super::{Context, first, text};
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Get, ItemView, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, Form, parse_integer};
+use corewise_ops::{Deadline, Decision, Get, Outcome, Verb};
+use corewise_wire::resp::{Args, Form, Operation, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 const MAX_VALUE: i64 = 512 << 20;
-
-/// The value of an item, or nothing.
-fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
-    item.map_or(b"", |item| item.value)
-}
-
-/// A write that keeps what belongs to the present item beside its value.
-fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
-    Decision::Write {
-        client_flags: old.map_or(0, |old| old.client_flags),
-        deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
-    }
-}
 
 /// Prints a value, or null.
 fn reply_value<E: Engine>(cx: &mut Context<'_, E>, value: Option<&[u8]>) {
@@ -33,30 +20,13 @@ fn reply_value<E: Engine>(cx: &mut Context<'_, E>, value: Option<&[u8]>) {
 /// `GET key`.
 pub(super) fn get<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    read(cx, key, Get::default());
-}
-
-/// Reads a value and prints it.
-fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], get: Get) {
-    let mut value = None;
-    cx.operate(key, Verb::Get(get), |outcome| {
-        if let Outcome::Found(view) = outcome {
-            value = Some(view.value.to_vec());
-        }
-    });
-    reply_value(cx, value.as_deref());
+    cx.run(&Operation::get(key));
 }
 
 /// `STRLEN key`.
 pub(super) fn strlen<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let mut len = 0;
-    cx.operate(key, Verb::Get(Get::default()), |outcome| {
-        if let Outcome::Found(view) = outcome {
-            len = view.value.len();
-        }
-    });
-    cx.reply().integer(len as i64);
+    cx.run(&Operation::strlen(key));
 }
 
 /// `GETRANGE key start end`, `SUBSTR key start end`.
@@ -210,78 +180,28 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             None => return,
         },
     };
-    let get = Get {
-        touch,
-        ..Get::default()
-    };
-    read(cx, key, get);
+    cx.run(&match touch {
+        Some(deadline) => Operation::getex(key, deadline),
+        None => Operation::get(key),
+    });
 }
 
 /// `GETSET key value`.
 pub(super) fn getset<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    let mut old_value = None;
-    let done = cx.update(key, |old, new| {
-        old_value = old.map(|old| old.value.to_vec());
-        new.extend_from_slice(value);
-        Decision::Write {
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-        }
-    });
-    if done {
-        reply_value(cx, old_value.as_deref());
-    }
+    cx.run(&Operation::getset(key, value));
 }
 
 /// `GETDEL key`.
 pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let mut old_value = None;
-    let done = cx.update(key, |old, _| {
-        old_value = old.map(|old| old.value.to_vec());
-        Decision::Remove
-    });
-    if done {
-        reply_value(cx, old_value.as_deref());
-    }
-}
-
-/// Stores a value. Returns whether it was stored, `None` after it has printed an error.
-fn store<E: Engine>(
-    cx: &mut Context<'_, E>,
-    key: &[u8],
-    value: &[u8],
-    mode: StoreMode,
-    deadline: Deadline,
-) -> Option<bool> {
-    let store = Store {
-        mode,
-        value,
-        client_flags: 0,
-        deadline,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    };
-    let mut result = Err("");
-    cx.operate(key, Verb::Store(store), |outcome| {
-        result = match outcome {
-            Outcome::Stored(_) => Ok(true),
-            Outcome::NotStored => Ok(false),
-            failure => Err(Form::error_text(failure)),
-        };
-    });
-    result.inspect_err(|text| cx.error(text)).ok()
+    cx.run(&Operation::getdel(key));
 }
 
 /// `SETNX key value`.
 pub(super) fn setnx<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    if let Some(is_stored) = store(cx, key, value, StoreMode::Add, Deadline::NEVER) {
-        cx.reply().integer(i64::from(is_stored));
-    }
+    cx.run(&Operation::setnx(key, value));
 }
 
 /// `SETEX key seconds value`.
@@ -308,24 +228,13 @@ fn set_for_a_time<E: Engine>(
     let Some(deadline) = deadline_of(cx, time, form, command) else {
         return;
     };
-    if store(cx, key, value, StoreMode::Overwrite, deadline).is_some() {
-        cx.reply().simple("OK");
-    }
+    cx.run(&Operation::set(key, value, deadline));
 }
 
 /// `APPEND key value`.
 pub(super) fn append<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    let mut len = 0;
-    let done = cx.update(key, |old, new| {
-        new.extend_from_slice(value_of(old));
-        new.extend_from_slice(value);
-        len = new.len();
-        rewrite(old)
-    });
-    if done {
-        cx.reply().integer(len as i64);
-    }
+    cx.run(&Operation::append(key, value));
 }
 
 /// `SETRANGE key offset value`.
@@ -345,42 +254,26 @@ pub(super) fn setrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if !value.is_empty() && end as usize > cx.shared.config.max_item_size {
         return cx.error(Form::error_text(&Outcome::TooLarge));
     }
-    let mut len = 0;
-    let done = cx.update(key, |old, new| {
-        let before = value_of(old);
-        if value.is_empty() {
-            len = before.len();
-            return Decision::Keep;
-        }
-        let (start, end) = (offset as usize, end as usize);
-        new.extend_from_slice(before);
-        new.resize(before.len().max(end), 0);
-        new[start..end].copy_from_slice(value);
-        len = new.len();
-        rewrite(old)
-    });
-    if done {
-        cx.reply().integer(len as i64);
-    }
+    cx.run(&Operation::setrange(key, offset, value));
 }
 
 /// `INCR key`.
 pub(super) fn incr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    add(cx, key, 1);
+    cx.run(&Operation::incrby(key, 1));
 }
 
 /// `DECR key`.
 pub(super) fn decr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    add(cx, key, -1);
+    cx.run(&Operation::incrby(key, -1));
 }
 
 /// `INCRBY key increment`.
 pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, delta] = first(&mut args);
     match parse_integer(delta) {
-        Some(delta) => add(cx, key, delta),
+        Some(delta) => cx.run(&Operation::incrby(key, delta)),
         None => cx.error(text::NOT_AN_INTEGER),
     }
 }
@@ -389,33 +282,9 @@ pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 pub(super) fn decrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, delta] = first(&mut args);
     match parse_integer(delta).map(i64::checked_neg) {
-        Some(Some(delta)) => add(cx, key, delta),
+        Some(Some(delta)) => cx.run(&Operation::incrby(key, delta)),
         Some(None) => cx.error("ERR decrement would overflow"),
         None => cx.error(text::NOT_AN_INTEGER),
-    }
-}
-
-/// Adds to the integer that a key has, 0 if it has none.
-fn add<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], delta: i64) {
-    let mut result = Err(text::NOT_AN_INTEGER);
-    let done = cx.update(key, |old, new| {
-        // memcached's `decr` pads a number that gets shorter with blanks.
-        let present = old.map_or(Some(0), |old| parse_integer(old.value.trim_ascii_end()));
-        result = match present.map(|present| present.checked_add(delta)) {
-            Some(Some(sum)) => Ok(sum),
-            Some(None) => Err("ERR increment or decrement would overflow"),
-            None => Err(text::NOT_AN_INTEGER),
-        };
-        let Ok(sum) = result else {
-            return Decision::Keep;
-        };
-        new.extend_from_slice(sum.to_string().as_bytes());
-        rewrite(old)
-    });
-    match (done, result) {
-        (false, _) => {}
-        (true, Ok(sum)) => cx.reply().integer(sum),
-        (true, Err(text)) => cx.error(text),
     }
 }
 

@@ -1,13 +1,12 @@
 //! Requests to steps: which commands are operations, and which are calls.
 
 use bumpalo::Bump;
-use corewise_ops::{Deadline, Get, Now, Store, StoreMode, Verb};
+use corewise_ops::Now;
 
 use super::codec::{Access, Codec, Keys, Limits, Parsed};
 use super::encoder::Version;
-use super::form::{Form, Kind};
 use super::inline;
-use super::number::parse_integer;
+use super::operation::Operation;
 use super::request::{Args, Request};
 use crate::step::{Call, Step};
 
@@ -15,9 +14,13 @@ use crate::step::{Call, Step};
 ///
 /// | request | steps |
 /// |---|---|
-/// | `GET key` | one operation |
-/// | `SET key value [EX s \| PX ms]` | one operation |
+/// | `GET key`, `SET key value [NX \| XX] [EX s \| PX ms]` | one operation |
+/// | `DEL EXISTS TOUCH UNLINK` with one key, `PERSIST PTTL TTL TYPE` | one operation |
+/// | `EXPIRE PEXPIRE` without options and with a time from now on | one operation |
+/// | `DECR DECRBY INCR INCRBY APPEND GETDEL GETSET PSETEX SETEX SETNX STRLEN` | one operation |
+/// | `SETRANGE` up to 4 KiB | one operation |
 /// | `MGET key …` | a frame, and one operation for each key, between which the caller may stop |
+/// | `PING` | a frame |
 /// | everything else, wrong arguments included | one call |
 ///
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
@@ -197,38 +200,29 @@ impl CommandCodec {
         if self.0.access != Access::Operations {
             return call;
         }
-        let name = request.name();
+        let (name, args) = (request.name(), request.args());
+        if let Some(operation) = Operation::parse(name, args, now) {
+            return self.operation(consumed, &operation);
+        }
         match name.len() {
-            3 if name.eq_ignore_ascii_case(b"get") => {
-                let mut args = request.args();
-                match (args.next(), args.next()) {
-                    (Some(key), None) => self.get(consumed, key),
-                    _ => call,
-                }
+            4 if name.eq_ignore_ascii_case(b"mget") && args.len() > 0 => {
+                self.multiget(consumed, args, input, scratch)
             }
-            3 if name.eq_ignore_ascii_case(b"set") => match plain_set(request.args(), now) {
-                Some((key, verb)) => Step::Op {
-                    consumed,
-                    key,
-                    verb,
-                    form: Form::new(key, Kind::Ok, self.version()).into(),
-                },
-                None => call,
+            4 if name.eq_ignore_ascii_case(b"ping") && args.len() == 0 => Step::Frame {
+                consumed,
+                bytes: b"+PONG\r\n",
             },
-            4 if name.eq_ignore_ascii_case(b"mget") && request.args().len() > 0 => {
-                self.multiget(consumed, request.args(), input, scratch)
-            }
             _ => call,
         }
     }
 
     #[inline]
-    fn get<'i>(&self, consumed: usize, key: &'i [u8]) -> Step<'i> {
+    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>) -> Step<'i> {
         Step::Op {
             consumed,
-            key,
-            verb: Verb::Get(Get::default()),
-            form: Form::new(key, Kind::Value, self.version()).into(),
+            key: operation.key,
+            verb: operation.verb,
+            form: operation.form(self.version()).into(),
         }
     }
 
@@ -274,7 +268,7 @@ impl CommandCodec {
             }
             self.0.keys = Keys::No;
         }
-        self.get(consumed, key)
+        self.operation(consumed, &Operation::get(key))
     }
 }
 
@@ -286,36 +280,4 @@ fn array_head(len: usize, scratch: &Bump) -> &[u8] {
     head[1..=digits.len()].copy_from_slice(digits);
     head[digits.len() + 1..].copy_from_slice(b"\r\n");
     head
-}
-
-/// `SET` without options, or with a valid time to live.
-#[inline]
-fn plain_set<'i>(mut args: Args<'i>, now: Now) -> Option<(&'i [u8], Verb<'i>)> {
-    let (key, value) = (args.next()?, args.next()?);
-    let deadline = match (args.next(), args.next(), args.next()) {
-        (None, ..) => Deadline::NEVER,
-        (Some(unit), Some(time), None) => {
-            let time = parse_integer(time).and_then(|time| u64::try_from(time).ok());
-            let ms = match (unit, time.filter(|time| *time > 0)?) {
-                ([b'e' | b'E', b'x' | b'X'], s) => s.checked_mul(1000)?,
-                ([b'p' | b'P', b'x' | b'X'], ms) => ms,
-                _ => return None,
-            };
-            // What Redis calls an invalid time is left to the call.
-            let is_valid = i64::try_from(ms).is_ok_and(|ms| ms < i64::MAX / 2);
-            Deadline::after_ms(now, is_valid.then_some(ms)?)
-        }
-        _ => return None,
-    };
-    let verb = Verb::Store(Store {
-        mode: StoreMode::Overwrite,
-        value,
-        client_flags: 0,
-        deadline,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    });
-    Some((key, verb))
 }

@@ -71,6 +71,12 @@ impl<'o> Encoder<'o> {
         self.line(b'+', &[text.as_bytes()]);
     }
 
+    /// A reply in the form in which it is sent.
+    #[inline]
+    pub(super) fn fixed(&mut self, reply: &'static [u8]) {
+        self.out.extend_from_slice(reply);
+    }
+
     /// An error, whose parts are printed one after the other: a code, a blank, and a text. Line
     /// breaks in it are printed as blanks, so a part may be the client's words.
     ///

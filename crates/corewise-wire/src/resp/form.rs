@@ -1,6 +1,6 @@
 //! Prints the outcomes of operations.
 
-use corewise_ops::Outcome;
+use corewise_ops::{ItemView, Now, Outcome};
 
 use super::encoder::{Encoder, Version};
 use crate::memcached::Command;
@@ -12,6 +12,24 @@ pub(super) enum Kind {
     Value,
     /// `OK`.
     Ok,
+    /// `OK`, or null if the condition does not hold.
+    OkOrNull,
+    /// The length of the value.
+    Length,
+    /// 1 if the item was found, stored or deleted, otherwise 0.
+    Flag,
+    /// `Flag` of a command that changes the deadline.
+    Touched,
+    /// The type of the value.
+    Type,
+    /// The time to the deadline in seconds, -1 if there is none, -2 without an item.
+    SecondsLeft,
+    /// The time to the deadline in milliseconds, -1 if there is none, -2 without an item.
+    MillisecondsLeft,
+    /// What an edit reports.
+    Number,
+    /// The value before an edit, or null.
+    Old,
 }
 
 /// How to print the outcome of one operation.
@@ -55,19 +73,59 @@ impl<'i> Form<'i> {
     #[must_use]
     pub fn command(&self) -> Command {
         match self.kind {
-            Kind::Value => Command::Get,
-            Kind::Ok => Command::Set,
+            Kind::Ok | Kind::OkOrNull => Command::Set,
+            Kind::Touched => Command::Touch,
+            _ => Command::Get,
         }
     }
 
     /// Appends the reply to `out`.
     #[inline]
-    pub fn encode(&self, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+    pub fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
             (Kind::Value, Outcome::Found(view)) => reply.bulk(view.value),
             (Kind::Value, Outcome::Missing(_)) => reply.null(),
-            (Kind::Ok, Outcome::Stored(_)) => reply.simple("OK"),
+            (Kind::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
+            _ => self.encode_rarer(outcome, now, out),
+        }
+    }
+
+    fn encode_rarer(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, outcome) {
+            (Kind::OkOrNull, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
+            (Kind::OkOrNull, Outcome::NotStored) => reply.null(),
+            (Kind::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
+                reply.integer(view.value.len() as i64);
+            }
+            (
+                Kind::Flag | Kind::Touched,
+                Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted,
+            ) => {
+                reply.fixed(b":1\r\n");
+            }
+            (
+                Kind::Length | Kind::Flag | Kind::Touched,
+                Outcome::Missing(_) | Outcome::NotStored,
+            ) => {
+                reply.fixed(b":0\r\n");
+            }
+            (Kind::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
+            (Kind::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
+            (Kind::MillisecondsLeft, Outcome::Found(view)) => {
+                reply.integer(ms_left(view, now).unwrap_or(-1));
+            }
+            (Kind::SecondsLeft, Outcome::Found(view)) => {
+                let rounded = |ms: i64| ms.saturating_add(500) / 1000;
+                reply.integer(ms_left(view, now).map_or(-1, rounded));
+            }
+            (Kind::SecondsLeft | Kind::MillisecondsLeft, Outcome::Missing(_)) => {
+                reply.fixed(b":-2\r\n");
+            }
+            (Kind::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
+            (Kind::Old, Outcome::Edited { old: None, .. }) => reply.null(),
+            (Kind::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
             _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
         }
     }
@@ -77,10 +135,11 @@ impl<'i> Form<'i> {
     pub(crate) fn encode_parts<'v>(
         &self,
         outcome: &Outcome<'v>,
+        now: Now,
         out: &mut Vec<u8>,
     ) -> Option<(&'v [u8], &'static [u8])> {
         let (Kind::Value, Outcome::Found(view)) = (self.kind, outcome) else {
-            self.encode(outcome, out);
+            self.encode(outcome, now, out);
             return None;
         };
         Encoder::new(self.version, out).bulk_head(view.value.len());
@@ -90,7 +149,7 @@ impl<'i> Form<'i> {
     /// The error text for an operation that failed, without `-` and line break.
     ///
     /// ```
-    /// use corewise_ops::Outcome;
+    /// use corewise_ops::{ItemView, Now, Outcome};
     /// use corewise_wire::resp::Form;
     /// assert!(Form::error_text(&Outcome::OutOfMemory).starts_with("OOM "));
     /// ```
@@ -100,13 +159,20 @@ impl<'i> Form<'i> {
             Outcome::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",
             Outcome::NonNumeric => "ERR value is not an integer or out of range",
+            Outcome::Refused(why) => why,
             Outcome::Found(_)
             | Outcome::Stored(_)
             | Outcome::Counter { .. }
             | Outcome::Deleted
             | Outcome::Missing(_)
             | Outcome::NotStored
+            | Outcome::Edited { .. }
             | Outcome::Exists => "ERR the engine gave an unexpected answer",
         }
     }
+}
+
+/// Milliseconds until an item expires.
+fn ms_left(item: &ItemView<'_>, now: Now) -> Option<i64> {
+    item.deadline.remaining_ms(now).map(|ms| ms as i64)
 }

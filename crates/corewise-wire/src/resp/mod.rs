@@ -1,8 +1,8 @@
 //! RESP2 and RESP3, the protocols of Redis.
 //!
 //! A request is an array of bulk strings (the *multibulk* form), or a line of words (the *inline*
-//! form). [`Codec`] finds requests in a connection's input, and [`CommandCodec`] turns the simplest
-//! of them into operations and the others into calls; [`Encoder`] prints replies in the
+//! form). [`Codec`] finds requests in a connection's input, and [`CommandCodec`] turns those on one
+//! key into operations ([`Operation`]) and the others into calls; [`Encoder`] prints replies in the
 //! [`Version`] that the client has chosen. [`encode_request`] and [`ReplyReader`] are the client's
 //! side.
 //!
@@ -52,6 +52,7 @@ mod encoder;
 mod form;
 mod inline;
 mod number;
+mod operation;
 mod queue;
 mod request;
 
@@ -61,5 +62,6 @@ pub use command_codec::CommandCodec;
 pub use encoder::{Encoder, Version};
 pub use form::Form;
 pub use number::parse_integer;
+pub use operation::Operation;
 pub use queue::RequestQueue;
 pub use request::{Args, Request};

@@ -82,6 +82,7 @@ impl Model {
             Verb::Store(store) => self.store(op, store, sink),
             Verb::Delete(delete) => self.delete(op, delete, sink),
             Verb::Arith(arith) => self.arith(op, arith, sink),
+            Verb::Edit(_) => panic!("no command of memcached is an edit"),
         }
     }
 

@@ -79,6 +79,9 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             Verb::Arith(arith) => {
                 self.inside(op.key, |inside| verbs::arith(inside, arith, &mut report))
             }
+            Verb::Edit(edit) => self.inside(op.key, |inside| {
+                verbs::edit(inside, op.key, &edit, &mut report)
+            }),
         };
         // Room is made inside the lock, so this engine never asks for it.
         attempt.unwrap_or(Flow::Continue)

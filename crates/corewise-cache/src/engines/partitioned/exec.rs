@@ -52,6 +52,7 @@ impl<'x> Execution<'x> {
             },
             Verb::Delete(delete) => verbs::delete(self, delete, &mut report),
             Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
+            Verb::Edit(edit) => verbs::edit(self, self.key, &edit, &mut report),
         };
         // Room is made at once, so these engines never ask for it.
         attempt.unwrap_or(Flow::Continue)

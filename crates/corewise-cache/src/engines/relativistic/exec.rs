@@ -230,6 +230,7 @@ impl<'e> Exec<'e> {
                     inside.counts = true;
                     verbs::arith(inside, arith, report)
                 }
+                Verb::Edit(edit) => verbs::edit(inside, op.key, &edit, report),
             });
             match attempt {
                 Ok(flow) => return flow,

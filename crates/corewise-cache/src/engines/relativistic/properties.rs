@@ -41,7 +41,11 @@ impl ReplySink for Sink {
             Outcome::Deleted => Seen::Deleted,
             Outcome::Missing(_) | Outcome::NotStored => Seen::Missing,
             Outcome::OutOfMemory => Seen::OutOfMemory,
-            Outcome::Exists | Outcome::NonNumeric | Outcome::TooLarge => {
+            Outcome::Exists
+            | Outcome::NonNumeric
+            | Outcome::TooLarge
+            | Outcome::Edited { .. }
+            | Outcome::Refused(_) => {
                 panic!("an outcome that no operation here has")
             }
         });

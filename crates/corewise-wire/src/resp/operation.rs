@@ -1,0 +1,458 @@
+//! Commands that are one operation on one key.
+
+use corewise_ops::{
+    Deadline, Decide, Decided, Decision, Delete, Edit, Get, ItemView, Now, Store, StoreMode, Verb,
+};
+
+use super::encoder::Version;
+use super::form::{Form, Kind};
+use super::number::parse_integer;
+use super::request::Args;
+
+/// The error text for an item or an argument that is no integer.
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+/// A `SETRANGE` up to this many bytes is an operation; one that may write more is a call, whose
+/// limits are checked first.
+const MAX_RANGE_END: i64 = 4 << 10;
+
+/// One operation for the engine, and the form of its reply.
+///
+/// The constructors are named after the commands of Redis, and check nothing.
+///
+/// ```
+/// use corewise_ops::Verb;
+/// use corewise_wire::resp::Operation;
+/// let operation = Operation::incrby(b"n", 5);
+/// assert!(matches!((operation.key, operation.verb), (b"n", Verb::Edit(_))));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'i> {
+    /// The key.
+    pub key: &'i [u8],
+    /// What to do with its item.
+    pub verb: Verb<'i>,
+    kind: Kind,
+}
+
+impl<'i> Operation<'i> {
+    /// The operation that a request is, if it is one. `name` is the name of the command in any
+    /// case.
+    ///
+    /// `None` for all other requests: commands on several keys, options that are rare, arguments
+    /// that are wrong.
+    #[inline]
+    pub(super) fn parse(name: &[u8], args: Args<'i>, now: Now) -> Option<Self> {
+        match name {
+            [b'g' | b'G', b'e' | b'E', b't' | b'T'] => {
+                let [key] = exactly(args)?;
+                Some(Self::get(key))
+            }
+            [b's' | b'S', b'e' | b'E', b't' | b'T'] => Self::parse_set(args, now),
+            _ => Self::parse_rarer(name, args, now),
+        }
+    }
+
+    fn parse_rarer(name: &[u8], args: Args<'i>, now: Now) -> Option<Self> {
+        const LONGEST: usize = 8;
+        let mut lower = [0; LONGEST];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        match args.len() {
+            1 => {
+                let [key] = exactly(args)?;
+                Self::of_key(lower, key)
+            }
+            2 => {
+                let [key, argument] = exactly(args)?;
+                Self::of_two(lower, key, argument, now)
+            }
+            3 => {
+                let [key, number, value] = exactly(args)?;
+                Self::of_three(lower, key, number, value, now)
+            }
+            _ => None,
+        }
+    }
+
+    /// A command whose only argument is a key.
+    fn of_key(name: &[u8], key: &'i [u8]) -> Option<Self> {
+        Some(match name {
+            b"incr" => Self::incrby(key, 1),
+            b"decr" => Self::incrby(key, -1),
+            b"del" | b"unlink" => Self::del(key),
+            b"exists" => Self::exists(key),
+            b"getdel" => Self::getdel(key),
+            b"persist" => Self::persist(key),
+            b"pttl" => Self::pttl(key),
+            b"strlen" => Self::strlen(key),
+            b"touch" => Self::touch(key),
+            b"ttl" => Self::ttl(key),
+            b"type" => Self::type_of(key),
+            _ => return None,
+        })
+    }
+
+    /// A command with a key and another argument.
+    fn of_two(name: &[u8], key: &'i [u8], argument: &'i [u8], now: Now) -> Option<Self> {
+        Some(match name {
+            b"append" => Self::append(key, argument),
+            b"decrby" => Self::incrby(key, parse_integer(argument)?.checked_neg()?),
+            b"expire" => Self::expire(key, Unit::Seconds.after(now, argument)?),
+            b"getset" => Self::getset(key, argument),
+            b"incrby" => Self::incrby(key, parse_integer(argument)?),
+            b"pexpire" => Self::expire(key, Unit::Milliseconds.after(now, argument)?),
+            b"setnx" => Self::setnx(key, argument),
+            _ => return None,
+        })
+    }
+
+    /// A command with a key, a number and a value.
+    fn of_three(
+        name: &[u8],
+        key: &'i [u8],
+        number: &'i [u8],
+        value: &'i [u8],
+        now: Now,
+    ) -> Option<Self> {
+        Some(match name {
+            b"psetex" => Self::set(key, value, Unit::Milliseconds.after(now, number)?),
+            b"setex" => Self::set(key, value, Unit::Seconds.after(now, number)?),
+            b"setrange" => {
+                let offset = parse_integer(number).filter(|offset| *offset >= 0)?;
+                let end = offset.checked_add(value.len() as i64)?;
+                if end > MAX_RANGE_END {
+                    return None;
+                }
+                Self::setrange(key, offset, value)
+            }
+            _ => return None,
+        })
+    }
+
+    /// `SET key value [NX | XX] [EX s | PX ms]`.
+    #[inline]
+    fn parse_set(mut args: Args<'i>, now: Now) -> Option<Self> {
+        let (key, value) = (args.next()?, args.next()?);
+        let (mut mode, mut deadline) = (StoreMode::Overwrite, Deadline::NEVER);
+        while let Some(option) = args.next() {
+            let [first, b'x' | b'X'] = option else {
+                return None;
+            };
+            match first.to_ascii_lowercase() {
+                b'n' if mode == StoreMode::Overwrite => mode = StoreMode::Add,
+                b'x' if mode == StoreMode::Overwrite => mode = StoreMode::Replace,
+                b'e' if deadline == Deadline::NEVER => {
+                    deadline = Unit::Seconds.after(now, args.next()?)?;
+                }
+                b'p' if deadline == Deadline::NEVER => {
+                    deadline = Unit::Milliseconds.after(now, args.next()?)?;
+                }
+                _ => return None,
+            }
+        }
+        let kind = if mode == StoreMode::Overwrite {
+            Kind::Ok
+        } else {
+            Kind::OkOrNull
+        };
+        Some(Self::store(key, value, mode, deadline, kind))
+    }
+
+    /// How to print the outcome.
+    #[inline]
+    #[must_use]
+    pub fn form(&self, version: Version) -> Form<'i> {
+        Form::new(self.key, self.kind, version)
+    }
+
+    #[inline]
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
+        Self { key, verb, kind }
+    }
+
+    #[inline]
+    fn store(
+        key: &'i [u8],
+        value: &'i [u8],
+        mode: StoreMode,
+        deadline: Deadline,
+        kind: Kind,
+    ) -> Self {
+        let verb = Verb::Store(Store {
+            mode,
+            value,
+            client_flags: 0,
+            deadline,
+            compare_cas: None,
+            stale_if_older: false,
+            new_cas: None,
+            vivify: (mode == StoreMode::Append).then_some(deadline),
+        });
+        Self::new(key, verb, kind)
+    }
+
+    fn quiet(key: &'i [u8], kind: Kind) -> Self {
+        let get = Get {
+            quiet: true,
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), kind)
+    }
+
+    fn edit(key: &'i [u8], edit: Edit<'i>, kind: Kind) -> Self {
+        Self::new(key, Verb::Edit(edit), kind)
+    }
+
+    /// `GET key`.
+    #[inline]
+    #[must_use]
+    pub fn get(key: &'i [u8]) -> Self {
+        Self::new(key, Verb::Get(Get::default()), Kind::Value)
+    }
+
+    /// `GETEX key` with a new deadline.
+    #[must_use]
+    pub fn getex(key: &'i [u8], deadline: Deadline) -> Self {
+        let get = Get {
+            touch: Some(deadline),
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), Kind::Value)
+    }
+
+    /// `STRLEN key`.
+    #[must_use]
+    pub fn strlen(key: &'i [u8]) -> Self {
+        Self::new(key, Verb::Get(Get::default()), Kind::Length)
+    }
+
+    /// `TOUCH key`.
+    #[must_use]
+    pub fn touch(key: &'i [u8]) -> Self {
+        Self::new(key, Verb::Get(Get::default()), Kind::Flag)
+    }
+
+    /// `EXISTS key`.
+    #[must_use]
+    pub fn exists(key: &'i [u8]) -> Self {
+        Self::quiet(key, Kind::Flag)
+    }
+
+    /// `TYPE key`.
+    #[must_use]
+    pub fn type_of(key: &'i [u8]) -> Self {
+        Self::quiet(key, Kind::Type)
+    }
+
+    /// `TTL key`.
+    #[must_use]
+    pub fn ttl(key: &'i [u8]) -> Self {
+        Self::quiet(key, Kind::SecondsLeft)
+    }
+
+    /// `PTTL key`.
+    #[must_use]
+    pub fn pttl(key: &'i [u8]) -> Self {
+        Self::quiet(key, Kind::MillisecondsLeft)
+    }
+
+    /// `DEL key`, `UNLINK key`.
+    #[must_use]
+    pub fn del(key: &'i [u8]) -> Self {
+        Self::new(key, Verb::Delete(Delete::default()), Kind::Flag)
+    }
+
+    /// `EXPIRE key` with this deadline.
+    #[must_use]
+    pub fn expire(key: &'i [u8], deadline: Deadline) -> Self {
+        let get = Get {
+            touch: Some(deadline),
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), Kind::Touched)
+    }
+
+    /// `PERSIST key`.
+    #[must_use]
+    pub fn persist(key: &'i [u8]) -> Self {
+        Self::edit(key, edit(persist, b"", 0), Kind::Number)
+    }
+
+    /// `SET key value` with a deadline.
+    #[inline]
+    #[must_use]
+    pub fn set(key: &'i [u8], value: &'i [u8], deadline: Deadline) -> Self {
+        Self::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok)
+    }
+
+    /// `SETNX key value`.
+    #[must_use]
+    pub fn setnx(key: &'i [u8], value: &'i [u8]) -> Self {
+        Self::store(key, value, StoreMode::Add, Deadline::NEVER, Kind::Flag)
+    }
+
+    /// `APPEND key value`.
+    #[must_use]
+    pub fn append(key: &'i [u8], value: &'i [u8]) -> Self {
+        Self::store(key, value, StoreMode::Append, Deadline::NEVER, Kind::Length)
+    }
+
+    /// `INCRBY key delta`.
+    #[must_use]
+    pub fn incrby(key: &'i [u8], delta: i64) -> Self {
+        Self::edit(key, edit(add, b"", delta), Kind::Number)
+    }
+
+    /// `GETSET key value`.
+    #[must_use]
+    pub fn getset(key: &'i [u8], value: &'i [u8]) -> Self {
+        Self::edit(key, edit(replace, value, 0), Kind::Old)
+    }
+
+    /// `GETDEL key`.
+    #[must_use]
+    pub fn getdel(key: &'i [u8]) -> Self {
+        Self::edit(key, edit(remove, b"", 0), Kind::Old)
+    }
+
+    /// `SETRANGE key offset value`, where `offset` is not negative.
+    #[must_use]
+    pub fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
+        Self::edit(key, edit(overlay, value, offset), Kind::Number)
+    }
+}
+
+/// All arguments, if there are `N`.
+#[inline]
+fn exactly<'i, const N: usize>(mut args: Args<'i>) -> Option<[&'i [u8]; N]> {
+    (args.len() == N).then(|| std::array::from_fn(|_| args.next().unwrap_or(b"")))
+}
+
+/// The unit of a time.
+#[derive(Clone, Copy)]
+enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+impl Unit {
+    /// The deadline after this time; `None` if it is no time from now on. What Redis calls an
+    /// invalid time is none either.
+    #[inline]
+    fn after(self, now: Now, time: &[u8]) -> Option<Deadline> {
+        let time = parse_integer(time).filter(|time| *time > 0)?;
+        let ms = match self {
+            Self::Seconds => time.checked_mul(1000)?,
+            Self::Milliseconds => time,
+        };
+        (ms < i64::MAX / 2).then(|| Deadline::after_ms(now, ms as u64))
+    }
+}
+
+// ---- edits
+
+fn edit(decide: Decide, value: &[u8], number: i64) -> Edit<'_> {
+    Edit {
+        decide,
+        value,
+        number,
+    }
+}
+
+/// A write that keeps what belongs to the present item beside its value.
+fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
+    Decision::Write {
+        client_flags: old.map_or(0, |old| old.client_flags),
+        deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
+    }
+}
+
+/// Adds the number to the integer that the item has, 0 without one, and reports the sum.
+fn add(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    // memcached's `decr` pads a number that gets shorter with blanks.
+    let present = old.map_or(Some(0), |old| parse_integer(old.value.trim_ascii_end()));
+    let number = present
+        .ok_or(NOT_AN_INTEGER)?
+        .checked_add(edit.number)
+        .ok_or("ERR increment or decrement would overflow")?;
+    new.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    Ok(Decided {
+        decision: rewrite(old),
+        number,
+    })
+}
+
+/// Replaces the bytes from the number on by the value, after zeros if the item is shorter, and
+/// reports the length.
+fn overlay(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let before = old.map_or(&b""[..], |old| old.value);
+    if edit.value.is_empty() {
+        return Ok(Decided {
+            decision: Decision::Keep,
+            number: before.len() as i64,
+        });
+    }
+    let start = edit.number as usize;
+    let end = start + edit.value.len();
+    new.extend_from_slice(before);
+    new.resize(before.len().max(end), 0);
+    new[start..end].copy_from_slice(edit.value);
+    Ok(Decided {
+        decision: rewrite(old),
+        number: new.len() as i64,
+    })
+}
+
+/// Stores the value, without flags and deadline.
+fn replace(
+    edit: &Edit<'_>,
+    _: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    new.extend_from_slice(edit.value);
+    Ok(Decided {
+        decision: Decision::Write {
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+        },
+        number: 0,
+    })
+}
+
+/// Removes the item.
+fn remove(
+    _: &Edit<'_>,
+    _: Option<&ItemView<'_>>,
+    _: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    Ok(Decided {
+        decision: Decision::Remove,
+        number: 0,
+    })
+}
+
+/// Removes the deadline, and reports 1 if there was one.
+fn persist(
+    _: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    _: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let changed = old.is_some_and(|old| old.deadline != Deadline::NEVER);
+    Ok(Decided {
+        decision: if changed {
+            Decision::Touch(Deadline::NEVER)
+        } else {
+            Decision::Keep
+        },
+        number: i64::from(changed),
+    })
+}
