@@ -106,6 +106,8 @@ pub struct RawTable<A> {
     pub(super) grow_above: AtomicUsize,
     pub(super) shrink_below: AtomicUsize,
     pub(super) report_after: AtomicUsize,
+    /// The number of updates of a thread that advance a resize together; a power of two.
+    pub(super) batch: AtomicUsize,
     /// The limit for automatic growth, and the buckets that the table wanted when it reached the
     /// limit.
     pub(super) most_buckets: AtomicUsize,
@@ -161,6 +163,7 @@ impl<A: Arena> RawTable<A> {
             grow_above: AtomicUsize::new(usize::MAX),
             shrink_below: AtomicUsize::new(0),
             report_after: AtomicUsize::new(1),
+            batch: AtomicUsize::new(1),
             most_buckets: AtomicUsize::new(usize::MAX),
             wanted_buckets: AtomicUsize::new(0),
             array_bytes: AtomicUsize::new(buckets * size_of::<u64>()),

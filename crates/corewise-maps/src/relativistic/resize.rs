@@ -67,6 +67,13 @@ const MAX_SHRINK: usize = 16;
 /// what is due beside the pass under way. A step without shares takes it as rarely, because it
 /// would only poll a grace period, and a poll reads lines that readers write.
 const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
+/// Buckets by which an update of a map advances a resize; in small tables, twice as many: while
+/// chains are zipped, insertions take a lock.
+const STEP: usize = if cfg!(corewise_stress) { 1 } else { 8 };
+/// A thread's updates that advance a resize together, in tables that are likely in a cache, and in
+/// larger ones. Powers of two.
+const NEAR_BATCH: usize = 8;
+const FAR_BATCH: usize = 4;
 /// How a thread sleeps while it waits for readers. Each check takes the cache line of every
 /// reader's record away from that reader.
 const SLEEPS: Sleeps = Sleeps {
@@ -206,6 +213,25 @@ impl<A: Arena> RawTable<A> {
             resizer.advance_all();
         }
         self.work_on_share(thread, turn / PER_LOCK, budget);
+    }
+
+    /// Advances resizing by what a thread owes for its updates, of which this is number `turn`:
+    /// nothing after most of them. `thread` is as for [`RawTable::step_in_turn`].
+    ///
+    /// A step costs as much as visits to several buckets that are in a cache: it takes the lock, a
+    /// share and a section. So several updates of a thread are taken together: fewer in large
+    /// tables, where visits wait for memory, so that the longer pauses do not get much longer.
+    #[inline]
+    pub(super) fn step_after_update(&self, thread: usize, turn: usize) {
+        if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
+            return self.step_in_turn(thread, turn, STEP);
+        }
+        // Relaxed: a hint.
+        let batch = self.batch.load(Relaxed);
+        if turn & (batch - 1) == 0 {
+            let per_update = if batch == NEAR_BATCH { 2 * STEP } else { STEP };
+            self.step_in_turn(thread, turn / batch * PER_LOCK, batch * per_update);
+        }
     }
 
     /// Takes a share of one of the passes under way, alternating between them with `turn`, and
@@ -383,6 +409,12 @@ impl<A: Arena> RawTable<A> {
         self.shrink_below.store(below, Relaxed);
         self.report_after
             .store((buckets / 64).clamp(1, 64), Relaxed);
+        let batch = if buckets < NEARBY {
+            NEAR_BATCH
+        } else {
+            FAR_BATCH
+        };
+        self.batch.store(batch, Relaxed);
     }
 }
 
@@ -955,6 +987,10 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 /// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
 ///    it.
 unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
+    // SAFETY: 1: by our 1.
+    if unsafe { zip_pure(raw.arena(), from, new, bucket) } {
+        return;
+    }
     // For this table, a bucket index serves as the hash of its nodes.
     // SAFETY: 1: it is unlocked below, in the section.
     let lineage = unsafe { raw.lock(bucket as u32) };
@@ -983,6 +1019,52 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
     }
     store(slot, word.set_flags(INIT | BUSY | pure));
     lineage.unlock();
+}
+
+/// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child; returns
+/// false if the bucket is another one, or is updated meanwhile.
+///
+/// The exchange fails if a node was inserted, or the first node removed or replaced, since the word
+/// was read: the section keeps IDs from being reused, so another chain has another word. An update
+/// of a later node leaves the word as it was, and the rest in the same child.
+///
+/// # Safety
+///
+/// 1. The caller is in a section of the table's domain; `from` and `new` are consecutive tables,
+///    and their nodes are in `arena`. No other thread links this bucket.
+unsafe fn zip_pure(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) -> bool {
+    let slot = from.slot_at(bucket);
+    let word = load(slot);
+    if word.flags() != 0 {
+        return false;
+    }
+    let mut used = None;
+    // SAFETY: 1: the word was read in the section, by our 1.
+    for (_, link) in unsafe { nodes(arena, word.first()) } {
+        let child = new.index(link.hash());
+        if *used.get_or_insert(child) != child {
+            return false;
+        }
+    }
+    // Other threads do not use the new words before the old one has `INIT`.
+    for child in children(bucket, from, new) {
+        store(child, BucketWord::EMPTY.set_flags(BUSY));
+    }
+    if let Some(child) = used {
+        store(new.slot_at(child), word.set_flags(BUSY));
+    }
+    let linked = word.set_flags(INIT | BUSY | PURE);
+    if mutant!("zip_by_store") {
+        store(slot, linked);
+        return true;
+    }
+    if exchange(slot, word, linked) {
+        return true;
+    }
+    for child in children(bucket, from, new) {
+        store(child, BucketWord::EMPTY);
+    }
+    false
 }
 
 /// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
