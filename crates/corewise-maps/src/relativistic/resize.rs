@@ -414,6 +414,7 @@ impl<A: Arena> RawTable<A> {
         } else {
             FAR_BATCH
         };
+        // Relaxed: a hint.
         self.batch.store(batch, Relaxed);
     }
 }
