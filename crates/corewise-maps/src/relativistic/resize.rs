@@ -228,7 +228,8 @@ impl<A: Arena> RawTable<A> {
         }
         // Relaxed: a hint.
         let batch = self.batch.load(Relaxed);
-        if turn & (batch - 1) == 0 {
+        // Threads take turns: many of them may have few updates each.
+        if turn.wrapping_add(thread) & (batch - 1) == 0 {
             let per_update = if batch == NEAR_BATCH { 2 * STEP } else { STEP };
             self.step_in_turn(thread, turn / batch * PER_LOCK, batch * per_update);
         }
