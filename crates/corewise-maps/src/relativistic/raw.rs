@@ -958,23 +958,32 @@ impl<'t, A: Arena> RawIter<'t, A> {
         self.end = middle;
         Some(second)
     }
+
+    /// Reads one link, or the next bucket at the end of a chain. Returns the node that the link
+    /// belongs to, unless that is one of another bucket.
+    #[inline]
+    pub(super) fn step(&mut self) -> Option<NonNull<Link>> {
+        if let Some((_, link)) = self.rest.next() {
+            let is_own = self.table.index(link.hash()) == self.bucket;
+            return (is_own || mutant!("iterates_strays")).then(|| NonNull::from(link));
+        }
+        self.bucket += 1;
+        if self.bucket < self.end {
+            // SAFETY: 1: as for this iterator, by the contract of `iter`.
+            *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
+        }
+        None
+    }
 }
 
 impl<A: Arena> Iterator for RawIter<'_, A> {
     type Item = NonNull<Link>;
 
+    #[inline]
     fn next(&mut self) -> Option<NonNull<Link>> {
         while self.bucket < self.end {
-            let is_own = |(_, link): &(NodeId, &Link)| {
-                self.table.index(link.hash()) == self.bucket || mutant!("iterates_strays")
-            };
-            if let Some((_, link)) = self.rest.find(is_own) {
-                return Some(NonNull::from(link));
-            }
-            self.bucket += 1;
-            if self.bucket < self.end {
-                // SAFETY: 1: as for this iterator, by the contract of `iter`.
-                *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
+            if let Some(link) = self.step() {
+                return Some(link);
             }
         }
         None

@@ -1,7 +1,8 @@
 //! Resizing: a state machine that advances in bounded steps.
 //!
 //! *Shrink* (\[ATC11\] §4): cross-link the chains of each new bucket, publish the smaller table,
-//! and discard the larger one. No step waits for readers; only freeing the larger array does.
+//! and discard the larger one. Two steps wait for readers: the first, if an expansion ended a short
+//! time ago (see [Order of chains](#order-of-chains)), and the one that frees the larger array.
 //!
 //! *Expand* (§4): point each new bucket into the chain of its parent (*zipped* chains), publish the
 //! table, and unzip: each sweep over the parents cuts one run off each trunk, with a grace period
@@ -20,6 +21,51 @@
 //!    [`raw`](super::raw#several-predecessors).
 //! 4. A shrink does not have to wait before updates continue: an update after publication concerns
 //!    only the smaller table, and readers of the larger one began before it.
+//!
+//! 5. A shrink begins a grace period after the last cut of the expansion before it. The paper has
+//!    lookups only, which need no order.
+//!
+//! # Order of chains
+//!
+//! A lookup needs only to reach its node. An iterator must reach each node of its bucket once, and
+//! the chain on which it walks changes under it. It does, because of this invariant:
+//!
+//! *For every section there is an order of the nodes that no link contradicts while the section
+//! lasts*: a link that exists at any time in it leads from a node to a later one, also the link of
+//! a removed node. In short: a node that a reader has passed stays behind it.
+//!
+//! Each change keeps to the order of the links that are there:
+//!
+//! - *Insertion*: the new node is in front of all nodes to which the words that lead to it led. No
+//!   link of another node leads to it.
+//! - *Removal, replacement*: a link skips nodes, or the new node takes the place of the old one.
+//!   The old node's own link stays, and it leads to nodes that were behind the old node.
+//! - *Zip, publish, forward* change no link. *Cut*: a link skips nodes.
+//! - *Cross-link*: all nodes of one chain get in front of all nodes of the next, in the order of
+//!   the buckets. No link leads from one chain to another before (see below), so the new links
+//!   contradict none that there are.
+//!
+//! But they may contradict links that *were* there. Before an expansion that has just ended, the
+//! chain of its parent had the nodes of its children in any order, such as `b1 → a1 → a2`, where
+//! the last cut removed `b1 → a1`. A reader of bucket B may have passed `b1` and stand on `a1`. The
+//! cross-linked chain is `a1 → a2 → b1`: that reader would meet `b1` again. So a shrink waits until
+//! no section is left that began before the last cut ([`LockedResizer::may_shrink`]). Then no link
+//! between two buckets is left either, also not one of a removed node on which a reader stands.
+//! Nothing else contradicts earlier links: expansions and shrinks after a shrink, and expansions
+//! after an expansion, keep the order that they find.
+//!
+//! An iterator reads the words of its buckets one after the other, from the table in which it
+//! began, or from a part of it, and that table may be an old one by then. Each word still leads to
+//! all nodes of its bucket that stay in the table while the section lasts, maybe through removed
+//! ones:
+//!
+//! - A *smaller* table follows: the words of the larger one change only while it is current, under
+//!   the locks of its buckets. Later updates change links behind them. The links that a shrink
+//!   adds are at the ends of chains, so they lead only to nodes that the iterator skips.
+//! - A *larger* table follows: sweeps advance the words of the smaller one, and `forward` empties
+//!   them, but only after a grace period since the larger table was published, and so after all
+//!   sections in which the smaller one was found. Until then a word leads to whatever its chain had
+//!   when the larger table was published.
 //!
 //! # Steps
 //!
@@ -92,12 +138,15 @@ pub(super) struct Resizer {
     build: Option<Pass>,
     /// The number of published tables in use; more than one while buckets are zipped.
     levels: usize,
-    /// The sweep over the oldest table, and the grace period after which the next one may begin.
+    /// The sweep over the oldest table, and the grace period after which the next one may begin, or
+    /// a shrink if no expansion is left.
     sweep: Option<Pass>,
     after: Cookie,
     /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
     /// visits for each one that has something to cut.
     sparse: usize,
+    /// Whether a shrink is due that nothing but [`LockedResizer::may_shrink`] delays.
+    shrink_waits: bool,
     garbage: VecDeque<Garbage>,
     /// Completed resizes: expansions that are unzipped, and shrinks.
     completed: u64,
@@ -505,6 +554,7 @@ impl Resizer {
             sweep: None,
             after: Cookie::DONE,
             sparse: 1,
+            shrink_waits: false,
             garbage: VecDeque::new(),
             completed: 0,
             #[cfg(corewise_stress)]
@@ -522,13 +572,14 @@ impl Resizer {
         self.build.is_none() && self.levels == 1
     }
 
-    /// Whether a resize is under way or requested, or garbage waits.
+    /// Whether a resize is under way, requested or delayed, or garbage waits.
     fn has_more(&self) -> bool {
-        !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some()
+        let is_due = self.wanted.is_some() || self.shrink_waits;
+        !self.is_settled() || !self.garbage.is_empty() || is_due
     }
 
     /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
-    /// or must be unzipped first.
+    /// or too many tables are in use.
     fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
         if wanted == buckets {
             if self.is_settled() {
@@ -539,8 +590,7 @@ impl Resizer {
         if wanted.is_multiple_of(buckets) {
             return (self.levels < MAX_LEVELS - 2).then_some(wanted);
         }
-        let common = greatest_common_divisor(wanted, buckets);
-        (self.levels == 1).then_some(common)
+        Some(greatest_common_divisor(wanted, buckets))
     }
 
     /// Half of the buckets or fewer; `None` if the number of buckets is odd.
@@ -566,7 +616,7 @@ impl Resizer {
         if !self.turn.is_multiple_of(3) && buckets < 64 {
             return Some(buckets * factor);
         }
-        let shrinks = self.levels == 1 && buckets.is_multiple_of(factor) && buckets > factor;
+        let shrinks = buckets.is_multiple_of(factor) && buckets > factor;
         shrinks.then(|| buckets / factor)
     }
 }
@@ -598,8 +648,9 @@ impl<A: Arena> LockedResizer<'_, A> {
             let pass = pass.as_ref().map(|pass| raw.passes.of(pass.kind));
             pass.is_none_or(|shares| shares.is_given_out() && !shares.is_done())
         };
-        let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
-        has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
+        // The next sweep, or a shrink, may begin.
+        let may_begin = self.sweep.is_none() && raw.domain().is_complete(self.after);
+        has_none(&self.build) && has_none(&self.sweep) && !may_begin
     }
 
     /// Advances to the next pass if that is due, and frees a piece of a retired table.
@@ -646,13 +697,16 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// The number of buckets to resize to now, if a resize is due.
     fn due(&mut self) -> Option<usize> {
         let raw = self.raw;
+        self.shrink_waits = false;
         let buckets = self.newest().len();
         if let Some(wanted) = self.wanted {
-            return self.way_to(wanted, buckets);
+            let next = self.way_to(wanted, buckets);
+            return next.filter(|next| *next > buckets || self.may_shrink());
         }
         #[cfg(corewise_stress)]
         if self.policy.automatic && self.levels < 4 {
-            return self.stressed(buckets);
+            let next = self.stressed(buckets);
+            return next.filter(|next| *next > buckets || self.may_shrink());
         }
         if !self.policy.automatic {
             return None;
@@ -667,8 +721,20 @@ impl<A: Arena> LockedResizer<'_, A> {
             let wanted = buckets.checked_mul(factor.next_power_of_two().max(least));
             return wanted.and_then(|wanted| self.within_bound(wanted));
         }
-        let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
-        (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
+        let is_sparse = buckets > self.policy.min_buckets && count < buckets / 8;
+        let wanted = is_sparse.then(|| self.shrunk(buckets, count))??;
+        self.shrink_waits = !self.may_shrink();
+        (!self.shrink_waits).then_some(wanted)
+    }
+
+    /// Whether chains may be cross-linked: no reader walks on one that belonged to several buckets;
+    /// see [Order of chains](self#order-of-chains).
+    fn may_shrink(&self) -> bool {
+        let has_left = || {
+            // Quietly: as in `begin_sweep`.
+            mutant!("shrinks_at_once") || self.raw.domain().poll_quietly(self.after)
+        };
+        self.levels == 1 && has_left()
     }
 
     /// `wanted` if the owner's bound allows it. Otherwise this records `wanted` for the owner, and
@@ -802,7 +868,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         }
     }
 
-    /// Starts the grace period that must end before the next sweep.
+    /// Starts the grace period that must end before the next sweep, or before a shrink.
     fn wait_for_sweep(&mut self) {
         self.after = if mutant!("no_wait_between_sweeps") {
             Cookie::DONE
