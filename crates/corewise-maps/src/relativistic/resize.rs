@@ -515,26 +515,29 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
     let (from, to) = unsafe { (share.pass.source(), share.pass.target()) };
     let arena = raw.arena();
     let buckets = share.buckets.clone();
+    let pair = Expansion::new(arena, from, to);
     let mut unfinished = 0;
     // SAFETY: 1, all: by our 2; they are consecutive tables of `raw`, by our 1.
     unsafe {
         match share.pass.kind {
             Kind::Zip => {
                 for bucket in buckets {
-                    warm(arena, from, bucket);
-                    zip(raw, from, to, bucket);
+                    pair.warm(bucket);
+                    if !pair.zip_pure(bucket) {
+                        zip(raw, from, to, bucket);
+                    }
                 }
             }
             Kind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
             Kind::Open => buckets.for_each(|bucket| open(to, bucket)),
             Kind::Unzip => {
-                for (bucket, slot) in buckets.clone().zip(from.slots(buckets)) {
+                for (bucket, slot) in buckets.clone().zip(&pair.olds[buckets]) {
                     // In all sweeps but the first, most are.
                     if is_forwarded(load(slot)) {
                         continue;
                     }
-                    warm(arena, from, bucket);
-                    let is_done = unzip_bucket(arena, from, to, bucket);
+                    pair.warm(bucket);
+                    let is_done = pair.unzip(bucket);
                     unfinished += usize::from(!is_done);
                 }
             }
@@ -960,37 +963,6 @@ impl<A: Arena> LockedResizer<'_, A> {
     }
 }
 
-/// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD` buckets
-/// away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
-///
-/// # Safety
-///
-/// 1. The caller is in a section of the domain of the table, whose nodes are in `arena`.
-#[inline]
-unsafe fn warm(arena: &impl Arena, from: &Table, bucket: usize) {
-    // (A model checker has no cache and must examine every load.)
-    if from.len() <= CACHED || cfg!(any(corewise_loom, corewise_shuttle)) {
-        return;
-    }
-    let first = |bucket| {
-        let word = from.slot_within(bucket).map(load)?;
-        let first = word.first().filter(|_| !word.has(PURE))?;
-        // SAFETY: the ID was read from a word, in the section.
-        Some(unsafe { arena.link(first) })
-    };
-    if let Some(link) = first(bucket + 2 * AHEAD) {
-        hint::prefetch(link.as_ptr());
-    }
-    if from.len() < NEARBY {
-        return;
-    }
-    // SAFETY: a node that a word leads to is not freed during the section.
-    if let Some(next) = first(bucket + AHEAD).and_then(|link| unsafe { link.as_ref() }.next()) {
-        // SAFETY: the ID was read from a link, in the section.
-        hint::prefetch(unsafe { arena.link(next) }.as_ptr());
-    }
-}
-
 /// Locks a bucket by its own word, and returns the word without the lock.
 fn lock(slot: &AtomicU64) -> BucketWord {
     let mut backoff = Backoff::new();
@@ -1054,11 +1026,8 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 ///
 /// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
 ///    it.
+#[inline(never)]
 unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
-    // SAFETY: 1: by our 1.
-    if unsafe { zip_pure(raw.arena(), from, new, bucket) } {
-        return;
-    }
     // For this table, a bucket index serves as the hash of its nodes.
     // SAFETY: 1: it is unlocked below, in the section.
     let lineage = unsafe { raw.lock(bucket as u32) };
@@ -1082,83 +1051,158 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
             store(child, own.prepend(first, Probe::new(link.hash())));
         }
     }
-    for child in children(bucket, from, new) {
+    Expansion::new(raw.arena(), from, new).for_each_child(bucket, |child| {
         store(child, load(child).set_flags(BUSY));
-    }
+    });
     store(slot, word.set_flags(INIT | BUSY | pure));
     lineage.unlock();
 }
 
-/// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child; returns
-/// false if the bucket is another one, or is updated meanwhile.
-///
-/// The exchange fails if a node was inserted, or the first node removed or replaced, since the word
-/// was read: the section keeps IDs from being reused, so another chain has another word. An update
-/// of a later node leaves the word as it was, and the rest in the same child.
-///
-/// # Safety
-///
-/// 1. The caller is in a section of the table's domain; `from` and `new` are consecutive tables,
-///    and their nodes are in `arena`. No other thread links this bucket.
-unsafe fn zip_pure(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) -> bool {
-    let slot = from.slot_at(bucket);
-    let word = load(slot);
-    if word.flags() != 0 {
-        return false;
-    }
-    let mut used = None;
-    // SAFETY: 1: the word was read in the section, by our 1.
-    for (_, link) in unsafe { nodes(arena, word.first()) } {
-        let child = new.index(link.hash());
-        if *used.get_or_insert(child) != child {
-            return false;
-        }
-    }
-    // Other threads do not use the new words before the old one has `INIT`.
-    for child in children(bucket, from, new) {
-        store(child, BucketWord::EMPTY.set_flags(BUSY));
-    }
-    if let Some(child) = used {
-        store(new.slot_at(child), word.set_flags(BUSY));
-    }
-    let linked = word.set_flags(INIT | BUSY | PURE);
-    if mutant!("zip_by_store") {
-        store(slot, linked);
-        return true;
-    }
-    if exchange(slot, word, linked) {
-        return true;
-    }
-    for child in children(bucket, from, new) {
-        store(child, BucketWord::EMPTY);
-    }
-    false
+/// Two consecutive tables of an expansion, with the slices of their words at hand. A pass needs
+/// both for every bucket; read from the tables, they would be loaded again after each store.
+struct Expansion<'t, A> {
+    arena: &'t A,
+    new: &'t Table,
+    olds: &'t [AtomicU64],
+    news: &'t [AtomicU64],
 }
 
-/// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
-/// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
-/// returns true.
-///
-/// # Safety
-///
-/// 1. The caller is in a section of the table's domain; `old` and `new` are consecutive tables, and
-///    their nodes are in `arena`. The bucket is not forwarded, and no other thread unzips it.
-unsafe fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
-    let slot = old.slot_at(bucket);
-    let word = lock(slot);
-    if word.has(HOLD) {
-        store(slot, word.replace_flags(INIT | BUSY));
-        return false;
+impl<'t, A: Arena> Expansion<'t, A> {
+    #[inline(always)]
+    fn new(arena: &'t A, old: &'t Table, new: &'t Table) -> Self {
+        Self {
+            arena,
+            new,
+            olds: old.slots(0..old.len()),
+            news: new.slots(0..new.len()),
+        }
     }
-    if !word.has(PURE)
-        // SAFETY: 1: locked above, and by our 1.
-        && let Some(trunk) = unsafe { cut(arena, word.first(), new) }
-    {
-        store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
-        return false;
+
+    /// Calls `each` with the words of the larger table that belong to a bucket of the smaller one.
+    #[inline(always)]
+    fn for_each_child(&self, bucket: usize, each: impl Fn(&AtomicU64)) {
+        // Not `step_by`, which divides.
+        let mut bucket = bucket;
+        while let Some(child) = self.news.get(bucket) {
+            each(child);
+            bucket += self.olds.len();
+        }
     }
-    forward(old, new, bucket);
-    true
+
+    /// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD` buckets
+    /// away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the table's domain, and its nodes are in the arena.
+    #[inline(always)]
+    unsafe fn warm(&self, bucket: usize) {
+        // (A model checker has no cache and must examine every load.)
+        if self.olds.len() <= CACHED || cfg!(any(corewise_loom, corewise_shuttle)) {
+            return;
+        }
+        let first = |bucket| {
+            let word = self.olds.get(bucket).map(load)?;
+            let first = word.first().filter(|_| !word.has(PURE))?;
+            // SAFETY: the ID was read from a word, in the section.
+            Some(unsafe { self.arena.link(first) })
+        };
+        if let Some(link) = first(bucket + 2 * AHEAD) {
+            hint::prefetch(link.as_ptr());
+        }
+        if self.olds.len() < NEARBY {
+            return;
+        }
+        // SAFETY: a node that a word leads to is not freed during the section.
+        if let Some(next) = first(bucket + AHEAD).and_then(|link| unsafe { link.as_ref() }.next()) {
+            // SAFETY: the ID was read from a link, in the section.
+            hint::prefetch(unsafe { self.arena.link(next) }.as_ptr());
+        }
+    }
+
+    /// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child; returns
+    /// false if the bucket is another one, or is updated meanwhile.
+    ///
+    /// The exchange fails if a node was inserted, or the first node removed or replaced, since the word
+    /// was read: the section keeps IDs from being reused, so another chain has another word. An update
+    /// of a later node leaves the word as it was, and the rest in the same child.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the domain of the tables, whose nodes are in the arena. No
+    ///    other thread links this bucket.
+    #[inline(always)]
+    unsafe fn zip_pure(&self, bucket: usize) -> bool {
+        let slot = &self.olds[bucket];
+        let word = load(slot);
+        if word.flags() != 0 {
+            return false;
+        }
+        let mut used = None;
+        // SAFETY: 1: the word was read in the section, by our 1.
+        for (_, link) in unsafe { nodes(self.arena, word.first()) } {
+            let child = self.new.index(link.hash());
+            if *used.get_or_insert(child) != child {
+                return false;
+            }
+        }
+        // Other threads do not use the new words before the old one has `INIT`.
+        self.for_each_child(bucket, |child| {
+            store(child, BucketWord::EMPTY.set_flags(BUSY));
+        });
+        if let Some(child) = used {
+            store(&self.news[child], word.set_flags(BUSY));
+        }
+        let linked = word.set_flags(INIT | BUSY | PURE);
+        if mutant!("zip_by_store") {
+            store(slot, linked);
+            return true;
+        }
+        if exchange(slot, word, linked) {
+            return true;
+        }
+        self.for_each_child(bucket, |child| store(child, BucketWord::EMPTY));
+        false
+    }
+
+    /// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
+    /// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
+    /// returns true.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the domain of the tables, whose nodes are in the arena. The
+    ///    bucket is not forwarded, and no other thread unzips it.
+    #[inline(always)]
+    unsafe fn unzip(&self, bucket: usize) -> bool {
+        let slot = &self.olds[bucket];
+        let word = lock(slot);
+        if word.has(HOLD) {
+            store(slot, word.replace_flags(INIT | BUSY));
+            return false;
+        }
+        if !word.has(PURE)
+            // SAFETY: 1: locked above, and by our 1.
+            && let Some(trunk) = unsafe { cut(self.arena, word.first(), self.new) }
+        {
+            store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
+            return false;
+        }
+        self.forward(bucket);
+        true
+    }
+
+    /// Gives the children of a bucket their own locks, and sends updates there.
+    #[inline(always)]
+    fn forward(&self, bucket: usize) {
+        self.for_each_child(bucket, |child| {
+            let word = load(child);
+            if !word.has(INIT) {
+                store(child, word.replace_flags(0));
+            }
+        });
+        store(&self.olds[bucket], BucketWord::EMPTY.replace_flags(INIT));
+    }
 }
 
 /// Cuts the first run of a trunk; returns the rest of the trunk, or `None` if nothing is left to
@@ -1191,25 +1235,6 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
     last.set_next(None);
     // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)
-}
-
-/// Gives the children of a bucket their own locks, and sends updates there.
-fn forward(old: &Table, new: &Table, bucket: usize) {
-    for slot in children(bucket, old, new) {
-        let word = load(slot);
-        if !word.has(INIT) {
-            store(slot, word.replace_flags(0));
-        }
-    }
-    store(old.slot_at(bucket), BucketWord::EMPTY.replace_flags(INIT));
-}
-
-/// The words of `new`, a larger table, that belong to `bucket` of `old`.
-fn children<'t>(bucket: usize, old: &Table, new: &'t Table) -> impl Iterator<Item = &'t AtomicU64> {
-    let step = old.len();
-    // Not `step_by`, which divides.
-    let buckets = std::iter::successors(Some(bucket), move |bucket| Some(bucket + step));
-    buckets.map_while(|bucket| new.slot_within(bucket))
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
