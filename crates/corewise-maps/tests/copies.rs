@@ -180,7 +180,18 @@ fn act_on_all<M: NumberMap>(map: &M, model: &mut Model, rng: &mut SmallRng) {
             map.clear();
             model.clear();
         }
-        3 => map.reserve(rng.random_range(0..200)),
+        3 => {
+            let (rest, most) = (rng.random_range(0..4), rng.random_range(0..20));
+            let is_to_go = |key: u64, value: u64| (key + (value >> 8)) % 4 == rest;
+            let extracted = map.extract_if(most, is_to_go);
+            let all = model.iter().filter(|(key, value)| is_to_go(**key, **value));
+            assert_eq!(extracted.len(), most.min(all.count()));
+            for (key, value) in extracted {
+                assert!(is_to_go(key, value));
+                assert_eq!(model.remove(&key), Some(value));
+            }
+        }
+        5 => map.reserve(rng.random_range(0..200)),
         4 => map.resize_to(1 << rng.random_range(0..7)),
         _ => {}
     }

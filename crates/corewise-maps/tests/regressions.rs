@@ -279,3 +279,21 @@ fn what_a_drop_has_thrown_may_throw_again_and_no_value_is_left() {
     std::mem::forget(thrown.expect_err("the first panic goes on"));
     assert_eq!(dropped.load(Relaxed), 50);
 }
+
+/// Handles that may move count as threads: each of them takes one of its updates in eight for a
+/// step of the resize, but not all of them the same one.
+#[test]
+fn many_threads_with_few_updates_each_grow_a_map() {
+    let map = RelativisticMap::builder().domain(Domain::new()).build();
+    let handles: Vec<_> = (0..400).map(|_| map.pin_owned()).collect();
+    for round in 0..4 {
+        for (at, handle) in handles.iter().enumerate() {
+            handle.insert(round * 1000 + at, ());
+        }
+        let (entries, buckets) = (map.len(), map.resize_state().buckets);
+        assert!(
+            buckets >= entries / 4,
+            "{entries} entries, {buckets} buckets"
+        );
+    }
+}

@@ -454,6 +454,12 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
     /// Waits until no reader uses the value, and returns it. Blocks for as long as the longest
     /// section that was running when the value was replaced; see [`Domain::synchronize`].
     ///
+    /// A guard that was passed to [`std::mem::forget`] never ends its section. If it is one of the
+    /// calling thread, this panics, as below. If it is one of another thread, or an
+    /// [`OwnedGuard`](crate::OwnedGuard), this waits for ever: a domain with
+    /// [`Builder::on_stall`](crate::Builder::on_stall) reports that, and
+    /// [`try_into_inner`](Self::try_into_inner) does not wait.
+    ///
     /// # Panics
     ///
     /// If the caller is in a section of the domain: it would wait for itself. The value is dropped

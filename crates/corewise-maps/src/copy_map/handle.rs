@@ -253,6 +253,30 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         self.keys()
             .filter_map(|key| Some((key, self.remove(&key)?)))
     }
+
+    /// Removes the entries for which `is_to_go` returns true, one by one, as the iterator reaches
+    /// them, and returns what it has removed. An iterator that is dropped leaves the rest.
+    ///
+    /// It visits keys and calls `is_to_go` as [`retain`](Self::retain) does its closure, and what
+    /// it returns, no other operation has removed, as for [`drain`](Self::drain).
+    ///
+    /// ```
+    /// # use corewise_maps::clht::LockBased;
+    /// let squares: LockBased<u64, u64> = (0..10).map(|n| (n, n * n)).collect();
+    /// let handle = squares.pin();
+    /// assert_eq!(handle.extract_if(|_, square| square % 2 == 0).count(), 5);
+    /// assert_eq!(handle.len(), 5);
+    /// ```
+    #[must_use = "nothing is removed until the iterator is used; `retain` removes at once"]
+    pub fn extract_if(
+        &self,
+        mut is_to_go: impl FnMut(T::Key, T::Value) -> bool,
+    ) -> impl Iterator<Item = (T::Key, T::Value)> {
+        self.keys().filter_map(move |key| {
+            let removed = self.remove_if(&key, |value| is_to_go(key, value));
+            Some((key, removed.ok()??))
+        })
+    }
 }
 
 /// Updates that insert nothing.

@@ -72,11 +72,11 @@
 //!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
 //!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
 //!    once.
-//! 5. *Iterations, [`retain`](CopyMapRef::retain), [`clear`](CopyMapRef::clear) and
-//!    [`drain`](CopyMapRef::drain)* visit a key that is present throughout exactly once, whatever
-//!    updates and resizes run beside them. An entry goes to one operation: what `drain` returns, no
-//!    other operation has removed. `retain` removes an entry only with a value that it has decided
-//!    about.
+//! 5. *Iterations, [`retain`](CopyMapRef::retain), [`extract_if`](CopyMapRef::extract_if),
+//!    [`clear`](CopyMapRef::clear) and [`drain`](CopyMapRef::drain)* visit a key that is present
+//!    throughout exactly once, whatever updates and resizes run beside them. An entry goes to one
+//!    operation: what `drain` or `extract_if` returns, no other operation has removed. `retain` and
+//!    `extract_if` remove an entry only with a value that they have decided about.
 //! 6. *Nothing is locked between calls*: a handle may be held for any time and used together with
 //!    others of the same map. It delays no thread; it only keeps memory replaced since then from
 //!    being freed.
@@ -133,7 +133,7 @@ macro_rules! operations {
             operations!(@ "| remove", $path, $handle, "remove", "remove_if"),
             operations!(
                 @ "| visit all entries", $path, $handle,
-                "iter", "keys", "values", "retain", "drain", "clear"
+                "iter", "keys", "values", "retain", "extract_if", "drain", "clear"
             ),
             "\nThose of the first four rows are linearizable. Closures run without a lock and may ",
             "use the map; one that decides about an entry runs again if the entry was changed ",

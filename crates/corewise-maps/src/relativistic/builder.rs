@@ -10,8 +10,8 @@ use super::raw::{Policy, RawTable};
 use super::slab::Slabs;
 
 /// Buckets below which a map's table quadruples. Its buckets then take up to 43 bytes per entry,
-/// and 2 MiB at most.
-const QUADRUPLE_BELOW: usize = 1 << 16;
+/// and 16 MiB at most.
+const QUADRUPLE_BELOW: usize = 1 << 20;
 
 /// The settings of a [`RelativisticMap`]; returned by [`RelativisticMap::builder`].
 ///

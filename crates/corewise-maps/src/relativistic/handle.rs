@@ -10,7 +10,7 @@ use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Guard, OwnedGuard, RetireList, Section};
 
 use super::chain::Link;
-use super::map::{DefaultHasher, Node, Own, RelativisticMap, Retired, STEP};
+use super::map::{DefaultHasher, Node, Own, RelativisticMap, Retired};
 use super::raw::RawIter;
 use super::slab::{Slabs, View};
 use super::word::NodeId;
@@ -398,7 +398,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         }
         if map.raw.has_work() {
             let thread = self.section.reader_index();
-            map.raw.step_in_turn(thread, turn, STEP);
+            map.raw.step_after_update(thread, turn);
         }
         if full {
             self.close();

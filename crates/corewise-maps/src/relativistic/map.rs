@@ -30,15 +30,9 @@ pub type DefaultHasher = std::hash::RandomState;
 
 /// Buckets of a map that is created without a capacity.
 #[cfg(not(corewise_stress))]
-pub(super) const FEWEST_BUCKETS: usize = 16;
+pub(super) const FEWEST_BUCKETS: usize = 32;
 #[cfg(corewise_stress)]
 pub(super) const FEWEST_BUCKETS: usize = 1;
-/// Buckets by which an update advances a resize.
-#[cfg(not(corewise_stress))]
-pub(super) const STEP: usize = 8;
-#[cfg(corewise_stress)]
-pub(super) const STEP: usize = 1;
-
 /// A node of the table, as drawn in the header of the module.
 #[repr(C)]
 pub(super) struct Node<K, V> {
@@ -104,7 +98,7 @@ pub(super) struct Own<K, V> {
     pub(super) retire_list: RetireList<Retired<K, V>>,
     /// The change of the number of entries that was not reported to the table yet.
     pub(super) unreported: isize,
-    /// Counts updates, for [`RawTable::step_in_turn`](super::raw::RawTable::step_in_turn); wraps.
+    /// Counts updates, for [`RawTable::step_after_update`]; wraps.
     pub(super) turn: usize,
 }
 

@@ -37,6 +37,8 @@
 //! | insert | `an_insert_beside_each_step_of_an_expansion` | `an_insert_beside_each_step_of_a_shrink` |
 //! | remove | `a_removal_beside_each_step_of_an_expansion` | `a_removal_beside_each_step_of_a_shrink` |
 //!
+//! Iterations that pause during several resizes: `iteration`.
+//!
 //! Several steps and updates concurrent with lookups: `updates_and_lookups_during_resizes`, under
 //! shuttle.
 
@@ -56,6 +58,8 @@ use super::word::{NodeId, Probe, fold};
 use crate::operation_pairs::{
     self, Answer, Keys, Operated, Operation, beside_a_resize, pairs_with_replacements,
 };
+
+mod iteration;
 
 #[repr(C)]
 struct Node {

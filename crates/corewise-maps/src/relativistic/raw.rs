@@ -106,6 +106,8 @@ pub struct RawTable<A> {
     pub(super) grow_above: AtomicUsize,
     pub(super) shrink_below: AtomicUsize,
     pub(super) report_after: AtomicUsize,
+    /// The number of updates of a thread that advance a resize together; a power of two.
+    pub(super) batch: AtomicUsize,
     /// The limit for automatic growth, and the buckets that the table wanted when it reached the
     /// limit.
     pub(super) most_buckets: AtomicUsize,
@@ -161,6 +163,7 @@ impl<A: Arena> RawTable<A> {
             grow_above: AtomicUsize::new(usize::MAX),
             shrink_below: AtomicUsize::new(0),
             report_after: AtomicUsize::new(1),
+            batch: AtomicUsize::new(1),
             most_buckets: AtomicUsize::new(usize::MAX),
             wanted_buckets: AtomicUsize::new(0),
             array_bytes: AtomicUsize::new(buckets * size_of::<u64>()),
@@ -955,23 +958,32 @@ impl<'t, A: Arena> RawIter<'t, A> {
         self.end = middle;
         Some(second)
     }
+
+    /// Reads one link, or the next bucket at the end of a chain. Returns the node that the link
+    /// belongs to, unless that is one of another bucket.
+    #[inline]
+    pub(super) fn step(&mut self) -> Option<NonNull<Link>> {
+        if let Some((_, link)) = self.rest.next() {
+            let is_own = self.table.index(link.hash()) == self.bucket;
+            return (is_own || mutant!("iterates_strays")).then(|| NonNull::from(link));
+        }
+        self.bucket += 1;
+        if self.bucket < self.end {
+            // SAFETY: 1: as for this iterator, by the contract of `iter`.
+            *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
+        }
+        None
+    }
 }
 
 impl<A: Arena> Iterator for RawIter<'_, A> {
     type Item = NonNull<Link>;
 
+    #[inline]
     fn next(&mut self) -> Option<NonNull<Link>> {
         while self.bucket < self.end {
-            let is_own = |(_, link): &(NodeId, &Link)| {
-                self.table.index(link.hash()) == self.bucket || mutant!("iterates_strays")
-            };
-            if let Some((_, link)) = self.rest.find(is_own) {
-                return Some(NonNull::from(link));
-            }
-            self.bucket += 1;
-            if self.bucket < self.end {
-                // SAFETY: 1: as for this iterator, by the contract of `iter`.
-                *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
+            if let Some(link) = self.step() {
+                return Some(link);
             }
         }
         None

@@ -1,7 +1,8 @@
 //! Resizing: a state machine that advances in bounded steps.
 //!
 //! *Shrink* (\[ATC11\] §4): cross-link the chains of each new bucket, publish the smaller table,
-//! and discard the larger one. No step waits for readers; only freeing the larger array does.
+//! and discard the larger one. Two steps wait for readers: the first, if an expansion ended a short
+//! time ago (see [Order of chains](#order-of-chains)), and the one that frees the larger array.
 //!
 //! *Expand* (§4): point each new bucket into the chain of its parent (*zipped* chains), publish the
 //! table, and unzip: each sweep over the parents cuts one run off each trunk, with a grace period
@@ -20,6 +21,51 @@
 //!    [`raw`](super::raw#several-predecessors).
 //! 4. A shrink does not have to wait before updates continue: an update after publication concerns
 //!    only the smaller table, and readers of the larger one began before it.
+//!
+//! 5. A shrink begins a grace period after the last cut of the expansion before it. The paper has
+//!    lookups only, which need no order.
+//!
+//! # Order of chains
+//!
+//! A lookup needs only to reach its node. An iterator must reach each node of its bucket once, and
+//! the chain on which it walks changes under it. It does, because of this invariant:
+//!
+//! *For every section there is an order of the nodes that no link contradicts while the section
+//! lasts*: a link that exists at any time in it leads from a node to a later one, also the link of
+//! a removed node. In short: a node that a reader has passed stays behind it.
+//!
+//! Each change keeps to the order of the links that are there:
+//!
+//! - *Insertion*: the new node is in front of all nodes to which the words that lead to it led. No
+//!   link of another node leads to it.
+//! - *Removal, replacement*: a link skips nodes, or the new node takes the place of the old one.
+//!   The old node's own link stays, and it leads to nodes that were behind the old node.
+//! - *Zip, publish, forward* change no link. *Cut*: a link skips nodes.
+//! - *Cross-link*: all nodes of one chain get in front of all nodes of the next, in the order of
+//!   the buckets. No link leads from one chain to another before (see below), so the new links
+//!   contradict none that there are.
+//!
+//! But they may contradict links that *were* there. Before an expansion that has just ended, the
+//! chain of its parent had the nodes of its children in any order, such as `b1 → a1 → a2`, where
+//! the last cut removed `b1 → a1`. A reader of bucket B may have passed `b1` and stand on `a1`. The
+//! cross-linked chain is `a1 → a2 → b1`: that reader would meet `b1` again. So a shrink waits until
+//! no section is left that began before the last cut ([`LockedResizer::may_shrink`]). Then no link
+//! between two buckets is left either, also not one of a removed node on which a reader stands.
+//! Nothing else contradicts earlier links: expansions and shrinks after a shrink, and expansions
+//! after an expansion, keep the order that they find.
+//!
+//! An iterator reads the words of its buckets one after the other, from the table in which it
+//! began, or from a part of it, and that table may be an old one by then. Each word still leads to
+//! all nodes of its bucket that stay in the table while the section lasts, maybe through removed
+//! ones:
+//!
+//! - A *smaller* table follows: the words of the larger one change only while it is current, under
+//!   the locks of its buckets. Later updates change links behind them. The links that a shrink
+//!   adds are at the ends of chains, so they lead only to nodes that the iterator skips.
+//! - A *larger* table follows: sweeps advance the words of the smaller one, and `forward` empties
+//!   them, but only after a grace period since the larger table was published, and so after all
+//!   sections in which the smaller one was found. Until then a word leads to whatever its chain had
+//!   when the larger table was published.
 //!
 //! # Steps
 //!
@@ -67,6 +113,13 @@ const MAX_SHRINK: usize = 16;
 /// what is due beside the pass under way. A step without shares takes it as rarely, because it
 /// would only poll a grace period, and a poll reads lines that readers write.
 const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
+/// Buckets by which an update of a map advances a resize; in small tables, twice as many: while
+/// chains are zipped, insertions take a lock.
+const STEP: usize = if cfg!(corewise_stress) { 1 } else { 8 };
+/// A thread's updates that advance a resize together, in tables that are likely in a cache, and in
+/// larger ones. Powers of two.
+const NEAR_BATCH: usize = 8;
+const FAR_BATCH: usize = 4;
 /// How a thread sleeps while it waits for readers. Each check takes the cache line of every
 /// reader's record away from that reader.
 const SLEEPS: Sleeps = Sleeps {
@@ -85,12 +138,15 @@ pub(super) struct Resizer {
     build: Option<Pass>,
     /// The number of published tables in use; more than one while buckets are zipped.
     levels: usize,
-    /// The sweep over the oldest table, and the grace period after which the next one may begin.
+    /// The sweep over the oldest table, and the grace period after which the next one may begin, or
+    /// a shrink if no expansion is left.
     sweep: Option<Pass>,
     after: Cookie,
     /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
     /// visits for each one that has something to cut.
     sparse: usize,
+    /// Whether a shrink is due that nothing but [`LockedResizer::may_shrink`] delays.
+    shrink_waits: bool,
     garbage: VecDeque<Garbage>,
     /// Completed resizes: expansions that are unzipped, and shrinks.
     completed: u64,
@@ -206,6 +262,26 @@ impl<A: Arena> RawTable<A> {
             resizer.advance_all();
         }
         self.work_on_share(thread, turn / PER_LOCK, budget);
+    }
+
+    /// Advances resizing by what a thread owes for its updates, of which this is number `turn`:
+    /// nothing after most of them. `thread` is as for [`RawTable::step_in_turn`].
+    ///
+    /// A step costs as much as visits to several buckets that are in a cache: it takes the lock, a
+    /// share and a section. So several updates of a thread are taken together: fewer in large
+    /// tables, where visits wait for memory, so that the longer pauses do not get much longer.
+    #[inline]
+    pub(super) fn step_after_update(&self, thread: usize, turn: usize) {
+        if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
+            return self.step_in_turn(thread, turn, STEP);
+        }
+        // Relaxed: a hint.
+        let batch = self.batch.load(Relaxed);
+        // Threads take turns: many of them may have few updates each.
+        if turn.wrapping_add(thread) & (batch - 1) == 0 {
+            let per_update = if batch == NEAR_BATCH { 2 * STEP } else { STEP };
+            self.step_in_turn(thread, turn / batch * PER_LOCK, batch * per_update);
+        }
     }
 
     /// Takes a share of one of the passes under way, alternating between them with `turn`, and
@@ -383,6 +459,13 @@ impl<A: Arena> RawTable<A> {
         self.shrink_below.store(below, Relaxed);
         self.report_after
             .store((buckets / 64).clamp(1, 64), Relaxed);
+        let batch = if buckets < NEARBY {
+            NEAR_BATCH
+        } else {
+            FAR_BATCH
+        };
+        // Relaxed: a hint.
+        self.batch.store(batch, Relaxed);
     }
 }
 
@@ -432,26 +515,29 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
     let (from, to) = unsafe { (share.pass.source(), share.pass.target()) };
     let arena = raw.arena();
     let buckets = share.buckets.clone();
+    let pair = Expansion::new(arena, from, to);
     let mut unfinished = 0;
     // SAFETY: 1, all: by our 2; they are consecutive tables of `raw`, by our 1.
     unsafe {
         match share.pass.kind {
             Kind::Zip => {
                 for bucket in buckets {
-                    warm(arena, from, bucket);
-                    zip(raw, from, to, bucket);
+                    pair.warm(bucket);
+                    if !pair.zip_pure(bucket) {
+                        zip(raw, from, to, bucket);
+                    }
                 }
             }
             Kind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
             Kind::Open => buckets.for_each(|bucket| open(to, bucket)),
             Kind::Unzip => {
-                for (bucket, slot) in buckets.clone().zip(from.slots(buckets)) {
+                for (bucket, slot) in buckets.clone().zip(&pair.olds[buckets]) {
                     // In all sweeps but the first, most are.
                     if is_forwarded(load(slot)) {
                         continue;
                     }
-                    warm(arena, from, bucket);
-                    let is_done = unzip_bucket(arena, from, to, bucket);
+                    pair.warm(bucket);
+                    let is_done = pair.unzip(bucket);
                     unfinished += usize::from(!is_done);
                 }
             }
@@ -471,6 +557,7 @@ impl Resizer {
             sweep: None,
             after: Cookie::DONE,
             sparse: 1,
+            shrink_waits: false,
             garbage: VecDeque::new(),
             completed: 0,
             #[cfg(corewise_stress)]
@@ -488,13 +575,14 @@ impl Resizer {
         self.build.is_none() && self.levels == 1
     }
 
-    /// Whether a resize is under way or requested, or garbage waits.
+    /// Whether a resize is under way, requested or delayed, or garbage waits.
     fn has_more(&self) -> bool {
-        !self.is_settled() || !self.garbage.is_empty() || self.wanted.is_some()
+        let is_due = self.wanted.is_some() || self.shrink_waits;
+        !self.is_settled() || !self.garbage.is_empty() || is_due
     }
 
     /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
-    /// or must be unzipped first.
+    /// or too many tables are in use.
     fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
         if wanted == buckets {
             if self.is_settled() {
@@ -505,8 +593,7 @@ impl Resizer {
         if wanted.is_multiple_of(buckets) {
             return (self.levels < MAX_LEVELS - 2).then_some(wanted);
         }
-        let common = greatest_common_divisor(wanted, buckets);
-        (self.levels == 1).then_some(common)
+        Some(greatest_common_divisor(wanted, buckets))
     }
 
     /// Half of the buckets or fewer; `None` if the number of buckets is odd.
@@ -532,7 +619,7 @@ impl Resizer {
         if !self.turn.is_multiple_of(3) && buckets < 64 {
             return Some(buckets * factor);
         }
-        let shrinks = self.levels == 1 && buckets.is_multiple_of(factor) && buckets > factor;
+        let shrinks = buckets.is_multiple_of(factor) && buckets > factor;
         shrinks.then(|| buckets / factor)
     }
 }
@@ -564,8 +651,9 @@ impl<A: Arena> LockedResizer<'_, A> {
             let pass = pass.as_ref().map(|pass| raw.passes.of(pass.kind));
             pass.is_none_or(|shares| shares.is_given_out() && !shares.is_done())
         };
-        let may_sweep = self.levels > 1 && raw.domain().is_complete(self.after);
-        has_none(&self.build) && has_none(&self.sweep) && !(self.sweep.is_none() && may_sweep)
+        // The next sweep, or a shrink, may begin.
+        let may_begin = self.sweep.is_none() && raw.domain().is_complete(self.after);
+        has_none(&self.build) && has_none(&self.sweep) && !may_begin
     }
 
     /// Advances to the next pass if that is due, and frees a piece of a retired table.
@@ -612,13 +700,16 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// The number of buckets to resize to now, if a resize is due.
     fn due(&mut self) -> Option<usize> {
         let raw = self.raw;
+        self.shrink_waits = false;
         let buckets = self.newest().len();
         if let Some(wanted) = self.wanted {
-            return self.way_to(wanted, buckets);
+            let next = self.way_to(wanted, buckets);
+            return next.filter(|next| *next > buckets || self.may_shrink());
         }
         #[cfg(corewise_stress)]
         if self.policy.automatic && self.levels < 4 {
-            return self.stressed(buckets);
+            let next = self.stressed(buckets);
+            return next.filter(|next| *next > buckets || self.may_shrink());
         }
         if !self.policy.automatic {
             return None;
@@ -633,8 +724,20 @@ impl<A: Arena> LockedResizer<'_, A> {
             let wanted = buckets.checked_mul(factor.next_power_of_two().max(least));
             return wanted.and_then(|wanted| self.within_bound(wanted));
         }
-        let can_shrink = self.levels == 1 && buckets > self.policy.min_buckets;
-        (can_shrink && count < buckets / 8).then(|| self.shrunk(buckets, count))?
+        let is_sparse = buckets > self.policy.min_buckets && count < buckets / 8;
+        let wanted = is_sparse.then(|| self.shrunk(buckets, count))??;
+        self.shrink_waits = !self.may_shrink();
+        (!self.shrink_waits).then_some(wanted)
+    }
+
+    /// Whether chains may be cross-linked: no reader walks on one that belonged to several buckets;
+    /// see [Order of chains](self#order-of-chains).
+    fn may_shrink(&self) -> bool {
+        let has_left = || {
+            // Quietly: as in `begin_sweep`.
+            mutant!("shrinks_at_once") || self.raw.domain().poll_quietly(self.after)
+        };
+        self.levels == 1 && has_left()
     }
 
     /// `wanted` if the owner's bound allows it. Otherwise this records `wanted` for the owner, and
@@ -768,7 +871,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         }
     }
 
-    /// Starts the grace period that must end before the next sweep.
+    /// Starts the grace period that must end before the next sweep, or before a shrink.
     fn wait_for_sweep(&mut self) {
         self.after = if mutant!("no_wait_between_sweeps") {
             Cookie::DONE
@@ -860,37 +963,6 @@ impl<A: Arena> LockedResizer<'_, A> {
     }
 }
 
-/// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD` buckets
-/// away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
-///
-/// # Safety
-///
-/// 1. The caller is in a section of the domain of the table, whose nodes are in `arena`.
-#[inline]
-unsafe fn warm(arena: &impl Arena, from: &Table, bucket: usize) {
-    // (A model checker has no cache and must examine every load.)
-    if from.len() <= CACHED || cfg!(any(corewise_loom, corewise_shuttle)) {
-        return;
-    }
-    let first = |bucket| {
-        let word = from.slot_within(bucket).map(load)?;
-        let first = word.first().filter(|_| !word.has(PURE))?;
-        // SAFETY: the ID was read from a word, in the section.
-        Some(unsafe { arena.link(first) })
-    };
-    if let Some(link) = first(bucket + 2 * AHEAD) {
-        hint::prefetch(link.as_ptr());
-    }
-    if from.len() < NEARBY {
-        return;
-    }
-    // SAFETY: a node that a word leads to is not freed during the section.
-    if let Some(next) = first(bucket + AHEAD).and_then(|link| unsafe { link.as_ref() }.next()) {
-        // SAFETY: the ID was read from a link, in the section.
-        hint::prefetch(unsafe { arena.link(next) }.as_ptr());
-    }
-}
-
 /// Locks a bucket by its own word, and returns the word without the lock.
 fn lock(slot: &AtomicU64) -> BucketWord {
     let mut backoff = Backoff::new();
@@ -954,6 +1026,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 ///
 /// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
 ///    it.
+#[inline(never)]
 unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
     // For this table, a bucket index serves as the hash of its nodes.
     // SAFETY: 1: it is unlocked below, in the section.
@@ -978,37 +1051,158 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
             store(child, own.prepend(first, Probe::new(link.hash())));
         }
     }
-    for child in children(bucket, from, new) {
+    Expansion::new(raw.arena(), from, new).for_each_child(bucket, |child| {
         store(child, load(child).set_flags(BUSY));
-    }
+    });
     store(slot, word.set_flags(INIT | BUSY | pure));
     lineage.unlock();
 }
 
-/// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
-/// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
-/// returns true.
-///
-/// # Safety
-///
-/// 1. The caller is in a section of the table's domain; `old` and `new` are consecutive tables, and
-///    their nodes are in `arena`. The bucket is not forwarded, and no other thread unzips it.
-unsafe fn unzip_bucket(arena: &impl Arena, old: &Table, new: &Table, bucket: usize) -> bool {
-    let slot = old.slot_at(bucket);
-    let word = lock(slot);
-    if word.has(HOLD) {
-        store(slot, word.replace_flags(INIT | BUSY));
-        return false;
+/// Two consecutive tables of an expansion, with the slices of their words at hand. A pass needs
+/// both for every bucket; read from the tables, they would be loaded again after each store.
+struct Expansion<'t, A> {
+    arena: &'t A,
+    new: &'t Table,
+    olds: &'t [AtomicU64],
+    news: &'t [AtomicU64],
+}
+
+impl<'t, A: Arena> Expansion<'t, A> {
+    #[inline(always)]
+    fn new(arena: &'t A, old: &'t Table, new: &'t Table) -> Self {
+        Self {
+            arena,
+            new,
+            olds: old.slots(0..old.len()),
+            news: new.slots(0..new.len()),
+        }
     }
-    if !word.has(PURE)
-        // SAFETY: 1: locked above, and by our 1.
-        && let Some(trunk) = unsafe { cut(arena, word.first(), new) }
-    {
-        store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
-        return false;
+
+    /// Calls `each` with the words of the larger table that belong to a bucket of the smaller one.
+    #[inline(always)]
+    fn for_each_child(&self, bucket: usize, each: impl Fn(&AtomicU64)) {
+        // Not `step_by`, which divides.
+        let mut bucket = bucket;
+        while let Some(child) = self.news.get(bucket) {
+            each(child);
+            bucket += self.olds.len();
+        }
     }
-    forward(old, new, bucket);
-    true
+
+    /// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD` buckets
+    /// away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the table's domain, and its nodes are in the arena.
+    #[inline(always)]
+    unsafe fn warm(&self, bucket: usize) {
+        // (A model checker has no cache and must examine every load.)
+        if self.olds.len() <= CACHED || cfg!(any(corewise_loom, corewise_shuttle)) {
+            return;
+        }
+        let first = |bucket| {
+            let word = self.olds.get(bucket).map(load)?;
+            let first = word.first().filter(|_| !word.has(PURE))?;
+            // SAFETY: the ID was read from a word, in the section.
+            Some(unsafe { self.arena.link(first) })
+        };
+        if let Some(link) = first(bucket + 2 * AHEAD) {
+            hint::prefetch(link.as_ptr());
+        }
+        if self.olds.len() < NEARBY {
+            return;
+        }
+        // SAFETY: a node that a word leads to is not freed during the section.
+        if let Some(next) = first(bucket + AHEAD).and_then(|link| unsafe { link.as_ref() }.next()) {
+            // SAFETY: the ID was read from a link, in the section.
+            hint::prefetch(unsafe { self.arena.link(next) }.as_ptr());
+        }
+    }
+
+    /// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child; returns
+    /// false if the bucket is another one, or is updated meanwhile.
+    ///
+    /// The exchange fails if a node was inserted, or the first node removed or replaced, since the word
+    /// was read: the section keeps IDs from being reused, so another chain has another word. An update
+    /// of a later node leaves the word as it was, and the rest in the same child.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the domain of the tables, whose nodes are in the arena. No
+    ///    other thread links this bucket.
+    #[inline(always)]
+    unsafe fn zip_pure(&self, bucket: usize) -> bool {
+        let slot = &self.olds[bucket];
+        let word = load(slot);
+        if word.flags() != 0 {
+            return false;
+        }
+        let mut used = None;
+        // SAFETY: 1: the word was read in the section, by our 1.
+        for (_, link) in unsafe { nodes(self.arena, word.first()) } {
+            let child = self.new.index(link.hash());
+            if *used.get_or_insert(child) != child {
+                return false;
+            }
+        }
+        // Other threads do not use the new words before the old one has `INIT`.
+        self.for_each_child(bucket, |child| {
+            store(child, BucketWord::EMPTY.set_flags(BUSY));
+        });
+        if let Some(child) = used {
+            store(&self.news[child], word.set_flags(BUSY));
+        }
+        let linked = word.set_flags(INIT | BUSY | PURE);
+        if mutant!("zip_by_store") {
+            store(slot, linked);
+            return true;
+        }
+        if exchange(slot, word, linked) {
+            return true;
+        }
+        self.for_each_child(bucket, |child| store(child, BucketWord::EMPTY));
+        false
+    }
+
+    /// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
+    /// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
+    /// returns true.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is in a section of the domain of the tables, whose nodes are in the arena. The
+    ///    bucket is not forwarded, and no other thread unzips it.
+    #[inline(always)]
+    unsafe fn unzip(&self, bucket: usize) -> bool {
+        let slot = &self.olds[bucket];
+        let word = lock(slot);
+        if word.has(HOLD) {
+            store(slot, word.replace_flags(INIT | BUSY));
+            return false;
+        }
+        if !word.has(PURE)
+            // SAFETY: 1: locked above, and by our 1.
+            && let Some(trunk) = unsafe { cut(self.arena, word.first(), self.new) }
+        {
+            store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
+            return false;
+        }
+        self.forward(bucket);
+        true
+    }
+
+    /// Gives the children of a bucket their own locks, and sends updates there.
+    #[inline(always)]
+    fn forward(&self, bucket: usize) {
+        self.for_each_child(bucket, |child| {
+            let word = load(child);
+            if !word.has(INIT) {
+                store(child, word.replace_flags(0));
+            }
+        });
+        store(&self.olds[bucket], BucketWord::EMPTY.replace_flags(INIT));
+    }
 }
 
 /// Cuts the first run of a trunk; returns the rest of the trunk, or `None` if nothing is left to
@@ -1041,25 +1235,6 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
     last.set_next(None);
     // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)
-}
-
-/// Gives the children of a bucket their own locks, and sends updates there.
-fn forward(old: &Table, new: &Table, bucket: usize) {
-    for slot in children(bucket, old, new) {
-        let word = load(slot);
-        if !word.has(INIT) {
-            store(slot, word.replace_flags(0));
-        }
-    }
-    store(old.slot_at(bucket), BucketWord::EMPTY.replace_flags(INIT));
-}
-
-/// The words of `new`, a larger table, that belong to `bucket` of `old`.
-fn children<'t>(bucket: usize, old: &Table, new: &'t Table) -> impl Iterator<Item = &'t AtomicU64> {
-    let step = old.len();
-    // Not `step_by`, which divides.
-    let buckets = std::iter::successors(Some(bucket), move |bucket| Some(bucket + step));
-    buckets.map_while(|bucket| new.slot_within(bucket))
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {

@@ -8,7 +8,7 @@
 //! | `INIT` | *forwarded*: all entries are in the next table, and updates go there |
 //!
 //! `LOCK`: an updater or the resizer holds the bucket. `HOLD`: a node was removed from the zipped
-//! chain since the last sweep visited the bucket (see `unzip_bucket`). `PURE`, with `BUSY` and
+//! chain since the last sweep visited the bucket (see `Expansion::unzip`). `PURE`, with `BUSY` and
 //! `INIT`: when the bucket was zipped, all nodes of its chain belonged to one child, so nothing is
 //! to be cut.
 //!
@@ -100,12 +100,6 @@ impl Table {
     /// The words of some buckets.
     pub(super) fn slots(&self, buckets: Range<usize>) -> &[AtomicU64] {
         &self.words[buckets]
-    }
-
-    /// The word of a bucket, if the table has that many.
-    #[inline(always)]
-    pub(super) fn slot_within(&self, bucket: usize) -> Option<&AtomicU64> {
-        self.words.get(bucket)
     }
 
     #[inline(always)]

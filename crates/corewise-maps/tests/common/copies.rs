@@ -87,6 +87,12 @@ pub(crate) trait NumberMap: Send + Sync + Sized {
     fn clear(&self);
     /// Takes at most this many entries out.
     fn drain(&self, most: usize) -> Vec<(u64, u64)>;
+    /// The same, of those for which `is_to_go` returns true.
+    fn extract_by(
+        &self,
+        most: usize,
+        is_to_go: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Vec<(u64, u64)>;
     fn pairs(&self) -> Vec<(u64, u64)>;
     fn keys(&self) -> Vec<u64>;
     fn values(&self) -> Vec<u64>;
@@ -131,6 +137,13 @@ pub(crate) trait NumberMap: Send + Sync + Sized {
         mut is_to_go: impl FnMut(u64) -> bool,
     ) -> Result<Option<u64>, u64> {
         self.remove_by(key, &mut is_to_go)
+    }
+    fn extract_if(
+        &self,
+        most: usize,
+        mut is_to_go: impl FnMut(u64, u64) -> bool,
+    ) -> Vec<(u64, u64)> {
+        self.extract_by(most, &mut is_to_go)
     }
     fn retain(&self, mut is_to_stay: impl FnMut(u64, u64) -> bool) {
         self.retain_by(&mut is_to_stay);
@@ -269,6 +282,16 @@ macro_rules! number_map {
         fn drain(&self, most: usize) -> Vec<(u64, u64)> {
             let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
             self.0.pin().drain().take(most).map(pair).collect()
+        }
+        fn extract_by(
+            &self,
+            most: usize,
+            is_to_go: &mut dyn FnMut(u64, u64) -> bool,
+        ) -> Vec<(u64, u64)> {
+            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+            let handle = self.0.pin();
+            let removed = handle.extract_if(|key, value| is_to_go(key.number(), Self::seen(value)));
+            removed.take(most).map(pair).collect()
         }
         fn pairs(&self) -> Vec<(u64, u64)> {
             let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));

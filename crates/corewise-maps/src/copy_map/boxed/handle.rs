@@ -219,6 +219,28 @@ where
         self.keys()
             .filter_map(|key| Some((key, self.remove(&key)?)))
     }
+
+    /// Removes the entries for which `is_to_go` returns true, one by one, as the iterator reaches
+    /// them, and returns what it has removed, as [`CopyMapRef::extract_if`].
+    ///
+    /// ```
+    /// # use corewise_maps::clht::Boxed;
+    /// let names: Boxed<u32, String> = Boxed::from([(1, "one".into()), (2, "two".into())]);
+    /// let handle = names.pin();
+    /// let mut removed = handle.extract_if(|_, name| name.starts_with('t'));
+    /// assert_eq!(removed.next().unwrap().1, "two");
+    /// assert_eq!((removed.next(), handle.len()), (None, 1));
+    /// ```
+    #[must_use = "nothing is removed until the iterator is used; `retain` removes at once"]
+    pub fn extract_if(
+        &self,
+        mut is_to_go: impl FnMut(T::Key, &V) -> bool,
+    ) -> impl Iterator<Item = (T::Key, &V)> {
+        self.keys().filter_map(move |key| {
+            let removed = self.remove_if(&key, |value| is_to_go(key, value));
+            Some((key, removed.ok()??))
+        })
+    }
 }
 
 /// Updates that insert nothing.
