@@ -16,7 +16,7 @@
 //!   ┌──────────┴──────────────────────────┴──────────┐
 //!   │ shared log of writes                           │     appended to with one exchange a batch
 //!   └────────────────────────────────────────────────┘
-//!     min              completed               tail
+//!     min                                       tail
 //! ```
 //!
 //! [`NodeReplicated`] states what it guarantees. [`Sequential`] is what a structure must provide,
@@ -63,9 +63,12 @@
 //!
 //! # Deviations from the paper
 //!
-//! - `completed` is raised before a replica is shown to readers, also for entries of other
-//!   combiners; the paper raises it for the own batch only, and then two reads at different
-//!   replicas can be out of order (see `replica.rs`).
+//! - There is no `completedTail`, which the paper's combiners raise and its readers load. A replica
+//!   is up to date if its next entry is not filled; `replica.rs` says why. The paper raises
+//!   `completedTail` for the own batch only, after executing entries of other combiners too, so two
+//!   reads at different replicas can be out of order; here they cannot.
+//! - A combiner without posted requests appends where the filled entries end, without a load of the
+//!   tail, and executes those entries and its own in one critical section.
 //! - Indexes of the log are one past the last entry throughout; a reader that waits for a combiner
 //!   tries its lock again; a writer that finds the log full advances its own replica first. The
 //!   paper's text leaves these open or is off by one.

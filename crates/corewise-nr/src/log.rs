@@ -1,20 +1,18 @@
 //! The shared log: a circular buffer of writes that every replica executes in order (\[NR\] §3.4).
 //!
 //! ```text
-//!  tail       index of the next free entry << 6 | log2 of the capacity   ─┐
-//!  completed  one past the last entry whose effect may have been seen     ├ a padded line each
+//!  tail       index of the next free entry << 6 | log2 of the capacity   ─┐ a padded line each
 //!  min        least index that some replica has not executed yet         ─┘
 //!  rings      [pointer; 64], by log2 of the capacity
 //!
 //!  Ring       2^k entries; the entry with index i is at i mod 2^k
 //!  Entry      │ filled: u64 │ operation │       aligned to a line; operations of 48 bytes fit one
-//!             turn << 1 | GROW, turn = (i >> k) + 1; 0: never filled
+//!             i << 1 | GROW; 0: never filled
 //! ```
 //!
-//! The paper's alternating bit is the lowest bit of the turn; the other bits let assertions find
-//! lost entries. Indexes begin at 1, and all tails are one past: the paper's `completedTail` is
-//! "the last batch entry" while its `localTail` is the next one to execute, and comparing them is
-//! off by one.
+//! The paper's alternating bit is bit k of the index; the other bits let assertions find lost
+//! entries. Indexes begin at 1, and all tails are one past the last entry. The paper's
+//! `completedTail` is not needed: `replica.rs` says why.
 //!
 //! The log grows by a GROW entry in the old ring: entries after it are in the next ring, of twice
 //! the size. One entry of each ring is kept free for it. A ring is freed when every replica has
@@ -26,7 +24,9 @@
 //! 2. *Reuse.* An entry is overwritten only after every live replica has executed it.
 //! 3. *No wait between reserving and filling*, and no code of users: a thread that waits for an
 //!    entry waits for a few instructions of another, unless that was preempted.
-//! 4. *Progress.* [`Log::try_reserve`] and [`Log::complete`] are lock-free.
+//! 4. *Progress.* [`Log::try_reserve`] is lock-free.
+
+use std::ops::Range;
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::hint::{prefetch, prefetch_for_write};
@@ -42,6 +42,9 @@ pub(crate) const FIRST: u64 = 1;
 const LOG2_BITS: u32 = 6;
 
 const GROW: u64 = 1;
+
+/// In models: in place of the index of an entry whose ring is freed.
+const FREED: u64 = u64::MAX;
 
 /// The end of the log and the ring that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +96,6 @@ pub(crate) enum Reserved {
 
 /// Entries of one capacity.
 pub(crate) struct Ring<W> {
-    log2: u32,
     entries: Slots<Entry<W>>,
     /// The index of its GROW entry, 0 before there is one.
     grown_at: AtomicU64,
@@ -110,10 +112,26 @@ pub(crate) enum Content {
     Grow,
 }
 
+impl Content {
+    /// What is in the entry of an index, by its word.
+    #[inline]
+    pub(crate) fn load(filled: &AtomicU64, index: u64) -> Self {
+        // Acquire: pairs with the Release in `fill` and `grow`: guarantee 1.
+        let filled = filled.load(Acquire);
+        if filled >> 1 != index {
+            debug_assert!(filled >> 1 < index, "an entry is lost");
+            Self::Empty
+        } else if filled & GROW == 0 {
+            Self::Write
+        } else {
+            Self::Grow
+        }
+    }
+}
+
 impl<W> Ring<W> {
     fn new(log2: u32) -> Self {
         Self {
-            log2,
             entries: Slots::from_fn(1 << log2, |_| Entry {
                 filled: AtomicU64::new(0),
                 operation: DataCell::new(None),
@@ -127,24 +145,15 @@ impl<W> Ring<W> {
         &self.entries[index as usize & (self.entries.len() - 1)]
     }
 
+    /// The word that says whether the entry is filled: see [`Content::load`].
     #[inline]
-    fn turn(&self, index: u64) -> u64 {
-        (index >> self.log2) + 1
+    pub(crate) fn filled(&self, index: u64) -> &AtomicU64 {
+        &self.entry(index).filled
     }
 
     #[inline]
     pub(crate) fn content(&self, index: u64) -> Content {
-        // Acquire: pairs with the Release in `fill` and `grow`: guarantee 1.
-        let filled = self.entry(index).filled.load(Acquire);
-        if filled >> 1 != self.turn(index) {
-            debug_assert!(filled >> 1 < self.turn(index), "an entry is lost");
-            return Content::Empty;
-        }
-        if filled & GROW == 0 {
-            Content::Write
-        } else {
-            Content::Grow
-        }
+        Content::load(self.filled(index), index)
     }
 
     /// Puts an operation into an entry, and returns the one of the lap before.
@@ -161,7 +170,7 @@ impl<W> Ring<W> {
         let old = place.with_mut(|place| unsafe { (*place).replace(operation) });
         // Release: pairs with the Acquire in `content`: guarantee 1.
         let release = ordering!(Release, "log_relaxed_filled");
-        entry.filled.store(self.turn(index) << 1, release);
+        entry.filled.store(index << 1, release);
         old
     }
 
@@ -181,6 +190,18 @@ impl<W> Ring<W> {
         })
     }
 
+    /// The end of the run of writes at the start of a range, and what ends it.
+    #[inline]
+    pub(crate) fn filled_run(&self, range: Range<u64>) -> (u64, Content) {
+        for index in range.clone() {
+            let content = self.content(index);
+            if content != Content::Write {
+                return (index, content);
+            }
+        }
+        (range.end, Content::Write)
+    }
+
     /// Asks for the cache line of an entry that is to be executed.
     #[inline]
     pub(crate) fn prefetch(&self, index: u64) {
@@ -197,7 +218,6 @@ impl<W> Ring<W> {
 /// See the [module](self).
 pub(crate) struct Log<W> {
     tail: CachePadded<AtomicU64>,
-    completed: CachePadded<AtomicU64>,
     min: CachePadded<AtomicU64>,
     rings: Slots<AtomicPtr<Ring<W>>>,
     max_log2: u32,
@@ -210,7 +230,6 @@ impl<W> Log<W> {
         let tail = Tail { index: FIRST, log2 };
         let log = Self {
             tail: CachePadded::new(AtomicU64::new(tail.pack())),
-            completed: CachePadded::new(AtomicU64::new(FIRST)),
             min: CachePadded::new(AtomicU64::new(FIRST)),
             rings: Slots::from_fn(max_log2 as usize + 1, |_| {
                 AtomicPtr::new(std::ptr::null_mut())
@@ -253,34 +272,10 @@ impl<W> Log<W> {
         Tail::unpack(self.tail.load(Acquire))
     }
 
-    /// See the [module](self).
-    #[inline]
-    pub(crate) fn completed(&self) -> u64 {
-        // Acquire: pairs with the exchange in `complete`, so that entries below it are filled.
-        self.completed.load(Acquire)
-    }
-
     #[inline]
     pub(crate) fn min(&self) -> u64 {
         // Acquire: pairs with the Release in `set_min`: guarantee 2.
         self.min.load(ordering!(Acquire, "log_relaxed_min"))
-    }
-
-    /// Raises `completed` to `end`. The exchange is tried with a guess: a load before it would cost
-    /// another transfer of the cache line.
-    #[inline]
-    pub(crate) fn complete(&self, guess: u64, end: u64) {
-        let mut now = guess;
-        while now < end {
-            // AcqRel: Release pairs with the Acquire in `completed`, Acquire passes on what others
-            // released. Relaxed on failure: the value is only compared; if another thread has
-            // raised it as far, that is all we want, and what it released is not ours.
-            match self.completed.compare_exchange(now, end, AcqRel, Relaxed) {
-                Ok(_) => return,
-                Err(_) if mutant!("log_completes_once") => return,
-                Err(other) => now = other,
-            }
-        }
     }
 
     /// Reserves `count` entries if it can.
@@ -361,7 +356,7 @@ impl<W> Log<W> {
         // SAFETY: no replica passes the GROW entry, which is reserved, before it is filled below;
         // and the ring is not freed before `grown_at` is set.
         let ring = unsafe { &*ring };
-        let filled = ring.turn(old.index) << 1 | GROW;
+        let filled = old.index << 1 | GROW;
         // Release: pairs with the Acquire in `content`.
         ring.entry(old.index).filled.store(filled, Release);
         // Release: pairs with the Acquire in `take_passed_ring`: our last access to the ring.
@@ -394,6 +389,14 @@ impl<W> Log<W> {
         let is_passed = grown_at < self.min() || mutant!("log_frees_early");
         if grown_at == 0 || !is_passed {
             return None;
+        }
+        if cfg!(corewise_loom) {
+            // SAFETY: not freed yet. loom does not see that memory is freed, but it sees these.
+            let entries = unsafe { &(*ring).entries };
+            // Relaxed: nothing is published.
+            entries
+                .iter()
+                .for_each(|entry| entry.filled.store(FREED, Relaxed));
         }
         // Relaxed: no thread looks for the ring any more.
         place.store(std::ptr::null_mut(), Relaxed);

@@ -412,7 +412,10 @@ impl<D: Sequential> NodeReplicated<D> {
         let epoch = {
             // Under the mutex, so that no scan sees this replica absent and then its source ahead.
             let mut members = self.members.lock();
-            replica.set_applied(origin.applied);
+            // SAFETY: the lock is held. The replica is about to be live, and under the mutex no ring
+            // is freed; its source is in this ring, and does not go on before this one is live.
+            let ring = unsafe { self.log.ring(origin.log2) };
+            replica.set_applied(origin.applied, ring);
             members.live.push(index);
             members.epoch += 1;
             let epoch = members.epoch;
@@ -536,7 +539,7 @@ impl<D: Sequential> NodeReplicated<D> {
         {
             let mut members = self.members.lock();
             members.live.retain(|&live| live != index);
-            replica.set_applied(0);
+            replica.end_life();
             // Release: pairs with the Acquire in `is_alone`.
             self.live.fetch_sub(1, Release);
         }
@@ -603,7 +606,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// Combines a batch of a replica if there is work. False if there is none, or if another thread
     /// combines.
     fn combine_once(&self, replica: &Replica<D>) -> bool {
-        let is_behind = replica.applied() < self.log.completed();
+        let is_behind = replica.applied() < self.log.tail().index;
         if !is_behind && !replica.publications.is_any_posted() {
             return false;
         }

@@ -8,6 +8,7 @@ use corewise_atomic::thread::{self, JoinHandle};
 use corewise_atomic::{model, model_bounded};
 
 use crate::registration::Registry;
+use crate::replicated::Garbage;
 use crate::{Builder, NodeReplicated, ReplicaId, Sequential};
 
 /// A sum. Operations own memory, so that loom sees whether they are used after they are dropped.
@@ -97,6 +98,45 @@ fn what_one_read_sees_a_later_one_elsewhere_sees() {
         let first = read(&shared, ids[0]);
         assert!(read(&shared, ids[1]) >= first);
         writer.join().unwrap();
+    });
+}
+
+#[test]
+fn reads_agree_while_entries_are_filled_out_of_order() {
+    model_bounded(1, || {
+        let (shared, ids) = build_with(2, 8, 8);
+        let writers = [1, 10].map(|value| {
+            let id = ids[usize::from(value == 10)];
+            spawn(&shared, move |shared| write_each(shared, id, &[value]))
+        });
+        let first = read(&shared, ids[0]);
+        let second = read(&shared, ids[1]);
+        assert!(second == 11 || second == first || first == 0);
+        let mut sums = writers.map(|writer| writer.join().unwrap());
+        sums.sort_unstable();
+        assert!(sums == [1, 11] || sums == [10, 11]);
+        assert_eq!((read(&shared, ids[0]), read(&shared, ids[1])), (11, 11));
+    });
+}
+
+/// A reader looks at an entry while another thread advances its replica over a GROW entry and frees
+/// the ring.
+#[test]
+fn a_reader_holds_its_ring() {
+    model_bounded(2, || {
+        let (shared, ids) = build(2, 8);
+        write_each(&shared, ids[0], &[1, 1]);
+        assert_eq!(read(&shared, ids[1]), 2);
+        shared.log.grow();
+        let one = ids[0];
+        let reader = spawn(&shared, move |shared| read(shared, one));
+        shared.refresh();
+        let mut garbage = Garbage::new();
+        shared.scan(&mut garbage);
+        garbage.discard();
+        assert_eq!(reader.join().unwrap(), 2);
+        assert_eq!(write_each(&shared, ids[1], &[1]), 3);
+        assert_eq!(read(&shared, one), 3);
     });
 }
 

@@ -1,7 +1,7 @@
 //! A replica: a copy of the structure, and how it executes the log.
 //!
 //! ```text
-//!  Replica │ lock │ applied │   read by readers: one line          │ combiner's word │   own line
+//!  Replica │ lock │ applied, next │   read by readers: one line    │ combiner's word │   own line
 //!          │ flags of readers, slots for requests: own lines │ state: combiner only │ data │
 //! ```
 //!
@@ -12,21 +12,44 @@
 //!
 //! 1. *Only the holder of the combiner's lock advances* a replica. So a batch that is being
 //!    appended is not executed by another thread, which would not know where its outcomes go.
-//! 2. *Completed covers visible*: a replica whose readers-writer lock is free has executed no entry
-//!    that `completed` does not cover. A combiner executes entries of other combiners too, which
-//!    are not complete for their own callers yet. A reader that sees their effects may return, and
-//!    a later reader elsewhere must see them as well, so every advance raises `completed` before it
-//!    unlocks. (The paper raises it only for the combiner's batch.)
-//! 3. *Outcomes are delivered after `completed` covers them*, or the caller of a write could miss
-//!    it in a read at another replica.
+//! 2. *In order*: a combiner executes an entry after it has found that entry and all before it
+//!    filled, also if another combiner appended them.
+//! 3. *Readers hold a replica where it is*: `applied` of a live replica, and `next`, which refers
+//!    to the entry at `applied`, change only under the readers-writer lock, held for writing. The
+//!    ring of that entry is not freed.
+//!
+//! # When a replica is up to date
+//!
+//! A read has to see every write that returned before the read began, and what an earlier read at
+//! another replica saw. The paper's reader compares `localTail` with `completedTail`, a word that
+//! every combiner raises with an exchange after each batch. Here the reader looks whether the *next
+//! entry* of its replica is filled, and nobody maintains `completedTail`. The line of that entry is
+//! needed in any case, to execute it. If the next entry, at `n`, is not filled, nothing is missing:
+//!
+//! - A write with index `i` that has returned was executed by the combiner that appended it, which
+//!   had found all entries up to `i` filled (2), by Acquire loads that pair with the Release of
+//!   those that filled them. If the write returned before the read began, these loads happen
+//!   before the reader's load of entry `n`. For `n <= i` the reader's load would be later than
+//!   another one of the same entry that found it filled, and so, by coherence, find it filled too.
+//!   Hence `n > i`.
+//! - An effect of the entry at `i` that an earlier read saw was brought about by a combiner of
+//!   that read's replica, which had found all entries up to `i` filled. Its unlock for writing is
+//!   acquired by that read, so again `n > i`.
+//! - Entries are filled in any order. While the entry at `n` is a gap before filled ones, no
+//!   replica has executed those, none of their writes has returned, and a read at `n` precedes
+//!   them.
+//!
+//! The replica stays at `n` until the read ends (3), so the read takes effect when it loads the
+//! entry.
 
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64};
+use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant};
 
 use crate::Sequential;
@@ -38,7 +61,7 @@ use crate::log::{Content, FIRST, Log, Ring, Tail};
 pub(crate) type Outcome<D> = Result<<D as Sequential>::Response, Box<dyn Any + Send>>;
 
 /// Entries that are executed under one acquisition of the readers-writer lock.
-const RUN: u64 = 64;
+pub(crate) const RUN: u64 = 64;
 
 /// Waiting for an entry that another thread has reserved: that takes it a few instructions.
 const SLEEPS: Sleeps = Sleeps {
@@ -62,6 +85,8 @@ pub(crate) struct Replica<D: Sequential> {
 struct Shared {
     lock: DistributedLock,
     applied: AtomicU64,
+    /// The word that says whether the entry at `applied` is filled.
+    next: AtomicPtr<AtomicU64>,
     /// Threads that combine for the replica and do nothing else.
     dedicated: AtomicU32,
 }
@@ -137,6 +162,7 @@ impl<D: Sequential> Replica<D> {
             shared: CachePadded::new(Shared {
                 lock: DistributedLock::new(slots),
                 applied: AtomicU64::new(0),
+                next: AtomicPtr::new(ptr::null_mut()),
                 dedicated: AtomicU32::new(0),
             }),
             publications: Publications::new(slots),
@@ -171,10 +197,41 @@ impl<D: Sequential> Replica<D> {
         self.shared.applied.load(Acquire)
     }
 
-    pub(crate) fn set_applied(&self, applied: u64) {
+    /// Publishes how far a live replica has executed the log, whose next entry is in this ring.
+    /// Under the readers-writer lock, unless the replica is not live yet: invariant 3.
+    #[inline]
+    pub(crate) fn set_applied(&self, applied: u64, ring: &Ring<D::Write>) {
+        let next = ptr::from_ref(ring.filled(applied)).cast_mut();
+        // Relaxed: published with `applied`.
+        self.shared.next.store(next, Relaxed);
         // Release: pairs with the Acquire in `applied`. With the scan in between, entries are
         // overwritten after they were executed here.
         self.shared.applied.store(applied, Release);
+    }
+
+    /// Publishes that the replica is not live any more. Under the readers-writer lock.
+    pub(crate) fn end_life(&self) {
+        // Release: pairs with the Acquire in `applied`.
+        self.shared.applied.store(0, Release);
+    }
+
+    /// Whether the replica is live, and has executed the log up to `needed` or is up to date: see
+    /// the module's header.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the readers-writer lock for reading.
+    #[inline]
+    pub(crate) unsafe fn is_current(&self, needed: u64) -> bool {
+        let applied = self.applied();
+        if applied == 0 || applied >= needed || mutant!("reader_does_not_look") {
+            return applied != 0;
+        }
+        // Relaxed: it was published with `applied`.
+        let next = self.shared.next.load(Relaxed);
+        // SAFETY: invariant 3: by 1 the live replica stays before this entry, whose ring is not
+        // freed.
+        Content::load(unsafe { &*next }, applied) == Content::Empty
     }
 
     /// Whether writers should leave combining to a dedicated thread.
@@ -237,19 +294,21 @@ impl<D: Sequential> Replica<D> {
             // SAFETY: 1 and 2: the lock is held, and the replica is in this ring.
             let ring = unsafe { log.ring(state.log2) };
             let limit = target.limit(state.applied);
-            let (run_end, content) = filled_run(ring, state.applied..limit);
+            let (run_end, content) = ring.filled_run(state.applied..limit);
             if run_end > state.applied {
                 backoff.reset();
                 // SAFETY: 1 and 2 are the caller's; the entries of the run are filled writes.
-                if !unsafe { self.execute_run(log, ring, state, run_end, target) } {
+                if !unsafe { self.execute_run(ring, state, run_end, target) } {
                     return Reached::Readers;
                 }
                 if target.is_pause(run_end) {
                     return Reached::Pause;
                 }
             } else if content == Content::Grow {
-                state.log2 += 1;
-                self.publish(log, state, run_end + 1, &(0..0));
+                // SAFETY: 1 is the caller's; a GROW entry.
+                if !unsafe { self.change_ring(log, state, target.patience) } {
+                    return Reached::Readers;
+                }
                 if target.is_pause(run_end + 1) {
                     return Reached::Pause;
                 }
@@ -270,18 +329,13 @@ impl<D: Sequential> Replica<D> {
     /// 1. As for [`Replica::advance`].
     unsafe fn execute_run(
         &self,
-        log: &Log<D::Write>,
         ring: &Ring<D::Write>,
         state: &mut State<D>,
         end: u64,
         target: &Target,
     ) -> bool {
-        let guard = match target.patience {
-            Patience::None => match self.shared.lock.try_write() {
-                Some(guard) => guard,
-                None => return false,
-            },
-            Patience::Readers | Patience::Entries => self.shared.lock.write(),
+        let Some(guard) = self.exclude_readers(target.patience) else {
+            return false;
         };
         let batch = &target.batch;
         let execute = |place: &mut Option<D>| {
@@ -301,71 +355,89 @@ impl<D: Sequential> Replica<D> {
         };
         // SAFETY: both locks are held.
         unsafe { self.with_place(execute) };
-        self.publish_and_unlock(log, state, end, guard, batch);
+        self.publish_and_unlock(ring, state, end, guard);
         true
     }
 
-    /// Executes the next entry of the log, which is the caller's own write.
+    /// Acquires the readers-writer lock for writing, if it may wait for readers.
+    #[inline]
+    fn exclude_readers(&self, patience: Patience) -> Option<WriteGuard<'_>> {
+        match patience {
+            Patience::None => self.shared.lock.try_write(),
+            Patience::Readers | Patience::Entries => Some(self.shared.lock.write()),
+        }
+    }
+
+    /// Passes a GROW entry. False if there are readers for which it may not wait.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Replica::advance`], and the entry at `applied` is a GROW entry.
+    #[cold]
+    #[inline(never)]
+    unsafe fn change_ring(
+        &self,
+        log: &Log<D::Write>,
+        state: &mut State<D>,
+        patience: Patience,
+    ) -> bool {
+        let is_careless = mutant!("grow_beside_readers");
+        let guard = (!is_careless).then(|| self.exclude_readers(patience));
+        if guard.as_ref().is_some_and(Option::is_none) {
+            return false;
+        }
+        state.log2 += 1;
+        state.applied += 1;
+        // SAFETY: 1; the next entry of the live replica is in this ring.
+        self.set_applied(state.applied, unsafe { log.ring(state.log2) });
+        true
+    }
+
+    /// Executes entries of the log, of which the one at `own`, the last, is the caller's write.
     ///
     /// # Safety
     ///
     /// 1. As for [`Replica::advance`].
-    /// 2. The entry at `applied` is in this ring, and is a filled write.
+    /// 2. The entries from `applied` to `own` are in this ring, and are filled writes.
     #[inline]
-    pub(crate) unsafe fn execute_one(
+    pub(crate) unsafe fn execute_up_to(
         &self,
-        log: &Log<D::Write>,
         ring: &Ring<D::Write>,
         state: &mut State<D>,
+        own: u64,
     ) -> Outcome<D> {
-        let index = state.applied;
         let guard = self.shared.lock.write();
-        let execute = |place: &mut Option<D>| {
+        let execute_all = |place: &mut Option<D>| {
             let data = place.as_mut().expect("a live replica has data");
-            // SAFETY: 2, and this replica has not passed the entry (1).
-            unsafe { ring.with(index, |operation| execute(data, operation)) }
+            for index in state.applied..own {
+                // SAFETY: 2, and this replica has not passed the entry (1).
+                let outcome = unsafe { ring.with(index, |operation| execute(data, operation)) };
+                state.panics += u64::from(outcome.is_err());
+                discard(outcome);
+            }
+            // SAFETY: likewise.
+            unsafe { ring.with(own, |operation| execute(data, operation)) }
         };
         // SAFETY: both locks are held.
-        let outcome = unsafe { self.with_place(execute) };
+        let outcome = unsafe { self.with_place(execute_all) };
         state.panics += u64::from(outcome.is_err());
-        self.publish_and_unlock(log, state, index + 1, guard, &(index..index + 1));
+        self.publish_and_unlock(ring, state, own + 1, guard);
         outcome
     }
 
+    /// Publishes that the replica has executed the log up to `end`, and lets readers in.
     #[inline]
     fn publish_and_unlock(
         &self,
-        log: &Log<D::Write>,
+        ring: &Ring<D::Write>,
         state: &mut State<D>,
         end: u64,
         guard: WriteGuard<'_>,
-        batch: &Range<u64>,
     ) {
-        if mutant!("replica_completed_late") {
-            state.applied = end;
-            self.set_applied(end);
-            drop(guard);
-            log.complete(0, end);
-        } else {
-            self.publish(log, state, end, batch);
-            drop(guard);
-        }
-    }
-
-    /// Publishes that the replica has executed the log up to `end`. Before the readers-writer lock
-    /// is unlocked: invariant 2.
-    #[inline]
-    fn publish(&self, log: &Log<D::Write>, state: &mut State<D>, end: u64, batch: &Range<u64>) {
-        // Other replicas have completed what is before the own batch, as a rule. Without a batch,
-        // they have completed everything.
-        let guess = match batch.contains(&(end - 1)) {
-            true => batch.start,
-            false => log.completed(),
-        };
         state.applied = end;
         self.counters.panics.set(state.panics);
-        self.set_applied(end);
-        log.complete(guess, end - u64::from(mutant!("replica_off_by_one")));
+        self.set_applied(end, ring);
+        drop(guard);
     }
 
     /// Keeps the outcome of an operation of the batch.
@@ -386,10 +458,6 @@ impl<D: Sequential> Replica<D> {
         }
         // SAFETY: 1.
         unsafe { self.publications.answer(slot, outcome) };
-        if mutant!("replica_done_first") {
-            // SAFETY: 1; answered above.
-            unsafe { self.publications.deliver(slot) };
-        }
     }
 
     /// Executes a write of the caller without the log.
@@ -448,15 +516,12 @@ impl<D: Sequential> Replica<D> {
         drop(guard);
     }
 
-    /// Hands the outcomes of the batch over: invariant 3.
+    /// Hands the outcomes of the batch over.
     ///
     /// # Safety
     ///
     /// 1. The caller holds the combiner's lock, and all requests of the batch are answered.
     pub(crate) unsafe fn deliver(&self, state: &State<D>) {
-        if mutant!("replica_done_first") {
-            return;
-        }
         for &(slot, _) in &state.batch {
             if slot != OWN {
                 // SAFETY: 1.
@@ -523,18 +588,6 @@ impl Target {
     fn is_pause(&self, at: u64) -> bool {
         self.pause != 0 && at.is_multiple_of(self.pause)
     }
-}
-
-/// The end of the run of writes at the start of a range, and what ends it.
-#[inline]
-fn filled_run<W>(ring: &Ring<W>, range: Range<u64>) -> (u64, Content) {
-    for index in range.clone() {
-        let content = ring.content(index);
-        if content != Content::Write {
-            return (index, content);
-        }
-    }
-    (range.end, Content::Write)
 }
 
 #[inline]

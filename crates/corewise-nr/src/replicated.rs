@@ -7,10 +7,10 @@
 //! wait for each other: the one that loses the exchange executes what the other has appended, which
 //! it must do in any case, and tries again.
 //!
-//! **A read** takes `completed` and executes on its replica as soon as that has executed the log so
-//! far. If it has not, the reader takes the combiner's lock and executes the missing entries; if
-//! another thread holds that lock, it waits. The paper's reader "just waits" for a combiner, which
-//! may leave before it has come so far; here it tries the lock again.
+//! **A read** looks whether the next entry of its replica is filled (see `replica.rs`), and if it
+//! is not, executes at once. If it is, the reader takes the combiner's lock and executes the
+//! missing entries; if another thread holds that lock, it waits. The paper's reader "just waits"
+//! for a combiner, which may leave before it has come so far; here it tries the lock again.
 //!
 //! **A full log.** A combiner that finds no room executes all filled entries on its replica,
 //! determines the new `min`, and then executes entries on the slowest replica, unless a thread
@@ -38,9 +38,9 @@ use crate::Sequential;
 use crate::combining::Held;
 use crate::compare::Comparisons;
 use crate::lock::ReadGuard;
-use crate::log::{Log, Reserved, Ring, Tail};
+use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
-use crate::replica::{OWN, Outcome, Patience, Reached, Replica, State, Target, discard};
+use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -49,7 +49,7 @@ const SLEEPS: Sleeps = Sleeps {
     longest: std::time::Duration::from_millis(1),
 };
 
-/// Entries that a combiner prefetches before it appends.
+/// Entries that a combiner prefetches before it appends a batch.
 const PREFETCHED: u64 = 4;
 
 /// How often a combiner looks for more requests if its batch is smaller than `min_batch`.
@@ -178,7 +178,7 @@ impl<W> Garbage<W> {
 
 /// A live replica and how far it has executed the log.
 #[derive(Clone, Copy)]
-struct Slowest {
+pub(crate) struct Slowest {
     index: usize,
     applied: u64,
 }
@@ -203,7 +203,7 @@ pub(crate) struct Reading<'a, D: Sequential> {
 impl<D: Sequential> Reading<'_, D> {
     #[inline]
     pub(crate) fn with<R>(self, read: impl FnOnce(&D) -> R) -> R {
-        // SAFETY: the lock is held, and `try_read` has found under it that the replica is live,
+        // SAFETY: the lock is held, and `is_current` has found under it that the replica is live,
         // which ends under the lock.
         unsafe { self.replica.with_data(read) }
     }
@@ -270,8 +270,9 @@ impl<D: Sequential> NodeReplicated<D> {
     /// Calls `f` with a replica's data, which reflects every operation that returned before the
     /// call, and returns its result.
     ///
-    /// Complexity: two loads of shared lines and one write to a line of the calling thread, if the
-    /// replica is up to date; else the log since it was is executed first. Blocking.
+    /// Complexity: loads of two lines of the replica and of one entry of the log, and one write to
+    /// a line of the calling thread, if the replica is up to date; else the log since it was is
+    /// executed first. Blocking.
     ///
     /// # Panics
     ///
@@ -367,71 +368,86 @@ impl<D: Sequential> NodeReplicated<D> {
     #[inline]
     pub(crate) fn try_read(&self, place: Place) -> Option<Reading<'_, D>> {
         let replica = self.replica(place.replica());
-        let needed = self.log.completed();
-        if replica.applied() >= needed {
-            let guard = replica.lock().read(place.flag());
-            // Again: the replica may have left, which it does under the lock.
-            if replica.applied() >= needed {
-                return Some(Reading {
-                    replica,
-                    _guard: guard,
-                });
-            }
-        }
-        self.read_late(replica, place, needed)
+        self.read_if_current(replica, place, u64::MAX)
+            .or_else(|| self.read_late(replica, place))
     }
 
-    /// Begins a read at a replica that has not executed the log up to `needed`, or has left.
-    #[inline(never)]
-    fn read_late<'a>(
-        &'a self,
+    /// Begins a read if the replica is live, and has executed the log up to `needed` or is up to
+    /// date.
+    #[inline]
+    fn read_if_current<'a>(
+        &self,
         replica: &'a Replica<D>,
         place: Place,
         needed: u64,
     ) -> Option<Reading<'a, D>> {
-        let lock = &replica.publications.lock;
-        let mut backoff = Backoff::new();
-        let guard = loop {
-            if let Some(held) = lock.try_lock()
-                && !mutant!("reader_only_waits")
-            {
-                // SAFETY: the lock is held.
-                let is_live = unsafe { self.refresh_held(replica, &held, needed) };
-                if !is_live {
-                    return None;
-                }
-                // The next writer acquires the combiner's lock after we have released it.
-                break replica.lock().read_while_excluding_writers(place.flag());
-            }
-            lock.wait(&mut backoff);
-            if replica.applied() >= needed {
-                let guard = replica.lock().read(place.flag());
-                if replica.applied() >= needed {
-                    break guard;
-                }
-            }
-        };
-        Some(Reading {
+        let guard = replica.lock().read(place.flag());
+        // SAFETY: the lock is held.
+        let is_current = unsafe { replica.is_current(needed) };
+        is_current.then(|| Reading {
             replica,
             _guard: guard,
         })
     }
 
-    /// Executes the log up to `end`, which is complete. False if the replica has left.
+    /// Begins a read at a replica that is not up to date, or has left.
+    #[inline(never)]
+    fn read_late<'a>(&'a self, replica: &'a Replica<D>, place: Place) -> Option<Reading<'a, D>> {
+        let lock = &replica.publications.lock;
+        let mut backoff = Backoff::new();
+        // What the read has to see is below the tail. Loaded when needed: it costs a transfer.
+        let mut needed = None;
+        loop {
+            if let Some(held) = lock.try_lock()
+                && !mutant!("reader_only_waits")
+            {
+                // SAFETY: the lock is held.
+                let is_live = unsafe { self.refresh_held(replica, &held) };
+                // The next writer acquires the combiner's lock after we have released it.
+                return is_live.then(|| Reading {
+                    replica,
+                    _guard: replica.lock().read_while_excluding_writers(place.flag()),
+                });
+            }
+            let needed = *needed.get_or_insert_with(|| self.log.tail().index);
+            lock.wait(&mut backoff);
+            if let Some(reading) = self.read_if_current(replica, place, needed) {
+                return Some(reading);
+            }
+        }
+    }
+
+    /// Brings a replica up to date. False if it has left.
     ///
     /// # Safety
     ///
     /// 1. `_held` is the combiner's lock of this replica.
-    unsafe fn refresh_held(&self, replica: &Replica<D>, _held: &Held<'_>, end: u64) -> bool {
+    unsafe fn refresh_held(&self, replica: &Replica<D>, _held: &Held<'_>) -> bool {
         replica.state.with_mut(|state| {
             // SAFETY: 1: the state belongs to the holder.
             let state = unsafe { &mut *state };
             if state.is_live {
                 // SAFETY: 1; live.
-                unsafe { self.execute_log(replica, state, end, Patience::Readers) };
+                unsafe { self.catch_up(replica, state) };
             }
             state.is_live
         })
+    }
+
+    /// Executes the log up to an entry that is not filled, or up to its present end.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::execute_log`].
+    unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut State<D>) {
+        // As a rule this ends at an entry that is not filled, without a look at the tail.
+        let end = state.applied + RUN;
+        // SAFETY: 1; there is no batch in the log.
+        let reached = unsafe { self.execute(replica, state, end, Patience::Readers, 0..0) };
+        if reached == Reached::End {
+            // SAFETY: 1.
+            unsafe { self.execute_log(replica, state, self.log.tail().index, Patience::Readers) };
+        }
     }
 
     /// Writes at a place. Returns the operation if the replica has left.
@@ -521,7 +537,9 @@ impl<D: Sequential> NodeReplicated<D> {
         unsafe { self.append_one(replica, state, operation, garbage) }
     }
 
-    /// Appends a write of the combiner to the log, and executes the log up to its end.
+    /// Appends a write of the combiner where the filled entries end, and executes the log so far.
+    /// There the exchange succeeds as a rule, and those entries are needed to execute them in any
+    /// case; a load of the tail would cost one more transfer.
     ///
     /// # Safety
     ///
@@ -533,27 +551,54 @@ impl<D: Sequential> NodeReplicated<D> {
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
-        // SAFETY: 1.
-        let start = unsafe { self.reserve(replica, state, 1, garbage) };
-        // SAFETY: the lock is held, and the replica has not passed the entry reserved above.
-        let ring = unsafe { self.log.ring(state.tail.log2) };
-        // SAFETY: reserved above.
-        let old = unsafe { ring.fill(start, operation) };
-        if std::mem::needs_drop::<D::Write>() {
-            garbage.operations.extend(old);
+        // SAFETY: the lock is held, and the replica is in this ring.
+        let ring = unsafe { self.log.ring(state.log2) };
+        let (end, content) = ring.filled_run(state.applied..state.applied + RUN);
+        if content == Content::Empty && self.settings.compare_every == 0 {
+            state.tail = Tail {
+                index: end,
+                log2: state.log2,
+            };
+            ring.prefetch_for_filling(end);
+            let mut reserved = self.log.try_reserve(&mut state.tail, 1);
+            if mutant!("append_executes_a_gap") && reserved == Reserved::Lost {
+                reserved = self.log.try_reserve(&mut state.tail, 1);
+            }
+            if let Reserved::From(start) = reserved {
+                // SAFETY: reserved above.
+                let old = unsafe { ring.fill(start, operation) };
+                if std::mem::needs_drop::<D::Write>() {
+                    garbage.operations.extend(old);
+                }
+                // SAFETY: 1; `start` is `end`, so the entries from `applied` on are filled writes
+                // of this ring.
+                let outcome = unsafe { replica.execute_up_to(ring, state, start) };
+                self.care_at_low_mark(replica, start..start + 1, state.tail, garbage);
+                return outcome;
+            }
         }
-        let outcome = if state.applied == start && self.settings.compare_every == 0 {
-            // SAFETY: 1; the entry is the next one, and filled.
-            unsafe { replica.execute_one(&self.log, ring, state) }
-        } else {
-            state.batch.push((OWN, None));
-            // SAFETY: the lock is held, and the replica is live; the batch is filled.
-            unsafe { self.execute_batch(replica, state, start..start + 1) };
-            state.batch.clear();
-            state.own.take().expect("executed")
-        };
-        self.care_at_low_mark(replica, start..start + 1, state.tail, garbage);
-        outcome
+        // SAFETY: 1.
+        unsafe { self.append_one_late(replica, state, operation, garbage) }
+    }
+
+    /// As [`NodeReplicated::append_one`], after the attempt with a guess has failed.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`NodeReplicated::append_one`].
+    #[inline(never)]
+    unsafe fn append_one_late(
+        &self,
+        replica: &Replica<D>,
+        state: &mut State<D>,
+        operation: D::Write,
+        garbage: &mut Garbage<D::Write>,
+    ) -> Outcome<D> {
+        state.batch.push((OWN, Some(operation)));
+        // SAFETY: 1.
+        unsafe { self.append(replica, state, garbage) };
+        state.batch.clear();
+        state.own.take().expect("executed")
     }
 
     /// Executes one batch of posted requests, with the combiner's own if there is one.
@@ -582,7 +627,7 @@ impl<D: Sequential> NodeReplicated<D> {
         unsafe { self.collect(replica, state, own) };
         if state.batch.is_empty() {
             // SAFETY: 1; live.
-            unsafe { self.execute_log(replica, state, self.log.completed(), Patience::Readers) };
+            unsafe { self.catch_up(replica, state) };
             return None;
         }
         replica.counters.batches.add(1);
@@ -620,7 +665,7 @@ impl<D: Sequential> NodeReplicated<D> {
                 return;
             }
             // SAFETY: 1. The batch is not in the log yet.
-            unsafe { self.execute_log(replica, state, self.log.completed(), Patience::Readers) };
+            unsafe { self.catch_up(replica, state) };
             backoff.snooze();
         }
     }
@@ -648,10 +693,11 @@ impl<D: Sequential> NodeReplicated<D> {
         garbage: &mut Garbage<D::Write>,
     ) {
         let count = state.batch.len() as u64;
-        // The entries of other replicas since the last batch: fetched while we reserve ours.
         // SAFETY: the lock is held, and the replica is in this ring.
         let ring = unsafe { self.log.ring(state.log2) };
+        // The entries of other replicas since the last batch: fetched at the same time.
         (state.applied..state.applied + PREFETCHED).for_each(|index| ring.prefetch(index));
+        Self::guess_tail(ring, state);
         // SAFETY: 1.
         let start = unsafe { self.reserve(replica, state, count, garbage) };
         let end = start + count;
@@ -672,6 +718,18 @@ impl<D: Sequential> NodeReplicated<D> {
         self.care_at_low_mark(replica, start..end, state.tail, garbage);
     }
 
+    /// Notes as the tail where the filled entries end: as in [`NodeReplicated::append_one`].
+    #[inline]
+    fn guess_tail(ring: &Ring<D::Write>, state: &mut State<D>) {
+        let (end, content) = ring.filled_run(state.applied..state.applied + RUN);
+        if content == Content::Empty && state.tail.index < end {
+            state.tail = Tail {
+                index: end,
+                log2: state.log2,
+            };
+        }
+    }
+
     /// Reserves entries for the batch.
     ///
     /// # Safety
@@ -684,13 +742,6 @@ impl<D: Sequential> NodeReplicated<D> {
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
-        // If the replica has executed the whole log, the tail is where it stands.
-        if state.tail.index < state.applied {
-            state.tail = Tail {
-                index: state.applied,
-                log2: state.log2,
-            };
-        }
         // Fetched while the tail is.
         // SAFETY: the lock is held, and the replica is in this ring.
         unsafe { self.log.ring(state.log2) }.prefetch_for_filling(state.tail.index);
@@ -799,7 +850,7 @@ impl<D: Sequential> NodeReplicated<D> {
     }
 
     /// Determines `min`, and takes out rings that every live replica has passed.
-    fn scan(&self, garbage: &mut Garbage<D::Write>) -> Slowest {
+    pub(crate) fn scan(&self, garbage: &mut Garbage<D::Write>) -> Slowest {
         let mut members = self.members.lock();
         let applied = |&index: &usize| (self.replica(index).applied(), index);
         let (applied, index) = members.live.iter().map(applied).min().expect("one is live");
