@@ -19,6 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 for_every_engine! {
     a_transaction_is_queued_and_executed
+    a_transaction_ends_with_its_connection
     errors_while_queueing_abort_a_transaction
     an_exec_fails_if_a_watched_key_has_changed
     watches_end
@@ -108,7 +109,16 @@ fn a_transaction_is_queued_and_executed(engine: Engine) {
             ("exec", "-ERR EXEC without MULTI\r\n"),
         ],
     );
-    // RESP3 has one null.
+    other.ask("get a\r\n", "$1\r\n1\r\n");
+    server.assert_well();
+}
+
+/// RESP3 has one null, and `QUIT` discards a transaction.
+fn a_transaction_ends_with_its_connection(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
     one.send(b"hello 3\r\n");
     reply(&mut one);
     converse(
@@ -193,66 +203,69 @@ fn errors_while_queueing_abort_a_transaction(engine: Engine) {
     server.assert_well();
 }
 
+/// What changes between `WATCH k absent` and `EXEC`, its reply, and whether `EXEC` fails.
+#[rustfmt::skip]
+const CHANGES: &[(&str, &str, bool)] = &[
+    ("get k", "$1\r\n5\r\n", false),
+    ("set l 1", OK, false),
+    ("set k 5", OK, true),
+    ("set k 6 nx", "$-1\r\n", false),
+    ("append k x", ":2\r\n", true),
+    ("incr k", ":6\r\n", true),
+    ("del none", ":0\r\n", false),
+    ("del k", ":1\r\n", true),
+    ("getdel k", "$1\r\n5\r\n", true),
+    ("expire k 100", ":1\r\n", true),
+    ("expire k 100 xx", ":0\r\n", false),
+    ("persist k", ":0\r\n", false),
+    ("expire k -1", ":1\r\n", true),
+    ("set absent 1", OK, true),
+    ("set absent 1\r\ndel absent", "+OK\r\n:1\r\n", true),
+    ("mset x 1 k 5", OK, true),
+    ("mset x 1 y 5", OK, false),
+    ("msetnx x 1 k 5", ":0\r\n", false),
+    ("rename k x", OK, true),
+    ("rename x k", OK, true),
+    ("copy x k", ":0\r\n", false),
+    ("copy x k replace", ":1\r\n", true),
+    ("multi\r\nset k 1\r\nexec", "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n", true),
+    ("flushall", OK, true),
+];
+
+/// The same in the protocol of memcached.
+#[rustfmt::skip]
+const CHANGES_OF_MEMCACHED: &[(&str, &str, bool)] = &[
+    ("get k\r\n", "VALUE k 0 1\r\n5\r\nEND\r\n", false),
+    ("set k 0 0 1\r\n5\r\n", "STORED\r\n", true),
+    ("touch k 0\r\n", "TOUCHED\r\n", true),
+    ("add k 0 0 1\r\n5\r\n", "NOT_STORED\r\n", false),
+    ("incr k 1\r\n", "6\r\n", true),
+    ("delete k\r\n", "DELETED\r\n", true),
+    ("flush_all\r\n", "OK\r\n", true),
+];
+
 fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
     let Some(mut server) = start(engine, &[]) else {
         return;
     };
     let (mut one, mut other, mut text) = (connect(&server), connect(&server), server.connect());
-    // What changes between WATCH and EXEC, its reply, and whether EXEC fails.
-    for (change, reply, fails) in [
-        ("get k", "$1\r\n5\r\n", false),
-        ("set l 1", OK, false),
-        ("set k 5", OK, true),
-        ("set k 6 nx", "$-1\r\n", false),
-        ("append k x", ":2\r\n", true),
-        ("incr k", ":6\r\n", true),
-        ("del none", ":0\r\n", false),
-        ("del k", ":1\r\n", true),
-        ("getdel k", "$1\r\n5\r\n", true),
-        ("expire k 100", ":1\r\n", true),
-        ("expire k 100 xx", ":0\r\n", false),
-        ("persist k", ":0\r\n", false),
-        ("expire k -1", ":1\r\n", true),
-        ("set absent 1", OK, true),
-        ("set absent 1\r\ndel absent", "+OK\r\n:1\r\n", true),
-        ("mset x 1 k 5", OK, true),
-        ("mset x 1 y 5", OK, false),
-        ("msetnx x 1 k 5", ":0\r\n", false),
-        ("rename k x", OK, true),
-        ("rename x k", OK, true),
-        ("copy x k", ":0\r\n", false),
-        ("copy x k replace", ":1\r\n", true),
-        (
-            "multi\r\nset k 1\r\nexec",
-            "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n",
-            true,
-        ),
-        ("flushall", OK, true),
-    ] {
+    for (change, reply, fails) in CHANGES {
         other.ask("mset k 5 x 1\r\ndel absent\r\n", "+OK\r\n:");
         other.line();
         one.ask("watch k absent\r\n", OK);
         other.ask(format!("{change}\r\n"), reply);
-        let expected = if fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        let expected = if *fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
         one.ask(
             "multi\r\nping\r\nexec\r\n",
             format!("{OK}{QUEUED}{expected}"),
         );
     }
     // Commands of memcached count, too; so do those of the same client.
-    for (change, reply, fails) in [
-        ("get k\r\n", "VALUE k 0 1\r\n5\r\nEND\r\n", false),
-        ("set k 0 0 1\r\n5\r\n", "STORED\r\n", true),
-        ("touch k 0\r\n", "TOUCHED\r\n", true),
-        ("add k 0 0 1\r\n5\r\n", "NOT_STORED\r\n", false),
-        ("incr k 1\r\n", "6\r\n", true),
-        ("delete k\r\n", "DELETED\r\n", true),
-        ("flush_all\r\n", "OK\r\n", true),
-    ] {
+    for (change, reply, fails) in CHANGES_OF_MEMCACHED {
         other.ask("set k 5\r\n", OK);
         one.ask("watch k\r\n", OK);
         text.ask(change, reply);
-        let expected = if fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        let expected = if *fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
         one.ask(
             "multi\r\nping\r\nexec\r\n",
             format!("{OK}{QUEUED}{expected}"),
@@ -309,64 +322,66 @@ fn watches_end(engine: Engine) {
     server.assert_well();
 }
 
+const NO_KEY: &str = "-ERR no such key\r\n";
+const SAME: &str = "-ERR source and destination objects are the same\r\n";
+const NO_DATABASE: &str = "-ERR DB index is out of range\r\n";
+const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
+
+/// Requests and replies.
+#[rustfmt::skip]
+const ON_SEVERAL_KEYS: &[(&str, &str)] = &[
+    ("mset a 1 b 2 a 3", OK),
+    ("mget a b c", "*3\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n"),
+    (
+        "mset a 1 b",
+        "-ERR wrong number of arguments for 'mset' command\r\n",
+    ),
+    (
+        "mset a",
+        "-ERR wrong number of arguments for 'mset' command\r\n",
+    ),
+    (
+        "msetnx a 1 b",
+        "-ERR wrong number of arguments for 'msetnx' command\r\n",
+    ),
+    ("msetnx c 1 b 2", ":0\r\n"),
+    ("exists c", ":0\r\n"),
+    ("msetnx c 1 c 2", ":1\r\n"),
+    ("get c", "$1\r\n2\r\n"),
+    ("set a 1 pxat 4102444800000", OK),
+    ("rename a d", OK),
+    ("pexpiretime d", ":4102444800000\r\n"),
+    ("rename a d", NO_KEY),
+    ("rename a a", NO_KEY),
+    ("rename d d", OK),
+    ("renamenx d b", ":0\r\n"),
+    ("renamenx d d", ":0\r\n"),
+    ("renamenx d e", ":1\r\n"),
+    ("renamenx d e", NO_KEY),
+    ("copy e f", ":1\r\n"),
+    ("pexpiretime f", ":4102444800000\r\n"),
+    ("copy b f", ":0\r\n"),
+    ("copy b f replace", ":1\r\n"),
+    ("mget e f", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n"),
+    ("ttl f", ":-1\r\n"),
+    ("copy none f replace", ":0\r\n"),
+    ("copy e g db 0 REPLACE db 0", ":1\r\n"),
+    ("copy e e", SAME),
+    ("copy none none", SAME),
+    ("copy e e db 1", NO_DATABASE),
+    ("copy e g db -1", NO_DATABASE),
+    ("copy e g db 1 foo", NO_DATABASE),
+    ("copy e g db 1x", NOT_AN_INTEGER),
+    ("copy e g db", "-ERR syntax error\r\n"),
+    ("copy e g foo", "-ERR syntax error\r\n"),
+];
+
 fn commands_on_several_keys_answer_as_redis_does(engine: Engine) {
     let Some(mut server) = start(engine, &[]) else {
         return;
     };
     let mut client = connect(&server);
-    let no_key = "-ERR no such key\r\n";
-    let same = "-ERR source and destination objects are the same\r\n";
-    let no_database = "-ERR DB index is out of range\r\n";
-    let not_an_integer = "-ERR value is not an integer or out of range\r\n";
-    converse(
-        &mut client,
-        &[
-            ("mset a 1 b 2 a 3", OK),
-            ("mget a b c", "*3\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n"),
-            (
-                "mset a 1 b",
-                "-ERR wrong number of arguments for 'mset' command\r\n",
-            ),
-            (
-                "mset a",
-                "-ERR wrong number of arguments for 'mset' command\r\n",
-            ),
-            (
-                "msetnx a 1 b",
-                "-ERR wrong number of arguments for 'msetnx' command\r\n",
-            ),
-            ("msetnx c 1 b 2", ":0\r\n"),
-            ("exists c", ":0\r\n"),
-            ("msetnx c 1 c 2", ":1\r\n"),
-            ("get c", "$1\r\n2\r\n"),
-            ("set a 1 pxat 4102444800000", OK),
-            ("rename a d", OK),
-            ("pexpiretime d", ":4102444800000\r\n"),
-            ("rename a d", no_key),
-            ("rename a a", no_key),
-            ("rename d d", OK),
-            ("renamenx d b", ":0\r\n"),
-            ("renamenx d d", ":0\r\n"),
-            ("renamenx d e", ":1\r\n"),
-            ("renamenx d e", no_key),
-            ("copy e f", ":1\r\n"),
-            ("pexpiretime f", ":4102444800000\r\n"),
-            ("copy b f", ":0\r\n"),
-            ("copy b f replace", ":1\r\n"),
-            ("mget e f", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n"),
-            ("ttl f", ":-1\r\n"),
-            ("copy none f replace", ":0\r\n"),
-            ("copy e g db 0 REPLACE db 0", ":1\r\n"),
-            ("copy e e", same),
-            ("copy none none", same),
-            ("copy e e db 1", no_database),
-            ("copy e g db -1", no_database),
-            ("copy e g db 1 foo", no_database),
-            ("copy e g db 1x", not_an_integer),
-            ("copy e g db", "-ERR syntax error\r\n"),
-            ("copy e g foo", "-ERR syntax error\r\n"),
-        ],
-    );
+    converse(&mut client, ON_SEVERAL_KEYS);
     // Client flags of memcached belong to the item.
     let mut text = server.connect();
     text.ask("set t 7 0 1\r\n1\r\n", "STORED\r\n");

@@ -8,7 +8,7 @@
 //! ```text
 //!   batch ──▶ gate ──open──▶ engine                      no transaction runs, no key is watched
 //!               │
-//!               └─guarded──▶ lock the stripe of a key ──▶ engine, one operation ──▶ note the change
+//!               └─guarded──▶ lock the stripe ──▶ engine, one operation ──▶ note the change
 //!
 //!   transaction ──▶ guard the gate, wait for batches inside ──▶ lock all its stripes, ascending
 //!               ──▶ engine, all its operations ──▶ unlock
@@ -40,8 +40,8 @@
 //! Not covered: memory and time. An item may be evicted at any moment, also between two operations
 //! of a transaction. A transaction sees items expire on the clock of its caller, which should pass
 //! the same time to all its operations. A flush that was ordered for a later time
-//! ([`Engine::flush_all`](crate::Engine::flush_all)) may become due in the middle of one. A flush at
-//! once is atomic if its caller holds [all stripes](Isolation::begin_all).
+//! ([`Engine::flush_all`](crate::Engine::flush_all)) may become due in the middle of one. A flush
+//! at once is atomic if its caller holds [all stripes](Isolation::begin_all).
 //!
 //! ```
 //! use corewise_cache::engines::relativistic::{Config, Relativistic};
@@ -442,6 +442,34 @@ impl Transaction<'_> {
         sink: &mut K,
     ) {
         let _ = execute(self.stripe(op.key), session, now, op, sink);
+    }
+
+    /// Executes operations in order, as [`run`](Self::run) executes each, whatever the sink
+    /// answers.
+    ///
+    /// While none of the keys is watched, their cache misses overlap as in a batch.
+    pub fn run_all<S: Session, K: ReplySink>(
+        &mut self,
+        session: &mut S,
+        now: Now,
+        ops: &[Op<'_>],
+        sink: &mut K,
+    ) {
+        let is_watched = |(_, stripe): &(usize, MutexGuard<'_, Stripe>)| !stripe.watches.is_empty();
+        if self.locked.iter().any(is_watched) {
+            return ops
+                .iter()
+                .for_each(|op| self.run(session, now, op, &mut *sink));
+        }
+        let mut first = 0;
+        let mut backoff = Backoff::new();
+        loop {
+            first += session.submit(now, &ops[first..], sink);
+            if session.poll(now, sink) == 0 && first == ops.len() {
+                return;
+            }
+            backoff.snooze();
+        }
     }
 
     /// Executes a change of one item of the transaction: [`Session::update`]. For other keys see

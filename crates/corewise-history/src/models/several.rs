@@ -86,9 +86,12 @@ impl<V> SeveralOp<V> {
     }
 }
 
+/// The state after an operation, and the outcomes of its steps.
+type Effect<V> = (Vec<Option<V>>, Vec<SeveralOutcome<V>>);
+
 impl<V: Clone + Eq> SeveralOp<V> {
     /// The state and the outcomes when it takes place in `state`; `None` if it may not.
-    fn run(&self, state: &[Option<V>]) -> Option<(Vec<Option<V>>, Vec<SeveralOutcome<V>>)> {
+    fn run(&self, state: &[Option<V>]) -> Option<Effect<V>> {
         let holds = |(key, value): &(usize, Option<V>)| state[*key] == *value;
         if !self.only_if.iter().all(holds) {
             return None;

@@ -239,6 +239,15 @@ impl<'c, E: Engine> Context<'c, E> {
         }
     }
 
+    /// Executes operations of the transaction that runs, and shows their outcomes to `look`.
+    fn operate_on_all(&mut self, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
+        self.counters.operations += ops.len() as u64;
+        debug_assert!(self.transaction.is_some());
+        if let Some(transaction) = &mut self.transaction {
+            transaction.run_all(self.session, self.now, ops, &mut Look(look));
+        }
+    }
+
     /// Whether the key exists. Does not count as a use of the item.
     fn exists(&mut self, key: &[u8]) -> bool {
         let mut found = false;

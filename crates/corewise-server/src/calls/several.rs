@@ -2,9 +2,10 @@
 
 use super::connection::is_database;
 use super::{Context, Decision, first, text, transactions};
+use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::MAX_KEY_BYTES;
-use corewise_ops::{Deadline, Delete, Get, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form};
 
 /// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
@@ -37,12 +38,16 @@ impl<'i> Iterator for Pairs<'i> {
     fn next(&mut self) -> Option<Self::Item> {
         Some((self.0.next()?, self.0.next()?))
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len() / 2, Some(self.0.len() / 2))
+    }
 }
 
 impl<'i> Pairs<'i> {
     /// The pairs among the arguments; `None` after it has printed an error.
     fn parse<E: Engine>(cx: &mut Context<'_, E>, args: Args<'i>, command: &str) -> Option<Self> {
-        if args.len() % 2 != 0 {
+        if !args.len().is_multiple_of(2) {
             cx.wrong_arguments(command);
             return None;
         }
@@ -63,31 +68,42 @@ impl<'i> Pairs<'i> {
     }
 }
 
-/// Sets keys to values. Returns false after it has printed an error.
+/// Sets keys to values, in a transaction. Returns false after it has printed an error.
 fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
-    for (key, value) in pairs {
-        let store = Store {
-            mode: StoreMode::Overwrite,
-            value,
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            compare_cas: None,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: None,
-        };
-        let mut failure = None;
-        cx.operate(key, Verb::Store(store), |outcome| {
+    let mut ops = pairs.map(|(key, value)| Op {
+        token: 0,
+        key,
+        verb: overwrite(value),
+    });
+    let mut batch = Vec::with_capacity(ops.size_hint().0.min(BATCH));
+    let mut failure = None;
+    while failure.is_none() {
+        batch.clear();
+        batch.extend(ops.by_ref().take(BATCH));
+        if batch.is_empty() {
+            return true;
+        }
+        cx.operate_on_all(&batch, |outcome| {
             if !matches!(outcome, Outcome::Stored(_)) {
                 failure = Some(Form::error_text(outcome));
             }
         });
-        if let Some(text) = failure {
-            cx.error(text);
-            return false;
-        }
     }
-    true
+    cx.error(failure.unwrap_or_default());
+    false
+}
+
+fn overwrite(value: &[u8]) -> Verb<'_> {
+    Verb::Store(Store {
+        mode: StoreMode::Overwrite,
+        value,
+        client_flags: 0,
+        deadline: Deadline::NEVER,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    })
 }
 
 /// `MSET key value …`.

@@ -1,15 +1,15 @@
 //! Transactions: `MULTI` to `EXEC`, and the keys that are watched for them.
 //!
-//! After `MULTI` the codec makes every request a call, and the requests are kept until `EXEC`, which
-//! executes all of them as one transaction of [`isolation`](corewise_cache::isolation), on the keys
-//! that their arguments name.
+//! After `MULTI` the codec makes every request a call, and the requests are kept until `EXEC`,
+//! which executes all of them as one transaction of [`isolation`](corewise_cache::isolation), on
+//! the keys that their arguments name.
 //!
 //! # Bounds
 //!
-//! A transaction has at most [`MAX_REQUESTS`] requests, which together are no longer than one request
-//! may be. They count as input of the connection. A client watches at most [`MAX_WATCHED`] keys. The
-//! replies to a transaction take at most [`MAX_REPLIES`] bytes; if they are longer, all requests are
-//! executed, and the connection is closed instead of a reply.
+//! A transaction has at most [`MAX_REQUESTS`] requests, which together are no longer than one
+//! request may be. They count as input of the connection. A client watches at most [`MAX_WATCHED`]
+//! keys. The replies to a transaction take at most [`MAX_REPLIES`] bytes; if they are longer, all
+//! requests are executed, and the connection is closed instead of a reply.
 
 use super::Context;
 use super::table::{self, Command};
