@@ -319,7 +319,8 @@ impl Codec {
         self.begin(after, count as u32, input, limits, scratch)
     }
 
-    /// Begins the elements of a request whose line has the length `after`.
+    /// The elements of a request whose line has the length `after`: at once if the whole request is
+    /// here and its elements are short.
     #[inline]
     fn begin<'i>(
         &mut self,
@@ -330,10 +331,24 @@ impl Codec {
         scratch: &'i Bump,
     ) -> Parsed<'i> {
         self.searched = 0;
+        let most = input.len().min(limits.max_request);
+        let (mut position, mut left) = (after, count);
+        while let Some((len, head)) = short_length(&input[position..], limits)
+            && position + head + len + 2 <= most
+        {
+            position += head + len + 2;
+            left -= 1;
+            if left == 0 {
+                return Parsed::Request {
+                    consumed: position,
+                    request: Request::new(&input[after..position], count),
+                };
+            }
+        }
         self.mode = Mode::Elements;
-        self.position = after;
+        self.position = position;
         self.count = count;
-        self.left = count;
+        self.left = left;
         self.elements(input, limits, scratch)
     }
 
@@ -378,12 +393,9 @@ impl Codec {
         limits: &Limits,
         scratch: &'i Bump,
     ) -> Result<(usize, usize), NoLength<'i>> {
-        if let Some((len, after)) = short_number(rest, b'$')
-            && len <= limits.max_bulk
-            && limits.max_inline >= SHORT_LINE
-        {
+        if let Some(found) = short_length(rest, limits) {
             self.searched = 0;
-            return Ok((len, after));
+            return Ok(found);
         }
         self.long_length(rest, limits, scratch)
     }
@@ -527,6 +539,13 @@ fn unfinished<'i>(input: &[u8]) -> Parsed<'i> {
     Parsed::Incomplete {
         need: input.len() + 1,
     }
+}
+
+/// The length of the element at the start of `rest` and that of its line, if the line is short.
+#[inline]
+fn short_length(rest: &[u8], limits: &Limits) -> Option<(usize, usize)> {
+    let (len, after) = short_number(rest, b'$')?;
+    (len <= limits.max_bulk && limits.max_inline >= SHORT_LINE).then_some((len, after))
 }
 
 /// What follows the first line of a multibulk request.
