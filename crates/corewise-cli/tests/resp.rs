@@ -31,6 +31,7 @@ for_every_engine! {
     a_scan_shows_every_key
     a_client_that_does_not_read_is_bounded_and_loses_nothing
     a_thousand_idle_connections_are_served
+    half_a_request_and_silence_take_little_memory
     clients_authenticate
     random_conversations_agree_with_redis
 }
@@ -491,12 +492,17 @@ fn malformed_requests_close_the_connection(engine: Engine) {
         return;
     };
     let nested = "*1\r\n".repeat(1_000_000);
+    let endless = "1".repeat(1 << 20);
     for (request, text) in [
         ("*1\r\n$999999999999\r\n", "invalid bulk length"),
         ("*1\r\n$-1\r\n", "invalid bulk length"),
         ("*99999999\r\n", "invalid multibulk length"),
+        ("*2147483647\r\n", "invalid multibulk length"),
         ("get 'k\r\n", "unbalanced quotes in request"),
         (&nested, "expected '$', got '*'"),
+        (&endless, "too big inline request"),
+        (&format!("*{endless}"), "too big mbulk count string"),
+        (&format!("*1\r\n${endless}"), "too big bulk count string"),
     ] {
         let mut client = connect(&server);
         // The server may hang up before everything is sent.
@@ -635,6 +641,32 @@ fn a_thousand_idle_connections_are_served(engine: Engine) {
     for (index, client) in clients.iter_mut().enumerate() {
         client.ask("incr n\r\n", format!(":{}\r\n", index + 1));
     }
+    server.assert_well();
+}
+
+fn half_a_request_and_silence_take_little_memory(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let before_kib = server.rss_kib();
+    let halves = [
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$900000\r\nabc",
+        "*1048576\r\n$4\r\nMGET\r\n$1\r\n",
+        "*3\r\n$3\r\nSET\r\n$1",
+        "set k valu",
+    ];
+    let mut clients: Vec<Client> = (0..200).map(|_| connect(&server)).collect();
+    for (client, half) in clients.iter_mut().zip(halves.iter().cycle()) {
+        client.send(half.as_bytes());
+    }
+    let mut other = connect(&server);
+    other.ask("get k\r\nping\r\n", "$-1\r\n+PONG\r\n");
+    let taken_kib = server.rss_kib().saturating_sub(before_kib);
+    assert!(taken_kib < 32 << 10, "{taken_kib} KiB");
+    // One request is completed; the others leave nothing.
+    clients[3].ask("e\r\nget k\r\n", "+OK\r\n$5\r\nvalue\r\n");
+    drop(clients);
+    other.ask("get k\r\ndbsize\r\n", "$5\r\nvalue\r\n:1\r\n");
     server.assert_well();
 }
 

@@ -116,7 +116,7 @@ impl Script {
         );
         let is_refused = match before {
             Some(_) => store.mode == StoreMode::Add,
-            None => wants_present,
+            None => wants_present && store.vivify.is_none(),
         };
         if is_refused {
             return sink.complete(op.token, Outcome::NotStored);

@@ -4,7 +4,7 @@ use bumpalo::Bump;
 
 use super::Version;
 use super::inline;
-use super::number::parse_integer;
+use super::number::{parse_integer, short_number};
 use super::request::Request;
 
 /// What a connection may send, the same for all connections of a server.
@@ -45,6 +45,12 @@ impl Default for Limits {
 const MAX_ELEMENTS_UNAUTHENTICATED: i64 = 10;
 /// Maximum length of an element before the client has authenticated, as in Redis.
 const MAX_BULK_UNAUTHENTICATED: i64 = 16_384;
+/// The first count that is not read by the short way, which has no limit for clients that have not
+/// authenticated.
+const SHORT_COUNT: usize = MAX_ELEMENTS_UNAUTHENTICATED as usize + 1;
+/// The longest line that is read by the short way, without its end.
+const SHORT_LINE: usize = 4;
+const _: () = assert!(MAX_BULK_UNAUTHENTICATED > 999);
 
 /// What to do with the first bytes of the input.
 ///
@@ -287,6 +293,22 @@ impl Codec {
     /// The line of a multibulk request, and its elements.
     #[inline]
     fn multibulk<'i>(&mut self, input: &'i [u8], limits: &Limits, scratch: &'i Bump) -> Parsed<'i> {
+        if let Some((count @ 1..SHORT_COUNT, after)) = short_number(input, b'*')
+            && count <= limits.max_elements as usize
+            && limits.max_inline >= SHORT_LINE
+        {
+            return self.begin(after, count as u32, input, limits, scratch);
+        }
+        self.long_multibulk(input, limits, scratch)
+    }
+
+    /// The same for every line.
+    fn long_multibulk<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        scratch: &'i Bump,
+    ) -> Parsed<'i> {
         let (line, after) = match self.line(input, b'\r', limits.max_inline) {
             Ok(found) => found,
             Err(NoLine::Unfinished) => return unfinished(input),
@@ -313,10 +335,39 @@ impl Codec {
         if count <= 0 {
             return Parsed::Skip { consumed: after };
         }
+        self.begin(after, count as u32, input, limits, scratch)
+    }
+
+    /// The elements of a request whose line has the length `after`: at once if the whole request is
+    /// here and its elements are short.
+    #[inline]
+    fn begin<'i>(
+        &mut self,
+        after: usize,
+        count: u32,
+        input: &'i [u8],
+        limits: &Limits,
+        scratch: &'i Bump,
+    ) -> Parsed<'i> {
+        self.searched = 0;
+        let most = input.len().min(limits.max_request);
+        let (mut position, mut left) = (after, count);
+        while let Some((len, head)) = short_length(&input[position..], limits)
+            && position + head + len + 2 <= most
+        {
+            position += head + len + 2;
+            left -= 1;
+            if left == 0 {
+                return Parsed::Request {
+                    consumed: position,
+                    request: Request::new(&input[after..position], count),
+                };
+            }
+        }
         self.mode = Mode::Elements;
-        self.position = after;
-        self.count = count as u32;
-        self.left = self.count;
+        self.position = position;
+        self.count = count;
+        self.left = left;
         self.elements(input, limits, scratch)
     }
 
@@ -357,6 +408,20 @@ impl Codec {
     /// The length of the element at the start of `rest`, and that of its line.
     #[inline]
     fn length<'i>(
+        &mut self,
+        rest: &[u8],
+        limits: &Limits,
+        scratch: &'i Bump,
+    ) -> Result<(usize, usize), NoLength<'i>> {
+        if let Some(found) = short_length(rest, limits) {
+            self.searched = 0;
+            return Ok(found);
+        }
+        self.long_length(rest, limits, scratch)
+    }
+
+    /// The same for every line.
+    fn long_length<'i>(
         &mut self,
         rest: &[u8],
         limits: &Limits,
@@ -496,9 +561,19 @@ fn unfinished<'i>(input: &[u8]) -> Parsed<'i> {
     }
 }
 
+/// The length of the element at the start of `rest` and that of its line, if the line is short.
+#[inline]
+fn short_length(rest: &[u8], limits: &Limits) -> Option<(usize, usize)> {
+    let (len, after) = short_number(rest, b'$')?;
+    (len <= limits.max_bulk && limits.max_inline >= SHORT_LINE).then_some((len, after))
+}
+
 /// What follows the first line of a multibulk request.
 #[inline]
 fn after_line(request: &[u8]) -> &[u8] {
+    if let Some((_, after)) = short_number(request, b'*') {
+        return request.get(after..).unwrap_or(b"");
+    }
     let end = request.iter().position(|byte| *byte == b'\r').unwrap_or(0);
     request.get(end + 2..).unwrap_or(b"")
 }

@@ -39,9 +39,33 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// Reads a line of `first`, up to three digits and `\r` with a byte behind it: the number, and the
+/// length of the line with its end.
+///
+/// `None` for all other text, and for text of less than six bytes; [`parse_integer`] reads more.
+#[inline]
+pub(super) fn short_number(text: &[u8], first: u8) -> Option<(usize, usize)> {
+    let &[kind, a, b, c, d, _] = text.first_chunk()?;
+    let [x, y, z] = [a, b, c].map(|byte| usize::from(byte.wrapping_sub(b'0')));
+    if kind != first || x > 9 {
+        return None;
+    }
+    if b == b'\r' {
+        return Some((x, 4));
+    }
+    // Leading zeros are refused.
+    if x == 0 || y > 9 {
+        return None;
+    }
+    if c == b'\r' {
+        return Some((10 * x + y, 5));
+    }
+    (z <= 9 && d == b'\r').then_some((100 * x + 10 * y + z, 6))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse_integer;
+    use super::{parse_integer, short_number};
     use proptest::prelude::*;
 
     proptest! {
@@ -64,5 +88,23 @@ mod tests {
         ] {
             assert_eq!(parse_integer(text.as_bytes()), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn short_numbers_are_those_that_the_general_way_reads() {
+        for text in (0..1_100).map(|number| number.to_string()) {
+            let line = format!("${text}\r\nabc");
+            let expected = (text.len() <= 3).then_some((text.parse().unwrap(), text.len() + 3));
+            assert_eq!(short_number(line.as_bytes(), b'$'), expected, "{line:?}");
+            assert_eq!(short_number(line.as_bytes(), b'*'), None);
+        }
+        for text in [
+            "", "-1", "+1", "00", "01", "007", "1x", "12x", "123x", "x", "1\n",
+        ] {
+            assert!(parse_integer(text.as_bytes()).is_none_or(|number| number < 0));
+            let line = format!("${text}\r\nabc");
+            assert_eq!(short_number(line.as_bytes(), b'$'), None, "{line:?}");
+        }
+        assert_eq!(short_number(b"$12\r\n", b'$'), None);
     }
 }

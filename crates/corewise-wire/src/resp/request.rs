@@ -3,6 +3,8 @@
 use std::fmt;
 use std::iter::FusedIterator;
 
+use super::number::short_number;
+
 /// A complete request, at least one element long.
 ///
 /// A view of bytes in the multibulk form that the codec has checked: 24 bytes, `Copy`.
@@ -111,6 +113,16 @@ impl FusedIterator for Args<'_> {}
 /// Splits `$LENGTH\r\nBYTES\r\n` off text that the codec has checked; `None` for other text.
 #[inline]
 fn split_element(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, after) = match short_number(text, b'$') {
+        Some(found) => found,
+        None => long_number(text)?,
+    };
+    let (element, rest) = text.get(after..)?.split_at_checked(len)?;
+    Some((element, rest.get(2..)?))
+}
+
+/// The same as [`short_number`] for any number.
+fn long_number(text: &[u8]) -> Option<(usize, usize)> {
     let mut at = 1;
     let mut len = 0_usize;
     loop {
@@ -121,6 +133,5 @@ fn split_element(text: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         len = len.checked_mul(10)?.checked_add(usize::from(digit))?;
     }
-    let (element, rest) = text.get(at + 1..)?.split_at_checked(len)?;
-    Some((element, rest.get(2..)?))
+    Some((len, at + 1))
 }

@@ -15,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 mod cphash;
+mod resp;
 
 /// An engine for each way to complete operations.
 const COMPLETIONS: &[Completion] = &[
