@@ -5,23 +5,34 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `connection` | `AUTH CLIENT ECHO HELLO PING QUIT RESET SELECT` |
+//! | `bits` | `BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT` |
+//! | `client` | `CLIENT` |
+//! | `command` | `COMMAND` |
+//! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
 //! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
-//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … SET SETEX SETNX SETRANGE STRLEN` |
-//! | `server` | `COMMAND CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
+//! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
+//! | `lcs` | `LCS` |
+//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
+//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
 //!
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. A command on several keys (`DEL EXISTS MGET TOUCH UNLINK`) is a sequence of operations, one
+//! 2. A command on several keys (`BITOP DEL EXISTS LCS MGET TOUCH UNLINK`) is a sequence of operations, one
 //!    for each key in order. Other clients may see the keys between two of them. Commands whose
 //!    purpose is that nobody does (`MSET MSETNX RENAME COPY MULTI`) do not exist here.
 //! 3. A command that fails changes nothing.
 //! 4. Error texts are those of Redis 7.0.
 
+mod bits;
+mod client;
+mod command;
 mod connection;
+mod float;
 mod glob;
 mod keys;
+mod keyspace;
+mod lcs;
 mod server;
 mod strings;
 mod table;
@@ -42,13 +53,14 @@ use std::sync::Arc;
 mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
     pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+    pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
     pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 }
 
 /// What a connection of RESP has beside what all connections have.
 #[derive(Debug, Default)]
 pub(crate) struct ClientState {
-    /// The number of the client, for `CLIENT ID`; 0 until it is asked for.
+    /// The number of the client, for `CLIENT ID`.
     id: u64,
     /// The name that the client has given itself.
     name: Vec<u8>,
@@ -181,6 +193,15 @@ impl<E: Engine> Context<'_, E> {
             command.as_bytes(),
             b" HELP.",
         ]);
+    }
+
+    /// Lists the subcommands of a command.
+    #[cold]
+    fn help(&mut self, command: &str, subcommands: &str) {
+        let mut reply = self.reply();
+        reply.array(2);
+        reply.simple(&format!("{command} has these subcommands, and HELP:"));
+        reply.simple(subcommands);
     }
 
     /// Executes one operation, and shows its outcome to `look`.

@@ -1,5 +1,6 @@
 //! Commands on values.
 
+use super::float::Extended;
 use super::keys::{TimeForm, invalid_time};
 use super::{Context, Decision, first, text};
 use corewise_cache::Engine;
@@ -7,15 +8,15 @@ use corewise_ops::{Deadline, Get, ItemView, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
-const MAX_VALUE: i64 = 512 << 20;
+pub(super) const MAX_VALUE: i64 = 512 << 20;
 
 /// The value of an item, or nothing.
-fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
+pub(super) fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
     item.map_or(b"", |item| item.value)
 }
 
 /// A write that keeps what belongs to the present item beside its value.
-fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
+pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
     Decision::Write {
         client_flags: old.map_or(0, |old| old.client_flags),
         deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
@@ -248,7 +249,7 @@ pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 /// Stores a value. Returns whether it was stored, `None` after it has printed an error.
-fn store<E: Engine>(
+pub(super) fn store<E: Engine>(
     cx: &mut Context<'_, E>,
     key: &[u8],
     value: &[u8],
@@ -415,6 +416,33 @@ fn add<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], delta: i64) {
     match (done, result) {
         (false, _) => {}
         (true, Ok(sum)) => cx.reply().integer(sum),
+        (true, Err(text)) => cx.error(text),
+    }
+}
+
+/// `INCRBYFLOAT key increment`.
+pub(super) fn incrbyfloat<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, delta] = first(&mut args);
+    let delta = Extended::parse(delta);
+    let mut result = Err(text::NOT_A_FLOAT);
+    let done = cx.update(key, |old, new| {
+        let present = old.map_or(Some(Extended::ZERO), |old| Extended::parse(old.value));
+        let (Some(present), Some(delta)) = (present, delta) else {
+            return Decision::Keep;
+        };
+        let sum = present.checked_add(delta);
+        result = sum
+            .map(Extended::print)
+            .ok_or("ERR increment would produce NaN or Infinity");
+        let Ok(sum) = &result else {
+            return Decision::Keep;
+        };
+        new.extend_from_slice(sum.as_bytes());
+        rewrite(old)
+    });
+    match (done, result) {
+        (false, _) => {}
+        (true, Ok(sum)) => cx.reply().bulk(sum.as_bytes()),
         (true, Err(text)) => cx.error(text),
     }
 }
