@@ -97,6 +97,20 @@ pub trait Engine: Send + Sync + Sized + 'static {
         now: Now,
         show: &mut dyn FnMut(&ItemView<'_>),
     ) -> ScanStep;
+
+    /// A cursor within a scan: at its beginning for 0, near its end for the greatest number, and
+    /// evenly in between. Takes constant time, and one lock at most.
+    fn position(&self, fraction: u32) -> Cursor {
+        let _ = fraction;
+        Cursor::START
+    }
+}
+
+/// Multiplies a number with a fraction of 2^32: the whole part of the product, and the fraction that
+/// is left.
+pub(crate) fn scale(number: usize, fraction: u32) -> (usize, u32) {
+    let product = number as u64 * u64::from(fraction);
+    ((product >> 32) as usize, product as u32)
 }
 
 /// One thread's handle to an engine.

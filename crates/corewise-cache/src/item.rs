@@ -10,7 +10,8 @@
 //!      +20     │ last access, seconds      32                  │
 //!              ├──────────────────────────────────────────────┤
 //!      +24     │ client flags       32, only if not zero       │
-//!              │ key                1–255 bytes                │
+//!              │ long key's length  32, only if the 8 are 255 │
+//!              │ key                0–65,536 bytes            │
 //!              │ value              0–(2^28−1) bytes           │
 //!              └──────────────────────────────────────────────┘
 //! ```
@@ -37,7 +38,12 @@ pub const HEADER_BYTES: usize = 24;
 /// The longest value an item can hold.
 pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
 /// The longest key an item can hold.
-pub const MAX_KEY_BYTES: usize = u8::MAX as usize;
+pub const MAX_KEY_BYTES: usize = 64 << 10;
+
+/// The key length in the header of an item whose key is this long or longer; the true length lies
+/// before the key.
+const LONG_KEY: usize = u8::MAX as usize;
+const LONG_KEY_LEN_BYTES: usize = 4;
 
 /// Where readers exclude no other thread, a recorded access time is at most this many seconds older
 /// than the last access.
@@ -116,7 +122,7 @@ impl Contents<'_> {
         self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
     }
 
-    /// Bytes of key, value, and client flags other than 0.
+    /// Bytes of key, value, the length of a long key, and client flags other than 0.
     #[must_use]
     pub fn payload(&self) -> usize {
         let flags = if self.client_flags == 0 {
@@ -124,7 +130,12 @@ impl Contents<'_> {
         } else {
             CLIENT_FLAGS_BYTES
         };
-        flags + self.key.len() + self.value_len()
+        let key_len = if self.key.len() < LONG_KEY {
+            0
+        } else {
+            LONG_KEY_LEN_BYTES
+        };
+        flags + key_len + self.key.len() + self.value_len()
     }
 
     /// Bytes that the item will take, before any rounding.
@@ -176,16 +187,23 @@ pub unsafe fn write<L>(
         life: AtomicU64::new(
             contents.deadline.to_bits()
                 | u64::from(contents.state) << STATE_SHIFT
-                | (contents.key.len() as u64) << KEY_LEN_SHIFT,
+                | (contents.key.len().min(LONG_KEY) as u64) << KEY_LEN_SHIFT,
         ),
         shape: contents.value_len() as u32 | has_flags,
         access_s: AtomicU32::new(now.seconds()),
     };
     let flags = contents.client_flags.to_ne_bytes();
     let flags = if has_flags == 0 { &[][..] } else { &flags };
+    let key_len = (contents.key.len() as u32).to_ne_bytes();
+    let key_len = if contents.key.len() < LONG_KEY {
+        &[][..]
+    } else {
+        &key_len
+    };
     // SAFETY: the caller's 1 and 2.
     unsafe {
-        let parts = [flags, contents.key, contents.value[0], contents.value[1]];
+        let [first, second] = contents.value;
+        let parts = [flags, key_len, contents.key, first, second];
         lay_out(memory, Node { links, header }, parts)
     }
 }
@@ -240,14 +258,14 @@ pub unsafe fn copy<L>(
     };
     let rest = from.tail(0, from.bytes() - size_of::<Node<L>>());
     // SAFETY: the caller's 1.
-    unsafe { lay_out(memory, Node { links, header }, [rest, &[], &[], &[]]) }
+    unsafe { lay_out(memory, Node { links, header }, [rest, &[], &[], &[], &[]]) }
 }
 
 /// # Safety
 ///
 /// 1. `memory` is valid for writes of the node and the parts, one after the other, aligned to
 ///    [`ITEM_ALIGN`], and not used by anything else.
-unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 4]) -> NonNull<Node<L>> {
+unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 5]) -> NonNull<Node<L>> {
     const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
     let node = memory.cast::<Node<L>>();
     // SAFETY: the caller's 1, and the assertion above.
@@ -316,8 +334,8 @@ impl<'a, L> Item<'a, L> {
     /// The `len` bytes from `start` behind the header.
     #[inline]
     fn tail(self, start: usize, len: usize) -> &'a [u8] {
-        // SAFETY: called with ranges inside what `create` wrote behind the node (flags, key, value,
-        // by the lengths in the header), which does not change while the item is alive; the pointer
+        // SAFETY: called with ranges inside what `create` wrote behind the node (flags, length of
+        // the key, key, value, by the lengths in the header and before the key), which does not change while the item is alive; the pointer
         // carries the provenance of the whole allocation.
         unsafe {
             let base = self.node.as_ptr().add(1).cast::<u8>();
@@ -325,8 +343,9 @@ impl<'a, L> Item<'a, L> {
         }
     }
 
+    /// Bytes of client flags behind the header.
     #[inline]
-    fn key_start(self) -> usize {
+    fn flags_bytes(self) -> usize {
         if self.header().shape & HAS_CLIENT_FLAGS == 0 {
             0
         } else {
@@ -341,16 +360,33 @@ impl<'a, L> Item<'a, L> {
         self.header().life.load(Ordering::Relaxed)
     }
 
+    /// Where the key lies behind the header, and its length.
     #[inline]
-    fn key_len(self) -> usize {
-        (self.life() >> KEY_LEN_SHIFT) as usize
+    fn key_range(self) -> (usize, usize) {
+        let flags = self.flags_bytes();
+        match (self.life() >> KEY_LEN_SHIFT) as usize {
+            LONG_KEY => self.long_key_range(flags),
+            len => (flags, len),
+        }
+    }
+
+    /// [`key_range`](Self::key_range) of an item whose header does not have the length.
+    #[cold]
+    fn long_key_range(self, start: usize) -> (usize, usize) {
+        let mut bytes = [0; LONG_KEY_LEN_BYTES];
+        bytes.copy_from_slice(self.tail(start, LONG_KEY_LEN_BYTES));
+        (
+            start + LONG_KEY_LEN_BYTES,
+            u32::from_ne_bytes(bytes) as usize,
+        )
     }
 
     /// The key.
     #[inline]
     #[must_use]
     pub fn key(self) -> &'a [u8] {
-        self.tail(self.key_start(), self.key_len())
+        let (start, len) = self.key_range();
+        self.tail(start, len)
     }
 
     /// Length of the value in bytes.
@@ -364,14 +400,15 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     #[must_use]
     pub fn value(self) -> &'a [u8] {
-        self.tail(self.key_start() + self.key_len(), self.value_len())
+        let (start, len) = self.key_range();
+        self.tail(start + len, self.value_len())
     }
 
     /// The client flags.
     #[inline]
     #[must_use]
     pub fn client_flags(self) -> u32 {
-        if self.key_start() == 0 {
+        if self.flags_bytes() == 0 {
             return 0;
         }
         let mut bytes = [0; CLIENT_FLAGS_BYTES];
@@ -382,7 +419,8 @@ impl<'a, L> Item<'a, L> {
     /// Bytes requested from the allocator.
     #[must_use]
     pub fn bytes(self) -> usize {
-        size_of::<Node<L>>() + self.key_start() + self.key_len() + self.value_len()
+        let (start, len) = self.key_range();
+        size_of::<Node<L>>() + start + len + self.value_len()
     }
 
     /// The cas value.
@@ -417,9 +455,8 @@ impl<'a, L> Item<'a, L> {
     /// Replaces deadline and state bits together. Writers of one key exclude each other.
     #[inline]
     pub fn set_life(self, deadline: Deadline, state: u8) {
-        let life = deadline.to_bits()
-            | u64::from(state) << STATE_SHIFT
-            | (self.key_len() as u64) << KEY_LEN_SHIFT;
+        let key_len = self.life() >> KEY_LEN_SHIFT << KEY_LEN_SHIFT;
+        let life = deadline.to_bits() | u64::from(state) << STATE_SHIFT | key_len;
         // Relaxed: see `life`.
         self.header().life.store(life, Ordering::Relaxed);
     }
@@ -617,6 +654,29 @@ mod tests {
             ..contents(b"k", b"")
         };
         with_item(&c, |item| assert_eq!(item.value(), b"abcd"));
+    }
+
+    #[test]
+    fn keys_of_every_length_come_back() {
+        let bytes: Vec<u8> = (0..=MAX_KEY_BYTES).map(|i| (i % 251) as u8).collect();
+        for len in [0, 1, 250, 253, 254, 255, 256, 257, 65_535, MAX_KEY_BYTES] {
+            for client_flags in [0, 7] {
+                let c = Contents {
+                    client_flags,
+                    ..contents(&bytes[..len], b"value")
+                };
+                with_item(&c, |item| {
+                    item.set_life(Deadline::MAX, 0xff);
+                    assert_eq!(item.key(), &bytes[..len]);
+                    assert_eq!(item.value(), b"value");
+                    assert_eq!(item.client_flags(), client_flags);
+                    assert_eq!(item.bytes(), c.bytes::<u64>());
+                    let escape = if len < 255 { 0 } else { 4 };
+                    let flags = if client_flags == 0 { 0 } else { 4 };
+                    assert_eq!(item.bytes(), 32 + flags + escape + len + 5);
+                });
+            }
+        }
     }
 
     #[test]

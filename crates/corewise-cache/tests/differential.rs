@@ -110,6 +110,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
+/// A key of a length that differs in how items store it.
+fn name(key: u8) -> Vec<u8> {
+    let len = [0, 254, 255, 300][usize::from(key)];
+    vec![b'k'; len]
+}
+
 fn deadline(model: &Model, ttl: Option<u16>) -> (Deadline, Option<u64>) {
     match ttl {
         None => (Deadline::NEVER, None),
@@ -126,7 +132,7 @@ fn check_get<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, to
         touch: touch.map(|_| to),
         ..Get::default()
     };
-    let seen = cache.run(&[key], Verb::Get(get));
+    let seen = cache.run(&name(key), Verb::Get(get));
     let expected = model.live(key).map(|entry| {
         if touch.is_some() {
             entry.deadline = at;
@@ -149,7 +155,7 @@ fn check_store<E: TestEngine>(
     request: Store<'_>,
     at: Option<u64>,
 ) {
-    let seen = cache.store(&[key], request);
+    let seen = cache.store(&name(key), request);
     let (mode, cas) = (request.mode, request.compare_cas);
     let old = model.live(key).cloned();
     let extends = matches!(mode, StoreMode::Append | StoreMode::Prepend);
@@ -191,7 +197,7 @@ fn check_store<E: TestEngine>(
 }
 
 fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, arith: Arith) {
-    let seen = cache.arith(&[key], arith);
+    let seen = cache.arith(&name(key), arith);
     let Some(entry) = model.live(key) else {
         let Some((value, _)) = arith.vivify else {
             return assert!(matches!(seen, Seen::Missing(_)), "{seen:?}");
@@ -201,7 +207,7 @@ fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, 
             "{seen:?}"
         );
         // The test reads the value to learn its cas value.
-        let cas = cache.get(&[key]).cas();
+        let cas = cache.get(&name(key)).cas();
         let value = value.to_string().into_bytes();
         model.entries.insert(
             key,
@@ -239,7 +245,7 @@ fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, 
         }
     );
     entry.value = text;
-    entry.cas = cache.get(&[key]).cas();
+    entry.cas = cache.get(&name(key)).cas();
 }
 
 fn check<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, step: Step) {
@@ -264,7 +270,7 @@ fn check<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, step: Step) {
         Step::Delete { key, cas } => {
             let compare_cas = model.cas(key, cas);
             let seen = cache.delete(
-                &[key],
+                &name(key),
                 Delete {
                     compare_cas,
                     ..Delete::default()

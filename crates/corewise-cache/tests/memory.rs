@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
+use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Delete, Store, StoreMode};
 
 for_every_engine! {
@@ -29,6 +30,7 @@ for_every_engine! {
     every_item_is_counted_once
     the_statistics_of_size_classes_add_up
     a_scan_shows_what_is_alive_and_no_more
+    a_scan_from_within_shows_the_rest
 }
 
 /// The largest value that certainly fits an item of the largest size with a key of up to eight
@@ -631,4 +633,25 @@ fn a_scan_shows_what_is_alive_and_no_more<E: TestEngine>() {
     assert_eq!(scan(&cache, 64), []);
     cache.set(&5u64.to_le_bytes(), &stamped(5, LENGTH));
     assert_eq!(scan(&cache, 64), [5]);
+}
+
+/// Half of the items lie behind half of a scan, or so: the bounds are 15 standard deviations away.
+fn a_scan_from_within_shows_the_rest<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    for i in 0..1_000u64 {
+        cache.set(&i.to_le_bytes(), &stamped(i, LENGTH));
+    }
+    let rest = |fraction: u32| {
+        let (mut cursor, mut shown) = (cache.engine.position(fraction), 0);
+        while let ScanStep::More(next) = cache.engine.scan(cursor, 100, NOW, &mut |_| shown += 1) {
+            cursor = next;
+        }
+        shown
+    };
+    assert_eq!(cache.engine.position(0), Cursor::START);
+    let rests: Vec<usize> = (0..8).map(|eighth| rest(eighth << 29)).collect();
+    assert_eq!(rests[0], 1_000);
+    assert!(rests.is_sorted_by(|one, next| one >= next), "{rests:?}");
+    assert!((260..740).contains(&rests[4]), "{rests:?}");
+    assert!(rest(u32::MAX) < 260);
 }

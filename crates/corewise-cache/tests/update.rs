@@ -5,7 +5,8 @@
 mod common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
-use corewise_cache::Session;
+use corewise_cache::item::MAX_KEY_BYTES;
+use corewise_cache::{Cursor, Engine, ScanStep, Session};
 use corewise_ops::{
     Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, Update,
     Updated, Verb,
@@ -21,6 +22,7 @@ for_every_engine! {
     an_overwrite_that_is_refused_leaves_the_item
     an_overwrite_is_a_set_otherwise
     keys_that_are_too_long_are_refused_and_not_found
+    keys_of_every_length_are_keys
     an_empty_key_is_a_key
     no_update_is_lost_among_other_changes
     an_update_keeps_a_deadline_that_is_set_beside_it
@@ -171,7 +173,7 @@ fn an_overwrite_is_a_set_otherwise<E: TestEngine>() {
 
 fn keys_that_are_too_long_are_refused_and_not_found<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
-    for len in [256, 257, 65_536] {
+    for len in [MAX_KEY_BYTES + 1, MAX_KEY_BYTES + 2, 200_000] {
         let key = vec![b'k'; len];
         assert!(cache.get(&key).is_absent());
         let request = store(StoreMode::Overwrite, b"v");
@@ -180,13 +182,55 @@ fn keys_that_are_too_long_are_refused_and_not_found<E: TestEngine>() {
         assert!(cache.delete(&key, Delete::default()).is_absent());
         assert!(cache.get(&key).is_absent());
     }
-    let longest = [b'k'; 255];
-    assert!(
-        cache
-            .store(&longest, store(StoreMode::Overwrite, b"v"))
-            .is_stored()
-    );
-    assert_eq!(cache.get(&longest).value(), Some(&b"v"[..]));
+}
+
+/// Around the lengths at which the layout of items changes. Keys that differ only in their last
+/// byte, or by one byte of length, are different keys.
+fn keys_of_every_length_are_keys<E: TestEngine>() {
+    let lengths = [
+        0, 1, 2, 249, 250, 251, 253, 254, 255, 256, 257, 65_535, 65_536,
+    ];
+    let bytes: Vec<u8> = (0..MAX_KEY_BYTES).map(|i| (i * 7 % 256) as u8).collect();
+    let mut cache = Cache::<E>::roomy();
+    for len in lengths {
+        let value = len.to_string();
+        assert!(cache.get(&bytes[..len]).is_absent());
+        let request = Store {
+            client_flags: len as u32 % 2,
+            ..store(StoreMode::Overwrite, value.as_bytes())
+        };
+        assert!(cache.store(&bytes[..len], request).is_stored());
+    }
+    for len in lengths {
+        let (key, value) = (&bytes[..len], len.to_string());
+        assert_eq!(cache.get(key).value(), Some(value.as_bytes()));
+        let append = store(StoreMode::Append, b"+");
+        assert!(cache.store(key, append).is_stored());
+        let touch = Change::Touch(Deadline::after_ms(NOW, 500));
+        assert_eq!(update(&mut cache, key, |_| touch), Updated::Done);
+        assert_eq!(cache.get(key).value(), Some(format!("{value}+").as_bytes()));
+        if let Some((last, front)) = key.split_last() {
+            let other = [front, &[last ^ 1]].concat();
+            assert!(cache.get(&other).is_absent());
+        }
+    }
+    let mut shown = Vec::new();
+    let mut cursor = Cursor::START;
+    while let ScanStep::More(next) = cache.engine.scan(cursor, 100, NOW, &mut |item| {
+        assert_eq!(item.key, &bytes[..item.key.len()]);
+        shown.push(item.key.len());
+    }) {
+        cursor = next;
+    }
+    shown.sort_unstable();
+    assert_eq!(shown, lengths);
+    for len in lengths {
+        assert_eq!(
+            cache.delete(&bytes[..len], Delete::default()),
+            Seen::Deleted
+        );
+        assert!(cache.get(&bytes[..len]).is_absent());
+    }
 }
 
 fn an_empty_key_is_a_key<E: TestEngine>() {

@@ -33,7 +33,19 @@ for_every_engine! {
     a_thousand_idle_connections_are_served
     half_a_request_and_silence_take_little_memory
     clients_authenticate
+    keys_of_all_lengths_are_set_and_read
+    bits_are_set_read_and_found
+    floats_are_added
+    common_subsequences_are_found
+    all_keys_are_listed_and_one_is_chosen
+    items_are_described
+    clients_are_listed_and_closed
     random_conversations_agree_with_redis
+}
+
+#[test]
+fn commands_are_described_as_by_redis_in_one_engine() {
+    Engine::run(Engine::TESTED[0], commands_are_described_as_by_redis);
 }
 
 /// A server with a listener for RESP.
@@ -477,7 +489,12 @@ fn wrong_arguments_are_errors(engine: Engine) {
             ),
             (
                 "command info get foo",
-                "*2\r\n*6\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*-1\r\n",
+                "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
+                 *3\r\n+@read\r\n+@string\r\n+@fast\r\n*0\r\n*1\r\n*6\r\n$5\r\nflags\r\n*2\r\n+RO\r\n\
+                 +access\r\n$12\r\nbegin_search\r\n*4\r\n$4\r\ntype\r\n$5\r\nindex\r\n$4\r\nspec\r\n\
+                 *2\r\n$5\r\nindex\r\n:1\r\n$9\r\nfind_keys\r\n*4\r\n$4\r\ntype\r\n$5\r\nrange\r\n\
+                 $4\r\nspec\r\n*6\r\n$7\r\nlastkey\r\n:0\r\n$7\r\nkeystep\r\n:1\r\n$5\r\nlimit\r\n:0\r\n\
+                 *0\r\n$-1\r\n",
             ),
             (
                 "command docs del",
@@ -531,7 +548,7 @@ fn values_over_the_limit_are_refused_and_change_nothing(engine: Engine) {
     client.ask(request(&["SET", "k", &value]), too_large);
     client.ask(request(&["APPEND", "k", &value]), too_large);
     client.ask("setrange k 150000 x\r\n", too_large);
-    client.ask(request(&["SET", &"k".repeat(256), "v"]), too_large);
+    client.ask(request(&["SET", &"k".repeat(65_537), "v"]), too_large);
     client.ask(request(&["GET", &"k".repeat(70_000)]), "$-1\r\n");
     client.ask("get k\r\n", "$1\r\nv\r\n");
     // Longer than any request may be: it is discarded as it arrives.
@@ -703,6 +720,239 @@ fn clients_authenticate(engine: Engine) {
     open.assert_well();
 }
 
+fn keys_of_all_lengths_are_set_and_read(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let lengths = [0, 1, 249, 250, 251, 254, 255, 256, 257, 65_535, 65_536];
+    let key = |len: usize| -> String { (0..len).map(|i| char::from((i % 128) as u8)).collect() };
+    for len in lengths {
+        client.ask(request(&["SET", &key(len), &len.to_string()]), "+OK\r\n");
+    }
+    for len in lengths {
+        let text = format!("{len}+");
+        client.ask(
+            request(&["APPEND", &key(len), "+"]),
+            format!(":{}\r\n", text.len()),
+        );
+        let reply = format!("${}\r\n{text}\r\n", text.len());
+        client.ask(request(&["GET", &key(len)]), &reply);
+        client.ask(request(&["GETDEL", &key(len)]), &reply);
+        client.ask(request(&["EXISTS", &key(len)]), ":0\r\n");
+    }
+    server.assert_well();
+}
+
+fn bits_are_set_read_and_found(engine: Engine) {
+    let not_an_offset = "-ERR bit offset is not an integer or out of range\r\n";
+    converse_with(
+        engine,
+        &[
+            ("setbit b 7 1", ":0\r\n"),
+            ("setbit b 7 1", ":1\r\n"),
+            ("setbit b 17 1", ":0\r\n"),
+            ("get b", "$3\r\n\u{1}\0@\r\n"),
+            ("getbit b 7", ":1\r\n"),
+            ("getbit b 4294967295", ":0\r\n"),
+            ("getbit b 4294967296", not_an_offset),
+            ("setbit b -1 1", not_an_offset),
+            (
+                "setbit b 1 2",
+                "-ERR bit is not an integer or out of range\r\n",
+            ),
+            (
+                "setbit b 4294967295 1",
+                "-ERR key or value exceeds the maximum size of an item\r\n",
+            ),
+            ("bitcount b", ":2\r\n"),
+            ("bitcount b 8 17 bit", ":1\r\n"),
+            ("bitpos b 1 1", ":17\r\n"),
+            ("bitpos b 0 -1", ":16\r\n"),
+            (
+                "bitfield f set u4 #1 9 get u8 0 incrby i4 4 8",
+                "*3\r\n:0\r\n:9\r\n:1\r\n",
+            ),
+            ("bitfield f overflow fail incrby u2 0 4", "*1\r\n$-1\r\n"),
+            ("bitfield_ro f get u8 0", "*1\r\n:1\r\n"),
+            ("bitop or d b f", ":3\r\n"),
+            ("bitop not d f", ":1\r\n"),
+            ("bitcount d", ":7\r\n"),
+            ("bitop and d none", ":0\r\n"),
+            ("exists d", ":0\r\n"),
+        ],
+    );
+}
+
+fn floats_are_added(engine: Engine) {
+    let not_a_float = "-ERR value is not a valid float\r\n";
+    converse_with(
+        engine,
+        &[
+            ("incrbyfloat f 10.50", "$4\r\n10.5\r\n"),
+            ("incrbyfloat f 0.1", "$4\r\n10.6\r\n"),
+            ("incrbyfloat f -5.0e0", "$3\r\n5.6\r\n"),
+            ("incrbyfloat f 0x1p4", "$4\r\n21.6\r\n"),
+            ("incrbyfloat f nan", not_a_float),
+            ("incrbyfloat f x", not_a_float),
+            (
+                "incrbyfloat f inf",
+                "-ERR increment would produce NaN or Infinity\r\n",
+            ),
+            ("get f", "$4\r\n21.6\r\n"),
+            ("set f ' 1' ex 100", "+OK\r\n"),
+            ("incrbyfloat f 1", not_a_float),
+            ("set f 1 keepttl", "+OK\r\n"),
+            ("incrbyfloat f -1.1", "$4\r\n-0.1\r\n"),
+            ("persist f", ":1\r\n"),
+        ],
+    );
+}
+
+fn common_subsequences_are_found(engine: Engine) {
+    let long = "x".repeat(5_000);
+    converse_with(
+        engine,
+        &[
+            ("set a ohmytext\r\nset b mynewtext", "+OK\r\n+OK\r\n"),
+            ("lcs a b", "$6\r\nmytext\r\n"),
+            ("lcs a b len", ":6\r\n"),
+            ("lcs a none", "$0\r\n\r\n"),
+            (
+                "lcs a b idx minmatchlen 4 withmatchlen",
+                "*4\r\n$7\r\nmatches\r\n*1\r\n*3\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n:4\r\n\
+                 $3\r\nlen\r\n:6\r\n",
+            ),
+            (
+                "lcs a b idx len",
+                "-ERR If you want both the length and indexes, please just use IDX.\r\n",
+            ),
+            (&format!("set c {long}"), "+OK\r\n"),
+            (
+                "lcs c c",
+                "-ERR Insufficient memory, LCS compares up to 16777216 pairs of bytes\r\n",
+            ),
+            ("lcs c a", "$1\r\nx\r\n"),
+        ],
+    );
+}
+
+fn all_keys_are_listed_and_one_is_chosen(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask("randomkey\r\nkeys *\r\n", "$-1\r\n*0\r\n");
+    let mut names: Vec<String> = (0..3_000).map(|i| format!("key{i:04}")).collect();
+    for (count, name) in names.iter().enumerate() {
+        client.ask(format!("set {name} v\r\n"), "+OK\r\n");
+        // By visiting all keys, and by a random place.
+        if [1, 3_000].contains(&(count + 1)) {
+            client.send(b"randomkey\r\n");
+            assert_eq!(client.line(), "$7");
+            assert!(names[..=count].contains(&client.line()));
+        }
+    }
+    client.send(b"keys key*[13579]\r\n");
+    assert_eq!(client.line(), "*1500");
+    let mut shown = Vec::new();
+    for _ in 0..1_500 {
+        client.line();
+        shown.push(client.line());
+    }
+    shown.sort();
+    names.retain(|name| name.ends_with(['1', '3', '5', '7', '9']));
+    assert_eq!(shown, names);
+    server.assert_well();
+}
+
+fn items_are_described(engine: Engine) {
+    let long = "x".repeat(45);
+    converse_with(
+        engine,
+        &[
+            ("set n 12\r\nset s text", "+OK\r\n+OK\r\n"),
+            (&format!("set l {long}"), "+OK\r\n"),
+            ("object encoding n", "$3\r\nint\r\n"),
+            ("object encoding s", "$6\r\nembstr\r\n"),
+            ("object encoding l", "$3\r\nraw\r\n"),
+            ("object encoding none", "$-1\r\n"),
+            ("object refcount n", ":1\r\n"),
+            ("memory usage none", "$-1\r\n"),
+            (
+                "memory usage s samples x",
+                "-ERR value is not an integer or out of range\r\n",
+            ),
+            ("memory usage s foo", "-ERR syntax error\r\n"),
+        ],
+    );
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask(request(&["SET", "k", &"v".repeat(1_000)]), "+OK\r\n");
+    let mut number = |line: &str| -> u64 {
+        client.send(format!("{line}\r\n").as_bytes());
+        client.line()[1..].parse().unwrap()
+    };
+    assert!((1_000..2_000).contains(&number("memory usage k samples 0")));
+    assert!(number("object idletime k") < 1_000);
+    server.assert_well();
+}
+
+fn clients_are_listed_and_closed(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let mut others: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
+    let mut ids = Vec::new();
+    for (index, other) in others.iter_mut().enumerate() {
+        other.ask(format!("client setname other{index}\r\n"), "+OK\r\n");
+        other.send(b"client id\r\n");
+        ids.push(other.line()[1..].to_owned());
+    }
+    let list = |client: &mut Client, line: &str| -> String {
+        client.send(format!("{line}\r\n").as_bytes());
+        let len: usize = client.line()[1..].parse().unwrap();
+        let text = client.bytes_slowly(len + 2, Duration::ZERO);
+        String::from_utf8(text).unwrap()
+    };
+    let all = list(&mut client, "client list");
+    for (index, id) in ids.iter().enumerate() {
+        let line = format!("id={id} ");
+        let line = all.lines().find(|text| text.starts_with(&line)).unwrap();
+        assert!(line.contains(&format!(" name=other{index} ")), "{line}");
+    }
+    let own = list(&mut client, "client info");
+    assert!(all.contains(own.split(" age=").next().unwrap()), "{own}");
+    let two = list(
+        &mut client,
+        &format!("client list id {} {}", ids[0], ids[2]),
+    );
+    assert_eq!(two.trim_end().lines().count(), 2, "{two}");
+    assert_eq!(list(&mut client, "client list type pubsub"), "\r\n");
+    // By number, by address, and itself.
+    client.ask(format!("client kill id {}\r\n", ids[0]), ":1\r\n");
+    others[0].expect_end();
+    let line = all
+        .lines()
+        .find(|line| line.contains("name=other1"))
+        .unwrap();
+    let address = line
+        .split(' ')
+        .find_map(|field| field.strip_prefix("addr="));
+    client.ask(format!("client kill {}\r\n", address.unwrap()), "+OK\r\n");
+    others[1].expect_end();
+    client.ask("client kill type pubsub skipme no\r\n", ":0\r\n");
+    others[2].ask("ping\r\n", "+PONG\r\n");
+    client.send(b"client kill skipme no\r\n");
+    assert!(client.line().starts_with(':'));
+    client.expect_end();
+    others[2].expect_end();
+    server.assert_well();
+}
+
 /// Commands with a key and nothing else.
 #[rustfmt::skip]
 const ONE_KEY: &[&str] = &[
@@ -715,7 +965,19 @@ const ONE_KEY: &[&str] = &[
 const LINES: &[&str] = &[
     "PING", "ping hi", "ECHO x", "select 0", "SELECT 16", "select x", "client foo", "config foo",
     "config get", "foo", "foo a b", "client setname", "hello 9", "hello x", "hello 2 foo",
-    "hello 3 auth", "getex a persist", "getex b persist ex", "flushall foo",
+    "hello 3 auth", "getex a persist", "getex b persist ex", "flushall foo", "client kill",
+    "client kill foo", "client kill id x", "client kill id 0", "client kill id 99999",
+    "client kill foo bar", "client kill type foo", "client no-evict", "client no-evict foo",
+    "client no-evict on", "client unblock 99999", "client unblock 9 foo", "client unblock 9 error x",
+    "client list foo", "client list id", "client list id x", "client list type foo", "client info x",
+    "client getname", "object", "object foo a", "object freq", "object freq none",
+    "object encoding none", "memory", "memory foo", "memory usage none", "memory usage a foo",
+    "memory usage a samples -1", "memory usage none samples x", "command getkeys",
+    "command getkeys get", "command getkeys foo a", "command getkeys ping a",
+    "command getkeys get a b", "command getkeys mget a b c", "command getkeys bitop not a b",
+    "command getkeys lcs a b len", "command getkeys memory usage a", "command list x",
+    "command list filterby foo x", "command list filterby module x", "command info foo",
+    "config set a", "config set a b c", "config set foo 1", "keys", "randomkey x",
 ];
 
 /// Random requests that both servers must answer the same.
@@ -836,8 +1098,149 @@ impl Requests {
         words
     }
 
+    fn float(&mut self) -> String {
+        let float = self.pick(&[
+            "1.5",
+            "-0.1",
+            "3.0e3",
+            "0x1.8p-3",
+            ".5",
+            "5.",
+            "1e-17",
+            "1e400",
+            "-1e4000",
+            "inf",
+            "-Infinity",
+            "nan",
+            " 1",
+            "1 ",
+            "",
+            "1e",
+            "0x",
+            "1.2.3",
+            "17179869184",
+            "-0",
+            "0.30000000000000004",
+            "18446744073709551615",
+            "123456789.123456789",
+            "1e-4945",
+        ]);
+        if self.0.random_bool(0.5) {
+            return float.to_owned();
+        }
+        let digits = self.0.random_range(-1_000_000_000..1_000_000_000_i64);
+        format!("{digits}e{}", self.0.random_range(-30..10))
+    }
+
+    /// A subcommand of `BITFIELD`.
+    fn field(&mut self) -> Vec<String> {
+        let name = self.pick(&["get", "SET", "incrby", "overflow"]);
+        if name == "overflow" {
+            let how = self.pick(&["wrap", "SAT", "fail", "sat", "foo"]);
+            return vec![name.to_owned(), how.to_owned()];
+        }
+        let kind = self.pick(&[
+            "u1", "i1", "u4", "i5", "u8", "i8", "i17", "u32", "u63", "i64", "i63", "u64", "i65",
+            "x8", "u", "i0",
+        ]);
+        let offset = match self.0.random_range(0..8) {
+            0 => self.pick(&["-1", "x", "#", "4294967296"]).to_owned(),
+            1 | 2 => format!("#{}", self.0.random_range(0..5)),
+            _ => self.0.random_range(0..100).to_string(),
+        };
+        let mut words = vec![name.to_owned(), kind.to_owned(), offset];
+        if name != "get" {
+            words.push(match self.0.random_range(0..3) {
+                0 => self.0.random::<i64>().to_string(),
+                _ => self.number(),
+            });
+        }
+        words
+    }
+
+    /// A command on bits.
+    fn bits(&mut self) -> Vec<String> {
+        match self.0.random_range(0..6) {
+            0 => {
+                let offset = self.0.random_range(0..200).to_string();
+                let bit = self.pick(&["0", "1", "1", "2", "x", "01"]).to_owned();
+                vec!["SETBIT".to_owned(), self.key(), offset, bit]
+            }
+            1 => self.on_key("getbit", "n"),
+            2 => {
+                let range = self.range();
+                let mut words = self.on_key("bitcount", range);
+                words.extend(self.options(&["bit", "BYTE", "foo"]).into_iter().take(1));
+                words
+            }
+            3 => {
+                let bit = self.pick(&["0", "1", "0", "1", "2", "x"]).to_owned();
+                let range = self.range();
+                let mut words = self.on_key("BITPOS", range);
+                words.insert(2, bit);
+                words.extend(self.options(&["BIT", "byte", "foo"]).into_iter().take(1));
+                words
+            }
+            4 => {
+                let name = self.pick(&["BITFIELD", "bitfield", "bitfield_ro"]);
+                let mut words = vec![name.to_owned(), self.key()];
+                for _ in 0..self.0.random_range(0..4) {
+                    words.extend(self.field());
+                }
+                words
+            }
+            _ => {
+                let name = self.pick(&["and", "OR", "xor", "not", "foo"]);
+                let count = self.0.random_range(2..5);
+                let keys: Vec<String> = (0..count).map(|_| self.key()).collect();
+                [vec!["BITOP".to_owned(), name.to_owned()], keys].concat()
+            }
+        }
+    }
+
+    /// The kinds of arguments of a range.
+    fn range(&mut self) -> &'static str {
+        self.pick(&["", "n", "nn", "nn"])
+    }
+
+    fn lcs(&mut self) -> Vec<String> {
+        let mut words = vec!["LCS".to_owned(), self.key(), self.key()];
+        for option in self.options(&["len", "IDX", "withmatchlen", "MINMATCHLEN", "foo", "idx"]) {
+            let takes_number = option == "MINMATCHLEN";
+            words.push(option);
+            if takes_number {
+                words.push(self.number());
+            }
+        }
+        words
+    }
+
     fn next(&mut self) -> Vec<String> {
-        let mut words = match self.0.random_range(0..12) {
+        let mut words = match self.0.random_range(0..60) {
+            0..48 => self.of_strings_and_keys(),
+            48..54 => self.bits(),
+            54..58 => vec!["INCRBYFLOAT".to_owned(), self.key(), self.float()],
+            58 => {
+                let pattern = self.pick(&["*", "[ab]", "?", "", "key*", "x*"]);
+                vec!["KEYS".to_owned(), pattern.to_owned()]
+            }
+            _ => self.lcs(),
+        };
+        // Fewer words may ask for what differs: names, clients, bytes of memory, a random key.
+        let may_be_shorter =
+            !["hello", "client", "command", "memory", "randomkey"].contains(&&*words[0]);
+        if may_be_shorter && words.len() > 1 && self.0.random_bool(0.02) {
+            words.pop();
+        }
+        // A name may be shorter here.
+        if words[0] != "client" && self.0.random_bool(0.02) {
+            words.push(self.value());
+        }
+        words
+    }
+
+    fn of_strings_and_keys(&mut self) -> Vec<String> {
+        match self.0.random_range(0..12) {
             0 | 1 => self.set(),
             2 => self.expire(),
             3 | 4 => {
@@ -876,16 +1279,7 @@ impl Requests {
                     self.value(),
                 ]
             }
-        };
-        // The reply to a `HELLO` that succeeds names the server.
-        if words[0] != "hello" && words.len() > 1 && self.0.random_bool(0.02) {
-            words.pop();
         }
-        // A name may be shorter here.
-        if words[0] != "client" && self.0.random_bool(0.02) {
-            words.push(self.value());
-        }
-        words
     }
 }
 
@@ -906,6 +1300,7 @@ impl Reply {
         let unit_ms = if name.starts_with('p') { 1 } else { 1_000 };
         let is_time = name.ends_with("ttl") || name.ends_with("expiretime");
         let mut is_begun = false;
+        let mut elements = Vec::new();
         while !is_begun || !reader.is_complete() {
             is_begun = true;
             let mut bytes = client.read_until(b"\r\n");
@@ -919,9 +1314,13 @@ impl Reply {
                 Value::Integer(time) if is_time && time > 0 => {
                     reply.times_ms.push(time * unit_ms);
                 }
-                _ => reply.bytes.extend_from_slice(&bytes),
+                _ => elements.push(bytes),
             }
         }
+        if name == "keys" {
+            elements.sort(); // in no particular order
+        }
+        reply.bytes = elements.concat();
         reply
     }
 
@@ -933,6 +1332,53 @@ impl Reply {
             && self.times_ms.len() == other.times_ms.len()
             && times.all(|(a, b)| (a - b).abs() < 100_000)
     }
+}
+
+/// Removes the notes on a command's keys: one pair of a map.
+fn without_notes(text: &str) -> String {
+    let mut text = text.to_owned();
+    while let Some((before, after)) = text.split_once("*8\r\n$5\r\nnotes\r\n") {
+        let mut lines = after.splitn(3, "\r\n");
+        let rest = lines.nth(2).unwrap();
+        text = format!("{before}*6\r\n{rest}");
+    }
+    text
+}
+
+/// What is told of commands and subcommands is what Redis tells, without its notes on keys, and
+/// without the lists of subcommands, of which there are fewer here.
+fn commands_are_described_as_by_redis(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    let (mut ours, mut theirs) = (connect(&server), redis.connect());
+    ours.send(b"command list\r\n");
+    let count: usize = ours.line()[1..].parse().unwrap();
+    let names: Vec<String> = (0..count)
+        .map(|_| {
+            ours.line();
+            ours.line()
+        })
+        .collect();
+    let is_compared = |name: &&String| {
+        let has_subcommands = names
+            .iter()
+            .any(|other| other.starts_with(&format!("{name}|")));
+        !has_subcommands
+    };
+    for name in names.iter().filter(is_compared) {
+        let words = ["command".to_owned(), "info".to_owned(), name.clone()];
+        let [our_reply, their_reply] = [&mut ours, &mut theirs].map(|client| {
+            client.send(&request(&["COMMAND", "INFO", name]));
+            without_notes(&String::from_utf8(Reply::read(client, &words).bytes).unwrap())
+        });
+        assert_eq!(our_reply, their_reply, "{name}");
+    }
+    assert!(names.iter().filter(is_compared).count() > 70, "{names:?}");
+    server.assert_well();
 }
 
 fn random_conversations_agree_with_redis(engine: Engine) {

@@ -120,7 +120,7 @@ impl Deadline {
 pub struct Op<'a> {
     /// Returned with the outcome.
     pub token: Token,
-    /// The key, 1 to 250 arbitrary bytes (codecs enforce the rules of their protocol). Borrowed
+    /// The key, up to 65,536 arbitrary bytes (codecs enforce the rules of their protocol). Borrowed
     /// only until `submit` returns.
     pub key: &'a [u8],
     /// The operation.

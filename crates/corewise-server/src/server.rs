@@ -638,7 +638,12 @@ impl<'f> Front<'f> {
         let codec = listener.codec(self.shared);
         let fd = stream.fd();
         let now_ms = self.shared.clock.now().ms;
-        let card = Arc::new(ConnCard::new(fd, peer, Some(listener.place()), now_ms));
+        let mut card = ConnCard::new(fd, peer, Some(listener.place()), now_ms);
+        if matches!(codec, Codec::Resp(_)) {
+            // Relaxed: the numbers need only differ.
+            card.client_id = 1 + self.shared.clients.fetch_add(1, Ordering::Relaxed);
+        }
+        let card = Arc::new(card);
         self.shared.connections.lock().insert(fd, Arc::clone(&card));
         // Relaxed: a statistic.
         self.shared

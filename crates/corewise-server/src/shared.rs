@@ -81,6 +81,12 @@ pub(crate) struct ConnCard {
     pub(crate) peer: String,
     /// The listener that accepted it; `None` if it is a listening socket itself.
     pub(crate) listener: Option<String>,
+    /// The number of a client of RESP, otherwise 0.
+    pub(crate) client_id: u64,
+    /// The name that a client of RESP has given itself.
+    pub(crate) client_name: Mutex<Vec<u8>>,
+    /// When it was accepted, on the server's clock.
+    pub(crate) opened_ms: u64,
     /// Time of the last activity, on the server's clock.
     pub(crate) active_ms: AtomicU64,
     /// A [`ConnState`].
@@ -97,6 +103,9 @@ impl ConnCard {
             fd,
             peer,
             listener,
+            client_id: 0,
+            client_name: Mutex::new(Vec::new()),
+            opened_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
             state: AtomicU8::new(state as u8),
         }
@@ -134,7 +143,7 @@ pub(crate) struct Shared {
     /// Held while a loop reports the memory of connections to the engine.
     pub(crate) telling: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
-    /// Clients of RESP that have a number.
+    /// Clients of RESP that were accepted.
     pub(crate) clients: AtomicU64,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
@@ -224,6 +233,22 @@ impl Shared {
     pub(crate) fn end_dump(&self) {
         // Relaxed: a gauge.
         self.dumps.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes the connection of another client. Returns false if it is closed already.
+    pub(crate) fn hang_up(&self, card: &Arc<ConnCard>) -> bool {
+        let connections = self.connections.lock();
+        let is_open = connections
+            .get(&card.fd)
+            .is_some_and(|open| Arc::ptr_eq(open, card));
+        if is_open {
+            // SAFETY: the file is open and this connection's: a loop removes a connection from
+            // `connections`, which is locked, before it closes the file.
+            let done = unsafe { libc::shutdown(card.fd, libc::SHUT_RDWR) };
+            // The peer may be gone already; then the loop closes the connection anyway.
+            let _ = done;
+        }
+        is_open
     }
 
     /// Asks all threads to stop.

@@ -1,12 +1,9 @@
 //! Commands on the connection itself.
 
-use super::{ClientState, Context, first, text, transactions, until_nul};
-use corewise_atomic::sync::atomic::Ordering;
+use super::client::{client, set_name};
+use super::{Context, first, text, transactions, until_nul};
 use corewise_cache::Engine;
 use corewise_wire::resp::{Args, CommandCodec, Version, parse_integer};
-
-/// The longest name that a client may give itself, in bytes.
-const MAX_NAME: usize = 256;
 
 /// `PING [message]`.
 pub(super) fn ping<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
@@ -37,6 +34,7 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     if let Some(client) = &mut cx.conn.client {
         client.name = Vec::new();
     }
+    *cx.conn.card.client_name.lock() = Vec::new();
     cx.reply().simple("RESET");
 }
 
@@ -163,58 +161,4 @@ fn greet<E: Engine>(cx: &mut Context<'_, E>) {
     }
     reply.bulk(b"modules");
     reply.array(0);
-}
-
-/// The state of the client, with its number.
-fn client<'c, E: Engine>(cx: &'c mut Context<'_, E>) -> &'c mut ClientState {
-    let client = cx.conn.client.get_or_insert_default();
-    if client.id == 0 {
-        // Relaxed: the numbers need only differ.
-        client.id = 1 + cx.shared.clients.fetch_add(1, Ordering::Relaxed);
-    }
-    client
-}
-
-/// Gives the client a name. Prints an error and returns false if it is none.
-fn set_name<E: Engine>(cx: &mut Context<'_, E>, name: &[u8]) -> bool {
-    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
-        cx.error("ERR Client names cannot contain spaces, newlines or special characters.");
-        return false;
-    }
-    if name.len() > MAX_NAME {
-        cx.error("ERR Client names cannot be longer than 256 bytes");
-        return false;
-    }
-    client(cx).name = name.to_vec();
-    true
-}
-
-/// `CLIENT ID`, `CLIENT GETNAME`, `CLIENT SETNAME name`.
-pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let subcommand = args.next().unwrap_or(b"");
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"id", 0) => {
-            let id = client(cx).id;
-            cx.reply().integer(id as i64);
-        }
-        (b"id", _) => cx.wrong_arguments("client|id"),
-        (b"getname", 0) => {
-            let name = std::mem::take(&mut client(cx).name);
-            if name.is_empty() {
-                cx.reply().null();
-            } else {
-                cx.reply().bulk(&name);
-            }
-            client(cx).name = name;
-        }
-        (b"getname", _) => cx.wrong_arguments("client|getname"),
-        (b"setname", 1) => {
-            let [name] = first(&mut args);
-            if set_name(cx, name) {
-                cx.reply().simple("OK");
-            }
-        }
-        (b"setname", _) => cx.wrong_arguments("client|setname"),
-        _ => cx.unknown_subcommand("CLIENT", subcommand),
-    }
 }

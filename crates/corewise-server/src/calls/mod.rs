@@ -7,27 +7,38 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `connection` | `AUTH CLIENT ECHO HELLO PING QUIT RESET SELECT` |
+//! | `bits` | `BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT` |
+//! | `client` | `CLIENT` |
+//! | `command` | `COMMAND` |
+//! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
 //! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
-//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … SET SETEX SETNX SETRANGE STRLEN` |
+//! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
+//! | `lcs` | `LCS` |
 //! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
+//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
 //! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
-//! | `server` | `COMMAND CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
+//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
 //!
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are transactions of
+//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are transactions of
 //!    [`isolation`](corewise_cache::isolation). All other commands on several keys
-//!    (`DEL EXISTS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order, and
+//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order, and
 //!    other clients may change the keys between two of them, except in `EXEC`.
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
 //!    when they have set some of their keys.
 //! 4. Error texts are those of Redis 7.0.
 
+mod bits;
+mod client;
+mod command;
 mod connection;
+mod float;
 mod glob;
 mod keys;
+mod keyspace;
+mod lcs;
 mod server;
 mod several;
 mod strings;
@@ -51,13 +62,14 @@ mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
     pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
     pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
+    pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
     pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 }
 
 /// What a connection of RESP has beside what all connections have.
 #[derive(Default)]
 pub(crate) struct ClientState {
-    /// The number of the client, for `CLIENT ID`; 0 until it is asked for.
+    /// The number of the client, for `CLIENT ID`.
     id: u64,
     /// The name that the client has given itself.
     name: Vec<u8>,
@@ -222,6 +234,15 @@ impl<'c, E: Engine> Context<'c, E> {
             form.encode(outcome, now, &mut out);
         });
         *self.out = out;
+    }
+
+    /// Lists the subcommands of a command.
+    #[cold]
+    fn help(&mut self, command: &str, subcommands: &str) {
+        let mut reply = self.reply();
+        reply.array(2);
+        reply.simple(&format!("{command} has these subcommands, and HELP:"));
+        reply.simple(subcommands);
     }
 
     /// Executes one operation, and shows its outcome to `look`.

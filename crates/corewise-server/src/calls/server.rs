@@ -1,6 +1,5 @@
 //! Commands on the server.
 
-use super::table::{self, Command};
 use super::{Context, glob, text, until_nul};
 use crate::config::Eviction;
 use corewise_atomic::sync::atomic::Ordering;
@@ -92,6 +91,8 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             cx.reply().simple("OK");
         }
         (b"resetstat", _) => cx.wrong_arguments("config|resetstat"),
+        (b"help", 0) => cx.help("CONFIG", "GET, RESETSTAT, SET"),
+        (b"help", _) => cx.wrong_arguments("config|help"),
         _ => cx.unknown_subcommand("CONFIG", subcommand),
     }
 }
@@ -111,26 +112,38 @@ fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
     }
 }
 
+/// `CONFIG SET parameter value …`. Checks all parameters before it sets one.
 fn config_set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let (name, value) = (args.next().unwrap_or(b""), args.next().unwrap_or(b""));
-    if !name.eq_ignore_ascii_case(b"maxmemory") || args.len() > 0 {
+    if !args.len().is_multiple_of(2) {
+        return cx.error(text::SYNTAX);
+    }
+    let mut limit = None;
+    while let (Some(name), Some(value)) = (args.next(), args.next()) {
+        if !name.eq_ignore_ascii_case(b"maxmemory") {
+            return cx.reply().error(&[
+                b"ERR Unknown option or number of arguments for CONFIG SET - '",
+                until_nul(name),
+                b"'",
+            ]);
+        }
+        // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
+        let why = match memory(value).filter(|bytes| *bytes >= 1 << 20) {
+            Some(_) if limit.is_some() => "duplicate parameter",
+            Some(bytes) => {
+                limit = Some(bytes);
+                continue;
+            }
+            None => "argument must be a memory value of at least 1mb",
+        };
         return cx.reply().error(&[
-            b"ERR Unknown option or number of arguments for CONFIG SET - '",
-            until_nul(name),
-            b"'",
+            b"ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ",
+            why.as_bytes(),
         ]);
     }
-    match memory(value) {
-        // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
-        Some(bytes) if bytes >= 1 << 20 => {
-            cx.engine.set_memory_limit(bytes);
-            cx.reply().simple("OK");
-        }
-        _ => cx.error(
-            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be \
-             a memory value of at least 1mb",
-        ),
+    if let Some(bytes) = limit {
+        cx.engine.set_memory_limit(bytes);
     }
+    cx.reply().simple("OK");
 }
 
 /// Bytes with a unit as Redis has them: `1kb` is 1,024 bytes, `1k` is 1,000.
@@ -240,74 +253,6 @@ fn info_keyspace<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
     let items = cx.engine.stats().items;
     if items > 0 {
         let _ = write!(text, "db0:keys={items}\r\n");
-    }
-}
-
-/// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS [name …]`, `COMMAND INFO [name …]`, `COMMAND LIST`.
-pub(super) fn command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let all = table::all::<E>();
-    let Some(subcommand) = args.next() else {
-        return command_info(cx, args);
-    };
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"count", 0) => cx.reply().integer(all.len() as i64),
-        (b"count", _) => cx.wrong_arguments("command|count"),
-        (b"list", 0) => {
-            let mut reply = cx.reply();
-            reply.array(all.len());
-            all.iter()
-                .for_each(|command| reply.bulk(command.name.as_bytes()));
-        }
-        (b"list", _) => cx.error(text::SYNTAX),
-        (b"info", _) => command_info(cx, args),
-        (b"docs", _) => command_docs(cx, args),
-        _ => cx.unknown_subcommand("COMMAND", subcommand),
-    }
-}
-
-/// Information on the commands that are named, or on all.
-fn command_info<E: Engine>(cx: &mut Context<'_, E>, names: Args<'_>) {
-    let all = table::all::<E>();
-    let mut reply = cx.reply();
-    reply.array(if names.len() == 0 {
-        all.len()
-    } else {
-        names.len()
-    });
-    let mut print = |command: Option<&Command<E>>| {
-        let Some(command) = command else {
-            return reply.null_array();
-        };
-        reply.array(6);
-        reply.bulk(command.name.as_bytes());
-        reply.integer(i64::from(command.arity));
-        reply.set(command.flags().len());
-        command.flags().iter().for_each(|flag| reply.simple(flag));
-        command
-            .keys
-            .iter()
-            .for_each(|at| reply.integer(i64::from(*at)));
-    };
-    if names.len() == 0 {
-        all.iter().for_each(|command| print(Some(command)));
-    }
-    names.for_each(|name| print(table::find(name)));
-}
-
-/// The groups of the commands that are named, or of all.
-fn command_docs<E: Engine>(cx: &mut Context<'_, E>, names: Args<'_>) {
-    let all = table::all::<E>();
-    let wanted: Vec<&Command<E>> = match names.len() {
-        0 => all.iter().collect(),
-        _ => names.filter_map(table::find).collect(),
-    };
-    let mut reply = cx.reply();
-    reply.map(wanted.len());
-    for command in wanted {
-        reply.bulk(command.name.as_bytes());
-        reply.map(1);
-        reply.bulk(b"group");
-        reply.bulk(command.group.as_bytes());
     }
 }
 

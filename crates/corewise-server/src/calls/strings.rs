@@ -1,13 +1,27 @@
 //! Commands on values.
 
+use super::float::Extended;
 use super::keys::{TimeForm, invalid_time};
 use super::{Context, first, text};
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Decision, Get, Outcome, Verb};
+use corewise_ops::{Deadline, Decision, Get, ItemView, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form, Operation, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
-const MAX_VALUE: i64 = 512 << 20;
+pub(super) const MAX_VALUE: i64 = 512 << 20;
+
+/// The value of an item, or nothing.
+pub(super) fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
+    item.map_or(b"", |item| item.value)
+}
+
+/// A write that keeps what belongs to the present item beside its value.
+pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
+    Decision::Write {
+        client_flags: old.map_or(0, |old| old.client_flags),
+        deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
+    }
+}
 
 /// Prints a value, or null.
 fn reply_value<E: Engine>(cx: &mut Context<'_, E>, value: Option<&[u8]>) {
@@ -198,6 +212,35 @@ pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     cx.run(&Operation::getdel(key));
 }
 
+/// Stores a value. Returns whether it was stored, `None` after it has printed an error.
+pub(super) fn store<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    value: &[u8],
+    mode: StoreMode,
+    deadline: Deadline,
+) -> Option<bool> {
+    let store = Store {
+        mode,
+        value,
+        client_flags: 0,
+        deadline,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    };
+    let mut result = Err("");
+    cx.operate(key, Verb::Store(store), |outcome| {
+        result = match outcome {
+            Outcome::Stored(_) => Ok(true),
+            Outcome::NotStored => Ok(false),
+            failure => Err(Form::error_text(failure)),
+        };
+    });
+    result.inspect_err(|text| cx.error(text)).ok()
+}
+
 /// `SETNX key value`.
 pub(super) fn setnx<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
@@ -285,6 +328,33 @@ pub(super) fn decrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         Some(Some(delta)) => cx.run(&Operation::incrby(key, delta)),
         Some(None) => cx.error("ERR decrement would overflow"),
         None => cx.error(text::NOT_AN_INTEGER),
+    }
+}
+
+/// `INCRBYFLOAT key increment`.
+pub(super) fn incrbyfloat<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, delta] = first(&mut args);
+    let delta = Extended::parse(delta);
+    let mut result = Err(text::NOT_A_FLOAT);
+    let done = cx.update(key, |old, new| {
+        let present = old.map_or(Some(Extended::ZERO), |old| Extended::parse(old.value));
+        let (Some(present), Some(delta)) = (present, delta) else {
+            return Decision::Keep;
+        };
+        let sum = present.checked_add(delta);
+        result = sum
+            .map(Extended::print)
+            .ok_or("ERR increment would produce NaN or Infinity");
+        let Ok(sum) = &result else {
+            return Decision::Keep;
+        };
+        new.extend_from_slice(sum.as_bytes());
+        rewrite(old)
+    });
+    match (done, result) {
+        (false, _) => {}
+        (true, Ok(sum)) => cx.reply().bulk(sum.as_bytes()),
+        (true, Err(text)) => cx.error(text),
     }
 }
 

@@ -1,6 +1,9 @@
 //! The table of commands.
 
-use super::{Context, connection, keys, server, several, strings, transactions};
+use super::{
+    Context, bits, client, command, connection, keys, keyspace, lcs, server, several, strings,
+    transactions,
+};
 use corewise_cache::Engine;
 use corewise_wire::resp::Args;
 use std::marker::PhantomData;
@@ -27,13 +30,7 @@ pub(super) struct Command<E: Engine> {
 impl<E: Engine> Command<E> {
     /// Whether it may have this number of arguments.
     pub(super) fn accepts(&self, args: usize) -> bool {
-        let elements = args as i64 + 1;
-        let arity = i64::from(self.arity);
-        if arity < 0 {
-            elements >= -arity
-        } else {
-            elements == arity
-        }
+        accepts(self.arity, args + 1)
     }
 
     /// Whether clients may use it that have not authenticated.
@@ -58,15 +55,15 @@ impl<E: Engine> Command<E> {
             .step_by(step.max(1) as usize)
             .take(((end - skipped) as usize).div_ceil(step.max(1) as usize))
     }
+}
 
-    /// Its flags in `COMMAND INFO`.
-    pub(super) fn flags(&self) -> &'static [&'static str] {
-        match self.kind {
-            b'w' => &["write"],
-            b'r' => &["readonly", "fast"],
-            b'o' => &["no_auth", "fast"],
-            _ => &["fast"],
-        }
+/// Whether a request of this arity may have this number of elements.
+pub(super) fn accepts(arity: i8, elements: usize) -> bool {
+    let (elements, arity) = (elements as i64, i64::from(arity));
+    if arity < 0 {
+        elements >= -arity
+    } else {
+        elements == arity
     }
 }
 
@@ -103,8 +100,13 @@ impl<E: Engine> Table<E> {
     const ALL: &'static [Command<E>] = &[
         command("append", 3, b'w', ONE_KEY, "string", strings::append),
         command("auth", -2, b'o', NO_KEY, "connection", connection::auth),
-        command("client", -2, b' ', NO_KEY, "connection", connection::client_command),
-        command("command", -1, b' ', NO_KEY, "server", server::command),
+        command("bitcount", -2, b'r', ONE_KEY, "bitmap", bits::bitcount),
+        command("bitfield", -2, b'w', ONE_KEY, "bitmap", bits::bitfield),
+        command("bitfield_ro", -2, b'r', ONE_KEY, "bitmap", bits::bitfield_ro),
+        command("bitop", -4, b'w', [2, -1, 1], "bitmap", bits::bitop),
+        command("bitpos", -3, b'r', ONE_KEY, "bitmap", bits::bitpos),
+        command("client", -2, b' ', NO_KEY, "connection", client::client_command),
+        command("command", -1, b' ', NO_KEY, "server", command::command),
         command("config", -2, b' ', NO_KEY, "server", server::config),
         command("copy", -3, b'w', TWO_KEYS, "generic", several::copy),
         command("dbsize", 1, b'r', NO_KEY, "server", server::dbsize),
@@ -121,6 +123,7 @@ impl<E: Engine> Table<E> {
         command("flushall", -1, b'w', NO_KEY, "server", server::flush),
         command("flushdb", -1, b'w', NO_KEY, "server", server::flush),
         command("get", 2, b'r', ONE_KEY, "string", strings::get),
+        command("getbit", 3, b'r', ONE_KEY, "bitmap", bits::getbit),
         command("getdel", 2, b'w', ONE_KEY, "string", strings::getdel),
         command("getex", -2, b'w', ONE_KEY, "string", strings::getex),
         command("getrange", 4, b'r', ONE_KEY, "string", strings::getrange),
@@ -128,11 +131,16 @@ impl<E: Engine> Table<E> {
         command("hello", -1, b'o', NO_KEY, "connection", connection::hello),
         command("incr", 2, b'w', ONE_KEY, "string", strings::incr),
         command("incrby", 3, b'w', ONE_KEY, "string", strings::incrby),
+        command("incrbyfloat", 3, b'w', ONE_KEY, "string", strings::incrbyfloat),
         command("info", -1, b' ', NO_KEY, "server", server::info),
+        command("keys", 2, b'r', NO_KEY, "generic", keyspace::keys),
+        command("lcs", -3, b'r', [1, 2, 1], "string", lcs::lcs),
+        command("memory", -2, b'r', NO_KEY, "server", keyspace::memory),
         command("mget", -2, b'r', ALL_KEYS, "string", several::mget),
         command("mset", -3, b'w', PAIRS, "string", several::mset),
         command("msetnx", -3, b'w', PAIRS, "string", several::msetnx),
         command("multi", 1, b' ', NO_KEY, "transactions", transactions::multi),
+        command("object", -2, b'r', NO_KEY, "generic", keyspace::object),
         command("persist", 2, b'w', ONE_KEY, "generic", keys::persist),
         command("pexpire", -3, b'w', ONE_KEY, "generic", keys::pexpire),
         command("pexpireat", -3, b'w', ONE_KEY, "generic", keys::pexpireat),
@@ -141,12 +149,14 @@ impl<E: Engine> Table<E> {
         command("psetex", 4, b'w', ONE_KEY, "string", strings::psetex),
         command("pttl", 2, b'r', ONE_KEY, "generic", keys::pttl),
         command("quit", -1, b'o', NO_KEY, "connection", connection::quit),
+        command("randomkey", 1, b'r', NO_KEY, "generic", keyspace::randomkey),
         command("rename", 3, b'w', TWO_KEYS, "generic", several::rename),
         command("renamenx", 3, b'w', TWO_KEYS, "generic", several::renamenx),
         command("reset", 1, b'o', NO_KEY, "connection", connection::reset),
         command("scan", -2, b'r', NO_KEY, "generic", keys::scan),
         command("select", 2, b' ', NO_KEY, "connection", connection::select),
         command("set", -3, b'w', ONE_KEY, "string", strings::set),
+        command("setbit", 4, b'w', ONE_KEY, "bitmap", bits::setbit),
         command("setex", 4, b'w', ONE_KEY, "string", strings::setex),
         command("setnx", 3, b'w', ONE_KEY, "string", strings::setnx),
         command("setrange", 4, b'w', ONE_KEY, "string", strings::setrange),

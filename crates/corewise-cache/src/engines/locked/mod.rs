@@ -361,6 +361,14 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
         }
         ScanStep::Done
     }
+
+    fn position(&self, fraction: u32) -> Cursor {
+        let (shard, rest) = crate::engine::scale(self.slots.len(), fraction);
+        match self.slots.get(shard) {
+            Some(slot) => scan::ScanPosition::within(shard, &mut slot.lock(), rest).cursor(),
+            None => Cursor::START,
+        }
+    }
 }
 
 /// One thread's handle to a [`Locked`] engine.

@@ -55,6 +55,21 @@ impl ScanPosition {
         }
     }
 
+    /// The position at a fraction of a shard.
+    pub(super) fn within<R: References>(
+        number: usize,
+        shard: &mut Shard<R>,
+        fraction: u32,
+    ) -> Self {
+        let buckets = shard.buckets().min(1 << BUCKET_BITS);
+        Self {
+            shard: number,
+            rehashes: shard.rehashes() & ((1 << REHASH_BITS) - 1),
+            bucket: crate::engine::scale(buckets, fraction).0,
+            ..Self::of(Cursor::START)
+        }
+    }
+
     pub(super) fn cursor(self) -> Cursor {
         let bits = (self.shard as u64) << REHASH_BITS | self.rehashes;
         let bits = (bits << RESTART_BITS | self.restarts) << BUCKET_BITS;

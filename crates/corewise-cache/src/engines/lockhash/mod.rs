@@ -227,6 +227,11 @@ impl Engine for LockHash {
             |partition, position, looks| partition.lock().scan(position, looks, now, show),
         )
     }
+
+    fn position(&self, fraction: u32) -> Cursor {
+        let (index, rest) = crate::engine::scale(self.partitions.len(), fraction);
+        Cursor::from_bits((index as u64) << 32 | u64::from(rest))
+    }
 }
 
 /// A step of a scan: the cursor is the number of a partition and a position in it.

@@ -795,6 +795,10 @@ impl Engine for Relativistic {
     ) -> ScanStep {
         self.scan_step(cursor, most_looks, now, show)
     }
+
+    fn position(&self, fraction: u32) -> Cursor {
+        Cursor::from_bits(u64::from(fraction >> 1))
+    }
 }
 
 /// Number and bytes of items that were flushed and not yet unlinked. These are statistics, exact
