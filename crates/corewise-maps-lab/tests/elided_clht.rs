@@ -10,8 +10,8 @@ use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_locks::elide::{
     Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
 };
-use corewise_locks::{DistributedRw, Mcs, Ttas};
-use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, auto, elided};
+use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
+use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
 
 fn scaled(number: u64) -> u64 {
     if std::env::var_os("COREWISE_FEWER").is_some() {
@@ -94,6 +94,21 @@ impl<P: Policy, B: Transaction> Map for Fine<P, B> {
     }
     fn len(&self) -> usize {
         Fine::len(self)
+    }
+}
+
+impl<L: RawLock> Map for Versioned<L> {
+    fn get(&self, key: u64) -> Option<u64> {
+        Versioned::get(self, key)
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        Versioned::insert(self, key, value).expect("it grows")
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        Versioned::remove(self, key)
+    }
+    fn len(&self) -> usize {
+        Versioned::len(self)
     }
 }
 
@@ -187,6 +202,14 @@ coarse! {
 }
 
 #[test]
+fn versioned_agrees() {
+    agrees_with_std(&Versioned::<Mcs>::new(0));
+    agrees_with_std(&Versioned::<Parking>::new(0));
+    threads_agree(&Versioned::<Mcs>::new(0));
+    threads_agree(&Versioned::<Ttas>::new(0));
+}
+
+#[test]
 fn fine_agrees() {
     agrees_with_std(&Fine::<SlrScm, _>::new(8_000, Some(Scripted::new())));
     threads_agree(&Fine::<SlrScm, _>::new(8_000, Some(Scripted::new())));
@@ -207,42 +230,45 @@ fn a_fine_table_that_is_full_refuses() {
 }
 
 /// Histories of few keys are linearizable, also while the table grows.
+fn has_linearizable_histories(table: &impl Map) {
+    let recording = Recording::new();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let mut recorder = recording.recorder(150);
+            scope.spawn(move || {
+                let mut random = Random(thread + 1);
+                for round in 0..150 {
+                    let _script = Scripted::play(random.script(), Outcome::Commit);
+                    // Other keys, so that the table grows.
+                    table.insert(1_000 + thread * 1_000 + round, 0);
+                    let (key, value) = (random.below(3), thread * 1_000 + round);
+                    match random.below(4) {
+                        0 | 1 => recorder.record(key, EntryOp::Insert(value), || {
+                            EntryOutcome::Held(table.insert(key, value))
+                        }),
+                        2 => recorder.record(key, EntryOp::Remove, || {
+                            EntryOutcome::Held(table.remove(key))
+                        }),
+                        _ => recorder
+                            .record(key, EntryOp::Get, || EntryOutcome::Held(table.get(key))),
+                    };
+                }
+            });
+        }
+    });
+    let history = recording.finish().expect("all recorders are dropped");
+    history.check(&MapEntry::new()).assert_linearizable();
+}
+
 #[test]
 fn histories_are_linearizable() {
     fn check<P: Policy>() {
-        let table: Coarse<Mcs, P, Scripted> = Coarse::new(0, Some(Scripted::new()));
-        let recording = Recording::new();
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let (table, mut recorder) = (&table, recording.recorder(150));
-                scope.spawn(move || {
-                    let mut random = Random(thread + 1);
-                    for round in 0..150 {
-                        let _script = Scripted::play(random.script(), Outcome::Commit);
-                        // Other keys, so that the table grows.
-                        let filler = 1_000 + thread * 1_000 + round;
-                        table.insert(filler, 0).expect("it grows");
-                        let (key, value) = (random.below(3), thread * 1_000 + round);
-                        match random.below(4) {
-                            0 | 1 => recorder.record(key, EntryOp::Insert(value), || {
-                                EntryOutcome::Held(Map::insert(table, key, value))
-                            }),
-                            2 => recorder.record(key, EntryOp::Remove, || {
-                                EntryOutcome::Held(table.remove(key))
-                            }),
-                            _ => recorder
-                                .record(key, EntryOp::Get, || EntryOutcome::Held(table.get(key))),
-                        };
-                    }
-                });
-            }
-        });
-        let history = recording.finish().expect("all recorders are dropped");
-        history.check(&MapEntry::new()).assert_linearizable();
+        has_linearizable_histories(&Coarse::<Mcs, P, _>::new(0, Some(Scripted::new())));
     }
     check::<Retry>();
     check::<SlrScm>();
     check::<ScmOpt>();
+    has_linearizable_histories(&Versioned::<Mcs>::new(0));
 }
 
 #[test]

@@ -54,13 +54,10 @@ impl Insertion {
         }
         Some(bucket)
     }
-}
 
-impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
-    type Plan = Plan;
-    type Output = Put;
-
-    fn prefix(&self, tables: &Arc<Tables>) -> Option<Plan> {
+    /// The search, without synchronisation. `None` if the chain is long, or the insertion needs an
+    /// overflow bucket.
+    pub(super) fn plan(&self, tables: &Tables) -> Option<Plan> {
         // Acquire: pairs with the Release store of `current`.
         let generation = tables.current.load(Acquire);
         let array = tables.array(generation);
@@ -98,6 +95,37 @@ impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
         })
     }
 
+    /// Writes what the plan says, which must still be true.
+    pub(super) fn finish<'t, B: Transaction>(
+        &self,
+        tables: &'t Tables,
+        tx: &Tx<'t, B>,
+        plan: &Plan,
+    ) -> Put {
+        let array = tables.array(plan.generation);
+        let (Place::Key(number, slot) | Place::Free(number, slot)) = plan.place;
+        let bucket = self.bucket(array, tx, number).expect("verified");
+        if let Place::Key(..) = plan.place {
+            let old = tx.load(&bucket.values[slot]);
+            tx.store(&bucket.values[slot], self.value);
+            return Put::There(old);
+        }
+        tx.store(&bucket.keys[slot], self.key);
+        tx.store(&bucket.values[slot], self.value);
+        // Last: a lookup reads the slot once it has seen the bit.
+        tx.store(&bucket.state, plan.states[number] | 1 << slot);
+        Put::New
+    }
+}
+
+impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
+    type Plan = Plan;
+    type Output = Put;
+
+    fn prefix(&self, tables: &Arc<Tables>) -> Option<Plan> {
+        self.plan(tables)
+    }
+
     fn verify<'t>(&self, tables: &'t Arc<Tables>, tx: &Tx<'t, B>, plan: &Plan) -> bool {
         if tx.load(&tables.current) != plan.generation {
             return false;
@@ -123,19 +151,7 @@ impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
     }
 
     fn complete<'t>(&self, tables: &'t Arc<Tables>, tx: &Tx<'t, B>, plan: &Plan) -> Put {
-        let array = tables.array(plan.generation);
-        let (Place::Key(number, slot) | Place::Free(number, slot)) = plan.place;
-        let bucket = self.bucket(array, tx, number).expect("verified");
-        if let Place::Key(..) = plan.place {
-            let old = tx.load(&bucket.values[slot]);
-            tx.store(&bucket.values[slot], self.value);
-            return Put::There(old);
-        }
-        tx.store(&bucket.keys[slot], self.key);
-        tx.store(&bucket.values[slot], self.value);
-        // Last: a lookup reads the slot once it has seen the bit.
-        tx.store(&bucket.state, plan.states[number] | 1 << slot);
-        Put::New
+        self.finish(tables, tx, plan)
     }
 
     fn serial<'t>(&self, tables: &'t Arc<Tables>, tx: &Tx<'t, B>) -> Put {

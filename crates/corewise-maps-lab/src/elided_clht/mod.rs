@@ -1,7 +1,8 @@
 //! HTM-CLHT: a cache-line hash table whose updates are sections of an elided lock (thesis §4.4.4).
 //!
 //! [`Coarse`] has one lock for the whole table, and [`Fine`] one for each of 64 groups of buckets
-//! (§4.5.4). The layout of a bucket, the order of its stores and the lookup are those of
+//! (§4.5.4). [`Versioned`] is for processors without transactions: its updates are optimistic
+//! sections with a version for each group. The layout of a bucket, the order of its stores and the lookup are those of
 //! [`clht`](corewise_maps::clht); here no bucket has a lock bit.
 //!
 //! ```text
@@ -41,6 +42,7 @@
 
 mod auto;
 mod cop;
+mod versioned;
 
 use std::ptr;
 
@@ -56,12 +58,17 @@ use corewise_locks::{Mcs, Ttas};
 
 pub use auto::{Auto, auto};
 use cop::Insertion;
+pub use versioned::{ATTEMPTS, Versioned};
 
 const SLOTS: usize = 3;
 /// Heads for each overflow bucket.
 const SHARE: usize = 8;
 /// The smallest number of heads.
-const FEWEST_HEADS: usize = 16;
+const FEWEST_HEADS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
+    1
+} else {
+    16
+};
 /// Groups of buckets of [`Fine`].
 const GROUPS: usize = 64;
 /// The number of arrays that a table can have in its life.
@@ -126,6 +133,23 @@ struct Array {
     overflow: Slots<Bucket>,
     /// Overflow buckets in use, for each group.
     taken: Slots<AtomicU64>,
+}
+
+/// An entry that was found.
+struct Found<'t> {
+    bucket: &'t Bucket,
+    slot: usize,
+}
+
+impl<'t> Found<'t> {
+    /// Removes the entry and returns its value.
+    fn remove<B: Transaction>(self, tx: &Tx<'t, B>) -> u64 {
+        let Self { bucket, slot } = self;
+        let value = tx.load(&bucket.values[slot]);
+        let state = tx.load(&bucket.state);
+        tx.store(&bucket.state, (state & !(1 << slot)).wrapping_add(REMOVAL));
+        value
+    }
 }
 
 /// What a section with a bucket did.
@@ -342,13 +366,15 @@ impl Tables {
         }
     }
 
-    fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<u64> {
+    /// The entry of a key.
+    fn find<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<Found<'t>> {
         let array = self.array(tx.load(&self.current));
         let (bucket, slot) = array.find(tx, hash_of(key), key)?;
-        let value = tx.load(&bucket.values[slot]);
-        let state = tx.load(&bucket.state);
-        tx.store(&bucket.state, (state & !(1 << slot)).wrapping_add(REMOVAL));
-        Some(value)
+        Some(Found { bucket, slot })
+    }
+
+    fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<u64> {
+        Some(self.find(tx, key)?.remove(tx))
     }
 
     /// Copies all entries to a larger array. Under the lock.
@@ -367,7 +393,7 @@ impl Tables {
         let old = self.array(generation);
         let mut heads = old.heads.len() * 2;
         let new = loop {
-            let new = Array::new(heads, 1);
+            let new = Array::new(heads, old.taken.len());
             let mut fits = true;
             old.for_each(|key, value| {
                 let direct: Tx<'_, B> = Tx::direct();
