@@ -388,7 +388,7 @@ fn commands_on_several_keys_answer_as_redis_does(engine: Engine) {
     client.ask("rename t u\r\n", OK);
     text.ask("get t u\r\n", "VALUE u 7 1\r\n1\r\nEND\r\n");
     // A command that fails changes nothing.
-    let long = "k".repeat(300);
+    let long = "k".repeat(70_000);
     let too_large = "-ERR key or value exceeds the maximum size of an item\r\n";
     client.ask(format!("mset a 9 {long} 1\r\n"), too_large);
     client.ask(format!("msetnx a 9 {long} 1\r\n"), too_large);

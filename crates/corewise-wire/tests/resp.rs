@@ -713,79 +713,85 @@ fn commands_on_one_key_are_operations_and_the_others_calls() {
         b"SET k v\r\nset k v EX 10\r\nset k v pX 10\r\n",
         &["set k v None", "set k v Some(10000)", "set k v Some(10)"],
     );
-    for (request, step) in [
-        ("set k v NX", "Add k v"),
-        ("SET k v EX 5 xx", "Replace k v"),
-        ("setnx k v", "Add k v"),
-        ("SETEX k 5 v", "set k v Some(5000)"),
-        ("psetex k 5 v", "set k v Some(5)"),
-        ("append k v", "Append k v"),
-        ("INCR k", "edit k 1 "),
-        ("decr k", "edit k -1 "),
-        ("IncrBy k -7", "edit k -7 "),
-        ("decrby k -7", "edit k 7 "),
-        ("setrange k 4 v", "edit k 4 v"),
-        ("setrange k 4095 v", "edit k 4095 v"),
-        ("getset k v", "edit k 0 v"),
-        ("getdel k", "edit k 0 "),
-        ("persist k", "edit k 0 "),
-        ("del k", "delete k"),
-        ("UNLINK k", "delete k"),
-        ("strlen k", "get k"),
-        ("touch k", "get k"),
-        ("exists k", "other get k"),
-        ("type k", "other get k"),
-        ("ttl k", "other get k"),
-        ("pttl k", "other get k"),
-        ("expire k 5", "other get k"),
-        ("pexpire k 5", "other get k"),
-        ("ping", "frame +PONG\\r\\n"),
-    ] {
+    for (request, step) in OPERATIONS {
         assert_steps(format!("{request}\r\n").as_bytes(), &[step]);
     }
-    for call in [
-        "set k",
-        "set k v NX NX",
-        "set k v NX XX",
-        "set k v NX GET",
-        "set k v KEEPTTL",
-        "set k v EX 5 PX 5",
-        "set k v EX",
-        "set k v NX EX",
-        "incr",
-        "incr k l",
-        "incrby k",
-        "incrby k x",
-        "decrby k -9223372036854775808",
-        "setrange k -1 v",
-        "setrange k 4096 v",
-        "setrange k 9223372036854775807 v",
-        "setex k 0 v",
-        "expire k 0",
-        "expire k -1",
-        "expire k 5 NX",
-        "pexpire k 9223372036854775807",
-        "expireat k 5",
-        "del k l",
-        "exists k l",
-        "touch",
-        "getex k",
-        "nosuch k",
-        "a name that is longer k",
-        "ping hi",
-        "set k v EX 0",
-        "set k v EX -1",
-        "set k v EX 1x",
-        "set k v EX 9223372036854775807",
-        "set k v PX 9223372036854775807",
-        "set k v EXAT 5",
-        "set k v ex 9223372036854775",
-        "MGET",
-    ] {
+    for call in CALLS {
         let expected = format!("Request({})", call.replace(' ', ", "));
         assert_steps(format!("{call}\r\n").as_bytes(), &[&expected]);
     }
 }
+
+/// Requests that are operations, and these.
+const OPERATIONS: &[(&str, &str)] = &[
+    ("set k v NX", "Add k v"),
+    ("SET k v EX 5 xx", "Replace k v"),
+    ("setnx k v", "Add k v"),
+    ("SETEX k 5 v", "set k v Some(5000)"),
+    ("psetex k 5 v", "set k v Some(5)"),
+    ("append k v", "Append k v"),
+    ("INCR k", "edit k 1 "),
+    ("decr k", "edit k -1 "),
+    ("IncrBy k -7", "edit k -7 "),
+    ("decrby k -7", "edit k 7 "),
+    ("setrange k 4 v", "edit k 4 v"),
+    ("setrange k 4095 v", "edit k 4095 v"),
+    ("getset k v", "edit k 0 v"),
+    ("getdel k", "edit k 0 "),
+    ("persist k", "edit k 0 "),
+    ("del k", "delete k"),
+    ("UNLINK k", "delete k"),
+    ("strlen k", "get k"),
+    ("touch k", "get k"),
+    ("exists k", "other get k"),
+    ("type k", "other get k"),
+    ("ttl k", "other get k"),
+    ("pttl k", "other get k"),
+    ("expire k 5", "other get k"),
+    ("pexpire k 5", "other get k"),
+    ("ping", "frame +PONG\\r\\n"),
+];
+
+/// Requests that are calls.
+const CALLS: &[&str] = &[
+    "set k",
+    "set k v NX NX",
+    "set k v NX XX",
+    "set k v NX GET",
+    "set k v KEEPTTL",
+    "set k v EX 5 PX 5",
+    "set k v EX",
+    "set k v NX EX",
+    "incr",
+    "incr k l",
+    "incrby k",
+    "incrby k x",
+    "decrby k -9223372036854775808",
+    "setrange k -1 v",
+    "setrange k 4096 v",
+    "setrange k 9223372036854775807 v",
+    "setex k 0 v",
+    "expire k 0",
+    "expire k -1",
+    "expire k 5 NX",
+    "pexpire k 9223372036854775807",
+    "expireat k 5",
+    "del k l",
+    "exists k l",
+    "touch",
+    "getex k",
+    "nosuch k",
+    "a name that is longer k",
+    "ping hi",
+    "set k v EX 0",
+    "set k v EX -1",
+    "set k v EX 1x",
+    "set k v EX 9223372036854775807",
+    "set k v PX 9223372036854775807",
+    "set k v EXAT 5",
+    "set k v ex 9223372036854775",
+    "MGET",
+];
 
 #[test]
 fn an_mget_is_a_frame_and_an_operation_for_each_key() {
@@ -863,20 +869,21 @@ fn a_discarded_request_is_an_error_between_other_replies() {
     }
 }
 
+const ITEM: ItemView<'static> = ItemView {
+    key: b"k",
+    value: b"ab",
+    client_flags: 7,
+    cas: 1,
+    deadline: Deadline::NEVER,
+    idle_s: 0,
+    flags: ItemFlags::NONE,
+    footprint: 64,
+    size_class: 1,
+};
+
 #[test]
 fn outcomes_are_printed_in_the_version_of_the_connection() {
-    let (limits, scratch) = (Limits::default(), Bump::new());
-    let item = ItemView {
-        key: b"k",
-        value: b"ab",
-        client_flags: 7,
-        cas: 1,
-        deadline: Deadline::NEVER,
-        idle_s: 0,
-        flags: ItemFlags::NONE,
-        footprint: 64,
-        size_class: 1,
-    };
+    let item = ITEM;
     let ending = ItemView {
         deadline: Deadline::after_ms(NOW, 1_500),
         ..item
@@ -936,23 +943,28 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
         ("GETDEL k", counted, "$3\r\nold\r\n", "$3\r\nold\r\n"),
         ("GETSET k v", nothing, "$-1\r\n", "_\r\n"),
     ] {
-        for (version, expected) in [(Version::Resp2, two), (Version::Resp3, three)] {
-            let input = format!("{request}\r\n");
-            let mut codec = CommandCodec::new(true);
-            codec.set_version(version);
-            let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
-                panic!()
-            };
-            let (mut out, mut parts) = (Vec::new(), Vec::new());
-            form.encode(&outcome, NOW, &mut out);
-            assert_eq!(String::from_utf8_lossy(&out), expected);
-            if let Some((value, tail)) = form.encode_parts(&outcome, NOW, &mut parts) {
-                parts.extend_from_slice(value);
-                parts.extend_from_slice(tail);
-            }
-            assert_eq!(parts, out);
-        }
+        assert_printed(request, Version::Resp2, &outcome, two);
+        assert_printed(request, Version::Resp3, &outcome, three);
     }
+}
+
+/// Checks what the form of a request prints, in one piece and in parts.
+fn assert_printed(request: &str, version: Version, outcome: &Outcome<'_>, expected: &str) {
+    let (limits, scratch) = (Limits::default(), Bump::new());
+    let input = format!("{request}\r\n");
+    let mut codec = CommandCodec::new(true);
+    codec.set_version(version);
+    let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
+        panic!()
+    };
+    let (mut out, mut parts) = (Vec::new(), Vec::new());
+    form.encode(outcome, NOW, &mut out);
+    assert_eq!(String::from_utf8_lossy(&out), expected);
+    if let Some((value, tail)) = form.encode_parts(outcome, NOW, &mut parts) {
+        parts.extend_from_slice(value);
+        parts.extend_from_slice(tail);
+    }
+    assert_eq!(parts, out);
 }
 
 /// The new value and the number, or the error, of the edit that a request is.

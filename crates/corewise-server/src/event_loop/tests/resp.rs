@@ -87,21 +87,7 @@ impl Oracle {
                 items.insert(key.clone(), number.to_string());
                 (format!("set {key} {number}"), "+OK\r\n".to_owned())
             }
-            1 | 2 => {
-                let sum = match (&present, value.parse::<i64>()) {
-                    (None, _) => Some(1),
-                    (Some(_), Ok(value)) if !value_is_padded(&present) => Some(value + 1),
-                    _ => None,
-                };
-                let reply = match sum {
-                    Some(sum) => {
-                        items.insert(key.clone(), sum.to_string());
-                        format!(":{sum}\r\n")
-                    }
-                    None => "-ERR value is not an integer or out of range\r\n".to_owned(),
-                };
-                (format!("incr {key}"), reply)
-            }
+            1 | 2 => self.incr(key),
             3 => {
                 let longer = value + "x";
                 let reply = integer(longer.len());
@@ -141,6 +127,24 @@ impl Oracle {
             10 => (format!("strlen {key}"), integer(value.len())),
             _ => (format!("get {key}"), bulk(&present)),
         }
+    }
+
+    /// An increment, and its reply.
+    fn incr(&mut self, key: &String) -> (String, String) {
+        let present = self.0.get(key).cloned();
+        let sum = match present.as_deref().map(str::parse::<i64>) {
+            None => Some(1),
+            Some(Ok(value)) if !value_is_padded(&present) => Some(value + 1),
+            Some(_) => None,
+        };
+        let reply = match sum {
+            Some(sum) => {
+                self.0.insert(key.clone(), sum.to_string());
+                format!(":{sum}\r\n")
+            }
+            None => "-ERR value is not an integer or out of range\r\n".to_owned(),
+        };
+        (format!("incr {key}"), reply)
     }
 }
 
