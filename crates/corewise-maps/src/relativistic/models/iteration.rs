@@ -237,3 +237,28 @@ fn an_iteration_beside_a_cut_and_the_next_shrink() {
         assert_eq!(set.keys(), [1, 2, 4]);
     });
 }
+
+/// A shrink that is due by itself and must wait for a reader counts as work, so it is not
+/// forgotten. (The stress build resizes at every opportunity.)
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_shrink_begins_when_its_readers_have_left() {
+    corewise_atomic::model(|| {
+        let set = Set::new(1, [1, 2]);
+        set.want(16);
+        (0..2).for_each(|_| set.step());
+        set.domain.synchronize();
+        let guard = set.domain.pin();
+        // The only cut, and the end of the expansion.
+        (0..2).for_each(|_| set.step());
+        assert_eq!(set.raw.resize_state().zipped, 0);
+        set.raw.set_automatic(true);
+        (0..STEPS).for_each(|_| set.step());
+        assert_eq!(set.raw.resize_state().building, None);
+        assert!(set.raw.has_work() && !set.raw.is_settled());
+        drop(guard);
+        set.finish();
+        assert_eq!(set.raw.buckets(), 1);
+        assert_eq!(set.keys(), [1, 2]);
+    });
+}
