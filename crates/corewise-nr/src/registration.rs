@@ -297,6 +297,21 @@ impl Registry {
         }
     }
 
+    /// The CPUs of a node; none for [`ANY_NODE`].
+    pub(crate) fn cpus_of(&self, node: u32) -> Vec<CpuId> {
+        let cpus = self.node_of_cpu.iter().enumerate();
+        let is_there =
+            |(cpu, its): (usize, &u32)| (*its == node && node != ANY_NODE).then_some(CpuId(cpu));
+        cpus.filter_map(is_there).collect()
+    }
+
+    /// The node of a replica, if it is live and belongs to one.
+    pub(crate) fn node_of(&self, replica: usize) -> Option<u32> {
+        // Relaxed: a number.
+        let node = self.groups[replica].node.load(Relaxed);
+        (node != ANY_NODE && node != NOT_LIVE).then_some(node)
+    }
+
     fn current_node(&self) -> u32 {
         if self.node_of_cpu.is_empty() {
             return ANY_NODE;
