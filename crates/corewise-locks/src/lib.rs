@@ -31,11 +31,12 @@
 //! | [`Parking`] | 24 | no | nothing: it sleeps | long sections, more threads than CPUs |
 //! | [`Adaptive`] | 256 | no | as one of three above | contention is not known in advance |
 //! | [`DistributedRw`] | 128 (S + 1) | writers first | the writer's line | nearly all sections only read |
+//! | [`FlagRw`] | 24 + 128 S | writers first | the writer's line | likewise, and your threads have numbers |
 //!
 //! # More threads than CPUs
 //!
-//! Threads that wait spin and then yield. At the FIFO locks, `Parking` and `Adaptive` they sleep in
-//! the end; at the others, `DistributedRw` included, they keep using their CPUs. A lock without
+//! Threads that wait spin and then yield. At the FIFO locks, `Parking`, `Adaptive`, `DistributedRw`
+//! and `FlagRw` they sleep in the end; at the others they keep using their CPUs. A lock without
 //! FIFO order goes to a thread that runs. A FIFO lock goes to the thread that has waited longest,
 //! which often does not run, so that each hand-over may cost a change of threads: take `Parking` or
 //! `Adaptive` where that matters. `--example locks -- 200 9 oversubscribed` measures it.
@@ -75,6 +76,7 @@ mod clh;
 mod compile_fail;
 mod distributed_rw;
 pub mod elide;
+mod flag_rw;
 #[cfg(all(feature = "lock_api", not(any(corewise_loom, corewise_shuttle))))]
 mod lock_api;
 mod mcs;
@@ -96,6 +98,7 @@ pub use adaptive::{Adaptive, Mode};
 pub use anderson::Anderson;
 pub use clh::Clh;
 pub use distributed_rw::DistributedRw;
+pub use flag_rw::{FlagReadGuard, FlagRw, FlagWriteGuard, ReaderFlag};
 pub use mcs::Mcs;
 pub use mutex::{Lock, LockGuard};
 pub use parking::Parking;

@@ -26,13 +26,21 @@
 //! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB
 //! of the thread; batches and the log have their default sizes.
 //!
-//! Bias: the machine's sockets are not known to the program; with fewer than two, `NR 2` pays for a
-//! second replica and gains nothing from it but a shorter wait for the combiner.
+//! Placement: on a machine with two NUMA nodes or more, the replicas of `NR 2` are made on the nodes'
+//! CPUs, and the threads of all rows run on them, as many on the one as on the other. On other
+//! machines threads run where the system puts them.
+//!
+//! Bias: with fewer than two nodes, `NR 2` pays for a second replica and gains nothing from it but a
+//! shorter wait for the combiner. Threads of the crate that wait for a combiner or for the log spin
+//! and never yield; those of node replication here spin, yield and then park. With more threads
+//! than processors a spinning thread keeps the one that it waits for from running, which costs the
+//! crate up to a time slice of the system each time. Ratios with at most as many threads as
+//! processors do not have this bias.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use corewise_nr::baseline::{
@@ -40,6 +48,7 @@ use corewise_nr::baseline::{
 };
 use corewise_nr::sorted_set::Direction;
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
+use corewise_topology::{CpuId, Topology, run_on};
 use crossbeam_skiplist::{SkipMap, SkipSet};
 use node_replication::{Dispatch, Log, Replica};
 
@@ -307,8 +316,30 @@ fn concurrent<'a, D: Structure + 'a>(subject: impl Concurrent<D> + 'a) -> Subjec
     Box::new(move |worker| worker.run(|it| subject.execute(operation::<D>(it))))
 }
 
+/// The CPUs of two groups of NUMA nodes; none on machines with fewer than two.
+fn groups() -> &'static [Vec<CpuId>] {
+    static GROUPS: OnceLock<Vec<Vec<CpuId>>> = OnceLock::new();
+    GROUPS.get_or_init(|| {
+        let machine = Topology::detect();
+        let mut groups = vec![Vec::new(); 2];
+        for (number, node) in machine.nodes.iter().enumerate() {
+            let is_allowed = |cpu: &&CpuId| machine.allowed().any(|allowed| allowed.id == **cpu);
+            groups[number % 2].extend(node.cpus.iter().filter(is_allowed));
+        }
+        groups.retain(|cpus| !cpus.is_empty());
+        if groups.len() == 2 {
+            groups
+        } else {
+            Vec::new()
+        }
+    })
+}
+
 fn replicated<D: Structure>(replicas: usize, data: &D) -> NodeReplicated<D> {
-    let builder = Builder::new().replicas(replicas);
+    let builder = match (replicas, groups()) {
+        (2, groups) if !groups.is_empty() => Builder::new().nodes(groups.to_vec()),
+        _ => Builder::new().replicas(replicas),
+    };
     builder.build(|_| data.clone()).expect("valid sizes")
 }
 
@@ -404,8 +435,9 @@ fn slice(subject: &Subject<'_>, mix: &Mix, threads: usize, length: Duration) -> 
                         running,
                         processor_ns,
                     };
+                    let cpus = groups().get(number % 2).map_or(&[][..], Vec::as_slice);
                     start.wait();
-                    subject(&mut worker)
+                    run_on(cpus, || subject(&mut worker))
                 })
             })
             .collect();

@@ -94,7 +94,6 @@ mod compare;
 mod compile_fail;
 mod concurrent;
 mod handle;
-mod lock;
 mod log;
 mod members;
 #[cfg(test)]

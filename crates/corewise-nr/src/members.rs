@@ -198,7 +198,8 @@ impl Builder {
         self.nodes(nodes.filter(|cpus| !cpus.is_empty()).collect())
     }
 
-    /// Makes a replica for each of these sets of CPUs. A thread uses the replica of the CPU on
+    /// Makes a replica for each of these sets of CPUs, on one of which the building thread runs
+    /// meanwhile, so that the replica's memory is local. A thread uses the replica of the CPU on
     /// which it runs when it registers, which is the reason to pin threads.
     #[must_use]
     pub fn nodes(mut self, nodes: Vec<Vec<CpuId>>) -> Self {
@@ -309,7 +310,7 @@ impl Builder {
             } else {
                 index as u32
             };
-            let data = built.on_node(node, &nodes, || make(index));
+            let data = built.on_node(node, || make(index));
             built.install(index, node, data, Origin::new(log2));
         }
         Ok(built)
@@ -385,10 +386,12 @@ impl<D: Sequential> NodeReplicated<D> {
         built.expect("there are at most 16 NUMA nodes")
     }
 
-    /// Calls `make` where the memory that it touches first is local to the node.
-    fn on_node<R>(&self, node: u32, nodes: &[Vec<CpuId>], make: impl FnOnce() -> R) -> R {
-        let _ = (node, nodes);
-        make()
+    /// Calls `f` where the memory that it touches first is local to the node.
+    fn on_node<R>(&self, node: u32, f: impl FnOnce() -> R) -> R {
+        match node {
+            ANY_NODE => f(),
+            node => corewise_topology::run_on(&self.registry.cpus_of(node), f),
+        }
     }
 
     /// Makes a replica live. Under `changes`, or while the structure is being built.
@@ -473,10 +476,10 @@ impl<D: Sequential> NodeReplicated<D> {
                     panics: state.panics,
                 }
             });
+            let node = node.map_or(ANY_NODE, |node| node as u32);
             // SAFETY: the combiner's lock is held, and the source is live: it leaves under
             // `changes` only.
-            let copy = unsafe { source.with_data(D::clone) };
-            let node = node.map_or(ANY_NODE, |node| node as u32);
+            let copy = self.on_node(node, || unsafe { source.with_data(D::clone) });
             held.take_if(|_| mutant!("join_publishes_late"));
             let id = self.install(index, node, copy, origin);
             drop(held);
@@ -577,6 +580,7 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// `stop` is called between batches. Without work the thread spins, yields, and then looks
     /// every 100 µs. A thread that has a core to itself is useful for a replica with many threads.
+    /// Meanwhile it runs on the CPUs of the replica's node, if that has one.
     ///
     /// # Panics
     ///
@@ -588,14 +592,17 @@ impl<D: Sequential> NodeReplicated<D> {
             return;
         };
         let _dedicated = replica.dedicate();
-        let mut backoff = Backoff::new();
-        while self.is_live(id) && !stop() {
-            if self.combine_once(replica) {
-                backoff.reset();
-            } else {
-                backoff.snooze_or_sleep(&IDLE);
+        let node = self.registry.node_of(id.index).unwrap_or(ANY_NODE);
+        self.on_node(node, || {
+            let mut backoff = Backoff::new();
+            while self.is_live(id) && !stop() {
+                if self.combine_once(replica) {
+                    backoff.reset();
+                } else {
+                    backoff.snooze_or_sleep(&IDLE);
+                }
             }
-        }
+        });
     }
 
     pub(crate) fn is_live(&self, id: ReplicaId) -> bool {
@@ -635,7 +642,9 @@ impl<D: Sequential> NodeReplicated<D> {
             let counters = &replica.counters;
             ReplicaStats {
                 number: index,
+                node: self.registry.node_of(index).map(|node| node as usize),
                 threads: self.registry.threads(index),
+                applied: replica.applied(),
                 behind: tail.index.saturating_sub(replica.applied()),
                 batches: counters.batches.get(),
                 writes: counters.writes.get(),
@@ -682,8 +691,12 @@ impl Stats {
 pub struct ReplicaStats {
     /// Its number.
     pub number: usize,
+    /// Its node, by its place among those that [`Builder::nodes`] names.
+    pub node: Option<usize>,
     /// Threads and handles registered with it.
     pub threads: usize,
+    /// The index of the next entry of the log that it executes; 0 if it has just left.
+    pub applied: u64,
     /// Entries of the log that it has not executed.
     pub behind: u64,
     /// Batches combined by its threads.

@@ -24,9 +24,8 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use corewise_atomic::{CachePadded, Slots, ordering, thread};
+use corewise_locks::ReaderFlag;
 use corewise_topology::CpuId;
-
-use crate::lock::Flag;
 
 corewise_atomic::static_cell! {
     /// The last ID given to a registry; none has ID 0.
@@ -78,11 +77,20 @@ impl Place {
         self.0 & Self::SHARED != 0
     }
 
+    /// The flag of the slot in the readers-writer lock of the replica.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread has the slot, unless that is shared, and holds the lock by it for one
+    ///    read at a time.
     #[inline]
-    pub(crate) fn flag(self) -> Flag {
-        Flag {
-            index: self.slot(),
-            is_shared: self.is_shared(),
+    pub(crate) unsafe fn flag(self) -> ReaderFlag {
+        if self.is_shared() {
+            ReaderFlag::shared(self.slot())
+        } else {
+            // SAFETY: 1: by 1, and because own slots have other indexes than shared ones. 2: by
+            // guarantee 1 of the module.
+            unsafe { ReaderFlag::own(self.slot()) }
         }
     }
 }
@@ -287,6 +295,21 @@ impl Registry {
             // A replica joined and another left while we looked.
             thread::yield_now();
         }
+    }
+
+    /// The CPUs of a node; none for [`ANY_NODE`].
+    pub(crate) fn cpus_of(&self, node: u32) -> Vec<CpuId> {
+        let cpus = self.node_of_cpu.iter().enumerate();
+        let is_there =
+            |(cpu, its): (usize, &u32)| (*its == node && node != ANY_NODE).then_some(CpuId(cpu));
+        cpus.filter_map(is_there).collect()
+    }
+
+    /// The node of a replica, if it is live and belongs to one.
+    pub(crate) fn node_of(&self, replica: usize) -> Option<u32> {
+        // Relaxed: a number.
+        let node = self.groups[replica].node.load(Relaxed);
+        (node != ANY_NODE && node != NOT_LIVE).then_some(node)
     }
 
     fn current_node(&self) -> u32 {

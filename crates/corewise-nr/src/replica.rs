@@ -51,10 +51,10 @@ use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant};
+use corewise_locks::{FlagRw, FlagWriteGuard};
 
 use crate::Sequential;
 use crate::combining::Publications;
-use crate::lock::{DistributedLock, WriteGuard};
 use crate::log::{Content, FIRST, Log, Ring, Tail};
 
 /// What executing an operation gave: a response, or what it panicked with.
@@ -83,7 +83,7 @@ pub(crate) struct Replica<D: Sequential> {
 
 /// What readers look at.
 struct Shared {
-    lock: DistributedLock,
+    lock: FlagRw,
     applied: AtomicU64,
     /// The word that says whether the entry at `applied` is filled.
     next: AtomicPtr<AtomicU64>,
@@ -160,7 +160,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) fn new(slots: usize, max_batch: usize) -> Self {
         Self {
             shared: CachePadded::new(Shared {
-                lock: DistributedLock::new(slots),
+                lock: FlagRw::new(slots),
                 applied: AtomicU64::new(0),
                 next: AtomicPtr::new(ptr::null_mut()),
                 dedicated: AtomicU32::new(0),
@@ -186,7 +186,7 @@ impl<D: Sequential> Replica<D> {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> &DistributedLock {
+    pub(crate) fn lock(&self) -> &FlagRw {
         &self.shared.lock
     }
 
@@ -361,7 +361,7 @@ impl<D: Sequential> Replica<D> {
 
     /// Acquires the readers-writer lock for writing, if it may wait for readers.
     #[inline]
-    fn exclude_readers(&self, patience: Patience) -> Option<WriteGuard<'_>> {
+    fn exclude_readers(&self, patience: Patience) -> Option<FlagWriteGuard<'_>> {
         match patience {
             Patience::None => self.shared.lock.try_write(),
             Patience::Readers | Patience::Entries => Some(self.shared.lock.write()),
@@ -432,7 +432,7 @@ impl<D: Sequential> Replica<D> {
         ring: &Ring<D::Write>,
         state: &mut State<D>,
         end: u64,
-        guard: WriteGuard<'_>,
+        guard: FlagWriteGuard<'_>,
     ) {
         state.applied = end;
         self.counters.panics.set(state.panics);

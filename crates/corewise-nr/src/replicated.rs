@@ -33,11 +33,11 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
 use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
+use corewise_locks::FlagReadGuard;
 
 use crate::Sequential;
 use crate::combining::Held;
 use crate::compare::Comparisons;
-use crate::lock::ReadGuard;
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
 use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard};
@@ -197,7 +197,7 @@ pub(crate) enum Help {
 /// A replica that is up to date for a read, and stays live meanwhile.
 pub(crate) struct Reading<'a, D: Sequential> {
     replica: &'a Replica<D>,
-    _guard: ReadGuard<'a>,
+    _guard: FlagReadGuard<'a>,
 }
 
 impl<D: Sequential> Reading<'_, D> {
@@ -381,7 +381,8 @@ impl<D: Sequential> NodeReplicated<D> {
         place: Place,
         needed: u64,
     ) -> Option<Reading<'a, D>> {
-        let guard = replica.lock().read(place.flag());
+        // SAFETY: 1: the thread's place, inside one operation.
+        let guard = replica.lock().read(unsafe { place.flag() });
         // SAFETY: the lock is held.
         let is_current = unsafe { replica.is_current(needed) };
         is_current.then(|| Reading {
@@ -403,10 +404,16 @@ impl<D: Sequential> NodeReplicated<D> {
             {
                 // SAFETY: the lock is held.
                 let is_live = unsafe { self.refresh_held(replica, &held) };
-                // The next writer acquires the combiner's lock after we have released it.
-                return is_live.then(|| Reading {
-                    replica,
-                    _guard: replica.lock().read_while_excluding_writers(place.flag()),
+                return is_live.then(|| {
+                    // SAFETY: 1: the thread's place, inside one operation.
+                    let flag = unsafe { place.flag() };
+                    // SAFETY: 1: writers hold the combiner's lock. 2: the next one acquires it after
+                    // we have released it.
+                    let guard = unsafe { replica.lock().read_excluding_writers(flag) };
+                    Reading {
+                        replica,
+                        _guard: guard,
+                    }
                 });
             }
             let needed = *needed.get_or_insert_with(|| self.log.tail().index);

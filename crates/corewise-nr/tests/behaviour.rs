@@ -15,6 +15,7 @@ use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocke
 use corewise_nr::{
     BuildError, Builder, Concurrent, NodeReplicated, Operation, RemoveError, Sequential, TooMany,
 };
+use corewise_topology::{Topology, allowed_cpus, run_on};
 
 /// A counter that panics when it is told to, after it has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -523,4 +524,72 @@ fn a_structure_may_borrow() {
     let shared = NodeReplicated::new(|_| Names(Vec::new()));
     names.iter().for_each(|name| _ = shared.write(name));
     assert_eq!(shared.execute(Operation::Read(1)), Some("two"));
+}
+
+/// Records on which CPUs its thread might run whenever it was made or copied.
+struct Placed(Vec<Option<Vec<usize>>>);
+
+impl Clone for Placed {
+    fn clone(&self) -> Self {
+        let mut all = self.0.clone();
+        all.push(allowed_cpus());
+        Self(all)
+    }
+}
+
+impl Sequential for Placed {
+    type Read = ();
+    type Write = ();
+    type Response = ();
+    fn read(&self, (): &()) {}
+    fn write(&mut self, (): &()) {}
+}
+
+#[test]
+fn replicas_are_made_on_their_nodes() {
+    let before = allowed_cpus();
+    let machine = Topology::detect();
+    let last = machine.allowed().last().unwrap().id;
+    // What a thread sees that runs on the node; the system may refuse.
+    let there = run_on(&[last], allowed_cpus);
+    let builder = Builder::new().nodes(vec![vec![last], Vec::new()]);
+    let built = builder.build(|_| Placed(vec![allowed_cpus()])).unwrap();
+    let placed = |id| built.handle(Some(id)).unwrap().read(|data| data.0.clone());
+    let ids = built.replicas();
+    assert_eq!(placed(ids[0]).first(), Some(&there));
+    assert_eq!(placed(ids[1]).first(), Some(&before)); // a node without CPUs
+    let joined = built.add_replica(Some(0)).unwrap();
+    assert_eq!(placed(joined).last(), Some(&there));
+    let anywhere = built.add_replica(None).unwrap();
+    assert_eq!(placed(anywhere).last(), Some(&before));
+    built.combine_until(ids[0], || {
+        assert_eq!(allowed_cpus(), there);
+        true
+    });
+    assert_eq!(allowed_cpus(), before);
+    let stats = built.stats();
+    let nodes: Vec<_> = stats.replicas.iter().map(|replica| replica.node).collect();
+    assert_eq!(nodes, [Some(0), Some(1), Some(0), None]);
+}
+
+#[test]
+fn stats_say_how_far_replicas_are() {
+    let built = queue(2, 8);
+    let ids = built.replicas();
+    let one = built.handle(Some(ids[0])).unwrap();
+    one.write(QueueWrite::Push(1));
+    let applied = || {
+        built
+            .stats()
+            .replicas
+            .iter()
+            .map(|it| it.applied)
+            .collect::<Vec<_>>()
+    };
+    let [ahead, behind] = applied()[..] else {
+        panic!("two replicas")
+    };
+    assert_eq!(ahead, behind + 1);
+    built.refresh();
+    assert_eq!(applied(), [ahead, ahead]);
 }

@@ -11,7 +11,36 @@ use crate::CpuId;
 /// The system's error if the CPU does not exist or is not allowed; `Unsupported` on systems without
 /// such a call.
 pub fn pin_current_thread(cpu: CpuId) -> io::Result<()> {
-    imp::pin_current_thread(cpu)
+    imp::restrict_current_thread(&[cpu])
+}
+
+/// Calls `f` while the calling thread runs on these CPUs only, so that memory that `f` touches
+/// first is local to them. Afterwards the thread may run where it might before, also if `f` panics.
+/// If the system refuses, or if there are no CPUs, `f` runs wherever the thread is.
+///
+/// ```
+/// use corewise_topology::{Topology, run_on};
+///
+/// let machine = Topology::detect();
+/// let table = run_on(&machine.nodes[0].cpus, || vec![1_u64; 1 << 10]);
+/// assert_eq!(table.len(), 1 << 10);
+/// ```
+pub fn run_on<R>(cpus: &[CpuId], f: impl FnOnce() -> R) -> R {
+    let before = allowed_cpus().map(|cpus| cpus.into_iter().map(CpuId).collect());
+    let _restore = before
+        .filter(|_| imp::restrict_current_thread(cpus).is_ok())
+        .map(Restore);
+    f()
+}
+
+/// Lets the calling thread run on these CPUs when it is dropped.
+struct Restore(Vec<CpuId>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // A refusal costs speed, not correctness.
+        let _ = imp::restrict_current_thread(&self.0);
+    }
 }
 
 /// The CPU that the calling thread runs on at this moment; `None` if the system does not report it.
@@ -38,12 +67,14 @@ mod imp {
     const _: () = assert!(align_of::<Mask>() >= align_of::<libc::cpu_set_t>());
     const _: () = assert!(size_of::<Mask>() >= size_of::<libc::cpu_set_t>());
 
-    pub(super) fn pin_current_thread(cpu: CpuId) -> io::Result<()> {
+    pub(super) fn restrict_current_thread(cpus: &[CpuId]) -> io::Result<()> {
         let mut mask: Mask = [0; _];
-        let word = mask
-            .get_mut(cpu.0 / WORD_BITS)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        *word |= 1 << (cpu.0 % WORD_BITS);
+        for cpu in cpus {
+            let word = mask
+                .get_mut(cpu.0 / WORD_BITS)
+                .ok_or(io::ErrorKind::InvalidInput)?;
+            *word |= 1 << (cpu.0 % WORD_BITS);
+        }
         // SAFETY: the kernel reads `size_of::<Mask>()` bytes of `mask`, which is that long and
         // aligned as asserted above. 0 is the calling thread.
         let status = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
@@ -76,7 +107,7 @@ mod imp {
 mod imp {
     use super::*;
 
-    pub(super) fn pin_current_thread(_: CpuId) -> io::Result<()> {
+    pub(super) fn restrict_current_thread(_: &[CpuId]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -38,7 +38,7 @@ mod policy;
 mod sysfs;
 mod topology;
 
-pub use affinity::{allowed_cpus, current_cpu, pin_current_thread};
+pub use affinity::{allowed_cpus, current_cpu, pin_current_thread, run_on};
 pub use cpu_list::{CpuListError, MAX_CPUS, format_cpu_list, parse_cpu_list};
 pub use plan::plan;
 pub use policy::{PinPolicy, PinPolicyError};

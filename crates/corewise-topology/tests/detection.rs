@@ -3,7 +3,7 @@
 mod common;
 
 use common::Fake;
-use corewise_topology::{CpuId, Topology, current_cpu, pin_current_thread};
+use corewise_topology::{CpuId, Topology, allowed_cpus, current_cpu, pin_current_thread, run_on};
 
 fn read(fake: &Fake) -> Topology {
     Topology::read_from(fake.root(), None)
@@ -209,4 +209,28 @@ fn this_machine_is_detected_and_a_thread_stays_where_it_is_pinned() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn a_thread_runs_on_some_cpus_for_a_while() {
+    let thread = || {
+        let before = allowed_cpus();
+        let last = Topology::detect().allowed().last().unwrap().id;
+        run_on(&[last], || {
+            let now = allowed_cpus();
+            // The system may refuse to pin.
+            let is_refused = pin_current_thread(last).is_err();
+            assert!(is_refused || now == Some(vec![last.0]));
+        });
+        assert_eq!(allowed_cpus(), before);
+        let unwound = std::panic::catch_unwind(|| {
+            run_on(&[last], || std::panic::resume_unwind(Box::new(())))
+        });
+        assert!(unwound.is_err());
+        assert_eq!(allowed_cpus(), before);
+        // Refused: no CPUs, and one that does not exist.
+        assert_eq!(run_on(&[], allowed_cpus), before);
+        assert_eq!(run_on(&[CpuId(1 << 20)], allowed_cpus), before);
+    };
+    std::thread::spawn(thread).join().unwrap();
 }

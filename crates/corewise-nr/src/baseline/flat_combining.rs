@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use corewise_atomic::CachePadded;
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
+use corewise_locks::FlagRw;
 
 use super::{OWN_SLOTS, SHARED_SLOTS};
 use crate::combining::{Held, Publications};
-use crate::lock::DistributedLock;
 use crate::registration::Registry;
 use crate::replica::{OWN, Outcome, discard};
 use crate::replicated::unwrap;
@@ -257,7 +257,7 @@ impl<D: Sequential> Concurrent<D> for FlatCombining<D> {
 /// ```
 pub struct FlatCombiningPlus<D: Sequential> {
     combiner: Combiner<D>,
-    lock: CachePadded<DistributedLock>,
+    lock: CachePadded<FlagRw>,
 }
 
 impl<D: Sequential> FlatCombiningPlus<D> {
@@ -267,7 +267,7 @@ impl<D: Sequential> FlatCombiningPlus<D> {
         let slots = combiner.registry.slots();
         Self {
             combiner,
-            lock: CachePadded::new(DistributedLock::new(slots)),
+            lock: CachePadded::new(FlagRw::new(slots)),
         }
     }
 }
@@ -279,7 +279,9 @@ impl<D: Sequential> Concurrent<D> for FlatCombiningPlus<D> {
         };
         let registry = &self.combiner.registry;
         registry.enter(|| {
-            let _guard = self.lock.read(Registry::place(registry).flag());
+            // SAFETY: 1: the thread's place, inside one operation.
+            let flag = unsafe { Registry::place(registry).flag() };
+            let _guard = self.lock.read(flag);
             let data = &self.combiner.data;
             // SAFETY: the lock is held for reading; batches are executed under it.
             data.with(|data| unsafe { &*data }.read(&operation))

@@ -5,9 +5,9 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicBool;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, CachePadded};
+use corewise_locks::FlagRw;
 
 use super::{OWN_SLOTS, SHARED_SLOTS};
-use crate::lock::DistributedLock;
 use crate::registration::Registry;
 use crate::{Concurrent, Operation, Sequential};
 
@@ -102,7 +102,7 @@ impl<D: Sequential> Concurrent<D> for SpinLocked<D> {
 /// assert_eq!(counter.execute(Operation::Read(())), 3);
 /// ```
 pub struct ReadersWriterLocked<D> {
-    lock: CachePadded<DistributedLock>,
+    lock: CachePadded<FlagRw>,
     registry: Arc<Registry>,
     data: DataCell<D>,
 }
@@ -112,7 +112,7 @@ impl<D: Sequential> ReadersWriterLocked<D> {
     pub fn new(data: D) -> Self {
         let registry = Registry::single(OWN_SLOTS, SHARED_SLOTS);
         Self {
-            lock: CachePadded::new(DistributedLock::new(registry.slots())),
+            lock: CachePadded::new(FlagRw::new(registry.slots())),
             registry,
             data: DataCell::new(data),
         }
@@ -123,7 +123,9 @@ impl<D: Sequential> Concurrent<D> for ReadersWriterLocked<D> {
     fn execute(&self, operation: Operation<D>) -> D::Response {
         self.registry.enter(|| match &operation {
             Operation::Read(operation) => {
-                let _guard = self.lock.read(Registry::place(&self.registry).flag());
+                // SAFETY: 1: the thread's place, inside one operation.
+                let flag = unsafe { Registry::place(&self.registry).flag() };
+                let _guard = self.lock.read(flag);
                 // SAFETY: the lock is held for reading.
                 self.data.with(|data| unsafe { &*data }.read(operation))
             }
