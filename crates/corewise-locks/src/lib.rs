@@ -134,3 +134,5 @@ pub(crate) use constructor;
 
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod fifo_tests;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod sleep_tests;

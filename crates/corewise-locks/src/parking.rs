@@ -84,6 +84,7 @@ impl Parking {
         let mut backoff = Backoff::new();
         while !backoff.is_completed() {
             backoff.snooze();
+            wait::watch::look();
             if !self.is_locked() && self.take() {
                 return;
             }

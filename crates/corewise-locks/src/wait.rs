@@ -56,6 +56,7 @@ impl QueueWait {
         let mut wait = Self::new();
         let mut yields = 0;
         loop {
+            watch::look();
             if is_done() {
                 return true;
             }
@@ -64,6 +65,70 @@ impl QueueWait {
             }
             yields += u32::from(wait.pause());
         }
+    }
+}
+
+/// Looks of a waiting thread before it sleeps, at most.
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+pub(crate) const MOST_LOOKS: u32 = PAUSES + YIELDS + 1;
+
+/// What the waiting threads of a test do. Nothing is counted elsewhere.
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+pub(crate) mod watch {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    /// The counts of some threads.
+    #[derive(Debug, Default)]
+    pub(crate) struct Watch {
+        /// How often they looked at what they wait for.
+        pub(crate) looks: AtomicU32,
+        /// Threads that sleep.
+        pub(crate) asleep: AtomicU32,
+    }
+
+    thread_local! {
+        static WATCH: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+    }
+
+    /// From now on this thread counts in `watch`.
+    pub(crate) fn join(watch: &Arc<Watch>) {
+        WATCH.with(|own| *own.borrow_mut() = Some(watch.clone()));
+    }
+
+    fn current() -> Option<Arc<Watch>> {
+        // None also in destructors of thread-locals.
+        WATCH.try_with(|own| own.borrow().clone()).ok().flatten()
+    }
+
+    pub(crate) fn look() {
+        if let Some(watch) = current() {
+            watch.looks.fetch_add(1, SeqCst); // SeqCst, here and below: it is not hot
+        }
+    }
+
+    pub(crate) fn sleep(park: impl FnOnce()) {
+        let watch = current();
+        if let Some(watch) = &watch {
+            watch.asleep.fetch_add(1, SeqCst); // SeqCst: as above
+        }
+        park();
+        if let Some(watch) = &watch {
+            watch.asleep.fetch_sub(1, SeqCst); // SeqCst: as above
+        }
+    }
+}
+
+#[cfg(not(all(test, not(any(corewise_loom, corewise_shuttle)))))]
+pub(crate) mod watch {
+    #[inline(always)]
+    pub(crate) fn look() {}
+
+    #[inline(always)]
+    pub(crate) fn sleep(park: impl FnOnce()) {
+        park();
     }
 }
 
@@ -76,7 +141,7 @@ impl QueueWait {
 pub(crate) fn sleep_until(mut is_woken: impl FnMut() -> bool) {
     let mut has_parked = false;
     while !is_woken() {
-        thread::park();
+        watch::sleep(thread::park);
         has_parked = true;
     }
     if has_parked && !mutant!("sleep_takes_token") {

@@ -1,6 +1,7 @@
 //! Hash tables for comparison, which measurements and tests use: the resize variants that
-//! [`RelativisticMap`] was chosen from ([`chained`]), and the tables that its paper compares it
-//! with ([`baseline`]), and a CLHT whose updates are hardware transactions ([`elided_clht`]).
+//! [`RelativisticMap`] was chosen from ([`chained`]), the tables that its paper compares it
+//! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), and a
+//! cuckoo filter whose operations are ([`elided_filter`]).
 //! Programs should use the tables of [`corewise_maps`].
 //!
 //! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
@@ -13,6 +14,7 @@ pub mod chained;
 #[cfg(doctest)]
 mod compile_fail;
 pub mod elided_clht;
+pub mod elided_filter;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 #[path = "../../corewise-maps/tests/common/every.rs"]
 mod every;

@@ -2,31 +2,31 @@
 //! lock of each kind, with contention counts.
 //!
 //! Each acquisition begins with a try, so that a lock that is taken is counted. Each thread keeps
-//! its counts until its handle is dropped. All spinning locks yield after a while, since a waiting
-//! thread may have displaced the holder from its CPU.
+//! its counts until its handle is dropped. The spinning locks and the elided one are those of
+//! `corewise-locks`. They yield after a while, since a waiting thread may have displaced the holder
+//! from its CPU; those in order of arrival then sleep.
 
-use std::cell::UnsafeCell;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
+use corewise_locks::elide::{Elided, Retry, Rtm};
+use corewise_locks::{Lock, Mcs, RawLock, Tas, Ticket, Ttas};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use hashbrown::HashMap;
 
 use crate::adapters::global::Map;
 use crate::adapters::hashbrown::insert_absent;
-use crate::adapters::rtm::{CONFLICT, EXPLICIT, RETRY, Rtm, STARTED};
 use crate::adapters::{rust, versions};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Contention, Handle, Kind, Setup, Table, U64};
 
-/// Spins on a taken lock before the thread yields.
-const SPINS: u32 = 200;
-/// Transactions that are tried before the lock is taken (\[CHTBench\] chapter 4).
-const TRIES: u32 = 5;
+/// A test-and-test-and-set lock whose sections are tried as transactions first (\[CHTBench\]
+/// chapter 4).
+type ElidedTtas<T> = Elided<T, Ttas, Retry<5>>;
 
 /// A lock that counts contention. Hardware may roll back and rerun the critical section; it takes
 /// effect once.
@@ -39,146 +39,40 @@ pub(crate) trait Counted<T>: Send + Sync + 'static {
     fn read<R>(&self, seen: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
         self.write(seen, |value| action(value))
     }
-}
-
-/// Spins for a while, then yields.
-#[inline]
-fn relax(spins: &mut u32) {
-    *spins += 1;
-    if *spins < SPINS {
-        std::hint::spin_loop();
-    } else {
-        *spins = 0;
-        std::thread::yield_now();
+    /// Transactions that committed and that were aborted.
+    fn transactions(&self) -> (u64, u64) {
+        (0, 0)
     }
 }
 
-/// One-word spin locks; the elided one tries transactions first.
-pub(crate) struct Spin<T, M> {
-    taken: CachePadded<AtomicBool>,
-    rtm: Option<Rtm>,
-    value: UnsafeCell<T>,
-    manner: PhantomData<fn() -> M>,
-}
-
-// SAFETY: only the thread that set `taken` reaches the value, or a transaction that has read
-// `taken` as clear; it commits only if `taken` is still clear and no other thread touched what it
-// touched.
-unsafe impl<T: Send, M> Sync for Spin<T, M> {}
-
-/// The waiting policy of a spin lock.
-pub(crate) trait SpinPolicy: 'static {
-    /// Whether it reads before it swaps.
-    const TESTS: bool;
-    /// Whether it tries transactions.
-    const ELIDES: bool;
-}
-pub(crate) enum Tas {}
-pub(crate) enum Ttas {}
-pub(crate) enum Elided {}
-impl SpinPolicy for Tas {
-    const TESTS: bool = false;
-    const ELIDES: bool = false;
-}
-impl SpinPolicy for Ttas {
-    const TESTS: bool = true;
-    const ELIDES: bool = false;
-}
-impl SpinPolicy for Elided {
-    const TESTS: bool = true;
-    const ELIDES: bool = true;
-}
-
-impl<T, M: SpinPolicy> Spin<T, M> {
-    #[inline]
-    fn is_taken(&self) -> bool {
-        // Relaxed: only a hint, or inside a transaction, which orders by itself.
-        self.taken.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn try_take(&self) -> bool {
-        // Acquire: pairs with the Release in `locked`, so the last holder's writes are seen.
-        if M::TESTS && self.is_taken() {
-            return false;
-        }
-        !self.taken.swap(true, Ordering::Acquire)
-    }
-
-    #[inline]
-    fn locked<R>(&self, seen: &mut Contention, action: &mut impl FnMut(&mut T) -> R) -> R {
-        if !self.try_take() {
-            seen.contended += 1;
-            let mut spins = 0;
-            while !self.try_take() {
-                relax(&mut spins);
-            }
-        }
-        // SAFETY: this thread set `taken`, and no other thread gets here until it is cleared.
-        let result = action(unsafe { &mut *self.value.get() });
-        // Release: pairs with the Acquire in `try_take`.
-        self.taken.store(false, Ordering::Release);
-        result
-    }
-
-    /// Runs `action` once as a transaction, without the lock. The lock word is in the transaction's
-    /// read set, so a thread that takes the lock aborts the transaction. It begins only while the
-    /// lock is free: behind a taken lock it would abort and take the lock too, and all others after
-    /// it (the lemming effect).
-    #[inline]
-    fn elide<R>(&self, rtm: Rtm, action: &mut impl FnMut(&mut T) -> R) -> Result<R, u32> {
-        let mut spins = 0;
-        while self.is_taken() {
-            relax(&mut spins);
-        }
-        let status = rtm.begin();
-        if status != STARTED {
-            return Err(status);
-        }
-        if self.is_taken() {
-            rtm.abort();
-        }
-        // SAFETY: the transaction has exclusive access to the value or has no effect, see `Sync`
-        // above.
-        let result = action(unsafe { &mut *self.value.get() });
-        rtm.end();
-        Ok(result)
-    }
-}
-
-impl<T: Send + 'static, M: SpinPolicy> Counted<T> for Spin<T, M> {
+impl<T: Send + 'static, L: RawLock + 'static> Counted<T> for Lock<T, L> {
     fn new(value: T) -> Self {
-        let rtm = if M::ELIDES { Rtm::detect() } else { None };
-        let taken = CachePadded::new(AtomicBool::new(false));
-        Self {
-            taken,
-            rtm,
-            value: UnsafeCell::new(value),
-            manner: PhantomData,
-        }
+        Self::new(value)
     }
-
     #[inline]
     fn write<R>(&self, seen: &mut Contention, mut action: impl FnMut(&mut T) -> R) -> R {
         seen.acquisitions += 1;
-        if let Some(rtm) = self.rtm {
-            seen.contended += u64::from(self.is_taken());
-            for _ in 0..TRIES {
-                match self.elide(rtm, &mut action) {
-                    Ok(result) => {
-                        seen.elided += 1;
-                        return result;
-                    }
-                    Err(status) => {
-                        seen.aborts += 1;
-                        if status & (EXPLICIT | RETRY | CONFLICT) == 0 {
-                            break; // too large, or never possible
-                        }
-                    }
-                }
-            }
-        }
-        self.locked(seen, &mut action)
+        let mut guard = self.try_lock().unwrap_or_else(|| {
+            seen.contended += 1;
+            self.lock()
+        });
+        action(&mut guard)
+    }
+}
+
+impl<T: Send + 'static> Counted<T> for ElidedTtas<T> {
+    fn new(value: T) -> Self {
+        Self::new(value, Rtm::detect().ok())
+    }
+    #[inline]
+    fn write<R>(&self, seen: &mut Contention, action: impl FnMut(&mut T) -> R) -> R {
+        seen.acquisitions += 1;
+        seen.contended += u64::from(self.is_locked());
+        self.run_mut(action)
+    }
+    fn transactions(&self) -> (u64, u64) {
+        let counts = self.counts();
+        (counts.committed, counts.all_aborted())
     }
 }
 
@@ -213,42 +107,6 @@ impl<T: Send + 'static> Counted<T> for parking_lot::Mutex<T> {
             self.lock()
         });
         action(&mut guard)
-    }
-}
-
-/// The ticket lock of spin.
-type Ticket<T> = spin::mutex::TicketMutex<T, spin::relax::Yield>;
-
-impl<T: Send + 'static> Counted<T> for Ticket<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
-    #[inline]
-    fn write<R>(&self, seen: &mut Contention, mut action: impl FnMut(&mut T) -> R) -> R {
-        seen.acquisitions += 1;
-        let mut guard = self.try_lock().unwrap_or_else(|| {
-            seen.contended += 1;
-            self.lock()
-        });
-        action(&mut guard)
-    }
-}
-
-/// The MCS lock of mcslock.
-type Mcs<T> = mcslock::raw::yields::Mutex<T>;
-
-impl<T: Send + 'static> Counted<T> for Mcs<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
-    #[inline]
-    fn write<R>(&self, seen: &mut Contention, mut action: impl FnMut(&mut T) -> R) -> R {
-        seen.acquisitions += 1;
-        let tried = self.try_lock_then(|value| value.map(&mut action));
-        tried.unwrap_or_else(|| {
-            seen.contended += 1;
-            self.lock_then(action)
-        })
     }
 }
 
@@ -303,8 +161,8 @@ impl<T: Send + Sync + 'static> Counted<T> for ShardedLock<T> {
 /// A map behind a lock that counts contention.
 pub(crate) struct Watched<L, S> {
     lock: L,
-    /// Acquisitions, contended, elided, aborts. A handle adds its counts when it is dropped.
-    seen: CachePadded<[AtomicU64; 4]>,
+    /// Acquisitions, and contended ones. A handle adds its counts when it is dropped.
+    seen: CachePadded<[AtomicU64; 2]>,
     hasher: PhantomData<fn() -> S>,
 }
 
@@ -335,8 +193,8 @@ where
     }
     fn contention(&self) -> Option<Contention> {
         // Relaxed: read while no handle exists; the threads' results came through a channel.
-        let [acquisitions, contended, elided, aborts] =
-            [0, 1, 2, 3].map(|at| self.seen[at].load(Ordering::Relaxed));
+        let [acquisitions, contended] = [0, 1].map(|at| self.seen[at].load(Ordering::Relaxed));
+        let (elided, aborts) = self.lock.transactions();
         Some(Contention {
             acquisitions,
             contended,
@@ -354,7 +212,7 @@ pub(crate) struct WatchedHandle<'t, L, S> {
 impl<L, S> Drop for WatchedHandle<'_, L, S> {
     fn drop(&mut self) {
         let seen = &self.seen;
-        let counts = [seen.acquisitions, seen.contended, seen.elided, seen.aborts];
+        let counts = [seen.acquisitions, seen.contended];
         for (sum, count) in self.table.seen.iter().zip(counts) {
             sum.fetch_add(count, Ordering::Relaxed); // Relaxed: see `contention`
         }
@@ -411,37 +269,36 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
-/// Locks whose threads only spin.
+/// Locks whose threads spin first.
 fn spinning() -> Vec<Entry> {
-    let ours = "ours";
     vec![
         entry!(
             "lock:tas",
             "test-and-set",
-            ours,
+            versions::OURS,
             "swaps until it gets it",
-            [Spin] [, Tas]
+            [Lock] [, Tas]
         ),
         entry!(
             "lock:ttas",
             "test-and-test-and-set",
-            ours,
+            versions::OURS,
             "reads until it is free, then swaps",
-            [Spin] [, Ttas]
+            [Lock] [, Ttas]
         ),
         entry!(
             "lock:ticket",
             "ticket lock",
-            &format!("spin {}", versions::SPIN),
-            "in order of arrival",
-            [Ticket] []
+            versions::OURS,
+            "in order of arrival; sleeps in the end",
+            [Lock] [, Ticket]
         ),
         entry!(
             "lock:mcs",
             "MCS queue lock",
-            &format!("mcslock {}", versions::MCSLOCK),
-            "in order of arrival, each waits on a line of its own",
-            [Mcs] []
+            versions::OURS,
+            "in order of arrival, each waits on a line of its own; sleeps in the end",
+            [Lock] [, Mcs]
         ),
     ]
 }
@@ -484,15 +341,15 @@ fn sleeping() -> Vec<Entry> {
 
 fn elided() -> Entry {
     let elision = match Rtm::detect() {
-        Some(_) => "RTM: five transactions, begun while the lock is free, then the lock",
-        None => "no usable RTM on this machine: a TTAS lock in fact",
+        Ok(_) => "RTM: five transactions, begun while the lock is free, then the lock",
+        Err(_) => "no usable RTM on this machine: a TTAS lock in fact",
     };
     entry!(
         "lock:elided-ttas",
         "TTAS lock, elided by hardware transactions",
-        "ours",
+        versions::OURS,
         elision,
-        [Spin] [, Elided]
+        [ElidedTtas] []
     )
 }
 
@@ -500,6 +357,7 @@ fn elided() -> Entry {
 mod tests {
     use super::*;
 
+    /// Four threads increment a number: no increment is lost.
     fn hammer<L: Counted<u64>>() -> Contention {
         let lock = L::new(0);
         let seen: Vec<Contention> = std::thread::scope(|scope| {
@@ -521,11 +379,12 @@ mod tests {
             200_000
         );
         let sum = |of: fn(&Contention) -> u64| seen.iter().map(of).sum();
+        let (elided, aborts) = lock.transactions();
         let all = Contention {
             acquisitions: sum(|s| s.acquisitions),
             contended: sum(|s| s.contended),
-            elided: sum(|s| s.elided),
-            aborts: sum(|s| s.aborts),
+            elided,
+            aborts,
         };
         assert_eq!(all.acquisitions, 200_000);
         all
@@ -534,10 +393,10 @@ mod tests {
     #[test]
     fn every_lock_excludes() {
         for seen in [
-            hammer::<Spin<u64, Tas>>(),
-            hammer::<Spin<u64, Ttas>>(),
-            hammer::<Ticket<u64>>(),
-            hammer::<Mcs<u64>>(),
+            hammer::<Lock<u64, Tas>>(),
+            hammer::<Lock<u64, Ttas>>(),
+            hammer::<Lock<u64, Ticket>>(),
+            hammer::<Lock<u64, Mcs>>(),
             hammer::<Mutex<u64>>(),
             hammer::<parking_lot::Mutex<u64>>(),
             hammer::<parking_lot::RwLock<u64>>(),
@@ -550,11 +409,10 @@ mod tests {
 
     #[test]
     fn elision_happens_where_it_can_and_excludes_in_any_case() {
-        let seen = hammer::<Spin<u64, Elided>>();
+        let seen = hammer::<ElidedTtas<u64>>();
         match Rtm::detect() {
-            // Some machines advertise transactions but abort all of them.
-            Some(_) => assert!(seen.elided + seen.aborts > 0, "{seen:?}"),
-            None => assert_eq!((seen.elided, seen.aborts), (0, 0)),
+            Ok(_) => assert!(seen.elided + seen.aborts > 0, "{seen:?}"),
+            Err(_) => assert_eq!((seen.elided, seen.aborts), (0, 0)),
         }
     }
 }

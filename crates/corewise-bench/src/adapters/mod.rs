@@ -21,8 +21,6 @@ mod papaya;
 mod peers;
 mod relativistic;
 #[cfg(feature = "bench")]
-mod rtm;
-#[cfg(feature = "bench")]
 mod scc;
 #[cfg(feature = "bench")]
 mod sharded;
@@ -143,10 +141,6 @@ mod versions {
     pub(super) const FLURRY: &str = "0.5.2";
     #[cfg(feature = "bench")]
     pub(super) const PARKING_LOT: &str = "0.12.5";
-    #[cfg(feature = "bench")]
-    pub(super) const SPIN: &str = "0.12.3";
-    #[cfg(feature = "bench")]
-    pub(super) const MCSLOCK: &str = "0.4.2";
     #[cfg(feature = "bench")]
     pub(super) const CROSSBEAM: &str = "0.8.23";
 }

@@ -263,8 +263,6 @@ fn versions_are_those_of_the_lock_file() {
         ("scc", super::versions::SCC),
         ("flurry", super::versions::FLURRY),
         ("parking_lot", super::versions::PARKING_LOT),
-        ("spin", super::versions::SPIN),
-        ("mcslock", super::versions::MCSLOCK),
         ("crossbeam-utils", super::versions::CROSSBEAM),
     ] {
         check(name, version);

@@ -96,7 +96,8 @@ impl Version {
             .0
             .compare_exchange(noted, noted + 1, Acquire, Relaxed)
             .is_ok();
-        claimed.then_some(Claim {
+        // Lazily: a claim that is dropped ends a section.
+        claimed.then(|| Claim {
             version: self,
             noted,
         })
@@ -377,6 +378,10 @@ mod tests {
         let noted = version.note().unwrap();
         let claim = version.claim(noted).unwrap();
         assert!(version.note().is_none() && version.claim(noted).is_none());
+        assert!(
+            version.note().is_none(),
+            "a claim that failed ends no section"
+        );
         assert!(!version.is_still(noted));
         drop(claim);
         assert!(version.claim(noted).is_none(), "a section ran since");
