@@ -704,7 +704,7 @@ fn assert_steps(input: &[u8], expected: &[&str]) {
 }
 
 #[test]
-fn commands_on_one_key_are_operations_and_the_others_calls() {
+fn get_and_plain_set_are_operations() {
     assert_steps(
         b"GET k\r\nget k\r\ngEt k l\r\nget\r\n",
         &["get k", "get k", "Request(gEt, k, l)", "Request(get)"],
@@ -713,85 +713,87 @@ fn commands_on_one_key_are_operations_and_the_others_calls() {
         b"SET k v\r\nset k v EX 10\r\nset k v pX 10\r\n",
         &["set k v None", "set k v Some(10000)", "set k v Some(10)"],
     );
-    for (request, step) in OPERATIONS {
+}
+
+#[test]
+fn every_command_on_one_key_is_one_operation() {
+    for (request, step) in [
+        ("set k v NX", "Add k v"),
+        ("SET k v EX 5 xx", "Replace k v"),
+        ("setnx k v", "Add k v"),
+        ("SETEX k 5 v", "set k v Some(5000)"),
+        ("psetex k 5 v", "set k v Some(5)"),
+        ("append k v", "Append k v"),
+        ("INCR k", "edit k 1 "),
+        ("decr k", "edit k -1 "),
+        ("IncrBy k -7", "edit k -7 "),
+        ("decrby k -7", "edit k 7 "),
+        ("setrange k 4 v", "edit k 4 v"),
+        ("setrange k 4095 v", "edit k 4095 v"),
+        ("getset k v", "edit k 0 v"),
+        ("getdel k", "edit k 0 "),
+        ("persist k", "edit k 0 "),
+        ("del k", "delete k"),
+        ("UNLINK k", "delete k"),
+        ("strlen k", "get k"),
+        ("touch k", "get k"),
+        ("exists k", "other get k"),
+        ("type k", "other get k"),
+        ("ttl k", "other get k"),
+        ("pttl k", "other get k"),
+        ("expire k 5", "other get k"),
+        ("pexpire k 5", "other get k"),
+        ("ping", "frame +PONG\\r\\n"),
+    ] {
         assert_steps(format!("{request}\r\n").as_bytes(), &[step]);
     }
-    for call in CALLS {
+}
+
+#[test]
+fn rare_options_and_wrong_arguments_are_calls() {
+    for call in [
+        "set k",
+        "set k v NX NX",
+        "set k v NX XX",
+        "set k v NX GET",
+        "set k v KEEPTTL",
+        "set k v EX 5 PX 5",
+        "set k v EX",
+        "set k v NX EX",
+        "incr",
+        "incr k l",
+        "incrby k",
+        "incrby k x",
+        "decrby k -9223372036854775808",
+        "setrange k -1 v",
+        "setrange k 4096 v",
+        "setrange k 9223372036854775807 v",
+        "setex k 0 v",
+        "expire k 0",
+        "expire k -1",
+        "expire k 5 NX",
+        "pexpire k 9223372036854775807",
+        "expireat k 5",
+        "del k l",
+        "exists k l",
+        "touch",
+        "getex k",
+        "nosuch k",
+        "a name that is longer k",
+        "ping hi",
+        "set k v EX 0",
+        "set k v EX -1",
+        "set k v EX 1x",
+        "set k v EX 9223372036854775807",
+        "set k v PX 9223372036854775807",
+        "set k v EXAT 5",
+        "set k v ex 9223372036854775",
+        "MGET",
+    ] {
         let expected = format!("Request({})", call.replace(' ', ", "));
         assert_steps(format!("{call}\r\n").as_bytes(), &[&expected]);
     }
 }
-
-/// Requests that are operations, and these.
-const OPERATIONS: &[(&str, &str)] = &[
-    ("set k v NX", "Add k v"),
-    ("SET k v EX 5 xx", "Replace k v"),
-    ("setnx k v", "Add k v"),
-    ("SETEX k 5 v", "set k v Some(5000)"),
-    ("psetex k 5 v", "set k v Some(5)"),
-    ("append k v", "Append k v"),
-    ("INCR k", "edit k 1 "),
-    ("decr k", "edit k -1 "),
-    ("IncrBy k -7", "edit k -7 "),
-    ("decrby k -7", "edit k 7 "),
-    ("setrange k 4 v", "edit k 4 v"),
-    ("setrange k 4095 v", "edit k 4095 v"),
-    ("getset k v", "edit k 0 v"),
-    ("getdel k", "edit k 0 "),
-    ("persist k", "edit k 0 "),
-    ("del k", "delete k"),
-    ("UNLINK k", "delete k"),
-    ("strlen k", "get k"),
-    ("touch k", "get k"),
-    ("exists k", "other get k"),
-    ("type k", "other get k"),
-    ("ttl k", "other get k"),
-    ("pttl k", "other get k"),
-    ("expire k 5", "other get k"),
-    ("pexpire k 5", "other get k"),
-    ("ping", "frame +PONG\\r\\n"),
-];
-
-/// Requests that are calls.
-const CALLS: &[&str] = &[
-    "set k",
-    "set k v NX NX",
-    "set k v NX XX",
-    "set k v NX GET",
-    "set k v KEEPTTL",
-    "set k v EX 5 PX 5",
-    "set k v EX",
-    "set k v NX EX",
-    "incr",
-    "incr k l",
-    "incrby k",
-    "incrby k x",
-    "decrby k -9223372036854775808",
-    "setrange k -1 v",
-    "setrange k 4096 v",
-    "setrange k 9223372036854775807 v",
-    "setex k 0 v",
-    "expire k 0",
-    "expire k -1",
-    "expire k 5 NX",
-    "pexpire k 9223372036854775807",
-    "expireat k 5",
-    "del k l",
-    "exists k l",
-    "touch",
-    "getex k",
-    "nosuch k",
-    "a name that is longer k",
-    "ping hi",
-    "set k v EX 0",
-    "set k v EX -1",
-    "set k v EX 1x",
-    "set k v EX 9223372036854775807",
-    "set k v PX 9223372036854775807",
-    "set k v EXAT 5",
-    "set k v ex 9223372036854775",
-    "MGET",
-];
 
 #[test]
 fn an_mget_is_a_frame_and_an_operation_for_each_key() {
@@ -869,102 +871,107 @@ fn a_discarded_request_is_an_error_between_other_replies() {
     }
 }
 
-const ITEM: ItemView<'static> = ItemView {
-    key: b"k",
-    value: b"ab",
-    client_flags: 7,
-    cas: 1,
-    deadline: Deadline::NEVER,
-    idle_s: 0,
-    flags: ItemFlags::NONE,
-    footprint: 64,
-    size_class: 1,
-};
+fn item(value: &[u8], deadline: Deadline) -> ItemView<'_> {
+    ItemView {
+        key: b"k",
+        value,
+        client_flags: 7,
+        cas: 1,
+        deadline,
+        idle_s: 0,
+        flags: ItemFlags::NONE,
+        footprint: 64,
+        size_class: 1,
+    }
+}
+
+const MISSING: Outcome<'_> = Outcome::Missing(corewise_ops::Absence::Unknown);
+
+/// Prints the outcome of a request in both versions, and compares with what is expected.
+fn assert_printed(request: &str, outcome: &Outcome<'_>, two: &str, three: &str) {
+    let (limits, scratch) = (Limits::default(), Bump::new());
+    for (version, expected) in [(Version::Resp2, two), (Version::Resp3, three)] {
+        let input = format!("{request}\r\n");
+        let mut codec = CommandCodec::new(true);
+        codec.set_version(version);
+        let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
+            panic!("{request}")
+        };
+        let (mut out, mut parts) = (Vec::new(), Vec::new());
+        form.encode(outcome, NOW, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), expected, "{request}");
+        if let Some((value, tail)) = form.encode_parts(outcome, NOW, &mut parts) {
+            parts.extend_from_slice(value);
+            parts.extend_from_slice(tail);
+        }
+        assert_eq!(parts, out);
+    }
+}
 
 #[test]
 fn outcomes_are_printed_in_the_version_of_the_connection() {
-    let item = ITEM;
-    let ending = ItemView {
-        deadline: Deadline::after_ms(NOW, 1_500),
-        ..item
-    };
-    let counted = Outcome::Edited {
-        number: -3,
-        old: Some(b"old"),
-        is_changed: true,
-    };
+    let item = item(b"ab", Deadline::NEVER);
     let nothing = Outcome::Edited {
         number: 0,
         old: None,
         is_changed: false,
     };
-    let missing = Outcome::Missing(corewise_ops::Absence::Unknown);
-    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
-    let large = "-ERR key or value exceeds the maximum size of an item\r\n";
     for (request, outcome, two, three) in [
-        (
-            "GET k",
-            Outcome::Found(item),
-            "$2\r\nab\r\n",
-            "$2\r\nab\r\n",
-        ),
-        ("GET k", missing, "$-1\r\n", "_\r\n"),
-        ("GET k", Outcome::OutOfMemory, oom, oom),
-        ("SET k v", Outcome::Stored(item), "+OK\r\n", "+OK\r\n"),
-        ("SET k v", Outcome::OutOfMemory, oom, oom),
-        ("SET k v", Outcome::TooLarge, large, large),
-        ("SET k v NX", Outcome::Stored(item), "+OK\r\n", "+OK\r\n"),
+        ("GET k", MISSING, "$-1\r\n", "_\r\n"),
         ("SET k v NX", Outcome::NotStored, "$-1\r\n", "_\r\n"),
-        ("SETNX k v", Outcome::Stored(item), ":1\r\n", ":1\r\n"),
-        ("SETNX k v", Outcome::NotStored, ":0\r\n", ":0\r\n"),
-        ("APPEND k b", Outcome::Stored(item), ":2\r\n", ":2\r\n"),
-        ("APPEND k b", Outcome::TooLarge, large, large),
-        ("STRLEN k", Outcome::Found(item), ":2\r\n", ":2\r\n"),
-        ("STRLEN k", missing, ":0\r\n", ":0\r\n"),
-        ("EXISTS k", Outcome::Found(item), ":1\r\n", ":1\r\n"),
-        ("EXPIRE k 5", missing, ":0\r\n", ":0\r\n"),
-        ("EXPIRE k 5", Outcome::Found(item), ":1\r\n", ":1\r\n"),
-        ("DEL k", Outcome::Deleted, ":1\r\n", ":1\r\n"),
-        ("DEL k", missing, ":0\r\n", ":0\r\n"),
-        ("TYPE k", Outcome::Found(item), "+string\r\n", "+string\r\n"),
-        ("TYPE k", missing, "+none\r\n", "+none\r\n"),
-        ("TTL k", missing, ":-2\r\n", ":-2\r\n"),
-        ("TTL k", Outcome::Found(item), ":-1\r\n", ":-1\r\n"),
-        ("TTL k", Outcome::Found(ending), ":2\r\n", ":2\r\n"),
-        ("PTTL k", Outcome::Found(ending), ":1500\r\n", ":1500\r\n"),
-        ("INCR k", counted, ":-3\r\n", ":-3\r\n"),
-        (
-            "INCR k",
-            Outcome::Refused("ERR no"),
-            "-ERR no\r\n",
-            "-ERR no\r\n",
-        ),
-        ("INCR k", Outcome::OutOfMemory, oom, oom),
-        ("GETDEL k", counted, "$3\r\nold\r\n", "$3\r\nold\r\n"),
         ("GETSET k v", nothing, "$-1\r\n", "_\r\n"),
     ] {
-        assert_printed(request, Version::Resp2, &outcome, two);
-        assert_printed(request, Version::Resp3, &outcome, three);
+        assert_printed(request, &outcome, two, three);
+    }
+    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let large = "-ERR key or value exceeds the maximum size of an item\r\n";
+    for (request, outcome, reply) in [
+        ("GET k", Outcome::Found(item), "$2\r\nab\r\n"),
+        ("GET k", Outcome::OutOfMemory, oom),
+        ("SET k v", Outcome::Stored(item), "+OK\r\n"),
+        ("SET k v", Outcome::OutOfMemory, oom),
+        ("SET k v", Outcome::TooLarge, large),
+        ("SET k v NX", Outcome::Stored(item), "+OK\r\n"),
+        ("SETNX k v", Outcome::Stored(item), ":1\r\n"),
+        ("SETNX k v", Outcome::NotStored, ":0\r\n"),
+        ("APPEND k b", Outcome::Stored(item), ":2\r\n"),
+        ("APPEND k b", Outcome::TooLarge, large),
+        ("STRLEN k", Outcome::Found(item), ":2\r\n"),
+        ("STRLEN k", MISSING, ":0\r\n"),
+        ("EXISTS k", Outcome::Found(item), ":1\r\n"),
+        ("EXPIRE k 5", Outcome::Found(item), ":1\r\n"),
+        ("EXPIRE k 5", MISSING, ":0\r\n"),
+        ("DEL k", Outcome::Deleted, ":1\r\n"),
+        ("DEL k", MISSING, ":0\r\n"),
+        ("TYPE k", Outcome::Found(item), "+string\r\n"),
+        ("TYPE k", MISSING, "+none\r\n"),
+    ] {
+        assert_printed(request, &outcome, reply, reply);
     }
 }
 
-/// Checks what the form of a request prints, in one piece and in parts.
-fn assert_printed(request: &str, version: Version, outcome: &Outcome<'_>, expected: &str) {
-    let (limits, scratch) = (Limits::default(), Bump::new());
-    let input = format!("{request}\r\n");
-    let mut codec = CommandCodec::new(true);
-    codec.set_version(version);
-    let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
-        panic!()
+#[test]
+fn what_edits_and_deadlines_report_is_printed() {
+    let endless = Outcome::Found(item(b"ab", Deadline::NEVER));
+    let ending = Outcome::Found(item(b"ab", Deadline::after_ms(NOW, 1_500)));
+    let counted = Outcome::Edited {
+        number: -3,
+        old: Some(b"old"),
+        is_changed: true,
     };
-    let (mut out, mut parts) = (Vec::new(), Vec::new());
-    form.encode(outcome, NOW, &mut out);
-    assert_eq!(String::from_utf8_lossy(&out), expected);
-    if let Some((value, tail)) = form.encode_parts(outcome, NOW, &mut parts) {
-        parts.extend_from_slice(value);
-        parts.extend_from_slice(tail);
+    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    for (request, outcome, reply) in [
+        ("TTL k", MISSING, ":-2\r\n"),
+        ("TTL k", endless, ":-1\r\n"),
+        ("TTL k", ending, ":2\r\n"),
+        ("PTTL k", ending, ":1500\r\n"),
+        ("INCR k", counted, ":-3\r\n"),
+        ("INCR k", Outcome::Refused("ERR no"), "-ERR no\r\n"),
+        ("INCR k", Outcome::OutOfMemory, oom),
+        ("GETDEL k", counted, "$3\r\nold\r\n"),
+    ] {
+        assert_printed(request, &outcome, reply, reply);
     }
-    assert_eq!(parts, out);
 }
 
 /// The new value and the number, or the error, of the edit that a request is.
@@ -980,17 +987,7 @@ fn edited(request: &str, old: Option<&str>) -> Result<(String, i64), &'static st
     else {
         panic!("{step:?}")
     };
-    let old = old.map(|value| ItemView {
-        key: b"k",
-        value: value.as_bytes(),
-        client_flags: 7,
-        cas: 1,
-        deadline: Deadline::after_ms(NOW, 5),
-        idle_s: 0,
-        flags: ItemFlags::NONE,
-        footprint: 64,
-        size_class: 1,
-    });
+    let old = old.map(|value| item(value.as_bytes(), Deadline::after_ms(NOW, 5)));
     let mut new = Vec::new();
     let decided = (edit.decide)(&edit, old.as_ref(), &mut new)?;
     let new = String::from_utf8(new).unwrap();

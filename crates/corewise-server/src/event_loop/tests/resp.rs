@@ -77,10 +77,6 @@ impl Oracle {
         let present = items.get(key).cloned();
         let value = present.clone().unwrap_or_default();
         let number = random.below(1_000);
-        let bulk = |value: &Option<String>| match value {
-            Some(value) => format!("${}\r\n{value}\r\n", value.len()),
-            None => "$-1\r\n".to_owned(),
-        };
         let integer = |number: usize| format!(":{number}\r\n");
         match random.below(12) {
             0 => {
@@ -145,6 +141,14 @@ impl Oracle {
             None => "-ERR value is not an integer or out of range\r\n".to_owned(),
         };
         (format!("incr {key}"), reply)
+    }
+}
+
+/// A value as it is sent, or null.
+fn bulk(value: &Option<String>) -> String {
+    match value {
+        Some(value) => format!("${}\r\n{value}\r\n", value.len()),
+        None => "$-1\r\n".to_owned(),
     }
 }
 
