@@ -335,8 +335,9 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     fn tail(self, start: usize, len: usize) -> &'a [u8] {
         // SAFETY: called with ranges inside what `create` wrote behind the node (flags, length of
-        // the key, key, value, by the lengths in the header and before the key), which does not change while the item is alive; the pointer
-        // carries the provenance of the whole allocation.
+        // the key, key, value, by the lengths in the header and before the key), which does not
+        // change while the item is alive; the pointer carries the provenance of the whole
+        // allocation.
         unsafe {
             let base = self.node.as_ptr().add(1).cast::<u8>();
             std::slice::from_raw_parts(base.add(start), len)

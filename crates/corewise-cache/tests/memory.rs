@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
-use corewise_cache::{Cursor, Engine, ScanStep};
+use corewise_cache::{Cursor, ScanStep};
 use corewise_ops::{Deadline, Delete, Store, StoreMode};
 
 for_every_engine! {

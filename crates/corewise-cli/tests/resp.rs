@@ -1244,7 +1244,7 @@ impl Requests {
             }
             _ => self.lcs(),
         };
-        // Fewer words may ask for what differs: names, clients, bytes of memory, a random key.
+        // Fewer words may have replies that differ: names, clients, memory, a random key.
         let may_be_shorter =
             !["hello", "client", "command", "memory", "randomkey"].contains(&&*words[0]);
         if may_be_shorter && words.len() > 1 && self.0.random_bool(0.02) {
