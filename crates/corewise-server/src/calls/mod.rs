@@ -19,8 +19,9 @@
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
 //! 2. A command on several keys (`BITOP DEL EXISTS LCS MGET TOUCH UNLINK`) is a sequence of
-//!    operations, one for each key in order. Other clients may see the keys between two of them. Commands whose
-//!    purpose is that nobody does (`MSET MSETNX RENAME COPY MULTI`) do not exist here.
+//!    operations, one for each key in order. Other clients may see the keys between two of them.
+//!    Commands whose purpose is that nobody does (`MSET MSETNX RENAME COPY MULTI`) do not exist
+//!    here.
 //! 3. A command that fails changes nothing.
 //! 4. Error texts are those of Redis 7.0.
 
