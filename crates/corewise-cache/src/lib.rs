@@ -54,6 +54,8 @@ mod contention;
 mod counter;
 mod engine;
 pub mod engines;
+
+pub mod isolation;
 pub mod item;
 pub mod reservation;
 pub mod size_class;

@@ -44,8 +44,10 @@ impl<E: Engine> Context<'_, E> {
             Admin::Stats(request) => return self.stats(request),
             Admin::FlushAll { at, noreply } => {
                 self.counters.cmd_flush += 1;
+                let all = self.shared.isolation.begin_all(self.now);
                 self.engine
                     .flush_all(at.unwrap_or(Deadline::PAST), self.now);
+                drop(all);
                 self.say(reply::OK, noreply);
             }
             Admin::Verbosity { noreply, .. } => self.say(reply::OK, noreply),

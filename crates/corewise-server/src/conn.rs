@@ -48,7 +48,7 @@ fn copy_time(rest: usize) -> Duration {
 /// Bytes that a connection's buffers take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Incomplete requests.
+    /// Incomplete requests, and those that wait for `EXEC`.
     pub(crate) input: usize,
     /// Waiting replies.
     pub(crate) output: usize,
@@ -159,8 +159,9 @@ impl Conn {
     #[inline]
     pub(crate) fn held(&self) -> Held {
         let line = self.receiving.as_ref().map_or(0, |r| r.line.capacity());
+        let client = self.client.as_ref().map_or(0, |client| client.held());
         Held {
-            input: self.input.capacity().max(self.granted) + line,
+            input: self.input.capacity().max(self.granted) + line + client,
             output: self.output.capacity(),
         }
     }

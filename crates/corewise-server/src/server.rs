@@ -15,6 +15,7 @@ use crate::unix_socket::{self, SocketFile};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use corewise_cache::engines::{locked, lockhash, relativistic};
+use corewise_cache::isolation::Isolation;
 use corewise_cache::{Clock, SystemClock};
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{self, Limits, reply};
@@ -391,6 +392,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
     Shared {
         limits,
         clock: SystemClock::new(),
+        isolation: Arc::new(Isolation::new()),
         users: Mutex::new(users.map(Arc::new)),
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),

@@ -8,6 +8,7 @@ use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corewise_cache::SystemClock;
+use corewise_cache::isolation::Isolation;
 use corewise_wire::Limits;
 use corewise_wire::memcached::MAX_KEY_LEN;
 use mio::Waker;
@@ -130,6 +131,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
     pub(crate) clock: SystemClock,
+    /// Makes operations on several keys atomic.
+    pub(crate) isolation: Arc<Isolation>,
     /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file
     /// is read again.
     pub(crate) users: Mutex<Option<Arc<Users>>>,

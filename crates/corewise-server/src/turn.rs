@@ -34,7 +34,8 @@ use crate::shared::{BATCH, LoopCard, Shared};
 use bumpalo::Bump;
 use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::{Engine, Session};
+use corewise_cache::Engine;
+use corewise_cache::isolation::Member;
 use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
 use corewise_wire::memcached::{Admin, Command};
 use corewise_wire::{Call, Codec, Form, Step};
@@ -227,6 +228,8 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) shared: &'t Shared,
     pub(crate) engine: &'t Arc<E>,
     pub(crate) session: &'t mut E::Session,
+    /// Operations go through it.
+    pub(crate) member: &'t mut Member,
     pub(crate) conns: &'t mut Slab<Conn>,
     pub(crate) counters: &'t mut Counters,
     pub(crate) room: ReplyRoom<'t>,
@@ -382,13 +385,8 @@ impl<E: Engine> Turn<'_, E> {
             key,
             verb,
         };
-        let session = &mut *self.session;
-        let accepted = session.submit_reserved(self.now, &op, reservation, &mut printer);
-        debug_assert!(accepted, "nothing is pending");
-        let mut backoff = Backoff::new();
-        while session.poll(self.now, &mut printer) > 0 {
-            backoff.snooze();
-        }
+        self.member
+            .run_reserved(self.session, self.now, &op, reservation, &mut printer);
     }
 
     /// Parses one connection's input, and executes the batch whenever it is full.
@@ -515,12 +513,10 @@ impl<E: Engine> Turn<'_, E> {
         let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
-            let accepted = self
-                .session
-                .submit(self.now, &batch.ops[first..], &mut printer);
-            let pending = self.session.poll(self.now, &mut printer);
-            first += accepted;
-            if first == batch.ops.len() && pending == 0 {
+            let ops = &batch.ops[first..];
+            let progress = self.member.run(self.session, self.now, ops, &mut printer);
+            first += progress.accepted;
+            if first == batch.ops.len() && progress.pending == 0 {
                 printer.fixed_until(batch.marks.len());
                 break;
             }
@@ -636,6 +632,8 @@ impl<E: Engine> Turn<'_, E> {
                 shared: self.shared,
                 engine: self.engine,
                 session: self.session,
+                member: self.member,
+                transaction: None,
                 counters: self.counters,
                 now: self.now,
                 conn: &mut self.conns[conn],

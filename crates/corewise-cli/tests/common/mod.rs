@@ -14,10 +14,12 @@ mod client;
 pub(crate) mod conversation;
 #[macro_use]
 mod engine;
+mod redis;
 mod server;
 
 pub(crate) use client::Client;
 pub(crate) use engine::Engine;
+pub(crate) use redis::Redis;
 pub(crate) use server::{Kind, TestServer};
 
 use std::time::{Duration, Instant};

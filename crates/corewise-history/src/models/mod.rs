@@ -5,14 +5,17 @@
 //! | [`MapEntry`] | one key of a map or a set | look-up, insertion, removal, compare-exchange, update |
 //! | [`EvictingEntry`] | one key of a cache, which may forget | the same |
 //! | [`Register`] | a variable | read, write |
+//! | [`Several`] | all keys of a map | transactions that read, write, remove and move |
 //!
 //! [`CacheCall`] has the calls of a cache in terms of these operations.
 
 mod cache;
 mod evicting;
+mod several;
 
 pub use cache::{CacheCall, ItemVersion};
 pub use evicting::{EvictingEntry, Kept};
+pub use several::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 
 use crate::Model;
 use std::fmt::Debug;

@@ -1,7 +1,7 @@
 //! Commands on the connection itself.
 
 use super::client::{client, set_name};
-use super::{Context, first, text, until_nul};
+use super::{Context, first, text, transactions, until_nul};
 use corewise_cache::Engine;
 use corewise_wire::resp::{Args, CommandCodec, Version, parse_integer};
 
@@ -22,12 +22,14 @@ pub(super) fn echo<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 /// `QUIT`.
 pub(super) fn quit<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    transactions::reset(cx);
     cx.reply().simple("OK");
     cx.conn.closing = true;
 }
 
 /// `RESET`.
 pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    transactions::reset(cx);
     *cx.codec = CommandCodec::new(!cx.shared.asks_for_users());
     if let Some(client) = &mut cx.conn.client {
         client.name = Vec::new();
@@ -39,14 +41,20 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
 /// `SELECT index`: there is one database.
 pub(super) fn select<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [index] = first(&mut args);
-    match parse_integer(index).map(i32::try_from) {
-        Some(Ok(0)) => cx.reply().simple("OK"),
-        Some(Ok(_)) => cx.error("ERR DB index is out of range"),
-        Some(Err(_)) => {
-            cx.error("ERR value is out of range, value must between -2147483648 and 2147483647")
-        }
-        None => cx.error(text::NOT_AN_INTEGER),
+    if is_database(cx, index) {
+        cx.reply().simple("OK");
     }
+}
+
+/// Whether there is a database of this index. Prints an error otherwise.
+pub(super) fn is_database<E: Engine>(cx: &mut Context<'_, E>, index: &[u8]) -> bool {
+    cx.error(match parse_integer(index).map(i32::try_from) {
+        Some(Ok(0)) => return true,
+        Some(Ok(_)) => "ERR DB index is out of range",
+        Some(Err(_)) => "ERR value is out of range, value must between -2147483648 and 2147483647",
+        None => text::NOT_AN_INTEGER,
+    });
+    false
 }
 
 /// `AUTH [username] password`.

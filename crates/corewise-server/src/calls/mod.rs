@@ -13,16 +13,19 @@
 //! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
 //! | `lcs` | `LCS` |
 //! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
+//! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
+//! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
 //! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
 //!
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. A command on several keys (`BITOP DEL EXISTS LCS MGET TOUCH UNLINK`) is a sequence of
-//!    operations, one for each key in order. Other clients may see the keys between two of them.
-//!    Commands whose purpose is that nobody does (`MSET MSETNX RENAME COPY MULTI`) do not exist
-//!    here.
-//! 3. A command that fails changes nothing.
+//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
+//!    transactions of [`isolation`](corewise_cache::isolation). All other commands on several keys
+//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
+//!    and other clients may change the keys between two of them, except in `EXEC`.
+//! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
+//!    when they have set some of their keys.
 //! 4. Error texts are those of Redis 7.0.
 
 mod bits;
@@ -35,14 +38,16 @@ mod keys;
 mod keyspace;
 mod lcs;
 mod server;
+mod several;
 mod strings;
 mod table;
+mod transactions;
 
 use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::shared::Shared;
-use corewise_atomic::Backoff;
-use corewise_cache::{Engine, Session};
+use corewise_cache::Engine;
+use corewise_cache::isolation::{Isolation, Member, Transaction};
 use corewise_ops::{
     Change, Deadline, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
     Verb,
@@ -55,16 +60,26 @@ mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
     pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
     pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+    pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
     pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 }
 
 /// What a connection of RESP has beside what all connections have.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ClientState {
     /// The number of the client, for `CLIENT ID`.
     id: u64,
     /// The name that the client has given itself.
     name: Vec<u8>,
+    /// The transaction that it has begun with `MULTI`, and the keys that it watches.
+    transactions: transactions::State,
+}
+
+impl ClientState {
+    /// Bytes that wait for `EXEC`.
+    pub(crate) fn held(&self) -> usize {
+        self.transactions.held()
+    }
 }
 
 /// What a command needs.
@@ -73,6 +88,10 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) engine: &'c Arc<E>,
     /// Nothing is pending in it.
     pub(crate) session: &'c mut E::Session,
+    /// Operations go through it, or through the transaction if there is one.
+    pub(crate) member: &'c mut Member,
+    /// The transaction that the command runs in.
+    pub(crate) transaction: Option<Transaction<'c>>,
     pub(crate) counters: &'c mut Counters,
     pub(crate) now: Now,
     pub(crate) conn: &'c mut Conn,
@@ -126,20 +145,52 @@ impl<F: FnMut(&Outcome<'_>)> ReplySink for Look<F> {
     }
 }
 
-impl<E: Engine> Context<'_, E> {
-    /// Executes the command and prints its reply.
+impl<'c, E: Engine> Context<'c, E> {
+    /// Executes the command, or keeps it for `EXEC`, and prints its reply.
     pub(crate) fn answer(&mut self, request: Request<'_>) {
         self.counters.resp_calls += 1;
         let Some(command) = table::find::<E>(request.name()) else {
+            transactions::refuse(self);
             return self.unknown(request);
         };
         if !command.accepts(request.args().len()) {
-            return self.wrong_arguments(command.name);
+            return transactions::refuse_arguments(self, command.name);
         }
         if !self.codec.is_authenticated() && !command.is_open() {
             return self.error(text::NO_AUTH);
         }
+        if transactions::keeps(self, command) {
+            return transactions::keep(self, request);
+        }
         (command.run)(self, request.args());
+    }
+
+    /// Runs `run` as one transaction on these keys, or in the one that runs already.
+    fn atomically<'k, R>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        self.in_transaction(|isolation, now| isolation.begin(now, keys), run)
+    }
+
+    /// Runs `run` as one transaction on all keys, or in the one that runs already.
+    fn atomically_on_all<R>(&mut self, run: impl FnOnce(&mut Self) -> R) -> R {
+        self.in_transaction(Isolation::begin_all, run)
+    }
+
+    fn in_transaction<R>(
+        &mut self,
+        begin: impl FnOnce(&'c Isolation, Now) -> Transaction<'c>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        if self.transaction.is_some() {
+            return run(self);
+        }
+        self.transaction = Some(begin(&self.shared.isolation, self.now));
+        let result = run(self);
+        self.transaction = None;
+        result
     }
 
     fn reply(&mut self) -> Encoder<'_> {
@@ -214,11 +265,18 @@ impl<E: Engine> Context<'_, E> {
             verb,
         };
         let mut sink = Look(look);
-        let accepted = self.session.submit(self.now, &[op], &mut sink);
-        debug_assert_eq!(accepted, 1, "nothing is pending");
-        let mut backoff = Backoff::new();
-        while self.session.poll(self.now, &mut sink) > 0 {
-            backoff.snooze();
+        match &mut self.transaction {
+            Some(transaction) => transaction.run(self.session, self.now, &op, &mut sink),
+            None => self.member.run_one(self.session, self.now, &op, &mut sink),
+        }
+    }
+
+    /// Executes operations of the transaction that runs, and shows their outcomes to `look`.
+    fn operate_on_all(&mut self, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
+        self.counters.operations += ops.len() as u64;
+        debug_assert!(self.transaction.is_some());
+        if let Some(transaction) = &mut self.transaction {
+            transaction.run_all(self.session, self.now, ops, &mut Look(look));
         }
     }
 
@@ -253,7 +311,11 @@ impl<E: Engine> Context<'_, E> {
             value: Vec::new(),
             decide,
         };
-        let failure = match self.session.update(self.now, key, &mut update) {
+        let updated = match &mut self.transaction {
+            Some(transaction) => transaction.update(self.session, self.now, key, &mut update),
+            None => self.member.update(self.session, self.now, key, &mut update),
+        };
+        let failure = match updated {
             Updated::Done => return true,
             Updated::TooLarge => Outcome::TooLarge,
             Updated::OutOfMemory => Outcome::OutOfMemory,

@@ -46,7 +46,7 @@ pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.error("ERR flushing is disabled");
     }
     cx.counters.cmd_flush += 1;
-    cx.engine.flush_all(Deadline::PAST, cx.now);
+    cx.atomically_on_all(|cx| cx.engine.flush_all(Deadline::PAST, cx.now));
     cx.reply().simple("OK");
 }
 

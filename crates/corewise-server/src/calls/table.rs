@@ -1,6 +1,9 @@
 //! The table of commands.
 
-use super::{Context, bits, client, command, connection, keys, keyspace, lcs, server, strings};
+use super::{
+    Context, bits, client, command, connection, keys, keyspace, lcs, server, several, strings,
+    transactions,
+};
 use corewise_cache::Engine;
 use corewise_wire::resp::Args;
 use std::marker::PhantomData;
@@ -34,6 +37,23 @@ impl<E: Engine> Command<E> {
     pub(super) fn is_open(&self) -> bool {
         self.kind == b'o'
     }
+    /// Whether it has to do with keys that its arguments do not name.
+    pub(super) fn concerns_all_keys(&self) -> bool {
+        matches!(self.kind, b'w' | b'r') && self.keys == NO_KEY
+    }
+
+    /// The keys among its arguments, of which it accepts the number.
+    pub(super) fn keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> {
+        let [first, last, step] = self.keys.map(isize::from);
+        let end = match last {
+            ..0 => args.len() as isize + last + 1,
+            last => last,
+        };
+        let skipped = (first - 1).max(0);
+        args.skip(skipped as usize)
+            .step_by(step.max(1) as usize)
+            .take(((end - skipped) as usize).div_ceil(step.max(1) as usize))
+    }
 }
 
 /// Whether a request of this arity may have this number of elements.
@@ -48,7 +68,9 @@ pub(super) fn accepts(arity: i8, elements: usize) -> bool {
 
 const NO_KEY: [i8; 3] = [0, 0, 0];
 const ONE_KEY: [i8; 3] = [1, 1, 1];
+const TWO_KEYS: [i8; 3] = [1, 2, 1];
 const ALL_KEYS: [i8; 3] = [1, -1, 1];
+const PAIRS: [i8; 3] = [1, -1, 2];
 
 const fn command<E: Engine>(
     name: &'static str,
@@ -85,11 +107,14 @@ impl<E: Engine> Table<E> {
         command("client", -2, b' ', NO_KEY, "connection", client::client_command),
         command("command", -1, b' ', NO_KEY, "server", command::command),
         command("config", -2, b' ', NO_KEY, "server", server::config),
+        command("copy", -3, b'w', TWO_KEYS, "generic", several::copy),
         command("dbsize", 1, b'r', NO_KEY, "server", server::dbsize),
         command("decr", 2, b'w', ONE_KEY, "string", strings::decr),
         command("decrby", 3, b'w', ONE_KEY, "string", strings::decrby),
         command("del", -2, b'w', ALL_KEYS, "generic", keys::del),
+        command("discard", 1, b' ', NO_KEY, "transactions", transactions::discard),
         command("echo", 2, b' ', NO_KEY, "connection", connection::echo),
+        command("exec", 1, b' ', NO_KEY, "transactions", transactions::exec),
         command("exists", -2, b'r', ALL_KEYS, "generic", keys::exists),
         command("expire", -3, b'w', ONE_KEY, "generic", keys::expire),
         command("expireat", -3, b'w', ONE_KEY, "generic", keys::expireat),
@@ -110,7 +135,10 @@ impl<E: Engine> Table<E> {
         command("keys", 2, b'r', NO_KEY, "generic", keyspace::keys),
         command("lcs", -3, b'r', [1, 2, 1], "string", lcs::lcs),
         command("memory", -2, b'r', NO_KEY, "server", keyspace::memory),
-        command("mget", -2, b'r', ALL_KEYS, "string", strings::get),
+        command("mget", -2, b'r', ALL_KEYS, "string", several::mget),
+        command("mset", -3, b'w', PAIRS, "string", several::mset),
+        command("msetnx", -3, b'w', PAIRS, "string", several::msetnx),
+        command("multi", 1, b' ', NO_KEY, "transactions", transactions::multi),
         command("object", -2, b'r', NO_KEY, "generic", keyspace::object),
         command("persist", 2, b'w', ONE_KEY, "generic", keys::persist),
         command("pexpire", -3, b'w', ONE_KEY, "generic", keys::pexpire),
@@ -121,6 +149,8 @@ impl<E: Engine> Table<E> {
         command("pttl", 2, b'r', ONE_KEY, "generic", keys::pttl),
         command("quit", -1, b'o', NO_KEY, "connection", connection::quit),
         command("randomkey", 1, b'r', NO_KEY, "generic", keyspace::randomkey),
+        command("rename", 3, b'w', TWO_KEYS, "generic", several::rename),
+        command("renamenx", 3, b'w', TWO_KEYS, "generic", several::renamenx),
         command("reset", 1, b'o', NO_KEY, "connection", connection::reset),
         command("scan", -2, b'r', NO_KEY, "generic", keys::scan),
         command("select", 2, b' ', NO_KEY, "connection", connection::select),
@@ -136,6 +166,8 @@ impl<E: Engine> Table<E> {
         command("ttl", 2, b'r', ONE_KEY, "generic", keys::ttl),
         command("type", 2, b'r', ONE_KEY, "generic", keys::type_of),
         command("unlink", -2, b'w', ALL_KEYS, "generic", keys::del),
+        command("unwatch", 1, b' ', NO_KEY, "transactions", transactions::unwatch),
+        command("watch", -2, b' ', ALL_KEYS, "transactions", transactions::watch),
     ];
 }
 
@@ -161,6 +193,34 @@ pub(super) fn find<E: Engine>(name: &[u8]) -> Option<&'static Command<E>> {
 mod tests {
     use super::{all, find};
     use crate::fake_engine::FakeEngine;
+    use corewise_wire::resp::{Codec, Limits, Parsed};
+
+    #[test]
+    fn the_keys_of_a_command_are_found_among_its_arguments() {
+        let (limits, scratch) = (Limits::default(), bumpalo::Bump::new());
+        for (line, expected) in [
+            ("ping a b", ""),
+            ("get a", "a"),
+            ("set a b px 1", "a"),
+            ("del a b c", "abc"),
+            ("mset a 1 b 2 c 3", "abc"),
+            ("mset a 1 b", "ab"),
+            ("rename a b", "ab"),
+            ("copy a b replace", "ab"),
+            ("flushall", ""),
+        ] {
+            let line = format!("{line}\r\n");
+            let parsed = Codec::new(true).next(line.as_bytes(), &limits, &scratch);
+            let Parsed::Request { request, .. } = parsed else {
+                panic!("{parsed:?}");
+            };
+            let command = find::<FakeEngine>(request.name()).unwrap();
+            let keys: Vec<&[u8]> = command.keys_of(request.args()).collect();
+            assert_eq!(keys.concat(), expected.as_bytes(), "{line}");
+            let concerns_all = command.name == "flushall";
+            assert_eq!(command.concerns_all_keys(), concerns_all, "{line}");
+        }
+    }
 
     #[test]
     fn every_command_is_found_in_any_case() {
@@ -174,7 +234,7 @@ mod tests {
             "",
             "ge",
             "gett",
-            "mset",
+            "lpush",
             "a name that no command has",
             "get\0",
         ] {

@@ -32,6 +32,7 @@ use crate::turn::{ConnectionInput, Spare, Turn};
 use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::isolation::Member;
 use corewise_cache::{Clock, Engine, Session};
 use corewise_ops::Now;
 use corewise_wire::Codec;
@@ -110,6 +111,7 @@ pub(crate) struct EventLoop<E: Engine> {
     shared: Arc<Shared>,
     engine: Arc<E>,
     session: E::Session,
+    member: Member,
     poll: Poll,
     inbox: Arc<Inbox>,
     conns: Slab<Conn>,
@@ -150,6 +152,7 @@ impl<E: Engine> EventLoop<E> {
             waker,
         });
         let session = engine.session();
+        let member = shared.isolation.member();
         let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
         let spare_inputs = SpareInputs::new(arena.len() / 4);
         let event_loop = Self {
@@ -157,6 +160,7 @@ impl<E: Engine> EventLoop<E> {
             shared,
             engine,
             session,
+            member,
             poll,
             inbox: Arc::clone(&inbox),
             conns: Slab::new(),
@@ -317,6 +321,7 @@ impl<E: Engine> EventLoop<E> {
             shared: &self.shared,
             engine: &self.engine,
             session: &mut self.session,
+            member: &mut self.member,
             conns: &mut self.conns,
             counters: &mut self.counters,
             room: ReplyRoom::new(

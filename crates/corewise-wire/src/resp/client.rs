@@ -15,10 +15,15 @@ use super::number::parse_integer;
 pub fn encode_request(elements: &[&[u8]], out: &mut Vec<u8>) {
     head(b'*', elements.len(), out);
     for element in elements {
-        head(b'$', element.len(), out);
-        out.extend_from_slice(element);
-        out.extend_from_slice(b"\r\n");
+        encode_bulk(element, out);
     }
+}
+
+/// Appends an element of a request.
+pub(super) fn encode_bulk(element: &[u8], out: &mut Vec<u8>) {
+    head(b'$', element.len(), out);
+    out.extend_from_slice(element);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn head(kind: u8, len: usize, out: &mut Vec<u8>) {

@@ -151,11 +151,24 @@ pub struct Codec {
     /// Bytes from the position on that are known to hold no end of a line.
     searched: u32,
     mode: Mode,
-    authenticated: bool,
+    pub(super) access: Access,
     /// For [`CommandCodec`](super::CommandCodec), which keeps the keys that are left in `left`.
     pub(super) keys: Keys,
     /// For [`CommandCodec`](super::CommandCodec).
     pub(super) version: Version,
+}
+
+/// What a client may send, and what becomes of it in [`CommandCodec`](super::CommandCodec).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The client has not authenticated: short requests only, all of them calls.
+    Unauthenticated,
+    /// Every request becomes a call.
+    Calls,
+    /// As `Calls`, and a request has been refused.
+    CallsAfterRefusal,
+    /// Frequent requests become operations.
+    Operations,
 }
 
 /// Which keys of a request with several keys come next.
@@ -198,7 +211,11 @@ impl Codec {
             left: 0,
             searched: 0,
             mode: Mode::Start,
-            authenticated,
+            access: if authenticated {
+                Access::Operations
+            } else {
+                Access::Unauthenticated
+            },
             keys: Keys::No,
             version: Version::Resp2,
         }
@@ -208,12 +225,14 @@ impl Codec {
     #[inline]
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        self.authenticated
+        self.access != Access::Unauthenticated
     }
 
     /// Lifts the limits for clients that have not authenticated, from the next length on.
     pub fn set_authenticated(&mut self) {
-        self.authenticated = true;
+        if !self.is_authenticated() {
+            self.access = Access::Operations;
+        }
     }
 
     /// Whether the rest of a request that is discarded has yet to arrive.
@@ -286,7 +305,7 @@ impl Codec {
                 };
             }
         };
-        if count > MAX_ELEMENTS_UNAUTHENTICATED && !self.authenticated {
+        if count > MAX_ELEMENTS_UNAUTHENTICATED && !self.is_authenticated() {
             return Parsed::Close {
                 reply: b"-ERR Protocol error: unauthenticated multibulk length\r\n",
             };
@@ -360,7 +379,7 @@ impl Codec {
             None => Err(NoLength::Malformed(
                 b"-ERR Protocol error: invalid bulk length\r\n",
             )),
-            Some(len) if len > MAX_BULK_UNAUTHENTICATED && !self.authenticated => Err(
+            Some(len) if len > MAX_BULK_UNAUTHENTICATED && !self.is_authenticated() => Err(
                 NoLength::Malformed(b"-ERR Protocol error: unauthenticated bulk length\r\n"),
             ),
             Some(len) => Ok((len as usize, after)),

@@ -52,6 +52,7 @@ mod encoder;
 mod form;
 mod inline;
 mod number;
+mod queue;
 mod request;
 
 pub use client::{Malformed, ReplyReader, Value, encode_request};
@@ -60,4 +61,5 @@ pub use command_codec::CommandCodec;
 pub use encoder::{Encoder, Version};
 pub use form::Form;
 pub use number::parse_integer;
+pub use queue::RequestQueue;
 pub use request::{Args, Request};

@@ -1,0 +1,73 @@
+//! Whether an operation has changed its item.
+
+use corewise_ops::{Change, Flow, ItemView, Outcome, ReplySink, Token, Update, Verb};
+
+/// Notes what becomes of one operation, and passes it on.
+pub(super) struct NotingSink<'s, K> {
+    sink: &'s mut K,
+    /// The operation is a read that may change the item.
+    reads_and_writes: bool,
+    /// The operation has changed the item, or may have.
+    pub(super) is_changed: bool,
+    /// What the sink answered.
+    pub(super) flow: Flow,
+}
+
+impl<'s, K> NotingSink<'s, K> {
+    pub(super) fn new(verb: &Verb<'_>, sink: &'s mut K) -> Self {
+        let reads_and_writes = matches!(verb, Verb::Get(get)
+            if get.touch.is_some() || get.vivify.is_some() || get.claim_stale
+                || get.recache_below_ms.is_some());
+        Self {
+            sink,
+            reads_and_writes,
+            is_changed: false,
+            flow: Flow::Continue,
+        }
+    }
+}
+
+impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
+    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
+        self.is_changed |= match &outcome {
+            Outcome::Found(_) => self.reads_and_writes,
+            Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
+            // A `set` of memcached that fails removes the item.
+            Outcome::TooLarge | Outcome::OutOfMemory => true,
+            Outcome::Missing(_) | Outcome::NotStored | Outcome::Exists | Outcome::NonNumeric => {
+                false
+            }
+        };
+        self.flow = self.sink.complete(token, outcome);
+        self.flow
+    }
+}
+
+/// Notes what an update decides.
+pub(super) struct NotingUpdate<'u> {
+    update: &'u mut dyn Update,
+    /// The last decision changes the item.
+    pub(super) is_changed: bool,
+}
+
+impl<'u> NotingUpdate<'u> {
+    pub(super) fn new(update: &'u mut dyn Update) -> Self {
+        Self {
+            update,
+            is_changed: false,
+        }
+    }
+}
+
+impl Update for NotingUpdate<'_> {
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+        let is_present = old.is_some();
+        let change = self.update.update(old);
+        self.is_changed = match change {
+            Change::Keep => false,
+            Change::Touch(_) | Change::Remove => is_present,
+            Change::Write { .. } => true,
+        };
+        change
+    }
+}

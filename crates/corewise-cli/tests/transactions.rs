@@ -1,0 +1,884 @@
+//! Transactions of RESP over sockets: exact replies, watches, bounds, histories of several
+//! connections that are checked for linearizability, and random conversations of two connections
+//! whose replies are compared with those of redis-server.
+
+#[macro_use]
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use common::{Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip};
+use corewise_history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
+use corewise_history::{History, Recorder, Recording};
+use corewise_wire::resp::{ReplyReader, encode_request};
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+for_every_engine! {
+    a_transaction_is_queued_and_executed
+    a_transaction_ends_with_its_connection
+    errors_while_queueing_abort_a_transaction
+    an_exec_fails_if_a_watched_key_has_changed
+    watches_end
+    commands_on_several_keys_answer_as_redis_does
+    transactions_are_bounded
+    the_largest_transaction_is_executed
+    histories_with_transactions_are_linearizable
+    a_torn_mset_is_found_out
+    conversations_of_two_connections_agree_with_redis
+}
+
+/// A server with a listener for RESP.
+fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
+    let listen = ["--resp", "127.0.0.1:0"];
+    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
+}
+
+fn connect(server: &TestServer) -> Client {
+    Client::connect(server.resp_address())
+}
+
+/// Sends each line as one pipeline of inline requests, and expects the replies.
+#[track_caller]
+fn converse(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        client.ask(format!("{line}\r\n"), reply);
+    }
+}
+
+const OK: &str = "+OK\r\n";
+const QUEUED: &str = "+QUEUED\r\n";
+const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+
+fn a_transaction_is_queued_and_executed(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
+    converse(
+        &mut one,
+        &[
+            ("exec", "-ERR EXEC without MULTI\r\n"),
+            ("discard", "-ERR DISCARD without MULTI\r\n"),
+            ("multi", OK),
+            ("exec", "*0\r\n"),
+            ("multi", OK),
+            ("set a 1", QUEUED),
+            ("incr a", QUEUED),
+            ("get a\r\nmget a none", "+QUEUED\r\n+QUEUED\r\n"),
+            (
+                "incr a b",
+                "-ERR wrong number of arguments for 'incr' command\r\n",
+            ),
+            ("discard", OK),
+            ("get a", "$-1\r\n"),
+            ("multi", OK),
+            ("set a x", QUEUED),
+            ("incr a", QUEUED),
+            ("set a 1\r\nincr a", "+QUEUED\r\n+QUEUED\r\n"),
+            ("get a\r\nmget a none", "+QUEUED\r\n+QUEUED\r\n"),
+        ],
+    );
+    // Nothing is executed before `EXEC`.
+    other.ask("exists a\r\n", ":0\r\n");
+    converse(
+        &mut one,
+        &[
+            (
+                "exec",
+                "*6\r\n+OK\r\n-ERR value is not an integer or out of range\r\n+OK\r\n:2\r\n\
+                 $1\r\n2\r\n*2\r\n$1\r\n2\r\n$-1\r\n",
+            ),
+            ("get a", "$1\r\n2\r\n"),
+            // Also what concerns all keys, and the connection.
+            (
+                "multi\r\nflushall\r\ndbsize\r\nping\r\nhello 3\r\nget a",
+                &[OK, &QUEUED.repeat(5)].concat(),
+            ),
+            ("discard", OK),
+            (
+                "multi\r\nset b 1\r\nflushall\r\nexists a b\r\nset a 1\r\nexists a b",
+                &[OK, &QUEUED.repeat(5)].concat(),
+            ),
+            ("exec", "*5\r\n+OK\r\n+OK\r\n:0\r\n+OK\r\n:1\r\n"),
+            ("multi\r\nset a 1", &[OK, QUEUED].concat()),
+            ("reset", "+RESET\r\n"),
+            ("exec", "-ERR EXEC without MULTI\r\n"),
+        ],
+    );
+    other.ask("get a\r\n", "$1\r\n1\r\n");
+    server.assert_well();
+}
+
+/// RESP3 has one null, and `QUIT` discards a transaction.
+fn a_transaction_ends_with_its_connection(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
+    one.send(b"hello 3\r\n");
+    reply(&mut one);
+    converse(
+        &mut one,
+        &[(
+            "watch a\r\nset a 5\r\nmulti\r\nexec",
+            "+OK\r\n+OK\r\n+OK\r\n_\r\n",
+        )],
+    );
+    converse(
+        &mut one,
+        &[("multi\r\nset a 1\r\nquit", "+OK\r\n+QUEUED\r\n+OK\r\n")],
+    );
+    one.expect_end();
+    other.ask("get a\r\n", "$1\r\n5\r\n");
+    server.assert_well();
+}
+
+fn errors_while_queueing_abort_a_transaction(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    converse(
+        &mut client,
+        &[
+            ("multi", OK),
+            (
+                "nonsense",
+                "-ERR unknown command 'nonsense', with args beginning with: \r\n",
+            ),
+            ("set a 1", QUEUED),
+            ("exec", ABORTED),
+            ("get a", "$-1\r\n"),
+            ("multi", OK),
+            (
+                "set a",
+                "-ERR wrong number of arguments for 'set' command\r\n",
+            ),
+            ("exec", ABORTED),
+            ("exec", "-ERR EXEC without MULTI\r\n"),
+            // These errors abort nothing.
+            ("multi", OK),
+            ("multi", "-ERR MULTI calls can not be nested\r\n"),
+            ("watch a", "-ERR WATCH inside MULTI is not allowed\r\n"),
+            ("set a 1", QUEUED),
+            ("exec", "*1\r\n+OK\r\n"),
+            (
+                "exec x",
+                "-EXECABORT Transaction discarded because of: wrong number of arguments for \
+                 'exec' command\r\n",
+            ),
+            ("multi\r\nset a 2", &[OK, QUEUED].concat()),
+            (
+                "exec x",
+                "-EXECABORT Transaction discarded because of: wrong number of arguments for \
+                 'exec' command\r\n",
+            ),
+            ("get a", "$1\r\n1\r\n"),
+        ],
+    );
+    // A request that is too long is not executed, so the others are not either.
+    client.ask("multi\r\nset a 3\r\n", [OK, QUEUED].concat());
+    let value = "x".repeat(600 << 10);
+    let mut long = Vec::new();
+    encode_request(
+        &[
+            b"MSET",
+            b"a",
+            value.as_bytes(),
+            b"b",
+            value.as_bytes(),
+            b"c",
+            value.as_bytes(),
+            b"d",
+            value.as_bytes(),
+        ],
+        &mut long,
+    );
+    client.ask(long, "-ERR request exceeds the maximum length\r\n");
+    converse(&mut client, &[("exec", ABORTED), ("get a", "$1\r\n1\r\n")]);
+    server.assert_well();
+}
+
+/// What changes between `WATCH k absent` and `EXEC`, its reply, and whether `EXEC` fails.
+#[rustfmt::skip]
+const CHANGES: &[(&str, &str, bool)] = &[
+    ("get k", "$1\r\n5\r\n", false),
+    ("set l 1", OK, false),
+    ("set k 5", OK, true),
+    ("set k 6 nx", "$-1\r\n", false),
+    ("append k x", ":2\r\n", true),
+    ("incr k", ":6\r\n", true),
+    ("del none", ":0\r\n", false),
+    ("del k", ":1\r\n", true),
+    ("getdel k", "$1\r\n5\r\n", true),
+    ("expire k 100", ":1\r\n", true),
+    ("expire k 100 xx", ":0\r\n", false),
+    ("persist k", ":0\r\n", false),
+    ("expire k -1", ":1\r\n", true),
+    ("set absent 1", OK, true),
+    ("set absent 1\r\ndel absent", "+OK\r\n:1\r\n", true),
+    ("mset x 1 k 5", OK, true),
+    ("mset x 1 y 5", OK, false),
+    ("msetnx x 1 k 5", ":0\r\n", false),
+    ("rename k x", OK, true),
+    ("rename x k", OK, true),
+    ("copy x k", ":0\r\n", false),
+    ("copy x k replace", ":1\r\n", true),
+    ("multi\r\nset k 1\r\nexec", "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n", true),
+    ("flushall", OK, true),
+];
+
+/// The same in the protocol of memcached.
+#[rustfmt::skip]
+const CHANGES_OF_MEMCACHED: &[(&str, &str, bool)] = &[
+    ("get k\r\n", "VALUE k 0 1\r\n5\r\nEND\r\n", false),
+    ("set k 0 0 1\r\n5\r\n", "STORED\r\n", true),
+    ("touch k 0\r\n", "TOUCHED\r\n", true),
+    ("add k 0 0 1\r\n5\r\n", "NOT_STORED\r\n", false),
+    ("incr k 1\r\n", "6\r\n", true),
+    ("delete k\r\n", "DELETED\r\n", true),
+    ("flush_all\r\n", "OK\r\n", true),
+];
+
+fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut other, mut text) = (connect(&server), connect(&server), server.connect());
+    for (change, reply, fails) in CHANGES {
+        other.ask("mset k 5 x 1\r\ndel absent\r\n", "+OK\r\n:");
+        other.line();
+        one.ask("watch k absent\r\n", OK);
+        other.ask(format!("{change}\r\n"), reply);
+        let expected = if *fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        one.ask(
+            "multi\r\nping\r\nexec\r\n",
+            format!("{OK}{QUEUED}{expected}"),
+        );
+    }
+    // Commands of memcached count, too; so do those of the same client.
+    for (change, reply, fails) in CHANGES_OF_MEMCACHED {
+        other.ask("set k 5\r\n", OK);
+        one.ask("watch k\r\n", OK);
+        text.ask(change, reply);
+        let expected = if *fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        one.ask(
+            "multi\r\nping\r\nexec\r\n",
+            format!("{OK}{QUEUED}{expected}"),
+        );
+    }
+    one.ask(
+        "watch k\r\nset k 1\r\nmulti\r\nexec\r\n",
+        "+OK\r\n+OK\r\n+OK\r\n*-1\r\n",
+    );
+    // An item that expires has changed, and one that had expired has not.
+    one.ask("set k 1 px 1\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
+    common::wait_until("the item expires", || {
+        other.send(b"exists k\r\n");
+        other.line() == ":0"
+    });
+    // Whether it expired before or after WATCH, which saw it or did not, depends on time.
+    one.send(b"multi\r\nping\r\nexec\r\n");
+    (0..3).for_each(|_| _ = reply(&mut one));
+    one.ask("watch k\r\nmulti\r\nexec\r\n", "+OK\r\n+OK\r\n*0\r\n");
+    server.assert_well();
+}
+
+/// `EXEC`, `DISCARD`, `UNWATCH`, `RESET` and the end of a connection end watches.
+fn watches_end(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
+    for (end, reply) in [
+        ("multi\r\nexec", "+OK\r\n*0\r\n"),
+        ("multi\r\ndiscard", "+OK\r\n+OK\r\n"),
+        ("unwatch", OK),
+        ("reset", "+RESET\r\n"),
+    ] {
+        one.ask(format!("watch k l\r\n{end}\r\n"), format!("{OK}{reply}"));
+        other.ask("set k 1\r\n", OK);
+        one.ask(
+            "multi\r\nping\r\nexec\r\n",
+            "+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n",
+        );
+    }
+    // A failed EXEC ends them as well.
+    one.ask("watch k\r\n", OK);
+    other.ask("set k 1\r\n", OK);
+    one.ask(
+        "multi\r\nexec\r\nmulti\r\nexec\r\n",
+        "+OK\r\n*-1\r\n+OK\r\n*0\r\n",
+    );
+    for request in ["quit", "watch k"] {
+        let mut client = connect(&server);
+        client.ask(format!("watch k\r\n{request}\r\n"), "+OK\r\n+OK\r\n");
+    }
+    other.ask("set k 1\r\nget k\r\n", "+OK\r\n$1\r\n1\r\n");
+    server.assert_well();
+}
+
+const NO_KEY: &str = "-ERR no such key\r\n";
+const SAME: &str = "-ERR source and destination objects are the same\r\n";
+const NO_DATABASE: &str = "-ERR DB index is out of range\r\n";
+const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
+
+/// Requests and replies.
+#[rustfmt::skip]
+const ON_SEVERAL_KEYS: &[(&str, &str)] = &[
+    ("mset a 1 b 2 a 3", OK),
+    ("mget a b c", "*3\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n"),
+    (
+        "mset a 1 b",
+        "-ERR wrong number of arguments for 'mset' command\r\n",
+    ),
+    (
+        "mset a",
+        "-ERR wrong number of arguments for 'mset' command\r\n",
+    ),
+    (
+        "msetnx a 1 b",
+        "-ERR wrong number of arguments for 'msetnx' command\r\n",
+    ),
+    ("msetnx c 1 b 2", ":0\r\n"),
+    ("exists c", ":0\r\n"),
+    ("msetnx c 1 c 2", ":1\r\n"),
+    ("get c", "$1\r\n2\r\n"),
+    ("set a 1 pxat 4102444800000", OK),
+    ("rename a d", OK),
+    ("pexpiretime d", ":4102444800000\r\n"),
+    ("rename a d", NO_KEY),
+    ("rename a a", NO_KEY),
+    ("rename d d", OK),
+    ("renamenx d b", ":0\r\n"),
+    ("renamenx d d", ":0\r\n"),
+    ("renamenx d e", ":1\r\n"),
+    ("renamenx d e", NO_KEY),
+    ("copy e f", ":1\r\n"),
+    ("pexpiretime f", ":4102444800000\r\n"),
+    ("copy b f", ":0\r\n"),
+    ("copy b f replace", ":1\r\n"),
+    ("mget e f", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n"),
+    ("ttl f", ":-1\r\n"),
+    ("copy none f replace", ":0\r\n"),
+    ("copy e g db 0 REPLACE db 0", ":1\r\n"),
+    ("copy e e", SAME),
+    ("copy none none", SAME),
+    ("copy e e db 1", NO_DATABASE),
+    ("copy e g db -1", NO_DATABASE),
+    ("copy e g db 1 foo", NO_DATABASE),
+    ("copy e g db 1x", NOT_AN_INTEGER),
+    ("copy e g db", "-ERR syntax error\r\n"),
+    ("copy e g foo", "-ERR syntax error\r\n"),
+];
+
+fn commands_on_several_keys_answer_as_redis_does(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    converse(&mut client, ON_SEVERAL_KEYS);
+    // Client flags of memcached belong to the item.
+    let mut text = server.connect();
+    text.ask("set t 7 0 1\r\n1\r\n", "STORED\r\n");
+    client.ask("rename t u\r\n", OK);
+    text.ask("get t u\r\n", "VALUE u 7 1\r\n1\r\nEND\r\n");
+    // A command that fails changes nothing.
+    let long = "k".repeat(300);
+    let too_large = "-ERR key or value exceeds the maximum size of an item\r\n";
+    client.ask(format!("mset a 9 {long} 1\r\n"), too_large);
+    client.ask(format!("msetnx a 9 {long} 1\r\n"), too_large);
+    client.ask(format!("rename u {long}\r\n"), too_large);
+    client.ask("exists a u\r\n", ":1\r\n");
+    server.assert_well();
+}
+
+fn transactions_are_bounded(engine: Engine) {
+    let Some(mut server) = start(engine, &["-I", "1m"]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let too_long = "-ERR the transaction exceeds the maximum length\r\n";
+    // Two MiB fit, as much as one request may have.
+    let value = "x".repeat(1 << 19);
+    let mut set = Vec::new();
+    encode_request(&[b"SET", b"k", value.as_bytes()], &mut set);
+    client.ask("multi\r\n", OK);
+    (0..3).for_each(|_| client.ask(&set, QUEUED));
+    client.ask(&set, too_long);
+    client.ask(&set, QUEUED); // it is not kept
+    client.ask("exec\r\nexists k\r\n", format!("{ABORTED}:0\r\n"));
+    // Keys that are watched.
+    let many = |count: usize| -> String { (0..count).map(|i| format!(" {i}")).collect() };
+    client.ask(format!("watch{}\r\n", many(1024)), OK);
+    client.ask("watch x\r\n", "-ERR too many watched keys\r\n");
+    client.ask("unwatch\r\nwatch x\r\nunwatch\r\n", "+OK\r\n+OK\r\n+OK\r\n");
+    // Replies: 100 of 1,000,000 bytes.
+    let value = "x".repeat(1_000_000);
+    let mut set = Vec::new();
+    encode_request(&[b"SET", b"k", value.as_bytes()], &mut set);
+    client.ask(&set, OK);
+    let mut transaction = "get k\r\n".repeat(100);
+    transaction.push_str("set done 1\r\n");
+    client.ask("multi\r\n", OK);
+    client.ask(&transaction, QUEUED.repeat(101));
+    client.send(b"exec\r\n");
+    client.expect_end();
+    // It was executed.
+    connect(&server).ask("get done\r\n", "$1\r\n1\r\n");
+    server.assert_well();
+}
+
+fn the_largest_transaction_is_executed(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask("multi\r\n", OK);
+    let requests = 1 << 16;
+    let mut thread_client = client.socket();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            use std::io::Write;
+            thread_client
+                .write_all("incr n\r\n".repeat(requests).as_bytes())
+                .unwrap();
+        });
+        client.expect(QUEUED.repeat(requests));
+    });
+    client.ask(
+        "ping\r\n",
+        "-ERR the transaction exceeds the maximum length\r\n",
+    );
+    client.ask("exec\r\nmulti\r\n", format!("{ABORTED}{OK}"));
+    client.ask("incr n\r\n".repeat(1_000), QUEUED.repeat(1_000));
+    client.send(b"exec\r\n");
+    client.expect("*1000\r\n");
+    (1..=1_000).for_each(|n| client.expect(format!(":{n}\r\n")));
+    server.assert_well();
+}
+
+/// Reads one reply.
+fn reply(client: &mut Client) -> Vec<u8> {
+    let mut reader = ReplyReader::default();
+    let mut reply = Vec::new();
+    while reply.is_empty() || !reader.is_complete() {
+        let mut bytes = client.read_until(b"\r\n");
+        if bytes[0] == b'$' && bytes != b"$-1\r\n" {
+            let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
+            bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
+        }
+        let (consumed, _) = reader.next(&bytes).unwrap().expect("a whole value");
+        assert_eq!(consumed, bytes.len());
+        reply.extend(bytes);
+    }
+    reply
+}
+
+// ---- histories
+
+const CONNECTIONS: u64 = 3;
+const KEYS: usize = 3;
+/// Operations of one connection in a history.
+const OPERATIONS: u64 = 400;
+
+type Random = Xoshiro256PlusPlus;
+type Outcome = Option<Vec<SeveralOutcome<u64>>>;
+type Recorded = History<(), SeveralOp<u64>, Outcome>;
+type SeveralRecorder = Recorder<(), SeveralOp<u64>, Outcome>;
+
+/// One connection to the listener for RESP and one to that of memcached.
+struct Connection {
+    client: Client,
+    text: Client,
+    random: Random,
+    /// Distinguishes the keys of histories.
+    history: u64,
+}
+
+impl Connection {
+    fn key(&self, key: usize) -> String {
+        format!("history{}-{key}", self.history)
+    }
+
+    /// The request for a step.
+    fn request(&self, step: &SeveralStep<u64>) -> String {
+        match step {
+            SeveralStep::Get(key) => format!("get {}\r\n", self.key(*key)),
+            SeveralStep::Set(key, value) => format!("set {} {value}\r\n", self.key(*key)),
+            SeveralStep::Remove(key) => format!("del {}\r\n", self.key(*key)),
+            SeveralStep::Move(from, to) => {
+                format!("rename {} {}\r\n", self.key(*from), self.key(*to))
+            }
+        }
+    }
+
+    /// Reads the reply to a step.
+    fn outcome(&mut self) -> SeveralOutcome<u64> {
+        let reply = String::from_utf8(reply(&mut self.client)).unwrap();
+        match reply.trim_end() {
+            "+OK" => SeveralOutcome::Written,
+            "$-1" => SeveralOutcome::Value(None),
+            ":0" | "-ERR no such key" => SeveralOutcome::Was(false),
+            ":1" => SeveralOutcome::Was(true),
+            value => {
+                let (_, value) = value.split_once("\r\n").expect(value);
+                SeveralOutcome::Value(Some(value.parse().unwrap()))
+            }
+        }
+    }
+
+    /// The outcome of a step as the model has it: `RENAME` answers `OK` if there was a value.
+    fn outcome_of(&mut self, step: &SeveralStep<u64>) -> SeveralOutcome<u64> {
+        match (step, self.outcome()) {
+            (SeveralStep::Move(..), SeveralOutcome::Written) => SeveralOutcome::Was(true),
+            (_, outcome) => outcome,
+        }
+    }
+
+    /// One operation that is no transaction.
+    fn single(&mut self, step: &SeveralStep<u64>) -> Outcome {
+        let request = self.request(step);
+        self.client.send(request.as_bytes());
+        Some(vec![self.outcome_of(step)])
+    }
+
+    /// The same in the protocol of memcached.
+    fn single_of_memcached(&mut self, step: &SeveralStep<u64>) -> Outcome {
+        let outcome = match step {
+            SeveralStep::Get(key) => {
+                self.text
+                    .send(format!("get {}\r\n", self.key(*key)).as_bytes());
+                let value = (self.text.line() != "END").then(|| {
+                    let value = self.text.line().parse().unwrap();
+                    self.text.expect("END\r\n");
+                    value
+                });
+                SeveralOutcome::Value(value)
+            }
+            SeveralStep::Set(key, value) => {
+                let value = value.to_string();
+                let request = format!("set {} 0 0 {}\r\n{value}\r\n", self.key(*key), value.len());
+                self.text.ask(request, "STORED\r\n");
+                SeveralOutcome::Written
+            }
+            SeveralStep::Remove(key) => {
+                self.text
+                    .send(format!("delete {}\r\n", self.key(*key)).as_bytes());
+                SeveralOutcome::Was(self.text.line() == "DELETED")
+            }
+            SeveralStep::Move(..) => return self.single(step),
+        };
+        Some(vec![outcome])
+    }
+
+    fn mset(&mut self, steps: &[SeveralStep<u64>]) -> Outcome {
+        let mut request = "mset".to_owned();
+        for step in steps {
+            let SeveralStep::Set(key, value) = step else {
+                panic!("{step:?} in MSET");
+            };
+            request += &format!(" {} {value}", self.key(*key));
+        }
+        self.client.ask(request + "\r\n", OK);
+        Some(vec![SeveralOutcome::Written; steps.len()])
+    }
+
+    /// `MULTI`, the steps, `EXEC`.
+    fn transaction(&mut self, steps: &[SeveralStep<u64>]) -> Outcome {
+        let requests: String = steps.iter().map(|step| self.request(step)).collect();
+        let queued = QUEUED.repeat(steps.len());
+        self.client
+            .ask(format!("multi\r\n{requests}"), OK.to_owned() + &queued);
+        self.client.send(b"exec\r\n");
+        let head = self.client.line();
+        if head == "*-1" {
+            return None;
+        }
+        assert_eq!(head, format!("*{}", steps.len()));
+        Some(steps.iter().map(|step| self.outcome_of(step)).collect())
+    }
+
+    /// Some steps on different keys.
+    fn steps(&mut self, unique: u64) -> Vec<SeveralStep<u64>> {
+        let count = self.random.random_range(2..=3);
+        let draw = |i: u64| {
+            let key = self.random.random_range(0..KEYS);
+            match self.random.random_range(0..6) {
+                0..2 => SeveralStep::Get(key),
+                2..4 => SeveralStep::Set(key, unique + i),
+                4 => SeveralStep::Remove(key),
+                _ => SeveralStep::Move(key, (key + 1) % KEYS),
+            }
+        };
+        (0..count).map(draw).collect()
+    }
+
+    /// Performs and records an operation, or some. `unique` and the nine numbers after it are
+    /// values that nobody else writes.
+    fn perform(&mut self, recorder: &mut SeveralRecorder, unique: u64) {
+        let key = self.random.random_range(0..KEYS);
+        match self.random.random_range(0..10) {
+            0..3 => {
+                let get = SeveralStep::Get(key);
+                recorder.record((), SeveralOp::of([get.clone()]), || self.single(&get));
+            }
+            3..5 => {
+                let step = match self.random.random_range(0..4) {
+                    0 => SeveralStep::Get(key),
+                    1 => SeveralStep::Remove(key),
+                    _ => SeveralStep::Set(key, unique),
+                };
+                let op = SeveralOp::of([step.clone()]);
+                recorder.record((), op, || self.single_of_memcached(&step));
+            }
+            5 => {
+                let step = SeveralStep::Move(key, (key + 1) % KEYS);
+                recorder.record((), SeveralOp::of([step.clone()]), || self.single(&step));
+            }
+            6..8 => {
+                let set = |i| SeveralStep::Set((key + i) % KEYS, unique + i as u64);
+                let steps = [set(0), set(1)];
+                recorder.record((), SeveralOp::of(steps.clone()), || self.mset(&steps));
+            }
+            8 => {
+                let steps = self.steps(unique);
+                let op = SeveralOp::of(steps.clone());
+                recorder.record((), op, || self.transaction(&steps));
+            }
+            _ => self.compare_and_set(recorder, key, unique),
+        }
+    }
+
+    /// `WATCH` and `GET`, recorded as one read, and then a transaction that sees the same value.
+    fn compare_and_set(&mut self, recorder: &mut SeveralRecorder, key: usize, unique: u64) {
+        let get = SeveralStep::Get(key);
+        let seen = recorder.record((), SeveralOp::of([get.clone()]), || {
+            self.client.ask(format!("watch {}\r\n", self.key(key)), OK);
+            self.single(&get)
+        });
+        let Some([SeveralOutcome::Value(seen)]) = seen.as_deref() else {
+            panic!("{seen:?} for a value");
+        };
+        let op = SeveralOp {
+            only_if: vec![(key, *seen)],
+            steps: vec![get, SeveralStep::Set(key, unique)],
+        };
+        let steps = op.steps.clone();
+        recorder.record((), op, || self.transaction(&steps));
+    }
+}
+
+/// Records a history of all connections.
+fn record(server: &TestServer, seed: u64) -> Recorded {
+    let recording = Recording::new();
+    let start = Barrier::new(CONNECTIONS as usize);
+    let addresses: (SocketAddr, SocketAddr) = (server.resp_address(), server.address());
+    std::thread::scope(|scope| {
+        for number in 0..CONNECTIONS {
+            let mut recorder = recording.recorder(OPERATIONS as usize);
+            let mut connection = Connection {
+                client: Client::connect(addresses.0),
+                text: Client::connect(addresses.1),
+                random: Random::seed_from_u64(seed << 8 | number),
+                history: seed,
+            };
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                for i in 0..OPERATIONS {
+                    let unique = (i * CONNECTIONS + number + 1) * 10;
+                    connection.perform(&mut recorder, unique);
+                }
+            });
+        }
+    });
+    recording.finish().unwrap()
+}
+
+/// At most three operations are open at once, and values are written once, so the checker visits
+/// few configurations and always decides.
+fn histories_with_transactions_are_linearizable(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut concurrent = 0;
+    for seed in 0..3 {
+        let verdict = record(&server, seed).check(&Several::new(KEYS));
+        println!("seed {seed}: {verdict}");
+        concurrent += verdict.assert_linearizable().concurrent;
+    }
+    assert!(concurrent > 0, "no operation overlapped another");
+    server.assert_well();
+}
+
+/// The check that the histories pass would find an `MSET` that is no transaction: here a client
+/// sends one as two commands, and another reads in between.
+fn a_torn_mset_is_found_out(engine: Engine) {
+    let Some(server) = start(engine, &[]) else {
+        return;
+    };
+    for is_torn in [false, true] {
+        let connection = |number| Connection {
+            client: connect(&server),
+            text: server.connect(),
+            random: Random::seed_from_u64(number),
+            history: u64::from(is_torn),
+        };
+        let (mut one, mut other) = (connection(0), connection(1));
+        let recording = Recording::new();
+        let (mut writes, mut reads) = (recording.recorder(1), recording.recorder(2));
+        let steps = [SeveralStep::Set(0, 1), SeveralStep::Set(1, 1)];
+        writes.record((), SeveralOp::of(steps.clone()), || {
+            if is_torn {
+                one.single(&steps[0]);
+            } else {
+                one.mset(&steps);
+            }
+            for key in 0..2 {
+                let get = SeveralStep::Get(key);
+                reads.record((), SeveralOp::of([get.clone()]), || other.single(&get));
+            }
+            if is_torn {
+                one.single(&steps[1]);
+            }
+            Some(vec![SeveralOutcome::Written; 2])
+        });
+        drop((writes, reads));
+        let verdict = recording.finish().unwrap().check(&Several::new(2));
+        assert_eq!(verdict.clone().violation().is_some(), is_torn, "{verdict}");
+    }
+}
+
+// ---- conversations
+
+/// Requests of two clients that interfere.
+struct Requests(Random);
+
+impl Requests {
+    fn pick(&mut self, from: &[&'static str]) -> &'static str {
+        from.choose(&mut self.0).unwrap()
+    }
+
+    fn key(&mut self) -> &'static str {
+        self.pick(&["a", "b", "c"])
+    }
+
+    fn value(&mut self) -> &'static str {
+        self.pick(&["1", "2", "x", "''"])
+    }
+
+    fn keys(&mut self) -> String {
+        let count = self.0.random_range(1..4);
+        (0..count).map(|_| format!(" {}", self.key())).collect()
+    }
+
+    fn pairs(&mut self) -> String {
+        let count = self.0.random_range(1..4);
+        (0..count)
+            .map(|_| format!(" {} {}", self.key(), self.value()))
+            .collect()
+    }
+
+    fn next(&mut self) -> String {
+        let (key, other, value) = (self.key(), self.key(), self.value());
+        let mut line = match self.0.random_range(0..32) {
+            0..4 => "multi".to_owned(),
+            4..8 => "exec".to_owned(),
+            8..11 => format!("watch{}", self.keys()),
+            11 => self
+                .pick(&["unwatch", "discard", "discard", "reset"])
+                .to_owned(),
+            12 => self
+                .pick(&["flushall", "ping", "nonsense", "select 1x"])
+                .to_owned(),
+            13 => format!("mset{}", self.pairs()),
+            14 => format!("msetnx{}", self.pairs()),
+            15 => format!("rename {key} {other}"),
+            16 => format!("renamenx {key} {other}"),
+            17 => {
+                let options = self.pick(&["", " replace", " db 0", " db 16", " db x", " foo"]);
+                format!("copy {key} {other}{options}")
+            }
+            18 => {
+                let options = self.pick(&[" nx", " xx", " get", " px 100000", " ex 0"]);
+                format!("set {key} {value}{options}")
+            }
+            19..22 => format!("set {key} {value}"),
+            22 => format!(
+                "{} {key}",
+                self.pick(&["incr", "getdel", "persist", "strlen"])
+            ),
+            23 => format!(
+                "{} {key} {value}",
+                self.pick(&["append", "getset", "setnx"])
+            ),
+            24 => format!(
+                "pexpire {key} {}",
+                self.pick(&["100000", "100000 xx", "-1", "x"])
+            ),
+            25 => format!(
+                "{}{}",
+                self.pick(&["del", "unlink", "exists", "touch"]),
+                self.keys()
+            ),
+            26..28 => format!("mget{}", self.keys()),
+            _ => format!("get {key}"),
+        };
+        if self.0.random_bool(0.03) {
+            line += " more";
+        }
+        line
+    }
+}
+
+fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    // Another seed makes other conversations.
+    let seed = std::env::var("COREWISE_SEED").ok();
+    let seed = seed.map_or(13, |seed| seed.parse().expect("a number"));
+    let mut requests = Requests(Random::seed_from_u64(seed));
+    let rounds = if std::env::var_os("COREWISE_FEWER").is_some() {
+        5
+    } else {
+        40
+    };
+    for round in 0..rounds {
+        let mut ours = [connect(&server), connect(&server)];
+        let mut theirs = [redis.connect(), redis.connect()];
+        for client in [&mut ours[0], &mut theirs[0]] {
+            client.ask("flushall\r\n", OK);
+            if round % 3 == 0 {
+                client.send(b"hello 3\r\n");
+                reply(client);
+            }
+        }
+        let mut said = Vec::new();
+        for _ in 0..150 {
+            let number = requests.0.random_range(0..2);
+            let line = requests.next();
+            said.push(format!("{number}: {line}"));
+            let request = format!("{line}\r\n");
+            ours[number].send(request.as_bytes());
+            theirs[number].send(request.as_bytes());
+            let (our_reply, their_reply) = (reply(&mut ours[number]), reply(&mut theirs[number]));
+            assert!(
+                our_reply == their_reply,
+                "{} instead of {} at the end of\n{}",
+                show(&our_reply),
+                show(&their_reply),
+                said[said.len().saturating_sub(60)..].join("\n")
+            );
+        }
+    }
+    server.assert_well();
+}

@@ -1,0 +1,241 @@
+//! Commands that read or change several keys at once.
+
+use super::connection::is_database;
+use super::{Context, Decision, first, text, transactions};
+use crate::shared::BATCH;
+use corewise_cache::Engine;
+use corewise_cache::item::MAX_KEY_BYTES;
+use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
+use corewise_wire::resp::{Args, Form};
+
+/// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
+pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
+    cx.reply().array(keys.len());
+    for key in keys {
+        let mut value = None;
+        cx.operate(key, Verb::Get(Get::default()), |outcome| {
+            if let Outcome::Found(view) = outcome {
+                value = Some(view.value.to_vec());
+            }
+        });
+        match value {
+            Some(value) => cx.reply().bulk(&value),
+            None => cx.reply().null(),
+        }
+        if transactions::is_too_long(cx) {
+            return; // `EXEC` closes the connection
+        }
+    }
+}
+
+/// Keys and values in turn.
+#[derive(Clone)]
+struct Pairs<'i>(Args<'i>);
+
+impl<'i> Iterator for Pairs<'i> {
+    type Item = (&'i [u8], &'i [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.0.next()?, self.0.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len() / 2, Some(self.0.len() / 2))
+    }
+}
+
+impl<'i> Pairs<'i> {
+    /// The pairs among the arguments; `None` after it has printed an error.
+    fn parse<E: Engine>(cx: &mut Context<'_, E>, args: Args<'i>, command: &str) -> Option<Self> {
+        if !args.len().is_multiple_of(2) {
+            cx.wrong_arguments(command);
+            return None;
+        }
+        // Before the first is set, so that a command that fails changes nothing.
+        let most = cx.shared.config.max_item_size;
+        let fits = |(key, value): (&[u8], &[u8])| {
+            key.len() <= MAX_KEY_BYTES && key.len() + value.len() <= most
+        };
+        if !Self(args).all(fits) {
+            cx.error(Form::error_text(&Outcome::TooLarge));
+            return None;
+        }
+        Some(Self(args))
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        self.clone().map(|(key, _)| key)
+    }
+}
+
+/// Sets keys to values, in a transaction. Returns false after it has printed an error.
+fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
+    let mut ops = pairs.map(|(key, value)| Op {
+        token: 0,
+        key,
+        verb: overwrite(value),
+    });
+    let mut batch = Vec::with_capacity(ops.size_hint().0.min(BATCH));
+    let mut failure = None;
+    while failure.is_none() {
+        batch.clear();
+        batch.extend(ops.by_ref().take(BATCH));
+        if batch.is_empty() {
+            return true;
+        }
+        cx.operate_on_all(&batch, |outcome| {
+            if !matches!(outcome, Outcome::Stored(_)) {
+                failure = Some(Form::error_text(outcome));
+            }
+        });
+    }
+    cx.error(failure.unwrap_or_default());
+    false
+}
+
+fn overwrite(value: &[u8]) -> Verb<'_> {
+    Verb::Store(Store {
+        mode: StoreMode::Overwrite,
+        value,
+        client_flags: 0,
+        deadline: Deadline::NEVER,
+        compare_cas: None,
+        stale_if_older: false,
+        new_cas: None,
+        vivify: None,
+    })
+}
+
+/// `MSET key value …`.
+pub(super) fn mset<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let Some(pairs) = Pairs::parse(cx, args, "mset") else {
+        return;
+    };
+    if cx.atomically(pairs.keys(), |cx| set_all(cx, pairs)) {
+        cx.reply().simple("OK");
+    }
+}
+
+/// `MSETNX key value …`.
+pub(super) fn msetnx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let Some(pairs) = Pairs::parse(cx, args, "msetnx") else {
+        return;
+    };
+    cx.atomically(pairs.keys(), |cx| {
+        if pairs.keys().any(|key| cx.exists(key)) {
+            cx.reply().integer(0);
+        } else if set_all(cx, pairs) {
+            cx.reply().integer(1);
+        }
+    });
+}
+
+/// What becomes of the item at the other key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    /// There is no item at the first key.
+    NoSource,
+    /// There is one at the second key, which may not be replaced.
+    Taken,
+    Done,
+    /// An error has been printed.
+    Failed,
+}
+
+/// Stores a copy of the item of one key, its deadline included, under another.
+fn transfer<E: Engine>(
+    cx: &mut Context<'_, E>,
+    from: &[u8],
+    to: &[u8],
+    replaces: bool,
+) -> Transfer {
+    let mut source = None;
+    cx.peek(from, |item| {
+        source = item.map(|item| (item.value.to_vec(), item.client_flags, item.deadline));
+    });
+    let Some((value, client_flags, deadline)) = source else {
+        return Transfer::NoSource;
+    };
+    let mut is_taken = false;
+    let done = cx.update(to, |old, new| {
+        is_taken = old.is_some() && !replaces;
+        if is_taken {
+            return Decision::Keep;
+        }
+        new.extend_from_slice(&value);
+        Decision::Write {
+            client_flags,
+            deadline,
+        }
+    });
+    match (done, is_taken) {
+        (false, _) => Transfer::Failed,
+        (true, true) => Transfer::Taken,
+        (true, false) => Transfer::Done,
+    }
+}
+
+/// Moves the item of a key to another key. There is no error to print if the result is no
+/// [`Transfer::Failed`].
+fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: bool) -> Transfer {
+    let [from, to] = first(&mut args);
+    cx.atomically([from, to], |cx| {
+        if from == to {
+            return match (cx.exists(from), replaces) {
+                (false, _) => Transfer::NoSource,
+                (true, true) => Transfer::Done,
+                (true, false) => Transfer::Taken,
+            };
+        }
+        let transfer = transfer(cx, from, to, replaces);
+        if transfer == Transfer::Done {
+            cx.operate(from, Verb::Delete(Delete::default()), |_| ());
+        }
+        transfer
+    })
+}
+
+/// `RENAME key newkey`.
+pub(super) fn rename<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    match move_item(cx, args, true) {
+        Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
+        Transfer::Done | Transfer::Taken => cx.reply().simple("OK"),
+        Transfer::Failed => {}
+    }
+}
+
+/// `RENAMENX key newkey`.
+pub(super) fn renamenx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    match move_item(cx, args, false) {
+        Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
+        Transfer::Done => cx.reply().integer(1),
+        Transfer::Taken => cx.reply().integer(0),
+        Transfer::Failed => {}
+    }
+}
+
+/// `COPY source destination [DB index] [REPLACE]`.
+pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [from, to] = first(&mut args);
+    let mut replaces = false;
+    while let Some(option) = args.next() {
+        if option.eq_ignore_ascii_case(b"replace") {
+            replaces = true;
+        } else if option.eq_ignore_ascii_case(b"db") && args.len() > 0 {
+            let [index] = first(&mut args);
+            if !is_database(cx, index) {
+                return;
+            }
+        } else {
+            return cx.error(text::SYNTAX);
+        }
+    }
+    if from == to {
+        return cx.error("ERR source and destination objects are the same");
+    }
+    match cx.atomically([from, to], |cx| transfer(cx, from, to, replaces)) {
+        Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
+        Transfer::Done => cx.reply().integer(1),
+        Transfer::Failed => {}
+    }
+}
