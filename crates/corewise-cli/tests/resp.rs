@@ -921,56 +921,6 @@ fn clients_are_listed_and_closed(engine: Engine) {
     server.assert_well();
 }
 
-/// A redis-server on a Unix socket; killed on drop.
-struct Redis {
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Redis {
-    /// Starts one, if it is installed.
-    fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let child = Command::new("redis-server")
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
-            .arg(Self::socket(folder.path()))
-            .arg("--dir")
-            .arg(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .ok()?;
-        let redis = Self { child, folder };
-        wait_until("redis-server listens", || {
-            std::os::unix::net::UnixStream::connect(Self::socket(redis.folder.path())).is_ok()
-        });
-        Some(redis)
-    }
-
-    fn socket(folder: &Path) -> std::path::PathBuf {
-        folder.join("redis.sock")
-    }
-
-    fn connect(&self) -> Client {
-        Client::connect_unix(&Self::socket(self.folder.path()))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Commands with a key and nothing else.
 #[rustfmt::skip]
 const ONE_KEY: &[&str] = &[
