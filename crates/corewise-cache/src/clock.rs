@@ -5,7 +5,7 @@
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::Now;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds at which every time line starts. Well above [`corewise_ops::Deadline::PAST`], so
 /// that no live item is older than the clock.
@@ -35,8 +35,11 @@ impl SystemClock {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let now = Instant::now();
+        // A millisecond of this clock begins with one of the wall clock.
+        let since_last_ms = Duration::from_nanos(u64::from(unix.subsec_nanos() % 1_000_000));
         Self {
-            started: Instant::now(),
+            started: now.checked_sub(since_last_ms).unwrap_or(now),
             unix_ms_at_start: unix.as_millis() as u64,
         }
     }

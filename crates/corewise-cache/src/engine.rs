@@ -106,7 +106,8 @@ pub trait Engine: Send + Sync + Sized + 'static {
     }
 }
 
-/// Multiplies a number with a fraction of 2^32: the whole part of the product, and what is left.
+/// Multiplies a number with a fraction of 2^32. Returns the whole part of the product, and the
+/// fraction that is left.
 pub(crate) fn scale(number: usize, fraction: u32) -> (usize, u32) {
     let product = number as u64 * u64::from(fraction);
     ((product >> 32) as usize, product as u32)

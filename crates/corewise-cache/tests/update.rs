@@ -6,7 +6,7 @@ mod common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
 use corewise_cache::item::MAX_KEY_BYTES;
-use corewise_cache::{Cursor, Engine, ScanStep, Session};
+use corewise_cache::{Cursor, ScanStep, Session};
 use corewise_ops::{
     Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, Update,
     Updated, Verb,

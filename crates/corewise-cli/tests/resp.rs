@@ -1226,7 +1226,7 @@ impl Requests {
             }
             _ => self.lcs(),
         };
-        // Fewer words may ask for answers that differ: names, clients, bytes, a random key.
+        // Fewer words may have replies that differ: names, clients, memory, a random key.
         let may_be_shorter =
             !["hello", "client", "command", "memory", "randomkey"].contains(&&*words[0]);
         if may_be_shorter && words.len() > 1 && self.0.random_bool(0.02) {

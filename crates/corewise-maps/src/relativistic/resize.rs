@@ -1090,7 +1090,8 @@ impl<'t, A: Arena> Expansion<'t, A> {
     }
 
     /// Prefetches nodes that a pass is about to read: the first of a bucket that is `2 * AHEAD`
-    /// buckets away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived by now.
+    /// buckets away, and the second of one that is [`AHEAD`] buckets away, whose first has arrived
+    /// by now.
     ///
     /// # Safety
     ///

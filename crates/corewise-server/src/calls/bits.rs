@@ -465,8 +465,7 @@ fn print_fields<E: Engine>(cx: &mut Context<'_, E>, replies: &[Option<i64>]) {
     }
 }
 
-/// `BITOP AND | OR | XOR | NOT destination key …`. Reads one key after the other, and then stores:
-/// other clients may change the keys in between.
+/// `BITOP AND | OR | XOR | NOT destination key …`. Atomic.
 pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [operation, destination] = first(&mut args);
     let combine: fn(u8, u8) -> u8 = match operation.to_ascii_lowercase().as_slice() {
@@ -480,29 +479,42 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let is_not = operation.eq_ignore_ascii_case(b"not");
     let keys = std::iter::once(destination).chain(args);
     let len = cx.atomically(keys, |cx| {
-        let mut result: Option<Vec<u8>> = None;
-        for key in args {
-            read(cx, key, |value| {
-                let value = value.unwrap_or(b"");
-                result = Some(match result.take() {
-                    Some(before) => combined(before, value, combine),
-                    None if is_not => value.iter().map(|byte| combine(*byte, 0)).collect(),
-                    None => value.to_vec(),
-                });
-            });
-        }
-        let result = result.unwrap_or_default();
-        if result.is_empty() {
-            cx.operate(destination, Verb::Delete(Delete::default()), |_| {});
-        } else {
-            let mode = StoreMode::Overwrite;
-            store(cx, destination, &result, mode, Deadline::NEVER)?;
-        }
-        Some(result.len())
+        let result = combination(cx, args, is_not, combine);
+        store_bits(cx, destination, &result).then_some(result.len())
     });
     if let Some(len) = len {
         cx.reply().integer(len as i64);
     }
+}
+
+/// Combines the values of keys.
+fn combination<E: Engine>(
+    cx: &mut Context<'_, E>,
+    keys: Args<'_>,
+    is_not: bool,
+    combine: fn(u8, u8) -> u8,
+) -> Vec<u8> {
+    let mut result: Option<Vec<u8>> = None;
+    for key in keys {
+        read(cx, key, |value| {
+            let value = value.unwrap_or(b"");
+            result = Some(match result.take() {
+                Some(before) => combined(before, value, combine),
+                None if is_not => value.iter().map(|byte| combine(*byte, 0)).collect(),
+                None => value.to_vec(),
+            });
+        });
+    }
+    result.unwrap_or_default()
+}
+
+/// Stores a value, or deletes the key if it is empty. Returns false after it has printed an error.
+fn store_bits<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], value: &[u8]) -> bool {
+    if value.is_empty() {
+        cx.operate(key, Verb::Delete(Delete::default()), |_| {});
+        return true;
+    }
+    store(cx, key, value, StoreMode::Overwrite, Deadline::NEVER).is_some()
 }
 
 /// Combines two values, of which the shorter one is followed by zeros.

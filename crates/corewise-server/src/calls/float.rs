@@ -1,9 +1,8 @@
 //! Floating-point numbers of `INCRBYFLOAT`: the 80-bit extended format, which Redis calculates in
 //! on x86, with its texts.
 //!
-//! A number has 64 bits of mantissa and is rounded to the nearest, ties to even. Text is read as C's
-//! `strtold` reads it, and printed with 17 digits behind the point, from which trailing zeros are
-//! dropped.
+//! A number has 64 bits of mantissa and is rounded to the nearest, ties to even. Text is read as by
+//! `strtold` of C, and printed with 17 digits behind the point, without trailing zeros.
 
 use std::cmp::Ordering;
 
@@ -79,8 +78,8 @@ impl Extended {
         }
     }
 
-    /// Reads decimal or hexadecimal text, or the name of infinity. `None` if it is no number, or one
-    /// that is too large, or too small to be told from zero.
+    /// Reads decimal or hexadecimal text, or the name of infinity. `None` if it is no number, one
+    /// that is too large, or one other than zero that would be rounded to zero.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_LIMIT {
             return None;

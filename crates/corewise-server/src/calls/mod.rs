@@ -22,10 +22,10 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are transactions of
-//!    [`isolation`](corewise_cache::isolation). All other commands on several keys
-//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order, and
-//!    other clients may change the keys between two of them, except in `EXEC`.
+//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
+//!    transactions of [`isolation`](corewise_cache::isolation). All other commands on several keys
+//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
+//!    and other clients may change the keys between two of them, except in `EXEC`.
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
 //!    when they have set some of their keys.
 //! 4. Error texts are those of Redis 7.0.
@@ -61,8 +61,8 @@ use std::sync::Arc;
 mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
     pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-    pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
     pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+    pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
     pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 }
 
