@@ -1121,12 +1121,12 @@ impl<'t, A: Arena> Expansion<'t, A> {
         }
     }
 
-    /// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child; returns
-    /// false if the bucket is another one, or is updated meanwhile.
+    /// As [`zip`], without a lock, for a plain bucket all of whose nodes belong to one child;
+    /// returns false if the bucket is another one, or is updated meanwhile.
     ///
-    /// The exchange fails if a node was inserted, or the first node removed or replaced, since the word
-    /// was read: the section keeps IDs from being reused, so another chain has another word. An update
-    /// of a later node leaves the word as it was, and the rest in the same child.
+    /// The exchange fails if a node was inserted, or the first node removed or replaced, since the
+    /// word was read: the section keeps IDs from being reused, so another chain has another word.
+    /// An update of a later node leaves the word as it was, and the rest in the same child.
     ///
     /// # Safety
     ///
@@ -1166,9 +1166,9 @@ impl<'t, A: Arena> Expansion<'t, A> {
         false
     }
 
-    /// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of its
-    /// trunk off from nodes of other children. If nothing is left to cut, forwards the bucket and
-    /// returns true.
+    /// Expand, step 6 of \[ATC11\] §4 for one bucket of the old table: cuts the run at the start of
+    /// its trunk off from nodes of other children. If nothing is left to cut, forwards the bucket
+    /// and returns true.
     ///
     /// # Safety
     ///
