@@ -1,6 +1,12 @@
 //! The table that suits the processor.
+//!
+//! CLHT-lb is the best table without transactions: the example `elision` measures it beside
+//! [`Versioned`](super::Versioned). That the elided table is better where there are transactions is
+//! a result of the thesis (at 10⁶ entries), and not measured by this project.
 
 use corewise_locks::elide::NoTransactions;
+#[cfg(doc)]
+use corewise_locks::elide::Rtm;
 use corewise_maps::clht::LockBased;
 
 use super::{SlrScmMcs, TableFull, elided};
@@ -14,7 +20,8 @@ pub enum Auto {
     LockBased(NoTransactions, LockBased<u64, u64>),
 }
 
-/// Creates the table that suits the processor.
+/// Creates the table that suits the processor: the elided one if [`Rtm::detect`] finds that the
+/// processor commits transactions, and CLHT-lb otherwise.
 ///
 /// ```
 /// let table = corewise_maps_lab::elided_clht::auto(1_000);
