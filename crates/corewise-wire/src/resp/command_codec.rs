@@ -34,7 +34,7 @@ use crate::step::{Call, Step};
 ///
 /// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
 /// let (limits, scratch) = (Limits::default(), Bump::new());
-/// let input = b"MGET a b\r\nPING\r\n";
+/// let input = b"MGET a b\r\nECHO hi\r\n";
 /// let mut codec = CommandCodec::new(true);
 /// let mut at = 0;
 /// let mut steps = Vec::new();
@@ -49,7 +49,7 @@ use crate::step::{Call, Step};
 ///         other => panic!("{other:?}"),
 ///     };
 /// }
-/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"PING"]);
+/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"ECHO"]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCodec(Codec);
