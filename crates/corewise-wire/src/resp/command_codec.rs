@@ -3,7 +3,7 @@
 use bumpalo::Bump;
 use corewise_ops::Now;
 
-use super::codec::{Codec, Keys, Limits, Parsed};
+use super::codec::{Access, Codec, Keys, Limits, Parsed};
 use super::encoder::Version;
 use super::inline;
 use super::operation::Operation;
@@ -34,7 +34,7 @@ use crate::step::{Call, Step};
 ///
 /// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
 /// let (limits, scratch) = (Limits::default(), Bump::new());
-/// let input = b"MGET a b\r\nECHO hi\r\n";
+/// let input = b"MGET a b\r\nTIME\r\n";
 /// let mut codec = CommandCodec::new(true);
 /// let mut at = 0;
 /// let mut steps = Vec::new();
@@ -49,7 +49,7 @@ use crate::step::{Call, Step};
 ///         other => panic!("{other:?}"),
 ///     };
 /// }
-/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"ECHO"]);
+/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"TIME"]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCodec(Codec);
@@ -71,6 +71,39 @@ impl CommandCodec {
     /// Accepts operations from the next request on; see [`Codec::set_authenticated`].
     pub fn set_authenticated(&mut self) {
         self.0.set_authenticated();
+    }
+
+    /// From the next request on, and until [`end_calls`](Self::end_calls), every request becomes a
+    /// call, so that the caller can collect requests. The client must have authenticated.
+    ///
+    /// ```
+    /// # use bumpalo::Bump;
+    /// # use corewise_ops::Now;
+    /// # use corewise_wire::resp::{CommandCodec, Limits};
+    /// # use corewise_wire::Step;
+    /// # let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+    /// # let (limits, scratch) = (Limits::default(), Bump::new());
+    /// let mut codec = CommandCodec::new(true);
+    /// codec.begin_calls();
+    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
+    /// assert!(matches!(step, Step::Call { .. }));
+    /// assert!(!codec.end_calls());
+    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
+    /// assert!(matches!(step, Step::Op { .. }));
+    /// ```
+    pub fn begin_calls(&mut self) {
+        debug_assert!(self.is_authenticated());
+        self.0.access = Access::Calls;
+    }
+
+    /// Ends [`begin_calls`](Self::begin_calls). Returns whether a request was
+    /// [refused](super::Parsed::Refused) since.
+    pub fn end_calls(&mut self) -> bool {
+        let has_refused = self.0.access == Access::CallsAfterRefusal;
+        if has_refused || self.0.access == Access::Calls {
+            self.0.access = Access::Operations;
+        }
+        has_refused
     }
 
     /// The version of the protocol that the client has chosen.
@@ -136,10 +169,15 @@ impl CommandCodec {
             Parsed::Incomplete { need } => Step::Incomplete { need },
             Parsed::Skip { consumed } => Step::Skip { consumed },
             Parsed::Close { reply } => Step::Close { reply },
-            Parsed::Refused { consumed, why } => Step::Frame {
-                consumed,
-                bytes: why.line(),
-            },
+            Parsed::Refused { consumed, why } => {
+                if self.0.access == Access::Calls {
+                    self.0.access = Access::CallsAfterRefusal;
+                }
+                Step::Frame {
+                    consumed,
+                    bytes: why.line(),
+                }
+            }
             Parsed::Request { consumed, request } => {
                 self.request(consumed, request, input, now, scratch)
             }
@@ -159,7 +197,7 @@ impl CommandCodec {
             consumed,
             call: Call::Resp(request),
         };
-        if !self.0.is_authenticated() {
+        if self.0.access != Access::Operations {
             return call;
         }
         let (name, args) = (request.name(), request.args());
