@@ -32,8 +32,8 @@
 //!
 //! Bias: with fewer than two nodes, `NR 2` pays for a second replica and gains nothing from it but
 //! a shorter wait for the combiner. Threads of the crate that wait for a combiner or for the log
-//! spin and never yield; those of node replication here spin, yield and then park. With more threads
-//! than processors a spinning thread keeps the one that it waits for from running, which costs the
+//! spin and never yield; those of node replication here spin, yield and then park. With more
+//! threads than processors a spinning thread keeps the one that it waits for from running, which costs the
 //! crate up to a time slice of the system each time. Ratios with at most as many threads as
 //! processors do not have this bias.
 
