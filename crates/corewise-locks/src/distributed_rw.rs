@@ -1,5 +1,5 @@
-//! The distributed readers-writer lock of \[NR\] (Calciu et al., CACM 2018, §3.8), whose flags belong
-//! to threads.
+//! The distributed readers-writer lock of \[NR\] (Calciu et al., CACM 2018, §3.8), whose flags
+//! belong to threads.
 //!
 //! ```text
 //! DistributedRw<S>, 128 (S + 1) bytes, in lines of 128:

@@ -1,5 +1,5 @@
-//! The distributed readers-writer lock of \[NR\] §3.8 with a number of flags chosen at run time, and
-//! the core that it shares with [`DistributedRw`](crate::DistributedRw).
+//! The distributed readers-writer lock of \[NR\] §3.8 with a number of flags chosen at run time,
+//! and the core that it shares with [`DistributedRw`](crate::DistributedRw).
 //!
 //! ```text
 //!  ┌────────┬──────┐   ┌────────┐ ┌────────┐     ┌────────┐

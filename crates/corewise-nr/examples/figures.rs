@@ -26,16 +26,16 @@
 //! updates add as remove; keys of `zipf` have parameter 1.5; `e` writes go to random lines of 1 MiB
 //! of the thread; batches and the log have their default sizes.
 //!
-//! Placement: on a machine with two NUMA nodes or more, the replicas of `NR 2` are made on the nodes'
-//! CPUs, and the threads of all rows run on them, as many on the one as on the other. On other
-//! machines threads run where the system puts them.
+//! Placement: on a machine with two NUMA nodes or more, the replicas of `NR 2` are made on the
+//! nodes' CPUs, and the threads of all rows run on them, as many on the one as on the other. On
+//! other machines threads run where the system puts them.
 //!
-//! Bias: with fewer than two nodes, `NR 2` pays for a second replica and gains nothing from it but a
-//! shorter wait for the combiner. Threads of the crate that wait for a combiner or for the log spin
-//! and never yield; those of node replication here spin, yield and then park. With more threads
-//! than processors a spinning thread keeps the one that it waits for from running, which costs the
-//! crate up to a time slice of the system each time. Ratios with at most as many threads as
-//! processors do not have this bias.
+//! Bias: with fewer than two nodes, `NR 2` pays for a second replica and gains nothing from it
+//! but a shorter wait for the combiner. Threads of the crate that wait for a combiner or for the
+//! log spin and never yield; those of node replication here spin, yield and then park. With more
+//! threads than processors a spinning thread keeps the one that it waits for from running, which
+//! costs the crate up to a time slice of the system each time. Ratios with at most as many
+//! threads as processors do not have this bias.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hint::black_box;

@@ -415,8 +415,9 @@ impl<D: Sequential> NodeReplicated<D> {
         let epoch = {
             // Under the mutex, so that no scan sees this replica absent and then its source ahead.
             let mut members = self.members.lock();
-            // SAFETY: the lock is held. The replica is about to be live, and under the mutex no ring
-            // is freed; its source is in this ring, and does not go on before this one is live.
+            // SAFETY: the lock is held. The replica is about to be live, and under the mutex no
+            // ring is freed; its source is in this ring, and does not go on before this
+            // one is live.
             let ring = unsafe { self.log.ring(origin.log2) };
             replica.set_applied(origin.applied, ring);
             members.live.push(index);

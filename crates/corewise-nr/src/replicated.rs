@@ -407,8 +407,8 @@ impl<D: Sequential> NodeReplicated<D> {
                 return is_live.then(|| {
                     // SAFETY: 1: the thread's place, inside one operation.
                     let flag = unsafe { place.flag() };
-                    // SAFETY: 1: writers hold the combiner's lock. 2: the next one acquires it after
-                    // we have released it.
+                    // SAFETY: 1: writers hold the combiner's lock. 2: the next one acquires it
+                    // after we have released it.
                     let guard = unsafe { replica.lock().read_excluding_writers(flag) };
                     Reading {
                         replica,
