@@ -27,7 +27,7 @@
 //!
 //! # Guarantees
 //!
-//! 1. *Linearizable.* All operations of items that the filter cannot tell apart, which are one item.
+//! 1. *Linearizable.* Items that the filter cannot tell apart are one item.
 //! 2. *Progress* of sections of [`Elided`].
 //! 3. *Full.* A refused insertion changes nothing.
 

@@ -2,8 +2,8 @@
 //!
 //! [`Coarse`] has one lock for the whole table, and [`Fine`] one for each of 64 groups of buckets
 //! (§4.5.4). [`Versioned`] is for processors without transactions: its updates are optimistic
-//! sections with a version for each group. The layout of a bucket, the order of its stores and the lookup are those of
-//! [`clht`](corewise_maps::clht); here no bucket has a lock bit.
+//! sections with a version for each group. The layout of a bucket, the order of its stores and the
+//! lookup are those of [`clht`](corewise_maps::clht); here no bucket has a lock bit.
 //!
 //! ```text
 //!  bucket: 64 bytes at a multiple of 64
