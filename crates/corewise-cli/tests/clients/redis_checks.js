@@ -82,11 +82,6 @@ const checks = {
   },
 };
 
-const has = async (call, command) => {
-  const [info] = await call('COMMAND', 'INFO', command);
-  return Array.isArray(info);
-};
-
 // Runs `run(port)` for each port, one after the other. Fails if one fails.
 const forEachPort = async (ports, run) => {
   for (const port of ports) {
@@ -118,4 +113,4 @@ const end = (promise) => promise.then(() => process.exit(0), (error) => {
   process.exit(1);
 });
 
-module.exports = { BYTES, end, forEachPort, has, relay, runChecks, untilItWorks };
+module.exports = { BYTES, end, forEachPort, relay, runChecks, untilItWorks };

@@ -3,7 +3,7 @@
 
 const assert = require('assert');
 const { createClient, ErrorReply, RESP_TYPES, WatchError } = require('redis');
-const { BYTES, end, forEachPort, has, relay, runChecks, untilItWorks } = require('./redis_checks');
+const { BYTES, end, forEachPort, relay, runChecks, untilItWorks } = require('./redis_checks');
 
 const [authPort, ...ports] = process.argv.slice(2);
 
@@ -34,11 +34,7 @@ const typed = async (client) => {
   assert.deepStrictEqual(keys, ['typed']);
 };
 
-// Runs as soon as the server has `MULTI`.
 const transactions = async (client) => {
-  if (!(await has((...words) => client.sendCommand(words), 'multi'))) {
-    return console.log('no MULTI yet');
-  }
   await client.set('balance', '10');
   assert.deepStrictEqual(await client.multi().incr('balance').get('balance').exec(), [11, '11']);
   await client.watch('balance');
