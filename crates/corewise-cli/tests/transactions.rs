@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip};
+use common::{
+    Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
+};
 use corewise_history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_history::{History, Recorder, Recording};
 use corewise_wire::resp::{ReplyReader, encode_request};
@@ -25,6 +27,7 @@ for_every_engine! {
     watches_end
     commands_on_several_keys_answer_as_redis_does
     transactions_are_bounded
+    watches_count_as_memory_of_their_connections
     the_largest_transaction_is_executed
     histories_with_transactions_are_linearizable
     a_torn_mset_is_found_out
@@ -437,6 +440,38 @@ fn transactions_are_bounded(engine: Engine) {
     client.expect_end();
     // It was executed.
     connect(&server).ask("get done\r\n", "$1\r\n1\r\n");
+    server.assert_well();
+}
+
+fn watches_count_as_memory_of_their_connections(engine: Engine) {
+    const CLIENTS: u64 = 8;
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let held = || -> u64 {
+        let mut client = server.connect();
+        client.send(b"stats\r\n");
+        let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("STAT read_buf_bytes "));
+        values.next().unwrap().parse().unwrap()
+    };
+    let before = held();
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|client| {
+            let keys: String = (0..1024).map(|key| format!(" {client}-{key}")).collect();
+            let mut one = connect(&server);
+            one.ask(format!("watch{keys}\r\n"), OK);
+            one
+        })
+        .collect();
+    // An entry here and one in the stripe, at least 56 bytes, and the key with its counts.
+    wait_until("they are counted", || {
+        held() > before + CLIENTS * 1024 * (56 + 16 + 3)
+    });
+    drop(clients);
+    wait_until("they have gone", || held() <= before);
     server.assert_well();
 }
 

@@ -205,8 +205,8 @@ impl<F: AsRef<[FlagWord]>> RawFlagRw<F> {
     /// Sets a flag, without a look at the writer word.
     #[inline]
     pub(crate) fn set(&self, flag: ReaderFlag) -> &AtomicU64 {
+        let word = self.flag(flag.index); // panics before `cover` if there is no such flag
         self.cover(flag.index);
-        let word = self.flag(flag.index);
         // SeqCst, both: pairs with the loads of flags by writers; see the module's header.
         if flag.is_shared {
             word.fetch_add(1, SeqCst);

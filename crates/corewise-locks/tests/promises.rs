@@ -15,9 +15,9 @@ use corewise_locks::elide::{
     Cause, Elided, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Script, Scripted, Slr, SlrScm, Tx,
 };
 use corewise_locks::{
-    Adaptive, Anderson, Clh, DistributedRw, DistributedRwLock, Lock, LockGuard, Mcs, Parking,
-    RawLock, RawSharedLock, SharedLock, SharedReadGuard, SharedWriteGuard, Tas, Ticket, Ttas,
-    TtasBackoff,
+    Adaptive, Anderson, Clh, DistributedRw, DistributedRwLock, FlagRw, Lock, LockGuard, Mcs,
+    Parking, RawLock, RawSharedLock, ReaderFlag, SharedLock, SharedReadGuard, SharedWriteGuard,
+    Tas, Ticket, Ttas, TtasBackoff,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -52,6 +52,23 @@ macro_rules! with_every_lock {
         $function::<DistributedRw>();
         $function::<DistributedRw<1>>();
     };
+}
+
+#[test]
+fn a_flag_that_does_not_exist_is_refused_and_the_lock_goes_on() {
+    for flags in 1..5 {
+        for index in [flags, flags + 1, 1 << 20, u32::MAX as usize - 1] {
+            let lock = FlagRw::new(flags);
+            let read = || drop(lock.read(ReaderFlag::shared(index)));
+            assert!(
+                catch_unwind(AssertUnwindSafe(read)).is_err(),
+                "{index} of {flags}"
+            );
+            drop(lock.try_write().expect("nobody holds it"));
+            drop(lock.read(ReaderFlag::shared(flags - 1)));
+            assert!(lock.try_write().is_some());
+        }
+    }
 }
 
 /// A leaked guard keeps its lock locked, for its own thread too, and affects no other lock: not one

@@ -7,7 +7,7 @@
 //!
 //! Millions of operations a second, the median of the repetitions, for filters that are half full,
 //! 0, 10 and 40 % updates, and one thread and one and four for each CPU. Each thread inserts and
-//! removes keys of its own. After each run the number of items must be that before plus what was
+//! removes its own keys. After each run the number of items must be that before plus what was
 //! inserted less what was removed; otherwise the program panics.
 //!
 //! Without RTM the transactions are scripted: they run in software under one mutex, so the rates of

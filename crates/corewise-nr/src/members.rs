@@ -444,8 +444,9 @@ impl<D: Sequential> NodeReplicated<D> {
     }
 
     /// Adds a replica, a copy of another one, while threads go on using the structure. `node` is
-    /// its node, by its place among those that [`Builder::nodes`] names; `None` for none. Threads
-    /// of that node move to it, and others if that evens the numbers out.
+    /// its node, by its place among those that [`Builder::nodes`] names; `None`, and any number
+    /// from 2^32 - 2 on, for none. Threads of that node move to it, and others if that evens the
+    /// numbers out.
     ///
     /// Complexity: that of `clone`, which delays the threads of the copied replica.
     ///
@@ -477,7 +478,8 @@ impl<D: Sequential> NodeReplicated<D> {
                     panics: state.panics,
                 }
             });
-            let node = node.map_or(ANY_NODE, |node| node as u32);
+            let node = node.and_then(|node| u32::try_from(node).ok());
+            let node = node.filter(|node| *node < ANY_NODE).unwrap_or(ANY_NODE);
             // SAFETY: the combiner's lock is held, and the source is live: it leaves under
             // `changes` only.
             let copy = self.on_node(node, || unsafe { source.with_data(D::clone) });

@@ -573,6 +573,29 @@ fn replicas_are_made_on_their_nodes() {
 }
 
 #[test]
+fn any_number_may_be_the_node_of_a_replica() {
+    let largest = u32::MAX as usize;
+    for (number, node) in [
+        (7, Some(7)),
+        (largest - 2, Some(largest - 2)),
+        (largest - 1, None),
+        (largest, None),
+        (largest + 1, None),
+        (usize::MAX, None),
+    ] {
+        let built = Builder::new()
+            .replicas(1)
+            .build(|_| Placed(Vec::new()))
+            .unwrap();
+        let first = built.replicas()[0];
+        built.add_replica(Some(number)).unwrap();
+        built.remove_replica(first).unwrap();
+        built.write(());
+        assert_eq!(built.stats().replicas[0].node, node, "{number}");
+    }
+}
+
+#[test]
 fn stats_say_how_far_replicas_are() {
     let built = queue(2, 8);
     let ids = built.replicas();

@@ -297,7 +297,7 @@ fn spinning() -> Vec<Entry> {
             "lock:mcs",
             "MCS queue lock",
             versions::OURS,
-            "in order of arrival, each waits on a line of its own; sleeps in the end",
+            "in order of arrival, each waits on its own line; sleeps in the end",
             [Lock] [, Mcs]
         ),
     ]

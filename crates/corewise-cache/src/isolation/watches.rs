@@ -76,6 +76,15 @@ impl Watches {
         self.now = now;
     }
 
+    /// About the number of bytes that the watches take.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        /// Entries in two vectors, which double, and the counts of an `Arc`.
+        const EACH: usize =
+            2 * (size_of::<(Arc<[u8]>, Version)>() + size_of::<Watch>()) + 2 * size_of::<usize>();
+        self.keys.iter().map(|(key, _)| key.len() + EACH).sum()
+    }
+
     /// The watched keys.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.keys.iter().map(|(key, _)| &**key)

@@ -45,8 +45,7 @@ impl State {
     /// Bytes that it takes.
     pub(super) fn held(&self) -> usize {
         let queue = self.queue.as_ref().map_or(0, |queue| queue.requests.held());
-        let watched = self.watches.iter().flat_map(Watches::keys);
-        queue + watched.map(<[u8]>::len).sum::<usize>()
+        queue + self.watches.as_ref().map_or(0, Watches::held_bytes)
     }
 }
 
