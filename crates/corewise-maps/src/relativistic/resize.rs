@@ -15,8 +15,9 @@
 //!    to updaters before it is published to readers, bucket by bucket, and an update waits for the
 //!    cross-linking of one bucket at most.
 //! 2. An expansion may be *stacked* on one that is not unzipped yet: its buckets point into zipped
-//!    chains. So growth never waits for readers, not even for the updater's own guard. Chains grow
-//!    by half a node for each stacked level. Levels are unzipped oldest first.
+//!    chains. So growth never waits for readers, not even for the updater's own guard, unless a
+//!    shrink was requested before and waits for them. Chains grow by half a node for each stacked
+//!    level. Levels are unzipped oldest first.
 //! 3. The paper's `aux` check alone does not make removals safe, see
 //!    [`raw`](super::raw#several-predecessors).
 //! 4. A shrink does not have to wait before updates continue: an update after publication concerns
