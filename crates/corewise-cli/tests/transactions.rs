@@ -280,7 +280,7 @@ fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
     );
     // An item that expires has changed, and one that had expired has not.
     one.ask("set k 1 px 1\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
-    common::wait_until("the item expires", || {
+    wait_until("the item expires", || {
         other.send(b"exists k\r\n");
         other.line() == ":0"
     });
