@@ -12,12 +12,12 @@
 //! 2. *No configuration is visited twice*: nothing else determines what can follow.
 //! 3. *Reads are placed at once*: see [`Model`].
 
-use crate::timeline::{Timeline, TooManyOpen};
-use crate::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Verdict, Violation};
+use crate::history::timeline::{Timeline, TooManyOpen};
+use crate::history::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Verdict, Violation};
 use std::collections::HashSet;
 use std::fmt::Debug;
 
-/// Most configurations that [`History::check`](crate::History::check) visits for a key before it
+/// Most configurations that [`History::check`](crate::history::History::check) visits for a key before it
 /// gives up. With a state of one word each takes some 64 bytes.
 pub const DEFAULT_LIMIT: usize = 4_000_000;
 

@@ -1,6 +1,6 @@
 //! A map whose operations concern several keys at once.
 
-use crate::Model;
+use crate::history::Model;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -10,8 +10,8 @@ use std::hash::Hash;
 /// under one key of the history.
 ///
 /// ```
-/// use corewise_history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
-/// use corewise_history::{History, Operation};
+/// use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
+/// use corewise_testkit::history::{History, Operation};
 ///
 /// let both = SeveralOp::of([SeveralStep::Set(0, 'x'), SeveralStep::Set(1, 'x')]);
 /// let written = Some(vec![SeveralOutcome::Written; 2]);

@@ -1,6 +1,6 @@
 //! Recording the operations of threads.
 
-use crate::{History, Operation, Response};
+use crate::history::{History, Operation, Response};
 use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl<K, O, R> Recording<K, O, R> {
     /// Makes an empty recording.
     ///
     /// ```
-    /// # use corewise_history::Recording;
+    /// # use corewise_testkit::history::Recording;
     /// let recording: Recording<&str, (), ()> = Recording::new();
     /// assert!(recording.finish().unwrap().operations().is_empty());
     /// ```
@@ -61,7 +61,7 @@ impl<K, O, R> Recording<K, O, R> {
     /// these allocates nothing. Recorders are numbered from 0.
     ///
     /// ```
-    /// # use corewise_history::Recording;
+    /// # use corewise_testkit::history::Recording;
     /// let recording = Recording::new();
     /// let mut recorder = recording.recorder(1);
     /// recorder.record("key", "length", || 3);
@@ -86,7 +86,7 @@ impl<K, O, R> Recording<K, O, R> {
     /// nothing.
     ///
     /// ```
-    /// # use corewise_history::Recording;
+    /// # use corewise_testkit::history::Recording;
     /// let recording = Recording::new();
     /// let mut recorder = recording.recorder(1);
     /// let thread = std::thread::spawn(move || {
@@ -95,7 +95,7 @@ impl<K, O, R> Recording<K, O, R> {
     /// assert!(thread.join().is_err());
     /// let history = recording.finish().unwrap();
     /// assert_eq!(history.operations()[0].response, None);
-    /// # let _: &corewise_history::History<&str, (), ()> = &history;
+    /// # let _: &corewise_testkit::history::History<&str, (), ()> = &history;
     /// ```
     pub fn finish(self) -> Result<History<K, O, R>, StillRecording> {
         let shared = Arc::into_inner(self.shared).ok_or(StillRecording)?;
@@ -114,7 +114,7 @@ impl<K, O, R> Default for Recording<K, O, R> {
 /// The error for finishing a recording while a recorder is alive.
 ///
 /// ```
-/// # use corewise_history::Recording;
+/// # use corewise_testkit::history::Recording;
 /// let recording: Recording<u8, (), ()> = Recording::new();
 /// let _alive = recording.recorder(0);
 /// assert!(recording.finish().is_err());
@@ -157,10 +157,10 @@ impl<K, O, R> Recorder<K, O, R> {
     /// the increments are full barriers on most machines. So operations that take less time overlap
     /// less than without a recorder, and a barrier that is missing at the very start or end of an
     /// operation does not show: a model checker has to find that. Let threads start together and do
-    /// many short rounds, and check [`Summary::concurrent`](crate::Summary::concurrent).
+    /// many short rounds, and check [`Summary::concurrent`](crate::history::Summary::concurrent).
     ///
     /// ```
-    /// # use corewise_history::Recording;
+    /// # use corewise_testkit::history::Recording;
     /// let recording = Recording::new();
     /// let mut stack = vec![7];
     /// let outcome = recording.recorder(1).record("stack", "pop", || stack.pop()).clone();
@@ -185,7 +185,7 @@ impl<K, O, R> Recorder<K, O, R> {
     /// of them at the same moment.
     ///
     /// ```
-    /// # use corewise_history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
     /// let recording = Recording::new();
     /// let mut recorder = recording.recorder(3);
     /// recorder.record("a", EntryOp::Insert(1), || EntryOutcome::Silent);
@@ -215,7 +215,7 @@ impl<K, O, R> Recorder<K, O, R> {
     /// Keys are checked separately, as with [`record_on_each`](Self::record_on_each).
     ///
     /// ```
-    /// # use corewise_history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::{Recording, models::{EntryOp, EntryOutcome, MapEntry}};
     /// let recording = Recording::new();
     /// let mut recorder = recording.recorder(3);
     /// recorder.record("a", EntryOp::Insert(1), || EntryOutcome::Held(None));

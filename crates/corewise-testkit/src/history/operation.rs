@@ -1,7 +1,7 @@
 //! Operations with their invocations and responses.
 
-use crate::check::{DEFAULT_LIMIT, check_key};
-use crate::{Model, Summary, Undecided, Verdict};
+use crate::history::check::{DEFAULT_LIMIT, check_key};
+use crate::history::{Model, Summary, Undecided, Verdict};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ pub struct Response<R> {
     pub returned: u64,
 }
 
-/// One call by one thread. Made by a [`Recorder`](crate::Recorder), or by hand as in a test of a
+/// One call by one thread. Made by a [`Recorder`](crate::history::Recorder), or by hand as in a test of a
 /// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<K, O, R> {
@@ -35,7 +35,7 @@ impl<K, O, R> Operation<K, O, R> {
     /// Makes a pending operation.
     ///
     /// ```
-    /// # use corewise_history::Operation;
+    /// # use corewise_testkit::history::Operation;
     /// let pending: Operation<_, _, ()> = Operation::new(0, "key", "insert", 17);
     /// assert_eq!(pending.response, None);
     /// ```
@@ -52,7 +52,7 @@ impl<K, O, R> Operation<K, O, R> {
     /// Makes the operation return. Operations that share a time stamp overlap.
     ///
     /// ```
-    /// # use corewise_history::Operation;
+    /// # use corewise_testkit::history::Operation;
     /// let done = Operation::new(0, "key", "insert", 17).returning(true, 18);
     /// assert!(done.response.is_some_and(|response| response.outcome));
     /// ```
@@ -70,7 +70,7 @@ impl<K, O, R> Operation<K, O, R> {
 }
 
 /// The operations of some threads on an object. Made by
-/// [`Recording::finish`](crate::Recording::finish), or from operations.
+/// [`Recording::finish`](crate::history::Recording::finish), or from operations.
 #[derive(Clone, Debug)]
 pub struct History<K, O, R> {
     operations: Vec<Operation<K, O, R>>,
@@ -84,7 +84,7 @@ impl<K, O, R> History<K, O, R> {
     /// If an operation returned before it was invoked.
     ///
     /// ```
-    /// # use corewise_history::{History, Operation};
+    /// # use corewise_testkit::history::{History, Operation};
     /// let history = History::new(vec![Operation::new(0, "key", "add", 0).returning((), 1)]);
     /// assert_eq!(history.operations().len(), 1);
     /// ```
@@ -113,8 +113,8 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
     /// most [`DEFAULT_LIMIT`] configurations.
     ///
     /// ```
-    /// use corewise_history::models::{Register, RegisterOp, RegisterOutcome};
-    /// use corewise_history::{History, Operation};
+    /// use corewise_testkit::history::models::{Register, RegisterOp, RegisterOutcome};
+    /// use corewise_testkit::history::{History, Operation};
     ///
     /// let history = History::new(vec![
     ///     Operation::new(0, "r", RegisterOp::Write(1), 0).returning(RegisterOutcome::Written, 1),
@@ -135,8 +135,8 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
     /// any key takes precedence over an undecided one.
     ///
     /// ```
-    /// use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-    /// use corewise_history::{History, Operation};
+    /// use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+    /// use corewise_testkit::history::{History, Operation};
     ///
     /// let found = EntryOutcome::Held(Some(4));
     /// let history = History::new(vec![Operation::new(0, 2, EntryOp::Get, 0).returning(found, 1)]);

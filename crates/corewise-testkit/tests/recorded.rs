@@ -1,9 +1,9 @@
 //! Histories of running threads: a locked map is linearizable, and flaws of other maps are found.
 
-use corewise_history::models::EntryOp::{Get, Insert, Remove, TryInsert, Update};
-use corewise_history::models::EntryOutcome::{Done, Held, Updated};
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_history::{History, Recorder, Recording};
+use corewise_testkit::history::models::EntryOp::{Get, Insert, Remove, TryInsert, Update};
+use corewise_testkit::history::models::EntryOutcome::{Done, Held, Updated};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::{History, Recorder, Recording};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;

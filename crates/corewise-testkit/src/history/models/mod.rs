@@ -17,7 +17,7 @@ pub use cache::{CacheCall, ItemVersion};
 pub use evicting::{EvictingEntry, Kept};
 pub use several::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 
-use crate::Model;
+use crate::history::Model;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -29,8 +29,8 @@ use std::hash::Hash;
 /// the more a history can show; values that are written only once help most.
 ///
 /// ```
-/// use corewise_history::Model;
-/// use corewise_history::models::{Content, EntryOp, EntryOutcome, MapEntry};
+/// use corewise_testkit::history::Model;
+/// use corewise_testkit::history::models::{Content, EntryOp, EntryOutcome, MapEntry};
 ///
 /// let entry = MapEntry::holding(5);
 /// let state = entry.initial();
@@ -239,8 +239,8 @@ impl<V: Clone + Eq + Hash + Debug> Model for MapEntry<V> {
 /// A variable that is read and written as a whole.
 ///
 /// ```
-/// use corewise_history::Model;
-/// use corewise_history::models::{Register, RegisterOp, RegisterOutcome};
+/// use corewise_testkit::history::Model;
+/// use corewise_testkit::history::models::{Register, RegisterOp, RegisterOutcome};
 ///
 /// let register = Register::new('a');
 /// let written = register.step(&'a', &RegisterOp::Write('b'), &RegisterOutcome::Written);

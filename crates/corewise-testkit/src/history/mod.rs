@@ -6,8 +6,8 @@
 //! sequential object gives exactly these outcomes? For development only; no program links it.
 //!
 //! ```
-//! use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-//! use corewise_history::Recording;
+//! use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+//! use corewise_testkit::history::Recording;
 //! use std::{collections::HashMap, sync::Mutex, thread};
 //!
 //! let map = Mutex::new(HashMap::new());
@@ -27,7 +27,7 @@
 //! });
 //! let history = recording.finish()?;
 //! history.check(&MapEntry::new()).assert_linearizable();
-//! # Ok::<(), corewise_history::StillRecording>(())
+//! # Ok::<(), corewise_testkit::history::StillRecording>(())
 //! ```
 //!
 //! # Sources
@@ -64,19 +64,17 @@
 //! is just a state: only the set of possible states is carried over, and a long history costs the
 //! sum of its stretches between such points. Configurations are kept until the key is done.
 
-#![forbid(unsafe_code)]
-
 mod check;
-mod history;
 mod model;
 pub mod models;
+mod operation;
 mod record;
 mod report;
 mod timeline;
 
 pub use check::DEFAULT_LIMIT;
-pub use history::{History, Operation, Response};
 pub use model::Model;
+pub use operation::{History, Operation, Response};
 pub use record::{Recorder, Recording, StillRecording};
 pub use report::{Reason, Summary, Undecided, Verdict, Violation};
 pub use timeline::MAX_OPEN;

@@ -1,7 +1,7 @@
 //! One key of a cache.
 
 use super::{Content, EntryOp, EntryOutcome, MapEntry};
-use crate::Model;
+use crate::history::Model;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -13,8 +13,8 @@ use std::hash::Hash;
 /// [`MapEntry`], which refuses more.
 ///
 /// ```
-/// use corewise_history::Model;
-/// use corewise_history::models::{EntryOp, EntryOutcome, EvictingEntry};
+/// use corewise_testkit::history::Model;
+/// use corewise_testkit::history::models::{EntryOp, EntryOutcome, EvictingEntry};
 ///
 /// let entry = EvictingEntry::holding(5);
 /// let state = entry.initial();

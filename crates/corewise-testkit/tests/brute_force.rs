@@ -1,7 +1,7 @@
 //! Compares the checker with one that tries every order, on small random histories.
 
-use corewise_history::models::{Content, EntryOp, EntryOutcome, EvictingEntry, MapEntry};
-use corewise_history::{History, Model, Operation};
+use corewise_testkit::history::models::{Content, EntryOp, EntryOutcome, EvictingEntry, MapEntry};
+use corewise_testkit::history::{History, Model, Operation};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 /// A sequential object: the specification that a history is checked against. One model describes
-/// one key; [`models`](crate::models) has some.
+/// one key; [`models`](crate::history::models) has some.
 ///
 /// # How the checker uses it
 ///
@@ -24,7 +24,7 @@ use std::hash::Hash;
 /// A counter that only tells the value after each increment:
 ///
 /// ```
-/// use corewise_history::{History, Model, Operation};
+/// use corewise_testkit::history::{History, Model, Operation};
 ///
 /// struct Counter;
 ///

@@ -1,6 +1,6 @@
 //! The operations on one key in the order of their returns.
 
-use crate::Operation;
+use crate::history::Operation;
 use std::ops::Range;
 
 /// Most operations that can be open at once on a key: each is one bit in a configuration.

@@ -1,7 +1,7 @@
 //! The results of the checker, for programs and for readers.
 
-use crate::Operation;
-use crate::timeline::Timeline;
+use crate::history::Operation;
+use crate::history::timeline::Timeline;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Debug;
@@ -33,7 +33,7 @@ impl Verdict {
     /// Otherwise, with the violation or the reason why there is no verdict.
     ///
     /// ```
-    /// # use corewise_history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
     /// let insert = Operation::new(0, "key", EntryOp::Insert(1), 0);
     /// let history = History::new(vec![insert.returning(EntryOutcome::Held(None), 1)]);
     /// let summary = history.check(&MapEntry::new()).assert_linearizable();
@@ -51,7 +51,7 @@ impl Verdict {
     /// The violation, if there is one.
     ///
     /// ```
-    /// # use corewise_history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
     /// let get = Operation::new(0, "key", EntryOp::Get, 0);
     /// let history = History::new(vec![get.returning(EntryOutcome::Held(Some(1)), 1)]);
     /// let violation = history.check(&MapEntry::new()).violation().unwrap();
@@ -126,7 +126,7 @@ pub enum Reason {
         /// Number of operations, in the order of their returns, that some order explains.
         explained: usize,
     },
-    /// More operations than this were open at once ([`MAX_OPEN`](crate::MAX_OPEN)).
+    /// More operations than this were open at once ([`MAX_OPEN`](crate::history::MAX_OPEN)).
     Open(usize),
 }
 
@@ -163,8 +163,8 @@ impl fmt::Display for Undecided {
 /// explained.
 ///
 /// ```
-/// use corewise_history::models::{EntryOp, EntryOutcome::Held, MapEntry};
-/// use corewise_history::{History, Operation};
+/// use corewise_testkit::history::models::{EntryOp, EntryOutcome::Held, MapEntry};
+/// use corewise_testkit::history::{History, Operation};
 ///
 /// let history = History::new(vec![
 ///     Operation::new(0, "key", EntryOp::Insert(1), 0).returning(Held(None), 1),

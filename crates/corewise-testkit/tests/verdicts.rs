@@ -1,11 +1,13 @@
 //! Histories made by hand: which the checker accepts, which it refuses, when it gives up.
 
-use corewise_history::models::EntryOp::{CompareExchange, Get, Insert, Remove, TryInsert, Update};
-use corewise_history::models::EntryOutcome::{Done, Held, Present, Silent, Updated};
-use corewise_history::models::{
+use corewise_testkit::history::models::EntryOp::{
+    CompareExchange, Get, Insert, Remove, TryInsert, Update,
+};
+use corewise_testkit::history::models::EntryOutcome::{Done, Held, Present, Silent, Updated};
+use corewise_testkit::history::models::{
     EntryOp, EntryOutcome, EvictingEntry, MapEntry, Register, RegisterOp, RegisterOutcome,
 };
-use corewise_history::{History, MAX_OPEN, Operation, Reason, Verdict, Violation};
+use corewise_testkit::history::{History, MAX_OPEN, Operation, Reason, Verdict, Violation};
 use std::ops::Range;
 use std::slice;
 

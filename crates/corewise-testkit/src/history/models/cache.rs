@@ -66,8 +66,8 @@ impl CacheCall {
     /// The call as an operation on an entry.
     ///
     /// ```
-    /// use corewise_history::Model;
-    /// use corewise_history::models::{CacheCall, EntryOutcome, ItemVersion, MapEntry};
+    /// use corewise_testkit::history::Model;
+    /// use corewise_testkit::history::models::{CacheCall, EntryOutcome, ItemVersion, MapEntry};
     ///
     /// let seen = ItemVersion { value: 4, cas: 77 };
     /// let swap = CacheCall::Swap { seen, new: 5 };
