@@ -3,8 +3,6 @@
 //! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), and a
 //! cuckoo filter whose operations are ([`elided_filter`]).
 //! Programs should use the tables of [`corewise_maps`].
-//!
-//! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
 
 #[cfg(doc)]
 use corewise_maps::RelativisticMap;
