@@ -13,12 +13,3 @@ pub mod chained;
 mod compile_fail;
 pub mod elided_clht;
 pub mod elided_filter;
-#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-#[path = "../../corewise-maps/tests/common/every.rs"]
-mod every;
-#[cfg(test)]
-#[path = "../../corewise-maps/tests/common/operation_pairs.rs"]
-mod operation_pairs;
-#[cfg(doctest)]
-#[path = "../../corewise-maps/tests/common/refused.rs"]
-mod refused;

@@ -15,13 +15,8 @@ use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "../../corewise-maps/tests/common/every.rs"]
-mod every;
-#[path = "../../corewise-maps/tests/common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     out_of_place: chained::OutOfPlace,

@@ -17,10 +17,7 @@ use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
 

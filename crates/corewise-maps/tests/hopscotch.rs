@@ -20,10 +20,7 @@ use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 thread_local! {
     /// Whether node allocations fail in this thread.

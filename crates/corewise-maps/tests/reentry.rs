@@ -17,10 +17,7 @@ use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::{Entry, Operation};
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 type Text = NonNull<String>;
 

@@ -7,8 +7,8 @@ use super::lock_based::LockBasedForm;
 use super::lock_free::LockFreeForm;
 use super::table::{Chains, ClhtVariant};
 use crate::copy_map::{CopyMap, TryInsertError};
-use crate::every::for_every;
-use crate::hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     lock_based: LockBasedForm,

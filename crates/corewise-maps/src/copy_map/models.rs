@@ -10,9 +10,9 @@ use super::numbers::{Number, Numbers, beside, hash_of};
 use super::{CopyMap, Step, Table};
 use crate::clht::{LockBasedTable, LockFreeTable};
 use crate::cuckoo::CuckooTable;
-use crate::every::for_every;
-use crate::hashing::Hashing;
 use crate::hopscotch::HopscotchTable;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     clht_lock_based: LockBasedTable<u64, u64>,

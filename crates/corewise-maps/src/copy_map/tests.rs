@@ -10,8 +10,8 @@ use super::memory_budget::MemoryBudget;
 use super::{CopyMap, Step, Table, TableVersion};
 use crate::clht::{LockBasedTable, LockFreeTable};
 use crate::cuckoo::CuckooTable;
-use crate::every::for_every;
 use crate::hopscotch::HopscotchTable;
+use corewise_testkit::for_every;
 
 for_every! {
     clht_lock_based: LockBasedTable<u64, u64>,

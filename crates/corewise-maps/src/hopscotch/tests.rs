@@ -8,7 +8,7 @@ use super::HopscotchMap;
 use super::home_bucket::HomeBucket;
 use super::tags::Tag;
 use crate::copy_map::TryInsertError;
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 type Map = HopscotchMap<u64, u64, Hashing>;
 

@@ -5,7 +5,7 @@ use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::{RenameError, RenameMap};
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 /// Keys are their hashes.
 type Map = RenameMap<u64, u64, Hashing>;

@@ -1,11 +1,10 @@
-//! Good and bad hashers of numbers; also used by the unit tests. No user needs all of them.
-#![allow(dead_code)]
+//! Good and bad hashers of numbers.
 
 use std::hash::{BuildHasher, Hasher};
 
 /// How keys are hashed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Hashing {
+pub enum Hashing {
     /// Well distributed.
     Mixed,
     /// A number is its own hash: neighbours stay neighbours.
@@ -17,7 +16,8 @@ pub(crate) enum Hashing {
 }
 
 impl Hashing {
-    pub(crate) const ALL: [Self; 4] = [Self::Mixed, Self::Own, Self::Alike, Self::High];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Mixed, Self::Own, Self::Alike, Self::High];
 }
 
 impl BuildHasher for Hashing {
@@ -28,7 +28,9 @@ impl BuildHasher for Hashing {
     }
 }
 
-pub(crate) struct NumberHasher(Hashing, u64);
+/// Hashes one number.
+#[derive(Debug)]
+pub struct NumberHasher(Hashing, u64);
 
 impl Hasher for NumberHasher {
     fn write(&mut self, _: &[u8]) {

@@ -1,7 +1,8 @@
-//! Macros for programs that must not compile; used by the documentation tests.
+//! Macros for programs that must not compile. Their documentation tests are the tests.
 
 /// A program with `$accepted` compiles and runs, and with `$refused` in its place it does not
 /// compile.
+#[macro_export]
 macro_rules! refused {
     ($($name:ident: $code:literal, $before:expr, $accepted:expr, $refused:expr, $after:expr;)+) => {
         $(
@@ -17,9 +18,10 @@ macro_rules! refused {
 /// `$narrow` are the type with `Wide` and with `Narrow` in the place in question. A `Wide` is a
 /// `Narrow`, but a map of the one is not a map of the other, in either direction. `$imports` is the
 /// line that imports the types.
+#[macro_export]
 macro_rules! invariant {
     ($imports:literal; $($name:ident: $wide:literal, $narrow:literal;)+) => {
-        refused! {
+        $crate::refused! {
             $(
                 $name: "E0308",
                 concat!("#![allow(dead_code, unused_imports)]
@@ -34,5 +36,3 @@ type Narrow = fn(&'static String);
         }
     };
 }
-
-pub(crate) use {invariant, refused};

@@ -1,4 +1,4 @@
-//! The same tests for every table; also used by the unit tests.
+//! The same tests for every type.
 
 /// Makes a module for each type, with a test for each named function, which is generic over the
 /// types.
@@ -14,9 +14,10 @@
 ///     }
 /// }
 /// ```
+#[macro_export]
 macro_rules! for_every {
     ($($module:ident: $type:ty,)+ => $tests:tt) => {
-        $(for_every!(@ $module: $type, $tests);)+
+        $($crate::for_every!(@ $module: $type, $tests);)+
     };
     (@ $module:ident: $type:ty, { $($(#[$attribute:meta])* $test:ident)+ }) => {
         mod $module {
@@ -32,5 +33,3 @@ macro_rules! for_every {
         }
     };
 }
-
-pub(crate) use for_every;

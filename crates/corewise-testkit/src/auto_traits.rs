@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::MutexGuard;
 
 /// Contents that are `Send` and `Sync` exactly if `T` is.
-pub(crate) struct Like<T>(PhantomData<T>);
+#[derive(Debug)]
+pub struct Like<T>(PhantomData<T>);
 
 impl<T> Clone for Like<T> {
     fn clone(&self) -> Self {
@@ -37,16 +38,21 @@ impl<T> std::hash::BuildHasher for Like<T> {
     }
 }
 
-pub(crate) type Both = Like<u64>;
-pub(crate) type OnlySend = Like<Cell<u64>>;
-pub(crate) type OnlySync = Like<MutexGuard<'static, u64>>;
-pub(crate) type Neither = Like<Rc<u64>>;
+/// `Send` and `Sync`.
+pub type Both = Like<u64>;
+/// `Send`, and not `Sync`.
+pub type OnlySend = Like<Cell<u64>>;
+/// `Sync`, and not `Send`.
+pub type OnlySync = Like<MutexGuard<'static, u64>>;
+/// Neither `Send` nor `Sync`.
+pub type Neither = Like<Rc<u64>>;
 
 /// Whether a type implements a trait: an inherent constant hides that of a trait, where its bounds
 /// hold.
-macro_rules! is {
+#[macro_export]
+macro_rules! implements {
     ($type:ty: $bound:ident) => {{
-        struct Probe<T: ?Sized>(PhantomData<T>);
+        struct Probe<T: ?Sized>(::std::marker::PhantomData<T>);
         #[allow(dead_code)]
         trait No {
             const IS: bool = false;
@@ -61,25 +67,25 @@ macro_rules! is {
 }
 
 /// Checks for each type whether it is `Send`, and whether it is `Sync`.
+#[macro_export]
 macro_rules! expect_traits {
     ($($type:ty: $send:literal $sync:literal,)+) => {$({
-        let is = (is!($type: Send), is!($type: Sync));
+        let is = ($crate::implements!($type: Send), $crate::implements!($type: Sync));
         assert_eq!(is, ($send, $sync), "(Send, Sync) of {}", stringify!($type));
     })+};
 }
 
 /// Checks a type whose other parameters are both, for contents that are both, `Send`, `Sync`, and
 /// neither.
+#[macro_export]
 macro_rules! expect_of_contents {
     ($($type:ident: $both:tt, $send:tt, $sync:tt, $neither:tt;)+) => {$(
-        expect_of_contents!(@ $type, Both, $both);
-        expect_of_contents!(@ $type, OnlySend, $send);
-        expect_of_contents!(@ $type, OnlySync, $sync);
-        expect_of_contents!(@ $type, Neither, $neither);
+        $crate::expect_of_contents!(@ $type, $crate::auto_traits::Both, $both);
+        $crate::expect_of_contents!(@ $type, $crate::auto_traits::OnlySend, $send);
+        $crate::expect_of_contents!(@ $type, $crate::auto_traits::OnlySync, $sync);
+        $crate::expect_of_contents!(@ $type, $crate::auto_traits::Neither, $neither);
     )+};
     (@ $type:ident, $contents:ty, ($send:literal $sync:literal)) => {
-        expect_traits! { $type<$contents>: $send $sync, }
+        $crate::expect_traits! { $type<$contents>: $send $sync, }
     };
 }
-
-pub(crate) use {expect_of_contents, expect_traits, is};

@@ -1,6 +1,5 @@
 //! Pairs of operations for models: which operations two threads run concurrently on a set of keys,
-//! and which outcomes are allowed. No user needs all of them.
-#![allow(dead_code)]
+//! and which outcomes are allowed.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +8,12 @@ use corewise_atomic::thread;
 
 /// An operation of one thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
+pub enum Operation {
+    /// Looks a key up.
     Find(u64),
+    /// Inserts an absent key.
     Insert(u64),
+    /// Removes a key.
     Remove(u64),
     /// Replaces the key's node by another one.
     Replace(u64),
@@ -23,16 +25,18 @@ pub(crate) enum Operation {
 
 /// The result of an operation.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Whether it found what it needs: the key, or room for it.
     Found(bool),
     /// Sorted, each key once for every time it was yielded.
     Keys(Vec<u64>),
+    /// Nothing that another operation could change.
     Done,
 }
 
 /// The structure that is operated on.
-pub(crate) trait Operated: Send + Sync + 'static {
+pub trait Operated: Send + Sync + 'static {
+    /// Runs one operation.
     fn operate(&self, operation: Operation) -> Answer;
 
     /// The keys that are left after the operations. Fails if one of them is not found, or if a
@@ -58,11 +62,7 @@ impl Operation {
 /// Runs two operations concurrently on a set of these keys. Their results and the keys that are
 /// left must be as if one had run after the other. (Iteration is not linearizable in general, but
 /// next to one update it is: it yields the key in question or it does not.)
-pub(crate) fn pair(
-    set: impl Operated,
-    keys: impl IntoIterator<Item = u64>,
-    operations: [Operation; 2],
-) {
+pub fn pair(set: impl Operated, keys: impl IntoIterator<Item = u64>, operations: [Operation; 2]) {
     let set = Arc::new(set);
     // Both on spawned threads: loom does not try all orders of what the first thread of a model
     // does after it spawns another.
@@ -90,11 +90,11 @@ pub(crate) fn pair(
 /// The five keys of a model. The first three are present, in the order of their chain. When the
 /// chain is divided, the first, third and fifth stay together; the second and fourth move to
 /// another.
-pub(crate) type Keys = [u64; 5];
+pub type Keys = [u64; 5];
 
 /// Each kind of pair in which one operation may affect the other: on one key, on neighbours in a
 /// chain, on keys that stay together, and on keys that are separated. Two lookups never do.
-pub(crate) fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[Operation; 2]> {
+pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[Operation; 2]> {
     vec![
         [Find(second), Insert(second)],
         [Find(fourth), Insert(fourth)],
@@ -112,7 +112,7 @@ pub(crate) fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[Operati
 }
 
 /// As [`pairs`], for structures that also have replacements and iterations.
-pub(crate) fn pairs_with_replacements(keys: Keys) -> Vec<[Operation; 2]> {
+pub fn pairs_with_replacements(keys: Keys) -> Vec<[Operation; 2]> {
     let [first, second, third, fourth, _] = keys;
     let mut all = vec![
         [Replace(second), Replace(second)],
@@ -131,8 +131,6 @@ pub(crate) fn pairs_with_replacements(keys: Keys) -> Vec<[Operation; 2]> {
 }
 
 /// Each operation, paired with a step of a resize.
-pub(crate) fn beside_a_resize(
-    operations: &[Operation],
-) -> impl Iterator<Item = [Operation; 2]> + '_ {
+pub fn beside_a_resize(operations: &[Operation]) -> impl Iterator<Item = [Operation; 2]> + '_ {
     operations.iter().map(|operation| [*operation, Resize])
 }
