@@ -1,7 +1,8 @@
 //! Hash tables for comparison, which measurements and tests use: the resize variants that
 //! [`RelativisticMap`] was chosen from ([`chained`]), the tables that its paper compares it
-//! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), and a
-//! cuckoo filter whose operations are ([`elided_filter`]).
+//! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), a cuckoo
+//! filter whose operations are ([`elided_filter`]), and [`hopscotch`] hashing, which is the best of
+//! ours in few workloads.
 //! Programs should use the tables of [`corewise_maps`].
 //!
 //! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
@@ -15,9 +16,13 @@ pub mod chained;
 mod compile_fail;
 pub mod elided_clht;
 pub mod elided_filter;
-#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+#[cfg(test)]
 #[path = "../../corewise-maps/tests/common/every.rs"]
 mod every;
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+#[path = "../../corewise-maps/tests/common/hashing.rs"]
+mod hashing;
+pub mod hopscotch;
 #[cfg(test)]
 #[path = "../../corewise-maps/tests/common/operation_pairs.rs"]
 mod operation_pairs;

@@ -30,7 +30,7 @@ use corewise_maps::RelativisticMap;
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

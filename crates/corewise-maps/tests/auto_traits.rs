@@ -15,8 +15,8 @@ use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
 };
 use corewise_maps::cuckoo::{self, CuckooTable};
-use corewise_maps::hopscotch::{self, HopscotchTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
 #[path = "common/auto_traits.rs"]

@@ -14,7 +14,7 @@ use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{Computed, Operation};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

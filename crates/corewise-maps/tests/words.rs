@@ -12,7 +12,7 @@ use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::{LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

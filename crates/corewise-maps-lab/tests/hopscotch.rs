@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use corewise_history::Recording;
 use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::copy_map::{Builder, Full, Limit, TryInsertError, Unlimited};
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable, Overflowing};
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/hashing.rs"]
+#[path = "../../corewise-maps/tests/common/hashing.rs"]
 mod hashing;
 
 use hashing::{Hashing, NumberHasher};
