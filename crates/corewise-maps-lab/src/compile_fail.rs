@@ -9,3 +9,10 @@ invariant! {
     chained_handle_keys: "ChainedRef<'m, Wide, u64, InPlace>", "ChainedRef<'m, Narrow, u64, InPlace>";
     chained_handle_values: "ChainedRef<'m, u64, Wide, InPlace>", "ChainedRef<'m, u64, Narrow, InPlace>";
 }
+
+invariant! {
+    "use corewise_maps_lab::hopscotch::*;";
+    hopscotch_keys: "HopscotchMap<Wide, u64>", "HopscotchMap<Narrow, u64>";
+    hopscotch_values: "HopscotchMap<u64, Wide>", "HopscotchMap<u64, Narrow>";
+    boxed_hopscotch: "Boxed<u64, Wide>", "Boxed<u64, Narrow>";
+}

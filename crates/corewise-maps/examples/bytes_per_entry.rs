@@ -13,7 +13,7 @@
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 
 type Grow = fn(u32, u32) -> Vec<f64>;
 

@@ -45,8 +45,6 @@ invariant! {
     relativistic_set_handle: "relativistic::SetRef<'m, Wide>", "relativistic::SetRef<'m, Narrow>";
     lock_based_values: "clht::LockBased<u64, &'static Wide>", "clht::LockBased<u64, &'static Narrow>";
     lock_free_values: "clht::LockFree<u64, &'static Wide>", "clht::LockFree<u64, &'static Narrow>";
-    hopscotch_keys: "hopscotch::HopscotchMap<Wide, u64>", "hopscotch::HopscotchMap<Narrow, u64>";
-    hopscotch_values: "hopscotch::HopscotchMap<u64, Wide>", "hopscotch::HopscotchMap<u64, Narrow>";
     cuckoo_keys: "cuckoo::CuckooMap<Wide, u64>", "cuckoo::CuckooMap<Narrow, u64>";
     cuckoo_values: "cuckoo::CuckooMap<u64, Wide>", "cuckoo::CuckooMap<u64, Narrow>";
     copy_map_handle:
@@ -59,7 +57,6 @@ invariant! {
     boxed_lock_free:
         "BoxMap<Wide, clht::LockFreeTable<u64, NonNull<Wide>>>",
         "BoxMap<Narrow, clht::LockFreeTable<u64, NonNull<Narrow>>>";
-    boxed_hopscotch: "hopscotch::Boxed<u64, Wide>", "hopscotch::Boxed<u64, Narrow>";
     boxed_cuckoo: "cuckoo::Boxed<u64, Wide>", "cuckoo::Boxed<u64, Narrow>";
     boxed_cuckoo_keys: "cuckoo::Boxed<Wide, u64>", "cuckoo::Boxed<Narrow, u64>";
     boxed_handle:

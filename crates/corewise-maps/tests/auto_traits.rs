@@ -14,8 +14,8 @@ use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
 };
 use corewise_maps::cuckoo::{self, CuckooTable};
-use corewise_maps::hopscotch::{self, HopscotchTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
 use corewise_testkit::auto_traits::{Both, Neither, OnlySend, OnlySync};

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use corewise_maps::clht::{LockBased, LockBasedTable, LockFree, LockFreeTable};
 use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Full, Operation, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -463,7 +463,8 @@ fn parallel_iteration_visits_all_entries() {
     use rayon::iter::ParallelIterator;
     const ENTRIES: u64 = 20_000;
     let map: CuckooMap<u64, u64> = (0..ENTRIES).map(|n| (n, n)).collect();
-    let boxed: corewise_maps::hopscotch::Boxed<u64, u64> = (0..ENTRIES).map(|n| (n, n)).collect();
+    let boxed: corewise_maps_lab::hopscotch::Boxed<u64, u64> =
+        (0..ENTRIES).map(|n| (n, n)).collect();
     let (map, boxed) = (map.pin(), boxed.pin());
     let keys = sorted(map.par_iter().map(|(key, value)| key.min(value)).collect());
     assert!(keys.into_iter().eq(0..ENTRIES));

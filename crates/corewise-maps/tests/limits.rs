@@ -8,8 +8,8 @@ use std::rc::Rc;
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{CopyMap, Limited, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
 use corewise_testkit::for_every;

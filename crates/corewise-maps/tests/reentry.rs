@@ -13,8 +13,8 @@ use corewise_maps::RelativisticMap;
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{BoxMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::{Entry, Operation};
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_rcu::Domain;
 
 use corewise_testkit::for_every;
@@ -176,8 +176,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn values_may_use_their_map_when_they_are_dropped() {
     /// A map that contains itself needs a named type.
-    struct Holder(corewise_maps::hopscotch::Boxed<u64, Caller<Holder>>);
-    let builder = corewise_maps::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
+    struct Holder(corewise_maps_lab::hopscotch::Boxed<u64, Caller<Holder>>);
+    let builder = corewise_maps_lab::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
     let holder = Arc::new(Holder(builder.domain(Domain::new()).build_boxed()));
     let weak = Arc::downgrade(&holder);
     let call: fn(&Holder) = |holder| {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use corewise_maps::clht::{self, LockBased, LockFree};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{self, CuckooMap};
-use corewise_maps::hopscotch::{self, HopscotchMap};
 use corewise_maps::relativistic::{RelativisticMap, ResizeError};
+use corewise_maps_lab::hopscotch::{self, HopscotchMap};
 
 /// All operations on one pair, with resizes between them.
 fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(

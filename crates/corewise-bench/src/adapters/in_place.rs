@@ -5,8 +5,8 @@ use std::hash::BuildHasher;
 use corewise_maps::clht::{LockBasedTable, LockFreeTable};
 use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::DefaultHasher;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 
 use crate::adapters::{rust, versions};
 use crate::dyn_table::Entry;
@@ -134,7 +134,7 @@ pub(super) fn entries() -> [Entry; 4] {
         ),
         entry::<HopscotchTable<u64, u64>>(
             "hopscotch",
-            "hopscotch hashing of corewise-maps (DISC 2008), which grows",
+            "hopscotch hashing of corewise-maps-lab (DISC 2008), which grows",
             "updates lock a home, those without effect do not",
         ),
         entry::<CuckooTable<u64, u64>>(

@@ -62,7 +62,7 @@ const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>(
 
 // SAFETY: 1: its atomics have the layout of the integers and pointers they hold, and a state of
 // zero has no entries (1 of `State`).
-unsafe impl<S: State> memory_budget::Bucket for Bucket<S> {
+unsafe impl<S: State> memory_budget::ZeroedBucket for Bucket<S> {
     fn empty() -> Self {
         Self {
             state: AtomicU64::new(0),

@@ -132,8 +132,6 @@
 mod bucket;
 mod lock_based;
 pub mod lock_free;
-#[cfg(test)]
-mod models;
 mod overflow;
 mod table;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
@@ -154,8 +152,8 @@ pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 ///
 /// It is the table to begin with if keys and values are a [`Word`](crate::Word) each: the fastest
 /// one in most workloads. Other keys and larger values need
-/// [`CuckooMap`](crate::cuckoo::CuckooMap), [`HopscotchMap`](crate::hopscotch::HopscotchMap) or,
-/// for any types, [`RelativisticMap`](crate::RelativisticMap). With `()` as its values it is a set.
+/// [`CuckooMap`](crate::cuckoo::CuckooMap) or, for any types,
+/// [`RelativisticMap`](crate::RelativisticMap). With `()` as its values it is a set.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;

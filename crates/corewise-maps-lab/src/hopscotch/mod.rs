@@ -75,7 +75,7 @@
 //!
 //! A *resize* moves one home of the smaller table at a time, with all homes of the other table that
 //! belong to it. It locks them, inserts their pairs in the new table as any others, clears their
-//! tags, and marks them MOVED; see [`copy_map`](crate::copy_map).
+//! tags, and marks them MOVED; see [`copy_map`](corewise_maps::copy_map).
 //!
 //! # Correctness
 //!
@@ -115,7 +115,7 @@
 //!
 //! # Guarantees
 //!
-//! In addition to those of [`copy_map`](crate::copy_map):
+//! In addition to those of [`copy_map`](corewise_maps::copy_map):
 //!
 //! 1. *Lookups* write nothing and wait for no thread, lock, displacement or resize. They are
 //!    lock-free and not wait-free. Going by tags terminates. Going by an info restarts if, since it
@@ -131,12 +131,12 @@
 //!    insertion that has to displace keys, and can displace none because other threads hold their
 //!    homes, until one of those is done.
 //! 5. *Every key has a place*: at most 32 of one home's keys are in its neighbourhood, the others
-//!    in nodes of its segment, which [`overflowing`](HopscotchMap::overflowing) counts. Lookups of
+//!    in nodes of its segment, which [`overflowing`](Overflowing::overflowing) counts. Lookups of
 //!    such keys walk the nodes; lookups in homes without any do not. The table grows if an
 //!    insertion had to displace a key and 0.9 of the cells are taken; for keys in nodes it grows
 //!    only while it has no more buckets than entries.
 //! 6. *Out of memory*, nothing is lost: an insertion that needs a node returns
-//!    [`Full`](crate::copy_map::Full). Replacements and removals need no memory.
+//!    [`Full`](corewise_maps::copy_map::Full). Replacements and removals need no memory.
 //! 7. *Foreign code*: hashers and comparisons run without a lock, except the hasher while a home is
 //!    moved. If a comparison panics, nothing has been changed.
 //!
@@ -148,7 +148,7 @@
 //! | keys of one home in its neighbourhood | 32 | nodes |
 //! | how far an insertion looks for a free cell | 1,024 buckets | nodes |
 //! | nodes of a segment | what overflowed at one time; all 64 homes of the segment reuse their slots | |
-//! | bytes, including nodes | [`Builder::max_bytes`](crate::copy_map::Builder::max_bytes), memory | [`Full`](crate::copy_map::Full) |
+//! | bytes, including nodes | [`Builder::max_bytes`](corewise_maps::copy_map::Builder::max_bytes), memory | [`Full`](corewise_maps::copy_map::Full) |
 //! | removals from one node during one lookup | 2^58 | a wrong pair |
 //! | removals from one segment's cells during one lookup | 2^48 | a wrong pair |
 //! | changes of one home during one lookup | 2^90 | a wrong pair |
@@ -164,7 +164,7 @@
 //!   more lookups run in parallel. (Tags of a home's keys in its info, which avoid wrong cells but
 //!   not that wait, made lookups beyond the caches slower.) With random keys, tags decide for 99 %
 //!   of the keys if half of the cells are taken, 98 % at 75 %, 93 % at 90 %, 88 % at 95 %; and 89
-//!   to 54 % of the keys are in the line of the home's cell. (`cargo test -p corewise-maps --lib
+//!   to 54 % of the keys are in the line of the home's cell. (`cargo test -p corewise-maps-lab --lib
 //!   ways_to_a_key -- --nocapture` prints these figures.)
 //! - *Changes of segments* resemble the paper's timestamps, but a lookup that meets one waits for
 //!   no thread: it goes by the info instead. They are words in a separate array, which stays cached
@@ -203,20 +203,20 @@ mod tests;
 
 use std::ptr::NonNull;
 
-use crate::copy_map::{BoxMap, CopyMap, CopyMapRef, Unlimited, operations};
-use crate::relativistic::DefaultHasher;
+use corewise_maps::copy_map::{BoxMap, CopyMap, CopyMapRef, Unlimited};
+use corewise_maps::relativistic::DefaultHasher;
 
-pub use table::HopscotchTable;
+pub use table::{HopscotchTable, Overflowing};
 
 /// A concurrent hash map of pairs of up to 32 bytes, dense, whose lookups usually wait for one
 /// cache line, and write nothing.
 ///
 /// Choose it for tables that are mostly read and do not fit in the caches, if keys or values are
-/// not words. [`CuckooMap`](crate::cuckoo::CuckooMap) takes the same types and less memory. With
+/// not words. [`CuckooMap`](corewise_maps::cuckoo::CuckooMap) takes the same types and less memory. With
 /// `()` as its values it is a set. See the [module](self) for how it works and what it guarantees.
 ///
 /// ```
-/// use corewise_maps::hopscotch::HopscotchMap;
+/// use corewise_maps_lab::hopscotch::HopscotchMap;
 ///
 /// let places = HopscotchMap::<[u8; 6], (f32, f32)>::with_capacity(1_000);
 /// let map = places.pin();
@@ -231,19 +231,17 @@ pub use table::HopscotchTable;
 /// A key and a value of more than 32 bytes together do not compile:
 ///
 /// ```compile_fail
-/// corewise_maps::hopscotch::HopscotchMap::<u64, [u64; 4]>::new();
+/// corewise_maps_lab::hopscotch::HopscotchMap::<u64, [u64; 4]>::new();
 /// ```
 ///
 /// Threads may share a map if they may send keys and values to each other:
 ///
 /// ```compile_fail
 /// fn share(_: impl Sync) {}
-/// share(corewise_maps::hopscotch::HopscotchMap::<u64, &'static std::cell::Cell<u64>>::new());
+/// share(corewise_maps_lab::hopscotch::HopscotchMap::<u64, &'static std::cell::Cell<u64>>::new());
 /// ```
 ///
-/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
-///
-#[doc = operations!("CopyMapRef")]
+/// The methods are those of [`CopyMap`], and of [`CopyMapRef`], its handle.
 pub type HopscotchMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<HopscotchTable<K, V>, S, L>;
 
 /// A handle to a [`HopscotchMap`].
@@ -253,7 +251,7 @@ pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m
 /// A hopscotch hash map with boxed values of any type. See [`BoxMap`].
 ///
 /// ```
-/// use corewise_maps::hopscotch::Boxed;
+/// use corewise_maps_lab::hopscotch::Boxed;
 ///
 /// let names: Boxed<[u8; 3], String> = Boxed::from([(*b"CHE", "Switzerland".into())]);
 /// names.pin().insert(*b"FRA", "France".into());
@@ -263,8 +261,6 @@ pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m
 /// assert!(names.into_iter().eq([(*b"CHE", "Switzerland".to_string())]));
 /// ```
 ///
-/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
-///
-#[doc = operations!("BoxMapRef")]
+/// The methods are those of [`BoxMap`].
 pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
     BoxMap<V, HopscotchTable<K, NonNull<V>>, S, L>;

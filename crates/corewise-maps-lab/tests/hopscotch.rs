@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, TryInsertError, Unlimited};
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable, Overflowing};
 use corewise_rcu::Domain;
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};

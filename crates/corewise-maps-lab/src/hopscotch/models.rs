@@ -4,28 +4,11 @@
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
+use corewise_maps::copy_map::numbers::{self, Number, beside, hash_of};
 
 use super::HopscotchTable;
-use crate::copy_map::models::{Modelled, PlaceCase};
-use crate::copy_map::numbers::{self, Number, beside, hash_of};
 
 type Numbers<V = u64> = numbers::Numbers<HopscotchTable<u64, V>>;
-
-impl Modelled for HopscotchTable<u64, u64> {
-    // In a free cell, in a new node, and in an existing node.
-    const PLACES: &'static [PlaceCase] = &[
-        PlaceCase::new(1, &[], 3),
-        PlaceCase::new(1, &[2], 2),
-        PlaceCase::new(1, &[2, 3], 2),
-    ];
-    // Lookups by tag and by info have many interleavings.
-    const PREEMPTIONS: usize = 1;
-}
-
-impl Modelled for HopscotchTable<u64, [u64; 2]> {
-    // In a cell, and in a node.
-    const PLACES: &'static [PlaceCase] = &[PlaceCase::new(1, &[], 1), PlaceCase::new(1, &[2], 1)];
-}
 
 /// Looks up a key by info instead of by tags.
 fn by_info<V: Number>(numbers: &Numbers<V>, key: u64) -> Option<u64> {

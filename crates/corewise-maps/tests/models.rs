@@ -1,18 +1,19 @@
 //! Models of the guarantees of every table with entries in place: of one bucket, of a resize, and
 //! of both in a map. Models of one table's peculiarities are in its module.
+#![cfg(feature = "raw")]
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::numbers::{KeysAsHashes, Number, Numbers, beside, hash_of};
+use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::parts::Step;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
-use super::numbers::{Number, Numbers, beside, hash_of};
-use super::{CopyMap, Step, Table};
-use crate::clht::{LockBasedTable, LockFreeTable};
-use crate::cuckoo::CuckooTable;
-use crate::hopscotch::HopscotchTable;
 use corewise_testkit::for_every;
-use corewise_testkit::hashing::Hashing;
 
 for_every! {
     clht_lock_based: LockBasedTable<u64, u64>,
@@ -49,9 +50,7 @@ for_every! {
 }
 
 /// What these models need to know of a table.
-pub(crate) trait Modelled:
-    Table<Key = u64, Value: Number> + Send + Sync + Sized + 'static
-{
+trait Modelled: Table<Key = u64, Value: Number> + Send + Sync + Sized + 'static {
     /// Tables in which key 1 gets each kind of place once.
     const PLACES: &'static [PlaceCase];
     /// Preemption bound of the models in which all places are alike.
@@ -59,7 +58,7 @@ pub(crate) trait Modelled:
 }
 
 /// A table in which key 1 gets a particular kind of place.
-pub(crate) struct PlaceCase {
+struct PlaceCase {
     buckets: usize,
     others: &'static [u64],
     preemptions: usize,
@@ -67,13 +66,50 @@ pub(crate) struct PlaceCase {
 
 impl PlaceCase {
     /// Takes the keys inserted before key 1, and a preemption bound that the running time allows.
-    pub(crate) const fn new(buckets: usize, others: &'static [u64], preemptions: usize) -> Self {
+    const fn new(buckets: usize, others: &'static [u64], preemptions: usize) -> Self {
         Self {
             buckets,
             others,
             preemptions,
         }
     }
+}
+
+impl Modelled for LockBasedTable<u64, u64> {
+    const PLACES: &'static [PlaceCase] = PLACES_IN_CHAINS;
+}
+
+impl Modelled for LockFreeTable<u64, u64> {
+    const PLACES: &'static [PlaceCase] = PLACES_IN_CHAINS;
+}
+
+/// In a bucket with free slots, and in one that overflows.
+const PLACES_IN_CHAINS: &[PlaceCase] =
+    &[PlaceCase::new(1, &[], 3), PlaceCase::new(1, &[2, 3, 4], 3)];
+
+impl Modelled for HopscotchTable<u64, u64> {
+    // In a free cell, in a new node, and in an existing node.
+    const PLACES: &'static [PlaceCase] = &[
+        PlaceCase::new(1, &[], 3),
+        PlaceCase::new(1, &[2], 2),
+        PlaceCase::new(1, &[2, 3], 2),
+    ];
+    // Lookups by tag and by info have many interleavings.
+    const PREEMPTIONS: usize = 1;
+}
+
+impl Modelled for HopscotchTable<u64, [u64; 2]> {
+    // In a cell, and in a node.
+    const PLACES: &'static [PlaceCase] = &[PlaceCase::new(1, &[], 1), PlaceCase::new(1, &[2], 1)];
+}
+
+impl<V: Number> Modelled for CuckooTable<u64, V> {
+    // In an empty table, in one whose first bucket is full, and in one whose two buckets are full.
+    const PLACES: &'static [PlaceCase] = &[
+        PlaceCase::new(2, &[], 3),
+        PlaceCase::new(2, &[3, 5, 7, 9], 2),
+        PlaceCase::new(1, &[2, 3, 4, 5], 2),
+    ];
 }
 
 /// Runs a model once for each kind of place of key 1, in a table with the other keys.
@@ -293,13 +329,13 @@ fn two_who_move_the_same_buckets<T: Modelled>() {
     });
 }
 
-type Map<T> = CopyMap<T, Hashing>;
+type Map<T> = CopyMap<T, KeysAsHashes>;
 
 /// A map with all keys up to `last`, each with ten times itself.
 fn map<T: Modelled>(buckets: usize, last: u64) -> Map<T> {
     let builder = CopyMap::<T>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
-    let map = builder.hasher(Hashing::Own).build();
+    let map = builder.hasher(KeysAsHashes::default()).build();
     (1..=last).for_each(|key| assert_eq!(insert(&map, key, key * 10), None));
     map
 }

@@ -1,13 +1,13 @@
 //! Which operations write, and how many lines a lookup reads.
 
+use corewise_maps::copy_map::TryInsertError;
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::HopscotchMap;
 use super::home_bucket::HomeBucket;
 use super::tags::Tag;
-use crate::copy_map::TryInsertError;
+use super::{HopscotchMap, Overflowing};
 use corewise_testkit::hashing::Hashing;
 
 type Map = HopscotchMap<u64, u64, Hashing>;

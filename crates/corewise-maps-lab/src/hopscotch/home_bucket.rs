@@ -5,20 +5,19 @@ use std::ops::ControlFlow;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, fence};
 use corewise_atomic::{Backoff, hint, mutant, ordering};
+use corewise_maps::parts::{Held, Moved, Moving, NoMemory, PairCell, Torn, ZeroedBucket};
 
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
 use super::table::{HopscotchTable, NoRoom};
 use super::tags::{GROUPS, Tag};
-use crate::copy_map::{Held, Moved, Moving, NoMemory, memory_budget};
-use crate::pair_cell::{PairCell, Torn};
 
 /// The word of a home.
 pub(super) struct InfoWord(pub(super) AtomicU64);
 
 // SAFETY:
 // 1. Zero has no hop bits.
-unsafe impl memory_budget::Bucket for InfoWord {
+unsafe impl ZeroedBucket for InfoWord {
     fn empty() -> Self {
         Self(AtomicU64::new(0))
     }

@@ -3,10 +3,10 @@
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU8, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering};
+use corewise_maps::parts::{Heads, ZeroedBucket};
 
 use super::info::H;
 use super::segment::BUCKETS;
-use crate::copy_map::memory_budget::{self, Heads};
 
 /// Tags that are compared together.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
@@ -37,7 +37,7 @@ struct Tagged(AtomicU8);
 
 // SAFETY:
 // 1. 0 is no tag.
-unsafe impl memory_budget::Bucket for Tagged {
+unsafe impl ZeroedBucket for Tagged {
     fn empty() -> Self {
         Self(AtomicU8::new(0))
     }
@@ -50,7 +50,7 @@ pub(super) struct Changes(AtomicU64);
 
 // SAFETY:
 // 1. Zero means no departures, and all homes are settled.
-unsafe impl memory_budget::Bucket for Changes {
+unsafe impl ZeroedBucket for Changes {
     fn empty() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -340,7 +340,7 @@ mod group {
 )))]
 mod group {
     use super::Tagged;
-    use crate::pair_cell::FENCED_LOAD;
+    use corewise_maps::parts::FENCED_LOAD;
 
     pub(super) fn matches(tags: &[Tagged], tag: u8) -> u32 {
         let is_same = |tagged: &Tagged| u32::from(tagged.0.load(FENCED_LOAD) == tag);

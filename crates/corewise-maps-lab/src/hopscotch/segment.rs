@@ -6,9 +6,7 @@ use corewise_atomic::alloc::{self, Layout, Node as Numa};
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, fence};
 use corewise_atomic::{Backoff, mutant, ordering};
-
-use crate::copy_map::memory_budget::{self, MemoryBudget};
-use crate::pair_cell::{PairCell, Torn};
+use corewise_maps::parts::{MemoryBudget, PairCell, Torn, ZeroedBucket};
 
 /// Buckets in a segment.
 pub(super) const BUCKETS: usize = 64;
@@ -32,7 +30,7 @@ pub(super) struct Segment<K, V> {
 
 // SAFETY:
 // 1. Null, false, zero, and an empty cell are all zero bytes.
-unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Segment<K, V> {
+unsafe impl<K: Copy, V: Copy> ZeroedBucket for Segment<K, V> {
     fn empty() -> Self {
         Self {
             taken: AtomicU64::new(0),

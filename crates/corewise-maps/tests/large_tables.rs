@@ -1,16 +1,17 @@
-//! Large tables: how their memory is faulted in and freed.
+//! Large tables with entries in place: how their memory is faulted in and freed.
+#![cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
 
 use std::ptr::NonNull;
 
 use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::sync::Arc;
+use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::copy_map::{CopyMap, Table};
+use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps::parts::{MemoryBudget, Step, TableVersion};
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
-use super::memory_budget::MemoryBudget;
-use super::{CopyMap, Step, Table, TableVersion};
-use crate::clht::{LockBasedTable, LockFreeTable};
-use crate::cuckoo::CuckooTable;
-use crate::hopscotch::HopscotchTable;
 use corewise_testkit::for_every;
 
 for_every! {

@@ -7,14 +7,15 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{Backoff, CachePadded, hint, mutant};
+use corewise_maps::copy_map::{CopyMap, Full, Table};
+use corewise_maps::parts::{
+    Change, Heads, MemoryBudget, Moved, Moving, NoMemory, PairCell, Put, TableVersion, Torn,
+};
 
 use super::home_bucket::{HomeBucket, InfoWord, Locked, Refused, Unsettled};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
-use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{Change, CopyMap, Full, Moved, Moving, NoMemory, Put, Table, TableVersion};
-use crate::pair_cell::{PairCell, Torn};
 
 /// Most cells that an insertion searches for a free one.
 #[cfg(not(corewise_stress))]
@@ -531,7 +532,8 @@ impl<K, V> Drop for HopscotchTable<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<HopscotchTable<K, V>, S, L> {
+/// What a [`HopscotchMap`](super::HopscotchMap) tells besides what every map of copies does.
+pub trait Overflowing {
     /// The number of entries that found no place in their neighbourhood; updates in progress may or
     /// may not be counted. During a resize it is the number in the old table. Constant time.
     ///
@@ -539,12 +541,18 @@ impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<HopscotchTable<K, V>, S, L> {
     /// thousand in a table that is 90 % full, and 2 in a thousand at 95 %.
     ///
     /// ```
-    /// let map = corewise_maps::hopscotch::HopscotchMap::with_capacity(1_000);
+    /// use corewise_maps_lab::hopscotch::{HopscotchMap, Overflowing};
+    ///
+    /// let map = HopscotchMap::with_capacity(1_000);
     /// (0..1_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
     /// assert!(map.overflowing() <= map.len());
     /// println!("{} of {} entries overflow", map.overflowing(), map.len());
     /// ```
-    pub fn overflowing(&self) -> usize {
+    fn overflowing(&self) -> usize;
+}
+
+impl<K: Copy + Eq + Hash, V: Copy, S, L> Overflowing for CopyMap<HopscotchTable<K, V>, S, L> {
+    fn overflowing(&self) -> usize {
         self.pin().version().table().overflow()
     }
 }
