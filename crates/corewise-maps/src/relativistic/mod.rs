@@ -42,8 +42,7 @@
 //!    removal or replacement locks the bucket for a handful of stores. While a bucket is being
 //!    resized, all its updates lock it. No thread waits for a grace period while it holds a lock.
 //! 5. *Resizing* is done in small steps by updates ([`RelativisticMap::settle`] does the rest).
-//!    Growth does not wait for readers, unless a requested shrink waits for them: expansions are
-//!    stacked, see `resize`. A thread may update
+//!    Growth does not wait for readers: expansions are stacked, see `resize`. A thread may update
 //!    under a guard that it never drops; then nothing is freed, and chains get longer by half a
 //!    node for each doubling.
 //! 6. *Panics* in `Hash`, `Eq`, `Clone`, `Drop` and closures leave the map consistent: none of them
