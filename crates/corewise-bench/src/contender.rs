@@ -268,7 +268,13 @@ impl CellContext<'_> {
             stream: live.stream.counts,
             reported: live.dyn_table.size(),
         };
-        let mut verdicts = verify::check(self.workload, &self.plan, &self.sampler, &evidence);
+        let mut verdicts = match live.dyn_table.problems(&self.plan, &evidence) {
+            Some(problems) => Verdicts {
+                problems,
+                ..Verdicts::default()
+            },
+            None => verify::check(self.workload, &self.plan, &self.sampler, &evidence),
+        };
         verdicts.problems.extend(live.problems.iter().cloned());
         if live.kept_misses > 0 {
             verdicts.problems.push(format!(

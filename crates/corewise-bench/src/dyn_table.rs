@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crate::plan::Plan;
 use crate::sections;
+use crate::subject::{self, Capability, Measurements, Operate};
 use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
+use crate::verify::Evidence;
 use crate::work::{self, AuditReport, Loop, OpCounts, Part, Sums};
 
 /// A type-erased table. Every call runs one thread's part of a phase; the part's thread number
@@ -41,6 +43,15 @@ pub trait DynTable: Send + Sync {
     fn resize_to(&self, buckets: usize) -> Option<()>;
     /// Returns the number of buckets. `None` if it cannot resize on request.
     fn buckets(&self) -> Option<usize>;
+    /// Returns what is wrong, by the checks of its capability; `None` for a map, which is compared
+    /// with its workload.
+    fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
+        None
+    }
+    /// Returns what else it measured; called after the final lookups.
+    fn measurements(&self) -> Measurements {
+        Measurements::default()
+    }
 }
 
 impl dyn DynTable + '_ {
@@ -125,6 +136,8 @@ pub struct Entry {
     bytes_native: Option<Maker>,
     u64_resize: Option<Maker>,
     bytes_resize: Option<Maker>,
+    /// Makers of subjects that are not maps.
+    others: Vec<(Capability, Maker)>,
 }
 
 impl fmt::Debug for Entry {
@@ -149,6 +162,7 @@ impl Entry {
             bytes_native: None,
             u64_resize: None,
             bytes_resize: None,
+            others: Vec::new(),
         }
     }
 
@@ -193,6 +207,12 @@ impl Entry {
         self
     }
 
+    /// Adds a maker of a subject that is not a map.
+    pub fn subject<S: Operate>(mut self) -> Self {
+        self.others.push((S::CAPABILITY, subject::make::<S>));
+        self
+    }
+
     /// Limits the number of threads.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
@@ -225,6 +245,26 @@ impl Entry {
             ("bytes", false) => self.bytes_resize,
             _ => None,
         }
+    }
+
+    /// Returns the maker of a subject that is not a map; `None` if it lacks the capability.
+    pub fn subject_maker(&self, capability: Capability) -> Option<Maker> {
+        let mut makers = self.others.iter();
+        let (_, maker) = makers.find(|(of, _)| *of == capability)?;
+        Some(*maker)
+    }
+
+    /// Returns its capabilities.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let maps = [
+            self.u64_common,
+            self.u64_native,
+            self.bytes_common,
+            self.bytes_native,
+        ];
+        let map = maps.iter().flatten().next().map(|_| Capability::Map);
+        let others = self.others.iter().map(|(capability, _)| *capability);
+        map.into_iter().chain(others).collect()
     }
 
     /// Returns whether it resizes on request.

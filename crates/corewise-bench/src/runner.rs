@@ -20,6 +20,7 @@ use crate::record::{End, Fields, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
+use crate::subject::{MeasuredRow, Measurements};
 use crate::suite::Task;
 use crate::table::Contention;
 use crate::thread_pool::ThreadPool;
@@ -51,6 +52,8 @@ pub(crate) struct RowAccumulator {
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
+    /// What the subject measured, by repetition.
+    pub(crate) measurements: Vec<Measurements>,
     /// What the section adds to the row.
     pub(crate) fields: Fields,
     /// Excluded from the cell: it panicked or took too long.
@@ -342,6 +345,20 @@ impl RowAccumulator {
         let problems = slice.checks.problems.iter();
         self.problems.extend(problems.cloned());
         self.operations += slice.operations;
+    }
+
+    /// Sets the field of the row with the medians of all measurements.
+    pub(crate) fn summarise(&mut self) {
+        let names = self.measurements.iter().flat_map(|all| all.0.keys());
+        let median = |name: &String| {
+            let values = self.measurements.iter().filter_map(|all| all.0.get(name));
+            let spread = Spread::of(values.copied())?;
+            Some((name.clone(), Interval::from(spread)))
+        };
+        let row = MeasuredRow(names.filter_map(median).collect());
+        if !row.0.is_empty() {
+            self.fields.set(&row);
+        }
     }
 
     /// Adds lock statistics.

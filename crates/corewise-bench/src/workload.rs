@@ -196,6 +196,7 @@ impl Workload {
             self.keys,
         )
         .keeping(self.kept())
+        .working(self.section.work(self))
     }
 
     /// Returns which keys stay while it runs.

@@ -6,6 +6,7 @@
 mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
+mod filters;
 #[cfg(feature = "bench")]
 mod flurry;
 mod global;
@@ -14,6 +15,7 @@ mod in_place;
 mod locked;
 #[cfg(feature = "bench")]
 mod locks;
+mod nr;
 mod null;
 #[cfg(feature = "bench")]
 mod papaya;
@@ -40,6 +42,8 @@ pub fn registry() -> Registry {
     entries.extend(in_place::entries());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
+    entries.extend(filters::entries());
+    entries.extend(nr::entries());
     #[cfg(feature = "bench")]
     entries.extend([
         sharded::entry(),
@@ -82,7 +86,18 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 24] = [
+const OTHERS: [(&str, &str); 35] = [
+    ("nr:crossbeam", "bench"),
+    ("cuckoofilter-mutex", "bench"),
+    ("atomic-cuckoo-filter", "bench"),
+    ("lock:ttas-backoff", "bench"),
+    ("lock:anderson", "bench"),
+    ("lock:clh", "bench"),
+    ("lock:parking", "bench"),
+    ("lock:adaptive", "bench"),
+    ("lock:distributed", "bench"),
+    ("lock:std-rwlock", "bench"),
+    ("lock:parking-fair", "bench"),
     ("lock:tas", "bench"),
     ("lock:ttas", "bench"),
     ("lock:ticket", "bench"),
@@ -143,6 +158,12 @@ mod versions {
     pub(super) const PARKING_LOT: &str = "0.12.5";
     #[cfg(feature = "bench")]
     pub(super) const CROSSBEAM: &str = "0.8.23";
+    #[cfg(feature = "bench")]
+    pub(super) const CROSSBEAM_SKIPLIST: &str = "0.1.3";
+    #[cfg(feature = "bench")]
+    pub(super) const CUCKOOFILTER: &str = "0.5.0";
+    #[cfg(feature = "bench")]
+    pub(super) const ATOMIC_CUCKOO_FILTER: &str = "0.3.0";
 }
 
 #[cfg(test)]

@@ -264,6 +264,12 @@ fn versions_are_those_of_the_lock_file() {
         ("flurry", super::versions::FLURRY),
         ("parking_lot", super::versions::PARKING_LOT),
         ("crossbeam-utils", super::versions::CROSSBEAM),
+        ("crossbeam-skiplist", super::versions::CROSSBEAM_SKIPLIST),
+        ("cuckoofilter", super::versions::CUCKOOFILTER),
+        (
+            "atomic-cuckoo-filter",
+            super::versions::ATOMIC_CUCKOO_FILTER,
+        ),
     ] {
         check(name, version);
     }

@@ -145,6 +145,7 @@ pub(crate) fn measure<S: Slices>(
         }
         context.renew();
     }
+    accumulators.iter_mut().for_each(RowAccumulator::summarise);
     Ok(Measured {
         cell,
         accumulators,
@@ -221,6 +222,11 @@ fn book<S: Slices>(
     let ran_on = context.whereabouts(&mut checks);
     let mut fields = Fields::default();
     S::finish(progress, accumulator, &mut fields);
+    let measurements = table.dyn_table.measurements();
+    if !contender.entry.null && !measurements.0.is_empty() {
+        fields.set(&measurements);
+        accumulator.measurements.push(measurements);
+    }
     let slice = Slice {
         cell: context.workload.id(),
         table: contender_name(contender),

@@ -156,6 +156,10 @@ pub struct Params {
     /// Keys of a batch in the section `batch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Vec<usize>>,
+    /// Work beside an operation: nanoseconds in a section of a lock and outside of it, writes after
+    /// an operation on a queue or sorted set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<Vec<u32>>,
 }
 
 /// Takes each field from the first that has it.
@@ -168,7 +172,7 @@ impl Params {
     pub fn or(&self, other: &Self) -> Self {
         first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
             insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads, buckets, batch)
+            prefill, churn, pin, rates, loads, buckets, batch, work)
     }
 
     /// The built-in parameters: those of \[CHTBench\], where it names them.

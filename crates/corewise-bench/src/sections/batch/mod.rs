@@ -76,8 +76,6 @@ impl Payload for BatchSummary {
 }
 
 impl Section for BatchSection {
-    type Loop = Batched;
-
     fn name(&self) -> &'static str {
         "batch"
     }

@@ -3,7 +3,7 @@
 //! In this section the rate counts pairs of a remove and an insert of the same key.
 
 mod plot;
-mod worker;
+pub(crate) mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +44,6 @@ impl Payload for PairTime {
 }
 
 impl Section for HotSection {
-    type Loop = Hot;
-
     fn name(&self) -> &'static str {
         "hot"
     }

@@ -38,8 +38,6 @@ use crate::workload::Workload;
 pub(crate) struct IterateSection;
 
 impl Section for IterateSection {
-    type Loop = Iterate;
-
     fn name(&self) -> &'static str {
         "iterate"
     }

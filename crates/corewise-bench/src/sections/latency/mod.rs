@@ -23,8 +23,6 @@ use crate::work::{Drive, DriveReport, Loop, Part};
 pub(crate) struct LatencySection;
 
 impl Section for LatencySection {
-    type Loop = Timed;
-
     fn name(&self) -> &'static str {
         "latency"
     }

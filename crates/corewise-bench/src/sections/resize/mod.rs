@@ -22,7 +22,6 @@ use crate::results::{Results, RowResults};
 use crate::runner::Runner;
 use crate::sections::{Schema, Section, Variant};
 use crate::suite::{Params, Task, Threads};
-use crate::work::Drive;
 use crate::workload::{Check, MAX_RANGE, Workload};
 
 /// The section.
@@ -86,8 +85,6 @@ impl Payload for ResizeSummary {
 }
 
 impl Section for ResizeSection {
-    type Loop = Drive;
-
     fn name(&self) -> &'static str {
         "resize"
     }
