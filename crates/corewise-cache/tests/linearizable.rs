@@ -7,8 +7,7 @@
 //! detect two flawed caches: one that increments by reading and writing back, and one that brings
 //! evicted items back.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, at_once, fewer, incr, number, store};
 use corewise_cache::Session;

@@ -4,8 +4,7 @@
 //! Half of the requests use the classic protocol, half the meta protocol. The check must detect a
 //! client that increments by reading and writing back.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -1,8 +1,7 @@
 //! RESP over sockets: exact replies, items shared with memcached's protocol, hostile clients, and
 //! random conversations whose replies are compared with those of redis-server.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

@@ -2,8 +2,7 @@
 //! connections that are checked for linearizability, and random conversations of two connections
 //! whose replies are compared with those of redis-server.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 use std::sync::Barrier;

@@ -2,7 +2,7 @@
 //! `node-replication` crate (0.1.1 and 0.2).
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-mod common;
+use crate::common;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};

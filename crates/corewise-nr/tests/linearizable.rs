@@ -3,7 +3,7 @@
 //! for the baselines.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-mod common;
+use crate::common;
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,6 +1,6 @@
 //! RESP, server side and client side: framing, the error texts of Redis, limits, and replies.
 
-mod resp_driver;
+use crate::resp_driver;
 
 use bumpalo::Bump;
 use corewise_ops::{
