@@ -131,7 +131,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A thread that waits for what the holder of a combiner's lock does.
+/// A thread that waits for the holder of a combiner's lock.
 ///
 /// A thread has one unpark token for all purposes, and code around the structure may wait for it as
 /// well: it checks its condition, calls the structure, and parks. If the structure took the token
