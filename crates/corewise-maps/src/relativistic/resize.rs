@@ -451,7 +451,7 @@ impl<A: Arena> RawTable<A> {
     pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
         let above = Policy::most_entries(buckets);
         let (above, below) = match policy.automatic {
-            true if buckets > policy.min_buckets => (above, buckets / 8),
+            true if buckets > policy.min_buckets => (above, Policy::fewest_entries(buckets)),
             true => (above, 0),
             false => (usize::MAX, 0),
         };
@@ -459,7 +459,7 @@ impl<A: Arena> RawTable<A> {
         self.grow_above.store(above, Relaxed);
         self.shrink_below.store(below, Relaxed);
         self.report_after
-            .store((buckets / 64).clamp(1, 64), Relaxed);
+            .store(Policy::report_after(buckets), Relaxed);
         let batch = if buckets < NEARBY {
             NEAR_BATCH
         } else {
@@ -733,8 +733,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let factor = Policy::buckets_for(count).div_ceil(buckets);
         // Relaxed: written under our lock.
         let most = raw.most_buckets.load(Relaxed);
-        let quadruples = buckets < self.policy.quadruple_below && buckets <= most / 4;
-        let least = if quadruples { 4 } else { 2 };
+        let least = self.policy.least_factor(buckets, most);
         let wanted = buckets.checked_mul(factor.next_power_of_two().max(least))?;
         self.within_bound(wanted)
     }
@@ -743,7 +742,8 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// delays it.
     fn shrink(&mut self, buckets: usize) -> Option<usize> {
         let count = self.raw.count();
-        let is_sparse = buckets > self.policy.min_buckets && count < buckets / 8;
+        let has_few = count < Policy::fewest_entries(buckets);
+        let is_sparse = has_few && buckets > self.policy.min_buckets;
         if !is_sparse || !self.policy.automatic {
             return None;
         }

@@ -734,7 +734,7 @@ fn expansions_are_stacked_and_updated() {
 fn growth_does_not_wait_for_a_requested_resize() {
     for requested in [16, 64, 96] {
         let map = RelativisticMap::builder();
-        let map = map.buckets(16).domain(Domain::new()).build();
+        let map = map.buckets(8).domain(Domain::new()).build();
         let guard = map.domain().pin();
         for n in 0..40u64 {
             map.pin().insert(n, n);
