@@ -247,18 +247,22 @@ pub(super) enum Wrong {
     Arguments(&'static str),
 }
 
-/// Checks the subcommand of a request for `command`, and the number of its arguments.
-pub(super) fn check_subcommand(command: &str, mut args: Args<'_>) -> Result<(), Wrong> {
+/// Checks the subcommand of a request for this command, and the number of its arguments.
+pub(super) fn check_subcommand<E: Engine>(
+    command: &Command<E>,
+    mut args: Args<'_>,
+) -> Result<(), Wrong> {
     let elements = args.len() + 1;
-    let mut subcommands = find(command).into_iter().flat_map(Facts::subcommands);
-    let (Some(first), Some(given)) = (subcommands.next(), args.next()) else {
+    let name = args.next().filter(|_| command.has_subcommands());
+    let Some(name) = name else {
         return Ok(());
     };
-    let is_given = |facts: &&Facts| {
-        let name = facts.name.split_once('|').map_or("", |(_, name)| name);
-        given.eq_ignore_ascii_case(name.as_bytes())
+    let is_named = |facts: &&Facts| {
+        let subcommand = facts.name.split_once('|').map_or("", |(_, name)| name);
+        name.eq_ignore_ascii_case(subcommand.as_bytes())
     };
-    match std::iter::once(first).chain(subcommands).find(is_given) {
+    let mut subcommands = find(command.name).into_iter().flat_map(Facts::subcommands);
+    match subcommands.find(is_named) {
         None => Err(Wrong::Unknown),
         Some(facts) if table::accepts(facts.arity, elements) => Ok(()),
         Some(facts) => Err(Wrong::Arguments(facts.name)),
@@ -396,6 +400,13 @@ mod tests {
             let facts = find(command.name).expect(command.name);
             assert_eq!(facts.arity, command.arity, "{}", command.name);
             assert_eq!(facts.range(), command.keys, "{}", command.name);
+            let has_subcommands = facts.subcommands().next().is_some();
+            assert_eq!(
+                has_subcommands,
+                command.has_subcommands(),
+                "{}",
+                command.name
+            );
         }
     }
 }

@@ -149,7 +149,7 @@ impl<'c, E: Engine> Context<'c, E> {
         if !command.accepts(request.args().len()) {
             return transactions::refuse_arguments(self, command.name);
         }
-        if let Err(wrong) = command::check_subcommand(command.name, request.args()) {
+        if let Err(wrong) = command::check_subcommand(command, request.args()) {
             transactions::refuse(self);
             return match wrong {
                 command::Wrong::Arguments(name) => self.wrong_arguments(name),
