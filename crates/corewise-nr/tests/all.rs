@@ -4,6 +4,7 @@ mod common;
 
 mod auto_traits;
 mod behaviour;
+mod hostile;
 mod linearizable;
 mod sorted_set;
 mod stress;
