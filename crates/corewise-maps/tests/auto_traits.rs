@@ -10,12 +10,13 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use corewise_maps::clht::{self, LockBasedTable, LockFreeTable};
+use corewise_maps::clht::{self, LockBasedTable};
 use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
 };
 use corewise_maps::cuckoo::{self, CuckooTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_maps_lab::clht_lock_free::{self, LockFreeTable};
 use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
@@ -171,7 +172,7 @@ fn answers_of_a_resize_are_plain_data() {
 }
 
 type LockBased<T> = clht::LockBased<u64, u64, T>;
-type LockFree<T> = clht::LockFree<u64, u64, T>;
+type LockFree<T> = clht_lock_free::LockFree<u64, u64, T>;
 type LockBasedPointers<T> = clht::LockBased<NonNull<T>, *const T>;
 type CuckooKeys<T> = cuckoo::CuckooMap<T, u64>;
 type CuckooValues<T> = cuckoo::CuckooMap<u64, T>;

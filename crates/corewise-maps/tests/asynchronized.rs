@@ -1,14 +1,18 @@
-//! The ASCY patterns: which operations write and which wait. Guarantees 1 to 4 of the module.
+//! The ASCY patterns of CLHT: which operations write and which wait. Guarantees 1 to 4 of `clht`.
+#![cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
 
+use corewise_maps::copy_map::{CopyMap, TryInsertError};
+use corewise_maps::parts::clht::{BucketState, Chains, ClhtVariant, LockBasedForm};
+use corewise_maps_lab::clht_lock_free::LockFreeForm;
 use corewise_rcu::Domain;
 
-use super::bucket::State;
-use super::lock_based::LockBasedForm;
-use super::lock_free::LockFreeForm;
-use super::table::{Chains, ClhtVariant};
-use crate::copy_map::{CopyMap, TryInsertError};
-use crate::every::for_every;
-use crate::hashing::Hashing;
+#[path = "common/every.rs"]
+mod every;
+#[path = "common/hashing.rs"]
+mod hashing;
+
+use every::for_every;
+use hashing::Hashing;
 
 for_every! {
     lock_based: LockBasedForm,
