@@ -24,3 +24,10 @@ invariant! {
         "BoxMap<Wide, LockFreeTable<u64, NonNull<Wide>>>",
         "BoxMap<Narrow, LockFreeTable<u64, NonNull<Narrow>>>";
 }
+
+invariant! {
+    "use corewise_maps_lab::rename::*;";
+    rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
+    rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
+    rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";
+}

@@ -1,9 +1,9 @@
 //! Hash tables for comparison, which measurements and tests use: the resize variants that
 //! [`RelativisticMap`] was chosen from ([`chained`]), the tables that its paper compares it
 //! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), a cuckoo
-//! filter whose operations are ([`elided_filter`]), and two tables that are the best of ours in few
-//! workloads: CLHT with lock-free updates ([`clht_lock_free`]) and [`hopscotch`] hashing. Programs
-//! should use the tables of [`corewise_maps`].
+//! filter whose operations are ([`elided_filter`]), two tables that are the best of ours in few
+//! workloads: CLHT with lock-free updates ([`clht_lock_free`]) and [`hopscotch`] hashing, and maps
+//! whose entries can be given another key ([`rename`]). Programs should use the tables of [`corewise_maps`].
 //!
 //! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
 
@@ -30,3 +30,4 @@ mod operation_pairs;
 #[cfg(doctest)]
 #[path = "../../corewise-maps/tests/common/refused.rs"]
 mod refused;
+pub mod rename;

@@ -89,14 +89,6 @@ let mut values = handle.drain();",
     "";
 }
 
-#[cfg(feature = "rename")]
-invariant! {
-    "use corewise_maps::relativistic::rename::*;";
-    rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
-    rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
-    rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";
-}
-
 refused! {
     exclusive_access_excludes_handles: "E0502",
         "let mut map = corewise_maps::RelativisticMap::from([(1, 2)]);",

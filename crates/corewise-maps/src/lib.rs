@@ -68,9 +68,6 @@
 //! - `foldhash` (default): the default hasher; without it, that of `std`.
 //! - `serde`: serializes maps as maps.
 //! - `rayon`: parallel iteration.
-//! - `rename`: maps whose entries can be given another key in one step (`relativistic::rename`).
-//!   Off by default because of a patent that the header of the module names. Unstable: it may
-//!   change in any version.
 //! - `raw`: the intrusive table under [`RelativisticMap`], for the Corewise cache, and what tables
 //!   of other Corewise crates are made of (`parts`). Not for other users: it may change in any
 //!   version.

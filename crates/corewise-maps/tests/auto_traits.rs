@@ -265,28 +265,6 @@ fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
     }
 }
 
-#[cfg(feature = "rename")]
-#[test]
-fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
-    use corewise_maps::relativistic::rename::{self, RenameMap, RenameRef};
-    type Keys<T> = RenameMap<T, u64>;
-    type Values<T> = RenameMap<u64, T>;
-    type WithHasher<T> = RenameMap<u64, u64, T>;
-    type Iter<T> = rename::Iter<'static, u64, T>;
-    expect_of_contents! {
-        Keys: (true true), (false false), (false false), (false false);
-        Values: (true true), (false false), (false false), (false false);
-        WithHasher: (true true), (true false), (false true), (false false);
-        // A name owns its share of a value.
-        Iter: (true true), (false false), (false false), (false false);
-    }
-    expect_traits! {
-        RenameRef<'static, u64, u64>: false false,
-        RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
-        rename::RenameError: true true,
-    }
-}
-
 /// A panic of the user's code leaves maps consistent, so they may cross a `catch_unwind`, if their
 /// contents may.
 #[test]

@@ -188,15 +188,15 @@ pub type LockFreeTable<K, V> = Chains<LockFreeForm, K, V>;
 /// assert_eq!(stock.pin().compute(8, take), Computed::Aborted(Some("sold out")));
 /// ```
 ///
-/// The methods are those of [`CopyMap`], and of [`CopyMapRef`](corewise_maps::copy_map::CopyMapRef),
-/// its handle.
+/// The methods are those of [`CopyMap`] and of its handle,
+/// [`CopyMapRef`](corewise_maps::copy_map::CopyMapRef).
 pub type LockFree<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockFreeTable<K, V>, S, L>;
 
 /// The lock-free variant.
 pub struct LockFreeForm;
 
-// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: an exchange of the snapshot
-// decides which operation takes an entry out.
+// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: an exchange of the
+// snapshot decides which operation takes an entry out.
 unsafe impl ClhtVariant for LockFreeForm {
     type State = Snapshot;
     type Stopped<'b> = Frozen<'b>;

@@ -14,8 +14,8 @@ use crate::word::Raw;
 /// The lock-based variant.
 pub struct LockBasedForm;
 
-// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed under the
-// chain's lock, by the operation that reports them.
+// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed
+// under the chain's lock, by the operation that reports them.
 unsafe impl ClhtVariant for LockBasedForm {
     type State = Lock;
     type Stopped<'b> = Locked<'b>;

@@ -1,13 +1,13 @@
 //! Entries that are given other keys: against a model, in recorded histories, and by threads that
 //! pass them around.
-#![cfg(feature = "rename")]
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use corewise_history::{Model, Recorder, Recording, Verdict};
-use corewise_maps::relativistic::rename::{RenameError, RenameMap};
+use corewise_maps_lab::rename::{RenameError, RenameMap};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
