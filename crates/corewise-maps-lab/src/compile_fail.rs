@@ -16,3 +16,18 @@ invariant! {
     hopscotch_values: "HopscotchMap<u64, Wide>", "HopscotchMap<u64, Narrow>";
     boxed_hopscotch: "Boxed<u64, Wide>", "Boxed<u64, Narrow>";
 }
+
+invariant! {
+    "use corewise_maps::copy_map::BoxMap;\nuse corewise_maps_lab::clht_lock_free::*;";
+    lock_free_values: "LockFree<u64, &'static Wide>", "LockFree<u64, &'static Narrow>";
+    boxed_lock_free:
+        "BoxMap<Wide, LockFreeTable<u64, NonNull<Wide>>>",
+        "BoxMap<Narrow, LockFreeTable<u64, NonNull<Narrow>>>";
+}
+
+invariant! {
+    "use corewise_maps_lab::rename::*;";
+    rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
+    rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
+    rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";
+}

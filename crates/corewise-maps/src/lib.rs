@@ -4,13 +4,12 @@
 //! |---|---|---|---|---|
 //! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^6 entries and 85 below 1,536, and 57 there while two tables exist |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; an update without effect writes nothing | 38 to 105 bytes of buckets, median 49 |
-//! | [`clht::LockFree`] | the same, with threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; an update without effect writes nothing | the same |
 //! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; repeated if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace other entries when the table is dense | 19 to 57 bytes of buckets, median 26 |
 //!
 //! (Bytes of buckets are measured while a map grows; the maximum is reached while two tables exist.
 //! The example `bytes_per_entry` prints them.)
 //!
-//! The last three tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
+//! The last two tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
 //! stores values of any type in them. With `()` as their values they are sets. All tables use
 //! [`corewise_rcu`] to keep memory alive while readers use it. A thread may hold a
 //! [`corewise_rcu::Guard`] while it updates the same table; a thread with
@@ -69,9 +68,6 @@
 //! - `foldhash` (default): the default hasher; without it, that of `std`.
 //! - `serde`: serializes maps as maps.
 //! - `rayon`: parallel iteration.
-//! - `rename`: maps whose entries can be given another key in one step (`relativistic::rename`).
-//!   Off by default because of a patent that the header of the module names. Unstable: it may
-//!   change in any version.
 //! - `raw`: the intrusive table under [`RelativisticMap`], for the Corewise cache, and what tables
 //!   of other Corewise crates are made of (`parts`). Not for other users: it may change in any
 //!   version.
@@ -130,6 +126,18 @@ pub mod parts {
         Change, Held, Moved, Moving, NoMemory, Put, Step, TableVersion,
     };
     pub use crate::counts::Counts;
+    #[cfg(target_pointer_width = "64")]
+    pub use crate::word::Raw;
+
+    /// The chains of [`clht`](crate::clht), for another variant of their updates.
+    #[cfg(target_pointer_width = "64")]
+    pub mod clht {
+        pub use crate::clht::bucket::{Bucket, BucketState, Hit, SLOTS};
+        pub use crate::clht::lock_based::LockBasedForm;
+        pub use crate::clht::overflow::SpareBucket;
+        pub use crate::clht::table::{Chains, ClhtVariant, SpareMemory};
+    }
+
     #[cfg(target_pointer_width = "64")]
     pub use crate::pair_cell::{FENCED_LOAD, PairCell, Torn};
     pub use crate::panics::Panics;

@@ -9,12 +9,13 @@
 
 use std::ptr::NonNull;
 
-use corewise_maps::clht::{self, LockBasedTable, LockFreeTable};
+use corewise_maps::clht::{self, LockBasedTable};
 use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
 };
 use corewise_maps::cuckoo::{self, CuckooTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_maps_lab::clht_lock_free::{self, LockFreeTable};
 use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
@@ -168,7 +169,7 @@ fn answers_of_a_resize_are_plain_data() {
 }
 
 type LockBased<T> = clht::LockBased<u64, u64, T>;
-type LockFree<T> = clht::LockFree<u64, u64, T>;
+type LockFree<T> = clht_lock_free::LockFree<u64, u64, T>;
 type LockBasedPointers<T> = clht::LockBased<NonNull<T>, *const T>;
 type CuckooKeys<T> = cuckoo::CuckooMap<T, u64>;
 type CuckooValues<T> = cuckoo::CuckooMap<u64, T>;
@@ -258,28 +259,6 @@ fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
         ParIter: (true true), (false false), (true true), (false false);
         CopyParIter: (true true), (true false), (false false), (false false);
         BoxParIter: (true false), (true false), (false false), (false false);
-    }
-}
-
-#[cfg(feature = "rename")]
-#[test]
-fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
-    use corewise_maps::relativistic::rename::{self, RenameMap, RenameRef};
-    type Keys<T> = RenameMap<T, u64>;
-    type Values<T> = RenameMap<u64, T>;
-    type WithHasher<T> = RenameMap<u64, u64, T>;
-    type Iter<T> = rename::Iter<'static, u64, T>;
-    expect_of_contents! {
-        Keys: (true true), (false false), (false false), (false false);
-        Values: (true true), (false false), (false false), (false false);
-        WithHasher: (true true), (true false), (false true), (false false);
-        // A name owns its share of a value.
-        Iter: (true true), (false false), (false false), (false false);
-    }
-    expect_traits! {
-        RenameRef<'static, u64, u64>: false false,
-        RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
-        rename::RenameError: true true,
     }
 }
 

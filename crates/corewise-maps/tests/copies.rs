@@ -9,10 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use corewise_maps::clht::{LockBased, LockBasedTable, LockFree, LockFreeTable};
+use corewise_maps::clht::{LockBased, LockBasedTable};
 use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Full, Operation, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::clht_lock_free::{LockFree, LockFreeTable};
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -9,9 +9,10 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{Computed, Operation};
 use corewise_maps::cuckoo::CuckooTable;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};

@@ -5,10 +5,11 @@ use std::ptr::NonNull;
 
 use corewise_atomic::alloc::HUGE_PAGE;
 use corewise_atomic::sync::Arc;
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::parts::{MemoryBudget, Step, TableVersion};
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 

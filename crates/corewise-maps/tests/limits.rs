@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Limited, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 

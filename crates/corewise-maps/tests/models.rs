@@ -5,11 +5,12 @@
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::numbers::{KeysAsHashes, Number, Numbers, beside, hash_of};
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::parts::Step;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{BoxMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::{Entry, Operation};
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_rcu::Domain;
 

@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use corewise_maps::clht::{LockBased, LockFree};
+use corewise_maps::clht::LockBased;
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
+use corewise_maps_lab::clht_lock_free::LockFree;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};

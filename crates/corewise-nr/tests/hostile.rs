@@ -2,7 +2,7 @@
 //! sense, and threads that come and go by the thousands.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-mod common;
+use crate::common;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};

@@ -164,8 +164,8 @@
 //!   more lookups run in parallel. (Tags of a home's keys in its info, which avoid wrong cells but
 //!   not that wait, made lookups beyond the caches slower.) With random keys, tags decide for 99 %
 //!   of the keys if half of the cells are taken, 98 % at 75 %, 93 % at 90 %, 88 % at 95 %; and 89
-//!   to 54 % of the keys are in the line of the home's cell. (`cargo test -p corewise-maps-lab --lib
-//!   ways_to_a_key -- --nocapture` prints these figures.)
+//!   to 54 % of the keys are in the line of the home's cell. (`cargo test -p corewise-maps-lab
+//!   --lib ways_to_a_key -- --nocapture` prints these figures.)
 //! - *Changes of segments* resemble the paper's timestamps, but a lookup that meets one waits for
 //!   no thread: it goes by the info instead. They are words in a separate array, which stays cached
 //!   where segments would not; in tables of up to 2^15 buckets each has a cache line to itself,
@@ -212,8 +212,9 @@ pub use table::{HopscotchTable, Overflowing};
 /// cache line, and write nothing.
 ///
 /// Choose it for tables that are mostly read and do not fit in the caches, if keys or values are
-/// not words. [`CuckooMap`](corewise_maps::cuckoo::CuckooMap) takes the same types and less memory. With
-/// `()` as its values it is a set. See the [module](self) for how it works and what it guarantees.
+/// not words. [`CuckooMap`](corewise_maps::cuckoo::CuckooMap) takes the same types and less memory.
+/// With `()` as its values it is a set. See the [module](self) for how it works and what it
+/// guarantees.
 ///
 /// ```
 /// use corewise_maps_lab::hopscotch::HopscotchMap;

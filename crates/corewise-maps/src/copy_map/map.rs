@@ -32,7 +32,6 @@ const fn share<T: Table>() -> usize {
 /// | keys and values | alias |
 /// |---|---|
 /// | a [`Word`](crate::Word) each | [`clht::LockBased`](crate::clht::LockBased) |
-/// | the same, and threads may be interrupted at any time | [`clht::LockFree`](crate::clht::LockFree) |
 /// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
 /// | values of any type, in each of these tables | [`BoxMap`](super::BoxMap) |
 ///

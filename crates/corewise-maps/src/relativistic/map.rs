@@ -35,10 +35,12 @@ pub(super) const FEWEST_BUCKETS: usize = 32;
 pub(super) const FEWEST_BUCKETS: usize = 1;
 /// A node of the table, as drawn in the header of the module.
 #[repr(C)]
-pub(super) struct Node<K, V> {
+pub struct Node<K, V> {
     pub(super) link: Link,
-    pub(super) key: K,
-    pub(super) value: V,
+    /// The key of the entry.
+    pub key: K,
+    /// The value of the entry.
+    pub value: V,
 }
 
 impl<K, V> Node<K, V> {

@@ -5,8 +5,8 @@
 //! algorithm: *Scalable concurrent hash tables via relativistic programming*, ACM SIGOPS Operating
 //! Systems Review 44(3), 2010, and US patent 7,668,851 (Triplett, *Lockless hash table lookups
 //! while performing key update on hash table element*, granted in 2010). The algorithm below works
-//! differently, but nobody has examined whether the patent's claims cover it. Therefore the feature
-//! `rename` is off by default.
+//! differently, but nobody has examined whether the patent's claims cover it. Therefore this crate,
+//! which is not published, has it.
 //!
 //! # Layout
 //!
@@ -77,12 +77,11 @@ use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64};
+use corewise_maps::RelativisticMap;
+use corewise_maps::relativistic::{
+    DefaultHasher, FreshNode, MapRef, Node, Nodes, OccupiedError, ResizeError,
+};
 use corewise_rcu::{Domain, Guard, Section};
-
-use super::handle::{Fresh, MapRef};
-use super::iter::Nodes;
-use super::map::{DefaultHasher, Node, RelativisticMap};
-use super::ops::OccupiedError;
 
 /// The number of no name.
 const NONE: u64 = 0;
@@ -190,7 +189,7 @@ impl<V> Name<V> {
 /// All access goes through a handle, which [`pin`](Self::pin) creates.
 ///
 /// ```
-/// use corewise_maps::relativistic::rename::RenameMap;
+/// use corewise_maps_lab::rename::RenameMap;
 ///
 /// let files = RenameMap::new();
 /// let files = files.pin();
@@ -224,7 +223,6 @@ impl fmt::Display for RenameError {
 
 impl std::error::Error for RenameError {}
 
-#[cfg(feature = "foldhash")]
 impl<K, V> RenameMap<K, V> {
     /// Creates an empty map.
     pub fn new() -> Self {
@@ -253,13 +251,13 @@ impl<K, V, S> RenameMap<K, V, S> {
     }
 
     /// Creates a handle, which enters a read-side critical section. Wait-free; as
-    /// [`RelativisticMap::pin`](super::RelativisticMap::pin).
+    /// [`RelativisticMap::pin`].
     pub fn pin(&self) -> RenameRef<'_, K, V, S> {
         RenameRef(self.names.pin())
     }
 
     /// Creates a handle in a section that the caller already has; as
-    /// [`RelativisticMap::within`](super::RelativisticMap::within).
+    /// [`RelativisticMap::within`].
     ///
     /// # Panics
     ///
@@ -280,13 +278,13 @@ impl<K, V, S> RenameMap<K, V, S> {
     }
 
     /// Changes the number of buckets, as
-    /// [`RelativisticMap::resize_to`](super::RelativisticMap::resize_to) does.
+    /// [`RelativisticMap::resize_to`] does.
     ///
     /// # Errors
     ///
-    /// [`ResizeError`](super::ResizeError); nothing is changed, unless memory that was available at
+    /// [`ResizeError`]; nothing is changed, unless memory that was available at
     /// first runs out half-way.
-    pub fn resize_to(&self, buckets: usize) -> Result<(), super::ResizeError> {
+    pub fn resize_to(&self, buckets: usize) -> Result<(), ResizeError> {
         self.names.resize_to(buckets)
     }
 }
@@ -310,11 +308,11 @@ where
         K: Borrow<Q>,
         Q: ?Sized + Eq + Hash,
     {
-        Self::value(self.0.find(self.0.map().hash(key), key))
+        Self::value(self.0.find_node(self.0.map().hash_of(key), key))
     }
 
     /// Looks up several keys: sets each place of `out` to what [`get`](Self::get) returns for the
-    /// key at the same position. Wait-free; [`MapRef::get_many`](super::MapRef::get_many) describes
+    /// key at the same position. Wait-free; [`MapRef::get_many`] describes
     /// what a batch guarantees and what it does not.
     ///
     /// # Panics
@@ -328,7 +326,7 @@ where
         K: Borrow<Q>,
         Q: ?Sized + Eq + Hash + 'q,
     {
-        self.0.find_many(keys, out, |node| Self::value(node));
+        self.0.find_nodes(keys, out, |node| Self::value(node));
     }
 
     /// The value of the name that was found, if the name is current.
@@ -349,14 +347,14 @@ where
     }
 
     /// Inserts a value if the key is absent, and returns the stored value. Constant expected time;
-    /// makes progress like [`MapRef::insert`](super::MapRef::insert).
+    /// makes progress like [`MapRef::insert`].
     ///
     /// # Errors
     ///
     /// [`OccupiedError`] with both values if the key is present.
     pub fn insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
-        let hash = self.0.map().hash(&key);
-        match self.put(self.0.make(hash, key, Name::first(value))) {
+        let hash = self.0.map().hash_of(&key);
+        match self.put(self.0.make_node(hash, key, Name::first(value))) {
             Ok(node) => Ok(&node.value.object.value),
             Err((found, fresh)) => {
                 let object = Arc::try_unwrap(fresh.into_value().object);
@@ -375,14 +373,14 @@ where
         K: Borrow<Q>,
         Q: ?Sized + Eq + Hash,
     {
-        let hash = self.0.map().hash(key);
+        let hash = self.0.map().hash_of(key);
         loop {
             let node = self.find(hash, key)?;
             let name = &node.value;
             name.note();
             if name.object.pass_on(name.number, NONE) {
                 // SAFETY: 1: found above.
-                unsafe { self.0.unlink(node) };
+                unsafe { self.0.unlink_node(node) };
                 return Some(&name.object.value);
             }
         }
@@ -403,16 +401,18 @@ where
         Q: ?Sized + Eq + Hash,
     {
         let map = self.0.map();
-        let node = self.find(map.hash(old), old).ok_or(RenameError::NotFound)?;
+        let node = self
+            .find(map.hash_of(old), old)
+            .ok_or(RenameError::NotFound)?;
         if new.borrow() == old {
             return Ok(&node.value.object.value);
         }
         // Before another thread can see the next name and follow it.
         node.value.note();
-        let fresh = (self.0).make(map.hash(&new), new, node.value.successor());
+        let fresh = (self.0).make_node(map.hash_of(&new), new, node.value.successor());
         if mutant!("rename_unlinks_first") {
             // SAFETY: 1: found above.
-            unsafe { self.0.unlink(node) };
+            unsafe { self.0.unlink_node(node) };
         }
         let Ok(next) = self.put(fresh) else {
             // If it is still current, it was current when the other one was found to be current.
@@ -425,12 +425,12 @@ where
         let (name, follower) = (&node.value, &next.value);
         if name.object.pass_on(name.number, follower.number) || follower.has_counted() {
             // SAFETY: 1: found above.
-            unsafe { self.0.unlink(node) };
+            unsafe { self.0.unlink_node(node) };
             return Ok(&name.object.value);
         }
         // Another thread has removed it, or given it another name.
         // SAFETY: 1: linked by this handle.
-        unsafe { self.0.unlink(next) };
+        unsafe { self.0.unlink_node(next) };
         Err(RenameError::NotFound)
     }
 
@@ -441,12 +441,12 @@ where
         Q: ?Sized + Eq,
     {
         loop {
-            let node = self.0.find(hash, key)?;
+            let node = self.0.find_node(hash, key)?;
             if node.value.make_current() {
                 return Some(node);
             }
             // SAFETY: 1: found just now.
-            unsafe { self.0.unlink(node) };
+            unsafe { self.0.unlink_node(node) };
         }
     }
 
@@ -454,15 +454,16 @@ where
     #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
     fn put<'h>(
         &'h self,
-        mut fresh: Fresh<'h, 'm, K, Name<V>, S, G>,
-    ) -> Result<&'h Node<K, Name<V>>, (&'h Node<K, Name<V>>, Fresh<'h, 'm, K, Name<V>, S, G>)> {
+        mut fresh: FreshNode<'h, 'm, K, Name<V>, S, G>,
+    ) -> Result<&'h Node<K, Name<V>>, (&'h Node<K, Name<V>>, FreshNode<'h, 'm, K, Name<V>, S, G>)>
+    {
         loop {
             match fresh.link() {
                 Ok(node) => return Ok(node),
                 Err((found, back)) if found.value.make_current() => return Err((found, back)),
                 Err((stale, back)) => {
                     // SAFETY: 1: found by this handle.
-                    unsafe { self.0.unlink(stale) };
+                    unsafe { self.0.unlink_node(stale) };
                     fresh = back;
                 }
             }
@@ -477,7 +478,7 @@ impl<K, V, S, G: Section> RenameRef<'_, K, V, S, G> {
     /// or may not yield an entry that is inserted or removed meanwhile. It yields an entry that is
     /// renamed meanwhile not at all, once, or once under each key.
     pub fn iter(&self) -> Iter<'_, K, V> {
-        Iter(self.0.nodes())
+        Iter(self.0.all_nodes())
     }
 }
 

@@ -1,12 +1,11 @@
-//! The ASCY patterns: which operations write and which wait. Guarantees 1 to 4 of the module.
+//! The ASCY patterns of CLHT: which operations write and which wait. Guarantees 1 to 4 of `clht`.
+#![cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
 
+use corewise_maps::copy_map::{CopyMap, TryInsertError};
+use corewise_maps::parts::clht::{BucketState, Chains, ClhtVariant, LockBasedForm};
+use corewise_maps_lab::clht_lock_free::LockFreeForm;
 use corewise_rcu::Domain;
 
-use super::bucket::State;
-use super::lock_based::LockBasedForm;
-use super::lock_free::LockFreeForm;
-use super::table::{Chains, ClhtVariant};
-use crate::copy_map::{CopyMap, TryInsertError};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
 

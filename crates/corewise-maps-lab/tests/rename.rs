@@ -1,12 +1,12 @@
 //! Entries that are given other keys: against a model, in recorded histories, and by threads that
 //! pass them around.
-#![cfg(feature = "rename")]
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use corewise_maps::relativistic::rename::{RenameError, RenameMap};
+use corewise_maps_lab::rename::{RenameError, RenameMap};
 use corewise_testkit::history::{Model, Recorder, Recording, Verdict};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -6,18 +6,22 @@ use std::ptr;
 use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
-use super::snapshot::{Position, Slot, Snapshot};
-use crate::clht::bucket::{self, State};
-use crate::clht::overflow::Spare;
-use crate::copy_map::{Held, Moved, Moving, NoMemory};
-use crate::word::Raw;
+use corewise_maps::parts::clht::{self, BucketState, SpareBucket};
+use corewise_maps::parts::{Held, Moved, Moving, NoMemory, Raw};
 
-pub(super) type Bucket = bucket::Bucket<Snapshot>;
+use super::snapshot::{Position, Slot, Snapshot};
+
+pub(super) type Bucket = clht::Bucket<Snapshot>;
+
+/// A bucket, with the operations of this variant. Those that are described for a chain are called
+/// on its first bucket.
+#[derive(Clone, Copy)]
+pub(super) struct Chain<'b>(pub(super) &'b Bucket);
 
 /// An entry: its position, and the snapshot of its bucket in which it was valid, with this value.
 pub(super) struct Entry<'b> {
-    head: &'b Bucket,
-    bucket: &'b Bucket,
+    head: Chain<'b>,
+    bucket: Chain<'b>,
     at: Position,
     snapshot: Snapshot,
     pub(super) value: Raw,
@@ -35,7 +39,7 @@ pub(super) enum Found<'b> {
 
 /// A free slot.
 pub(super) struct Vacancy<'b> {
-    bucket: &'b Bucket,
+    bucket: Chain<'b>,
     at: Position,
     snapshot: Snapshot,
 }
@@ -55,8 +59,11 @@ impl<'b> Vacancy<'b> {
             return None;
         }
         // SAFETY: 1: free in the snapshot that the exchange replaced, and now claimed by us.
-        unsafe { bucket.store(at.slot, key, value) };
-        Some(Claim { bucket, at })
+        unsafe { bucket.0.store(at.slot, key, value) };
+        Some(Claim {
+            bucket: bucket.0,
+            at,
+        })
     }
 }
 
@@ -76,9 +83,9 @@ impl<'b> Claim<'b> {
     pub(super) unsafe fn append<'s>(
         last: &'b Bucket,
         number: usize,
-        spare: Spare<'s, Snapshot>,
+        spare: SpareBucket<'s, Snapshot>,
         (key, value): (Raw, Raw),
-    ) -> Result<Self, Spare<'s, Snapshot>> {
+    ) -> Result<Self, SpareBucket<'s, Snapshot>> {
         let claimed = Snapshot::of_bits(0).with_slot(0, Slot::Inserting);
         // Relaxed: no other thread can reach it yet.
         spare.state.store(claimed.bits(), Relaxed);
@@ -101,8 +108,8 @@ impl<'b> Claim<'b> {
 
     /// Commits the insertion. Gives the claim back if another insertion has committed since `seen`,
     /// or the chain is frozen.
-    pub(super) fn commit(self, head: &Bucket, seen: Snapshot) -> Result<(), Self> {
-        let mut now = head.state();
+    pub(super) fn commit(self, head: Chain<'_>, seen: Snapshot) -> Result<(), Self> {
+        let mut now = head.0.state();
         while now.may_commit(seen) {
             let decided = match self.at.bucket {
                 0 => now.with_slot(self.at.slot, Slot::Valid),
@@ -117,7 +124,7 @@ impl<'b> Claim<'b> {
                 mem::forget(self);
                 return Ok(());
             }
-            now = head.state();
+            now = head.0.state();
         }
         Err(self)
     }
@@ -158,10 +165,11 @@ impl Entry<'_> {
         // Release: pairs with the fence in `is_unchanged`: a thread that has read the value sees
         // the slot replacing, or a later state. Also for a value that refers to memory.
         let release = ordering!(Release, "clht_relaxed_value");
-        bucket.values[at.slot].store(value, release);
+        bucket.0.values[at.slot].store(value, release);
         // Release: pairs with the Acquire in `state`: a thread that sees this state sees the value.
         let order = ordering!(Release, "clht_lf_relaxed_replacement");
         bucket
+            .0
             .state
             .fetch_add(Snapshot::replaced(at.slot, through), order);
         true
@@ -173,7 +181,7 @@ impl Entry<'_> {
         // Acquired after the snapshot in which the entry was valid: either its insertion is no
         // longer pending, or we see that it is. It must not be pending when the slot is freed: see
         // the header.
-        let head = self.head.state();
+        let head = self.head.0.state();
         if head.pending() == Some(*at) && !mutant!("clht_lf_removes_pending") {
             self.head.finish(head, *at);
             return false;
@@ -185,23 +193,24 @@ impl Entry<'_> {
     }
 }
 
-impl Bucket {
-    fn exchange(&self, from: Snapshot, to: Snapshot, order: Ordering) -> bool {
+impl<'b> Chain<'b> {
+    fn exchange(self, from: Snapshot, to: Snapshot, order: Ordering) -> bool {
         let (from, to) = (from.bits(), to.bits());
         if mutant!("clht_no_exclusion") {
             // Release: pairs with the Acquire in `state`. The bug: it overwrites other changes.
-            self.state.store(to, Release);
+            self.0.state.store(to, Release);
             return true;
         }
         // The callers name the partner. Relaxed: a failure shows only that the state has changed.
-        self.state
+        self.0
+            .state
             .compare_exchange(from, to, order, Relaxed)
             .is_ok()
     }
 
     /// The entry of a key in this chain. Only reads.
-    pub(super) fn entry(&self, key: Raw) -> Result<Option<Entry<'_>>, Moved> {
-        let snapshot = self.state();
+    pub(super) fn entry(self, key: Raw) -> Result<Option<Entry<'b>>, Moved> {
+        let snapshot = self.0.state();
         if snapshot.is_moved() {
             return Err(Moved);
         }
@@ -212,9 +221,9 @@ impl Bucket {
     }
 
     /// Searches this chain, whose first snapshot was `seen`.
-    pub(super) fn find(&self, seen: Snapshot, key: Raw) -> Found<'_> {
-        let (mut free, mut last) = (None, (self, 0));
-        for (number, bucket) in self.chain().enumerate() {
+    pub(super) fn find(self, seen: Snapshot, key: Raw) -> Found<'b> {
+        let (mut free, mut last) = (None, (self.0, 0));
+        for (number, bucket) in self.0.chain().enumerate() {
             let snapshot = if number == 0 { seen } else { bucket.state() };
             let at = |slot| Position {
                 bucket: number,
@@ -223,7 +232,7 @@ impl Bucket {
             if let Some(held) = bucket.held(snapshot, key) {
                 return Found::At(Entry {
                     head: self,
-                    bucket,
+                    bucket: Self(bucket),
                     at: at(held.slot),
                     snapshot: held.state,
                     value: held.value,
@@ -232,7 +241,7 @@ impl Bucket {
             free = free.or_else(|| {
                 let slot = snapshot.free()?;
                 Some(Vacancy {
-                    bucket,
+                    bucket: Self(bucket),
                     at: at(slot),
                     snapshot,
                 })
@@ -244,10 +253,10 @@ impl Bucket {
 
     /// The snapshot of this chain once no insertion is pending and it is not frozen. Completes a
     /// pending insertion, and waits while the chain is frozen.
-    pub(super) fn at_rest(&self) -> Result<Snapshot, Moved> {
+    pub(super) fn at_rest(self) -> Result<Snapshot, Moved> {
         let mut backoff = Backoff::new();
         loop {
-            let snapshot = self.state();
+            let snapshot = self.0.state();
             if snapshot.is_moved() {
                 return Err(Moved);
             }
@@ -262,9 +271,9 @@ impl Bucket {
     }
 
     /// Completes any pending insertion.
-    pub(super) fn finish_pending(&self) {
+    pub(super) fn finish_pending(self) {
         loop {
-            let snapshot = self.state();
+            let snapshot = self.0.state();
             let Some(at) = snapshot.pending() else {
                 return;
             };
@@ -273,18 +282,18 @@ impl Bucket {
     }
 
     /// Completes the insertion that is pending in `seen`, unless the chain's snapshot has changed.
-    pub(super) fn finish(&self, seen: Snapshot, at: Position) {
-        let bucket = self.chain().nth(at.bucket);
-        let bucket = bucket.expect("it was hung before a slot of it was claimed");
+    pub(super) fn finish(self, seen: Snapshot, at: Position) {
+        let bucket = self.0.chain().nth(at.bucket);
+        let bucket = Self(bucket.expect("it was hung before a slot of it was claimed"));
         loop {
             // Acquire, in `state`: the next load comes later.
-            let snapshot = bucket.state();
+            let snapshot = bucket.0.state();
             if snapshot.slot(at.slot) != Slot::Inserting {
                 break;
             }
             // If the slot was claimed again since the insertion was completed, we see here that it
             // was completed.
-            if self.state() != seen && !mutant!("clht_lf_hasty_help") {
+            if self.0.state() != seen && !mutant!("clht_lf_hasty_help") {
                 return;
             }
             let valid = snapshot.with_slot(at.slot, Slot::Valid);
@@ -302,9 +311,9 @@ impl Bucket {
 
     /// Freezes this chain, unless another thread has done so or is replacing a value in the first
     /// bucket.
-    pub(super) fn try_freeze(&self) -> Option<Frozen<'_>> {
+    pub(super) fn try_freeze(self) -> Option<Frozen<'b>> {
         loop {
-            let snapshot = self.state();
+            let snapshot = self.0.state();
             if snapshot.is_moved() || snapshot.is_frozen() {
                 return None;
             }
@@ -323,14 +332,15 @@ impl Bucket {
         }
         // From here on no insertion commits in this chain: buckets that are linked to it later have
         // no entries.
-        self.chain().skip(1).for_each(Self::freeze_overflow);
-        Some(Frozen { head: self })
+        let overflow = self.0.chain().skip(1);
+        overflow.for_each(|bucket| Self(bucket).freeze_overflow());
+        Some(Frozen { head: self.0 })
     }
 
-    fn freeze_overflow(&self) {
+    fn freeze_overflow(self) {
         let mut backoff = Backoff::new();
         loop {
-            let snapshot = self.state();
+            let snapshot = self.0.state();
             // Acquire, in the exchange: as in `try_freeze`.
             if snapshot.is_replacing() && !mutant!("clht_lf_freezes_replacing") {
                 backoff.snooze();
@@ -341,7 +351,7 @@ impl Bucket {
     }
 
     /// As [`try_freeze`](Self::try_freeze), but waits for a thread that replaces a value.
-    pub(super) fn freeze(&self) -> Frozen<'_> {
+    pub(super) fn freeze(self) -> Frozen<'b> {
         let mut backoff = Backoff::new();
         loop {
             match self.try_freeze() {

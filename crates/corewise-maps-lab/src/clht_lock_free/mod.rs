@@ -7,7 +7,7 @@
 //! is one compare-and-swap.
 //!
 //! That form has no overflow buckets, no replacement of values, and no sound resize. This module
-//! has all three, for arbitrary words. The [parent module](super) describes what both variants
+//! has all three, for arbitrary words. [`clht`](corewise_maps::clht) describes what both variants
 //! share, and the correctness of lookups.
 //!
 //! # Layout
@@ -118,7 +118,7 @@
 //! 7. *A thread that stops* in the middle of an insertion blocks no other thread. Its slot stays
 //!    claimed, and others take another one, until the thread resumes or the bucket is moved.
 //!
-//! The guarantees of [`copy_map`](crate::copy_map) hold as well.
+//! The guarantees of [`copy_map`](corewise_maps::copy_map) hold as well.
 //!
 //! # Limits
 //!
@@ -155,17 +155,48 @@ mod snapshot;
 
 use corewise_atomic::Backoff;
 
-use self::chain::{Bucket, Claim, Found, Frozen};
+use corewise_maps::copy_map::{CopyMap, Full, Unlimited};
+use corewise_maps::parts::clht::{Chains, ClhtVariant, SpareMemory};
+use corewise_maps::parts::{Change, Moved, Put, Raw};
+use corewise_maps::relativistic::DefaultHasher;
+
+use self::chain::{Bucket, Chain, Claim, Found, Frozen};
 use self::snapshot::Snapshot;
-use super::table::{ClhtVariant, Memory};
-use crate::copy_map::{Change, Full, Moved, Put};
-use crate::word::Raw;
+
+/// The table of [`LockFree`].
+pub type LockFreeTable<K, V> = Chains<LockFreeForm, K, V>;
+
+/// CLHT-lf: one exchange of a word decides an insertion or a removal; lookups cost one cache line
+/// and write nothing. See the [module](self) for how it works.
+///
+/// Choose it over [`LockBased`](corewise_maps::clht::LockBased) if threads may be interrupted in
+/// the middle of an update, for example if there are more of them than processors: no thread waits
+/// for the interrupted one.
+///
+/// ```
+/// use corewise_maps::copy_map::{Computed, Operation};
+/// use corewise_maps_lab::clht_lock_free::LockFree;
+///
+/// let stock: LockFree<u32, u32> = LockFree::from([(7, 2), (8, 1)]);
+/// let take = |left: Option<u32>| match left {
+///     None => Operation::Abort("sold out"),
+///     Some(1) => Operation::Remove,
+///     Some(n) => Operation::Insert(n - 1),
+/// };
+/// assert_eq!(stock.pin().compute(7, take), Computed::Updated { old: 2, new: 1 });
+/// assert_eq!(stock.pin().compute(8, take), Computed::Removed(1));
+/// assert_eq!(stock.pin().compute(8, take), Computed::Aborted(Some("sold out")));
+/// ```
+///
+/// The methods are those of [`CopyMap`] and of its handle,
+/// [`CopyMapRef`](corewise_maps::copy_map::CopyMapRef).
+pub type LockFree<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockFreeTable<K, V>, S, L>;
 
 /// The lock-free variant.
 pub struct LockFreeForm;
 
-// SAFETY: 1: see `State` and *Correctness* in the module's header. 2: an exchange of the snapshot
-// decides which operation takes an entry out.
+// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: an exchange of the
+// snapshot decides which operation takes an entry out.
 unsafe impl ClhtVariant for LockFreeForm {
     type State = Snapshot;
     type Stopped<'b> = Frozen<'b>;
@@ -173,15 +204,15 @@ unsafe impl ClhtVariant for LockFreeForm {
 
     unsafe fn put(
         head: &Bucket,
-        memory: &mut Memory<'_, Snapshot>,
+        memory: &mut SpareMemory<'_, Snapshot>,
         pair: (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved> {
         let (mut claim, mut crowded) = (None, false);
-        let mut backoff = Backoff::new();
+        let (mut backoff, chain) = (Backoff::new(), Chain(head));
         loop {
-            let seen = head.at_rest()?;
-            match head.find(seen, pair.0) {
+            let seen = chain.at_rest()?;
+            match chain.find(seen, pair.0) {
                 Found::At(entry) if !replace => return Ok(Ok(Put::There(entry.value))),
                 Found::At(entry) => {
                     if entry.is_busy() {
@@ -207,7 +238,7 @@ unsafe impl ClhtVariant for LockFreeForm {
             let Some(claimed) = claim.take() else {
                 continue;
             };
-            match claimed.commit(head, seen) {
+            match claimed.commit(chain, seen) {
                 Ok(()) => return Ok(Ok(Put::New { crowded })),
                 Err(claimed) => claim = Some(claimed),
             }
@@ -216,7 +247,7 @@ unsafe impl ClhtVariant for LockFreeForm {
 
     fn remove(head: &Bucket, key: Raw) -> Result<Option<Raw>, Moved> {
         let mut backoff = Backoff::new();
-        while let Some(entry) = head.entry(key)? {
+        while let Some(entry) = Chain(head).entry(key)? {
             if entry.is_busy() {
                 backoff.snooze();
             } else if entry.remove() {
@@ -233,7 +264,7 @@ unsafe impl ClhtVariant for LockFreeForm {
     ) -> Result<Option<(Raw, Change<Raw>)>, Moved> {
         let mut backoff = Backoff::new();
         let mut known = None;
-        while let Some(entry) = head.entry(key)? {
+        while let Some(entry) = Chain(head).entry(key)? {
             // `decide` is not called again for the same value.
             let change = match known {
                 Some((old, change)) if old == entry.value => change,
@@ -257,11 +288,11 @@ unsafe impl ClhtVariant for LockFreeForm {
     }
 
     fn try_stop(head: &Bucket) -> Option<Frozen<'_>> {
-        head.try_freeze()
+        Chain(head).try_freeze()
     }
 
     fn stop(head: &Bucket) -> Frozen<'_> {
-        head.freeze()
+        Chain(head).freeze()
     }
 }
 
@@ -273,7 +304,7 @@ unsafe impl ClhtVariant for LockFreeForm {
 unsafe fn append<'b>(
     last: &'b Bucket,
     number: usize,
-    memory: &mut Memory<'_, Snapshot>,
+    memory: &mut SpareMemory<'_, Snapshot>,
     pair: (Raw, Raw),
 ) -> Option<Claim<'b>> {
     let spare = memory.take()?;

@@ -2,7 +2,7 @@
 
 use corewise_atomic::mutant;
 
-use crate::clht::bucket::{SLOTS, State};
+use corewise_maps::parts::clht::{BucketState, SLOTS};
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Snapshot {
 
 // SAFETY: 1: zero is `Slot::Free`. 2: a wrapper of the bits. 3: `without`, by which a
 // slot loses its entry, raises the version.
-unsafe impl State for Snapshot {
+unsafe impl BucketState for Snapshot {
     const STRIDE: usize = 2;
 
     #[inline(always)]

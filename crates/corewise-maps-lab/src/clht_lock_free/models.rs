@@ -5,11 +5,12 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::thread;
 
-use super::chain::Bucket;
+use corewise_maps::copy_map::numbers::{self, beside};
+use corewise_maps::parts::clht::BucketState;
+
+use super::LockFreeTable;
+use super::chain::Chain;
 use super::snapshot::{Position, Slot, Snapshot};
-use crate::clht::LockFreeTable;
-use crate::clht::bucket::State;
-use crate::copy_map::numbers::{self, beside};
 
 type Numbers = numbers::Numbers<LockFreeTable<u64, u64>>;
 
@@ -18,8 +19,8 @@ fn overflowing() -> Arc<Numbers> {
     Arc::new(Numbers::new(1, &[1, 2, 3, 4]))
 }
 
-fn head(numbers: &Numbers) -> &Bucket {
-    &numbers.version.table().heads()[0]
+fn head(numbers: &Numbers) -> Chain<'_> {
+    Chain(&numbers.version.table().heads()[0])
 }
 
 /// The slot after that of key 4.
@@ -52,9 +53,9 @@ fn a_removal_ends_the_insertion_that_is_pending() {
     corewise_atomic::model_bounded(3, || {
         let numbers = overflowing();
         assert_eq!(numbers.try_insert(5, 50), Ok(()));
-        let pending = head(&numbers).state().with_pending(NEXT);
+        let pending = head(&numbers).0.state().with_pending(NEXT);
         // Relaxed: no other thread is here yet.
-        head(&numbers).state.store(pending.bits(), Relaxed);
+        head(&numbers).0.state.store(pending.bits(), Relaxed);
         beside(
             &numbers,
             |numbers| {

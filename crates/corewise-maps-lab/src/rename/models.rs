@@ -5,13 +5,13 @@ use corewise_atomic::thread;
 use corewise_rcu::Domain;
 
 use super::{RenameError, RenameMap};
-use corewise_testkit::hashing::Hashing;
+use corewise_maps::copy_map::numbers::KeysAsHashes;
 
 /// Keys are their hashes.
-type Map = RenameMap<u64, u64, Hashing>;
+type Map = RenameMap<u64, u64, KeysAsHashes>;
 
 fn map_of(keys: &[u64]) -> Arc<Map> {
-    let map = Map::in_domain(Hashing::Own, Domain::new());
+    let map = Map::in_domain(KeysAsHashes::default(), Domain::new());
     for key in keys {
         assert!(map.pin().insert(*key, 10 * key).is_ok());
     }
