@@ -160,8 +160,8 @@ impl<'a> Runner<'a> {
     ) -> Result<(), BenchError> {
         for (contender, accumulator) in contenders.iter().zip(accumulators) {
             let latencies = accumulator.latencies.iter();
-            let records = latencies
-                .flat_map(|all| all.records(&cell.id, &contender_name(contender), together));
+            let records =
+                latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together));
             for histogram in records {
                 self.sink.write(&Record::Histogram(Box::new(histogram)))?;
             }
@@ -223,7 +223,7 @@ impl<'a> Runner<'a> {
         };
         Row {
             cell: cell.clone(),
-            table: contender_name(contender),
+            table: contender.name(),
             role: contender.role,
             repetitions: task.repetitions,
             rate: spread.map(Interval::from),
@@ -252,18 +252,18 @@ impl<'a> Runner<'a> {
 /// others.
 pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contender>, BenchError> {
     let workload = &task.workload;
-    let (kind, native) = (workload.kind.as_str(), workload.native_hash);
     let section = workload.section;
     let contender = |name: &str, role| -> Result<Option<Contender>, BenchError> {
         let entry = registry.find(name)?;
         let able = entry
             .max_threads
             .is_none_or(|most| workload.threads <= most);
-        let maker = section.maker(entry, kind, native);
+        let maker = section.maker(entry, workload);
         Ok(maker.filter(|_| able).map(|maker| Contender {
             entry: entry.clone(),
             role,
             maker,
+            own_threads: entry.own_threads(section.capability(), workload.threads),
         }))
     };
     let reference = contender(&task.reference, Role::Reference)?.ok_or_else(|| {
@@ -295,14 +295,6 @@ pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contend
     }
     contenders.retain(|contender| section.takes_part(contender));
     Ok(contenders)
-}
-
-/// Returns the name of a contender in results; the second instance of the reference is marked.
-pub(crate) fn contender_name(contender: &Contender) -> String {
-    match contender.role {
-        Role::Again => format!("{} (again)", contender.entry.card.name),
-        _ => contender.entry.card.name.clone(),
-    }
 }
 
 /// Returns the order in which contenders run one after the other: the repetition and the contender

@@ -1,5 +1,7 @@
 //! A workload: the checked parameters of \[CHTBench\] §3.3.1 and ours.
 
+use std::sync::Arc;
+
 use corewise_topology::PinPolicy;
 
 use crate::distribution::Distribution;
@@ -231,6 +233,9 @@ impl Workload {
             threads: self.threads,
             value_bytes: shape.value_bytes,
             key_bytes: shape.key_bytes.1,
+            entries: self.initial as usize,
+            batch: self.section.batch(self),
+            own_cpus: Arc::default(),
         }
     }
 

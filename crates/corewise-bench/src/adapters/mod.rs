@@ -3,6 +3,7 @@
 //! Without the feature `bench` only the tables of this workspace and of the standard library are
 //! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
 
+mod caches;
 mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
@@ -44,6 +45,7 @@ pub fn registry() -> Registry {
     entries.extend(slowed::entries());
     entries.extend(filters::entries());
     entries.extend(nr::entries());
+    entries.extend(caches::entries());
     #[cfg(feature = "bench")]
     entries.extend([
         sharded::entry(),
@@ -86,7 +88,10 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 35] = [
+const OTHERS: [(&str, &str); 38] = [
+    ("cphash:quick-cache", "bench"),
+    ("cphash:mutex-lru", "bench"),
+    ("cphash:sharded-lru", "bench"),
     ("nr:crossbeam", "bench"),
     ("cuckoofilter-mutex", "bench"),
     ("atomic-cuckoo-filter", "bench"),
@@ -160,6 +165,10 @@ mod versions {
     pub(super) const CROSSBEAM: &str = "0.8.23";
     #[cfg(feature = "bench")]
     pub(super) const CROSSBEAM_SKIPLIST: &str = "0.1.3";
+    #[cfg(feature = "bench")]
+    pub(super) const QUICK_CACHE: &str = "0.6.24";
+    #[cfg(feature = "bench")]
+    pub(super) const LRU: &str = "0.16.4";
     #[cfg(feature = "bench")]
     pub(super) const CUCKOOFILTER: &str = "0.5.0";
     #[cfg(feature = "bench")]

@@ -4,10 +4,12 @@ use crate::adapters::rust;
 use crate::dyn_table::Entry;
 use crate::stamp::stamp;
 use crate::subject::{
-    FilterSubject, LockSubject, MeasuredFilter, MeasuredLock, MeasuredQueue, MeasuredSortedSet,
-    QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
+    Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
+    MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle,
+    SortedSetSubject,
 };
 use crate::table::{Handle, Setup, Table, U64};
+use crate::work::Part;
 
 pub(crate) struct Null;
 
@@ -25,6 +27,7 @@ pub(super) fn entry() -> Entry {
         .subject::<LockSubject<Null>>()
         .subject::<QueueSubject<Null>>()
         .subject::<SortedSetSubject<Null>>()
+        .subject::<CacheSubject<Null>>()
         .null()
 }
 
@@ -140,5 +143,26 @@ impl SortedSetHandle for NullHandle {
     #[inline(always)]
     fn increment(&mut self, _: u32, delta: i64) -> Option<i64> {
         Some(delta)
+    }
+}
+
+impl MeasuredCache for Null {
+    type Handle<'s> = NullHandle;
+    fn build(_: &Setup) -> Self {
+        Self
+    }
+    fn handle(&self, _: Part) -> NullHandle {
+        NullHandle
+    }
+}
+
+impl CacheHandle for NullHandle {
+    #[inline(always)]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        answers.looked_up(key, present(key).then_some(stamp(key, 0)));
+    }
+    #[inline(always)]
+    fn replace(&mut self, _: u64, _: u64, answers: &mut Answers) {
+        answers.stored(true);
     }
 }

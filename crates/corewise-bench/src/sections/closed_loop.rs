@@ -22,7 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::record::{Cell, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, contender_name};
+use crate::runner::{RowAccumulator, Runner};
 use crate::suite::Task;
 use crate::workload::Workload;
 
@@ -228,10 +228,6 @@ fn book<S: Slices>(
         accumulator.measurements.push(measurements);
     }
     let slice = Slice {
-        cell: context.workload.id(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition,
         rate: table.rate(),
         rates: table.rates.clone(),
         operations: table.operations,
@@ -243,6 +239,7 @@ fn book<S: Slices>(
         contention: table.contention(),
         ran_on,
         fields,
+        ..contender.slice(&context.workload.id(), repetition)
     };
     accumulator.add(&slice);
     accumulator.add_contention(slice.contention);

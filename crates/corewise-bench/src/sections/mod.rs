@@ -7,7 +7,7 @@
 //! | name, purpose, default parameters | `Section::name`, `Section::about`, `Section::defaults` | `mod.rs` |
 //! | what it varies besides the common parameters | `Section::variants`, read by `Variant::get` | `mod.rs` |
 //! | checks of parameters, number of keys, names of cells | `Section::checks`, `Section::range`, `Section::id_suffix`, ... | `mod.rs` |
-//! | the loop of its threads, compiled for each table | a [`Loop`] | `worker.rs` |
+//! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
 //! | what it adds to results | `Section::payloads`: types that implement [`Payload`] | `mod.rs`, `cells.rs` |
 //! | text, figures and plots of results | `Section::lines`, `Section::figures`, `Section::parts` | `plot.rs` |
@@ -42,6 +42,7 @@
 //! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
 //! | sortedset | `plot-sortedset-N` | operations of sorted sets against threads | |
+//! | cache | `plot-cache-N` | operations of caches by number of keys | `resident entries` |
 //! | lock | `plot-lock-N` | sections a second against threads | `fairness`: sections of the slowest thread over those of the fastest |
 //! | sync | `plot-sync-N` | throughput by lock, with contention | |
 //!
@@ -53,9 +54,9 @@
 //!
 //! # Measured loops
 //!
-//! A section's loop implements [`Loop`] and is in the list of loops below. `run_loop` is compiled
-//! for each table and selects the loop by the type of the job, once for each slice of each thread. Inside the loop there is no
-//! indirect call.
+//! The loops are in `work`, below the table whose type is hidden: a loop implements
+//! [`Loop`](crate::work::Loop) and has a method in [`Loops`](crate::work::loops::Loops), which is
+//! called once for each slice of each thread. Inside the loop there is no indirect call.
 
 pub mod batch;
 pub(crate) mod closed_loop;
@@ -78,7 +79,7 @@ use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
-use crate::plan::{Kept, Plan};
+use crate::plan::Kept;
 use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
 use crate::record::{Cell, Fields, Payload, Record, Row};
@@ -86,8 +87,6 @@ use crate::results::{Results, RowResults};
 use crate::runner::Runner;
 use crate::subject::{Capability, MeasuredRow, Measurements};
 use crate::suite::{Params, Task};
-use crate::table::{Kind, Table};
-use crate::work::{Drive, Loop, Part};
 use crate::workload::{Check, Workload};
 
 /// All sections, in the order in which `bench list` names them.
@@ -112,6 +111,7 @@ pub(crate) static SECTIONS: &[&dyn Section] = &[
     &mix::LOCK,
     &mix::QUEUE,
     &mix::SORTED_SET,
+    &mix::CACHE,
 ];
 
 /// What every section may add to results.
@@ -119,52 +119,6 @@ const SHARED: [Schema; 2] = [
     Schema::row::<MeasuredRow>(),
     Schema::slice::<Measurements>(),
 ];
-
-/// Lists the loops of the sections.
-macro_rules! loops {
-    ($($job:ty),* $(,)?) => {
-        /// Runs the loop that `job` belongs to, on one thread.
-        ///
-        /// # Panics
-        ///
-        /// Panics if `job` is not in the list of loops.
-        pub(crate) fn run_loop<K: Kind, T: Table<K>>(
-            table: &T,
-            plan: &Plan,
-            part: Part,
-            job: &mut dyn Any,
-        ) -> Box<dyn Any + Send> {
-            $(
-                if let Some(job) = job.downcast_mut::<$job>() {
-                    return run_as(table, plan, part, job);
-                }
-            )*
-            panic!("a loop that is not in the list");
-        }
-    };
-}
-
-loops! {
-    Drive,
-    latency::Timed,
-    growth::worker::Grow,
-    tails::worker::Tails,
-    hot::worker::Hot,
-    batch::Batched,
-    iterate::Iterate,
-    paced::worker::Pace,
-}
-
-/// Compiled once for each loop and table.
-#[inline(never)]
-fn run_as<K: Kind, T: Table<K>, L: Loop>(
-    table: &T,
-    plan: &Plan,
-    part: Part,
-    job: &mut L,
-) -> Box<dyn Any + Send> {
-    Box::new(job.run(table, plan, part))
-}
 
 /// Returns the section of a name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
@@ -318,6 +272,11 @@ pub(crate) trait Section: Debug + Sync {
         Kept::None
     }
 
+    /// Returns the operations that a thread may have in flight.
+    fn batch(&self, _: &Workload) -> usize {
+        1
+    }
+
     /// Returns the work beside an operation, for subjects that are not maps.
     fn work(&self, _: &Workload) -> u32 {
         0
@@ -356,12 +315,11 @@ pub(crate) trait Section: Debug + Sync {
     /// Completes the description of a cell.
     fn describe(&self, _: &Workload, _: &mut Cell) {}
 
-    /// Returns the maker of a table for a kind of keys and a hash function; `None` if the table
-    /// lacks what the section needs.
-    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
+    /// Returns the maker of a subject; `None` if it lacks what the workload needs.
+    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
         match self.capability() {
-            Capability::Map => entry.maker(kind, native),
-            other => entry.subject_maker(other),
+            Capability::Map => entry.maker(&workload.kind, workload.native_hash),
+            other => entry.subject_maker(other, workload.threads),
         }
     }
 

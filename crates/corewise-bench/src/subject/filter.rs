@@ -20,8 +20,7 @@ use crate::record::Counts;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, Measurements, Operate, Work};
 use crate::table::Setup;
-use crate::verify::Evidence;
-use crate::work::{OpCounts, Part, Sums, is_given_up};
+use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
 
 /// Marks items that are never inserted.
 const ABSENT: u64 = 1 << 63;
@@ -155,7 +154,7 @@ impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
         }
     }
 
-    fn tally(&self) -> OpCounts {
+    fn end(&mut self) -> OpCounts {
         OpCounts {
             counts: self.counts,
             sums: self.sums,
@@ -208,7 +207,7 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
         items
             .take_while(|_| !is_given_up())
             .for_each(|_| worker.insert());
-        worker.tally()
+        worker.end()
     }
 
     fn probe(&self, plan: &Plan, part: Part) -> Sums {

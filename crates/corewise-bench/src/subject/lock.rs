@@ -18,8 +18,7 @@ use crate::record::Counts;
 use crate::stream::GET;
 use crate::subject::{Capability, Measurements, Operate, Work};
 use crate::table::Setup;
-use crate::verify::Evidence;
-use crate::work::{OpCounts, Part, Sums};
+use crate::work::{Evidence, OpCounts, Part, Sums};
 
 /// Words that a section increments.
 const WORDS: usize = 8;
@@ -145,7 +144,7 @@ impl<L: MeasuredLock> Work for LockWorker<'_, L> {
         spin(spins);
     }
 
-    fn tally(&self) -> OpCounts {
+    fn end(&mut self) -> OpCounts {
         OpCounts {
             counts: Counts {
                 get_hits: self.shared,

@@ -6,22 +6,24 @@
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
 //! | queue | [`MeasuredQueue`] | least key, insert, remove the least key | keys; their order |
+//! | cache | [`MeasuredCache`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
 //! | sorted set | [`MeasuredSortedSet`] | rank, increment by 1 or -1 | scores; ranks differ |
 //!
 //! An adapter has the operations. The harness adds, once for each capability, a thread's loop, what
 //! is there at the start, and the checks: see [`Operate`]. `Erased` hides the type behind the same
 //! [`DynTable`] as a map's, so cells, slices, rows and the page do not know the capability.
 
+mod cache;
 mod external;
 mod filter;
 mod lock;
 mod queue;
 mod sorted_set;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use cache::{Answers, CacheHandle, CacheSubject, MeasuredCache};
 pub use filter::{FilterSubject, MeasuredFilter};
 pub use lock::{LockSubject, MeasuredLock};
 pub use queue::{MeasuredQueue, QueueHandle, QueueSubject};
@@ -32,9 +34,10 @@ pub(crate) use self::external::External;
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::record::{Interval, Payload};
+use crate::stream::shifted;
 use crate::table::{Contention, Setup};
-use crate::verify::Evidence;
-use crate::work::{AuditReport, Drive, OpCounts, Part, Sums};
+use crate::work::loops::Loops;
+use crate::work::{AuditReport, Drive, DriveReport, Evidence, OpCounts, Part, Sums};
 
 /// What a subject can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub enum Capability {
     Queue,
     /// Ranks of members by score, increments of scores.
     SortedSet,
+    /// Lookups, and inserts that replace and evict.
+    Cache,
 }
 
 /// A subject of a capability other than a map, with what the harness adds to its adapter.
@@ -61,6 +66,11 @@ pub trait Operate: Send + Sync + Sized + 'static {
     where
         Self: 's;
 
+    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
+    fn own_threads(_threads: usize) -> Option<usize> {
+        Some(0)
+    }
+
     /// Constructs an empty subject.
     fn build(setup: &Setup) -> Self;
 
@@ -69,6 +79,11 @@ pub trait Operate: Send + Sync + Sized + 'static {
 
     /// Adds a thread's part of the initial entries.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts;
+
+    /// Runs operations of a thread whose outcome is known; called after [`Operate::probe`].
+    fn audit(&self, _: &Plan, _: Part, _: u64, _: u64) -> AuditReport {
+        AuditReport::default()
+    }
 
     /// Returns a thread's part of what is there after the last slice.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
@@ -87,8 +102,8 @@ pub trait Work {
     /// Runs one operation of a stream.
     fn step(&mut self, index: u32, operation: u8);
 
-    /// Returns all outcomes so far.
-    fn tally(&self) -> OpCounts;
+    /// Ends the slice: waits for outcomes that are outstanding, and returns all of them.
+    fn end(&mut self) -> OpCounts;
 
     /// Returns the lookups so far that missed what was there all the time.
     fn kept_misses(&self) -> u64 {
@@ -115,28 +130,37 @@ impl Payload for MeasuredRow {
 }
 
 /// Hides the type of a subject.
-struct Erased<S>(S);
+struct Erased<S> {
+    subject: S,
+    own_threads: usize,
+}
+
+impl<S: Operate> Loops for Erased<S> {
+    fn mix(&self, plan: &Plan, part: Part, drive: &mut Drive) -> DriveReport {
+        let mut worker = self.subject.worker(plan, part);
+        let measured = drive.measure(|chunk| {
+            for (&index, &operation) in chunk.keys.iter().zip(chunk.operations) {
+                worker.step(shifted(index, chunk.shift, plan.range), operation);
+            }
+        });
+        let tally = worker.end();
+        measured.report(tally, worker.kept_misses())
+    }
+}
 
 impl<S: Operate> DynTable for Erased<S> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
-        self.0.fill(plan, part)
+        self.subject.fill(plan, part)
     }
     /// Its state does not depend on what was removed before.
     fn churn(&self, _: &Plan, _: Part, _: u64) -> OpCounts {
         OpCounts::default()
     }
-    fn run_any(&self, plan: &Plan, part: Part, job: &mut dyn Any) -> Box<dyn Any + Send> {
-        let drive: &mut Drive = job
-            .downcast_mut()
-            .expect("sections of other capabilities than maps run a mix");
-        Box::new(drive.operate(&self.0, plan, part))
-    }
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
-        self.0.probe(plan, part)
+        self.subject.probe(plan, part)
     }
-    /// `problems` has all checks.
-    fn audit(&self, _: &Plan, _: Part, _: u64, _: u64) -> AuditReport {
-        AuditReport::default()
+    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport {
+        self.subject.audit(plan, part, operations, seed)
     }
     fn empty(&self, _: &Plan, _: Part) -> OpCounts {
         OpCounts::default()
@@ -155,14 +179,20 @@ impl<S: Operate> DynTable for Erased<S> {
         None
     }
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
-        Some(self.0.problems(plan, evidence))
+        Some(self.subject.problems(plan, evidence))
     }
     fn measurements(&self) -> Measurements {
-        self.0.measurements()
+        self.subject.measurements()
+    }
+    fn own_threads(&self) -> usize {
+        self.own_threads
     }
 }
 
 /// Constructs a subject and hides its type.
 pub(crate) fn make<S: Operate>(setup: &Setup) -> Arc<dyn DynTable> {
-    Arc::new(Erased(S::build(setup)))
+    Arc::new(Erased {
+        subject: S::build(setup),
+        own_threads: S::own_threads(setup.threads).unwrap_or(0),
+    })
 }

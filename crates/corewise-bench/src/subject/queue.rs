@@ -14,8 +14,7 @@ use crate::record::Counts;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, Work};
 use crate::table::Setup;
-use crate::verify::Evidence;
-use crate::work::{OpCounts, Part, Sums, is_given_up};
+use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
 
 /// A priority queue under test.
 pub trait MeasuredQueue: Send + Sync + Sized + 'static {
@@ -104,7 +103,7 @@ impl<Q: MeasuredQueue> Work for QueueWorker<'_, Q> {
         self.external.work();
     }
 
-    fn tally(&self) -> OpCounts {
+    fn end(&mut self) -> OpCounts {
         OpCounts {
             counts: self.counts,
             sums: self.sums,
@@ -145,7 +144,7 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
             .take_while(|_| !is_given_up())
             .filter(|&index| plan.prefilled(index))
             .for_each(|index| worker.insert(index));
-        worker.tally()
+        worker.end()
     }
 
     /// The first thread removes all keys.

@@ -9,8 +9,7 @@ use crate::record::Counts;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, Work};
 use crate::table::Setup;
-use crate::verify::Evidence;
-use crate::work::{OpCounts, Part, Sums, is_given_up};
+use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
 
 /// A sorted set under test.
 pub trait MeasuredSortedSet: Send + Sync + Sized + 'static {
@@ -75,7 +74,7 @@ impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
         self.external.work();
     }
 
-    fn tally(&self) -> OpCounts {
+    fn end(&mut self) -> OpCounts {
         OpCounts {
             counts: self.counts,
             sums: self.sums,
@@ -112,7 +111,7 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
         members
             .take_while(|_| !is_given_up())
             .for_each(|member| worker.increment(member, member.into()));
-        worker.tally()
+        worker.end()
     }
 
     /// The sum of keys counts ranks.

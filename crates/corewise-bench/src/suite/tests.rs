@@ -298,3 +298,40 @@ fn the_suite_of_all_tables_has_all_sections() {
         );
     }
 }
+
+#[test]
+fn a_quick_run_has_the_parameters_for_it() {
+    let text =
+        "name='x'\n[quick]\ninitial=[7]\n[[section]]\nkind='scaling'\nthreads=[1]\ninitial=[9]";
+    let suite = Suite::parse(text).expect("valid");
+    assert_eq!(Suite::parse(&suite.to_toml()), Ok(suite.clone()));
+    let first = |suite: &Suite| {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(4), false);
+        let task = tasks.expect("valid").remove(0);
+        (task.workload.initial, task.repetitions)
+    };
+    assert_eq!(first(&suite), (9, 15));
+    let quick = suite.quickly();
+    assert_eq!(first(&quick), (7, 5));
+    assert_eq!(Suite::parse(&quick.to_toml()), Ok(quick));
+}
+
+#[test]
+fn the_suites_of_papers_end_in_time() {
+    let minutes = |suite: &Suite| {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
+        let seconds = |task: &Task| {
+            // The reference again, and the null subject.
+            task.workload.section.seconds(task, task.tables.len() + 2)
+        };
+        tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
+    };
+    for name in ["nr", "filter", "cphash", "elision"] {
+        let suite = Suite::find(name).expect(name);
+        let (whole, quick) = (minutes(&suite), minutes(&suite.quickly()));
+        assert!(
+            whole <= 25.0 && quick <= 4.0,
+            "{name}: {whole}, {quick} minutes"
+        );
+    }
+}

@@ -8,8 +8,7 @@ use crate::counters::Counters;
 use crate::plan::{Kept, Plan};
 use crate::record::HardwareCounters;
 use crate::stamp::Numbers;
-use crate::stream::{CHUNK, Chunk, Cursor, Stream, shifted};
-use crate::subject::{Operate, Work};
+use crate::stream::{CHUNK, Chunk, Cursor, Stream};
 use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
 use crate::work::{Loop, OpCounts, Part, Start};
@@ -53,14 +52,14 @@ pub struct DriveReport {
 }
 
 /// What was measured of a slice.
-struct Measured {
+pub(crate) struct Measured {
     operations: u64,
     ticks: u64,
     hardware: HardwareCounters,
 }
 
 impl Measured {
-    fn report(self, tally: OpCounts, kept_misses: u64) -> DriveReport {
+    pub(crate) fn report(self, tally: OpCounts, kept_misses: u64) -> DriveReport {
         DriveReport {
             tally,
             kept_misses,
@@ -111,25 +110,9 @@ impl Drive {
         measured.report(worker.tally(), kept_misses)
     }
 
-    /// Runs the operations of the stream at a subject that is not a map.
-    pub(crate) fn operate<S: Operate>(
-        &mut self,
-        subject: &S,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
-        let mut worker = subject.worker(plan, part);
-        let measured = self.measure(|chunk| {
-            for (&index, &operation) in chunk.keys.iter().zip(chunk.operations) {
-                worker.step(shifted(index, chunk.shift, plan.range), operation);
-            }
-        });
-        measured.report(worker.tally(), worker.kept_misses())
-    }
-
     /// Runs chunks until the warm-up is over, and then until the measured time is.
     #[inline(always)]
-    fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> Measured {
+    pub(crate) fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> Measured {
         let stream = &*self.stream;
         self.start.wait();
         let begin = clock::coarse();

@@ -2,7 +2,6 @@
 
 pub(crate) mod cells;
 mod plot;
-pub(crate) mod worker;
 
 use corewise_measure::stats::Spread;
 use serde::{Deserialize, Serialize};

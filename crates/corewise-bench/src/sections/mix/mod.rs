@@ -8,14 +8,14 @@ mod workingset;
 
 use crate::figure::Figure;
 use crate::plot::style::Looks;
-use crate::plot::svg::shorten;
+use crate::plot::svg::{count, shorten};
 use crate::plot::{Part, Plot, dots};
 use crate::record::{Cell, Row};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::{Section, Variant};
 use crate::subject::Capability;
 use crate::suite::{Params, Threads, words};
-use crate::workload::Workload;
+use crate::workload::{Check, Workload};
 
 /// A section that measures a mix.
 #[derive(Debug)]
@@ -49,6 +49,15 @@ const MAPS: MixSection = MixSection {
     capability: Capability::Map,
     work: |_| String::new(),
 };
+
+/// Maximum number of operations that a thread has in flight, the pipeline's of a `CpHash`.
+const MOST_IN_FLIGHT: usize = 1 << 14;
+/// Maximum work beside an operation.
+const MOST_WORK: u32 = 1_000_000;
+
+/// Operations that a thread of a cache has in flight.
+#[derive(Clone, Copy, Debug)]
+struct InFlight(usize);
 
 /// Work beside an operation.
 #[derive(Clone, Copy, Debug)]
@@ -302,6 +311,44 @@ pub(crate) static SORTED_SET: MixSection = MixSection {
     ..MAPS
 };
 
+pub(crate) static CACHE: MixSection = MixSection {
+    name: "cache",
+    about: "caches: lookups and inserts that replace or evict, in batches (CPHASH figures 5 to 12)",
+    heading: "Caches",
+    lead: "An update stores a value in place of another one, or of an evicted key. The threads of \
+           a table that serves itself are among those counted.",
+    page_rank: 21,
+    defaults: || Params {
+        tables: words(&[
+            "cphash:dedicated",
+            "cphash:colocated",
+            "cphash:lockhash",
+            "cphash:lockhash-anderson",
+            "cphash:lockhash-batch",
+            "cphash:quick-cache?",
+            "cphash:mutex-lru?",
+        ]),
+        reference: Some("cphash:lockhash".into()),
+        initial: Some(vec![1 << 17]),
+        density: Some(100.0),
+        updates: Some(vec![30.0]),
+        insert_share: Some(100.0),
+        batch: Some(vec![1024]),
+        threads: Some(vec![Threads::Number(2)]),
+        ..Params::default()
+    },
+    plots: |results, looks| {
+        let heading = |cell: &CellResults| {
+            let cell = &cell.cell;
+            format!("{} keys, {}", count(cell.initial), cell.variant)
+        };
+        let vary = ["initial", "range", "variant"];
+        dots::by(results, looks, ("cache", "cache", "Caches"), &vary, heading)
+    },
+    capability: Capability::Cache,
+    ..MAPS
+};
+
 /// Parameters of structures made concurrent.
 fn concurrent() -> Params {
     Params {
@@ -326,9 +373,42 @@ impl Section for MixSection {
     }
 
     fn variants(&self, params: &Params) -> Vec<Variant> {
+        if self.capability == Capability::Cache {
+            let sizes = params.batch.iter().flatten();
+            return sizes.map(|&size| Variant::of(InFlight(size))).collect();
+        }
         let work = params.work.as_deref().filter(|_| self.has_work());
         let works = work.unwrap_or(&[0]).iter();
         works.map(|&work| Variant::of(BesideWork(work))).collect()
+    }
+
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let (batch, work) = (self.batch(workload), self.work(workload));
+        let most = MOST_IN_FLIGHT;
+        let mut checks = vec![
+            (
+                (1..=most).contains(&batch),
+                format!("batch: {batch} operations (1 to {most})"),
+            ),
+            (
+                work <= MOST_WORK,
+                format!("work: {work} (up to {MOST_WORK})"),
+            ),
+        ];
+        if matches!(self.capability, Capability::Cache | Capability::SortedSet) {
+            checks.push((
+                workload.range == workload.initial,
+                format!("range: {} (all keys are stored at first)", workload.range),
+            ));
+        }
+        checks
+    }
+
+    fn batch(&self, workload: &Workload) -> usize {
+        match self.capability {
+            Capability::Cache => workload.variant.get::<InFlight>().0,
+            _ => 1,
+        }
     }
 
     /// Other subjects than maps are filled by all threads, and are not churned.
@@ -340,7 +420,10 @@ impl Section for MixSection {
     }
 
     fn work(&self, workload: &Workload) -> u32 {
-        workload.variant.get::<BesideWork>().0
+        match self.capability {
+            Capability::Cache => 0,
+            _ => workload.variant.get::<BesideWork>().0,
+        }
     }
 
     fn capability(&self) -> Capability {
@@ -355,12 +438,22 @@ impl Section for MixSection {
         if self.has_work() {
             suffix += &format!(",w={}", self.work(workload));
         }
+        if self.capability == Capability::Cache {
+            suffix += &format!(",batch={}", self.batch(workload));
+        }
+        if self.capability != Capability::Map && workload.capacity != self.usual_capacity() {
+            suffix += &format!(",load={:.0}", 100.0 / workload.capacity);
+        }
         suffix
     }
 
     fn describe(&self, workload: &Workload, cell: &mut Cell) {
         if self.has_work() {
             cell.variant = (self.work)(self.work(workload));
+        }
+        if self.capability == Capability::Cache {
+            let (batch, percent) = (self.batch(workload), workload.capacity * 100.0);
+            cell.variant = format!("batches of {batch}, capacity {percent:.0} %");
         }
     }
 
@@ -388,6 +481,11 @@ impl Section for MixSection {
 }
 
 impl MixSection {
+    /// The capacity over the entries by default.
+    fn usual_capacity(&self) -> f64 {
+        100.0 / self.defaults().load.unwrap_or(100.0)
+    }
+
     /// Whether there may be work beside an operation.
     fn has_work(&self) -> bool {
         use Capability::{Lock, Queue, SortedSet};

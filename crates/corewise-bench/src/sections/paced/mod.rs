@@ -1,7 +1,6 @@
 //! Latency at a rate, from the intended start of each operation (open loop).
 
 mod cells;
-pub(crate) mod worker;
 
 use crate::contender::Contender;
 use crate::error::BenchError;

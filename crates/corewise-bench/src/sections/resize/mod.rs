@@ -162,8 +162,8 @@ impl Section for ResizeSection {
         vec![id, format!("{base}{small}"), format!("{base}{large}")]
     }
 
-    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
-        entry.resizable_maker(kind, native)
+    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
+        entry.resizable_maker(&workload.kind, workload.native_hash)
     }
 
     fn run(

@@ -2,8 +2,8 @@
 //! of an empty loop.
 
 mod cells;
+mod nothing;
 mod plot;
-pub(crate) mod worker;
 
 use serde::{Deserialize, Serialize};
 

@@ -16,7 +16,7 @@ use crate::work::{Loop, OpCounts, Part, Start};
 
 /// A thread's position in its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyPosition {
+pub struct KeyPosition {
     /// The first position.
     first: usize,
     at: usize,
@@ -46,7 +46,7 @@ impl KeyPosition {
 
 /// One thread's part of a short slice.
 #[derive(Debug)]
-pub(crate) struct Hot {
+pub struct Hot {
     /// Indices of the keys that only this thread touches, in the order of use.
     pub(crate) keys: Arc<[u32]>,
     /// The position to continue from.
@@ -63,7 +63,7 @@ pub(crate) struct Hot {
 
 /// The report of a slice.
 #[derive(Clone, Debug)]
-pub(crate) struct HotReport {
+pub struct HotReport {
     /// All operations, measured or not.
     pub(crate) tally: OpCounts,
     /// Measured pairs of a remove and an insert.

@@ -12,7 +12,7 @@ const BINS: usize = 60_000;
 
 /// One thread's part of a growth.
 #[derive(Clone, Debug)]
-pub(crate) struct Grow {
+pub struct Grow {
     /// All threads start here.
     pub(crate) start: Start,
     /// Width of a bin.
@@ -26,7 +26,7 @@ pub(crate) struct Grow {
 
 /// The report of a growth.
 #[derive(Clone, Debug)]
-pub(crate) struct GrowReport {
+pub struct GrowReport {
     /// Counts of the inserts.
     pub(crate) tally: OpCounts,
     /// Time until this thread finished.

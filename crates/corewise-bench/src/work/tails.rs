@@ -11,10 +11,9 @@ use corewise_measure::draw::mix;
 use crossbeam_utils::CachePadded;
 
 use crate::clock;
-use crate::dyn_table::{DynTable, make};
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
 use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
 
@@ -23,7 +22,7 @@ pub(crate) const SLOW_US: [u64; 3] = [3, 50, 100];
 
 /// Shared by writer and reader.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Number of keys inserted, from the first index on.
     inserted: CachePadded<AtomicU32>,
     /// Whether the writer is done.
@@ -32,7 +31,7 @@ pub(crate) struct Progress {
 
 /// One thread's part of a growth: thread 0 writes, thread 1 reads.
 #[derive(Clone, Debug)]
-pub(crate) struct Tails {
+pub struct Tails {
     /// All threads start here.
     pub(crate) start: Start,
     /// The writer's progress.
@@ -47,7 +46,7 @@ pub(crate) struct Tails {
 
 /// The report of a growth.
 #[derive(Clone, Debug)]
-pub(crate) struct TailsReport {
+pub struct TailsReport {
     /// Outcomes.
     pub(crate) tally: OpCounts,
     /// Time until this thread finished.
@@ -188,53 +187,4 @@ fn read<K: Kind, T: Table<K>>(
         watch.note(outcome);
     }
     true
-}
-
-/// Returns the null table for a kind of keys.
-pub(crate) fn nothing(kind: &str) -> Arc<dyn DynTable> {
-    let setup = Setup {
-        capacity: 0,
-        threads: 0,
-        value_bytes: 0,
-        key_bytes: 0,
-    };
-    match kind {
-        "bytes" => make::<Bytes, Nothing>(&setup),
-        _ => make::<U64, Nothing>(&setup),
-    }
-}
-
-/// The null table for any kind of key: the empty loop.
-struct Nothing;
-
-impl<K: Kind> Table<K> for Nothing {
-    type Handle<'t> = Self;
-
-    fn build(_: &Setup) -> Self {
-        Self
-    }
-    fn handle(&self) -> Self {
-        Self
-    }
-    fn size(&self) -> Option<usize> {
-        None
-    }
-}
-
-impl<K: Kind> Handle<K> for Nothing {
-    #[inline(always)]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        std::hint::black_box(key);
-        None
-    }
-    #[inline(always)]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        std::hint::black_box((key, &value));
-        true
-    }
-    #[inline(always)]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        std::hint::black_box(key);
-        None
-    }
 }

@@ -24,7 +24,7 @@ const GAPS: usize = 1 << 16;
 
 /// One thread's part of a paced run.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// The operations.
     pub(crate) stream: Arc<Stream>,
     /// The position in the stream.
@@ -45,7 +45,7 @@ pub(crate) struct Pace {
 
 /// The report of a paced run.
 #[derive(Clone, Debug)]
-pub(crate) struct PaceReport {
+pub struct PaceReport {
     /// All operations.
     pub(crate) tally: OpCounts,
     /// Operations that came due in the recorded time.
