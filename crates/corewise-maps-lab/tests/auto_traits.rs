@@ -2,8 +2,6 @@
 //! neither.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::marker::PhantomData;
-
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};
 use corewise_maps_lab::rename::{self, RenameMap, RenameRef};
