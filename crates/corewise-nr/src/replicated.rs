@@ -96,10 +96,11 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    replica, and in the end all writers, once the log is full. Waiting threads park. A read runs
 ///    beside other reads of its replica and beside everything on other replicas.
 /// 3. *Panics.* A write that panics does so in every replica, which keeps what the panic left; only
-///    its caller gets the panic. The panic hook runs once for each replica. A panic in the
-///    destructor of an operation or a response reaches the caller that owns the value; elsewhere it
-///    is swallowed. If destructors of replicas panic when the structure is dropped, all run, and
-///    the first panic goes on. A read that panics affects nothing else.
+///    its caller gets the panic. The panic hook runs once for each replica, inside the operation,
+///    so it must not call the structure. A panic in the destructor of an operation or a response
+///    reaches the caller that owns the value; elsewhere it is swallowed. If destructors of replicas
+///    panic when the structure is dropped, all run, and the first panic goes on. A read that panics
+///    affects nothing else.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
 ///    structure either: that would be a deadlock. Destructors of operations run outside, and may
@@ -112,7 +113,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///
 /// Every write is executed once for each replica, and memory is needed for each replica. A read
 /// writes one cache line that only the calling thread uses. Logged operations are dropped when
-/// their entry is used again, so they may live for a lap of the log.
+/// their entry is used again, so they may live for a lap of the log: always fewer than twice
+/// [`Builder::max_log`](crate::Builder::max_log), also while a replica is idle or read for long.
 pub struct NodeReplicated<D: Sequential> {
     pub(crate) log: Log<D::Write>,
     /// Made when needed, and kept until the structure is dropped.

@@ -129,8 +129,12 @@ fn an_operation_that_calls_its_structure_gets_a_panic() {
                 true => Operation::Read(call),
                 false => Operation::Write(call),
             };
-            let same = shared.clone();
-            let nested: Call = Box::new(move || same.execute(operation(kinds % 2 == 0, simple())));
+            // Weak, because the log may keep the operation as long as the structure lives.
+            let same = Arc::downgrade(&shared);
+            let nested: Call = Box::new(move || {
+                let same = same.upgrade().expect("in use");
+                same.execute(operation(kinds % 2 == 0, simple()))
+            });
             let outer = operation(kinds / 2 == 0, nested);
             assert!(panics(|| shared.execute(outer)));
             // Nothing is left locked.
