@@ -26,13 +26,13 @@
 //! instructions.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
-use corewise_atomic::{Backoff, Sleeps, Slots, mutant, thread};
+use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
 use corewise_locks::FlagReadGuard;
 
 use crate::Sequential;
@@ -40,7 +40,9 @@ use crate::combining::{Held, Wait};
 use crate::compare::Comparisons;
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
-use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard};
+use crate::replica::{
+    Drops, OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard,
+};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -966,7 +968,7 @@ pub(crate) fn unwrap<T>(outcome: Result<T, Box<dyn Any + Send>>) -> T {
 impl<D: Sequential> Drop for NodeReplicated<D> {
     fn drop(&mut self) {
         self.registry.close();
-        let mut first_panic = None;
+        let mut drops = Drops::default();
         for replica in self.replicas.iter() {
             // Relaxed: the structure is not shared.
             let replica = replica.load(Relaxed);
@@ -974,18 +976,8 @@ impl<D: Sequential> Drop for NodeReplicated<D> {
                 continue;
             }
             // SAFETY: made in `replica_or_new`, freed once.
-            let replica = unsafe { Box::from_raw(replica) };
-            // The replicas are equal, so if the destructor of one panics, all do. The second panic
-            // would end the process.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(replica)));
-            match dropped.err() {
-                Some(payload) if first_panic.is_none() => first_panic = Some(payload),
-                payload => discard(payload),
-            }
+            drops.drop(unsafe { Box::from_raw(replica) });
         }
-        match first_panic {
-            Some(payload) if !thread::panicking() => resume_unwind(payload),
-            payload => discard(payload),
-        }
+        drops.finish();
     }
 }
