@@ -80,6 +80,7 @@ pub unsafe trait Lookups {
 /// A resizable table of links: the interface of the [variants](super#the-tables).
 ///
 /// `eq` compares keys; it is called only for links with the hash that is looked for.
+///
 /// # Safety
 ///
 /// Implementations guarantee:
@@ -146,13 +147,16 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
     fn buckets(&self) -> usize;
 
     /// Changes the number of buckets to `buckets`, or the nearest larger number that the table
-    /// supports, and waits until that is done. The façade admits one thread at a time, and only
-    /// outside of sections.
+    /// supports, and waits until that is done.
     ///
     /// # Errors
     ///
     /// [`ResizeError`]; then nothing is changed.
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError>;
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes the table, and in no section of its domain.
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError>;
 
     /// Removes every link and passes it to `each`, for an owner that has the table alone.
     fn take_all(&mut self, each: impl FnMut(NonNull<Link>));

@@ -141,7 +141,8 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
             return Err(ResizeError::Pinned);
         }
         let _alone = self.resizing.lock();
-        self.table.resize(buckets)
+        // SAFETY: 1: we hold the lock of resizes, and are in no section, as was checked.
+        unsafe { self.table.resize(buckets) }
     }
 
     /// Calls `each` with every entry, in no particular order.

@@ -440,7 +440,7 @@ unsafe impl Algorithm for Ddds {
         unsafe { self.current() }.heads.len()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
         // SAFETY: we resize.
         if unsafe { self.current() }.log2() == log2 {

@@ -271,7 +271,12 @@ impl PerEntry {
     }
 
     /// Attaches a future table, which updates use from now on.
-    fn attach(&self, old: &Table, new: Box<Table>) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, `old` is the current table, and it has no
+    ///    future table.
+    unsafe fn attach(&self, old: &Table, new: Box<Table>) {
         let all = self.stripes.lock_all();
         all.suit(old.log2.min(new.log2));
         // Release: pairs with the Acquire in `future`.
@@ -327,7 +332,8 @@ impl PerEntry {
             unsafe { self.move_bucket((old, new), number, &mut chain) };
         }
         // Relaxed: our own store.
-        let old = self.publish(old.future.load(Relaxed));
+        // SAFETY: 1: ours, and every entry was moved.
+        let old = unsafe { self.publish(old.future.load(Relaxed)) };
         if !mutant!("per_entry_no_wait") {
             self.domain.synchronize();
         }
@@ -338,11 +344,15 @@ impl PerEntry {
         old.future.store(ptr::null_mut(), Relaxed);
     }
 
-    /// Publishes the new table, to which all entries were moved. Returns the old one, to be freed
-    /// when readers have left.
-    fn publish(&self, new: *mut Table) -> NonNull<Table> {
+    /// Publishes the new table. Returns the old one, to be freed when readers have left.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes. `new` is the future table of the current one,
+    ///    and all entries were moved to it.
+    unsafe fn publish(&self, new: *mut Table) -> NonNull<Table> {
         let all = self.stripes.lock_all();
-        // SAFETY: the caller's, which resizes.
+        // SAFETY: 1: the future table lives as long as the current one.
         all.suit(unsafe { (*new).log2 });
         // Relaxed: only the resizing thread, this one, changes it.
         let old = self.current.load(Relaxed);
@@ -522,7 +532,7 @@ unsafe impl Algorithm for PerEntry {
         1 << unsafe { self.current() }.log2
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let to = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2);
         let to = to.ok_or(ResizeError::NoMemory)?;
         if self.domain.is_pinned() {
@@ -533,9 +543,12 @@ unsafe impl Algorithm for PerEntry {
         if old.log2 == to {
             return Ok(Resized::default());
         }
-        self.attach(old, Table::try_new(to).ok_or(ResizeError::NoMemory)?);
-        // SAFETY: only one thread resizes.
-        unsafe { self.move_on() };
+        let new = Table::try_new(to).ok_or(ResizeError::NoMemory)?;
+        // SAFETY: 1, both: ours, and the last resize has freed the table that had a future table.
+        unsafe {
+            self.attach(old, new);
+            self.move_on();
+        }
         Ok(Resized {
             passes: 1,
             waits: 1,

@@ -178,7 +178,7 @@ unsafe impl Algorithm for RwLocked {
         self.table.read().heads.len()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
         if self.table.read().log2() == log2 {
             return Ok(Resized::default());

@@ -545,7 +545,7 @@ unsafe impl Algorithm for SplitOrdered {
         1 << self.log2()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let to = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2);
         let to = to.ok_or(ResizeError::NoMemory)?;
         if self.domain.is_pinned() {
