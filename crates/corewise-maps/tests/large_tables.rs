@@ -46,7 +46,7 @@ fn a_replaced_table_is_freed_in_shares<T: Table<Key = u64, Value = u64>>() {
     (0..10_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
     let (large, shares) = {
         let handle = map.pin();
-        let arrays = array_bytes(handle.version().table());
+        let arrays = array_bytes(handle.table_version().table());
         (map.bytes(), arrays.iter().sum::<usize>() / HUGE_PAGE - 1)
     };
     assert!(shares >= 2, "{shares}");

@@ -553,6 +553,6 @@ pub trait Overflowing {
 
 impl<K: Copy + Eq + Hash, V: Copy, S, L> Overflowing for CopyMap<HopscotchTable<K, V>, S, L> {
     fn overflowing(&self) -> usize {
-        self.pin().version().table().overflow()
+        self.pin().table_version().table().overflow()
     }
 }

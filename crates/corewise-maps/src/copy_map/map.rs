@@ -656,9 +656,8 @@ impl<T, S, L> Drop for CopyMap<T, S, L> {
 
 impl<T: Table, S, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// The table that operations begin with.
-    #[doc(hidden)]
     #[inline(always)]
-    pub fn version(&self) -> &TableVersion<T> {
+    pub(crate) fn version(&self) -> &TableVersion<T> {
         // Acquire: pairs with the Release in `finish`, so everything is seen in the successor. (The
         // first table was there before the map was shared.)
         // SAFETY: a table is freed a grace period after it was last reachable (`finish`), and its

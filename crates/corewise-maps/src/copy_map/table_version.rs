@@ -9,6 +9,8 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{CachePadded, mutant};
+#[cfg(feature = "raw")]
+use corewise_rcu::Section;
 
 use super::Full;
 use super::memory_budget::MemoryBudget;
@@ -673,6 +675,15 @@ unsafe fn place<T: Table>(
         // Whatever the hasher returns, this is a bucket of the group.
         let home = moving.number as usize & (buckets - 1);
         moving.bucket = home & !(groups - 1) | group;
+    }
+}
+
+#[cfg(feature = "raw")]
+impl<T: Table, S, G: Section, L> super::CopyMapRef<'_, T, S, G, L> {
+    /// The table that operations begin with.
+    #[inline(always)]
+    pub fn table_version(&self) -> &TableVersion<T> {
+        self.version()
     }
 }
 
