@@ -16,7 +16,7 @@ use corewise_maps::RelativisticMap;
 #[cfg(target_pointer_width = "64")]
 use corewise_maps::clht::LockBased;
 use corewise_maps_lab::chained::{
-    ChainedMap, Ddds, OutOfPlace, PerEntry, RwLocked, SplitOrdered, Table,
+    ChainedMap, ChainedTable, Ddds, OutOfPlace, PerEntry, RwLocked, SplitOrdered,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -52,7 +52,7 @@ impl Lookups for LockBased<u64, u64> {
 
 macro_rules! of_nodes {
     ($($map:ty $(where $table:ident)?;)*) => {$(
-        impl $(<$table: Table>)? Lookups for $map {
+        impl $(<$table: ChainedTable>)? Lookups for $map {
             fn alone(&self, keys: &[u64]) -> usize {
                 let map = self.pin();
                 let values = keys.iter().filter_map(|key| map.get(key));
@@ -128,7 +128,7 @@ fn measure(name: &str, table: &impl Lookups, entries: u64, rounds: u64) {
     println!();
 }
 
-fn chained<A: Table>(entries: u64, rounds: u64) {
+fn chained<A: ChainedTable>(entries: u64, rounds: u64) {
     let buckets = entries as usize + entries as usize / 3 + 1;
     let map = ChainedMap::<u64, u64, A>::with_buckets(buckets);
     for key in 0..entries {

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use corewise_maps_lab::chained::{
-    ChainedMap, OutOfPlace, SortedByHighBits, SortedByReversedHash, Table,
+    ChainedMap, ChainedTable, OutOfPlace, SortedByHighBits, SortedByReversedHash,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -24,7 +24,7 @@ const CALLS: u64 = 1 << 18;
 const WHAT: [&str; 4] = ["hit", "miss", "failed removal", "removal and insertion"];
 
 /// Nanoseconds per call, for each kind of call.
-fn round<A: Table>(map: &ChainedMap<u64, u64, A>, seed: u64) -> [f64; 4] {
+fn round<A: ChainedTable>(map: &ChainedMap<u64, u64, A>, seed: u64) -> [f64; 4] {
     let there = || {
         let mut rng = SmallRng::seed_from_u64(seed);
         move || 2 * rng.random_range(0..ENTRIES)
@@ -53,7 +53,7 @@ fn round<A: Table>(map: &ChainedMap<u64, u64, A>, seed: u64) -> [f64; 4] {
     ]
 }
 
-fn map<A: Table>(buckets: usize) -> ChainedMap<u64, u64, A> {
+fn map<A: ChainedTable>(buckets: usize) -> ChainedMap<u64, u64, A> {
     let map = ChainedMap::with_buckets(buckets);
     for key in 0..ENTRIES {
         assert!(map.pin().insert(2 * key, key));

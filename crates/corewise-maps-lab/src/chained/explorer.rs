@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 use corewise_rcu::Domain;
 
-use super::algorithm::{Algorithm, Head, Link, follow};
+use super::algorithm::{Algorithm, ChainLink, Head, follow};
 use super::order::Order;
 use super::paper::{
     Atc11Form, Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, Replaced,
@@ -101,7 +101,7 @@ struct ModelState<F: ResizeVariant> {
     domain: Domain,
     present: BTreeSet<u64>,
     /// All nodes, including the removed ones, on which readers may stand.
-    nodes: Vec<NonNull<Link>>,
+    nodes: Vec<NonNull<ChainLink>>,
     replaced: Vec<Replaced>,
 }
 
@@ -170,7 +170,7 @@ impl<F: ResizeVariant> ModelState<F> {
 
     fn insert(&mut self, hash: u64) {
         self.tell(|| format!("insert {hash:#x}"));
-        let link = NonNull::from(Box::leak(Box::new(Link::new(hash))));
+        let link = NonNull::from(Box::leak(Box::new(ChainLink::new(hash))));
         self.nodes.push(link);
         // SAFETY: a section of the table's domain; a new node, freed when the table is gone.
         let inserted = unsafe { self.table.insert(&self.domain.pin(), link, |_| true) };

@@ -56,7 +56,7 @@ use corewise_rcu::{Domain, Section};
 
 use super::Resized;
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
 use super::order::{HighBits, Order, Reversed, Unsorted};
@@ -197,9 +197,9 @@ pub(super) enum Cut {
 /// A step on a path: the word that points to a node, the owner of that word (none: the bucket), and
 /// the node.
 struct Step<'p> {
-    from: Option<NonNull<Link>>,
+    from: Option<NonNull<ChainLink>>,
     word: &'p Head,
-    to: NonNull<Link>,
+    to: NonNull<ChainLink>,
 }
 
 /// The nodes of a chain, from a word on.
@@ -224,7 +224,7 @@ unsafe fn path(head: &Head) -> impl Iterator<Item = Step<'_>> {
 /// # Safety
 ///
 /// 1. As for [`path`].
-unsafe fn hash_of(link: NonNull<Link>) -> u64 {
+unsafe fn hash_of(link: NonNull<ChainLink>) -> u64 {
     // SAFETY: the caller's.
     unsafe { link.as_ref() }.hash()
 }
@@ -235,10 +235,10 @@ unsafe fn hash_of(link: NonNull<Link>) -> u64 {
 ///
 /// 1. As for [`path`].
 unsafe fn first_of<O: Order>(
-    link: Option<NonNull<Link>>,
+    link: Option<NonNull<ChainLink>>,
     bucket: usize,
     log2: u32,
-) -> Option<NonNull<Link>> {
+) -> Option<NonNull<ChainLink>> {
     std::iter::successors(link, |link| {
         // SAFETY: the caller's.
         follow(unsafe { &link.as_ref().next })
@@ -632,7 +632,7 @@ impl<F: ResizeVariant> Paper<F> {
         let child_of = |link| F::Order::index(unsafe { hash_of(link) }, larger);
         let head = |child: usize| &table.heads[child];
         // Whether another child's readers may use the link to reach their own nodes behind it.
-        let is_needed_by_others = |from: NonNull<Link>, to: NonNull<Link>, own: usize| {
+        let is_needed_by_others = |from: NonNull<ChainLink>, to: NonNull<ChainLink>, own: usize| {
             let children = zipped.children::<F::Order>(parent);
             children.filter(|child| *child != own).any(|other| {
                 // SAFETY: the stripe is locked.
@@ -676,7 +676,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// # Safety
     ///
     /// 1. The caller holds the lock of the stripe of the node.
-    unsafe fn unlink_zipped(&self, zipped: &Zipped, gone: NonNull<Link>) {
+    unsafe fn unlink_zipped(&self, zipped: &Zipped, gone: NonNull<ChainLink>) {
         // SAFETY: the stripe is locked; here and below.
         let (table, hash, next) = unsafe {
             let link = gone.as_ref();
@@ -734,14 +734,14 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
     }
 
     #[inline(always)]
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         as_ptr(follow(unsafe { self.head(hash) }))
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         // SAFETY: the caller is in a section; this table's buckets point to nodes.
         unsafe { behind(self.first(section, hash), hash) }
     }
@@ -751,8 +751,8 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section; here and below.
         let mut at = follow(unsafe { self.head(hash) });
@@ -806,9 +806,9 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which no other thread has yet.
         let new = unsafe { link.as_ref() };
@@ -841,8 +841,8 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let _locked = self.stripes.lock(|log2| F::Order::index(hash, log2));
         // SAFETY: the stripe is locked; here and below.
@@ -890,7 +890,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         }
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: we have the table alone.
         let table = unsafe { self.current() };
         for head in &table.heads[..table.len()] {

@@ -9,7 +9,7 @@ use corewise_rcu::{Guard, Section};
 
 use super::{BoxIter, BoxMap, Refused};
 use crate::batch;
-use crate::copy_map::{Change, Computed, CopyMapRef, Full, Keys, Limit, Put, Table, Unlimited};
+use crate::copy_map::{Computed, CopyMapRef, Decision, Full, Keys, Limit, Put, Table, Unlimited};
 use crate::relativistic::{DefaultHasher, Operation};
 use crate::shared::Shared;
 
@@ -261,9 +261,9 @@ where
     /// assert_eq!(handle.update(&1, |name| name.to_uppercase()).unwrap(), "ONE");
     /// ```
     pub fn update(&self, key: &T::Key, mut f: impl FnMut(&V) -> V) -> Option<&V> {
-        match self.change(self.map.hash(key), key, |old| Change::Replace(f(old)))? {
-            (_, Change::Replace(new)) => Some(new),
-            (old, Change::Keep | Change::Remove) => Some(old),
+        match self.change(self.map.hash(key), key, |old| Decision::Replace(f(old)))? {
+            (_, Decision::Replace(new)) => Some(new),
+            (old, Decision::Keep | Decision::Remove) => Some(old),
         }
     }
 
@@ -302,14 +302,14 @@ where
     ) -> Result<Option<&V>, &V> {
         let changed = self.change(self.map.hash(key), key, |value| {
             if is_to_go(value) {
-                Change::Remove
+                Decision::Remove
             } else {
-                Change::Keep
+                Decision::Keep
             }
         });
         match changed {
             None => Ok(None),
-            Some((value, Change::Remove)) => Ok(Some(value)),
+            Some((value, Decision::Remove)) => Ok(Some(value)),
             Some((value, _)) => Err(value),
         }
     }
@@ -320,8 +320,8 @@ where
         &self,
         hash: u64,
         key: &T::Key,
-        mut decide: impl FnMut(&V) -> Change<V>,
-    ) -> Option<(&V, Change<&V>)> {
+        mut decide: impl FnMut(&V) -> Decision<V>,
+    ) -> Option<(&V, Decision<&V>)> {
         // A value that was made but not inserted is dropped.
         let mut fresh: Option<Fresh<V>> = None;
         let (old, change) = self.map.change_alone(hash, key, |old| {
@@ -332,13 +332,13 @@ where
         })?;
         let change = match change {
             // SAFETY: 1: found just now.
-            Change::Keep => return Some((unsafe { self.value(old) }, Change::Keep)),
-            Change::Remove => Change::Remove,
-            Change::Replace(new) => {
+            Decision::Keep => return Some((unsafe { self.value(old) }, Decision::Keep)),
+            Decision::Remove => Decision::Remove,
+            Decision::Replace(new) => {
                 let fresh = fresh.take().map(Shared::keep);
                 debug_assert_eq!(fresh, Some(new));
                 // SAFETY: 1: inserted just now.
-                Change::Replace(unsafe { self.value(new) })
+                Decision::Replace(unsafe { self.value(new) })
             }
         };
         // SAFETY: 1: this operation removed it, or replaced it by the new one (2 of `Table`).
@@ -532,8 +532,8 @@ where
         let hash = self.map.hash(&key);
         let (mut make, mut made) = (Some(make), None);
         L::answer(loop {
-            let replaced = self.change(hash, &key, |old| Change::Replace(f(old)));
-            if let Some((_, Change::Replace(new))) = replaced {
+            let replaced = self.change(hash, &key, |old| Decision::Replace(f(old)));
+            if let Some((_, Decision::Replace(new))) = replaced {
                 break Ok(new);
             }
             made = made.or_else(|| make.take().map(|make| Shared::new(make())));
@@ -580,17 +580,17 @@ where
         L::answer(loop {
             let mut result = None;
             let changed = self.change(hash, &key, |old| match decide(Some(old)) {
-                Operation::Insert(new) => Change::Replace(new),
-                Operation::Remove => Change::Remove,
+                Operation::Insert(new) => Decision::Replace(new),
+                Operation::Remove => Decision::Remove,
                 Operation::Abort(abort) => {
                     result = Some(abort);
-                    Change::Keep
+                    Decision::Keep
                 }
             });
             match changed {
-                Some((old, Change::Replace(new))) => break Ok(Computed::Updated { old, new }),
-                Some((old, Change::Remove)) => break Ok(Computed::Removed(old)),
-                Some((_, Change::Keep)) => break Ok(Computed::Aborted(result)),
+                Some((old, Decision::Replace(new))) => break Ok(Computed::Updated { old, new }),
+                Some((old, Decision::Remove)) => break Ok(Computed::Removed(old)),
+                Some((_, Decision::Keep)) => break Ok(Computed::Aborted(result)),
                 None => {}
             }
             match decide(None) {
