@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_maps_lab::baseline::{Ddds, RwLocked};
-use corewise_maps_lab::chained::{ChainedMap, Resized, ChainedTable};
+use corewise_maps_lab::chained::{ChainedMap, ChainedTable, Resized};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

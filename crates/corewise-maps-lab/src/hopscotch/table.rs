@@ -9,7 +9,7 @@ use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{Backoff, CachePadded, hint, mutant};
 use corewise_maps::copy_map::{CopyMap, Full, Table};
 use corewise_maps::parts::{
-    Decision, Heads, MemoryBudget, Moved, Moving, NoMemory, PairCell, Put, TableVersion, Torn,
+    EntryChange, Heads, MemoryBudget, Moved, Moving, NoMemory, PairCell, Put, TableVersion, Torn,
 };
 
 use super::home_bucket::{HomeBucket, InfoWord, LockedHome, Refused, Unsettled};
@@ -393,10 +393,10 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        mut decide: impl FnMut(V) -> Decision<V>,
-    ) -> Option<(V, Decision<V>)> {
+        mut decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         let mut backoff = Backoff::new();
-        let mut known: Option<(Torn<K, V>, Decision<V>)> = None;
+        let mut known: Option<(Torn<K, V>, EntryChange<V>)> = None;
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -412,7 +412,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     _ => decide(old),
                 };
                 known = Some((found.torn(), change));
-                if let Decision::Keep = change {
+                if let EntryChange::Keep = change {
                     return Ok(Some((old, change)));
                 }
                 if let Some(locked) = home.lock(&seen)
@@ -423,9 +423,9 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     // there.
                     unsafe {
                         match change {
-                            Decision::Keep => {}
-                            Decision::Replace(value) => locked.replace(place, (there, value)),
-                            Decision::Remove => locked.remove(place),
+                            EntryChange::Keep => {}
+                            EntryChange::Replace(value) => locked.replace(place, (there, value)),
+                            EntryChange::Remove => locked.remove(place),
                         }
                     }
                     return Ok(Some((old, change)));

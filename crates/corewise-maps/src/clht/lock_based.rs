@@ -8,7 +8,7 @@ use corewise_atomic::{Backoff, mutant, ordering};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::SpareBucket;
 use super::table::{ClhtVariant, SpareMemory};
-use crate::copy_map::{Decision, Full, Held, Moved, Moving, NoMemory, Put};
+use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The lock-based variant.
@@ -76,14 +76,14 @@ unsafe impl ClhtVariant for LockBasedForm {
     fn change(
         head: &Bucket<LockState>,
         key: Raw,
-        mut decide: impl FnMut(Raw) -> Decision<Raw>,
-    ) -> Result<Option<(Raw, Decision<Raw>)>, Moved> {
+        mut decide: impl FnMut(Raw) -> EntryChange<Raw>,
+    ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved> {
         loop {
             let Some(old) = head.look_up(key)? else {
                 return Ok(None);
             };
             let change = decide(old);
-            if change == Decision::Keep {
+            if change == EntryChange::Keep {
                 return Ok(Some((old, change)));
             }
             let locked = head.lock()?;
@@ -94,9 +94,9 @@ unsafe impl ClhtVariant for LockBasedForm {
                 // SAFETY: 1, both: found in this chain.
                 unsafe {
                     match change {
-                        Decision::Keep => {}
-                        Decision::Replace(value) => locked.replace(place, value),
-                        Decision::Remove => locked.remove(place),
+                        EntryChange::Keep => {}
+                        EntryChange::Replace(value) => locked.replace(place, value),
+                        EntryChange::Remove => locked.remove(place),
                     }
                 }
                 return Ok(Some((old, change)));

@@ -37,7 +37,7 @@ pub enum Put<V> {
 
 /// What becomes of an entry; the decision that [`Table::change`] carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision<V> {
+pub enum EntryChange<V> {
     /// It stays as it is.
     Keep,
     /// It gets this value.
@@ -46,13 +46,13 @@ pub enum Decision<V> {
     Remove,
 }
 
-impl<V> Decision<V> {
+impl<V> EntryChange<V> {
     /// The same decision, with its value converted.
-    pub fn map<W>(self, convert: impl FnOnce(V) -> W) -> Decision<W> {
+    pub fn map<W>(self, convert: impl FnOnce(V) -> W) -> EntryChange<W> {
         match self {
-            Decision::Keep => Decision::Keep,
-            Decision::Replace(value) => Decision::Replace(convert(value)),
-            Decision::Remove => Decision::Remove,
+            EntryChange::Keep => EntryChange::Keep,
+            EntryChange::Replace(value) => EntryChange::Replace(convert(value)),
+            EntryChange::Remove => EntryChange::Remove,
         }
     }
 }
@@ -163,8 +163,8 @@ pub unsafe trait Table: Sized {
         at: &TableVersion<Self>,
         hash: u64,
         key: &Self::Key,
-        decide: impl FnMut(Self::Value) -> Decision<Self::Value>,
-    ) -> Option<(Self::Value, Decision<Self::Value>)>;
+        decide: impl FnMut(Self::Value) -> EntryChange<Self::Value>,
+    ) -> Option<(Self::Value, EntryChange<Self::Value>)>;
 
     /// Replaces a value with `new(old)` and returns the new value, the last result of `new`; as
     /// [`change`](Self::change).
@@ -176,9 +176,9 @@ pub unsafe trait Table: Sized {
         key: &Self::Key,
         mut new: impl FnMut(Self::Value) -> Self::Value,
     ) -> Option<Self::Value> {
-        match Self::change(at, hash, key, |old| Decision::Replace(new(old)))? {
-            (_, Decision::Replace(value)) => Some(value),
-            (_, Decision::Keep | Decision::Remove) => unreachable!("it was to be replaced"),
+        match Self::change(at, hash, key, |old| EntryChange::Replace(new(old)))? {
+            (_, EntryChange::Replace(value)) => Some(value),
+            (_, EntryChange::Keep | EntryChange::Remove) => unreachable!("it was to be replaced"),
         }
     }
 

@@ -11,7 +11,7 @@ use super::state::{Homes, SLOTS, Side};
 use super::table::CuckooTable;
 use crate::copy_map::memory_budget::MemoryBudget;
 use crate::copy_map::{
-    Decision, Full, Moved, Moving, NoMemory, Put, Table, TableVersion, grows_by,
+    EntryChange, Full, Moved, Moving, NoMemory, Put, Table, TableVersion, grows_by,
 };
 
 /// The load, in sixteenths, at which a table grows once insertions have to move entries. The last
@@ -117,8 +117,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        decide: impl FnMut(V) -> Decision<V>,
-    ) -> Option<(V, Decision<V>)> {
+        decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         Self::change_entry(at, Homes::new(hash), key, decide)
     }
 

@@ -7,7 +7,7 @@ use super::overflow::Spare;
 use super::path;
 use super::state::{Homes, Side, State};
 use super::table::CuckooTable;
-use crate::copy_map::{Decision, Full, Put, TableVersion};
+use crate::copy_map::{EntryChange, Full, Put, TableVersion};
 
 /// How often one insertion makes room before it overflows: concurrent insertions may take the room
 /// that it made.
@@ -331,13 +331,13 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
         at: &TableVersion<Self>,
         homes: Homes,
         key: &K,
-        mut decide: impl FnMut(V) -> Decision<V>,
-    ) -> Option<(V, Decision<V>)> {
+        mut decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         loop {
             let seen = Self::look_up(at, homes, key)?;
             let (there, old) = seen.pair;
             let change = decide(old);
-            if let Decision::Keep = change {
+            if let EntryChange::Keep = change {
                 return Some((old, change));
             }
             let (mut held, place) = Held::find(at, homes, key, false);
@@ -350,12 +350,12 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             // compared are those of the old pair, so its key is there.
             unsafe {
                 match change {
-                    Decision::Keep => {}
-                    Decision::Replace(value) => bucket.replace(place, (there, value)),
-                    Decision::Remove => bucket.remove(place),
+                    EntryChange::Keep => {}
+                    EntryChange::Replace(value) => bucket.replace(place, (there, value)),
+                    EntryChange::Remove => bucket.remove(place),
                 }
             }
-            if let Decision::Remove = change {
+            if let EntryChange::Remove = change {
                 bucket.draw_in();
             }
             return Some((old, change));
