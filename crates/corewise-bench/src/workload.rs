@@ -6,6 +6,7 @@ use crate::distribution::Distribution;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
 use crate::sections::{Section, Variant};
+use crate::suite::Params;
 use crate::table::{Setup, Shape};
 
 /// Maximum number of threads of a run.
@@ -275,7 +276,25 @@ impl Workload {
         if self.native_hash {
             id += ",native";
         }
-        id + &self.section.id_suffix(self)
+        id + &self.placement() + &self.section.id_suffix(self)
+    }
+
+    /// Returns the part of a name for pin policy, occupancy and filling thread, as far as they are
+    /// not the section's own.
+    fn placement(&self) -> String {
+        let own = self.section.defaults().or(&Params::built_in());
+        let mut words = String::new();
+        if own.pin.is_none_or(|pins| pins != [self.pin_name()]) {
+            words += &format!(",{}", self.pin_name());
+        }
+        let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
+        if occupancy != own.load.unwrap_or(100.0) {
+            words += &format!(",occupancy={occupancy}");
+        }
+        if self.prefill_by_one {
+            words += ",filled-by-one";
+        }
+        words
     }
 
     /// Returns the names of all cells that are measured together, its own first.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use corewise_locks::elide::{Elided, Retry, Rtm};
-use corewise_locks::{Lock, Mcs, RawLock, Tas, Ticket, Ttas};
+use corewise_locks::{Clh, Lock, Mcs, RawLock, Tas, Ticket, Ttas};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use hashbrown::HashMap;
@@ -300,6 +300,13 @@ fn spinning() -> Vec<Entry> {
             "in order of arrival, each waits on its own line; sleeps in the end",
             [Lock] [, Mcs]
         ),
+        entry!(
+            "lock:clh",
+            "CLH queue lock",
+            versions::OURS,
+            "in order of arrival, each waits on its predecessor's line; sleeps in the end",
+            [Lock] [, Clh]
+        ),
     ]
 }
 
@@ -397,6 +404,7 @@ mod tests {
             hammer::<Lock<u64, Ttas>>(),
             hammer::<Lock<u64, Ticket>>(),
             hammer::<Lock<u64, Mcs>>(),
+            hammer::<Lock<u64, Clh>>(),
             hammer::<Mutex<u64>>(),
             hammer::<parking_lot::Mutex<u64>>(),
             hammer::<parking_lot::RwLock<u64>>(),

@@ -82,11 +82,12 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 24] = [
+const OTHERS: [(&str, &str); 26] = [
     ("lock:tas", "bench"),
     ("lock:ttas", "bench"),
     ("lock:ticket", "bench"),
     ("lock:mcs", "bench"),
+    ("lock:clh", "bench"),
     ("lock:std-mutex", "bench"),
     ("lock:parking-mutex", "bench"),
     ("lock:parking-rwlock", "bench"),
@@ -95,6 +96,7 @@ const OTHERS: [(&str, &str); 24] = [
     ("peer-null", "peers"),
     ("tbb", "peers"),
     ("urcu-memb", "peers"),
+    ("urcu-sync", "peers"),
     ("urcu-qsbr", "peers"),
     ("libcuckoo", "peers"),
     ("cds-michael", "peers"),

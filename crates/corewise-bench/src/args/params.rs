@@ -22,7 +22,7 @@ pub(super) struct ParamArgs {
     /// Repetitions
     #[arg(long, value_name = "N")]
     repetitions: Option<usize>,
-    /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16
+    /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets)
     #[arg(short = 'n', long, value_delimiter = ',', value_name = "LIST")]
     threads: Option<Vec<String>>,
     /// d: measured milliseconds of a repetition

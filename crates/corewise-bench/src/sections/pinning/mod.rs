@@ -7,7 +7,6 @@ use crate::results::{CellResults, Results};
 use crate::sections::Section;
 use crate::suite::{Params, words};
 use crate::work::Drive;
-use crate::workload::Workload;
 
 /// The section.
 #[derive(Debug)]
@@ -29,10 +28,6 @@ impl Section for PinningSection {
             pin: words(&["default", "compact", "balanced", "smt-pair"]),
             ..Params::default()
         }
-    }
-
-    fn id_suffix(&self, workload: &Workload) -> String {
-        format!(",{}", workload.pin_name())
     }
 
     fn page_rank(&self) -> u32 {

@@ -31,6 +31,7 @@ impl Section for SyncSection {
                 "lock:ttas",
                 "lock:ticket",
                 "lock:mcs",
+                "lock:clh",
                 "lock:std-mutex",
                 "lock:parking-mutex",
                 "lock:parking-rwlock",
