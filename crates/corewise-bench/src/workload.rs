@@ -302,6 +302,15 @@ impl Workload {
         self.section.ids(self, self.id())
     }
 
+    /// Returns whether a cell of this name is one of its cells. Names in earlier files lack what
+    /// [`Self::placement`] adds.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let ids = self.ids();
+        let placement = self.placement();
+        ids.iter()
+            .any(|id| id == name || id.replacen(&placement, "", 1) == name)
+    }
+
     /// Returns the pin policy by its name in \[CHTBench\].
     pub fn pin_name(&self) -> String {
         match &self.pin {

@@ -643,7 +643,10 @@ fn wrong_answers_in_batches_void_their_rows_and_no_other() {
     assert_eq!(problems(&rows, "sound"), "");
     assert_eq!((end.rows, end.void), (6, 4));
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    assert_eq!(sound.cell.id, "batch/i=20000,u=0,uniform,n=1,default,batch=7");
+    assert_eq!(
+        sound.cell.id,
+        "batch/i=20000,u=0,uniform,n=1,default,batch=7"
+    );
     let summary = sound.fields.get::<BatchSummary>().expect("a summary");
     assert_eq!((summary.keys, summary.pairs), (7, 4));
     assert!(summary.ratio.low <= summary.ratio.value && summary.ratio.value <= summary.ratio.high);

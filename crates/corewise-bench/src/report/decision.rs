@@ -112,9 +112,9 @@ fn numbers(lines: &[Line<'_>], looks: &Looks) -> Markup {
 /// Height of a workload in the chart.
 const LANE: f64 = 26.0;
 /// Left edge of the chart's frame.
-const LEFT: f64 = 104.0;
+const LEFT: f64 = 120.0;
 /// Width of the names of the best tables.
-const RIGHT: f64 = 156.0;
+const RIGHT: f64 = 150.0;
 
 /// A lane for each workload, with a mark for each table at its share of the best.
 fn chart(lines: &[Line<'_>], looks: &Looks) -> Plot {
@@ -172,13 +172,16 @@ fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), line: &Line<'_>, looks: 
         canvas.close();
     }
     let level = line.split().0.len() - 1;
+    let class = look_of(looks, winner).map_or("series cn".to_owned(), Look::class);
     let winner = winner.trim_start_matches("lock:");
     let text = match level {
         0 => shorten(winner, 18),
         _ => format!("{} + {level}", shorten(winner, 14)),
     };
     let at = (frame.right() + 10.0, y + 4.0);
+    canvas.open(&class);
     canvas.text("label", at, Anchor::Start, &text);
+    canvas.close();
 }
 
 fn look_of(looks: &Looks, label: &str) -> Option<Look> {

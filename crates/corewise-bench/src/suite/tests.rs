@@ -115,6 +115,15 @@ fn a_name_holds_what_varies_and_one_name_is_one_cell() {
         Ok(endings.map(|end| format!("{base}{end}")).to_vec())
     );
     assert_eq!(ids(&["", ""]), Ok(vec![base.to_owned()]), "measured once");
+    let unpinned = format!("name='x'\n{}", section("pin=['default']"));
+    let unpinned = &tasks(&unpinned).expect("valid")[0].workload;
+    for (name, is) in [
+        (&*unpinned.id(), true),
+        (base, true),
+        ("scaling/i=1", false),
+    ] {
+        assert_eq!(unpinned.is_called(name), is, "{name}");
+    }
     for other in ["churn=0.5", "repetitions=3", "tables=['mutex']"] {
         let error = ids(&["", other]).expect_err(other);
         assert!(error.contains(base) && !error.contains('\n'), "{error}");
