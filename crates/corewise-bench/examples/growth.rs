@@ -15,11 +15,12 @@
 
 use std::hint::black_box;
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::RelativisticMap;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_measure::draw::mix;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::counters;
-use crate::distribution::Sampler;
+use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::{DynTable, Entry, Maker};
 use crate::plan::Plan;
-use crate::record::{HardwareCounters, Role, Verdicts};
+use crate::record::{Counts, Fields, HardwareCounters, Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
-use crate::table::Contention;
+use crate::table::{Contention, Setup};
 use crate::thread_pool::{PoolError, ThreadPool};
-use crate::verify::{self, Evidence};
-use crate::work::{Drive, DriveReport, Loop, OpCounts, Part, Start, Sums};
+use crate::verify;
+use crate::work::loops::Dispatch;
+use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, Start, Sums};
 use crate::workload::Workload;
 
 /// Operations of an audit, per thread.
@@ -28,6 +29,39 @@ pub(crate) struct Contender {
     pub(crate) entry: Entry,
     pub(crate) role: Role,
     pub(crate) maker: Maker,
+    /// Threads that it brings, among those of the workload.
+    pub(crate) own_threads: usize,
+}
+
+impl Contender {
+    /// Returns its name in results; the second instance of the reference is marked.
+    pub(crate) fn name(&self) -> String {
+        match self.role {
+            Role::Again => format!("{} (again)", self.entry.card.name),
+            _ => self.entry.card.name.clone(),
+        }
+    }
+
+    /// Returns the record of a repetition in which nothing was measured yet.
+    pub(crate) fn slice(&self, cell: &str, repetition: usize) -> Slice {
+        Slice {
+            cell: cell.to_owned(),
+            table: self.name(),
+            role: self.role,
+            repetition,
+            rate: f64::NAN,
+            rates: Vec::new(),
+            operations: 0,
+            elapsed_ns: 0,
+            counts: Counts::default(),
+            prefill_ns: 0,
+            checks: Verdicts::default(),
+            hardware: HardwareCounters::default(),
+            contention: None,
+            ran_on: Vec::new(),
+            fields: Fields::default(),
+        }
+    }
 }
 
 /// What all contenders of a cell share.
@@ -107,13 +141,12 @@ impl CellContext<'_> {
         extra: Duration,
         task: impl Fn(&dyn DynTable, &Plan, Part) -> R + Send + Sync + 'static,
     ) -> Result<Vec<R>, PhaseError> {
+        let active = self.active(&**dyn_table);
         let (dyn_table, plan) = (dyn_table.clone(), self.plan);
         self.pool
-            .run(
-                self.workload.threads,
-                self.patience() + extra,
-                move |part| task(&*dyn_table, &plan, part),
-            )
+            .run(active, self.patience() + extra, move |part| {
+                task(&*dyn_table, &plan, part)
+            })
             .map_err(|error| match error {
                 PoolError::Panicked(message) => {
                     PhaseError::Failed(format!("panic in {phase}: {message}"))
@@ -125,6 +158,11 @@ impl CellContext<'_> {
             })
     }
 
+    /// Returns the threads of the harness that use a subject: all but those that it brings.
+    fn active(&self, dyn_table: &dyn DynTable) -> usize {
+        self.workload.threads - dyn_table.own_threads()
+    }
+
     /// Returns the time limit of a phase.
     fn patience(&self) -> Duration {
         self.patience + PATIENCE_PER_KEY * self.plan.range
@@ -132,7 +170,15 @@ impl CellContext<'_> {
 
     /// Constructs a table.
     pub(crate) fn make(&self, contender: &Contender) -> Arc<dyn DynTable> {
-        (contender.maker)(&self.workload.setup())
+        let setup = self.workload.setup();
+        let workers = setup.threads - contender.own_threads;
+        let places = &self.pool.places()[workers..setup.threads];
+        let own_cpus = places.iter().flatten().map(|cpu| cpu.0).collect();
+        (contender.maker)(&Setup { own_cpus, ..setup })
+    }
+
+    fn is_uniform(&self) -> bool {
+        self.workload.distribution == Distribution::Uniform
     }
 
     /// Constructs a table and fills it.
@@ -190,7 +236,7 @@ impl CellContext<'_> {
 
     /// Runs one short slice of a section's loop on all threads, with the measured times of the
     /// workload. `job` makes the job of a thread. Returns each report with its job.
-    pub(crate) fn slice<L: Loop>(
+    pub(crate) fn slice<L: Dispatch>(
         &self,
         table: &RunningTable,
         job: impl Fn(&SliceTimes, Part) -> L + Send + Sync + 'static,
@@ -198,7 +244,7 @@ impl CellContext<'_> {
         let run_ms = self.workload.duration_ms / self.workload.slices as f64;
         let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
         let times = SliceTimes {
-            start: Start::of(self.workload.threads),
+            start: Start::of(self.active(&*table.dyn_table)),
             warm_ticks: ticks(self.workload.warm_ms),
             run_ticks: ticks(run_ms),
         };
@@ -216,7 +262,7 @@ impl CellContext<'_> {
 
     /// Runs one short slice of all threads' streams. `job` makes a loop of the job that runs the
     /// stream.
-    pub(crate) fn drive<L: Loop>(
+    pub(crate) fn drive<L: Dispatch>(
         &self,
         table: &RunningTable,
         job: impl Fn(Drive) -> L + Send + Sync + 'static,
@@ -268,8 +314,15 @@ impl CellContext<'_> {
             found,
             stream: live.stream.counts,
             reported: live.dyn_table.size(),
+            is_uniform: self.is_uniform(),
         };
-        let mut verdicts = verify::check(self.workload, &self.plan, &self.sampler, &evidence);
+        let mut verdicts = match live.dyn_table.problems(&self.plan, &evidence) {
+            Some(problems) => Verdicts {
+                problems,
+                ..Verdicts::default()
+            },
+            None => verify::check(self.workload, &self.plan, &self.sampler, &evidence),
+        };
         verdicts.problems.extend(live.problems.iter().cloned());
         if live.kept_misses > 0 {
             verdicts.problems.push(format!(
@@ -307,6 +360,7 @@ impl CellContext<'_> {
             found: self.probe(dyn_table)?,
             stream: booked.counts,
             reported: dyn_table.size(),
+            is_uniform: self.is_uniform(),
         };
         Ok(verify::conservation(&self.plan, &evidence))
     }
@@ -415,7 +469,7 @@ impl RunningTable {
     }
 
     /// Returns the outcomes of the stream.
-    pub(crate) fn counts(&self) -> crate::record::Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.stream.counts
     }
 

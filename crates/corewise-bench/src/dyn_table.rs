@@ -3,28 +3,22 @@
 //! The harness calls [`DynTable`] once for thousands of operations; each implementation runs a loop
 //! compiled for its table: a phase of `work/`, or the loop of a section.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::sections;
+use crate::subject::{self, Capability, Measurements, Operate};
 use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
-use crate::work::{self, AuditReport, Loop, OpCounts, Part, Sums};
+use crate::work::loops::{Dispatch, Loops, RunsLoops};
+use crate::work::{self, AuditReport, Evidence, OpCounts, Part, Sums};
 
 /// A type-erased table. Every call runs one thread's part of a phase; the part's thread number
 /// identifies it.
-pub trait DynTable: Send + Sync {
+pub trait DynTable: Loops + Send + Sync {
     /// Inserts the initial entries.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts;
     /// Removes and reinserts entries, so that the table has seen deletions.
     fn churn(&self, plan: &Plan, part: Part, entries: u64) -> OpCounts;
-    /// Runs the loop of a section, which is the type of `job`, and returns its report.
-    ///
-    /// # Panics
-    ///
-    /// Panics if no registered section has this loop.
-    fn run_any(&self, plan: &Plan, part: Part, job: &mut dyn Any) -> Box<dyn Any + Send>;
     /// Looks up every key of the range.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
     /// Runs operations on keys that no other thread writes and checks every outcome.
@@ -41,13 +35,25 @@ pub trait DynTable: Send + Sync {
     fn resize_to(&self, buckets: usize) -> Option<()>;
     /// Returns the number of buckets. `None` if it cannot resize on request.
     fn buckets(&self) -> Option<usize>;
+    /// Returns what is wrong, by the checks of its capability; `None` for a map, which is compared
+    /// with its workload.
+    fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
+        None
+    }
+    /// Returns the threads that it brings: as many fewer of the harness use it.
+    fn own_threads(&self) -> usize {
+        0
+    }
+    /// Returns what else it measured; called after the final lookups.
+    fn measurements(&self) -> Measurements {
+        Measurements::default()
+    }
 }
 
 impl dyn DynTable + '_ {
     /// Runs the loop of a section.
-    pub(crate) fn run<L: Loop>(&self, plan: &Plan, part: Part, job: &mut L) -> L::Report {
-        let report = self.run_any(plan, part, job);
-        *report.downcast().expect("a loop returns its report")
+    pub(crate) fn run<L: Dispatch>(&self, plan: &Plan, part: Part, job: &mut L) -> L::Report {
+        job.call(self, plan, part)
     }
 }
 
@@ -66,15 +72,20 @@ struct ResizeCalls<T> {
     buckets: fn(&T) -> usize,
 }
 
+impl<K: Kind, T: Table<K>> RunsLoops for Erased<K, T> {
+    type Kind = K;
+    type Table = T;
+    fn table(&self) -> &T {
+        &self.table
+    }
+}
+
 impl<K: Kind, T: Table<K>> DynTable for Erased<K, T> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         work::phases::fill(&self.table, plan, part)
     }
     fn churn(&self, plan: &Plan, part: Part, entries: u64) -> OpCounts {
         work::phases::churn(&self.table, plan, part, entries)
-    }
-    fn run_any(&self, plan: &Plan, part: Part, job: &mut dyn Any) -> Box<dyn Any + Send> {
-        sections::run_loop(&self.table, plan, part, job)
     }
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         work::phases::probe(&self.table, plan, part)
@@ -125,6 +136,16 @@ pub struct Entry {
     bytes_native: Option<Maker>,
     u64_resize: Option<Maker>,
     bytes_resize: Option<Maker>,
+    /// Makers of subjects that are not maps.
+    others: Vec<SubjectMaker>,
+}
+
+/// Makes a subject that is not a map.
+#[derive(Clone, Copy)]
+struct SubjectMaker {
+    capability: Capability,
+    make: Maker,
+    own_threads: fn(usize) -> Option<usize>,
 }
 
 impl fmt::Debug for Entry {
@@ -149,6 +170,7 @@ impl Entry {
             bytes_native: None,
             u64_resize: None,
             bytes_resize: None,
+            others: Vec::new(),
         }
     }
 
@@ -193,6 +215,16 @@ impl Entry {
         self
     }
 
+    /// Adds a maker of a subject that is not a map.
+    pub fn subject<S: Operate>(mut self) -> Self {
+        self.others.push(SubjectMaker {
+            capability: S::CAPABILITY,
+            make: subject::make::<S>,
+            own_threads: S::own_threads,
+        });
+        self
+    }
+
     /// Limits the number of threads.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
@@ -225,6 +257,35 @@ impl Entry {
             ("bytes", false) => self.bytes_resize,
             _ => None,
         }
+    }
+
+    /// Returns the maker of a subject that is not a map; `None` if it lacks the capability, or
+    /// needs more threads.
+    pub fn subject_maker(&self, capability: Capability, threads: usize) -> Option<Maker> {
+        let mut makers = self.others.iter();
+        let maker = makers.find(|maker| maker.capability == capability)?;
+        (maker.own_threads)(threads).map(|_| maker.make)
+    }
+
+    /// Returns the threads that a subject with this capability brings, of as many in all.
+    pub fn own_threads(&self, capability: Capability, threads: usize) -> usize {
+        let mut makers = self.others.iter();
+        let maker = makers.find(|maker| maker.capability == capability);
+        let own = maker.and_then(|maker| (maker.own_threads)(threads));
+        own.unwrap_or(0)
+    }
+
+    /// Returns its capabilities.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let maps = [
+            self.u64_common,
+            self.u64_native,
+            self.bytes_common,
+            self.bytes_native,
+        ];
+        let map = maps.iter().flatten().next().map(|_| Capability::Map);
+        let others = self.others.iter().map(|maker| maker.capability);
+        map.into_iter().chain(others).collect()
     }
 
     /// Returns whether it resizes on request.

@@ -8,6 +8,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`table`] | what a table must offer, and its fairness card |
+//! | [`subject`] | what a filter, a lock and so on must offer |
 //! | [`adapters`] | the tables, one file each |
 //! | [`workload`], [`distribution`], [`stream`], [`plan`] | operations and keys |
 //! | [`work`], [`dyn_table`], [`thread_pool`] | the phases of a repetition and the threads that run them |
@@ -60,6 +61,7 @@ pub mod show;
 pub mod sink;
 pub mod stamp;
 pub mod stream;
+pub mod subject;
 pub mod suite;
 pub mod table;
 mod text;

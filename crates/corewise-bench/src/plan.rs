@@ -45,6 +45,8 @@ pub struct Plan {
     pub threads: usize,
     /// Which keys stay.
     pub kept: Kept,
+    /// Work beside an operation, in the unit of the subject's capability.
+    pub work: u32,
     multiplier: u64,
     order: Scramble,
 }
@@ -62,6 +64,7 @@ impl Plan {
             initial,
             threads,
             kept: Kept::None,
+            work: 0,
             multiplier,
             order: Scramble::new(range.into()),
         }
@@ -75,6 +78,11 @@ impl Plan {
             self.order = Scramble::new((self.range / 2).max(1).into());
         }
         self
+    }
+
+    /// Sets the work beside an operation.
+    pub fn working(self, work: u32) -> Self {
+        Self { work, ..self }
     }
 
     /// With [`Kept::Half`], returns the plan of the keys that do not stay: their number, and how

@@ -38,8 +38,9 @@ impl Registry {
     }
 
     /// Returns the requested tables, without those that end in `?` and are not in this build. If
-    /// none are requested, returns all except those that represent a lock, the chained tables (they
-    /// do not grow by themselves) and those that calibrate.
+    /// none are requested, returns all maps except those of a group, which has a colon in its names:
+    /// those that represent a lock, the chained tables (they do not grow by themselves), and the
+    /// sequential dictionaries made concurrent.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
             let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);
@@ -50,11 +51,13 @@ impl Registry {
                 .map(|name| name.trim_end_matches('?').to_string())
                 .collect();
         }
-        let names = self.entries.iter().map(|entry| &entry.card.name);
-        names
-            .filter(|name| !name.starts_with("lock:") && !name.starts_with("chained:"))
-            .cloned()
-            .collect()
+        let maps = self.entries.iter().filter(|entry| {
+            entry
+                .capabilities()
+                .contains(&crate::subject::Capability::Map)
+        });
+        let names = maps.map(|entry| &entry.card.name);
+        names.filter(|name| !name.contains(':')).cloned().collect()
     }
 
     /// Returns whether the table of that name stores nothing.

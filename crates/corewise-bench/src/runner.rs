@@ -20,6 +20,7 @@ use crate::record::{End, Fields, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
+use crate::subject::{MeasuredRow, Measurements};
 use crate::suite::Task;
 use crate::table::Contention;
 use crate::thread_pool::ThreadPool;
@@ -56,6 +57,8 @@ pub(crate) struct RowAccumulator {
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
     pub(crate) latencies: Option<crate::latencies::Latencies>,
+    /// What the subject measured, by repetition.
+    pub(crate) measurements: Vec<Measurements>,
     /// What the section adds to the row.
     pub(crate) fields: Fields,
     /// Excluded from the cell: it panicked or took too long.
@@ -173,8 +176,8 @@ impl<'a> Runner<'a> {
     ) -> Result<(), BenchError> {
         for (contender, accumulator) in contenders.iter().zip(accumulators) {
             let latencies = accumulator.latencies.iter();
-            let records = latencies
-                .flat_map(|all| all.records(&cell.id, &contender_name(contender), together));
+            let records =
+                latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together));
             for histogram in records {
                 self.sink.write(&Record::Histogram(Box::new(histogram)))?;
             }
@@ -236,7 +239,7 @@ impl<'a> Runner<'a> {
         };
         Row {
             cell: cell.clone(),
-            table: contender_name(contender),
+            table: contender.name(),
             role: contender.role,
             repetitions: task.repetitions,
             rate: spread.map(Interval::from),
@@ -265,18 +268,18 @@ impl<'a> Runner<'a> {
 /// others.
 pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contender>, BenchError> {
     let workload = &task.workload;
-    let (kind, native) = (workload.kind.as_str(), workload.native_hash);
     let section = workload.section;
     let contender = |name: &str, role| -> Result<Option<Contender>, BenchError> {
         let entry = registry.find(name)?;
         let able = entry
             .max_threads
             .is_none_or(|most| workload.threads <= most);
-        let maker = section.maker(entry, kind, native);
+        let maker = section.maker(entry, workload);
         Ok(maker.filter(|_| able).map(|maker| Contender {
             entry: entry.clone(),
             role,
             maker,
+            own_threads: entry.own_threads(section.capability(), workload.threads),
         }))
     };
     let reference = contender(&task.reference, Role::Reference)?.ok_or_else(|| {
@@ -308,14 +311,6 @@ pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contend
     }
     contenders.retain(|contender| section.takes_part(contender));
     Ok(contenders)
-}
-
-/// Returns the name of a contender in results; the second instance of the reference is marked.
-pub(crate) fn contender_name(contender: &Contender) -> String {
-    match contender.role {
-        Role::Again => format!("{} (again)", contender.entry.card.name),
-        _ => contender.entry.card.name.clone(),
-    }
 }
 
 /// Returns the order in which contenders run one after the other: the repetition and the contender
@@ -358,6 +353,20 @@ impl RowAccumulator {
         let problems = slice.checks.problems.iter();
         self.problems.extend(problems.cloned());
         self.operations += slice.operations;
+    }
+
+    /// Sets the field of the row with the medians of all measurements.
+    pub(crate) fn summarise(&mut self) {
+        let names = self.measurements.iter().flat_map(|all| all.0.keys());
+        let median = |name: &String| {
+            let values = self.measurements.iter().filter_map(|all| all.0.get(name));
+            let spread = Spread::of(values.copied())?;
+            Some((name.clone(), Interval::from(spread)))
+        };
+        let row = MeasuredRow(names.filter_map(median).collect());
+        if !row.0.is_empty() {
+            self.fields.set(&row);
+        }
     }
 
     /// Adds lock statistics.

@@ -21,9 +21,10 @@
 
 use std::borrow::Borrow;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// Parameters for constructing a table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// Entries in the steady state; 0 if the table is to grow from empty.
     pub capacity: usize,
@@ -33,6 +34,12 @@ pub struct Setup {
     pub value_bytes: usize,
     /// Length of the longest key in bytes.
     pub key_bytes: usize,
+    /// Keys that are stored at the start; a cache may be built for fewer.
+    pub entries: usize,
+    /// Operations that a thread may have in flight.
+    pub batch: usize,
+    /// The CPUs for the threads that the subject brings; empty if threads are not pinned.
+    pub own_cpus: Arc<[usize]>,
 }
 
 /// Sizes of the keys and values of a workload.

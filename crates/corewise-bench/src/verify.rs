@@ -26,8 +26,8 @@
 
 use crate::distribution::{Group, Sampler};
 use crate::plan::{Kept, Plan};
-use crate::record::{Counts, Verdicts};
-use crate::work::{OpCounts, Sums};
+use crate::record::Verdicts;
+use crate::work::{Evidence, OpCounts};
 use crate::workload::Workload;
 
 /// Tolerance of a rate.
@@ -123,19 +123,6 @@ fn expectation_beside_kept(
     hits.slack /= 2.0;
     size.mean += f64::from(kept);
     (hits, size)
-}
-
-/// The evidence at the end of a repetition.
-#[derive(Clone, Copy, Debug)]
-pub struct Evidence {
-    /// Gains minus losses of all phases.
-    pub booked: Sums,
-    /// The entries found one by one.
-    pub found: Sums,
-    /// Outcomes of the stream.
-    pub stream: Counts,
-    /// The table's own count.
-    pub reported: Option<usize>,
 }
 
 /// Checks that keys which were drawn cover what their distribution covers. A generator that

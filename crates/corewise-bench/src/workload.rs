@@ -1,11 +1,14 @@
 //! A workload: the checked parameters of \[CHTBench\] §3.3.1 and ours.
 
+use std::sync::Arc;
+
 use corewise_topology::PinPolicy;
 
 use crate::distribution::Distribution;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
 use crate::sections::{Section, Variant};
+use crate::subject::Capability;
 use crate::suite::Params;
 use crate::table::{Setup, Shape};
 
@@ -197,6 +200,7 @@ impl Workload {
             self.keys,
         )
         .keeping(self.kept())
+        .working(self.section.work(self))
     }
 
     /// Returns which keys stay while it runs.
@@ -231,6 +235,9 @@ impl Workload {
             threads: self.threads,
             value_bytes: shape.value_bytes,
             key_bytes: shape.key_bytes.1,
+            entries: self.initial as usize,
+            batch: self.section.batch(self),
+            own_cpus: Arc::default(),
         }
     }
 
@@ -288,7 +295,8 @@ impl Workload {
             words += &format!(",{}", self.pin_name());
         }
         let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
-        if occupancy != own.load.unwrap_or(100.0) {
+        let is_map = self.section.capability() == Capability::Map;
+        if is_map && occupancy != own.load.unwrap_or(100.0) {
             words += &format!(",occupancy={occupancy}");
         }
         if self.prefill_by_one {

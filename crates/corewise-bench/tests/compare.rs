@@ -1,6 +1,6 @@
 //! Verdicts of comparisons.
 
-mod common;
+use crate::common;
 
 use common::{Run, cell};
 use corewise_bench::compare::{Comparison, FailOn, RowVerdict, compare};

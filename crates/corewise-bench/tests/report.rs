@@ -1,6 +1,6 @@
 //! Tests the text of a report.
 
-mod common;
+use crate::common;
 
 use std::collections::{HashMap, HashSet};
 

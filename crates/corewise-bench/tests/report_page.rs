@@ -1,6 +1,6 @@
 //! Tests the page in a browser: every plot is present, with marks at finite positions, and fits.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

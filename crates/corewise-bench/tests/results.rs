@@ -1,6 +1,6 @@
 //! Reading result files, complete and damaged ones.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

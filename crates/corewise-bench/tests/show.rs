@@ -1,6 +1,6 @@
 //! Output of `bench show` on a made-up result.
 
-mod common;
+use crate::common;
 
 use common::{BROKEN, Run, cell, set_updates};
 use corewise_bench::record::Role;

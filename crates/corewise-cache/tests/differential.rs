@@ -1,7 +1,6 @@
 //! Random operations, executed by every engine and by a plain model of it.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, TestEngine, later, store};
 use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb};

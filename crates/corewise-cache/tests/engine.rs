@@ -1,7 +1,6 @@
 //! The effect of each operation, on one thread, in every engine.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{Cache, Collect, NOW, Seen, Setup, TestEngine, incr, later, stamped, store};
 use corewise_cache::Session;

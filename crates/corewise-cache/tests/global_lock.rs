@@ -1,7 +1,7 @@
 //! The guarantees of the engine `global-lock` beyond those of every engine: it makes a reply
 //! outside the lock, from an item that a reference keeps alive.
 
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, store};
 use corewise_cache::alloc::{GlobalHeap, ItemAllocator};

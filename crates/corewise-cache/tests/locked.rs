@@ -1,6 +1,6 @@
 //! The guarantees of the engine `locked` beyond those of every engine.
 
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, later, store};
 use corewise_cache::engines::locked::Locked;

@@ -1,7 +1,6 @@
 //! The guarantees about memory: the budget, eviction, refusal, and that dead items are not kept.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
 use corewise_cache::ScanStep;

@@ -1,7 +1,6 @@
 //! What several sessions may do concurrently, on one thread and on several.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{
     Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, incr, later, stamp_of, stamped, store,

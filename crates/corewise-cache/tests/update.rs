@@ -1,8 +1,7 @@
 //! Changes by a function ([`Update`], [`Edit`]), and stores that leave the present item when they
 //! fail, in every engine.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
 use corewise_cache::item::MAX_KEY_BYTES;

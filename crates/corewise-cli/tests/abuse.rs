@@ -3,8 +3,7 @@
 //! `COREWISE_ABUSE_CLIENTS` sets how many clients, one after the other, send random bytes from each
 //! of two threads; the default is 500.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};

@@ -3,8 +3,7 @@
 //! `.ci/install` installs them. `COREWISE_TEST_PYTHON` names another Python interpreter that has
 //! them, `COREWISE_TEST_NODE_MODULES` another folder of Node.js modules.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

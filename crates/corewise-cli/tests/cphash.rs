@@ -1,8 +1,7 @@
 //! The protocol of \[CPHASH\] over sockets, as `docs/CPHASH-PROTOCOL.md` specifies it: beside
 //! memcached's on the same items, and under abuse. Messages are written byte by byte here.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 use std::process::Command;

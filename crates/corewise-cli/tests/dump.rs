@@ -1,7 +1,6 @@
 //! Dumps of keys: complete, in steps, and at the pace of their clients.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 use std::sync::mpsc::TryRecvError;

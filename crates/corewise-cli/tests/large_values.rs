@@ -1,8 +1,7 @@
 //! Large values, which a server may receive in the memory of their items: of all sizes, arriving in
 //! all ways, and with other operations executed before they are complete.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::time::Duration;

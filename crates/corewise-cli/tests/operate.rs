@@ -1,7 +1,6 @@
 //! What operators do to a running server: signals, system limits, and files that it leaves.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

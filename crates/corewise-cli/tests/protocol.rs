@@ -1,7 +1,6 @@
 //! Replies of memcached's text protocol, byte for byte.
 
-#[macro_use]
-mod common;
+use crate::common;
 #[path = "protocol/differential.rs"]
 mod differential;
 

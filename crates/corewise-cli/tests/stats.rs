@@ -1,7 +1,6 @@
 //! Statistics, as monitoring tools for memcached read them.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

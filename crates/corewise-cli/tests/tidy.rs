@@ -280,6 +280,65 @@ fn bare_orderings(text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// The test programs that a manifest names.
+fn test_programs(manifest: &str) -> HashSet<&str> {
+    let sections = manifest.split("[[test]]").skip(1);
+    sections
+        .filter_map(|section| {
+            section
+                .trim_start()
+                .strip_prefix("name = \"")?
+                .split('"')
+                .next()
+        })
+        .collect()
+}
+
+/// The files in `tests/`, by their names without the extension, that no test program contains:
+/// neither a `[[test]]` of the manifest nor a module of one. Expects `autotests = false`.
+fn tests_left_out<'a>(manifest: &str, files: &'a [(String, String)]) -> Vec<&'a str> {
+    let programs = test_programs(manifest);
+    let is_program = |name: &str| programs.contains(name);
+    let is_module = |name: &str| {
+        let declaration = format!("mod {name};");
+        let mut roots = files.iter().filter(|(root, _)| is_program(root));
+        roots.any(|(_, text)| text.lines().any(|line| line == declaration))
+    };
+    let names = files.iter().map(|(name, _)| name.as_str());
+    names
+        .filter(|name| !is_program(name) && !is_module(name))
+        .collect()
+}
+
+/// The Rust files directly in a folder: their names without the extension, and their texts.
+fn rust_files(folder: &Path) -> Vec<(String, String)> {
+    let paths = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
+
+/// With `autotests = false`, cargo ignores a file that nothing names.
+#[test]
+fn every_test_file_is_in_a_program() {
+    let mut left_out = String::new();
+    for folder in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = folder.unwrap().path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        if !manifest.lines().any(|line| line == "autotests = false") {
+            continue;
+        }
+        for name in tests_left_out(&manifest, &rust_files(&folder.join("tests"))) {
+            writeln!(left_out, "{}/tests/{name}.rs", folder.display()).unwrap();
+        }
+    }
+    assert_none(&left_out);
+}
+
 #[test]
 fn comments_fit_the_width() {
     assert_none(&complaints("rs", too_wide));
@@ -362,6 +421,16 @@ fn each_check_finds_what_it_is_for() {
         bare_orderings("fn f() {\n    a.load(Relaxed);\n}\n").len(),
         1
     );
+    let tests = [
+        ("all", "mod a;\n"),
+        ("alone", "mod x;\n"),
+        ("a", "mod c;\n"),
+    ];
+    let left_out = [("b", ""), ("c", "")];
+    let file = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+    let manifest = "[[test]]\nname = \"all\"\n\n[[test]]\nname = \"alone\"\nharness = false\n";
+    let files: Vec<_> = tests.into_iter().chain(left_out).map(file).collect();
+    assert_eq!(tests_left_out(manifest, &files), ["b", "c"]);
     let far = "\n".repeat(COMMENT_REACH);
     assert_eq!(
         bare_orderings(&format!("// Relaxed: a hint.\n{far}a.load(Relaxed);\n")).len(),

@@ -2,8 +2,7 @@
 //! connections that are checked for linearizability, and random conversations of two connections
 //! whose replies are compared with those of redis-server.
 
-#[macro_use]
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -12,8 +11,8 @@ use std::time::Duration;
 use common::{
     Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
 };
-use corewise_history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
-use corewise_history::{History, Recorder, Recording};
+use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
+use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_wire::resp::{ReplyReader, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -25,6 +24,10 @@ for_every_engine! {
     errors_while_queueing_abort_a_transaction
     an_exec_fails_if_a_watched_key_has_changed
     watches_end
+    no_increment_is_lost_beside_other_writers
+    an_exec_fails_if_a_watched_key_was_evicted
+    a_transaction_without_memory_changes_nothing_but_goes_on
+    a_flush_happens_before_or_after_a_transaction
     commands_on_several_keys_answer_as_redis_does
     transactions_are_bounded
     watches_count_as_memory_of_their_connections
@@ -221,6 +224,9 @@ const CHANGES: &[(&str, &str, bool)] = &[
     ("expire k 100", ":1\r\n", true),
     ("expire k 100 xx", ":0\r\n", false),
     ("persist k", ":0\r\n", false),
+    ("getex k", "$1\r\n5\r\n", false),
+    ("getex k persist", "$1\r\n5\r\n", false),
+    ("getex k ex 100", "$1\r\n5\r\n", true),
     ("expire k -1", ":1\r\n", true),
     ("set absent 1", OK, true),
     ("set absent 1\r\ndel absent", "+OK\r\n:1\r\n", true),
@@ -322,6 +328,158 @@ fn watches_end(engine: Engine) {
         client.ask(format!("watch k\r\n{request}\r\n"), "+OK\r\n+OK\r\n");
     }
     other.ask("set k 1\r\nget k\r\n", "+OK\r\n$1\r\n1\r\n");
+    server.assert_well();
+}
+
+/// Sets `n` to one more than it is, unless it changes meanwhile. Returns whether it was set.
+fn increment_if_unchanged(client: &mut Client) -> bool {
+    client.ask("watch n\r\n", OK);
+    client.send(b"get n\r\n");
+    client.line();
+    let n: u64 = client.line().parse().unwrap();
+    client.ask(
+        format!("multi\r\nset n {}\r\n", n + 1),
+        [OK, QUEUED].concat(),
+    );
+    client.send(b"exec\r\n");
+    match client.line().as_str() {
+        "*-1" => false,
+        "*1" => {
+            client.expect(OK);
+            true
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn no_increment_is_lost_beside_other_writers(engine: Engine) {
+    const ROUNDS: usize = 50;
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    client.ask("set n 0\r\n", OK);
+    let (resp, text) = (server.resp_address(), server.address());
+    let watcher = || {
+        let mut client = Client::connect(resp);
+        (0..ROUNDS)
+            .filter(|_| increment_if_unchanged(&mut client))
+            .count()
+    };
+    let count: usize = std::thread::scope(|scope| {
+        let watchers = [(); 2].map(|()| scope.spawn(watcher));
+        let mut text = Client::connect(text);
+        for _ in 0..ROUNDS {
+            for (client, request) in [(&mut client, "incr n\r\n"), (&mut text, "incr n 1\r\n")] {
+                client.send(request.as_bytes());
+                client.line();
+            }
+        }
+        let counts = watchers.map(|watcher| watcher.join().unwrap());
+        counts.into_iter().sum::<usize>() + 2 * ROUNDS
+    });
+    let n = count.to_string();
+    client.ask("get n\r\n", format!("${}\r\n{n}\r\n", n.len()));
+    server.assert_well();
+}
+
+/// `SET key` with a value of this many bytes.
+fn set(key: &str, len: usize) -> Vec<u8> {
+    let mut request = Vec::new();
+    let words = [b"SET", key.as_bytes(), &vec![b'x'; len]];
+    encode_request(&words, &mut request);
+    request
+}
+
+fn an_exec_fails_if_a_watched_key_was_evicted(engine: Engine) {
+    const MOST: usize = 10_000;
+    let Some(mut server) = start(engine, &["-m", "8"]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
+    one.ask("set k 1\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
+    let is_evicted = (0..MOST).any(|i| {
+        other.ask(set(&format!("other{i}"), 10_000), OK);
+        other.send(b"exists k\r\n");
+        other.line() == ":0"
+    });
+    assert!(is_evicted);
+    one.ask("multi\r\nping\r\nexec\r\n", format!("{OK}{QUEUED}*-1\r\n"));
+    server.assert_well();
+}
+
+/// A write that fails is no change of a key that is watched, either.
+fn a_transaction_without_memory_changes_nothing_but_goes_on(engine: Engine) {
+    const LEN: usize = 100_000;
+    let Some(mut server) = start(engine, &["-M", "-m", "8"]) else {
+        return;
+    };
+    let (mut one, mut other) = (connect(&server), connect(&server));
+    one.ask("set k kept\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
+    let out_of_memory = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let mut stored = 0;
+    loop {
+        other.send(&set(&format!("other{stored}"), LEN));
+        match other.line().as_str() {
+            "+OK" => stored += 1,
+            line => {
+                assert_eq!(line, out_of_memory.trim_end());
+                break;
+            }
+        }
+    }
+    assert!(stored > 10, "{stored}");
+    other.ask(set("k", LEN), out_of_memory);
+    one.ask("multi\r\n", OK);
+    one.ask(set("k", LEN), QUEUED);
+    one.ask("get k\r\nstrlen other0\r\n", QUEUED.repeat(2));
+    one.ask(
+        "exec\r\n",
+        format!("*3\r\n{out_of_memory}$4\r\nkept\r\n:{LEN}\r\n"),
+    );
+    (0..stored).for_each(|i| other.ask(format!("del other{i}\r\n"), ":1\r\n"));
+    wait_until("memory is free", || {
+        other.send(&set("k", LEN));
+        other.line() == "+OK"
+    });
+    server.assert_well();
+}
+
+/// No transaction sees one of two keys that it has set flushed and the other not.
+fn a_flush_happens_before_or_after_a_transaction(engine: Engine) {
+    const ROUNDS: usize = 60;
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (resp, text) = (server.resp_address(), server.address());
+    let transaction = |client: &mut Client, requests: &str| {
+        client.ask(
+            format!("multi\r\n{requests}"),
+            [OK, QUEUED, QUEUED].concat(),
+        );
+        client.send(b"exec\r\n");
+        reply(client)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(text);
+            (0..ROUNDS).for_each(|_| client.ask("flush_all\r\n", "OK\r\n"));
+        });
+        scope.spawn(|| {
+            let mut client = Client::connect(resp);
+            for i in 0..ROUNDS {
+                let seen = transaction(&mut client, &format!("set a {i}\r\nset b {i}\r\n"));
+                assert_eq!(seen, b"*2\r\n+OK\r\n+OK\r\n");
+            }
+        });
+        let mut client = Client::connect(resp);
+        for _ in 0..ROUNDS {
+            let seen = transaction(&mut client, "get a\r\nget b\r\n");
+            let values = seen.strip_prefix(b"*2\r\n").unwrap();
+            let (a, b) = values.split_at(values.len() / 2);
+            assert_eq!(show(a), show(b));
+        }
+    });
     server.assert_well();
 }
 
@@ -836,7 +994,17 @@ impl Requests {
                 .pick(&["unwatch", "discard", "discard", "reset"])
                 .to_owned(),
             12 => self
-                .pick(&["flushall", "ping", "nonsense", "select 1x"])
+                .pick(&[
+                    "flushall",
+                    "ping",
+                    "nonsense",
+                    "select 1x",
+                    "object encoding",
+                    "client setname",
+                    "config foo",
+                    "memory usage",
+                    "command count x",
+                ])
                 .to_owned(),
             13 => format!("mset{}", self.pairs()),
             14 => format!("msetnx{}", self.pairs()),
@@ -860,8 +1028,17 @@ impl Requests {
                 self.pick(&["append", "getset", "setnx"])
             ),
             24 => format!(
-                "pexpire {key} {}",
-                self.pick(&["100000", "100000 xx", "-1", "x"])
+                "{} {key} {}",
+                self.pick(&["pexpire", "getex"]),
+                self.pick(&[
+                    "100000",
+                    "100000 xx",
+                    "-1",
+                    "x",
+                    "px 100000",
+                    "px x",
+                    "persist"
+                ])
             ),
             25 => format!(
                 "{}{}",

@@ -9,8 +9,8 @@ use std::sync::{Barrier, Mutex};
 use corewise_cphash::{
     Client, Colocated, Config, CpHash, Entry, Eviction, Full, LockHash, Replace, Reply, Request,
 };
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_history::{History, Operation, Recorder, Recording};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::{History, Operation, Recorder, Recording};
 
 type Op = EntryOp<u64>;
 type Outcome = EntryOutcome<u64>;
@@ -339,7 +339,7 @@ struct Pipelined<'c> {
 
 impl Pipelined<'_> {
     fn stamp(&self) -> u64 {
-        // SeqCst: as in the recorder of `corewise-history`.
+        // SeqCst: as in the recorder of `corewise-testkit`.
         self.clock.fetch_add(1, SeqCst)
     }
 

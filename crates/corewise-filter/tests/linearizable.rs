@@ -5,7 +5,7 @@
 use std::sync::Barrier;
 
 use corewise_filter::{CuckooFilter, InsertError};
-use corewise_history::{Model, Recording};
+use corewise_testkit::history::{Model, Recording};
 
 const THREADS: u64 = 3;
 const ITEMS: u64 = 4;

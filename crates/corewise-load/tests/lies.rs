@@ -1,6 +1,6 @@
 //! Guarantee 1: every wrong reply is detected, and an honest server passes.
 
-mod common;
+use crate::common;
 
 use common::{Lie, start};
 use corewise_load::config::{Arrivals, Mode, Protocol, ValueSize};

@@ -1,6 +1,6 @@
 //! Traces are replayed cache-aside, every value is checked, and the counts are correct.
 
-mod common;
+use crate::common;
 
 use common::{Lie, start};
 use corewise_load::config::Protocol;

@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_locks::elide::{
     Cause, Cop, Counts, Elided, NoTransactions, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted,
     Slr, SlrScm, Subscribe, Transaction, Tx, When,
 };
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 
 const THREADS: usize = 8;
 

@@ -2,14 +2,12 @@
 //! neither.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::marker::PhantomData;
-
+use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};
+use corewise_maps_lab::rename::{self, RenameMap, RenameRef};
+use corewise_rcu::Guard;
 
-#[path = "../../corewise-maps/tests/common/auto_traits.rs"]
-mod auto_traits;
-
-use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
+use corewise_testkit::{expect_of_contents, expect_traits};
 
 type ChainedKeys<T> = ChainedMap<T, u64, chained::PerEntry>;
 type ChainedValues<T> = ChainedMap<u64, T, chained::RwLocked>;
@@ -36,5 +34,25 @@ fn chained_maps_are_shared_and_sent_if_their_contents_are_both() {
         chained::Ddds: true true,
         chained::RwLocked: true true,
         chained::Resized: true true,
+    }
+}
+
+#[test]
+fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
+    type Keys<T> = RenameMap<T, u64>;
+    type Values<T> = RenameMap<u64, T>;
+    type WithHasher<T> = RenameMap<u64, u64, T>;
+    type Iter<T> = rename::Iter<'static, u64, T>;
+    expect_of_contents! {
+        Keys: (true true), (false false), (false false), (false false);
+        Values: (true true), (false false), (false false), (false false);
+        WithHasher: (true true), (true false), (false true), (false false);
+        // A name owns its share of a value.
+        Iter: (true true), (false false), (false false), (false false);
+    }
+    expect_traits! {
+        RenameRef<'static, u64, u64>: false false,
+        RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
+        rename::RenameError: true true,
     }
 }

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_locks::elide::{
     Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
 };
 use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
 use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 
 fn scaled(number: u64) -> u64 {
     if std::env::var_os("COREWISE_FEWER").is_some() {

@@ -10,10 +10,11 @@
 //! reached while two tables exist. The maps count the bytes ([`CopyMap::bytes`]), whether the
 //! memory was ever touched or not.
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 
 type Grow = fn(u32, u32) -> Vec<f64>;
 

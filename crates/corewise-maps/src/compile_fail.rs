@@ -8,7 +8,7 @@
 //!
 //! `Send` and `Sync` need no such tests: `tests/auto_traits.rs` checks both for every public type.
 
-use crate::refused::{invariant, refused};
+use corewise_testkit::{invariant, refused};
 
 invariant! {
     "use corewise_maps::{*, copy_map::*};";
@@ -44,9 +44,6 @@ invariant! {
     relativistic_set: "RelativisticSet<Wide>", "RelativisticSet<Narrow>";
     relativistic_set_handle: "relativistic::SetRef<'m, Wide>", "relativistic::SetRef<'m, Narrow>";
     lock_based_values: "clht::LockBased<u64, &'static Wide>", "clht::LockBased<u64, &'static Narrow>";
-    lock_free_values: "clht::LockFree<u64, &'static Wide>", "clht::LockFree<u64, &'static Narrow>";
-    hopscotch_keys: "hopscotch::HopscotchMap<Wide, u64>", "hopscotch::HopscotchMap<Narrow, u64>";
-    hopscotch_values: "hopscotch::HopscotchMap<u64, Wide>", "hopscotch::HopscotchMap<u64, Narrow>";
     cuckoo_keys: "cuckoo::CuckooMap<Wide, u64>", "cuckoo::CuckooMap<Narrow, u64>";
     cuckoo_values: "cuckoo::CuckooMap<u64, Wide>", "cuckoo::CuckooMap<u64, Narrow>";
     copy_map_handle:
@@ -56,10 +53,6 @@ invariant! {
         "BoxIntoIter<Wide, cuckoo::CuckooTable<u64, NonNull<Wide>>, (), Unlimited>",
         "BoxIntoIter<Narrow, cuckoo::CuckooTable<u64, NonNull<Narrow>>, (), Unlimited>";
     boxed_lock_based: "clht::Boxed<u64, Wide>", "clht::Boxed<u64, Narrow>";
-    boxed_lock_free:
-        "BoxMap<Wide, clht::LockFreeTable<u64, NonNull<Wide>>>",
-        "BoxMap<Narrow, clht::LockFreeTable<u64, NonNull<Narrow>>>";
-    boxed_hopscotch: "hopscotch::Boxed<u64, Wide>", "hopscotch::Boxed<u64, Narrow>";
     boxed_cuckoo: "cuckoo::Boxed<u64, Wide>", "cuckoo::Boxed<u64, Narrow>";
     boxed_cuckoo_keys: "cuckoo::Boxed<Wide, u64>", "cuckoo::Boxed<Narrow, u64>";
     boxed_handle:
@@ -94,14 +87,6 @@ let mut values = handle.drain();",
     "assert!(values.next().is_some()); drop(values); drop(handle);",
     "drop(handle); assert!(values.next().is_some());",
     "";
-}
-
-#[cfg(feature = "rename")]
-invariant! {
-    "use corewise_maps::relativistic::rename::*;";
-    rename_keys: "RenameMap<Wide, u64>", "RenameMap<Narrow, u64>";
-    rename_values: "RenameMap<u64, Wide>", "RenameMap<u64, Narrow>";
-    rename_handle: "RenameRef<'m, u64, Wide>", "RenameRef<'m, u64, Narrow>";
 }
 
 refused! {

@@ -2,16 +2,14 @@
 //!
 //! | table | use it for | lookups | updates | memory per entry (`u64`, `u64`) |
 //! |---|---|---|---|---|
-//! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^6 entries, and 57 there while two tables exist |
+//! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^6 entries and 85 below 1,536, and 57 there while two tables exist |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; an update without effect writes nothing | 38 to 105 bytes of buckets, median 49 |
-//! | [`clht::LockFree`] | the same, with threads that may be interrupted at any time | the same | insertions and removals lock-free; one cache line; an update without effect writes nothing | the same |
-//! | [`hopscotch::HopscotchMap`] | pairs of up to 32 bytes; tables that are mostly read | lock-free, without a write or a wait; one cache line, and tags that stay in the caches | a home's lock; an update without effect writes nothing; lines of five arrays, which are requested together | 29 to 85 bytes of buckets, median 40 |
 //! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; repeated if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace other entries when the table is dense | 19 to 57 bytes of buckets, median 26 |
 //!
 //! (Bytes of buckets are measured while a map grows; the maximum is reached while two tables exist.
 //! The example `bytes_per_entry` prints them.)
 //!
-//! The last four tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
+//! The last two tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
 //! stores values of any type in them. With `()` as their values they are sets. All tables use
 //! [`corewise_rcu`] to keep memory alive while readers use it. A thread may hold a
 //! [`corewise_rcu::Guard`] while it updates the same table; a thread with
@@ -61,8 +59,8 @@
 //! | one thread, or hardly any contention | `std`'s `HashMap`, alone or in an `RwLock`: smaller, and faster for one thread |
 //! | a map of this kind that is older and used more widely | papaya |
 //!
-//! If all operations are updates of random keys in [`hopscotch`] or [`cuckoo`], in small tables or
-//! by one thread, 64 shards of a locked map are faster. [`RelativisticMap`] writes more cache lines
+//! If all operations are updates of random keys in [`cuckoo`], in small tables or by one thread, 64
+//! shards of a locked map are faster. [`RelativisticMap`] writes more cache lines
 //! for each update than [`clht::LockBased`], which has entries in place.
 //!
 //! # Features
@@ -70,11 +68,9 @@
 //! - `foldhash` (default): the default hasher; without it, that of `std`.
 //! - `serde`: serializes maps as maps.
 //! - `rayon`: parallel iteration.
-//! - `rename`: maps whose entries can be given another key in one step (`relativistic::rename`).
-//!   Off by default because of a patent that the header of the module names. Unstable: it may
-//!   change in any version.
-//! - `raw`: the intrusive table under [`RelativisticMap`], for the Corewise cache, and parts that
-//!   other Corewise crates share with these. Not for other users: it may change in any version.
+//! - `raw`: the intrusive table under [`RelativisticMap`], for the Corewise cache, and what tables
+//!   of other Corewise crates are made of (`parts`). Not for other users: it may change in any
+//!   version.
 //!
 //! # Targets
 //!
@@ -98,17 +94,6 @@ mod counts;
 #[cfg(target_pointer_width = "64")]
 pub mod cuckoo;
 mod equivalent;
-#[cfg(test)]
-#[path = "../tests/common/every.rs"]
-mod every;
-#[cfg(test)]
-#[path = "../tests/common/hashing.rs"]
-mod hashing;
-#[cfg(target_pointer_width = "64")]
-pub mod hopscotch;
-#[cfg(test)]
-#[path = "../tests/common/operation_pairs.rs"]
-mod operation_pairs;
 #[cfg(target_pointer_width = "64")]
 mod pair_cell;
 #[cfg(doc)]
@@ -119,9 +104,6 @@ mod panics;
 #[cfg(all(doctest, target_pointer_width = "64"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
-#[cfg(all(doctest, target_pointer_width = "64"))]
-#[path = "../tests/common/refused.rs"]
-mod refused;
 pub mod relativistic;
 mod shared;
 #[cfg(target_pointer_width = "64")]
@@ -132,13 +114,32 @@ pub use relativistic::{RelativisticMap, RelativisticSet};
 #[cfg(target_pointer_width = "64")]
 pub use word::{Word, WordKey};
 
-/// Parts that the tables of `corewise-maps-lab` share with these. Not a public interface: it may
-/// change in every version.
+/// What a table of another crate is made of: implementations of [`copy_map::Table`] for entries in
+/// place, and what maps of nodes share with [`RelativisticMap`]. Exempt from semantic versioning.
 #[cfg(feature = "raw")]
-#[doc(hidden)]
-pub mod internals {
+pub mod parts {
     pub use crate::batch::{in_groups, in_stages, prefetch_entry};
+    #[cfg(target_pointer_width = "64")]
+    pub use crate::copy_map::memory_budget::{Heads, MemoryBudget, ZeroedBucket, range_of};
+    #[cfg(target_pointer_width = "64")]
+    pub use crate::copy_map::table_version::{
+        Change, Held, Moved, Moving, NoMemory, Put, Step, TableVersion,
+    };
     pub use crate::counts::Counts;
+    #[cfg(target_pointer_width = "64")]
+    pub use crate::word::Raw;
+
+    /// The chains of [`clht`](crate::clht), for another variant of their updates.
+    #[cfg(target_pointer_width = "64")]
+    pub mod clht {
+        pub use crate::clht::bucket::{Bucket, BucketState, Hit, SLOTS};
+        pub use crate::clht::lock_based::LockBasedForm;
+        pub use crate::clht::overflow::SpareBucket;
+        pub use crate::clht::table::{Chains, ClhtVariant, SpareMemory};
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    pub use crate::pair_cell::{FENCED_LOAD, PairCell, Torn};
     pub use crate::panics::Panics;
     pub use crate::shared::Shared;
 }

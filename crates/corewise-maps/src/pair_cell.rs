@@ -23,7 +23,7 @@ use crate::word::Raw;
 
 /// The ordering of a load before an Acquire fence. ThreadSanitizer does not model fences, so under
 /// it the load itself is Acquire.
-pub(crate) const FENCED_LOAD: Ordering = if cfg!(corewise_tsan) {
+pub const FENCED_LOAD: Ordering = if cfg!(corewise_tsan) {
     Acquire
 } else {
     // Relaxed: the fence orders it.
@@ -58,11 +58,11 @@ union Bytes<K: Copy, V: Copy> {
 /// Storage for a pair. All bytes zero are a valid state, which represents no particular pair.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 #[repr(transparent)]
-pub(crate) struct PairCell<K, V>(std::cell::UnsafeCell<MaybeUninit<Pair<K, V>>>);
+pub struct PairCell<K, V>(std::cell::UnsafeCell<MaybeUninit<Pair<K, V>>>);
 
 /// The atomics of the model checkers are not plain memory.
 #[cfg(any(corewise_loom, corewise_shuttle))]
-pub(crate) struct PairCell<K, V>(
+pub struct PairCell<K, V>(
     [AtomicPtr<()>; MOST_WORDS],
     std::marker::PhantomData<Pair<K, V>>,
 );
@@ -74,7 +74,7 @@ unsafe impl<K: Send, V: Send> Send for PairCell<K, V> {}
 
 impl<K: Copy, V: Copy> PairCell<K, V> {
     /// Number of words of a pair. Larger pairs do not compile.
-    pub(crate) const WORDS: usize = {
+    pub const WORDS: usize = {
         let size = size_of::<Pair<K, V>>();
         assert!(
             size <= MOST_WORDS * size_of::<Raw>(),
@@ -85,14 +85,14 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
 
     /// Whether a value can be replaced while readers are active: it lies in one word, so readers
     /// see the old or the new value.
-    pub(crate) const VALUE_IS_IN_ONE_WORD: bool =
+    pub const VALUE_IS_IN_ONE_WORD: bool =
         size_of::<V>() == 0 || Self::VALUE_AT / 8 == (Self::VALUE_AT + size_of::<V>() - 1) / 8;
 
     /// Offset of the value in bytes.
     const VALUE_AT: usize = std::mem::offset_of!(Pair<K, V>, value);
 
     /// Creates a cell with no particular pair.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         #[cfg(not(any(corewise_loom, corewise_shuttle)))]
         return Self(std::cell::UnsafeCell::new(MaybeUninit::zeroed()));
         #[cfg(any(corewise_loom, corewise_shuttle))]
@@ -115,7 +115,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
     /// Reads the cell: a pair, or bytes of several pairs if a writer is active. (Relaxed: the
     /// reader's validation orders these loads.)
     #[inline(always)]
-    pub(crate) fn load(&self) -> Torn<K, V> {
+    pub fn load(&self) -> Torn<K, V> {
         let mut words = [MaybeUninit::uninit(); MOST_WORDS];
         for (word, there) in words.iter_mut().zip(self.words()) {
             word.write(there.load(FENCED_LOAD));
@@ -126,7 +126,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
     /// Writes a pair, each word with this ordering. No other thread may be writing, or readers
     /// would take a mixture for a pair.
     #[inline(always)]
-    pub(crate) fn store(&self, key: K, value: V, order: Ordering) {
+    pub fn store(&self, key: K, value: V, order: Ordering) {
         let bytes = Bytes {
             pair: Pair { key, value },
         };
@@ -139,7 +139,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
 
     /// Writes the word of a value that [lies in one](Self::VALUE_IS_IN_ONE_WORD). The key must be
     /// the present one; no other writer may be active, but readers may be.
-    pub(crate) fn store_value(&self, key: K, value: V, order: Ordering) {
+    pub fn store_value(&self, key: K, value: V, order: Ordering) {
         assert!(Self::VALUE_IS_IN_ONE_WORD);
         if size_of::<V>() == 0 {
             return;
@@ -156,7 +156,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
 
 /// The result of reading a [`PairCell`]: bytes, perhaps of different pairs.
 #[derive(Clone, Copy)]
-pub(crate) struct Torn<K: Copy, V: Copy>(Bytes<K, V>);
+pub struct Torn<K: Copy, V: Copy>(Bytes<K, V>);
 
 impl<K: Copy, V: Copy> Torn<K, V> {
     /// The pair.
@@ -166,14 +166,14 @@ impl<K: Copy, V: Copy> Torn<K, V> {
     /// 1. A pair was stored in the cell before it was loaded, and no store of another pair was
     ///    under way or came between the loads.
     #[inline(always)]
-    pub(crate) unsafe fn assume_whole(self) -> (K, V) {
+    pub unsafe fn assume_whole(self) -> (K, V) {
         // SAFETY: by 1 these are the bytes of one pair, whose padding does not matter.
         let Pair { key, value } = unsafe { self.0.pair };
         (key, value)
     }
 
     /// Whether the bytes are equal, padding included.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         // SAFETY: `load` has written these words, in both.
         let differ = |index: usize| unsafe {
             self.0.words[index].assume_init() != other.0.words[index].assume_init()

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::ptr::{self, NonNull};
 
 /// A word as tables store it.
-pub(crate) type Raw = *mut ();
+pub type Raw = *mut ();
 
 pub(crate) mod sealed {
     /// Only this crate can name it.

@@ -7,22 +7,20 @@
 //! `src/compile_fail.rs`.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use corewise_maps::clht::{self, LockBasedTable, LockFreeTable};
+use corewise_maps::clht::{self, LockBasedTable};
 use corewise_maps::copy_map::{
     self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
 };
 use corewise_maps::cuckoo::{self, CuckooTable};
-use corewise_maps::hopscotch::{self, HopscotchTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
+use corewise_maps_lab::clht_lock_free::{self, LockFreeTable};
+use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
-#[path = "common/auto_traits.rs"]
-mod auto_traits;
-
-use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
+use corewise_testkit::auto_traits::{Both, Neither, OnlySend, OnlySync};
+use corewise_testkit::{expect_of_contents, expect_traits, implements};
 
 #[test]
 fn the_probe_tells_the_traits_apart() {
@@ -171,7 +169,7 @@ fn answers_of_a_resize_are_plain_data() {
 }
 
 type LockBased<T> = clht::LockBased<u64, u64, T>;
-type LockFree<T> = clht::LockFree<u64, u64, T>;
+type LockFree<T> = clht_lock_free::LockFree<u64, u64, T>;
 type LockBasedPointers<T> = clht::LockBased<NonNull<T>, *const T>;
 type CuckooKeys<T> = cuckoo::CuckooMap<T, u64>;
 type CuckooValues<T> = cuckoo::CuckooMap<u64, T>;
@@ -264,28 +262,6 @@ fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
     }
 }
 
-#[cfg(feature = "rename")]
-#[test]
-fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
-    use corewise_maps::relativistic::rename::{self, RenameMap, RenameRef};
-    type Keys<T> = RenameMap<T, u64>;
-    type Values<T> = RenameMap<u64, T>;
-    type WithHasher<T> = RenameMap<u64, u64, T>;
-    type Iter<T> = rename::Iter<'static, u64, T>;
-    expect_of_contents! {
-        Keys: (true true), (false false), (false false), (false false);
-        Values: (true true), (false false), (false false), (false false);
-        WithHasher: (true true), (true false), (false true), (false false);
-        // A name owns its share of a value.
-        Iter: (true true), (false false), (false false), (false false);
-    }
-    expect_traits! {
-        RenameRef<'static, u64, u64>: false false,
-        RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
-        rename::RenameError: true true,
-    }
-}
-
 /// A panic of the user's code leaves maps consistent, so they may cross a `catch_unwind`, if their
 /// contents may.
 #[test]
@@ -293,11 +269,11 @@ fn maps_may_cross_a_catch_if_their_contents_may() {
     use std::cell::Cell;
     use std::panic::{RefUnwindSafe, UnwindSafe};
     type Broken = RelativisticMap<u64, Cell<u64>>;
-    assert!(is!(RelativisticMap<u64, String>: UnwindSafe));
-    assert!(is!(RelativisticMap<u64, String>: RefUnwindSafe));
-    assert!(is!(rel::RelativisticSet<u64>: RefUnwindSafe));
-    assert!(is!(MapRef<'static, u64, String>: UnwindSafe));
-    assert!(is!(MapRef<'static, u64, String>: RefUnwindSafe));
-    assert!(!is!(Broken: RefUnwindSafe) && !is!(Broken: UnwindSafe));
-    assert!(!is!(MapRef<'static, u64, Cell<u64>>: RefUnwindSafe));
+    assert!(implements!(RelativisticMap<u64, String>: UnwindSafe));
+    assert!(implements!(RelativisticMap<u64, String>: RefUnwindSafe));
+    assert!(implements!(rel::RelativisticSet<u64>: RefUnwindSafe));
+    assert!(implements!(MapRef<'static, u64, String>: UnwindSafe));
+    assert!(implements!(MapRef<'static, u64, String>: RefUnwindSafe));
+    assert!(!implements!(Broken: RefUnwindSafe) && !implements!(Broken: UnwindSafe));
+    assert!(!implements!(MapRef<'static, u64, Cell<u64>>: RefUnwindSafe));
 }

@@ -6,21 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{BoxMap, CopyMap, Refused, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 /// A value that counts its live instances.
 #[derive(Debug)]

@@ -8,19 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{Builder, CopyMap, Full, Limit, Table, TryInsertError, Unlimited};
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps::{Word, WordKey};
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 thread_local! {
     /// Whether bucket allocations fail in this thread, and the bytes that it has allocated and not

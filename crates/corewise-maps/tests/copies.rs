@@ -9,24 +9,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use corewise_maps::clht::{LockBased, LockBasedTable, LockFree, LockFreeTable};
+use corewise_maps::clht::{LockBased, LockBasedTable};
 use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Full, Operation, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::clht_lock_free::{LockFree, LockFreeTable};
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 #[path = "common/copies.rs"]
 mod copies;
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
 
 use copies::{Boxed, Boxes, Copies, NumberMap, for_all_contents, for_all_tables};
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_all_contents! {{
     every_operation_does_what_a_hash_map_does
@@ -467,7 +464,8 @@ fn parallel_iteration_visits_all_entries() {
     use rayon::iter::ParallelIterator;
     const ENTRIES: u64 = 20_000;
     let map: CuckooMap<u64, u64> = (0..ENTRIES).map(|n| (n, n)).collect();
-    let boxed: corewise_maps::hopscotch::Boxed<u64, u64> = (0..ENTRIES).map(|n| (n, n)).collect();
+    let boxed: corewise_maps_lab::hopscotch::Boxed<u64, u64> =
+        (0..ENTRIES).map(|n| (n, n)).collect();
     let (map, boxed) = (map.pin(), boxed.pin());
     let keys = sorted(map.par_iter().map(|(key, value)| key.min(value)).collect());
     assert!(keys.into_iter().eq(0..ENTRIES));

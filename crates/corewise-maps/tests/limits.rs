@@ -5,20 +5,16 @@ use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Limited, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::ResizeError;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     lock_based: LockBasedTable<u64, u64>,

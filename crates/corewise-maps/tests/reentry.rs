@@ -10,17 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{BoxMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_maps::relativistic::{Entry, Operation};
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 type Text = NonNull<String>;
 
@@ -179,8 +177,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn values_may_use_their_map_when_they_are_dropped() {
     /// A map that contains itself needs a named type.
-    struct Holder(corewise_maps::hopscotch::Boxed<u64, Caller<Holder>>);
-    let builder = corewise_maps::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
+    struct Holder(corewise_maps_lab::hopscotch::Boxed<u64, Caller<Holder>>);
+    let builder = corewise_maps_lab::hopscotch::Boxed::<u64, Caller<Holder>>::builder();
     let holder = Arc::new(Holder(builder.domain(Domain::new()).build_boxed()));
     let weak = Arc::downgrade(&holder);
     let call: fn(&Holder) = |holder| {

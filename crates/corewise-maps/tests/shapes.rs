@@ -6,11 +6,12 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_maps::clht::{self, LockBased, LockFree};
+use corewise_maps::clht::{self, LockBased};
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{self, CuckooMap};
-use corewise_maps::hopscotch::{self, HopscotchMap};
 use corewise_maps::relativistic::{RelativisticMap, ResizeError};
+use corewise_maps_lab::clht_lock_free::{LockFree, LockFreeTable};
+use corewise_maps_lab::hopscotch::{self, HopscotchMap};
 
 /// All operations on one pair, with resizes between them.
 fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
@@ -157,7 +158,7 @@ fn boxes_are_freed<const BYTES: usize>() {
     }
     each!(
         clht::Boxed<u64, Counted<BYTES>>,
-        corewise_maps::copy_map::BoxMap<Counted<BYTES>, clht::LockFreeTable<u64, std::ptr::NonNull<Counted<BYTES>>>>,
+        corewise_maps::copy_map::BoxMap<Counted<BYTES>, LockFreeTable<u64, std::ptr::NonNull<Counted<BYTES>>>>,
         cuckoo::Boxed<u64, Counted<BYTES>>,
         hopscotch::Boxed<u64, Counted<BYTES>>
     );

@@ -14,10 +14,10 @@
 //! `rows` are names with commas in between, `NR 2` first. Rows: `NR 1` and `NR 2` are node
 //! replication with one and two replicas, `NR 2/own` has a handle for each thread, SL to FC+ are
 //! the baselines, `FC/c` is FC with structure-specific combining (of the queue: it takes all that
-//! is to be removed out at once), `SkipMap` is crossbeam-skiplist (which replaces the paper's
-//! lock-free list), `crate 1` and `crate 2` are the crate `node-replication` 0.1.1 with one and two
-//! replicas (not on one thread: an idle replica stops its writers), `unsync` is the sequential
-//! structure on one thread.
+//! is to be removed out at once), `LF` is the paper's lock-free baseline, the skip list of Herlihy
+//! and Shavit without reclamation, `SkipMap` is crossbeam-skiplist, which reclaims, `crate 1` and
+//! `crate 2` are the crate `node-replication` 0.1.1 with one and two replicas (not on one thread:
+//! an idle replica stops its writers), `unsync` is the sequential structure on one thread.
 //!
 //! Figure 7 measures a sorted set of Redis: 10,000 members, a read is `ZRANK` and an update
 //! `ZINCRBY`, by one or by minus one.
@@ -29,6 +29,9 @@
 //! Placement: on a machine with two NUMA nodes or more, the replicas of `NR 2` are made on the
 //! nodes' CPUs, and the threads of all rows run on them, as many on the one as on the other. On
 //! other machines threads run where the system puts them.
+//!
+//! Memory: `LF` frees nothing before its mix ends. Each insertion of an absent key costs about 100
+//! bytes, up to 6 GB in all; a longer run ends with a panic.
 //!
 //! Bias: with fewer than two nodes, `NR 2` pays for a second replica and gains nothing from it
 //! but a shorter wait for the combiner. Threads of the crate that wait for a combiner or for the
@@ -47,10 +50,14 @@ use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::sorted_set::Direction;
+use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList};
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 use corewise_topology::{CpuId, Topology, run_on};
 use crossbeam_skiplist::{SkipMap, SkipSet};
 use node_replication::{Dispatch, Log, Replica};
+
+/// Insertions that a row `LF` may execute: about 6 GB.
+const MAX_LOCK_FREE_NODES: usize = 1 << 26;
 
 struct Random(u64);
 
@@ -393,6 +400,38 @@ fn subjects<'a, D: Structure + 'a>(data: &D) -> Vec<(&'static str, Subject<'a>)>
     all
 }
 
+/// The lock-free dictionary does not replace the value of a key that is there; all values of a key
+/// are equal here.
+fn lock_free_map<'a>(items: u64) -> Subject<'a> {
+    let list = LockFreeSkipList::with_limit(MAX_LOCK_FREE_NODES);
+    (0..items).for_each(|key| _ = list.insert(2 * key, 2 * key));
+    Box::new(move |worker| {
+        worker.run(|it| match it {
+            Ok(key) => list.get(&key).copied(),
+            Err(Update::Add(key)) => {
+                let is_new = list.insert(key, key).expect("fewer nodes than the limit");
+                (!is_new).then_some(key)
+            }
+            Err(Update::Remove(key)) => list.remove(&key).copied(),
+        })
+    })
+}
+
+fn lock_free_queue<'a>(items: u64) -> Subject<'a> {
+    let queue = LockFreePriorityQueue::with_limit(MAX_LOCK_FREE_NODES);
+    (0..items).for_each(|key| queue.insert(2 * key).expect("fewer nodes than the limit"));
+    Box::new(move |worker| {
+        worker.run(|it| match it {
+            Ok(_) => queue.min().copied(),
+            Err(Update::Add(key)) => {
+                queue.insert(key).expect("fewer nodes than the limit");
+                Some(key)
+            }
+            Err(Update::Remove(_)) => queue.remove_min().copied(),
+        })
+    })
+}
+
 fn skip_map<'a>(items: u64) -> Subject<'a> {
     let map: SkipMap<u64, u64> = (0..items).map(|key| (2 * key, key)).collect();
     Box::new(move |worker| {
@@ -514,12 +553,26 @@ fn sequential<D: Structure>(data: &D) -> Subject<'_> {
     })
 }
 
+/// Makes rows that need no [`Sequential`] structure, filled with a number of items.
+type Others = fn(u64) -> Vec<(&'static str, Subject<'static>)>;
+
+fn maps(items: u64) -> Vec<(&'static str, Subject<'static>)> {
+    vec![("LF", lock_free_map(items)), ("SkipMap", skip_map(items))]
+}
+
+fn queues(items: u64) -> Vec<(&'static str, Subject<'static>)> {
+    vec![
+        ("LF", lock_free_queue(items)),
+        ("SkipMap", skip_queue(items)),
+    ]
+}
+
 /// One structure with all mixes, on all threads and then on one.
 fn figure<D: Structure>(
     title: &str,
     (items, keys): (u64, Keys),
     external: u64,
-    skip: Option<fn(u64) -> Subject<'static>>,
+    others: Option<Others>,
     options: &Options,
 ) {
     if !title.contains(&options.title) {
@@ -536,10 +589,11 @@ fn figure<D: Structure>(
         if options.threads > 1 {
             all.push(("crate 2", peer(2, &data)));
         }
-        all.extend(skip.map(|skip| ("SkipMap", skip(items))));
+        all.extend(others.iter().flat_map(|others| others(items)));
         let described = format!("{title}, {} threads", options.threads);
         measure(&described, all, &mix, options);
         let mut alone = subjects(&data);
+        alone.extend(others.iter().flat_map(|others| others(items)));
         alone.push(("unsync", sequential(&data)));
         let single = Options {
             threads: 1,
@@ -566,19 +620,12 @@ fn main() {
     };
     let uniform = |items| (items, Keys::Uniform(2 * items));
     let zipf = |items| (items, Keys::zipf(2 * items));
-    let skip: Option<fn(u64) -> Subject<'static>> = Some(skip_map);
-    let skip_queue: Option<fn(u64) -> Subject<'static>> = Some(skip_queue);
-    figure::<Map<HashMap<u64, u64>>>("hash map", uniform(65_536), 0, skip, &options);
-    figure::<Queue>("priority queue", uniform(200_000), 0, skip_queue, &options);
-    figure::<Queue>(
-        "priority queue",
-        uniform(200_000),
-        512,
-        skip_queue,
-        &options,
-    );
-    figure::<Map<BTreeMap<u64, u64>>>("dictionary", uniform(200_000), 0, skip, &options);
-    figure::<Map<BTreeMap<u64, u64>>>("dictionary (zipf)", zipf(200_000), 0, skip, &options);
+    let (maps, queues): (Option<Others>, Option<Others>) = (Some(maps), Some(queues));
+    figure::<Map<HashMap<u64, u64>>>("hash map", uniform(65_536), 0, maps, &options);
+    figure::<Queue>("priority queue", uniform(200_000), 0, queues, &options);
+    figure::<Queue>("priority queue", uniform(200_000), 512, queues, &options);
+    figure::<Map<BTreeMap<u64, u64>>>("dictionary", uniform(200_000), 0, maps, &options);
+    figure::<Map<BTreeMap<u64, u64>>>("dictionary (zipf)", zipf(200_000), 0, maps, &options);
     let members = (10_000, Keys::Uniform(10_000));
     figure::<Ranking>("sorted set", members, 0, None, &options);
 }

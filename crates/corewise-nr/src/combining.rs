@@ -23,6 +23,9 @@
 //! added itself to the sleepers, both under their mutex. The combiner frees the word with a swap;
 //! if it finds WAITERS, it takes the sleepers under the mutex and wakes all of them. What a thread
 //! waits for is done before the unlock, or by a combiner after it, which the thread may become.
+//!
+//! The unpark token of a thread may belong to other code. A thread that has parked here leaves a
+//! token when it stops waiting: see [`Wait`].
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::Mutex;
@@ -73,28 +76,18 @@ impl CombinerLock {
     }
 
     pub(crate) fn lock(&self) -> Held<'_> {
-        let mut backoff = Backoff::new();
+        let mut wait = Wait::new();
         loop {
             match self.try_lock() {
                 Some(held) => return held,
-                None => self.wait(&mut backoff),
+                None => wait.pause(self),
             }
         }
     }
 
-    /// Waits for a moment, and at last until the holder unlocks.
-    #[inline]
-    pub(crate) fn wait(&self, backoff: &mut Backoff) {
-        if backoff.is_completed() {
-            self.park();
-        } else {
-            backoff.snooze();
-        }
-    }
-
-    /// Parks until the holder unlocks. May return early.
+    /// Parks until the holder unlocks. May return early. False if there is no holder.
     #[cold]
-    fn park(&self) {
+    fn park(&self) -> bool {
         let this = thread::current();
         {
             let mut sleepers = self.sleepers.lock();
@@ -105,13 +98,14 @@ impl CombinerLock {
                 .compare_exchange(HELD, WAITERS, Relaxed, Relaxed)
                 .unwrap_or_else(|now| now);
             if now == FREE {
-                return;
+                return false;
             }
             if !sleepers.iter().any(|sleeper| sleeper.id() == this.id()) {
                 sleepers.push(this);
             }
         }
         thread::park();
+        true
     }
 
     #[inline]
@@ -134,6 +128,57 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();
+    }
+}
+
+/// A thread that waits for the holder of a combiner's lock.
+///
+/// A thread has one unpark token for all purposes, and code around the structure may wait for it as
+/// well: it checks its condition, calls the structure, and parks. If the structure took the token
+/// of that other wake-up, the thread would sleep for ever. So a thread that has parked leaves a
+/// token when it ends its wait. At worst its next `park` returns early, which callers of `park`
+/// must expect.
+pub(crate) struct Wait {
+    backoff: Backoff,
+    has_parked: bool,
+}
+
+impl Wait {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self {
+            backoff: Backoff::new(),
+            has_parked: false,
+        }
+    }
+
+    /// Waits for a moment, and at last until the holder unlocks.
+    #[inline]
+    pub(crate) fn pause(&mut self, lock: &CombinerLock) {
+        if self.backoff.is_completed() {
+            self.has_parked |= lock.park();
+        } else {
+            self.backoff.snooze();
+        }
+    }
+
+    /// Whether the next pause parks.
+    fn is_long(&self) -> bool {
+        self.backoff.is_completed()
+    }
+
+    /// Begins with short pauses again.
+    fn shorten(&mut self) {
+        self.backoff.reset();
+    }
+}
+
+impl Drop for Wait {
+    #[inline]
+    fn drop(&mut self) {
+        if self.has_parked && !mutant!("combiner_takes_token") {
+            thread::unpark(&thread::current());
+        }
     }
 }
 
@@ -224,23 +269,23 @@ impl<Q: Send, A: Send> Publications<Q, A> {
         mut lead: impl FnMut(Held<'_>, Option<Q>) -> Option<Result<A, Q>>,
     ) -> Result<A, Q> {
         let slot = &*self.slots[place.slot()];
-        let mut backoff = Backoff::new();
+        let mut wait = Wait::new();
         while !self.try_claim(slot, place) {
             match self.lock.try_lock() {
                 Some(held) => return lead(held, Some(request)).expect("an answer"),
-                None => self.lock.wait(&mut backoff),
+                None => wait.pause(&self.lock),
             }
         }
         self.post(slot, place, request);
-        backoff.reset();
+        wait.shorten();
         loop {
             if let Some(result) = self.collect_answer(slot) {
                 return result;
             }
-            let may_lead = !is_patient || backoff.is_completed();
+            let may_lead = !is_patient || wait.is_long();
             match may_lead.then(|| self.lock.try_lock()).flatten() {
                 Some(held) => _ = lead(held, None),
-                None => self.lock.wait(&mut backoff),
+                None => wait.pause(&self.lock),
             }
         }
     }
@@ -379,7 +424,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
 mod models {
     use super::*;
     use corewise_atomic::sync::Arc;
-    use corewise_atomic::{model_bounded, thread};
+    use corewise_atomic::{model, model_bounded, thread};
 
     type Doubling = Publications<Box<u64>, Box<u64>>;
 
@@ -411,6 +456,32 @@ mod models {
             let doubled = thread::spawn(move || double(&other, 1, false, 1));
             assert_eq!(double(&doubling, 0, false, 2), 4);
             assert_eq!(doubled.join().unwrap(), 2);
+        });
+    }
+
+    /// A thread that was unparked for another reason before it waited still is afterwards. (In loom
+    /// a yield drops the token, so the wait begins with parking.)
+    #[test]
+    fn a_wait_keeps_the_unpark_token() {
+        model(|| {
+            let lock = Arc::new(CombinerLock::new());
+            let held = lock.try_lock().expect("no other thread");
+            let shared = lock.clone();
+            let waiting = thread::spawn(move || {
+                thread::unpark(&thread::current());
+                let mut wait = Wait::new();
+                while !wait.is_long() {
+                    wait.backoff.snooze();
+                }
+                while shared.try_lock().is_none() {
+                    wait.pause(&shared);
+                }
+                drop(wait);
+                // If the token is gone, the model ends as a deadlock.
+                thread::park();
+            });
+            drop(held);
+            waiting.join().unwrap();
         });
     }
 

@@ -34,6 +34,35 @@
 /// ```
 struct WritesAreShared;
 
+/// A combiner hands responses over to other threads.
+///
+/// ```compile_fail,E0277
+/// use corewise_nr::Sequential;
+/// type Number = std::rc::Rc<u64>;
+/// struct Sum(u64);
+/// impl Sequential for Sum {
+///     type Read = ();
+///     type Write = u64;
+///     type Response = Number;
+///     fn read(&self, (): &()) -> Number { self.0.into() }
+///     fn write(&mut self, more: &u64) -> Number { self.0 += more; self.0.into() }
+/// }
+/// ```
+///
+/// ```
+/// use corewise_nr::Sequential;
+/// type Number = std::sync::Arc<u64>;
+/// struct Sum(u64);
+/// impl Sequential for Sum {
+///     type Read = ();
+///     type Write = u64;
+///     type Response = Number;
+///     fn read(&self, (): &()) -> Number { self.0.into() }
+///     fn write(&mut self, more: &u64) -> Number { self.0 += more; self.0.into() }
+/// }
+/// ```
+struct ResponsesAreSent;
+
 /// Several threads read a replica at a time.
 ///
 /// ```compile_fail,E0277

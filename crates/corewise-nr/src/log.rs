@@ -35,6 +35,8 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 
+use crate::replica::discard;
+
 /// The index of the first entry.
 pub(crate) const FIRST: u64 = 1;
 
@@ -125,6 +127,20 @@ impl Content {
             Self::Write
         } else {
             Self::Grow
+        }
+    }
+}
+
+impl<W> Drop for Ring<W> {
+    fn drop(&mut self) {
+        if !std::mem::needs_drop::<W>() {
+            return;
+        }
+        // One by one: of two panics of an array's elements, the second would end the process.
+        for entry in self.entries.iter() {
+            // SAFETY: no other thread has the ring.
+            let operation = entry.operation.with_mut(|place| unsafe { (*place).take() });
+            discard(operation);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use corewise_atomic::sync::atomic::Ordering::{AcqRel, Release};
+use corewise_atomic::sync::atomic::AtomicU64;
+use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use corewise_atomic::{Backoff, Sleeps, mutant};
 use corewise_topology::{CpuId, Topology};
 
@@ -12,8 +13,16 @@ use crate::replica::{Replica, discard};
 use crate::replicated::{Garbage, Settings};
 use crate::{NodeReplicated, Sequential};
 
+corewise_atomic::static_cell! {
+    /// The last epoch given to a replica of any structure; none has epoch 0.
+    static LAST_EPOCH: AtomicU64 = const { AtomicU64::new(0) };
+}
+
 /// The most replicas of a structure.
 pub const MAX_REPLICAS: usize = 64;
+
+/// The usual limit of replicas at a time, unless a structure begins with more.
+const USUAL_REPLICAS: usize = 16;
 
 /// The most entries of a log.
 pub const MAX_LOG: usize = 1 << 24;
@@ -33,7 +42,7 @@ const IDLE: Sleeps = Sleeps {
 /// | what | default | range |
 /// |---|---|---|
 /// | replicas | one for each NUMA node with CPUs that the process may use | 1 to the next |
-/// | [`max_replicas`](Self::max_replicas) | 16 | 1 to [`MAX_REPLICAS`] |
+/// | [`max_replicas`](Self::max_replicas) | 16, or the replicas if more | 1 to [`MAX_REPLICAS`] |
 /// | [`log`](Self::log) | 1,024 entries | 4 to [`MAX_LOG`], a power of two |
 /// | [`max_log`](Self::max_log) | 65,536 entries | `log` to [`MAX_LOG`], a power of two |
 /// | [`max_batch`](Self::max_batch) | 64 writes | 1 to `log / 2 - 1` |
@@ -62,7 +71,7 @@ const IDLE: Sleeps = Sleeps {
 #[derive(Clone, Debug)]
 pub struct Builder {
     placement: Placement,
-    max_replicas: usize,
+    max_replicas: Option<usize>,
     log: usize,
     max_log: Option<usize>,
     min_batch: usize,
@@ -77,6 +86,9 @@ pub struct Builder {
 enum Placement {
     /// A replica for each node.
     Nodes(Vec<Vec<CpuId>>),
+    /// A replica for each node of a machine, or for several neighbours if there are too many; of
+    /// this machine if the list is empty.
+    Machine(Vec<Vec<CpuId>>),
     /// A number of replicas that belong to no node.
     Anywhere(usize),
 }
@@ -108,7 +120,9 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// A replica, until it leaves. Its number may be used again, the ID is not.
+/// A replica, until it leaves. Its number may be used again, the ID is not: no two replicas of a
+/// process have the same ID. Functions that get the ID of a replica of another structure do what
+/// they do if the replica has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaId {
     index: usize,
@@ -166,8 +180,8 @@ impl Builder {
     pub fn new() -> Self {
         let is_tiny = cfg!(corewise_stress);
         Self {
-            placement: Placement::Nodes(Vec::new()),
-            max_replicas: 16,
+            placement: Placement::Machine(Vec::new()),
+            max_replicas: None,
             log: if is_tiny { 4 } else { 1024 },
             max_log: None,
             min_batch: 1,
@@ -187,30 +201,39 @@ impl Builder {
         self
     }
 
-    /// Makes a replica for each node of a machine that has CPUs for this process.
+    /// Makes a replica for each node of a machine that has CPUs for this process. If it has more
+    /// nodes than [`max_replicas`](Self::max_replicas) allows, neighbours share a replica, and
+    /// count as one node.
     #[must_use]
-    pub fn topology(self, machine: &Topology) -> Self {
+    pub fn topology(mut self, machine: &Topology) -> Self {
         let is_allowed = |cpu: &CpuId| machine.allowed().any(|allowed| allowed.id == *cpu);
         let nodes = machine.nodes.iter().map(|node| {
             let cpus = node.cpus.iter().copied();
             cpus.filter(is_allowed).collect::<Vec<_>>()
         });
-        self.nodes(nodes.filter(|cpus| !cpus.is_empty()).collect())
+        self.placement = Placement::Machine(nodes.filter(|cpus| !cpus.is_empty()).collect());
+        self
     }
 
     /// Makes a replica for each of these sets of CPUs, on one of which the building thread runs
     /// meanwhile, so that the replica's memory is local. A thread uses the replica of the CPU on
     /// which it runs when it registers, which is the reason to pin threads.
+    ///
+    /// A number that no CPU has names no thread's CPU; it is not an error. If sets overlap, a CPU
+    /// belongs to the first one. An empty list stands for the nodes of this machine.
     #[must_use]
     pub fn nodes(mut self, nodes: Vec<Vec<CpuId>>) -> Self {
-        self.placement = Placement::Nodes(nodes);
+        self.placement = match nodes.is_empty() {
+            true => Placement::Machine(nodes),
+            false => Placement::Nodes(nodes),
+        };
         self
     }
 
     /// Limits the number of replicas at a time.
     #[must_use]
     pub fn max_replicas(mut self, count: usize) -> Self {
-        self.max_replicas = count;
+        self.max_replicas = Some(count);
         self
     }
 
@@ -286,12 +309,11 @@ impl Builder {
         let nodes = self.resolve_nodes();
         let count = match self.placement {
             Placement::Anywhere(count) => count,
-            Placement::Nodes(_) => nodes.len(),
+            Placement::Nodes(_) | Placement::Machine(_) => nodes.len(),
         };
         let settings = self.settings()?;
-        if !(1..=MAX_REPLICAS).contains(&self.max_replicas)
-            || !(1..=self.max_replicas).contains(&count)
-        {
+        let max_replicas = self.max_replicas.unwrap_or(count.max(USUAL_REPLICAS));
+        if max_replicas > MAX_REPLICAS || !(1..=max_replicas).contains(&count) {
             return Err(BuildError::Replicas);
         }
         let slots = self.slots.unwrap_or_else(|| default_slots(&nodes));
@@ -301,9 +323,9 @@ impl Builder {
         }
         let max_log = self.resolved_max_log().ilog2();
         let log2 = self.log.ilog2();
-        let registry = Registry::new(self.max_replicas, slots, self.shared_slots, &nodes);
+        let registry = Registry::new(max_replicas, slots, self.shared_slots, &nodes);
         let log = Log::new(log2, max_log);
-        let built = NodeReplicated::from_parts(log, log2, self.max_replicas, registry, settings);
+        let built = NodeReplicated::from_parts(log, log2, max_replicas, registry, settings);
         for index in 0..count {
             let node = if nodes.is_empty() {
                 ANY_NODE
@@ -317,11 +339,13 @@ impl Builder {
     }
 
     fn resolve_nodes(&self) -> Vec<Vec<CpuId>> {
+        let most = self.max_replicas.unwrap_or(MAX_REPLICAS);
         match &self.placement {
             Placement::Anywhere(_) => Vec::new(),
-            Placement::Nodes(nodes) if !nodes.is_empty() => nodes.clone(),
-            Placement::Nodes(_) => match Self::new().topology(&Topology::detect()).placement {
-                Placement::Nodes(nodes) if !nodes.is_empty() => nodes,
+            Placement::Nodes(nodes) => nodes.clone(),
+            Placement::Machine(nodes) if !nodes.is_empty() => join_neighbours(nodes, most),
+            Placement::Machine(_) => match Self::new().topology(&Topology::detect()).placement {
+                Placement::Machine(nodes) if !nodes.is_empty() => join_neighbours(&nodes, most),
                 _ => vec![Vec::new()],
             },
         }
@@ -352,6 +376,16 @@ impl Builder {
     }
 }
 
+/// The CPUs of at most `most` groups of nodes, each of about as many.
+fn join_neighbours(nodes: &[Vec<CpuId>], most: usize) -> Vec<Vec<CpuId>> {
+    let groups = nodes.len().min(most);
+    let group = |number: usize| {
+        let [first, end] = [number, number + 1].map(|it| it * nodes.len() / groups);
+        nodes[first..end].concat()
+    };
+    (0..groups).map(group).collect()
+}
+
 fn default_slots(nodes: &[Vec<CpuId>]) -> usize {
     let cpus = nodes.iter().map(Vec::len).max().unwrap_or(0);
     let cpus = match cpus {
@@ -380,10 +414,11 @@ impl Origin {
 
 impl<D: Sequential> NodeReplicated<D> {
     /// Makes a structure with the defaults of [`Builder`]. `make` makes the replicas, all equal,
-    /// and gets their numbers.
+    /// and gets their numbers. On a machine with more than [`MAX_REPLICAS`] nodes, neighbours
+    /// share a replica.
     pub fn new(make: impl FnMut(usize) -> D) -> Self {
         let built = Builder::new().build(make);
-        built.expect("there are at most 16 NUMA nodes")
+        built.expect("the defaults are within their ranges")
     }
 
     /// Calls `f` where the memory that it touches first is local to the node.
@@ -421,8 +456,8 @@ impl<D: Sequential> NodeReplicated<D> {
             let ring = unsafe { self.log.ring(origin.log2) };
             replica.set_applied(origin.applied, ring);
             members.live.push(index);
-            members.epoch += 1;
-            let epoch = members.epoch;
+            // Relaxed: only uniqueness matters.
+            let epoch = LAST_EPOCH.fetch_add(1, Relaxed) + 1;
             members.epochs[index] = epoch;
             // AcqRel: pairs with the Acquire in `is_alone`.
             self.live.fetch_add(1, AcqRel);
@@ -566,6 +601,10 @@ impl<D: Sequential> NodeReplicated<D> {
     /// room, so calling this is never necessary; called now and then by a background thread, it
     /// makes the first read of a thread that was idle fast.
     ///
+    /// # Panics
+    ///
+    /// If the thread is inside an operation of this structure.
+    ///
     /// Source: \[NR\] practical considerations, *inactive replica*.
     pub fn refresh(&self) {
         self.registry.enter(|| {
@@ -583,7 +622,8 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// `stop` is called between batches. Without work the thread spins, yields, and then looks
     /// every 100 µs. A thread that has a core to itself is useful for a replica with many threads.
-    /// Meanwhile it runs on the CPUs of the replica's node, if that has one.
+    /// Meanwhile it runs on the CPUs of the replica's node, if that has one. Returns at once if the
+    /// replica has left.
     ///
     /// # Panics
     ///
@@ -591,9 +631,10 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// Source: \[NR\] §3.2, the additional optimization.
     pub fn combine_until(&self, id: ReplicaId, mut stop: impl FnMut() -> bool) {
-        let Some(replica) = self.replica_at(id.index) else {
+        if !self.is_live(id) {
             return;
-        };
+        }
+        let replica = self.replica(id.index);
         let _dedicated = replica.dedicate();
         let node = self.registry.node_of(id.index).unwrap_or(ANY_NODE);
         self.on_node(node, || {

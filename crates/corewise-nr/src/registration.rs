@@ -119,8 +119,9 @@ pub(crate) struct Registry {
     is_closed: AtomicBool,
     own_slots: usize,
     shared_slots: usize,
-    /// The node of each CPU; empty if replicas belong to no node.
-    node_of_cpu: Vec<u32>,
+    /// The node of each CPU, by CPU; empty if replicas belong to no node. Sorted rather than
+    /// indexed, because users may name any numbers.
+    node_of_cpu: Vec<(CpuId, u32)>,
     groups: Slots<Group>,
 }
 
@@ -145,11 +146,13 @@ impl Registry {
         shared_slots: usize,
         nodes: &[Vec<CpuId>],
     ) -> Arc<Self> {
-        let cpus = nodes.iter().flatten().map(|cpu| cpu.0 + 1).max();
-        let mut node_of_cpu = vec![ANY_NODE; cpus.unwrap_or(0)];
-        for (node, cpus) in nodes.iter().enumerate() {
-            cpus.iter().for_each(|cpu| node_of_cpu[cpu.0] = node as u32);
-        }
+        let cpus_of = |(node, cpus): (usize, &Vec<CpuId>)| {
+            let with_node = |cpu: &CpuId| (*cpu, node as u32);
+            cpus.iter().map(with_node).collect::<Vec<_>>()
+        };
+        let mut node_of_cpu: Vec<_> = nodes.iter().enumerate().flat_map(cpus_of).collect();
+        node_of_cpu.sort_unstable();
+        node_of_cpu.dedup_by_key(|(cpu, _)| *cpu);
         Arc::new(Self {
             // Relaxed: only uniqueness matters.
             id: LAST_ID.fetch_add(1, Relaxed) + 1,
@@ -299,10 +302,8 @@ impl Registry {
 
     /// The CPUs of a node; none for [`ANY_NODE`].
     pub(crate) fn cpus_of(&self, node: u32) -> Vec<CpuId> {
-        let cpus = self.node_of_cpu.iter().enumerate();
-        let is_there =
-            |(cpu, its): (usize, &u32)| (*its == node && node != ANY_NODE).then_some(CpuId(cpu));
-        cpus.filter_map(is_there).collect()
+        let is_there = |(cpu, its): &(CpuId, u32)| (*its == node).then_some(*cpu);
+        self.node_of_cpu.iter().filter_map(is_there).collect()
     }
 
     /// The node of a replica, if it is live and belongs to one.
@@ -316,9 +317,9 @@ impl Registry {
         if self.node_of_cpu.is_empty() {
             return ANY_NODE;
         }
-        corewise_topology::current_cpu()
-            .and_then(|cpu| self.node_of_cpu.get(cpu.0).copied())
-            .unwrap_or(ANY_NODE)
+        let find = |cpu| self.node_of_cpu.binary_search_by_key(&cpu, |it| it.0);
+        let found = corewise_topology::current_cpu().and_then(|cpu| find(cpu).ok());
+        found.map_or(ANY_NODE, |at| self.node_of_cpu[at].1)
     }
 
     /// Calls `operation`, during which the thread is inside an operation of this structure.

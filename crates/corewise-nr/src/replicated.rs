@@ -26,17 +26,17 @@
 //! instructions.
 
 use std::any::Any;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
-use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
+use corewise_atomic::{Backoff, Sleeps, Slots, mutant, thread};
 use corewise_locks::FlagReadGuard;
 
 use crate::Sequential;
-use crate::combining::Held;
+use crate::combining::{Held, Wait};
 use crate::compare::Comparisons;
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
@@ -98,12 +98,15 @@ const MIN_BATCH_ROUNDS: usize = 4;
 /// 3. *Panics.* A write that panics does so in every replica, which keeps what the panic left; only
 ///    its caller gets the panic. The panic hook runs once for each replica. A panic in the
 ///    destructor of an operation or a response reaches the caller that owns the value; elsewhere it
-///    is swallowed. A read that panics affects nothing else.
+///    is swallowed. If destructors of replicas panic when the structure is dropped, all run, and
+///    the first panic goes on. A read that panics affects nothing else.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
 ///    structure either: that would be a deadlock. Destructors of operations run outside, and may
 ///    call the structure; so may those of responses, except at other replicas, which drop their
 ///    responses while they execute the log.
+/// 5. *Unpark tokens.* A call that has parked leaves the thread's unpark token set: the next
+///    [`park`](std::thread::park) may return at once, and no `unpark` of other code is lost.
 ///
 /// # Cost
 ///
@@ -132,9 +135,7 @@ pub(crate) struct Members {
     pub(crate) live: Vec<usize>,
     /// The log2 of the capacity of the oldest ring that is not freed.
     pub(crate) oldest_ring: u32,
-    /// Increases with each replica that joins.
-    pub(crate) epoch: u64,
-    /// The epoch of the replica at each index.
+    /// The epoch of the replica at each index: no two replicas have the same one.
     pub(crate) epochs: Vec<u64>,
 }
 
@@ -172,7 +173,6 @@ impl<W> Garbage<W> {
     #[cold]
     fn discard_all(self) {
         self.operations.into_iter().for_each(discard);
-        self.rings.into_iter().for_each(discard);
     }
 }
 
@@ -224,7 +224,6 @@ impl<D: Sequential> NodeReplicated<D> {
             members: Mutex::new(Members {
                 live: Vec::new(),
                 oldest_ring: log2,
-                epoch: 0,
                 epochs: vec![0; replicas],
             }),
             changes: Mutex::new(()),
@@ -395,7 +394,7 @@ impl<D: Sequential> NodeReplicated<D> {
     #[inline(never)]
     fn read_late<'a>(&'a self, replica: &'a Replica<D>, place: Place) -> Option<Reading<'a, D>> {
         let lock = &replica.publications.lock;
-        let mut backoff = Backoff::new();
+        let mut wait = Wait::new();
         // What the read has to see is below the tail. Loaded when needed: it costs a transfer.
         let mut needed = None;
         loop {
@@ -417,7 +416,7 @@ impl<D: Sequential> NodeReplicated<D> {
                 });
             }
             let needed = *needed.get_or_insert_with(|| self.log.tail().index);
-            lock.wait(&mut backoff);
+            wait.pause(lock);
             if let Some(reading) = self.read_if_current(replica, place, needed) {
                 return Some(reading);
             }
@@ -965,13 +964,26 @@ pub(crate) fn unwrap<T>(outcome: Result<T, Box<dyn Any + Send>>) -> T {
 impl<D: Sequential> Drop for NodeReplicated<D> {
     fn drop(&mut self) {
         self.registry.close();
+        let mut first_panic = None;
         for replica in self.replicas.iter() {
             // Relaxed: the structure is not shared.
             let replica = replica.load(Relaxed);
-            if !replica.is_null() {
-                // SAFETY: made in `replica_or_new`, freed once.
-                drop(unsafe { Box::from_raw(replica) });
+            if replica.is_null() {
+                continue;
             }
+            // SAFETY: made in `replica_or_new`, freed once.
+            let replica = unsafe { Box::from_raw(replica) };
+            // The replicas are equal, so if the destructor of one panics, all do. The second panic
+            // would end the process.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(replica)));
+            match dropped.err() {
+                Some(payload) if first_panic.is_none() => first_panic = Some(payload),
+                payload => discard(payload),
+            }
+        }
+        match first_panic {
+            Some(payload) if !thread::panicking() => resume_unwind(payload),
+            payload => discard(payload),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which public types are `Send` and `Sync`. Compiling is the test.
 
-mod common;
+use crate::common;
 
 use common::Dictionary;
 use corewise_nr::baseline::{

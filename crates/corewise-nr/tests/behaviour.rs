@@ -1,8 +1,29 @@
 //! What users may rely on beside linearizability. The first tests are the failures of the
-//! `node-replication` crate (0.1.1 and 0.2).
+//! `node-replication` crate (0.1.1 and 0.2):
+//!
+//! | what fails there | test |
+//! |---|---|
+//! | an operation that panics blocks the next writer for ever (0.1.1) | 1 |
+//! | one panicking write poisons all later ones (0.2) | 1 |
+//! | an idle replica stops writers once the log is full | 2 |
+//! | thread 193 of a replica panics on its first read | 3 |
+//! | a replica added after the log wrapped panics | 4 |
+//! | a response that is not `Send` moves between threads | 5 |
+//! | orderings that only x86 provides | 6 |
+//! | replicas cannot join and leave (its issue 52) | 7 |
+//! | writers wait for a slow reader (left-right, evmap) | 8 |
+//!
+//! 1. `an_operation_that_panics_harms_only_its_caller`
+//! 2. `an_idle_replica_does_not_stop_writers`
+//! 3. `more_threads_than_slots_use_a_replica`
+//! 4. `a_replica_joins_after_the_log_has_wrapped`
+//! 5. `ResponsesAreSent` of `src/compile_fail.rs`, and `responses_need_not_be_sync`
+//! 6. the loom models of `models.table`, each with a mutant
+//! 7. `replicas_join_and_leave`, and `stress.rs`
+//! 8. `the_log_grows_while_a_replica_is_read_for_long`
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-mod common;
+use crate::common;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,13 +155,18 @@ fn an_idle_replica_does_not_stop_writers() {
 
 #[test]
 fn more_threads_than_slots_use_a_replica() {
-    let builder = Builder::new().replicas(1).slots(2).shared_slots(2);
-    let shared = builder.build(|_| Queue::default()).unwrap();
+    let few = Builder::new().replicas(1).slots(2).shared_slots(2);
+    for builder in [few, Builder::new().replicas(1)] {
+        many_threads_use(&builder.build(|_| Queue::default()).unwrap());
+    }
+}
+
+fn many_threads_use(shared: &NodeReplicated<Queue>) {
     let threads = scaled(200);
     let barrier = Barrier::new(threads as usize);
     thread::scope(|scope| {
         let each = (0..threads).map(|value| {
-            let (shared, barrier) = (&shared, &barrier);
+            let barrier = &barrier;
             scope.spawn(move || {
                 shared.read(|queue| queue.0.len());
                 barrier.wait();

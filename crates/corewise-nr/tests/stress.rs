@@ -2,7 +2,7 @@
 //! see. For the sanitizers too. `COREWISE_STRESS_OPS` sets the operations of each thread.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-mod common;
+use crate::common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

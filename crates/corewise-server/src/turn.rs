@@ -639,6 +639,7 @@ impl<E: Engine> Turn<'_, E> {
                 conn: &mut self.conns[conn],
                 codec,
                 out: self.out,
+                is_silent: false,
             }
             .answer(request),
             (Call::Resp(_), _) => debug_assert!(false, "only the codec of RESP makes this call"),

@@ -1,6 +1,6 @@
 //! Detection of many kinds of machines from files.
 
-mod common;
+use crate::common;
 
 use common::Fake;
 use corewise_topology::{CpuId, Topology, allowed_cpus, current_cpu, pin_current_thread, run_on};

@@ -1,6 +1,6 @@
 //! Policies: their names, and the CPUs that they assign.
 
-mod common;
+use crate::common;
 
 use common::Fake;
 use corewise_topology::{PinPolicy, Topology, format_cpu_list, parse_cpu_list, plan};

@@ -1,6 +1,6 @@
 //! Commands that are not about one key, and authentication.
 
-mod common;
+use crate::common;
 
 use bumpalo::Bump;
 use common::{NOW, Session, talk, talk_with, transcript};

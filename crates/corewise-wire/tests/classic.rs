@@ -1,6 +1,6 @@
 //! Replies to the classic commands.
 
-mod common;
+use crate::common;
 
 use common::{talk, talk_with};
 use corewise_wire::memcached::Limits;

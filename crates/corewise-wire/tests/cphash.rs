@@ -1,7 +1,7 @@
 //! The protocol of \[CPHASH\], server side, as `docs/CPHASH-PROTOCOL.md` specifies it. Requests are
 //! written byte by byte here; the encoders of the client's side are compared with them.
 
-mod common;
+use crate::common;
 
 use bumpalo::Bump;
 use common::{NOW, Session};

@@ -1,6 +1,6 @@
 //! The reply to each outcome, including those that a model engine never has; and the sink.
 
-mod common;
+use crate::common;
 
 use bumpalo::Bump;
 use common::NOW;

@@ -1,7 +1,7 @@
 //! Guarantees 1, 2, 3 and 5: totality, independence of splits, linear work, rewinding. The
 //! properties run over random mixes of valid and invalid requests.
 
-mod common;
+use crate::common;
 
 use bumpalo::Bump;
 use common::{NOW, Session, talk, transcript};

@@ -1,13 +1,13 @@
 //! RESP, server side and client side: framing, the error texts of Redis, limits, and replies.
 
-mod resp_driver;
+use crate::resp_driver;
 
 use bumpalo::Bump;
 use corewise_ops::{
     Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
 };
 use corewise_wire::resp::{
-    Codec, CommandCodec, Encoder, Limits, Parsed, Refusal, ReplyReader, Value, Version,
+    Codec, CommandCodec, Encoder, Limits, Parsed, Refusal, Replies, ReplyReader, Value, Version,
     encode_request,
 };
 use corewise_wire::{Call, Step};
@@ -733,6 +733,15 @@ fn every_command_on_one_key_is_one_operation() {
         ("getset k v", "edit k 0 v"),
         ("getdel k", "edit k 0 "),
         ("persist k", "edit k 0 "),
+        ("getex k", "get k"),
+        ("GETEX k EX 5", "other get k"),
+        ("getex k px 5", "other get k"),
+        ("getex k Persist", "edit k 0 "),
+        ("getrange k 0 -1", "get k"),
+        ("SUBSTR k -9223372036854775808 5", "get k"),
+        ("set k v KEEPTTL", "edit k 281474976710656 v"),
+        ("set k v nx GET", "edit k 562949953421312 v"),
+        ("set k v get xx PX 5", "edit k 1125899907842629 v"),
         ("del k", "delete k"),
         ("UNLINK k", "delete k"),
         ("strlen k", "get k"),
@@ -755,8 +764,9 @@ fn rare_options_and_wrong_arguments_are_calls() {
         "set k",
         "set k v NX NX",
         "set k v NX XX",
-        "set k v NX GET",
-        "set k v KEEPTTL",
+        "set k v EX 5 KEEPTTL",
+        "set k v KEEPTTL PX 5",
+        "set k v KEEP",
         "set k v EX 5 PX 5",
         "set k v EX",
         "set k v NX EX",
@@ -777,7 +787,11 @@ fn rare_options_and_wrong_arguments_are_calls() {
         "del k l",
         "exists k l",
         "touch",
-        "getex k",
+        "getex k ex 0",
+        "getex k ex x",
+        "getex k exat 5",
+        "getex k nx",
+        "getrange k 0 x",
         "nosuch k",
         "a name that is longer k",
         "ping hi",
@@ -920,6 +934,8 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
         ("GET k", MISSING, "$-1\r\n", "_\r\n"),
         ("SET k v NX", Outcome::NotStored, "$-1\r\n", "_\r\n"),
         ("GETSET k v", nothing, "$-1\r\n", "_\r\n"),
+        ("SET k v GET", nothing, "$-1\r\n", "_\r\n"),
+        ("SET k v KEEPTTL XX", nothing, "$-1\r\n", "_\r\n"),
     ] {
         assert_printed(request, &outcome, two, three);
     }
@@ -954,6 +970,11 @@ fn outcomes_are_printed_in_the_version_of_the_connection() {
 fn what_edits_and_deadlines_report_is_printed() {
     let endless = Outcome::Found(item(b"ab", Deadline::NEVER));
     let ending = Outcome::Found(item(b"ab", Deadline::after_ms(NOW, 1_500)));
+    let stored = Outcome::Edited {
+        number: 1,
+        old: None,
+        is_changed: true,
+    };
     let counted = Outcome::Edited {
         number: -3,
         old: Some(b"old"),
@@ -969,8 +990,70 @@ fn what_edits_and_deadlines_report_is_printed() {
         ("INCR k", Outcome::Refused("ERR no"), "-ERR no\r\n"),
         ("INCR k", Outcome::OutOfMemory, oom),
         ("GETDEL k", counted, "$3\r\nold\r\n"),
+        ("SET k v GET", counted, "$3\r\nold\r\n"),
+        ("SET k v KEEPTTL", stored, "+OK\r\n"),
     ] {
         assert_printed(request, &outcome, reply, reply);
+    }
+}
+
+#[test]
+fn ranges_include_their_end_and_may_count_from_the_end() {
+    let (least, most) = (i64::MIN, i64::MAX);
+    for (start, end, expected) in [
+        (0, -1, "hello"),
+        (1, 3, "ell"),
+        (-3, -1, "llo"),
+        (-100, 2, "hel"),
+        (0, 100, "hello"),
+        (3, 2, ""),
+        (-1, -3, ""),
+        (5, 9, ""),
+        (-9, -8, "h"),
+        (least, most, "hello"),
+        (most, least, ""),
+        (least + 1, least, ""),
+        (least, least + 1, "h"),
+        (4, 4, "o"),
+    ] {
+        let request = format!("GETRANGE k {start} {end}");
+        for (value, expected) in [("hello", expected), ("", "")] {
+            let found = Outcome::Found(item(value.as_bytes(), Deadline::NEVER));
+            let reply = format!("${}\r\n{expected}\r\n", expected.len());
+            assert_printed(&request, &found, &reply, &reply);
+        }
+        assert_printed(&request, &MISSING, "$0\r\n\r\n", "$0\r\n\r\n");
+    }
+}
+
+#[test]
+fn requests_without_a_reply_are_calls() {
+    let limits = Limits {
+        max_request: 30,
+        ..Limits::default()
+    };
+    let input =
+        b"ping\r\n*2\r\n$3\r\nget\r\n$30\r\n012345678901234567890123456789\r\nping\r\n*x\r\n";
+    let mut next = CommandCodec::new(true);
+    next.set_replies(Replies::AllButNext);
+    let (refused, closed) = (
+        "frame -ERR request exceeds the maximum length\\r\\n",
+        "close -ERR Protocol error: invalid multibulk length\\r\\n",
+    );
+    let pong = "frame +PONG\\r\\n";
+    for size in [input.len(), 1] {
+        let mut none = CommandCodec::new(true);
+        none.set_replies(Replies::None);
+        let silent = steps(none, &limits, input, size);
+        assert_eq!(silent, ["Request(ping)", "Request(ping)", "close "]);
+        none.begin_calls();
+        assert!(!none.end_calls() && none.takes_silence());
+        none.set_replies(Replies::All);
+        let all = steps(none, &limits, input, size);
+        assert_eq!(all, [pong, refused, pong, closed]);
+        // The request that is refused is the next one.
+        let next = steps(next, &limits, &input[6..], size);
+        assert_eq!(next, [pong, closed]);
     }
 }
 
@@ -998,6 +1081,8 @@ fn edited(request: &str, old: Option<&str>) -> Result<(String, i64), &'static st
 fn edits_change_values_as_redis_does() {
     let kept = "Write { client_flags: 7, deadline: Deadline(1000005) }";
     let fresh = "Write { client_flags: 0, deadline: Deadline(0) }";
+    let ended = "Write { client_flags: 0, deadline: Deadline(1000005) }";
+    let ending = "Write { client_flags: 0, deadline: Deadline(1005000) }";
     let most = "9223372036854775807";
     for (request, old, decision, new, number) in [
         ("incr k", None, fresh, "1", 1),
@@ -1017,6 +1102,12 @@ fn edits_change_values_as_redis_does() {
         ("getdel k", Some("abc"), "Remove", "", 0),
         ("persist k", Some("abc"), "Touch(Deadline(0))", "", 1),
         ("persist k", None, "Keep", "", 0),
+        ("set k v get", Some("abc"), fresh, "v", 1),
+        ("set k v get ex 5", None, ending, "v", 1),
+        ("set k v get nx", Some("abc"), "Keep", "", 0),
+        ("set k v get xx", None, "Keep", "", 0),
+        ("set k v keepttl", Some("abc"), ended, "v", 1),
+        ("set k v keepttl nx", None, fresh, "v", 1),
     ] {
         let expected = (format!("{decision} {new}"), number);
         assert_eq!(edited(request, old), Ok(expected), "{request} {old:?}");

@@ -2,11 +2,12 @@
 
 use std::hash::BuildHasher;
 
-use corewise_maps::clht::{LockBasedTable, LockFreeTable};
+use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::hopscotch::HopscotchTable;
 use corewise_maps::relativistic::DefaultHasher;
+use corewise_maps_lab::clht_lock_free::LockFreeTable;
+use corewise_maps_lab::hopscotch::HopscotchTable;
 
 use crate::adapters::{rust, versions};
 use crate::dyn_table::Entry;
@@ -129,12 +130,12 @@ pub(super) fn entries() -> [Entry; 4] {
         ),
         entry::<LockFreeTable<u64, u64>>(
             "clht-lf",
-            "lock-free cache-line hash table of corewise-maps (ASPLOS 2015)",
+            "lock-free cache-line hash table of corewise-maps-lab (ASPLOS 2015)",
             "insertions and removals lock nothing, and wait only for a bucket that is being moved",
         ),
         entry::<HopscotchTable<u64, u64>>(
             "hopscotch",
-            "hopscotch hashing of corewise-maps (DISC 2008), which grows",
+            "hopscotch hashing of corewise-maps-lab (DISC 2008), which grows",
             "updates lock a home, those without effect do not",
         ),
         entry::<CuckooTable<u64, u64>>(

@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use corewise_locks::elide::{Elided, Retry, Rtm};
-use corewise_locks::{Clh, Lock, Mcs, RawLock, Tas, Ticket, Ttas};
+use corewise_locks::{
+    Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, RawSharedLock, SharedLock,
+    Tas, Ticket, Ttas, TtasBackoff,
+};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use hashbrown::HashMap;
@@ -22,6 +25,7 @@ use crate::adapters::hashbrown::insert_absent;
 use crate::adapters::{rust, versions};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
+use crate::subject::{LockSubject, MeasuredLock};
 use crate::table::{Bytes, Contention, Handle, Kind, Setup, Table, U64};
 
 /// A test-and-test-and-set lock whose sections are tried as transactions first (\[CHTBench\]
@@ -158,6 +162,48 @@ impl<T: Send + Sync + 'static> Counted<T> for ShardedLock<T> {
     }
 }
 
+/// Implements [`MeasuredLock`] for locks of nothing.
+macro_rules! measured {
+    ($([$($of:tt)*] $lock:ty: $exclusive:ident, $shared:ident;)*) => {$(
+        impl $($of)* MeasuredLock for $lock {
+            fn build() -> Self {
+                <$lock>::new(())
+            }
+            #[inline(always)]
+            fn exclusive(&self, mut section: impl FnMut()) {
+                let _guard = self.$exclusive();
+                section();
+            }
+            #[inline(always)]
+            fn shared(&self, mut section: impl FnMut()) {
+                let _guard = self.$shared();
+                section();
+            }
+        }
+    )*};
+}
+
+measured! {
+    [<L: RawLock + 'static>] Lock<(), L>: lock, lock;
+    [<L: RawSharedLock + 'static>] SharedLock<(), L>: write, read;
+    [] Mutex<()>: lock, lock;
+    [] std::sync::RwLock<()>: write, read;
+    [] parking_lot::Mutex<()>: lock, lock;
+    [] parking_lot::FairMutex<()>: lock, lock;
+    [] parking_lot::RwLock<()>: write, read;
+    [] ShardedLock<()>: write, read;
+}
+
+impl MeasuredLock for ElidedTtas<()> {
+    fn build() -> Self {
+        Self::new((), Rtm::detect().ok())
+    }
+    #[inline(always)]
+    fn exclusive(&self, mut section: impl FnMut()) {
+        self.run_mut(|()| section());
+    }
+}
+
 /// A map behind a lock that counts contention.
 pub(crate) struct Watched<L, S> {
     lock: L,
@@ -258,7 +304,18 @@ macro_rules! entry {
             .bytes::<Of<Bytes, Common>>()
             .u64_native::<Of<U64, foldhash::fast::RandomState>>()
             .bytes_native::<Of<Bytes, foldhash::fast::RandomState>>()
+            .subject::<LockSubject<$($lock)* <() $($manner)*>>>()
     }};
+}
+
+/// An entry of a lock that protects no map.
+fn plain<L: MeasuredLock>(name: &str, about: &str, version: &str, settings: &str) -> Entry {
+    let mut card = rust(name, version, about);
+    card.hasher = "none".into();
+    card.reclamation = "none".into();
+    card.guarantees = "mutual exclusion".into();
+    card.settings = settings.into();
+    Entry::new(card).subject::<LockSubject<L>>()
 }
 
 /// The tables of the section.
@@ -266,7 +323,39 @@ pub(super) fn entries() -> Vec<Entry> {
     let mut entries = spinning();
     entries.extend(sleeping());
     entries.push(elided());
+    entries.extend(without_map());
     entries
+}
+
+/// Locks of the section `lock` only.
+fn without_map() -> Vec<Entry> {
+    let parking = format!("parking_lot {}", versions::PARKING_LOT);
+    let [ours, std] = [versions::OURS, "std"];
+    let distributed = "a flag of each thread for readers; writers look at all";
+    vec![
+        plain::<Lock<(), TtasBackoff>>("lock:ttas-backoff", "TTAS", ours, "waits longer each time"),
+        plain::<Lock<(), Anderson>>("lock:anderson", "Anderson's array lock", ours, "16 slots"),
+        plain::<Lock<(), Parking>>("lock:parking", "parking lock", ours, "sleeps after a while"),
+        plain::<Lock<(), Adaptive>>("lock:adaptive", "adaptive lock", ours, "TTAS, MCS or sleep"),
+        plain::<SharedLock<(), DistributedRw>>(
+            "lock:distributed",
+            "distributed readers-writer lock",
+            ours,
+            distributed,
+        ),
+        plain::<std::sync::RwLock<()>>(
+            "lock:std-rwlock",
+            "std::sync::RwLock",
+            std,
+            "readers together",
+        ),
+        plain::<parking_lot::FairMutex<()>>(
+            "lock:parking-fair",
+            "parking_lot::FairMutex",
+            &parking,
+            "hands over in order of arrival",
+        ),
+    ]
 }
 
 /// Locks whose threads spin first.
@@ -294,18 +383,18 @@ fn spinning() -> Vec<Entry> {
             [Lock] [, Ticket]
         ),
         entry!(
-            "lock:mcs",
-            "MCS queue lock",
-            versions::OURS,
-            "in order of arrival, each waits on its own line; sleeps in the end",
-            [Lock] [, Mcs]
-        ),
-        entry!(
             "lock:clh",
             "CLH queue lock",
             versions::OURS,
             "in order of arrival, each waits on its predecessor's line; sleeps in the end",
             [Lock] [, Clh]
+        ),
+        entry!(
+            "lock:mcs",
+            "MCS queue lock",
+            versions::OURS,
+            "in order of arrival, each waits on its own line; sleeps in the end",
+            [Lock] [, Mcs]
         ),
     ]
 }

@@ -3,9 +3,11 @@
 //! Without the feature `bench` only the tables of this workspace and of the standard library are
 //! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
 
+mod caches;
 mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
+mod filters;
 #[cfg(feature = "bench")]
 mod flurry;
 mod global;
@@ -14,6 +16,7 @@ mod in_place;
 mod locked;
 #[cfg(feature = "bench")]
 mod locks;
+mod nr;
 mod null;
 #[cfg(feature = "bench")]
 mod papaya;
@@ -40,6 +43,9 @@ pub fn registry() -> Registry {
     entries.extend(in_place::entries());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());
+    entries.extend(filters::entries());
+    entries.extend(nr::entries());
+    entries.extend(caches::entries());
     #[cfg(feature = "bench")]
     entries.extend([
         sharded::entry(),
@@ -82,12 +88,25 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 26] = [
+const OTHERS: [(&str, &str); 39] = [
+    ("cphash:quick-cache", "bench"),
+    ("cphash:mutex-lru", "bench"),
+    ("cphash:sharded-lru", "bench"),
+    ("nr:crossbeam", "bench"),
+    ("cuckoofilter-mutex", "bench"),
+    ("atomic-cuckoo-filter", "bench"),
+    ("lock:ttas-backoff", "bench"),
+    ("lock:anderson", "bench"),
+    ("lock:clh", "bench"),
+    ("lock:parking", "bench"),
+    ("lock:adaptive", "bench"),
+    ("lock:distributed", "bench"),
+    ("lock:std-rwlock", "bench"),
+    ("lock:parking-fair", "bench"),
     ("lock:tas", "bench"),
     ("lock:ttas", "bench"),
     ("lock:ticket", "bench"),
     ("lock:mcs", "bench"),
-    ("lock:clh", "bench"),
     ("lock:std-mutex", "bench"),
     ("lock:parking-mutex", "bench"),
     ("lock:parking-rwlock", "bench"),
@@ -145,6 +164,16 @@ mod versions {
     pub(super) const PARKING_LOT: &str = "0.12.5";
     #[cfg(feature = "bench")]
     pub(super) const CROSSBEAM: &str = "0.8.23";
+    #[cfg(feature = "bench")]
+    pub(super) const CROSSBEAM_SKIPLIST: &str = "0.1.3";
+    #[cfg(feature = "bench")]
+    pub(super) const QUICK_CACHE: &str = "0.6.24";
+    #[cfg(feature = "bench")]
+    pub(super) const LRU: &str = "0.16.4";
+    #[cfg(feature = "bench")]
+    pub(super) const CUCKOOFILTER: &str = "0.5.0";
+    #[cfg(feature = "bench")]
+    pub(super) const ATOMIC_CUCKOO_FILTER: &str = "0.3.0";
 }
 
 #[cfg(test)]

@@ -3,7 +3,13 @@
 use crate::adapters::rust;
 use crate::dyn_table::Entry;
 use crate::stamp::stamp;
+use crate::subject::{
+    Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
+    MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle,
+    SortedSetSubject,
+};
 use crate::table::{Handle, Setup, Table, U64};
+use crate::work::Part;
 
 pub(crate) struct Null;
 
@@ -14,7 +20,15 @@ pub(super) fn entry() -> Entry {
     card.hasher = "none".into();
     card.guarantees = "none: half of all keys are said to be there, whatever happened".into();
     card.settings = "none".into();
-    Entry::new(card).u64::<Null>().u64_native::<Null>().null()
+    Entry::new(card)
+        .u64::<Null>()
+        .u64_native::<Null>()
+        .subject::<FilterSubject<Null>>()
+        .subject::<LockSubject<Null>>()
+        .subject::<QueueSubject<Null>>()
+        .subject::<SortedSetSubject<Null>>()
+        .subject::<CacheSubject<Null>>()
+        .null()
 }
 
 /// True for half of the keys, without a branch.
@@ -49,5 +63,106 @@ impl Handle<U64> for NullHandle {
     #[inline(always)]
     fn remove(&mut self, key: &u64) -> Option<u64> {
         present(*key).then_some(stamp(*key, 0))
+    }
+}
+
+impl MeasuredFilter for Null {
+    fn build(_: &Setup) -> Self {
+        Self
+    }
+    #[inline(always)]
+    fn insert(&self, _: u64) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn remove(&self, _: u64) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn contains(&self, item: u64) -> bool {
+        present(item)
+    }
+    fn false_positive_rate(&self) -> f64 {
+        0.5
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl MeasuredLock for Null {
+    fn build() -> Self {
+        Self
+    }
+    #[inline(always)]
+    fn exclusive(&self, mut section: impl FnMut()) {
+        section();
+    }
+}
+
+impl MeasuredQueue for Null {
+    type Handle<'s> = NullHandle;
+    fn build(_: &Setup) -> Self {
+        Self
+    }
+    fn handle(&self, _: usize) -> NullHandle {
+        NullHandle
+    }
+}
+
+impl QueueHandle for NullHandle {
+    #[inline(always)]
+    fn insert(&mut self, _: u64) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn delete_min(&mut self) -> Option<u64> {
+        Some(0)
+    }
+    #[inline(always)]
+    fn find_min(&mut self) -> Option<u64> {
+        Some(0)
+    }
+}
+
+impl MeasuredSortedSet for Null {
+    type Handle<'s> = NullHandle;
+    fn build(_: &Setup) -> Self {
+        Self
+    }
+    fn handle(&self, _: usize) -> NullHandle {
+        NullHandle
+    }
+}
+
+impl SortedSetHandle for NullHandle {
+    #[inline(always)]
+    fn rank(&mut self, member: u32) -> Option<u64> {
+        Some(member.into())
+    }
+    #[inline(always)]
+    fn increment(&mut self, _: u32, delta: i64) -> Option<i64> {
+        Some(delta)
+    }
+}
+
+impl MeasuredCache for Null {
+    type Handle<'s> = NullHandle;
+    fn build(_: &Setup) -> Self {
+        Self
+    }
+    fn handle(&self, _: Part) -> NullHandle {
+        NullHandle
+    }
+}
+
+impl CacheHandle for NullHandle {
+    #[inline(always)]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        answers.looked_up(key, present(key).then_some(stamp(key, 0)));
+    }
+    #[inline(always)]
+    fn replace(&mut self, _: u64, _: u64, answers: &mut Answers) {
+        answers.stored(true);
     }
 }

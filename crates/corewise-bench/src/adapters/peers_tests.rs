@@ -35,6 +35,7 @@ fn build<P: PeerApi>(capacity: usize) -> Peer<P> {
         threads: 4,
         value_bytes: 8,
         key_bytes: 8,
+        ..Setup::default()
     })
 }
 
@@ -240,6 +241,7 @@ fn it_has_the_buckets_it_is_told_to_have_while_others_use_it<P: ResizeApi>() {
         threads: 4,
         value_bytes: 8,
         key_bytes: 8,
+        ..Setup::default()
     });
     let mut handle = table.handle();
     (1..=KEYS).for_each(|key| assert!(handle.insert(&key, !key)));

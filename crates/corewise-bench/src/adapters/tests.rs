@@ -28,6 +28,7 @@ fn all(capacity: usize) -> Vec<(String, Entry, Arc<dyn DynTable>)> {
                     threads: 4,
                     value_bytes: 24,
                     key_bytes: 64,
+                    ..Setup::default()
                 };
                 if let Some(maker) = entry.maker(kind, native) {
                     let name = format!("{} {kind} {native}", entry.card.name);
@@ -143,6 +144,7 @@ fn tables_that_resize_on_request_keep_their_entries_and_have_the_size() {
                 threads: 4,
                 value_bytes: 24,
                 key_bytes: 64,
+                ..Setup::default()
             };
             let Some(maker) = entry.resizable_maker(kind, false) else {
                 continue;
@@ -179,6 +181,7 @@ fn removals_do_not_make_a_resize_miss_its_size() {
                 threads: 4,
                 value_bytes: 24,
                 key_bytes: 64,
+                ..Setup::default()
             };
             let (dyn_table, plan) = (maker(&setup), plan(entries, entries));
             on_threads(entry, |part| dyn_table.fill(&plan, part));
@@ -264,6 +267,14 @@ fn versions_are_those_of_the_lock_file() {
         ("flurry", super::versions::FLURRY),
         ("parking_lot", super::versions::PARKING_LOT),
         ("crossbeam-utils", super::versions::CROSSBEAM),
+        ("crossbeam-skiplist", super::versions::CROSSBEAM_SKIPLIST),
+        ("quick_cache", super::versions::QUICK_CACHE),
+        ("lru", super::versions::LRU),
+        ("cuckoofilter", super::versions::CUCKOOFILTER),
+        (
+            "atomic-cuckoo-filter",
+            super::versions::ATOMIC_CUCKOO_FILTER,
+        ),
     ] {
         check(name, version);
     }
@@ -282,6 +293,7 @@ fn random_operations_do_what_a_std_map_does() {
         threads: 1,
         value_bytes: 8,
         key_bytes: 8,
+        ..Setup::default()
     });
     let mut handle = <Plain as Table<U64>>::handle(&table);
     let mut model = HashMap::new();

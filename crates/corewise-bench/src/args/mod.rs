@@ -149,7 +149,7 @@ struct RunArgs {
     /// Sections; with --suite, of the suite (comma-separated) [default: all, or scaling]
     #[arg(long, value_delimiter = ',', value_name = "SECTIONS")]
     section: Vec<String>,
-    /// Five repetitions instead of fifteen
+    /// Five repetitions instead of fifteen, and what the suite says of quick runs
     #[arg(long, conflicts_with = "repetitions")]
     quick: bool,
     /// List the cells and their estimated time; measure nothing
@@ -315,11 +315,11 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
     let how = args.measure.how();
     let output = args.measure.output();
-    let mut given = args.measure.params.params()?.or(&args.more.params());
+    let given = args.measure.params.params()?.or(&args.more.params());
+    let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
-        given.repetitions = Some(5);
+        suite = suite.quickly();
     }
-    let suite = suite(args.suite.as_deref(), &args.section)?;
     let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
     if args.dry_run {
         check_names(registry, &tasks)?;
@@ -364,6 +364,7 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
             defaults: Params::default(),
             section: sections.into_iter().map(section).collect(),
             claim: Vec::new(),
+            quick: Params::default(),
         });
     };
     let mut suite = Suite::find(name)?;

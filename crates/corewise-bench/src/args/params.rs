@@ -76,6 +76,9 @@ pub(super) struct ParamArgs {
     /// Keys of a batch in the batch section
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = parse_size)]
     batch: Option<Vec<usize>>,
+    /// Work beside an operation: nanoseconds in and outside of a lock, writes beside a queue
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    work: Option<Vec<u32>>,
 }
 
 /// Parameters that sections with a fixed set of keys and no rate lack.
@@ -136,6 +139,7 @@ impl ParamArgs {
                 .map(|word| buckets(&word).map_err(usage))
                 .transpose()?,
             batch: self.batch,
+            work: self.work,
             ..Params::default()
         })
     }

@@ -22,7 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::record::{Cell, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, contender_name};
+use crate::runner::{RowAccumulator, Runner};
 use crate::suite::Task;
 use crate::workload::Workload;
 
@@ -145,6 +145,7 @@ pub(crate) fn measure<S: Slices>(
         }
         context.renew();
     }
+    accumulators.iter_mut().for_each(RowAccumulator::summarise);
     Ok(Measured {
         cell,
         accumulators,
@@ -221,11 +222,12 @@ fn book<S: Slices>(
     let ran_on = context.whereabouts(&mut checks);
     let mut fields = Fields::default();
     S::finish(progress, accumulator, &mut fields);
+    let measurements = table.dyn_table.measurements();
+    if !contender.entry.null && !measurements.0.is_empty() {
+        fields.set(&measurements);
+        accumulator.measurements.push(measurements);
+    }
     let slice = Slice {
-        cell: context.workload.id(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition,
         rate: table.rate(),
         rates: table.rates.clone(),
         operations: table.operations,
@@ -237,6 +239,7 @@ fn book<S: Slices>(
         contention: table.contention(),
         ran_on,
         fields,
+        ..contender.slice(&context.workload.id(), repetition)
     };
     accumulator.add(&slice);
     accumulator.add_contention(slice.contention);

@@ -7,7 +7,7 @@
 //! | name, purpose, default parameters | `Section::name`, `Section::about`, `Section::defaults` | `mod.rs` |
 //! | what it varies besides the common parameters | `Section::variants`, read by `Variant::get` | `mod.rs` |
 //! | checks of parameters, number of keys, names of cells | `Section::checks`, `Section::range`, `Section::id_suffix`, ... | `mod.rs` |
-//! | the loop of its threads, compiled for each table | `Section::Loop` | `worker.rs` |
+//! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
 //! | what it adds to results | `Section::payloads`: types that implement [`Payload`] | `mod.rs`, `cells.rs` |
 //! | text, figures and plots of results | `Section::lines`, `Section::figures`, `Section::parts` | `plot.rs` |
@@ -16,6 +16,8 @@
 //! which is what a section does unless it overrides `Section::run`. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
+//!
+//! Sections that measure nothing but a mix are presets of one type, in `mix`.
 //!
 //! # Plots and figures
 //!
@@ -37,37 +39,36 @@
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
+//! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
+//! | queue | `plot-queue-N` | operations of priority queues against threads | |
+//! | sortedset | `plot-sortedset-N` | operations of sorted sets against threads | |
+//! | cache | `plot-cache-N` | operations of caches by number of keys | `resident entries` |
+//! | lock | `plot-lock-N` | sections a second against threads | `fairness`: sections of the slowest thread over those of the fastest |
 //! | sync | `plot-sync-N` | throughput by lock, with contention | |
 //!
 //! # Adding a section
 //!
-//! Write a folder with a unit struct that implements `Section`, add its module and its line to
-//! the registry below, and name it in `suites/choosing.toml`. A parameter that no section has yet
-//! is a field of [`Params`] and an option in `args/params.rs`.
+//! Write a preset in `mix`, or a folder with a unit struct that implements `Section`; add it to
+//! [`SECTIONS`], and name it in `suites/choosing.toml`. A parameter that no section has yet is a
+//! field of [`Params`] and an option in `args/params.rs`.
 //!
 //! # Measured loops
 //!
-//! A section's loop implements [`Loop`]. `run_loop` is compiled for each table and selects the
-//! loop by the type of the job, once for each slice of each thread. Inside the loop there is no
-//! indirect call.
+//! The loops are in `work`, below the table whose type is hidden: a loop implements
+//! [`Loop`](crate::work::Loop) and has a method in [`Loops`](crate::work::loops::Loops), which is
+//! called once for each slice of each thread. Inside the loop there is no indirect call.
 
 pub mod batch;
 pub(crate) mod closed_loop;
-pub(crate) mod distribution;
 pub mod growth;
 pub mod hot;
 pub(crate) mod iterate;
 pub(crate) mod latency;
 pub mod memory;
+pub(crate) mod mix;
 pub(crate) mod paced;
-pub(crate) mod pinning;
 pub mod resize;
-pub(crate) mod resizing;
-pub(crate) mod scaling;
-pub(crate) mod sync;
 pub mod tails;
-pub(crate) mod updates;
-pub(crate) mod workingset;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -78,73 +79,46 @@ use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
-use crate::plan::{Kept, Plan};
+use crate::plan::Kept;
 use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
 use crate::record::{Cell, Fields, Payload, Record, Row};
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
+use crate::subject::{Capability, MeasuredRow, Measurements};
 use crate::suite::{Params, Task};
-use crate::table::{Kind, Table};
-use crate::work::{Loop, Part};
 use crate::workload::{Check, Workload};
 
-/// Registers sections in the order in which `bench list` names them.
-macro_rules! registry {
-    ($($section:path),* $(,)?) => {
-        /// All sections.
-        pub(crate) static SECTIONS: &[&dyn Section] = &[$(&$section),*];
+/// All sections, in the order in which `bench list` names them.
+pub(crate) static SECTIONS: &[&dyn Section] = &[
+    &mix::SCALING,
+    &mix::DISTRIBUTION,
+    &mix::RESIZING,
+    &mix::UPDATES,
+    &mix::WORKING_SET,
+    &latency::LatencySection,
+    &mix::PINNING,
+    &mix::SYNC,
+    &memory::MemorySection,
+    &growth::GrowthSection,
+    &tails::TailsSection,
+    &hot::HotSection,
+    &resize::ResizeSection,
+    &batch::BatchSection,
+    &iterate::IterateSection,
+    &paced::PacedSection,
+    &mix::FILTER,
+    &mix::LOCK,
+    &mix::QUEUE,
+    &mix::SORTED_SET,
+    &mix::CACHE,
+];
 
-        /// Runs the loop that `job` belongs to, on one thread.
-        ///
-        /// # Panics
-        ///
-        /// Panics if `job` is the loop of no registered section.
-        pub(crate) fn run_loop<K: Kind, T: Table<K>>(
-            table: &T,
-            plan: &Plan,
-            part: Part,
-            job: &mut dyn Any,
-        ) -> Box<dyn Any + Send> {
-            $(
-                if let Some(job) = job.downcast_mut::<<$section as Section>::Loop>() {
-                    return run_as(table, plan, part, job);
-                }
-            )*
-            panic!("the loop of a section that is not registered");
-        }
-    };
-}
-
-registry! {
-    scaling::ScalingSection,
-    distribution::DistributionSection,
-    resizing::ResizingSection,
-    updates::UpdatesSection,
-    workingset::WorkingSetSection,
-    latency::LatencySection,
-    pinning::PinningSection,
-    sync::SyncSection,
-    memory::MemorySection,
-    growth::GrowthSection,
-    tails::TailsSection,
-    hot::HotSection,
-    resize::ResizeSection,
-    batch::BatchSection,
-    iterate::IterateSection,
-    paced::PacedSection,
-}
-
-/// Compiled once for each loop and table, although several sections share a loop.
-#[inline(never)]
-fn run_as<K: Kind, T: Table<K>, L: Loop>(
-    table: &T,
-    plan: &Plan,
-    part: Part,
-    job: &mut L,
-) -> Box<dyn Any + Send> {
-    Box::new(job.run(table, plan, part))
-}
+/// What every section may add to results.
+const SHARED: [Schema; 2] = [
+    Schema::row::<MeasuredRow>(),
+    Schema::slice::<Measurements>(),
+];
 
 /// Returns the section of a name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
@@ -243,7 +217,9 @@ pub(crate) fn check(record: &Record) -> Result<(), String> {
         _ => return Ok(()),
     };
     let schemas = SECTIONS.iter().flat_map(|section| section.payloads());
-    let mut of_place = schemas.filter(|schema| schema.place == place);
+    let mut of_place = schemas
+        .chain(&SHARED)
+        .filter(|schema| schema.place == place);
     match record {
         Record::Detail(detail) => match of_place.find(|schema| schema.name == detail.kind) {
             Some(schema) => (schema.check)(&detail.all()),
@@ -256,11 +232,6 @@ pub(crate) fn check(record: &Record) -> Result<(), String> {
 /// A kind of experiment. All methods but the first three have defaults, which are those of a
 /// section that measures the throughput of a mix in closed loop.
 pub(crate) trait Section: Debug + Sync {
-    /// The loop that its threads run in the measured time.
-    type Loop: Loop
-    where
-        Self: Sized;
-
     /// Returns its name in suites and results.
     fn name(&self) -> &'static str;
 
@@ -301,6 +272,21 @@ pub(crate) trait Section: Debug + Sync {
         Kept::None
     }
 
+    /// Returns the operations that a thread may have in flight.
+    fn batch(&self, _: &Workload) -> usize {
+        1
+    }
+
+    /// Returns the work beside an operation, for subjects that are not maps.
+    fn work(&self, _: &Workload) -> u32 {
+        0
+    }
+
+    /// Returns what a subject needs to take part.
+    fn capability(&self) -> Capability {
+        Capability::Map
+    }
+
     /// Returns whether tables are built for the entries; if not, they start small and grow.
     fn is_presized(&self) -> bool {
         true
@@ -329,10 +315,12 @@ pub(crate) trait Section: Debug + Sync {
     /// Completes the description of a cell.
     fn describe(&self, _: &Workload, _: &mut Cell) {}
 
-    /// Returns the maker of a table for a kind of keys and a hash function; `None` if the table
-    /// lacks what the section needs.
-    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
-        entry.maker(kind, native)
+    /// Returns the maker of a subject; `None` if it lacks what the workload needs.
+    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
+        match self.capability() {
+            Capability::Map => entry.maker(&workload.kind, workload.native_hash),
+            other => entry.subject_maker(other, workload.threads),
+        }
     }
 
     /// Returns whether a contender has a row.
@@ -402,6 +390,7 @@ mod tests {
     fn names_differ_in_all_registries() {
         let names: Vec<&str> = SECTIONS.iter().map(|section| section.name()).collect();
         let payloads = SECTIONS.iter().flat_map(|section| section.payloads());
+        let payloads = payloads.chain(&SHARED);
         let payloads: Vec<&str> = payloads.map(|schema| schema.name).collect();
         for list in [names, payloads] {
             let different: std::collections::HashSet<_> = list.iter().collect();

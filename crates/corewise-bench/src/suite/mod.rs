@@ -11,6 +11,8 @@
 //! threads = ["1..cpus"]
 //! initial = [1000, 1000000]
 //! updates = [10.0]
+//! [quick]                    # with `--quick`, in place of the parameters above
+//! initial = [1000]
 //! ```
 //!
 //! Every list is a dimension: a section measures all combinations. A parameter that a section omits
@@ -170,9 +172,13 @@ pub struct Params {
     /// The two numbers of buckets of the section `resize`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buckets: Option<(usize, usize)>,
-    /// Keys of a batch in the section `batch`.
+    /// Keys of a batch in the section `batch`, operations in flight in the section `cache`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Vec<usize>>,
+    /// Work beside an operation: nanoseconds in a section of a lock and outside of it, writes after
+    /// an operation on a queue or sorted set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<Vec<u32>>,
 }
 
 /// Takes each field from the first that has it.
@@ -185,7 +191,11 @@ impl Params {
     pub fn or(&self, other: &Self) -> Self {
         first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
             insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads, buckets, batch)
+            prefill, churn, pin, rates, loads, buckets, batch, work)
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
     /// The built-in parameters: those of \[CHTBench\], where it names them.
@@ -271,13 +281,19 @@ pub struct Suite {
     /// The sections.
     #[serde(default)]
     pub section: Vec<SuiteSection>,
+    /// Parameters of a quick run, in place of those of all sections.
+    #[serde(default, skip_serializing_if = "Params::is_empty")]
+    pub quick: Params,
     /// What its paper claims about the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim: Vec<Claim>,
 }
 
+/// Repetitions of a quick run.
+const QUICK_REPETITIONS: usize = 5;
+
 /// The built-in suites.
-pub const SUITES: [(&str, &str); 7] = [
+pub const SUITES: [(&str, &str); 9] = [
     ("quick", include_str!("../../suites/quick.toml")),
     ("choosing", include_str!("../../suites/choosing.toml")),
     ("thesis", include_str!("../../suites/thesis.toml")),
@@ -288,6 +304,8 @@ pub const SUITES: [(&str, &str); 7] = [
     ("resize", include_str!("../../suites/resize.toml")),
     ("cphash", include_str!("../../suites/cphash.toml")),
     ("nr", include_str!("../../suites/nr.toml")),
+    ("filter", include_str!("../../suites/filter.toml")),
+    ("elision", include_str!("../../suites/elision.toml")),
 ];
 
 /// A cell and its tables.
@@ -351,6 +369,16 @@ impl Suite {
         }
         suite.claim.iter().try_for_each(Claim::check)?;
         Ok(suite)
+    }
+
+    /// Returns the suite of a quick run: with five repetitions, unless it says otherwise.
+    pub fn quickly(mut self) -> Self {
+        let quick = std::mem::take(&mut self.quick);
+        let repetitions = Some(quick.repetitions.unwrap_or(QUICK_REPETITIONS));
+        self.with(&Params {
+            repetitions,
+            ..quick
+        })
     }
 
     /// Returns the suite with parameters that override its own.

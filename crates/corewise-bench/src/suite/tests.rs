@@ -1,4 +1,5 @@
 use super::*;
+use crate::subject::Capability;
 
 fn tasks(text: &str) -> Result<Vec<Task>, String> {
     Suite::parse(text)?.tasks(&Params::default(), &Topology::flat(4), false)
@@ -346,7 +347,7 @@ fn the_suite_of_all_tables_has_all_tables() {
         .map(|missing| missing.name.clone());
     let all = there
         .into_iter()
-        .chain(missing.filter(|name| !name.starts_with("lock:")));
+        .chain(missing.filter(|name| !name.contains(':') && !name.contains("filter")));
     let suite = Suite::find("choosing").expect("it is shipped");
     let tables = suite.defaults.tables.expect("it names its tables");
     let named: Vec<&str> = tables
@@ -361,7 +362,9 @@ fn the_suite_of_all_tables_has_all_tables() {
 #[test]
 fn the_suite_of_all_tables_has_all_sections() {
     let suite = Suite::find("choosing").expect("it is shipped");
-    for kind in sections::SECTIONS.iter().map(|section| section.name()) {
+    let sections = sections::SECTIONS.iter();
+    let of_maps = sections.filter(|section| section.capability() == Capability::Map);
+    for kind in of_maps.map(|section| section.name()) {
         assert!(
             suite.section.iter().any(|section| section.kind == kind),
             "{kind}"
@@ -392,4 +395,53 @@ fn claims_are_about_cells_of_their_suites() {
     let without =
         "name='x'\n[[section]]\nkind='scaling'\n[[claim]]\nfigure='1'\nsays='y'\ncell=''\nof='a'";
     assert!(tasks(without).is_err_and(|what| what.contains("least")));
+}
+
+#[test]
+fn a_quick_run_has_the_parameters_for_it() {
+    let text =
+        "name='x'\n[quick]\ninitial=[7]\n[[section]]\nkind='scaling'\nthreads=[1]\ninitial=[9]";
+    let suite = Suite::parse(text).expect("valid");
+    assert_eq!(Suite::parse(&suite.to_toml()), Ok(suite.clone()));
+    let first = |suite: &Suite| {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(4), false);
+        let task = tasks.expect("valid").remove(0);
+        (task.workload.initial, task.repetitions)
+    };
+    assert_eq!(first(&suite), (9, 15));
+    let quick = suite.quickly();
+    assert_eq!(first(&quick), (7, 5));
+    assert_eq!(Suite::parse(&quick.to_toml()), Ok(quick));
+}
+
+#[test]
+fn the_suites_of_papers_end_in_time() {
+    let minutes = |suite: &Suite| {
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
+        let seconds = |task: &Task| {
+            // All tables if none is named; the reference again, and the null subject.
+            const ALL: usize = 24;
+            let tables = match task.tables.len() {
+                0 => ALL,
+                some => some,
+            };
+            task.workload.section.seconds(task, tables + 2)
+        };
+        tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
+    };
+    for name in [
+        "relativistic",
+        "thesis",
+        "nr",
+        "filter",
+        "cphash",
+        "elision",
+    ] {
+        let suite = Suite::find(name).expect(name);
+        let (whole, quick) = (minutes(&suite), minutes(&suite.quickly()));
+        assert!(
+            whole <= 25.0 && quick <= 4.0,
+            "{name}: {whole}, {quick} minutes"
+        );
+    }
 }

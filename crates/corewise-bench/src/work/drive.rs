@@ -51,6 +51,25 @@ pub struct DriveReport {
     pub hardware: HardwareCounters,
 }
 
+/// What was measured of a slice.
+pub(crate) struct Measured {
+    operations: u64,
+    ticks: u64,
+    hardware: HardwareCounters,
+}
+
+impl Measured {
+    pub(crate) fn report(self, tally: OpCounts, kept_misses: u64) -> DriveReport {
+        DriveReport {
+            tally,
+            kept_misses,
+            operations: self.operations,
+            ticks: self.ticks,
+            hardware: self.hardware,
+        }
+    }
+}
+
 impl Loop for Drive {
     type Report = DriveReport;
 
@@ -82,31 +101,36 @@ impl Drive {
         mut execute: impl FnMut(&mut Worker<'t, K, T>, Chunk<'_>),
     ) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
+        let measured = self.measure(|chunk| execute(&mut worker, chunk));
+        self.numbers = worker.numbers;
+        let kept_misses = match plan.kept {
+            Kept::All => worker.counts.get_misses,
+            Kept::None | Kept::Half => worker.kept_misses,
+        };
+        measured.report(worker.tally(), kept_misses)
+    }
+
+    /// Runs chunks until the warm-up is over, and then until the measured time is.
+    #[inline(always)]
+    pub(crate) fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> Measured {
         let stream = &*self.stream;
         self.start.wait();
         let begin = clock::coarse();
         while clock::coarse().wrapping_sub(begin) < self.warm_ticks && !is_given_up() {
-            execute(&mut worker, stream.chunk(&mut self.cursor));
+            execute(stream.chunk(&mut self.cursor));
         }
         COUNTERS.with_borrow_mut(Counters::start);
         let begin = clock::coarse();
         let (mut chunks, mut ticks) = (0, 0);
         while ticks < self.run_ticks && !is_given_up() {
-            execute(&mut worker, stream.chunk(&mut self.cursor));
+            execute(stream.chunk(&mut self.cursor));
             chunks += 1;
             ticks = clock::coarse().wrapping_sub(begin);
         }
-        let hardware = COUNTERS.with_borrow_mut(Counters::stop);
-        self.numbers = worker.numbers;
-        DriveReport {
-            tally: worker.tally(),
-            kept_misses: match plan.kept {
-                Kept::All => worker.counts.get_misses,
-                Kept::None | Kept::Half => worker.kept_misses,
-            },
+        Measured {
             operations: chunks * CHUNK as u64,
             ticks,
-            hardware,
+            hardware: COUNTERS.with_borrow_mut(Counters::stop),
         }
     }
 }

@@ -8,17 +8,24 @@
 //! | `phases::probe` | looks up its part of all keys | sums of the entries found |
 //! | `audit::audit` | operations whose outcome is known | the first that was wrong |
 //!
-//! A section can have its own [`Loop`], which lies in its folder.
+//! Sections have further loops: see [`loops`].
 //!
 //! The sums reveal a loss: the inserted entries minus the removed ones, by number, by key and by
 //! value, must be those present at the end.
 
 pub mod audit;
+pub mod batched;
 pub mod drive;
+pub mod grow;
+pub mod hot;
+pub mod iterate;
+pub mod loops;
+pub mod pace;
 pub mod phases;
+pub mod tails;
+pub mod timed;
 pub(crate) mod worker;
 
-use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,7 +60,7 @@ pub(crate) fn is_given_up() -> bool {
 /// One thread's part of a loop that is compiled for each table.
 ///
 /// A value is the job of one thread: what to do, and the state that the next slice continues from.
-pub trait Loop: Any + Send {
+pub trait Loop: Send + 'static {
     /// What it returns.
     type Report: Send + 'static;
 
@@ -145,6 +152,21 @@ impl OpCounts {
         self.counts.add(&other.counts);
         self.sums.add(&other.sums);
     }
+}
+
+/// The evidence at the end of a repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence {
+    /// Gains minus losses of all phases.
+    pub booked: Sums,
+    /// The entries found one by one.
+    pub found: Sums,
+    /// Outcomes of the stream.
+    pub stream: Counts,
+    /// The table's own count.
+    pub reported: Option<usize>,
+    /// Whether all keys are equally frequent.
+    pub is_uniform: bool,
 }
 
 /// A barrier that makes threads start together.

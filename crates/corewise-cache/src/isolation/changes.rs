@@ -1,12 +1,14 @@
 //! Whether an operation has changed its item.
 
-use corewise_ops::{Change, Flow, ItemView, Outcome, ReplySink, Token, Update, Verb};
+use corewise_ops::{Change, Flow, ItemView, Outcome, ReplySink, StoreMode, Token, Update, Verb};
 
 /// Notes what becomes of one operation, and passes it on.
 pub(super) struct NotingSink<'s, K> {
     sink: &'s mut K,
     /// The operation is a read that may change the item.
     reads_and_writes: bool,
+    /// The operation removes the item if it fails, as a `set` of memcached does.
+    removes_on_failure: bool,
     /// The operation has changed the item, or may have.
     pub(super) is_changed: bool,
     /// What the sink answered.
@@ -18,9 +20,12 @@ impl<'s, K> NotingSink<'s, K> {
         let reads_and_writes = matches!(verb, Verb::Get(get)
             if get.touch.is_some() || get.vivify.is_some() || get.claim_stale
                 || get.recache_below_ms.is_some());
+        let removes_on_failure = matches!(verb, Verb::Store(store)
+            if store.mode == StoreMode::Set && store.compare_cas.is_none());
         Self {
             sink,
             reads_and_writes,
+            removes_on_failure,
             is_changed: false,
             flow: Flow::Continue,
         }
@@ -33,8 +38,7 @@ impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
             Outcome::Found(_) => self.reads_and_writes,
             Outcome::Edited { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
-            // A `set` of memcached that fails removes the item.
-            Outcome::TooLarge | Outcome::OutOfMemory => true,
+            Outcome::TooLarge | Outcome::OutOfMemory => self.removes_on_failure,
             Outcome::Missing(_)
             | Outcome::NotStored
             | Outcome::Exists

@@ -115,12 +115,15 @@ fn is_seen<E: Engine>(
     !watches.are_unchanged(&transaction, &mut one.session, NOW)
 }
 
+/// Longer than the value of any item.
+const TOO_LARGE: usize = 2 << 20;
+
 #[test]
 fn a_watch_sees_changes_and_nothing_else() {
     fn check<E: Engine>(engine: E) {
         type Change<S> = fn(&mut Client<S>);
         let (engine, isolation, mut clients) = start(engine);
-        let cases: [(&str, bool, Change<E::Session>); 14] = [
+        let cases: [(&str, bool, Change<E::Session>); 16] = [
             ("nothing", false, |_| ()),
             ("get", false, |c| _ = c.get(b"k")),
             ("set", true, |c| _ = c.run(NOW, b"k", set(b"6"))),
@@ -136,6 +139,12 @@ fn a_watch_sees_changes_and_nothing_else() {
             }),
             ("append", true, |c| {
                 _ = c.run(NOW, b"k", store(StoreMode::Append, b"6"));
+            }),
+            ("overwrite with too much", false, |c| {
+                _ = c.run(NOW, b"k", store(StoreMode::Overwrite, &[0; TOO_LARGE]));
+            }),
+            ("set to too much, which removes the item", true, |c| {
+                _ = c.run(NOW, b"k", set(&[0; TOO_LARGE]));
             }),
             ("delete", true, |c| {
                 _ = c.run(NOW, b"k", Verb::Delete(Delete::default()));

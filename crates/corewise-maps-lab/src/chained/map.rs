@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicPtr;
-use corewise_maps::internals::{Counts, Panics, Shared, in_groups, in_stages, prefetch_entry};
+use corewise_maps::parts::{Counts, Panics, Shared, in_groups, in_stages, prefetch_entry};
 use corewise_maps::relativistic::{DefaultHasher, ResizeError};
 use corewise_rcu::{Domain, Guard, Pressure};
 

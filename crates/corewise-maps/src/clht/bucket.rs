@@ -1,4 +1,4 @@
-//! A bucket of one cache line, the chain of its overflow buckets, and the searches that both
+//! A bucket of one cache line, the chain of its overflow buckets, and the searches that all
 //! variants share.
 
 use std::ptr;
@@ -7,14 +7,14 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, fence};
 use corewise_atomic::{hint, mutant, ordering};
 
-use super::overflow::Spare;
+use super::overflow::SpareBucket;
 use crate::copy_map::memory_budget;
 use crate::copy_map::{Moved, Moving, NoMemory};
 use crate::pair_cell::FENCED_LOAD;
 use crate::word::Raw;
 
 /// The number of slots in a bucket.
-pub(super) const SLOTS: usize = 3;
+pub const SLOTS: usize = 3;
 /// The state word of a bucket; each variant has its own format.
 ///
 /// # Safety
@@ -22,9 +22,12 @@ pub(super) const SLOTS: usize = 3;
 /// 1. Zero bits mean no entries.
 /// 2. `of_bits` and `bits` are inverses, and `with` adds one entry.
 /// 3. `version` differs once a slot is reused.
-pub unsafe trait State: Copy + Eq + Send + Sync + 'static {
+pub unsafe trait BucketState: Copy + Eq + Send + Sync + 'static {
+    /// The distance between the bits of two slots in [`entries`](Self::entries).
     const STRIDE: usize;
+    /// The state with these bits.
     fn of_bits(bits: u64) -> Self;
+    /// The bits of the state.
     fn bits(self) -> u64;
     /// In the first bucket of a chain: the entries are in the table's successor.
     fn is_moved(self) -> bool;
@@ -43,6 +46,7 @@ pub unsafe trait State: Copy + Eq + Send + Sync + 'static {
         self.entries() >> (slot * Self::STRIDE) & 1 != 0
     }
 
+    /// The first slot that an entry can be inserted into.
     fn free(self) -> Option<usize> {
         (0..SLOTS).find(|slot| self.is_free(*slot))
     }
@@ -51,18 +55,22 @@ pub unsafe trait State: Copy + Eq + Send + Sync + 'static {
 /// The layout is drawn in the module's header. All bytes zero: no entries and no overflow bucket.
 #[repr(C, align(64))]
 pub struct Bucket<S> {
-    pub(super) state: AtomicU64,
-    pub(super) keys: [AtomicPtr<()>; SLOTS],
-    pub(super) values: [AtomicPtr<()>; SLOTS],
-    pub(super) next: AtomicPtr<Bucket<S>>,
+    /// A [`BucketState`].
+    pub state: AtomicU64,
+    /// The key of each slot.
+    pub keys: [AtomicPtr<()>; SLOTS],
+    /// The value of each slot.
+    pub values: [AtomicPtr<()>; SLOTS],
+    /// The overflow bucket of this one, or null.
+    pub next: AtomicPtr<Bucket<S>>,
 }
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>() == 64);
 
 // SAFETY: 1: its atomics have the layout of the integers and pointers they hold, and a state of
-// zero has no entries (1 of `State`).
-unsafe impl<S: State> memory_budget::Bucket for Bucket<S> {
+// zero has no entries (1 of `BucketState`).
+unsafe impl<S: BucketState> memory_budget::ZeroedBucket for Bucket<S> {
     fn empty() -> Self {
         Self {
             state: AtomicU64::new(0),
@@ -75,16 +83,19 @@ unsafe impl<S: State> memory_budget::Bucket for Bucket<S> {
 
 /// An entry, as it was read from a bucket.
 #[derive(Clone, Copy)]
-pub(super) struct Held<S> {
-    pub(super) slot: usize,
-    pub(super) value: Raw,
+pub struct Hit<S> {
+    /// Its slot.
+    pub slot: usize,
+    /// Its value.
+    pub value: Raw,
     /// The state of the bucket at that time.
-    pub(super) state: S,
+    pub state: S,
 }
 
-impl<S: State> Bucket<S> {
+impl<S: BucketState> Bucket<S> {
+    /// The state of this bucket.
     #[inline(always)]
-    pub(super) fn state(&self) -> S {
+    pub fn state(&self) -> S {
         // Acquire: pairs with the Release of the store that changed the word, so the pairs it
         // announces are seen, or the successor and the entries moved to it. (A later change without
         // Release is an exchange, which continues the release sequence.)
@@ -93,7 +104,7 @@ impl<S: State> Bucket<S> {
 
     /// The overflow bucket that is linked to this one.
     #[inline(always)]
-    pub(super) fn next(&self) -> Option<&Self> {
+    pub fn next(&self) -> Option<&Self> {
         // Acquire: pairs with the Release of the store that linked it.
         // SAFETY: a linked bucket lives as long as this one, and is changed through atomics only.
         unsafe { self.next.load(Acquire).as_ref() }
@@ -101,20 +112,20 @@ impl<S: State> Bucket<S> {
 
     /// Prefetches the overflow bucket of this one, if there is one.
     #[inline(always)]
-    pub(super) fn prefetch_next(&self) {
+    pub fn prefetch_next(&self) {
         if let Some(next) = self.next() {
             hint::prefetch(next);
         }
     }
 
     /// This bucket and its overflow buckets.
-    pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
+    pub fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |bucket| bucket.next())
     }
 
     /// On the first bucket of a chain: returns the value of a key. Writes nothing and never waits.
     #[inline]
-    pub(super) fn look_up(&self, key: Raw) -> Result<Option<Raw>, Moved> {
+    pub fn look_up(&self, key: Raw) -> Result<Option<Raw>, Moved> {
         let mut state = self.state();
         if state.is_moved() {
             return Err(Moved);
@@ -134,20 +145,21 @@ impl<S: State> Bucket<S> {
 
     /// Finds the entry of a key in this bucket; `state` was read within the same operation.
     #[inline(always)]
-    pub(super) fn held(&self, mut state: S, key: Raw) -> Option<Held<S>> {
+    pub fn held(&self, mut state: S, key: Raw) -> Option<Hit<S>> {
         loop {
             let slot = self.slot_of(state, key)?;
             // Relaxed, here and in `slot_of`: the fence orders them.
             let value = self.values[slot].load(FENCED_LOAD);
             if self.is_unchanged(state) || mutant!("clht_no_second_look") {
-                return Some(Held { slot, value, state });
+                return Some(Hit { slot, value, state });
             }
             state = self.state();
         }
     }
 
+    /// The slot of a key among those that have an entry in `state`.
     #[inline(always)]
-    pub(super) fn slot_of(&self, state: S, key: Raw) -> Option<usize> {
+    pub fn slot_of(&self, state: S, key: Raw) -> Option<usize> {
         // All slots at once: which slot matches is unpredictable for the branch predictor.
         let mut equal = 0;
         for (slot, there) in self.keys.iter().enumerate() {
@@ -171,7 +183,7 @@ impl<S: State> Bucket<S> {
 
     /// On the first bucket of a chain: calls `each` with every pair, each as it was at some time
     /// during the call.
-    pub(super) fn for_each(&self, mut each: impl FnMut(Raw, Raw)) -> Result<(), Moved> {
+    pub fn for_each(&self, mut each: impl FnMut(Raw, Raw)) -> Result<(), Moved> {
         if self.state().is_moved() {
             return Err(Moved);
         }
@@ -192,14 +204,15 @@ impl<S: State> Bucket<S> {
         }
     }
 
-    pub(super) fn pair(&self, slot: usize) -> (Raw, Raw) {
+    /// The pair of a slot, which may be a mixture of two.
+    pub fn pair(&self, slot: usize) -> (Raw, Raw) {
         // Relaxed: a fence follows, or no other thread can change the pair.
         let (key, value) = (&self.keys[slot], &self.values[slot]);
         (key.load(Relaxed), value.load(FENCED_LOAD))
     }
 
     /// Appends the pairs of this bucket, which has this state and is not being changed.
-    pub(super) fn copy(&self, state: S, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
+    pub fn copy(&self, state: S, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
         let slots = (0..SLOTS).filter(|slot| state.holds(*slot));
         to.extend(slots.map(|slot| Moving::new(self.pair(slot))));
@@ -211,7 +224,7 @@ impl<S: State> Bucket<S> {
     /// # Safety
     ///
     /// 1. The slot has no entry, and the caller owns it: no other thread writes to it.
-    pub(super) unsafe fn store(&self, slot: usize, key: Raw, value: Raw) {
+    pub unsafe fn store(&self, slot: usize, key: Raw, value: Raw) {
         // Release, both: pairs with the fence in `is_unchanged`. A lookup that reads one of these
         // words in place of the previous entry's sees that that entry was removed.
         let order = ordering!(Release, "clht_relaxed_pair");
@@ -227,11 +240,11 @@ impl<S: State> Bucket<S> {
     ///
     /// 1. Only the caller can reach the chain.
     /// 2. `hang` returns overflow buckets of the chain's table.
-    pub(super) unsafe fn fill<'b>(
+    pub unsafe fn fill<'b>(
         tail: &'b Self,
         key: Raw,
         value: Raw,
-        mut hang: impl FnMut() -> Option<Spare<'b, S>>,
+        mut hang: impl FnMut() -> Option<SpareBucket<'b, S>>,
     ) -> Option<&'b Self> {
         let mut bucket = tail;
         // Relaxed, all: no other thread is here before the old bucket is marked with Release.
@@ -257,15 +270,15 @@ impl<S: State> Bucket<S> {
     /// # Safety
     ///
     /// 1. Only the caller can reach the chain.
-    pub(super) unsafe fn wipe(&self) {
+    pub unsafe fn wipe(&self) {
         // Relaxed: as in `fill`.
         self.chain()
             .for_each(|bucket| bucket.state.store(0, Relaxed));
     }
 
     /// The contents of its words, for tests that check what is written.
-    #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn words(&self) -> [usize; 8] {
+    #[cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
+    pub fn words(&self) -> [usize; 8] {
         // Relaxed, all: they are read while no thread changes the bucket.
         let [k0, k1, k2] = [0, 1, 2].map(|slot| self.keys[slot].load(Relaxed).addr());
         let [v0, v1, v2] = [0, 1, 2].map(|slot| self.values[slot].load(Relaxed).addr());

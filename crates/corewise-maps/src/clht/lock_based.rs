@@ -5,17 +5,17 @@ use std::ptr;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
-use super::bucket::{Bucket, SLOTS, State};
-use super::overflow::Spare;
-use super::table::{ClhtVariant, Memory};
+use super::bucket::{Bucket, BucketState, SLOTS};
+use super::overflow::SpareBucket;
+use super::table::{ClhtVariant, SpareMemory};
 use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The lock-based variant.
 pub struct LockBasedForm;
 
-// SAFETY: 1: see `State` and *Correctness* in the module's header. 2: entries are changed under the
-// chain's lock, by the operation that reports them.
+// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed
+// under the chain's lock, by the operation that reports them.
 unsafe impl ClhtVariant for LockBasedForm {
     type State = Lock;
     type Stopped<'b> = Locked<'b>;
@@ -23,7 +23,7 @@ unsafe impl ClhtVariant for LockBasedForm {
 
     unsafe fn put(
         head: &Bucket<Lock>,
-        memory: &mut Memory<'_, Lock>,
+        memory: &mut SpareMemory<'_, Lock>,
         (key, value): (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved> {
@@ -141,7 +141,7 @@ impl Lock {
 }
 
 // SAFETY: 1: `HELD` bits are clear. 2: a wrapper of the bits. 3: a removal adds to the version.
-unsafe impl State for Lock {
+unsafe impl BucketState for Lock {
     const STRIDE: usize = 1;
 
     fn of_bits(bits: u64) -> Self {
@@ -291,7 +291,13 @@ impl<'b> Locked<'b> {
     ///
     /// 1. `last` is the last bucket of this chain.
     /// 2. `spare` is a bucket of the chain's table.
-    unsafe fn append(self, last: &Bucket<Lock>, spare: Spare<'_, Lock>, key: Raw, value: Raw) {
+    unsafe fn append(
+        self,
+        last: &Bucket<Lock>,
+        spare: SpareBucket<'_, Lock>,
+        key: Raw,
+        value: Raw,
+    ) {
         let new = spare.into_ptr();
         // SAFETY: only we could reach it, and from now on it lives as long as the chain, by 2.
         let bucket = unsafe { new.as_ref() };

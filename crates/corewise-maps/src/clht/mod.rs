@@ -1,17 +1,9 @@
 //! Cache-line hash tables (CLHT): a bucket is one cache line, and most operations touch only one.
 //!
 //! Paper: \[CLHT\] (David, Guerraoui, Trigonakis, *Asynchronized Concurrency: The Secret to Scaling
-//! Concurrent Search Data Structures*, ASPLOS 2015). Both variants of its table are here. They
-//! share the layout, the lookup and the resize; they differ in how concurrent updates of a chain
-//! are synchronized:
-//!
-//! | variant | an update | writes to insert, remove, replace | if its thread is preempted in an update |
-//! |---|---|---|---|
-//! | [`LockBased`], CLHT-lb | locks its chain | one exchange, plus 3, 1, 2 stores | all updates of the chain wait |
-//! | [`LockFree`], CLHT-lf | is decided in one word | 2, 1, 2 exchanges, plus 2, 0, 1 stores | no thread waits, except that updates of an entry wait for its replacement |
-//!
-//! What follows about lookups and resizes applies to both variants. What follows about updates
-//! applies to CLHT-lb; [`lock_free`] describes those of CLHT-lf.
+//! Concurrent Search Data Structures*, ASPLOS 2015). This is its lock-based variant, CLHT-lb: an
+//! update locks its chain. It writes one exchange and 3, 1 or 2 stores to insert, remove or
+//! replace. If its thread is preempted meanwhile, the other updates of the chain wait.
 //!
 //! # Layout
 //!
@@ -129,15 +121,10 @@
 //! - *Memory is allocated without the lock*: an insertion that needs an overflow bucket locks
 //!   twice.
 
-mod bucket;
-mod lock_based;
-pub mod lock_free;
-#[cfg(test)]
-mod models;
-mod overflow;
-mod table;
-#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-mod tests;
+pub(crate) mod bucket;
+pub(crate) mod lock_based;
+pub(crate) mod overflow;
+pub(crate) mod table;
 
 use std::ptr::NonNull;
 
@@ -154,8 +141,8 @@ pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 ///
 /// It is the table to begin with if keys and values are a [`Word`](crate::Word) each: the fastest
 /// one in most workloads. Other keys and larger values need
-/// [`CuckooMap`](crate::cuckoo::CuckooMap), [`HopscotchMap`](crate::hopscotch::HopscotchMap) or,
-/// for any types, [`RelativisticMap`](crate::RelativisticMap). With `()` as its values it is a set.
+/// [`CuckooMap`](crate::cuckoo::CuckooMap) or, for any types,
+/// [`RelativisticMap`](crate::RelativisticMap). With `()` as its values it is a set.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -200,32 +187,3 @@ pub type LockBased<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockBasedTa
 #[doc = operations!("BoxMapRef")]
 pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
     BoxMap<V, LockBasedTable<K, NonNull<V>>, S, L>;
-
-/// The table of [`LockFree`].
-pub type LockFreeTable<K, V> = Chains<lock_free::LockFreeForm, K, V>;
-
-/// CLHT-lf: one exchange of a word decides an insertion or a removal; lookups cost one cache line
-/// and write nothing. See [`lock_free`] for how it works.
-///
-/// Choose it over [`LockBased`] if threads may be interrupted in the middle of an update, for
-/// example if there are more of them than processors: no thread waits for the interrupted one.
-///
-/// ```
-/// use corewise_maps::clht::LockFree;
-/// use corewise_maps::copy_map::{Computed, Operation};
-///
-/// let stock: LockFree<u32, u32> = LockFree::from([(7, 2), (8, 1)]);
-/// let take = |left: Option<u32>| match left {
-///     None => Operation::Abort("sold out"),
-///     Some(1) => Operation::Remove,
-///     Some(n) => Operation::Insert(n - 1),
-/// };
-/// assert_eq!(stock.pin().compute(7, take), Computed::Updated { old: 2, new: 1 });
-/// assert_eq!(stock.pin().compute(8, take), Computed::Removed(1));
-/// assert_eq!(stock.pin().compute(8, take), Computed::Aborted(Some("sold out")));
-/// ```
-///
-/// The methods below are those of [`CopyMap`]. Its handle, from [`pin`](CopyMap::pin), has:
-///
-#[doc = operations!("CopyMapRef")]
-pub type LockFree<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockFreeTable<K, V>, S, L>;

@@ -12,7 +12,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{mutant, ordering};
 
-use super::bucket::{Bucket, State};
+use super::bucket::{Bucket, BucketState};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
 
 /// The number of table buckets per bucket of a chunk: a table of `SINGLE` buckets allocates one
@@ -45,7 +45,7 @@ struct Chunk<S> {
     before: *mut Chunk<S>,
 }
 
-impl<S: State> Overflow<S> {
+impl<S: BucketState> Overflow<S> {
     /// The overflow buckets of a table of `buckets` buckets; none are allocated yet.
     pub(super) fn new(buckets: usize, budget: &Arc<MemoryBudget>) -> Self {
         Self {
@@ -65,12 +65,12 @@ impl<S: State> Overflow<S> {
     }
 
     /// An empty bucket, or `None` without memory. Lock-free, except for the allocator.
-    pub(super) fn spare(&self) -> Option<Spare<'_, S>> {
+    pub(super) fn spare(&self) -> Option<SpareBucket<'_, S>> {
         let bucket = match self.take_returned() {
             Some(bucket) => bucket,
             None => self.take_fresh()?,
         };
-        Some(Spare {
+        Some(SpareBucket {
             overflow: self,
             bucket,
         })
@@ -234,18 +234,19 @@ impl<S> Drop for Overflow<S> {
 }
 
 /// A bucket that is in no chain and that only its owner can reach. Dropping it gives it back.
-pub(super) struct Spare<'t, S: State> {
+pub struct SpareBucket<'t, S: BucketState> {
     overflow: &'t Overflow<S>,
     bucket: &'t Bucket<S>,
 }
 
-impl<S: State> Spare<'_, S> {
-    pub(super) fn as_ptr(&self) -> *mut Bucket<S> {
+impl<S: BucketState> SpareBucket<'_, S> {
+    /// Its address.
+    pub fn as_ptr(&self) -> *mut Bucket<S> {
         ptr::from_ref(self.bucket).cast_mut()
     }
 
     /// The bucket, to be linked in a chain of the table.
-    pub(super) fn into_ptr(self) -> NonNull<Bucket<S>> {
+    pub fn into_ptr(self) -> NonNull<Bucket<S>> {
         // Relaxed: see `hung`.
         self.overflow.hung.fetch_add(1, Relaxed);
         let bucket = NonNull::from(self.bucket);
@@ -254,7 +255,7 @@ impl<S: State> Spare<'_, S> {
     }
 }
 
-impl<S: State> Deref for Spare<'_, S> {
+impl<S: BucketState> Deref for SpareBucket<'_, S> {
     type Target = Bucket<S>;
 
     fn deref(&self) -> &Bucket<S> {
@@ -262,7 +263,7 @@ impl<S: State> Deref for Spare<'_, S> {
     }
 }
 
-impl<S: State> Drop for Spare<'_, S> {
+impl<S: BucketState> Drop for SpareBucket<'_, S> {
     fn drop(&mut self) {
         // A thread that failed to link the bucket may have written to it.
         // SAFETY: 1, both: the bucket is ours alone, and no longer used.

@@ -1,4 +1,5 @@
-//! A table of chains, and the interface of the two variants to it.
+//! A table of chains, and the interface of a variant of its updates to it: the lock-based one is
+//! here, the lock-free one in `corewise-maps-lab`.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -7,8 +8,8 @@ use std::ptr;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{CachePadded, hint};
 
-use super::bucket::{Bucket, SLOTS, State};
-use super::overflow::{Overflow, Spare};
+use super::bucket::{Bucket, BucketState, SLOTS};
+use super::overflow::{Overflow, SpareBucket};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
 use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
 use crate::word::{Raw, Word, WordKey};
@@ -24,7 +25,8 @@ const OVERFLOWING: usize = 8;
 /// 1. An operation returns values only that were in the chain.
 /// 2. 2 of [`Table`] holds for the operations of a chain.
 pub unsafe trait ClhtVariant: Sized + 'static {
-    type State: State;
+    /// The state of a bucket.
+    type State: BucketState;
     /// A chain whose updates are blocked until this is dropped.
     type Stopped<'b>: Held<(Raw, Raw)>;
     /// The maximum number of overflow buckets in a chain.
@@ -38,7 +40,7 @@ pub unsafe trait ClhtVariant: Sized + 'static {
     /// 1. `memory` is that of the chain's table.
     unsafe fn put(
         head: &Bucket<Self::State>,
-        memory: &mut Memory<'_, Self::State>,
+        memory: &mut SpareMemory<'_, Self::State>,
         pair: (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved>;
@@ -61,31 +63,32 @@ pub unsafe trait ClhtVariant: Sized + 'static {
 }
 
 /// The source of overflow buckets for an insertion.
-pub struct Memory<'t, S: State> {
+pub struct SpareMemory<'t, S: BucketState> {
     overflow: &'t Overflow<S>,
-    spare: Option<Spare<'t, S>>,
+    spare: Option<SpareBucket<'t, S>>,
 }
 
-impl<'t, S: State> Memory<'t, S> {
+impl<'t, S: BucketState> SpareMemory<'t, S> {
     /// Ensures that [`take`](Self::take) returns a bucket.
-    pub(super) fn reserve(&mut self) -> Result<(), Full> {
+    pub fn reserve(&mut self) -> Result<(), Full> {
         if self.spare.is_none() {
             self.spare = Some(self.overflow.spare().ok_or(Full)?);
         }
         Ok(())
     }
 
-    pub(super) fn take(&mut self) -> Option<Spare<'t, S>> {
+    /// Takes the reserved bucket.
+    pub fn take(&mut self) -> Option<SpareBucket<'t, S>> {
         self.spare.take()
     }
 
     /// Puts back a bucket that was taken and not needed.
-    pub(super) fn give_back(&mut self, spare: Spare<'t, S>) {
+    pub fn give_back(&mut self, spare: SpareBucket<'t, S>) {
         self.spare = Some(spare);
     }
 }
 
-/// The table of both variants: an array of chains.
+/// The table of each variant: an array of chains.
 pub struct Chains<F: ClhtVariant, K, V> {
     heads: Heads<Bucket<F::State>>,
     budget: Arc<MemoryBudget>,
@@ -108,8 +111,9 @@ impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
         unsafe { self.heads.get_unchecked(index) }
     }
 
-    #[cfg(test)]
-    pub(super) fn heads(&self) -> &[Bucket<F::State>] {
+    /// The first buckets of all chains.
+    #[cfg(any(test, feature = "raw"))]
+    pub fn heads(&self) -> &[Bucket<F::State>] {
         &self.heads
     }
 
@@ -214,7 +218,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
             if !replace && let Some(there) = head.look_up(pair.0)? {
                 return Ok(Ok(Put::There(there)));
             }
-            let mut memory = Memory {
+            let mut memory = SpareMemory {
                 overflow: &table.overflow,
                 spare: None,
             };

@@ -165,8 +165,8 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// split or merged into since, at a time.
     ///
     /// ```
-    /// # use corewise_maps::hopscotch::HopscotchMap;
-    /// let squares = HopscotchMap::from([(2, 4), (3, 9)]);
+    /// # use corewise_maps::cuckoo::CuckooMap;
+    /// let squares = CuckooMap::from([(2, 4), (3, 9)]);
     /// let mut pairs: Vec<_> = squares.pin().iter().collect();
     /// pairs.sort();
     /// assert_eq!(pairs, [(2, 4), (3, 9)]);

@@ -32,9 +32,7 @@ const fn share<T: Table>() -> usize {
 /// | keys and values | alias |
 /// |---|---|
 /// | a [`Word`](crate::Word) each | [`clht::LockBased`](crate::clht::LockBased) |
-/// | the same, and threads may be interrupted at any time | [`clht::LockFree`](crate::clht::LockFree) |
 /// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
-/// | any, 32 bytes together; mostly lookups in a large table | [`hopscotch::HopscotchMap`](crate::hopscotch::HopscotchMap) |
 /// | values of any type, in each of these tables | [`BoxMap`](super::BoxMap) |
 ///
 /// All access is through a handle, which [`pin`](Self::pin) makes. See [`CopyMapRef`] for the
@@ -658,8 +656,9 @@ impl<T, S, L> Drop for CopyMap<T, S, L> {
 
 impl<T: Table, S, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// The table that operations begin with.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn version(&self) -> &TableVersion<T> {
+    pub fn version(&self) -> &TableVersion<T> {
         // Acquire: pairs with the Release in `finish`, so everything is seen in the successor. (The
         // first table was there before the map was shared.)
         // SAFETY: a table is freed a grace period after it was last reachable (`finish`), and its

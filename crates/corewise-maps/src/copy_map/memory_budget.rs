@@ -17,7 +17,8 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// No byte is in use yet; `usize::MAX` is no limit.
+    pub fn new(limit: usize) -> Self {
         Self {
             limit,
             used: AtomicUsize::new(0),
@@ -26,26 +27,29 @@ impl MemoryBudget {
     }
 
     /// Takes `bytes` if there is room for them; returns whether it did.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
+    pub fn take(&self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
         // Relaxed: a number that publishes nothing, here and below.
         self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    pub(crate) fn give(&self, bytes: usize) {
+    /// Gives back bytes that were [taken](Self::take).
+    pub fn give(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Relaxed);
     }
 
     /// The number of iterations in progress, as far as the tables count them.
-    pub(crate) fn walks(&self) -> &AtomicUsize {
+    pub fn walks(&self) -> &AtomicUsize {
         &self.walks
     }
 
-    pub(crate) fn is_limited(&self) -> bool {
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
         self.limit != usize::MAX
     }
 
-    pub(crate) fn used(&self) -> usize {
+    /// The number of bytes in use.
+    pub fn used(&self) -> usize {
         // Relaxed: as in `take`.
         self.used.load(Relaxed)
     }
@@ -56,26 +60,26 @@ impl MemoryBudget {
 /// # Safety
 ///
 /// 1. In the normal build a bucket of all zero bytes is empty.
-pub(crate) unsafe trait Bucket {
+pub unsafe trait ZeroedBucket {
     /// A bucket without entries, for the checkers, whose atomics are not plain memory.
     fn empty() -> Self;
 }
 
 // SAFETY: 1: an empty cell is all zeros.
-unsafe impl<K: Copy, V: Copy> Bucket for PairCell<K, V> {
+unsafe impl<K: Copy, V: Copy> ZeroedBucket for PairCell<K, V> {
     fn empty() -> Self {
         Self::empty()
     }
 }
 
 /// The address range of an array.
-pub(crate) fn range_of<T>(array: &[T]) -> Range<*const u8> {
+pub fn range_of<T>(array: &[T]) -> Range<*const u8> {
     let Range { start, end } = array.as_ptr_range();
     start.cast()..end.cast()
 }
 
 /// An array of buckets, empty at first.
-pub(crate) struct Heads<B> {
+pub struct Heads<B> {
     base: NonNull<B>,
     len: usize,
     /// Mapped from the system instead of taken from the global allocator.
@@ -93,9 +97,9 @@ const MAPPED_FROM: usize = 1 << 20;
 impl<B> Heads<B> {
     /// Allocates `len` buckets, or returns `None` if there is no memory. `len` is not 0; the size
     /// of a bucket may be.
-    pub(crate) fn try_new(len: usize) -> Option<Self>
+    pub fn try_new(len: usize) -> Option<Self>
     where
-        B: Bucket,
+        B: ZeroedBucket,
     {
         assert!(len > 0, "no buckets");
         let layout = Layout::array::<B>(len).ok()?;
@@ -117,26 +121,29 @@ impl<B> Heads<B> {
         if !plain {
             for i in 0..len {
                 // SAFETY: new memory for `len` buckets. (In the normal build all zero bytes are an
-                // empty bucket, as `Bucket` promises. A page is aligned.)
+                // empty bucket, as `ZeroedBucket` promises. A page is aligned.)
                 unsafe { base.add(i).write(B::empty()) };
             }
         }
         Some(Self { base, len, mapped })
     }
 
-    pub(crate) fn bytes(len: usize) -> usize {
+    /// The size of an array of `len` buckets in bytes.
+    pub fn bytes(len: usize) -> usize {
         len.saturating_mul(size_of::<B>())
     }
 
     /// The address range of the buckets.
-    pub(crate) fn range(&self) -> Range<*const u8> {
+    pub fn range(&self) -> Range<*const u8> {
         range_of(self)
     }
 
+    /// The buckets, for a thread that has them alone.
+    ///
     /// # Safety
     ///
     /// 1. No other thread uses the buckets.
-    pub(crate) unsafe fn as_mut(&mut self) -> &mut [B] {
+    pub unsafe fn as_mut(&mut self) -> &mut [B] {
         // SAFETY: our array of `len` buckets, and no other thread uses it.
         unsafe { NonNull::slice_from_raw_parts(self.base, self.len).as_mut() }
     }

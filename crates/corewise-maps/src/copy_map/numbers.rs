@@ -1,5 +1,7 @@
 //! A table of numbers without a map around it, for the models of tables with entries in place.
+#![allow(missing_docs, reason = "the operations are those of `Table`")]
 
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 
 use corewise_atomic::sync::Arc;
@@ -9,7 +11,7 @@ use super::memory_budget::MemoryBudget;
 use super::{Put, Step, Table, TableVersion};
 
 /// A number represented as a value.
-pub(crate) trait Number: Copy + Send + Sync + 'static {
+pub trait Number: Copy + Send + Sync + 'static {
     fn of(number: u64) -> Self;
     /// Panics if the value mixes two numbers.
     fn number(self) -> u64;
@@ -36,8 +38,8 @@ impl Number for [u64; 2] {
 
 /// A table of numbers; the value of a key is ten times the key, or slightly more. Keys are their
 /// own hashes.
-pub(crate) struct Numbers<T> {
-    pub(crate) version: Box<TableVersion<T>>,
+pub struct Numbers<T> {
+    pub version: Box<TableVersion<T>>,
     next: Option<NonNull<TableVersion<T>>>,
 }
 
@@ -46,12 +48,32 @@ unsafe impl<T: Send> Send for Numbers<T> {}
 // SAFETY: a shared reference to it gives shared references to its tables only.
 unsafe impl<T: Sync> Sync for Numbers<T> {}
 
-pub(crate) fn hash_of(key: &u64) -> u64 {
+/// The hash of a key: the key itself.
+pub fn hash_of(key: &u64) -> u64 {
     *key
 }
 
+/// Hashes a key as [`hash_of`] does.
+pub type KeysAsHashes = BuildHasherDefault<KeyAsHash>;
+
+/// The hasher of [`KeysAsHashes`].
+#[derive(Default)]
+pub struct KeyAsHash(u64);
+
+impl Hasher for KeyAsHash {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
-    pub(crate) fn new(buckets: usize, keys: &[u64]) -> Self {
+    pub fn new(buckets: usize, keys: &[u64]) -> Self {
         let budget = Arc::new(MemoryBudget::new(usize::MAX));
         let version = TableVersion::new(T::try_new(buckets, &budget).unwrap());
         let numbers = Self {
@@ -64,7 +86,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     }
 
     /// A table whose resize has begun.
-    pub(crate) fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
+    pub fn resizing(buckets: usize, to: usize, keys: &[u64]) -> Self {
         let mut numbers = Self::new(buckets, keys);
         let budget = Arc::new(MemoryBudget::new(usize::MAX));
         let next = TableVersion::new(T::try_new(to, &budget).unwrap());
@@ -75,11 +97,11 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
         numbers
     }
 
-    pub(crate) fn get(&self, key: u64) -> Option<u64> {
+    pub fn get(&self, key: u64) -> Option<u64> {
         T::get(&self.version, key, &key).map(Number::number)
     }
 
-    pub(crate) fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
+    pub fn put(&self, key: u64, value: u64, replace: bool) -> Result<(), u64> {
         let value = Number::of(value);
         match T::put(&self.version, key, key, value, replace) {
             Ok(Put::New { .. }) => Ok(()),
@@ -88,31 +110,31 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
         }
     }
 
-    pub(crate) fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+    pub fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
         self.put(key, value, false)
     }
 
-    pub(crate) fn replace(&self, key: u64, value: u64) -> u64 {
+    pub fn replace(&self, key: u64, value: u64) -> u64 {
         self.put(key, value, true).unwrap_err()
     }
 
-    pub(crate) fn remove(&self, key: u64) -> Option<u64> {
+    pub fn remove(&self, key: u64) -> Option<u64> {
         T::remove(&self.version, key, &key).map(Number::number)
     }
 
-    pub(crate) fn increment(&self, key: u64) -> Option<u64> {
+    pub fn increment(&self, key: u64) -> Option<u64> {
         let more = |value: T::Value| Number::of(value.number() + 1);
         T::update(&self.version, key, &key, more).map(Number::number)
     }
 
-    pub(crate) fn move_all(&self) {
+    pub fn move_all(&self) {
         while self.version.step(8, &hash_of) != Ok(Step::Last) {
             thread::yield_now();
         }
     }
 
     /// All pairs, sorted.
-    pub(crate) fn pairs(&self) -> Vec<(u64, u64)> {
+    pub fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let each = &mut |key, value: T::Value| pairs.push((key, value.number()));
         self.version.for_each((0, 0), &hash_of, each);
@@ -121,7 +143,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     }
 
     /// Whether exactly these keys are present, each with ten times itself as value.
-    pub(crate) fn are(&self, keys: &[u64]) -> bool {
+    pub fn are(&self, keys: &[u64]) -> bool {
         let there = self.pairs();
         let wanted = keys.iter().map(|key| (*key, key * 10));
         there.into_iter().eq(wanted) && keys.iter().all(|key| self.get(*key) == Some(key * 10))
@@ -139,7 +161,7 @@ impl<T> Drop for Numbers<T> {
 
 /// Runs two bodies concurrently, each on its own thread, and returns their results. (Loom does not
 /// try all orders of what a model's first thread does after spawning another.)
-pub(crate) fn beside<T, A, B>(
+pub fn beside<T, A, B>(
     what: &Arc<T>,
     one: impl FnOnce(&T) -> A + Send + 'static,
     other: impl FnOnce(&T) -> B + Send + 'static,

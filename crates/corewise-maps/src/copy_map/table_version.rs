@@ -24,8 +24,11 @@ pub struct NoMemory;
 /// What [`Table::put`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Put<V> {
-    /// The key was absent, and the pair was inserted; `crowded` if it was hard to find a place.
-    New { crowded: bool },
+    /// The key was absent, and the pair was inserted.
+    New {
+        /// Whether it was hard to find a place.
+        crowded: bool,
+    },
     /// The key was present, with this value.
     There(V),
 }
@@ -42,7 +45,8 @@ pub enum Change<V> {
 }
 
 impl<V> Change<V> {
-    pub(crate) fn map<W>(self, convert: impl FnOnce(V) -> W) -> Change<W> {
+    /// The same decision, with its value converted.
+    pub fn map<W>(self, convert: impl FnOnce(V) -> W) -> Change<W> {
         match self {
             Change::Keep => Change::Keep,
             Change::Replace(value) => Change::Replace(convert(value)),
@@ -51,7 +55,8 @@ impl<V> Change<V> {
     }
 }
 
-/// A table of [`CopyMap`](super::CopyMap). Sealed: other crates cannot implement it.
+/// A table of [`CopyMap`](super::CopyMap). Sealed: without the feature
+/// `raw`, other crates cannot implement it.
 ///
 /// ```
 /// use corewise_maps::copy_map::{CopyMap, Table};
@@ -293,15 +298,17 @@ pub unsafe trait Held<E> {
 
 /// An entry on its way to a bucket of another table.
 pub struct Moving<E> {
-    pub(crate) bucket: usize,
+    /// The bucket that it goes to.
+    pub bucket: usize,
     /// The result of [`Table::home_of`].
-    pub(crate) number: u64,
-    pub(crate) entry: E,
+    pub number: u64,
+    /// The entry itself.
+    pub entry: E,
 }
 
 impl<E> Moving<E> {
     /// The destination is not known yet.
-    pub(crate) fn new(entry: E) -> Self {
+    pub fn new(entry: E) -> Self {
         Self {
             bucket: 0,
             number: 0,
@@ -333,7 +340,7 @@ struct Progress {
 
 /// What [`TableVersion::step`] did.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// There is no resize in progress, or other threads are doing all that is left.
     Idle,
     /// It moved something.
@@ -343,7 +350,8 @@ pub(crate) enum Step {
 }
 
 impl<T> TableVersion<T> {
-    pub(crate) fn new(table: T) -> Box<Self> {
+    /// A table without a successor.
+    pub fn new(table: T) -> Box<Self> {
         Box::new(Self {
             next: AtomicPtr::new(ptr::null_mut()),
             table,
@@ -359,7 +367,7 @@ impl<T> TableVersion<T> {
 
     /// The table itself.
     #[inline(always)]
-    pub(crate) fn table(&self) -> &T {
+    pub fn table(&self) -> &T {
         #[cfg(corewise_loom)]
         // SAFETY: written only when no thread uses the table any more; otherwise loom reports it.
         self.alive.with(|alive| assert!(unsafe { *alive }));
@@ -368,13 +376,14 @@ impl<T> TableVersion<T> {
 
     /// The successor, if this table is being resized.
     #[inline(always)]
-    pub(crate) fn next(&self) -> Option<&TableVersion<T>> {
+    pub fn next(&self) -> Option<&TableVersion<T>> {
         // Acquire: pairs with the Release in `link`.
         // SAFETY: the caller of `link` guarantees its lifetime.
         unsafe { self.next.load(Acquire).as_ref() }
     }
 
-    pub(crate) fn next_ptr(&self) -> *mut TableVersion<T> {
+    /// The address of the successor, or null.
+    pub fn next_ptr(&self) -> *mut TableVersion<T> {
         // Acquire: as in `next`.
         self.next.load(Acquire)
     }
@@ -386,14 +395,14 @@ impl<T> TableVersion<T> {
     /// 1. `next` lives as long as any thread uses this table.
     /// 2. This table has no successor yet, and no other thread gives it one.
     /// 3. `next` has no entries, and no other thread can reach it yet.
-    pub(crate) unsafe fn link(&self, next: NonNull<TableVersion<T>>) {
+    pub unsafe fn link(&self, next: NonNull<TableVersion<T>>) {
         // Release: pairs with the Acquire in `next`, so the empty buckets are seen.
         self.next.store(next.as_ptr(), Release);
     }
 
     /// Calls `act` with this table, or with the successor that the wanted entries were moved to.
     #[inline(always)]
-    pub(crate) fn follow<'t, R>(&'t self, mut act: impl FnMut(&'t T) -> Result<R, Moved>) -> R {
+    pub fn follow<'t, R>(&'t self, mut act: impl FnMut(&'t T) -> Result<R, Moved>) -> R {
         let mut at = self;
         loop {
             match act(at.table()) {
@@ -408,11 +417,7 @@ impl<T> TableVersion<T> {
 impl<T: Table> TableVersion<T> {
     /// Moves `share` groups to the successor, if there is one. Does not wait for other threads that
     /// move groups.
-    pub(crate) fn step(
-        &self,
-        share: usize,
-        hash_of: &impl Fn(&T::Key) -> u64,
-    ) -> Result<Step, NoMemory> {
+    pub fn step(&self, share: usize, hash_of: &impl Fn(&T::Key) -> u64) -> Result<Step, NoMemory> {
         let Some(next) = self.next() else {
             return Ok(Step::Idle);
         };
@@ -448,7 +453,7 @@ impl<T: Table> TableVersion<T> {
 
     /// Copies some groups into a table that is not linked yet, to find out whether there is memory
     /// for its overflow buckets, and to allocate it. The caller wipes `to` afterwards, or drops it.
-    pub(crate) fn rehearse(
+    pub fn rehearse(
         &self,
         to: &mut T,
         these: Range<usize>,
@@ -540,7 +545,7 @@ impl<T: Table> TableVersion<T> {
     ///
     /// 1. No other thread uses the table, now or later, and the caller only calls this and drops
     ///    the table.
-    pub(crate) unsafe fn free_share(&mut self, from: usize) -> Option<usize> {
+    pub unsafe fn free_share(&mut self, from: usize) -> Option<usize> {
         // SAFETY: 1.
         if unsafe { self.table.free_share() } {
             return Some(from);
@@ -563,7 +568,7 @@ impl<T: Table> TableVersion<T> {
     }
 
     /// Calls `each` with the pairs that are in a bucket of this table and were not moved out of it.
-    pub(crate) fn for_each_unmoved(&self, bucket: usize, each: &mut impl FnMut(T::Key, T::Value)) {
+    pub fn for_each_unmoved(&self, bucket: usize, each: &mut impl FnMut(T::Key, T::Value)) {
         let _moved = self.table().for_each_in(bucket, |entry| {
             // SAFETY: 1: an entry of this table.
             let (key, value) = unsafe { T::pair(&entry) };
@@ -573,7 +578,7 @@ impl<T: Table> TableVersion<T> {
 
     /// Calls `each` with every pair that belongs to a bucket whose number is `index` under `mask`,
     /// in this table or in its successors. The bucket is one of this table or of a predecessor.
-    pub(crate) fn for_each(
+    pub fn for_each(
         &self,
         (mask, index): (u64, u64),
         hash_of: &impl Fn(&T::Key) -> u64,

@@ -16,7 +16,7 @@ use crate::pair_cell::{PairCell, Torn};
 pub(super) struct Cells<K, V>([PairCell<K, V>; SLOTS]);
 
 // SAFETY: 1: cells of zeros are cells, and no cell is read before it was written.
-unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Cells<K, V> {
+unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Cells<K, V> {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| PairCell::empty()))
     }
@@ -29,11 +29,11 @@ pub(super) struct Node<K, V> {
 }
 
 // SAFETY: 1: a word of zeros is `State::EMPTY`, and zeros are cells.
-unsafe impl<K: Copy, V: Copy> memory_budget::Bucket for Node<K, V> {
+unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Node<K, V> {
     fn empty() -> Self {
         Self {
             word: AtomicU64::new(State::EMPTY.0),
-            cells: memory_budget::Bucket::empty(),
+            cells: memory_budget::ZeroedBucket::empty(),
         }
     }
 }

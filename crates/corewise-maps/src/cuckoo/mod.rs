@@ -202,8 +202,7 @@ pub use table::CuckooTable;
 ///
 /// Choose it if there are many entries or little memory, or if keys or values are not words. Keys
 /// are any `Copy + Eq + Hash`, values any `Copy`; a pair has at most 32 bytes. With `()` as its
-/// values it is a set. [`HopscotchMap`](crate::hopscotch::HopscotchMap) takes the same types and
-/// more memory, and its lookups usually wait for one cache line instead of two.
+/// values it is a set.
 ///
 /// ```
 /// use corewise_maps::cuckoo::CuckooMap;

@@ -7,17 +7,7 @@ use super::CuckooTable;
 use super::path::Displaced;
 use super::state::{Homes, Side};
 use crate::copy_map::Table;
-use crate::copy_map::models::{Modelled, PlaceCase};
-use crate::copy_map::numbers::{Number, Numbers, beside};
-
-impl<V: Number> Modelled for CuckooTable<u64, V> {
-    // In an empty table, in one whose first bucket is full, and in one whose two buckets are full.
-    const PLACES: &'static [PlaceCase] = &[
-        PlaceCase::new(2, &[], 3),
-        PlaceCase::new(2, &[3, 5, 7, 9], 2),
-        PlaceCase::new(1, &[2, 3, 4, 5], 2),
-    ];
-}
+use crate::copy_map::numbers::{Numbers, beside};
 
 /// Keys are their own hashes: with two buckets, the first bucket of a number is its lowest bit.
 type Tens = Numbers<CuckooTable<u64, u64>>;

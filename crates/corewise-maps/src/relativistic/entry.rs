@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 
 use corewise_rcu::Section;
 
-use super::handle::{Fresh, MapRef};
+use super::handle::{FreshNode, MapRef};
 use super::map::Node;
 use super::ops::{Changed, OccupiedError};
 
@@ -420,7 +420,7 @@ where
     /// assert_eq!(entry.insert(2).unwrap_err().current, &1);
     /// ```
     pub fn insert(self, value: V) -> Result<&'h V, OccupiedError<'h, V>> {
-        let fresh: Fresh<'h, '_, K, V, S, G> = self.handle.make(self.hash, self.key, value);
+        let fresh: FreshNode<'h, '_, K, V, S, G> = self.handle.make(self.hash, self.key, value);
         match fresh.link() {
             Ok(node) => Ok(&node.value),
             Err((found, fresh)) => Err(OccupiedError {

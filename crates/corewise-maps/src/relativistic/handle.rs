@@ -321,7 +321,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
 
     /// Creates a node that is in no table.
     #[inline]
-    pub(super) fn make(&self, hash: u64, key: K, value: V) -> Fresh<'_, 'm, K, V, S, G> {
+    pub(super) fn make(&self, hash: u64, key: K, value: V) -> FreshNode<'_, 'm, K, V, S, G> {
         let slabs = self.map.slabs();
         // SAFETY: 1: the section is of the map's domain. 1: a magazine of this map.
         let slot = unsafe {
@@ -338,7 +338,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             node.write(Node { link, key, value });
             node
         };
-        Fresh {
+        FreshNode {
             handle: self,
             id,
             node,
@@ -431,17 +431,17 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
 }
 
 /// A node that is in no table yet; dropping it frees it.
-pub(super) struct Fresh<'h, 'm, K, V, S, G: Section> {
+pub struct FreshNode<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     id: NodeId,
     node: NonNull<Node<K, V>>,
 }
 
-impl<'h, K, V, S, G: Section> Fresh<'h, '_, K, V, S, G> {
+impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     /// Links the node unless its key is present; otherwise returns the present node and this one.
     #[inline]
     #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
-    pub(super) fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
+    pub fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
     where
         K: Eq,
     {
@@ -500,7 +500,7 @@ impl<'h, K, V, S, G: Section> Fresh<'h, '_, K, V, S, G> {
     }
 
     /// Returns the value, drops the key, and frees the node's memory.
-    pub(super) fn into_value(self) -> V {
+    pub fn into_value(self) -> V {
         let (key, value) = self.into_parts();
         // Before `value` is returned: it would be leaked if this panicked.
         drop(key);
@@ -519,10 +519,10 @@ impl<'h, K, V, S, G: Section> Fresh<'h, '_, K, V, S, G> {
     }
 }
 
-impl<K, V, S, G: Section> Drop for Fresh<'_, '_, K, V, S, G> {
+impl<K, V, S, G: Section> Drop for FreshNode<'_, '_, K, V, S, G> {
     fn drop(&mut self) {
         /// Frees the slot even if the drop panics.
-        struct Free<'f, 'h, 'm, K, V, S, G: Section>(&'f Fresh<'h, 'm, K, V, S, G>);
+        struct Free<'f, 'h, 'm, K, V, S, G: Section>(&'f FreshNode<'h, 'm, K, V, S, G>);
         impl<K, V, S, G: Section> Drop for Free<'_, '_, '_, K, V, S, G> {
             fn drop(&mut self) {
                 self.0.free();

@@ -35,10 +35,12 @@ pub(super) const FEWEST_BUCKETS: usize = 32;
 pub(super) const FEWEST_BUCKETS: usize = 1;
 /// A node of the table, as drawn in the header of the module.
 #[repr(C)]
-pub(super) struct Node<K, V> {
+pub struct Node<K, V> {
     pub(super) link: Link,
-    pub(super) key: K,
-    pub(super) value: V,
+    /// The key of the entry.
+    pub key: K,
+    /// The value of the entry.
+    pub value: V,
 }
 
 impl<K, V> Node<K, V> {
@@ -289,7 +291,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// Requests the smallest number of buckets that fits the entries, and permits the map to shrink
     /// to it in future. Updates (or [`settle`](Self::settle)) do the work. A map shrinks by
     /// halving, as long as its number of buckets is even. The shrink may wait for guards that were
-    /// pinned before a growth ended, and until it has begun, the map does not grow.
+    /// pinned before a growth ended. If the map has to grow first, it drops the request.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;

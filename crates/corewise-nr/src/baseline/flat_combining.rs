@@ -201,7 +201,8 @@ impl<D: Sequential> Drop for Combiner<D> {
     }
 }
 
-/// FC: flat combining of all operations.
+/// FC: flat combining of all operations. An operation that calls the structure that executes it
+/// gets a panic.
 ///
 /// ```
 /// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::FlatCombining};
@@ -239,7 +240,8 @@ impl<D: Sequential> Concurrent<D> for FlatCombining<D> {
     }
 }
 
-/// FC+: flat combining of writes, and a readers-writer lock for reads.
+/// FC+: flat combining of writes, and a readers-writer lock for reads. An operation that calls the
+/// structure that executes it gets a panic.
 ///
 /// ```
 /// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::FlatCombiningPlus};

@@ -2,7 +2,7 @@
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
-use corewise_atomic::sync::atomic::AtomicBool;
+use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, CachePadded};
 use corewise_locks::FlagRw;
@@ -11,9 +11,19 @@ use super::{OWN_SLOTS, SHARED_SLOTS};
 use crate::registration::Registry;
 use crate::{Concurrent, Operation, Sequential};
 
+/// No thread.
+const NONE: usize = 0;
+
+corewise_atomic::thread_local! {
+    /// Its address stands for the thread: it is unique while the thread lives, and not
+    /// [`NONE`].
+    static THREAD: u8 = const { 0 };
+}
+
 /// SL: a test-and-test-and-set spin lock around the structure.
 ///
-/// Waiting threads spin and then yield. An operation that panics releases the lock.
+/// Waiting threads spin and then yield. An operation that panics releases the lock. An operation
+/// that calls the structure that executes it gets a panic.
 ///
 /// ```
 /// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::SpinLocked};
@@ -29,7 +39,8 @@ use crate::{Concurrent, Operation, Sequential};
 /// assert_eq!(counter.execute(Operation::Write(3)), 3);
 /// ```
 pub struct SpinLocked<D> {
-    is_held: CachePadded<AtomicBool>,
+    /// The thread that holds the lock, or [`NONE`].
+    holder: CachePadded<AtomicUsize>,
     data: DataCell<D>,
 }
 
@@ -37,34 +48,41 @@ impl<D: Sequential> SpinLocked<D> {
     /// Protects a structure.
     pub fn new(data: D) -> Self {
         Self {
-            is_held: CachePadded::new(AtomicBool::new(false)),
+            holder: CachePadded::new(AtomicUsize::new(NONE)),
             data: DataCell::new(data),
         }
     }
 
     fn lock(&self) -> Unlock<'_> {
+        let this = THREAD.with(|thread| std::ptr::from_ref(thread).addr());
         let mut backoff = Backoff::new();
         // Acquire: pairs with the Release in `Unlock`. Relaxed on failure: nothing is read then.
         while self
-            .is_held
-            .compare_exchange_weak(false, true, Acquire, Relaxed)
+            .holder
+            .compare_exchange_weak(NONE, this, Acquire, Relaxed)
             .is_err()
         {
-            // Relaxed: a hint that the exchange may succeed.
-            while self.is_held.load(Relaxed) {
+            // Relaxed: a hint that the exchange may succeed. A thread sees what it has stored.
+            while let holder = self.holder.load(Relaxed)
+                && holder != NONE
+            {
+                assert!(
+                    holder != this,
+                    "an operation calls the structure that executes it"
+                );
                 backoff.snooze();
             }
         }
-        Unlock(&self.is_held)
+        Unlock(&self.holder)
     }
 }
 
-struct Unlock<'a>(&'a AtomicBool);
+struct Unlock<'a>(&'a AtomicUsize);
 
 impl Drop for Unlock<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `lock`.
-        self.0.store(false, Release);
+        self.0.store(NONE, Release);
     }
 }
 
@@ -85,7 +103,7 @@ impl<D: Sequential> Concurrent<D> for SpinLocked<D> {
 /// RWL: the readers-writer lock of §3.8 around the structure.
 ///
 /// Threads register as in a [`NodeReplicated`](crate::NodeReplicated). An operation that panics
-/// releases the lock.
+/// releases the lock. An operation that calls the structure that executes it gets a panic.
 ///
 /// ```
 /// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::ReadersWriterLocked};

@@ -9,8 +9,9 @@
 //! | FC+ | [`FlatCombiningPlus`] | reads | combined |
 //!
 //! All of them are [`Concurrent`](crate::Concurrent), take any number of threads, and survive
-//! operations that panic. The readers-writer lock of RWL and FC+ is that of node replication
-//! (§3.8), as in the paper.
+//! operations that panic. An operation that calls the structure that executes it gets a panic, as
+//! in node replication: it would wait for itself for ever. The readers-writer lock of RWL and FC+
+//! is that of node replication (§3.8), as in the paper.
 //!
 //! Deviation: Hendler et al. keep publication records in a list from which records age out. Here
 //! they are the slots of node replication, which are claimed and given back by threads.

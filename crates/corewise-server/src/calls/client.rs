@@ -4,7 +4,7 @@ use super::{ClientState, Context, first, text};
 use crate::shared::ConnCard;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
-use corewise_wire::resp::{Args, parse_integer};
+use corewise_wire::resp::{Args, Replies, parse_integer};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -37,40 +37,48 @@ pub(super) fn set_name<E: Engine>(cx: &mut Context<'_, E>, name: &[u8]) -> bool 
 /// `CLIENT`.
 pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let subcommand = args.next().unwrap_or(b"");
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"id", 0) => {
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"id" => {
             let id = client(cx).id;
             cx.reply().integer(id as i64);
         }
-        (b"id", _) => cx.wrong_arguments("client|id"),
-        (b"getname", 0) => get_name(cx),
-        (b"getname", _) => cx.wrong_arguments("client|getname"),
-        (b"setname", 1) => {
+        b"getname" => get_name(cx),
+        b"setname" => {
             let [name] = first(&mut args);
             if set_name(cx, name) {
                 cx.reply().simple("OK");
             }
         }
-        (b"setname", _) => cx.wrong_arguments("client|setname"),
-        (b"info", 0) => {
+        b"info" => {
             let card = Arc::clone(&cx.conn.card);
             let line = line(cx, &card);
             cx.reply().verbatim(*b"txt", line.as_bytes());
         }
-        (b"info", _) => cx.wrong_arguments("client|info"),
-        (b"list", _) => list(cx, args),
-        (b"kill", 1..) => kill(cx, args),
-        (b"kill", _) => cx.wrong_arguments("client|kill"),
-        (b"no-evict", 1) => no_evict(cx, args),
-        (b"no-evict", _) => cx.wrong_arguments("client|no-evict"),
-        (b"unblock", 1..) => unblock(cx, args),
-        (b"unblock", _) => cx.wrong_arguments("client|unblock"),
-        (b"help", 0) => cx.help(
+        b"list" => list(cx, args),
+        b"kill" => kill(cx, args),
+        b"no-evict" => no_evict(cx, args),
+        b"reply" => set_replies(cx, args),
+        b"unblock" => unblock(cx, args),
+        _ => cx.help(
             "CLIENT",
-            "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, SETNAME, UNBLOCK",
+            "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, REPLY, SETNAME, UNBLOCK",
         ),
-        (b"help", _) => cx.wrong_arguments("client|help"),
-        _ => cx.unknown_subcommand("CLIENT", subcommand),
+    }
+}
+
+/// `CLIENT REPLY ON | OFF | SKIP`.
+fn set_replies<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [word] = first(&mut args);
+    match word.to_ascii_lowercase().as_slice() {
+        b"on" => {
+            cx.codec.set_replies(Replies::All);
+            cx.is_silent = false;
+            cx.reply().simple("OK");
+        }
+        b"off" => cx.codec.set_replies(Replies::None),
+        b"skip" if cx.codec.is_silent() => {}
+        b"skip" => cx.codec.set_replies(Replies::AllButNext),
+        _ => cx.error(text::SYNTAX),
     }
 }
 

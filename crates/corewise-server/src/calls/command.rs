@@ -60,6 +60,7 @@ const FACTS: &[Facts] = &[
     facts("client|kill", -3, "admin noscript loading stale", "admin slow dangerous connection", "", &[]),
     facts("client|list", -2, "admin noscript loading stale", "admin slow dangerous connection", "nondeterministic_output", &[]),
     facts("client|no-evict", 3, "admin noscript loading stale", "admin slow dangerous connection", "", &[]),
+    facts("client|reply", 3, "noscript loading stale", "slow connection", "", &[]),
     facts("client|setname", 3, "noscript loading stale", "slow connection", "", &[]),
     facts("client|unblock", -3, "admin noscript loading stale", "admin slow dangerous connection", "", &[]),
     facts("command", -1, "loading stale", "slow connection", "nondeterministic_output_order", &[]),
@@ -238,6 +239,36 @@ fn existing<E: Engine>(name: &[u8]) -> Option<&'static Facts> {
     find(std::str::from_utf8(&name).ok()?)
 }
 
+/// What is wrong with the subcommand of a request.
+pub(super) enum Wrong {
+    /// There is none of this name.
+    Unknown,
+    /// The one of this name does not take this number of arguments.
+    Arguments(&'static str),
+}
+
+/// Checks the subcommand of a request for this command, and the number of its arguments.
+pub(super) fn check_subcommand<E: Engine>(
+    command: &Command<E>,
+    mut args: Args<'_>,
+) -> Result<(), Wrong> {
+    let elements = args.len() + 1;
+    let name = args.next().filter(|_| command.has_subcommands());
+    let Some(name) = name else {
+        return Ok(());
+    };
+    let is_named = |facts: &&Facts| {
+        let subcommand = facts.name.split_once('|').map_or("", |(_, name)| name);
+        name.eq_ignore_ascii_case(subcommand.as_bytes())
+    };
+    let mut subcommands = find(command.name).into_iter().flat_map(Facts::subcommands);
+    match subcommands.find(is_named) {
+        None => Err(Wrong::Unknown),
+        Some(facts) if table::accepts(facts.arity, elements) => Ok(()),
+        Some(facts) => Err(Wrong::Arguments(facts.name)),
+    }
+}
+
 /// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS [name …]`, `COMMAND GETKEYS command [argument …]`,
 /// `COMMAND INFO [name …]`, `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN
 /// pattern]`.
@@ -245,19 +276,15 @@ pub(super) fn command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let Some(subcommand) = args.next() else {
         return command_info(cx, args);
     };
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"count", 0) => cx.reply().integer(table::all::<E>().len() as i64),
-        (b"count", _) => cx.wrong_arguments("command|count"),
-        (b"list", 0) => list(cx, |_| true),
-        (b"list", 3) => filtered_list(cx, args),
-        (b"list", _) => cx.error(text::SYNTAX),
-        (b"info", _) => command_info(cx, args),
-        (b"docs", _) => command_docs(cx, args),
-        (b"getkeys", 2..) => get_keys(cx, args),
-        (b"getkeys", _) => cx.wrong_arguments("command|getkeys"),
-        (b"help", 0) => cx.help("COMMAND", "COUNT, DOCS, GETKEYS, INFO, LIST"),
-        (b"help", _) => cx.wrong_arguments("command|help"),
-        _ => cx.unknown_subcommand("COMMAND", subcommand),
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"count" => cx.reply().integer(table::all::<E>().len() as i64),
+        b"list" if args.len() == 0 => list(cx, |_| true),
+        b"list" if args.len() == 3 => filtered_list(cx, args),
+        b"list" => cx.error(text::SYNTAX),
+        b"info" => command_info(cx, args),
+        b"docs" => command_docs(cx, args),
+        b"getkeys" => get_keys(cx, args),
+        _ => cx.help("COMMAND", "COUNT, DOCS, GETKEYS, INFO, LIST"),
     }
 }
 
@@ -373,6 +400,13 @@ mod tests {
             let facts = find(command.name).expect(command.name);
             assert_eq!(facts.arity, command.arity, "{}", command.name);
             assert_eq!(facts.range(), command.keys, "{}", command.name);
+            let has_subcommands = facts.subcommands().next().is_some();
+            assert_eq!(
+                has_subcommands,
+                command.has_subcommands(),
+                "{}",
+                command.name
+            );
         }
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
         client.name = Vec::new();
     }
     *cx.conn.card.client_name.lock() = Vec::new();
+    cx.is_silent = false;
     cx.reply().simple("RESET");
 }
 
@@ -104,12 +105,18 @@ pub(super) fn hello<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             return cx.error("ERR Protocol version is not an integer or out of range");
         }
     };
-    let (mut credentials, mut name) = (None, None);
+    // As in Redis, an option has its effect even if a later one is wrong.
     while let Some(option) = args.next() {
         if option.eq_ignore_ascii_case(b"auth") && args.len() >= 2 {
-            credentials = Some(first::<2>(&mut args));
+            let [user, password] = first(&mut args);
+            if !admit(cx, user, password) {
+                return;
+            }
         } else if option.eq_ignore_ascii_case(b"setname") && args.len() >= 1 {
-            name = args.next();
+            let [name] = first(&mut args);
+            if !set_name(cx, name) {
+                return;
+            }
         } else {
             return cx.reply().error(&[
                 b"ERR Syntax error in HELLO option '",
@@ -118,22 +125,12 @@ pub(super) fn hello<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             ]);
         }
     }
-    if let Some([user, password]) = credentials
-        && !admit(cx, user, password)
-    {
-        return;
-    }
     if !cx.codec.is_authenticated() {
         return cx.error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
              select the RESP protocol version at the same time",
         );
-    }
-    if let Some(name) = name
-        && !set_name(cx, name)
-    {
-        return;
     }
     cx.codec.set_version(version);
     greet(cx);

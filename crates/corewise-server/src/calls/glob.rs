@@ -1,10 +1,14 @@
 //! Patterns of `SCAN MATCH` and `CONFIG GET`.
 
 /// Whether `text` matches the pattern: `*` any bytes, `?` one byte, `[a-c]` and `[^a-c]` one byte
-/// of a set or outside of it, and `\` before a byte that has no special meaning.
+/// of a set or outside of it, and `\` before a byte that has no special meaning. As in Redis, the
+/// empty text matches `*` and the empty pattern only, and not `**`.
 ///
 /// Takes time in proportion to the product of the lengths, and no memory.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    if text.is_empty() {
+        return matches!(pattern, b"" | b"*");
+    }
     let (mut p, mut t) = (0, 0);
     // Where the last `*` is, and the text that it has not been tried to match.
     let mut star: Option<(usize, usize)> = None;
@@ -85,7 +89,9 @@ mod tests {
             ("", "a", false),
             ("a", "", false),
             ("*", "", true),
+            ("**", "", false),
             ("*", "abc", true),
+            ("a**", "a", true),
             ("a*c", "abbc", true),
             ("a*c", "abcb", false),
             ("a*b*c", "aXbXbXc", true),

@@ -9,6 +9,10 @@ use corewise_wire::resp::{Args, Operation, parse_integer};
 const SCAN_COUNT: usize = 10;
 /// The most that `COUNT` can ask for: one step holds up the connections of its loop.
 const MAX_SCAN_COUNT: i64 = 10_000;
+/// The items and buckets after which a step looks at what it has shown.
+const SCAN_PART: usize = 64;
+/// A step ends when its keys have so many bytes.
+const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
@@ -239,10 +243,7 @@ fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u6
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
 pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [cursor] = first(&mut args);
-    let cursor = std::str::from_utf8(cursor)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let Some(cursor) = cursor.map(Cursor::from_bits) else {
+    let Some(cursor) = parse_cursor(cursor) else {
         return cx.error("ERR invalid cursor");
     };
     let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
@@ -259,9 +260,9 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         }
     }
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    let step = cx.engine.scan(cursor, count, cx.now, &mut |item| {
-        if shows_strings && glob::matches(pattern, item.key) {
-            keys.push(item.key.to_vec());
+    let step = scan_step(cx, cursor, count, |key| {
+        if shows_strings && glob::matches(pattern, key) {
+            keys.push(key.to_vec());
         }
     });
     let next = match step {
@@ -276,4 +277,75 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     reply.bulk(next.to_string().as_bytes());
     reply.array(keys.len());
     keys.iter().for_each(|key| reply.bulk(key));
+}
+
+/// Shows the keys among the next `count` items and buckets to `look`; fewer if the keys are long.
+fn scan_step<E: Engine>(
+    cx: &Context<'_, E>,
+    mut cursor: Cursor,
+    count: usize,
+    mut look: impl FnMut(&[u8]),
+) -> ScanStep {
+    let (mut left, mut bytes) = (count, 0);
+    loop {
+        let part = left.min(SCAN_PART);
+        let step = cx.engine.scan(cursor, part, cx.now, &mut |item| {
+            bytes += item.key.len();
+            look(item.key);
+        });
+        left -= part;
+        match step {
+            ScanStep::More(next) if left > 0 && bytes < ENOUGH_BYTES => cursor = next,
+            _ => return step,
+        }
+    }
+}
+
+/// The cursor that a text means, as `strtoul` reads it: with a sign, and none at all is 0.
+fn parse_cursor(text: &[u8]) -> Option<Cursor> {
+    let text = until_nul(text);
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let mut number = 0_u64;
+    for digit in digits {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        number = number.checked_mul(10)?.checked_add(digit.into())?;
+    }
+    let is_whole = text.is_empty() || !digits.is_empty();
+    let number = if is_negative {
+        number.wrapping_neg()
+    } else {
+        number
+    };
+    is_whole.then(|| Cursor::from_bits(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_cursor;
+
+    #[test]
+    fn cursors_are_read_as_redis_reads_them() {
+        for (text, expected) in [
+            (&b""[..], Some(0)),
+            (b"17", Some(17)),
+            (b"007", Some(7)),
+            (b"+7", Some(7)),
+            (b"-1", Some(u64::MAX)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"-18446744073709551615", Some(1)),
+            (b"18446744073709551616", None),
+            (b"\0x", Some(0)),
+            (b"-", None),
+            (b" 1", None),
+            (b"1 ", None),
+            (b"0x10", None),
+        ] {
+            let seen = parse_cursor(text).map(corewise_cache::Cursor::to_bits);
+            assert_eq!(seen, expected, "{}", text.escape_ascii());
+        }
+    }
 }

@@ -3,13 +3,11 @@
 use super::{Context, first, glob, text};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::ItemView;
-use corewise_wire::resp::{Args, parse_integer};
+use corewise_wire::resp::{Args, Encoder, parse_integer};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Items and buckets that one step of `KEYS` visits.
 const STEP: usize = 10_000;
-/// Bytes of the keys that one `KEYS` may print.
-const MAX_KEYS_BYTES: usize = 64 << 20;
 /// How often `KEYS` starts again if tables are resized meanwhile.
 const ATTEMPTS: usize = 3;
 /// `RANDOMKEY` visits all keys if there are so few.
@@ -25,53 +23,80 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
 
 /// Why the keys were not listed.
 enum Failure {
-    TooMany,
+    TooLong,
     Resized,
 }
 
 /// `KEYS pattern`. Visits all items, which holds up the connections of its loop, as in Redis.
 pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [pattern] = first(&mut args);
-    match matching(cx, pattern) {
-        Ok(keys) => {
-            let mut reply = cx.reply();
-            reply.array(keys.len());
-            keys.iter().for_each(|key| reply.bulk(key));
+    let start = cx.out.len();
+    let mut printed = Err(Failure::Resized);
+    for _ in 0..ATTEMPTS {
+        printed = print_matching(cx, pattern);
+        if !matches!(printed, Err(Failure::Resized)) {
+            break;
         }
-        Err(Failure::TooMany) => cx.error("ERR the keys would take over 64 MiB, use SCAN"),
+        cx.out.truncate(start);
+    }
+    let failure = match printed {
+        Ok(count) => {
+            let mut head = Vec::new();
+            Encoder::new(cx.codec.version(), &mut head).array(count);
+            cx.out.splice(start..start, head);
+            return;
+        }
+        Err(Failure::TooLong) => "ERR the keys take too much memory for one reply, use SCAN",
         Err(Failure::Resized) => {
-            cx.error("ERR the table was resized too often during the command, try again");
+            "ERR the table was resized too often during the command, try again"
+        }
+    };
+    cx.out.truncate(start);
+    cx.error(failure);
+}
+
+/// Prints the keys that match a pattern, each of them once, and returns their number.
+fn print_matching<E: Engine>(cx: &mut Context<'_, E>, pattern: &[u8]) -> Result<usize, Failure> {
+    let (start, most) = (cx.out.len(), cx.most_replies());
+    let (version, mut cursor) = (cx.codec.version(), Cursor::START);
+    let mut list = Vec::new();
+    loop {
+        let mut is_too_long = false;
+        let step = cx.engine.scan(cursor, STEP, cx.now, &mut |item| {
+            let before = cx.out.len();
+            is_too_long |= before - start + list.len() * size_of::<Printed>() > most;
+            if !is_too_long && glob::matches(pattern, item.key) {
+                Encoder::new(version, cx.out).bulk(item.key);
+                list.push([before, cx.out.len()].map(|at| (at - start) as u32));
+            }
+        });
+        match step {
+            _ if is_too_long => return Err(Failure::TooLong),
+            ScanStep::More(next) => cursor = next,
+            ScanStep::Lost => return Err(Failure::Resized),
+            ScanStep::Done => return Ok(print_once(cx.out, start, list)),
         }
     }
 }
 
-/// The keys that match a pattern, each of them once.
-fn matching<E: Engine>(cx: &Context<'_, E>, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    for _ in 0..ATTEMPTS {
-        let (mut keys, mut bytes, mut cursor) = (Vec::new(), 0, Cursor::START);
-        loop {
-            let step = cx.engine.scan(cursor, STEP, cx.now, &mut |item| {
-                if bytes <= MAX_KEYS_BYTES && glob::matches(pattern, item.key) {
-                    keys.push(item.key.to_vec());
-                    bytes += item.key.len() + size_of::<Vec<u8>>();
-                }
-            });
-            if bytes > MAX_KEYS_BYTES {
-                return Err(Failure::TooMany);
-            }
-            match step {
-                ScanStep::More(next) => cursor = next,
-                ScanStep::Lost => break,
-                ScanStep::Done => {
-                    // Some engines show an item again if its table was resized.
-                    keys.sort_unstable();
-                    keys.dedup();
-                    return Ok(keys);
-                }
-            }
-        }
+/// Where a key was printed: from and to, behind the start of the list.
+type Printed = [u32; 2];
+
+/// Removes the keys that were printed before, which some engines show again if their tables were
+/// resized, from the `list` of keys behind `start`. Returns the number of those that are left.
+fn print_once(out: &mut Vec<u8>, start: usize, mut list: Vec<Printed>) -> usize {
+    let printed = list.len();
+    let keys = &out[start..];
+    let text = |[from, to]: Printed| &keys[from as usize..to as usize];
+    list.sort_unstable_by_key(|key| text(*key));
+    list.dedup_by_key(|key| text(*key));
+    if list.len() < printed {
+        let once: Vec<&[u8]> = list.iter().map(|key| text(*key)).collect();
+        let once = once.concat();
+        out.truncate(start);
+        out.extend_from_slice(&once);
     }
-    Err(Failure::Resized)
+    list.len()
 }
 
 /// `RANDOMKEY`. All keys are equally likely if they are few; otherwise one that many empty buckets
@@ -154,34 +179,22 @@ fn encoding(value: &[u8]) -> &'static str {
 /// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`.
 pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [subcommand] = first(&mut args);
-    let mut key = args;
-    let [key] = first(&mut key);
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"encoding", 1) => describe(cx, key, |item| Description::Word(encoding(item.value))),
-        (b"encoding", _) => cx.wrong_arguments("object|encoding"),
-        (b"idletime", 1) => {
-            describe(cx, key, |item| Description::Number(i64::from(item.idle_s)));
-        }
-        (b"idletime", _) => cx.wrong_arguments("object|idletime"),
-        (b"refcount", 1) => describe(cx, key, |_| Description::Number(1)),
-        (b"refcount", _) => cx.wrong_arguments("object|refcount"),
-        (b"freq", 1) => describe(cx, key, |_| Description::Error(NO_FREQUENCY)),
-        (b"freq", _) => cx.wrong_arguments("object|freq"),
-        (b"help", 0) => cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
-        (b"help", _) => cx.wrong_arguments("object|help"),
-        _ => cx.unknown_subcommand("OBJECT", subcommand),
+    let [key] = first(&mut args);
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"encoding" => describe(cx, key, |item| Description::Word(encoding(item.value))),
+        b"idletime" => describe(cx, key, |item| Description::Number(i64::from(item.idle_s))),
+        b"refcount" => describe(cx, key, |_| Description::Number(1)),
+        b"freq" => describe(cx, key, |_| Description::Error(NO_FREQUENCY)),
+        _ => cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
     }
 }
 
 /// `MEMORY USAGE key [SAMPLES count]`: the bytes that the item takes.
 pub(super) fn memory<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [subcommand] = first(&mut args);
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"usage", 1..) => memory_usage(cx, args),
-        (b"usage", _) => cx.wrong_arguments("memory|usage"),
-        (b"help", 0) => cx.help("MEMORY", "USAGE"),
-        (b"help", _) => cx.wrong_arguments("memory|help"),
-        _ => cx.unknown_subcommand("MEMORY", subcommand),
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"usage" => memory_usage(cx, args),
+        _ => cx.help("MEMORY", "USAGE"),
     }
 }
 
@@ -198,4 +211,24 @@ fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         }
     }
     describe(cx, key, |item| Description::Number(item.footprint as i64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::print_once;
+
+    #[test]
+    fn a_key_that_was_shown_twice_is_listed_once() {
+        let mut out = b"before$1\r\nb\r\n$1\r\na\r\n$1\r\nb\r\n".to_vec();
+        let list = vec![[0, 7], [7, 14], [14, 21]];
+        assert_eq!(print_once(&mut out, 6, list), 2);
+        assert_eq!(out, b"before$1\r\na\r\n$1\r\nb\r\n");
+    }
+
+    #[test]
+    fn keys_that_were_shown_once_stay_in_place() {
+        let mut out = b"$1\r\nb\r\n$1\r\na\r\n".to_vec();
+        assert_eq!(print_once(&mut out, 0, vec![[0, 7], [7, 14]]), 2);
+        assert_eq!(out, b"$1\r\nb\r\n$1\r\na\r\n");
+    }
 }

@@ -57,6 +57,9 @@ use corewise_ops::{
 use corewise_wire::resp::{Args, CommandCodec, Encoder, Form, Operation, Request};
 use std::sync::Arc;
 
+/// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
+const MAX_REPLIES: usize = 64 << 20;
+
 /// Error texts that several commands have.
 mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
@@ -99,6 +102,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) conn: &'c mut Conn,
     pub(crate) codec: &'c mut CommandCodec,
     pub(crate) out: &'c mut Vec<u8>,
+    /// The client does not want the reply to this command.
+    pub(crate) is_silent: bool,
 }
 
 /// An [`Update`] by a function, whose new value is in the buffer.
@@ -125,8 +130,17 @@ impl<F: FnMut(&Outcome<'_>)> ReplySink for Look<F> {
 }
 
 impl<'c, E: Engine> Context<'c, E> {
-    /// Executes the command, or keeps it for `EXEC`, and prints its reply.
+    /// Executes the command, or keeps it for `EXEC`, and prints its reply if it has one.
     pub(crate) fn answer(&mut self, request: Request<'_>) {
+        let start = self.out.len();
+        self.is_silent = self.codec.takes_silence();
+        self.execute(request);
+        if self.is_silent {
+            self.out.truncate(start);
+        }
+    }
+
+    fn execute(&mut self, request: Request<'_>) {
         self.counters.resp_calls += 1;
         let Some(command) = table::find::<E>(request.name()) else {
             transactions::refuse(self);
@@ -134,6 +148,13 @@ impl<'c, E: Engine> Context<'c, E> {
         };
         if !command.accepts(request.args().len()) {
             return transactions::refuse_arguments(self, command.name);
+        }
+        if let Err(wrong) = command::check_subcommand(command, request.args()) {
+            transactions::refuse(self);
+            return match wrong {
+                command::Wrong::Arguments(name) => self.wrong_arguments(name),
+                command::Wrong::Unknown => self.unknown_subcommand(command.name, request.args()),
+            };
         }
         if !self.codec.is_authenticated() && !command.is_open() {
             return self.error(text::NO_AUTH);
@@ -215,15 +236,25 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     #[cold]
-    fn unknown_subcommand(&mut self, command: &str, subcommand: &[u8]) {
+    fn unknown_subcommand(&mut self, command: &str, mut args: Args<'_>) {
+        let [subcommand] = first(&mut args);
         let shown = until_nul(subcommand);
         self.reply().error(&[
             b"ERR unknown subcommand '",
             &shown[..shown.len().min(128)],
             b"'. Try ",
-            command.as_bytes(),
+            command.to_ascii_uppercase().as_bytes(),
             b" HELP.",
         ]);
+    }
+
+    /// The most bytes of the replies to a transaction, and of the keys that `KEYS` prints: a quarter
+    /// of the memory limit, but [`MAX_REPLIES`] at most, and as much as a request may have at least.
+    fn most_replies(&self) -> usize {
+        let quarter = usize::try_from(self.engine.memory_limit() / 4).unwrap_or(MAX_REPLIES);
+        quarter
+            .min(MAX_REPLIES)
+            .max(self.shared.limits.resp.max_request)
     }
 
     /// Executes one operation, and prints its reply.

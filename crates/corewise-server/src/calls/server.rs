@@ -1,6 +1,6 @@
 //! Commands on the server.
 
-use super::{Context, glob, text, until_nul};
+use super::{Context, first, glob, text, until_nul};
 use crate::config::Eviction;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, ORIGIN_MS};
@@ -11,6 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The version of Redis whose behaviour these commands have; clients decide by it what they send.
 const REDIS_VERSION: &str = "7.0.15";
+
+/// The least memory that `CONFIG SET maxmemory` accepts.
+const MIN_MEMORY: u64 = 1 << 20;
 
 /// `TIME`.
 pub(super) fn time<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
@@ -80,20 +83,15 @@ fn parameters<E: Engine>(cx: &Context<'_, E>) -> [(&'static str, String); 9] {
 /// `CONFIG GET pattern …`, `CONFIG SET maxmemory bytes`, `CONFIG RESETSTAT`.
 pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let subcommand = args.next().unwrap_or(b"");
-    match (subcommand.to_ascii_lowercase().as_slice(), args.len()) {
-        (b"get", 1..) => config_get(cx, args),
-        (b"get", _) => cx.wrong_arguments("config|get"),
-        (b"set", 2..) => config_set(cx, args),
-        (b"set", _) => cx.wrong_arguments("config|set"),
-        (b"resetstat", 0) => {
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"get" => config_get(cx, args),
+        b"set" => config_set(cx, args),
+        b"resetstat" => {
             *cx.shared.baseline.lock() = cx.shared.counters();
             cx.engine.reset_stats();
             cx.reply().simple("OK");
         }
-        (b"resetstat", _) => cx.wrong_arguments("config|resetstat"),
-        (b"help", 0) => cx.help("CONFIG", "GET, RESETSTAT, SET"),
-        (b"help", _) => cx.wrong_arguments("config|help"),
-        _ => cx.unknown_subcommand("CONFIG", subcommand),
+        _ => cx.help("CONFIG", "GET, RESETSTAT, SET"),
     }
 }
 
@@ -112,38 +110,35 @@ fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
     }
 }
 
-/// `CONFIG SET parameter value …`. Checks all parameters before it sets one.
+/// `CONFIG SET parameter value …`, of which there is one parameter.
 fn config_set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if !args.len().is_multiple_of(2) {
         return cx.error(text::SYNTAX);
     }
-    let mut limit = None;
-    while let (Some(name), Some(value)) = (args.next(), args.next()) {
-        if !name.eq_ignore_ascii_case(b"maxmemory") {
-            return cx.reply().error(&[
-                b"ERR Unknown option or number of arguments for CONFIG SET - '",
-                until_nul(name),
-                b"'",
-            ]);
-        }
-        // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
-        let why = match memory(value).filter(|bytes| *bytes >= 1 << 20) {
-            Some(_) if limit.is_some() => "duplicate parameter",
-            Some(bytes) => {
-                limit = Some(bytes);
-                continue;
-            }
-            None => "argument must be a memory value of at least 1mb",
-        };
+    let is_known = |name: &&[u8]| name.eq_ignore_ascii_case(b"maxmemory");
+    if let Some(name) = args.step_by(2).find(|name| !is_known(name)) {
         return cx.reply().error(&[
-            b"ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ",
-            why.as_bytes(),
+            b"ERR Unknown option or number of arguments for CONFIG SET - '",
+            until_nul(name),
+            b"'",
         ]);
     }
-    if let Some(bytes) = limit {
-        cx.engine.set_memory_limit(bytes);
-    }
-    cx.reply().simple("OK");
+    let given = args.len();
+    let [_, value] = first(&mut args);
+    // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
+    let why = match memory(value) {
+        _ if given > 2 => "duplicate parameter",
+        None => "argument must be a memory value",
+        Some(..MIN_MEMORY) => "argument must be at least 1mb",
+        Some(bytes) => {
+            cx.engine.set_memory_limit(bytes);
+            return cx.reply().simple("OK");
+        }
+    };
+    cx.reply().error(&[
+        b"ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ",
+        why.as_bytes(),
+    ]);
 }
 
 /// Bytes with a unit as Redis has them: `1kb` is 1,024 bytes, `1k` is 1,000.

@@ -4,8 +4,8 @@ use super::float::Extended;
 use super::keys::{TimeForm, invalid_time};
 use super::{Context, first, text};
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Decision, Get, ItemView, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, Form, Operation, parse_integer};
+use corewise_ops::{Deadline, Decision, ItemView, Outcome, Store, StoreMode, Verb};
+use corewise_wire::resp::{Args, Form, Operation, SetOptions, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;
@@ -20,14 +20,6 @@ pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
     Decision::Write {
         client_flags: old.map_or(0, |old| old.client_flags),
         deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
-    }
-}
-
-/// Prints a value, or null.
-fn reply_value<E: Engine>(cx: &mut Context<'_, E>, value: Option<&[u8]>) {
-    match value {
-        Some(value) => cx.reply().bulk(value),
-        None => cx.reply().null(),
     }
 }
 
@@ -49,33 +41,7 @@ pub(super) fn getrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let (Some(start), Some(end)) = (parse_integer(start), parse_integer(end)) else {
         return cx.error(text::NOT_AN_INTEGER);
     };
-    let mut part = Vec::new();
-    cx.operate(key, Verb::Get(Get::default()), |outcome| {
-        if let Outcome::Found(view) = outcome {
-            part = range(view.value, start, end).to_vec();
-        }
-    });
-    cx.reply().bulk(&part);
-}
-
-/// The bytes from `start` to `end`, both included; negative numbers count from the end.
-fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = value.len() as i64;
-    if start < 0 && end < 0 && start > end {
-        return b"";
-    }
-    let place = |at: i64| {
-        if at < 0 {
-            at.saturating_add(len).max(0)
-        } else {
-            at
-        }
-    };
-    let (start, end) = (place(start), place(end).min(len - 1));
-    if start > end {
-        return b"";
-    }
-    value.get(start as usize..=end as usize).unwrap_or(b"")
+    cx.run(&Operation::getrange(key, start, end));
 }
 
 /// The options of `SET` and `GETEX`.
@@ -157,28 +123,18 @@ pub(super) fn set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             None => return,
         },
     };
-    let (mut old_value, mut is_set) = (None, false);
-    let done = cx.update(key, |old, new| {
-        is_set = !(options.if_absent && old.is_some() || options.if_present && old.is_none());
-        if options.returns_old {
-            old_value = old.map(|old| old.value.to_vec());
-        }
-        if !is_set {
-            return Decision::Keep;
-        }
-        new.extend_from_slice(value);
-        let kept = old.filter(|_| options.keeps_deadline);
-        Decision::Write {
-            client_flags: 0,
-            deadline: kept.map_or(deadline, |old| old.deadline),
-        }
-    });
-    match (done, options.returns_old, is_set) {
-        (false, ..) => {}
-        (true, true, _) => reply_value(cx, old_value.as_deref()),
-        (true, false, true) => cx.reply().simple("OK"),
-        (true, false, false) => cx.reply().null(),
-    }
+    let mode = match (options.if_absent, options.if_present) {
+        (true, _) => StoreMode::Add,
+        (_, true) => StoreMode::Replace,
+        _ => StoreMode::Overwrite,
+    };
+    let options = SetOptions {
+        mode,
+        deadline,
+        keeps_deadline: options.keeps_deadline,
+        returns_old: options.returns_old,
+    };
+    cx.run(&Operation::set_with(key, value, options));
 }
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
@@ -187,17 +143,20 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let Some(options) = Options::parse(args, false) else {
         return cx.error(text::SYNTAX);
     };
-    let touch = match options.time {
-        None => options.persists.then_some(Deadline::NEVER),
-        Some((time, form)) => match deadline_of(cx, time, form, "getex") {
-            Some(deadline) => Some(deadline),
-            None => return,
-        },
+    let Some((time, form)) = options.time else {
+        return cx.run(&if options.persists {
+            Operation::getex_persist(key)
+        } else {
+            Operation::get(key)
+        });
     };
-    cx.run(&match touch {
-        Some(deadline) => Operation::getex(key, deadline),
-        None => Operation::get(key),
-    });
+    // As in Redis, the time does not matter then.
+    if !cx.exists(key) {
+        return cx.reply().null();
+    }
+    if let Some(deadline) = deadline_of(cx, time, form, "getex") {
+        cx.run(&Operation::getex(key, deadline));
+    }
 }
 
 /// `GETSET key value`.
@@ -355,33 +314,5 @@ pub(super) fn incrbyfloat<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>
         (false, _) => {}
         (true, Ok(sum)) => cx.reply().bulk(sum.as_bytes()),
         (true, Err(text)) => cx.error(text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::range;
-
-    #[test]
-    fn ranges_include_their_end_and_may_count_from_the_end() {
-        for (start, end, expected) in [
-            (0, -1, "hello"),
-            (1, 3, "ell"),
-            (-3, -1, "llo"),
-            (-100, 2, "hel"),
-            (0, 100, "hello"),
-            (3, 2, ""),
-            (-1, -3, ""),
-            (5, 9, ""),
-            (-9, -8, "h"),
-            (i64::MIN, i64::MAX, "hello"),
-            (i64::MAX, i64::MIN, ""),
-            (4, 4, "o"),
-        ] {
-            let seen = range(b"hello", start, end);
-            assert_eq!(seen, expected.as_bytes(), "{start} {end}");
-        }
-        assert_eq!(range(b"", 0, -1), b"");
-        assert_eq!(range(b"", -5, 5), b"");
     }
 }

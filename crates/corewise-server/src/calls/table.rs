@@ -38,6 +38,14 @@ impl<E: Engine> Command<E> {
         self.kind == b'o'
     }
 
+    /// Whether its first argument is the name of a subcommand.
+    pub(super) fn has_subcommands(&self) -> bool {
+        matches!(
+            self.name,
+            "client" | "command" | "config" | "memory" | "object"
+        )
+    }
+
     /// Whether it has to do with keys that its arguments do not name.
     pub(super) fn concerns_all_keys(&self) -> bool {
         matches!(self.kind, b'w' | b'r') && self.keys == NO_KEY

@@ -8,8 +8,8 @@
 //!
 //! A transaction has at most [`MAX_REQUESTS`] requests, which together are no longer than one
 //! request may be. They count as input of the connection. A client watches at most [`MAX_WATCHED`]
-//! keys. The replies to a transaction take at most [`MAX_REPLIES`] bytes; if they are longer, all
-//! requests are executed, and the connection is closed instead of a reply.
+//! keys. The replies to a transaction take at most [`Context::most_replies`] bytes; if they are
+//! longer, all requests are executed, and the connection is closed instead of a reply.
 
 use super::Context;
 use super::table::{self, Command};
@@ -21,8 +21,6 @@ use corewise_wire::resp::{Args, Request, RequestQueue};
 const MAX_REQUESTS: usize = 1 << 16;
 /// The most keys that a client watches.
 const MAX_WATCHED: usize = 1 << 10;
-/// The most bytes of the replies to a transaction.
-const MAX_REPLIES: usize = 64 << 20;
 
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -96,6 +94,11 @@ pub(super) fn keeps<E: Engine>(cx: &mut Context<'_, E>, command: &Command<E>) ->
 
 /// Keeps a request for `EXEC`.
 pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) {
+    if is_client_reply(request) {
+        // It would leave `EXEC` without some of its replies.
+        refuse(cx);
+        return cx.error("ERR Command not allowed inside a transaction");
+    }
     let shared = cx.shared;
     let Some(queue) = queue(cx) else {
         return;
@@ -121,6 +124,11 @@ pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) {
         }
     }
     cx.reply().simple("QUEUED");
+}
+
+fn is_client_reply(request: Request<'_>) -> bool {
+    let subcommand = request.args().next().unwrap_or(b"");
+    request.name().eq_ignore_ascii_case(b"client") && subcommand.eq_ignore_ascii_case(b"reply")
 }
 
 /// `MULTI`.
@@ -208,6 +216,7 @@ fn execute<'c, E: Engine>(
         conn: cx.conn,
         codec: cx.codec,
         out: cx.out,
+        is_silent: cx.is_silent,
     };
     for request in requests.iter() {
         let Some(command) = table::find::<E>(request.name()) else {
@@ -228,7 +237,7 @@ fn execute<'c, E: Engine>(
 
 /// Whether no more replies may be printed.
 pub(super) fn is_too_long<E: Engine>(cx: &Context<'_, E>) -> bool {
-    cx.out.len() > MAX_REPLIES
+    cx.out.len() > cx.most_replies()
 }
 
 /// `WATCH key …`.

@@ -173,6 +173,12 @@ pub(super) enum Access {
     Calls,
     /// As `Calls`, and a request has been refused.
     CallsAfterRefusal,
+    /// As `Calls`, and no request has a reply.
+    Silent,
+    /// As `Silent`, and a request has been refused.
+    SilentAfterRefusal,
+    /// As `Operations`, but the next request becomes a call, and has no reply.
+    SilentNext,
     /// Frequent requests become operations.
     Operations,
 }

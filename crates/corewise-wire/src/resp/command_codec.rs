@@ -3,7 +3,7 @@
 use bumpalo::Bump;
 use corewise_ops::Now;
 
-use super::codec::{Access, Codec, Keys, Limits, Parsed};
+use super::codec::{Access, Codec, Keys, Limits, Parsed, Refusal};
 use super::encoder::Version;
 use super::inline;
 use super::operation::Operation;
@@ -14,7 +14,8 @@ use crate::step::{Call, Step};
 ///
 /// | request | steps |
 /// |---|---|
-/// | `GET key`, `SET key value [NX \| XX] [EX s \| PX ms]` | one operation |
+/// | `GET key`, `SET key value [NX \| XX] [GET] [EX s \| PX ms \| KEEPTTL]` | one operation |
+/// | `GETEX key [EX s \| PX ms \| PERSIST]`, `GETRANGE SUBSTR` | one operation |
 /// | `DEL EXISTS TOUCH UNLINK` with one key, `PERSIST PTTL TTL TYPE` | one operation |
 /// | `EXPIRE PEXPIRE` without options and with a time from now on | one operation |
 /// | `DECR DECRBY INCR INCRBY APPEND GETDEL GETSET PSETEX SETEX SETNX STRLEN` | one operation |
@@ -53,6 +54,17 @@ use crate::step::{Call, Step};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCodec(Codec);
+
+/// Which requests have a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    All,
+    /// All but the next one.
+    AllButNext,
+    /// None.
+    None,
+}
 
 impl CommandCodec {
     /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
@@ -93,17 +105,66 @@ impl CommandCodec {
     /// ```
     pub fn begin_calls(&mut self) {
         debug_assert!(self.is_authenticated());
-        self.0.access = Access::Calls;
+        self.0.access = match self.0.access {
+            Access::Silent | Access::SilentAfterRefusal => Access::Silent,
+            _ => Access::Calls,
+        };
     }
 
     /// Ends [`begin_calls`](Self::begin_calls). Returns whether a request was
     /// [refused](super::Parsed::Refused) since.
     pub fn end_calls(&mut self) -> bool {
-        let has_refused = self.0.access == Access::CallsAfterRefusal;
-        if has_refused || self.0.access == Access::Calls {
-            self.0.access = Access::Operations;
-        }
+        let (access, has_refused) = match self.0.access {
+            Access::Calls => (Access::Operations, false),
+            Access::CallsAfterRefusal => (Access::Operations, true),
+            Access::SilentAfterRefusal => (Access::Silent, true),
+            access => (access, false),
+        };
+        self.0.access = access;
         has_refused
+    }
+
+    /// Decides which of the requests that follow have a reply. Those that have none become calls,
+    /// or are skipped if they are [refused](super::Parsed::Refused), and an error that closes the
+    /// connection is empty. The client must have authenticated, and not be between
+    /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
+    ///
+    /// ```
+    /// # use bumpalo::Bump;
+    /// # use corewise_ops::Now;
+    /// # use corewise_wire::resp::{CommandCodec, Limits, Replies};
+    /// # use corewise_wire::Step;
+    /// # let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+    /// # let (limits, scratch) = (Limits::default(), Bump::new());
+    /// let mut codec = CommandCodec::new(true);
+    /// codec.set_replies(Replies::AllButNext);
+    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
+    /// assert!(matches!(step, Step::Call { .. }));
+    /// assert!(codec.takes_silence(), "the call has no reply");
+    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
+    /// assert!(matches!(step, Step::Op { .. }));
+    /// ```
+    pub fn set_replies(&mut self, replies: Replies) {
+        debug_assert!(self.is_authenticated());
+        self.0.access = match replies {
+            Replies::All => Access::Operations,
+            Replies::AllButNext => Access::SilentNext,
+            Replies::None => Access::Silent,
+        };
+    }
+
+    /// Whether the call that was the last step has no reply. Call it once for each call, before it
+    /// is executed.
+    #[inline]
+    pub fn takes_silence(&mut self) -> bool {
+        match self.0.access {
+            Access::Silent | Access::SilentAfterRefusal => true,
+            Access::SilentNext => {
+                self.0.access = Access::Operations;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The version of the protocol that the client has chosen.
@@ -168,19 +229,40 @@ impl CommandCodec {
         match parsed {
             Parsed::Incomplete { need } => Step::Incomplete { need },
             Parsed::Skip { consumed } => Step::Skip { consumed },
-            Parsed::Close { reply } => Step::Close { reply },
-            Parsed::Refused { consumed, why } => {
-                if self.0.access == Access::Calls {
-                    self.0.access = Access::CallsAfterRefusal;
-                }
-                Step::Frame {
-                    consumed,
-                    bytes: why.line(),
-                }
-            }
+            Parsed::Close { reply } => Step::Close {
+                reply: if self.is_silent() { b"" } else { reply },
+            },
+            Parsed::Refused { consumed, why } => self.refused(consumed, why),
             Parsed::Request { consumed, request } => {
                 self.request(consumed, request, input, now, scratch)
             }
+        }
+    }
+
+    /// Whether the next request has no reply.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        matches!(
+            self.0.access,
+            Access::Silent | Access::SilentAfterRefusal | Access::SilentNext
+        )
+    }
+
+    #[cold]
+    fn refused<'i>(&mut self, consumed: usize, why: Refusal) -> Step<'i> {
+        let is_silent = self.is_silent();
+        self.0.access = match self.0.access {
+            Access::Calls => Access::CallsAfterRefusal,
+            Access::Silent => Access::SilentAfterRefusal,
+            Access::SilentNext => Access::Operations,
+            access => access,
+        };
+        if is_silent {
+            return Step::Skip { consumed };
+        }
+        Step::Frame {
+            consumed,
+            bytes: why.line(),
         }
     }
 

@@ -10,6 +10,9 @@ use crate::memcached::Command;
 pub(super) enum Kind {
     /// The value, or null.
     Value,
+    /// The bytes of the value from the first place to the second, both included; negative places
+    /// count from the end.
+    Range(i32, i32),
     /// `OK`.
     Ok,
     /// `OK`, or null if the condition does not hold.
@@ -30,6 +33,20 @@ pub(super) enum Kind {
     Number,
     /// The value before an edit, or null.
     Old,
+}
+
+/// The bytes of [`Kind::Range`].
+fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
+    let len = value.len() as i64;
+    let place = |at: i32| {
+        let at = i64::from(at);
+        if at < 0 { (at + len).max(0) } else { at }
+    };
+    let (start, end) = (place(start), place(end).min(len - 1));
+    if start > end {
+        return b"";
+    }
+    value.get(start as usize..=end as usize).unwrap_or(b"")
 }
 
 /// How to print the outcome of one operation.
@@ -94,8 +111,14 @@ impl<'i> Form<'i> {
     fn encode_rarer(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
-            (Kind::OkOrNull, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
-            (Kind::OkOrNull, Outcome::NotStored) => reply.null(),
+            (Kind::Range(start, end), Outcome::Found(view)) => {
+                reply.bulk(range(view.value, start, end));
+            }
+            (Kind::Range(..), Outcome::Missing(_)) => reply.bulk(b""),
+            (Kind::OkOrNull, Outcome::Stored(_) | Outcome::Edited { number: 1, .. }) => {
+                reply.fixed(b"+OK\r\n");
+            }
+            (Kind::OkOrNull, Outcome::NotStored | Outcome::Edited { .. }) => reply.null(),
             (Kind::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
                 reply.integer(view.value.len() as i64);
             }

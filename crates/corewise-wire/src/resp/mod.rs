@@ -58,10 +58,10 @@ mod request;
 
 pub use client::{Malformed, ReplyReader, Value, encode_request};
 pub use codec::{Codec, Limits, Parsed, Refusal};
-pub use command_codec::CommandCodec;
+pub use command_codec::{CommandCodec, Replies};
 pub use encoder::{Encoder, Version};
 pub use form::Form;
 pub use number::parse_integer;
-pub use operation::Operation;
+pub use operation::{Operation, SetOptions};
 pub use queue::RequestQueue;
 pub use request::{Args, Request};

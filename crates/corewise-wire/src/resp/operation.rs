@@ -15,6 +15,31 @@ const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 /// limits are checked first.
 const MAX_RANGE_END: i64 = 4 << 10;
 
+/// The options of `SET`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetOptions {
+    /// When the value is stored: [`StoreMode::Overwrite`], [`StoreMode::Add`] or
+    /// [`StoreMode::Replace`].
+    pub mode: StoreMode,
+    /// The new deadline.
+    pub deadline: Deadline,
+    /// A present item keeps its deadline.
+    pub keeps_deadline: bool,
+    /// The reply is the old value.
+    pub returns_old: bool,
+}
+
+impl Default for SetOptions {
+    fn default() -> Self {
+        Self {
+            mode: StoreMode::Overwrite,
+            deadline: Deadline::NEVER,
+            keeps_deadline: false,
+            returns_old: false,
+        }
+    }
+}
+
 /// One operation for the engine, and the form of its reply.
 ///
 /// The constructors are named after the commands of Redis, and check nothing.
@@ -53,7 +78,7 @@ impl<'i> Operation<'i> {
     }
 
     fn parse_rarer(name: &[u8], args: Args<'i>, now: Now) -> Option<Self> {
-        const LONGEST: usize = 8;
+        const LONGEST: usize = 8; // of the names of these commands
         let mut lower = [0; LONGEST];
         let lower = lower.get_mut(..name.len())?;
         lower.copy_from_slice(name);
@@ -83,6 +108,7 @@ impl<'i> Operation<'i> {
             b"del" | b"unlink" => Self::del(key),
             b"exists" => Self::exists(key),
             b"getdel" => Self::getdel(key),
+            b"getex" => Self::get(key),
             b"persist" => Self::persist(key),
             b"pttl" => Self::pttl(key),
             b"strlen" => Self::strlen(key),
@@ -99,6 +125,7 @@ impl<'i> Operation<'i> {
             b"append" => Self::append(key, argument),
             b"decrby" => Self::incrby(key, parse_integer(argument)?.checked_neg()?),
             b"expire" => Self::expire(key, Unit::Seconds.after(now, argument)?),
+            b"getex" if argument.eq_ignore_ascii_case(b"persist") => Self::getex_persist(key),
             b"getset" => Self::getset(key, argument),
             b"incrby" => Self::incrby(key, parse_integer(argument)?),
             b"pexpire" => Self::expire(key, Unit::Milliseconds.after(now, argument)?),
@@ -107,7 +134,7 @@ impl<'i> Operation<'i> {
         })
     }
 
-    /// A command with a key, a number and a value.
+    /// A command with a key and two other arguments, most often a number and a value.
     fn of_three(
         name: &[u8],
         key: &'i [u8],
@@ -116,6 +143,17 @@ impl<'i> Operation<'i> {
         now: Now,
     ) -> Option<Self> {
         Some(match name {
+            b"getex" => {
+                let unit = match number {
+                    [b'e' | b'E', b'x' | b'X'] => Unit::Seconds,
+                    [b'p' | b'P', b'x' | b'X'] => Unit::Milliseconds,
+                    _ => return None,
+                };
+                Self::getex(key, unit.after(now, value)?)
+            }
+            b"getrange" | b"substr" => {
+                Self::getrange(key, parse_integer(number)?, parse_integer(value)?)
+            }
             b"psetex" => Self::set(key, value, Unit::Milliseconds.after(now, number)?),
             b"setex" => Self::set(key, value, Unit::Seconds.after(now, number)?),
             b"setrange" => {
@@ -130,33 +168,28 @@ impl<'i> Operation<'i> {
         })
     }
 
-    /// `SET key value [NX | XX] [EX s | PX ms]`.
+    /// `SET key value [NX | XX] [GET] [EX s | PX ms | KEEPTTL]`.
     #[inline]
     fn parse_set(mut args: Args<'i>, now: Now) -> Option<Self> {
         let (key, value) = (args.next()?, args.next()?);
-        let (mut mode, mut deadline) = (StoreMode::Overwrite, Deadline::NEVER);
+        let mut options = SetOptions::default();
         while let Some(option) = args.next() {
             let [first, b'x' | b'X'] = option else {
-                return None;
+                options.parse_longer(option)?;
+                continue;
             };
+            let has_time = options.deadline != Deadline::NEVER || options.keeps_deadline;
             match first.to_ascii_lowercase() {
-                b'n' if mode == StoreMode::Overwrite => mode = StoreMode::Add,
-                b'x' if mode == StoreMode::Overwrite => mode = StoreMode::Replace,
-                b'e' if deadline == Deadline::NEVER => {
-                    deadline = Unit::Seconds.after(now, args.next()?)?;
-                }
-                b'p' if deadline == Deadline::NEVER => {
-                    deadline = Unit::Milliseconds.after(now, args.next()?)?;
+                b'n' if options.mode == StoreMode::Overwrite => options.mode = StoreMode::Add,
+                b'x' if options.mode == StoreMode::Overwrite => options.mode = StoreMode::Replace,
+                b'e' if !has_time => options.deadline = Unit::Seconds.after(now, args.next()?)?,
+                b'p' if !has_time => {
+                    options.deadline = Unit::Milliseconds.after(now, args.next()?)?;
                 }
                 _ => return None,
             }
         }
-        let kind = if mode == StoreMode::Overwrite {
-            Kind::Ok
-        } else {
-            Kind::OkOrNull
-        };
-        Some(Self::store(key, value, mode, deadline, kind))
+        Some(Self::set_with(key, value, options))
     }
 
     /// How to print the outcome.
@@ -263,6 +296,26 @@ impl<'i> Operation<'i> {
         Self::new(key, Verb::Delete(Delete::default()), Kind::Flag)
     }
 
+    /// `GETEX key PERSIST`.
+    #[must_use]
+    pub fn getex_persist(key: &'i [u8]) -> Self {
+        Self::edit(key, edit(persist, b"", 0), Kind::Old)
+    }
+
+    /// `GETRANGE key start end`: the bytes from `start` to `end`, both included; negative numbers
+    /// count from the end.
+    #[must_use]
+    pub fn getrange(key: &'i [u8], start: i64, end: i64) -> Self {
+        let kind = if start < 0 && end < 0 && start > end {
+            Kind::Range(1, 0)
+        } else {
+            // No value is so long that this makes a difference.
+            let near = |at: i64| at.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+            Kind::Range(near(start), near(end))
+        };
+        Self::new(key, Verb::Get(Get::default()), kind)
+    }
+
     /// `EXPIRE key` with this deadline.
     #[must_use]
     pub fn expire(key: &'i [u8], deadline: Deadline) -> Self {
@@ -284,6 +337,31 @@ impl<'i> Operation<'i> {
     #[must_use]
     pub fn set(key: &'i [u8], value: &'i [u8], deadline: Deadline) -> Self {
         Self::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok)
+    }
+
+    /// `SET key value` with options.
+    #[inline]
+    #[must_use]
+    pub fn set_with(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
+        if options.keeps_deadline || options.returns_old {
+            return Self::assign(key, value, options);
+        }
+        let kind = if options.mode == StoreMode::Overwrite {
+            Kind::Ok
+        } else {
+            Kind::OkOrNull
+        };
+        Self::store(key, value, options.mode, options.deadline, kind)
+    }
+
+    /// `SET key value` with an option that depends on the present item.
+    fn assign(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
+        let kind = if options.returns_old {
+            Kind::Old
+        } else {
+            Kind::OkOrNull
+        };
+        Self::edit(key, edit(assign, value, options.to_number()), kind)
     }
 
     /// `SETNX key value`.
@@ -320,6 +398,41 @@ impl<'i> Operation<'i> {
     #[must_use]
     pub fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
         Self::edit(key, edit(overlay, value, offset), Kind::Number)
+    }
+}
+
+impl SetOptions {
+    /// The bits of a number for the options beside the deadline, which has the lower 48.
+    const KEEPS_DEADLINE: i64 = 1 << 48;
+    const IF_ABSENT: i64 = 1 << 49;
+    const IF_PRESENT: i64 = 1 << 50;
+
+    /// An option that has more than two letters; `None` if it is none, or has an argument.
+    #[cold]
+    fn parse_longer(&mut self, option: &[u8]) -> Option<()> {
+        if option.eq_ignore_ascii_case(b"get") {
+            self.returns_old = true;
+        } else if option.eq_ignore_ascii_case(b"keepttl") && self.deadline == Deadline::NEVER {
+            self.keeps_deadline = true;
+        } else {
+            return None;
+        }
+        Some(())
+    }
+
+    /// Everything but `returns_old`, for [`assign`].
+    fn to_number(self) -> i64 {
+        let condition = match self.mode {
+            StoreMode::Add => Self::IF_ABSENT,
+            StoreMode::Replace => Self::IF_PRESENT,
+            _ => 0,
+        };
+        let kept = if self.keeps_deadline {
+            Self::KEEPS_DEADLINE
+        } else {
+            0
+        };
+        self.deadline.to_bits() as i64 | condition | kept
     }
 }
 
@@ -425,6 +538,31 @@ fn replace(
             deadline: Deadline::NEVER,
         },
         number: 0,
+    })
+}
+
+/// Stores the value as [`SetOptions`] say, and reports 1 if it was stored.
+fn assign(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let has = |option: i64| edit.number & option != 0;
+    let is_stored = !(has(SetOptions::IF_ABSENT) && old.is_some()
+        || has(SetOptions::IF_PRESENT) && old.is_none());
+    let decision = if is_stored {
+        new.extend_from_slice(edit.value);
+        let kept = old.filter(|_| has(SetOptions::KEEPS_DEADLINE));
+        Decision::Write {
+            client_flags: 0,
+            deadline: kept.map_or(Deadline::from_bits(edit.number as u64), |old| old.deadline),
+        }
+    } else {
+        Decision::Keep
+    };
+    Ok(Decided {
+        decision,
+        number: i64::from(is_stored),
     })
 }
 

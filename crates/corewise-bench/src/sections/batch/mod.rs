@@ -24,17 +24,17 @@ use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-use crate::plan::{Kept, Plan};
+use crate::plan::Kept;
 use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
 use crate::record::{Cell, Fields, Interval, Payload, Slice};
 use crate::results::{Results, RowResults};
-use crate::runner::{RowAccumulator, Runner, contender_name};
+use crate::runner::{RowAccumulator, Runner};
 use crate::sections::closed_loop::{self, Slices};
 use crate::sections::{Schema, Section, Variant};
 use crate::suite::{Params, Task, Threads};
-use crate::table::{Kind, MOST_BATCHED, Table};
-use crate::work::{Drive, DriveReport, Loop, Part};
+use crate::table::MOST_BATCHED;
+use crate::work::batched::Batched;
 use crate::workload::{Check, Workload};
 
 /// The section.
@@ -76,8 +76,6 @@ impl Payload for BatchSummary {
 }
 
 impl Section for BatchSection {
-    type Loop = Batched;
-
     fn name(&self) -> &'static str {
         "batch"
     }
@@ -151,9 +149,8 @@ impl Section for BatchSection {
     ) -> Result<(), BenchError> {
         let mut measured = closed_loop::measure::<BatchSlices>(runner, task, contenders)?;
         for (contender, accumulator) in contenders.iter().zip(&mut measured.accumulators) {
-            let is_its = |slice: &&Slice| {
-                slice.table == contender_name(contender) && slice.role == contender.role
-            };
+            let is_its =
+                |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
             let slices = measured.slices.iter().filter(is_its);
             if let Some(summary) = summary(keys_of(&task.workload), slices) {
                 accumulator.fields.set(&summary);
@@ -199,27 +196,6 @@ impl Section for BatchSection {
             below: plot::summaries(results),
             ..PagePart::new("batch", "Batches", lead, plots)
         }]
-    }
-}
-
-/// The lookups of a stream in batches.
-#[derive(Debug)]
-pub(crate) struct Batched {
-    drive: Drive,
-    keys: usize,
-}
-
-impl Loop for Batched {
-    type Report = DriveReport;
-
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
-        let size = self.keys;
-        self.drive
-            .run_chunks::<K, T>(table, plan, part, |worker, chunk| {
-                for keys in chunk.keys.chunks(size) {
-                    worker.get_many(keys, chunk.shift);
-                }
-            })
     }
 }
 

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Timeline;
-use super::worker::{Grow, GrowReport};
 use crate::clock;
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::record::{Counts, Detail, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
+use crate::record::{Counts, Detail, Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner, in_turn};
 use crate::suite::Task;
 use crate::verify;
+use crate::work::grow::{Grow, GrowReport};
 use crate::work::{OpCounts, Start};
 
 /// Width of a bin of the time line.
@@ -166,21 +166,14 @@ fn repetition_of(
     }
     let ran_on = cell_context.whereabouts(&mut checks);
     let slice = Slice {
-        cell: cell_context.workload.id(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition,
         rate: counts.total() as f64 / elapsed_ns * 1e9,
-        rates: Vec::new(),
         operations: counts.total(),
         elapsed_ns: elapsed_ns as u64,
         counts,
-        prefill_ns: 0,
         checks,
-        hardware: Default::default(),
         contention: growth.dyn_table.contention(),
         ran_on,
-        fields: Fields::default(),
+        ..contender.slice(&cell_context.workload.id(), repetition)
     };
     let timeline = timeline(&slice, &growth.reports);
     let mut latencies = Latencies::new();

@@ -2,12 +2,10 @@
 
 pub(crate) mod cells;
 mod plot;
-mod worker;
 
 use corewise_measure::stats::Spread;
 use serde::{Deserialize, Serialize};
 
-use self::worker::Grow;
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
@@ -47,8 +45,6 @@ impl Payload for Timeline {
 }
 
 impl Section for GrowthSection {
-    type Loop = Grow;
-
     fn name(&self) -> &'static str {
         "growth"
     }

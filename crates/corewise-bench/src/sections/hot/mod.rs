@@ -3,7 +3,6 @@
 //! In this section the rate counts pairs of a remove and an insert of the same key.
 
 mod plot;
-mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use self::worker::{Hot, KeyPosition};
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
@@ -28,6 +26,7 @@ use crate::runner::Runner;
 use crate::sections::closed_loop::{self, Slices};
 use crate::sections::{Schema, Section};
 use crate::suite::{Params, Task, Threads, words};
+use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Workload};
 
 /// The section.
@@ -44,8 +43,6 @@ impl Payload for PairTime {
 }
 
 impl Section for HotSection {
-    type Loop = Hot;
-
     fn name(&self) -> &'static str {
         "hot"
     }

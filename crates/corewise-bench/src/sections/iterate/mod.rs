@@ -15,12 +15,11 @@
 
 use corewise_measure::stats::Spread;
 
-use crate::clock;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
-use crate::plan::{Kept, Plan};
+use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Part as PagePart, dots, group};
 use crate::results::{CellResults, Results, RowResults};
@@ -28,9 +27,8 @@ use crate::runner::Runner;
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
 use crate::suite::{Params, Task, Threads};
-use crate::table::{Handle, Kind, Table};
-use crate::work::worker::Worker;
-use crate::work::{Loop, Part, Start, Sums, is_given_up};
+use crate::work::Sums;
+use crate::work::iterate::Iterate;
 use crate::workload::Workload;
 
 /// The section.
@@ -38,8 +36,6 @@ use crate::workload::Workload;
 pub(crate) struct IterateSection;
 
 impl Section for IterateSection {
-    type Loop = Iterate;
-
     fn name(&self) -> &'static str {
         "iterate"
     }
@@ -69,8 +65,9 @@ impl Section for IterateSection {
         Kept::All
     }
 
-    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
-        entry.maker(kind, native).filter(|_| entry.iterates)
+    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
+        let maker = entry.maker(&workload.kind, workload.native_hash);
+        maker.filter(|_| entry.iterates)
     }
 
     fn run(
@@ -121,77 +118,6 @@ impl Section for IterateSection {
     }
 }
 
-/// One thread's part of a short slice.
-#[derive(Debug)]
-pub(crate) struct Iterate {
-    /// The sums of all keys.
-    expected: Sums,
-    start: Start,
-    warm_ticks: u64,
-    run_ticks: u64,
-}
-
-/// The report of a slice.
-#[derive(Debug)]
-pub(crate) struct IterateReport {
-    /// Entries visited in the measured time, and that time.
-    entries: u64,
-    ticks: u64,
-    /// The first wrong iteration, in words.
-    problem: Option<String>,
-}
-
-impl Loop for Iterate {
-    type Report = IterateReport;
-
-    /// Iterates at least once in the measured time, which ends with an iteration.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> IterateReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
-        let mut problem = None;
-        let mut iterate = || {
-            let mut seen = Sums::default();
-            worker.handle.for_each(|key, stamp| {
-                let key = K::number(key);
-                seen.gain(key, 0);
-                seen.check_if(true, key, stamp);
-            });
-            if seen != self.expected {
-                problem.get_or_insert_with(|| complaint(&seen, &self.expected));
-            }
-            seen.entries as u64
-        };
-        self.start.wait();
-        let begin = clock::coarse();
-        while clock::coarse().wrapping_sub(begin) < self.warm_ticks && !is_given_up() {
-            iterate();
-        }
-        let begin = clock::coarse();
-        let (mut entries, mut ticks) = (0, 0);
-        while ticks < self.run_ticks && !is_given_up() {
-            entries += iterate();
-            ticks = clock::coarse().wrapping_sub(begin);
-        }
-        IterateReport {
-            entries,
-            ticks,
-            problem,
-        }
-    }
-}
-
-#[cold]
-fn complaint(seen: &Sums, expected: &Sums) -> String {
-    if seen.wrong > 0 {
-        let (wrong, key) = (seen.wrong, seen.wrong_key);
-        format!("an iteration gave {wrong} values of other keys, one at key {key:#x}")
-    } else if seen.entries != expected.entries {
-        let (seen, expected) = (seen.entries, expected.entries);
-        format!("an iteration visited {seen} entries of {expected}")
-    } else {
-        "the keys of an iteration are not those that were put in".into()
-    }
-}
-
 /// Slices of iterations.
 struct IterateSlices {
     expected: Sums,
@@ -236,8 +162,9 @@ impl Slices for IterateSlices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::KeyMap;
+    use crate::plan::{KeyMap, Plan};
     use crate::table::{Setup, Shape};
+    use crate::work::{Part, Start};
 
     const KEYS: u32 = 3_000;
 
@@ -265,6 +192,7 @@ mod tests {
             threads: 1,
             value_bytes: 24,
             key_bytes: 64,
+            ..Setup::default()
         };
         let plan = Plan::new(shape, KEYS, KEYS, 1, KeyMap::Mixed);
         let part = Part {
@@ -275,7 +203,8 @@ mod tests {
         for entry in crate::adapters::registry().entries() {
             for kind in ["u64", "bytes"] {
                 let name = format!("{} {kind}", entry.card.name);
-                let Some(maker) = IterateSection.maker(entry, kind, false) else {
+                let maker = entry.maker(kind, false);
+                let Some(maker) = maker.filter(|_| entry.iterates) else {
                     continue;
                 };
                 let table = maker(&setup);

@@ -18,7 +18,6 @@ use crate::results::{Results, RowResults};
 use crate::runner::Runner;
 use crate::sections::{Schema, Section};
 use crate::suite::{Params, Task, Threads};
-use crate::work::Drive;
 
 /// Seconds of a process besides its operations; most of them churn.
 const PROCESS_S: f64 = 0.65;
@@ -80,8 +79,6 @@ impl Payload for Garbage {
 }
 
 impl Section for MemorySection {
-    type Loop = Drive;
-
     fn name(&self) -> &'static str {
         "memory"
     }

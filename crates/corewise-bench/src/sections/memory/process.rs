@@ -23,14 +23,14 @@ use crate::error::BenchError;
 use crate::plan::{KeyMap, Plan};
 use crate::record::{Detail, Record, Verdicts};
 use crate::registry::Registry;
-use crate::runner::{RowAccumulator, Runner, contender_name};
+use crate::runner::{RowAccumulator, Runner};
 use crate::stamp::Numbers;
 use crate::stream::Stream;
 use crate::suite::Task;
-use crate::table::Shape;
+use crate::table::{Setup, Shape};
 use crate::thread_pool::ThreadPool;
-use crate::verify::{self, Evidence};
-use crate::work::{Drive, Part, Start, Sums};
+use crate::verify;
+use crate::work::{Drive, Evidence, Part, Start, Sums};
 
 /// Duration of the churn.
 const CHURN: Duration = Duration::from_millis(500);
@@ -123,7 +123,7 @@ fn job(task: &Task, contender: &Contender, seed: u64) -> MemoryJob {
         keys: workload.keys,
         payload_bytes: workload.payload_bytes(),
         cell: workload.id(),
-        name: contender_name(contender),
+        name: contender.name(),
         seed,
     }
 }
@@ -175,11 +175,12 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
     let failed = |error| BenchError::Failed(format!("{error:?}"));
     pool.run(job.threads, LIMIT, |_| ()).map_err(failed)?;
     allocator::start_counting();
-    let setup = crate::table::Setup {
+    let setup = Setup {
         capacity: 0,
         threads: job.threads,
         value_bytes: job.value_bytes,
         key_bytes: job.key_bytes.1,
+        ..Setup::default()
     };
     let answer = measure(&job, plan, &pool, || maker(&setup), stream).map_err(failed)?;
     serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
@@ -218,6 +219,7 @@ fn measure(
         found,
         stream: Default::default(),
         reported: dyn_table.size(),
+        is_uniform: true,
     };
     let mut checks = verify::conservation(&plan, &evidence);
     let mut garbage = churn(job, plan, pool, &dyn_table, &stream)?;

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::Pacing;
-use super::worker::Pace;
 use crate::clock;
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::record::{Fields, Record, Role, Slice};
-use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
+use crate::record::{Record, Role, Slice};
+use crate::runner::{RowAccumulator, Runner, in_turn};
 use crate::sections::closed_loop::{MixSlices, Slices};
 use crate::stamp::Numbers;
 use crate::suite::Task;
 use crate::verify;
+use crate::work::pace::Pace;
 use crate::work::{Part, Start};
 
 /// Measures latencies from the intended start. The row's rate is that of operations done in time.
@@ -128,21 +128,15 @@ fn repetition_of(
     let mut checks = cell_context.finish(contender, &live, seed)?;
     let ran_on = cell_context.whereabouts(&mut checks);
     let slice = Slice {
-        cell: workload.id(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition,
         rate: in_time as f64 / workload.duration_ms * 1e3,
-        rates: Vec::new(),
         operations: due,
         elapsed_ns: (workload.duration_ms * 1e6) as u64,
         counts: stream.counts,
         prefill_ns: live.prefill_ns,
         checks,
-        hardware: Default::default(),
         contention: live.contention(),
         ran_on,
-        fields: Fields::default(),
+        ..contender.slice(&workload.id(), repetition)
     };
     Ok((slice, latencies))
 }

@@ -1,9 +1,7 @@
 //! Latency at a rate, from the intended start of each operation (open loop).
 
 mod cells;
-mod worker;
 
-use self::worker::Pace;
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::plot::style::Looks;
@@ -33,8 +31,6 @@ fn pacing(workload: &Workload) -> Pacing {
 }
 
 impl Section for PacedSection {
-    type Loop = Pace;
-
     fn name(&self) -> &'static str {
         "paced"
     }

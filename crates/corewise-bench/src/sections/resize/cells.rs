@@ -60,8 +60,8 @@ use crate::clock;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
-use crate::record::{Cell, Counts, Fields, Interval, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, contender_name};
+use crate::record::{Cell, Counts, Interval, Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner};
 use crate::stamp::Numbers;
 use crate::stream::Cursor;
 use crate::suite::Task;
@@ -240,10 +240,6 @@ fn slice(variant: Variant, cell: &Cell, contender: &Contender, done: &Repetition
     runs().for_each(|ran| counts.add(&ran.counts));
     let rates: Vec<f64> = runs().map(|ran| ran.rate).collect();
     Slice {
-        cell: cell.id.clone(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition: done.number,
         rate: Spread::of(rates.iter().copied()).map_or(f64::NAN, |spread| spread.median),
         rates,
         operations: runs().map(|ran| ran.operations).sum(),
@@ -251,10 +247,8 @@ fn slice(variant: Variant, cell: &Cell, contender: &Contender, done: &Repetition
         counts,
         prefill_ns: done.prefill_ns,
         checks: done.checks.clone(),
-        hardware: Default::default(),
-        contention: None,
         ran_on: done.ran_on.clone(),
-        fields: Fields::default(),
+        ..contender.slice(&cell.id, done.number)
     }
 }
 

@@ -22,7 +22,6 @@ use crate::results::{Results, RowResults};
 use crate::runner::Runner;
 use crate::sections::{Schema, Section, Variant};
 use crate::suite::{Params, Task, Threads, words};
-use crate::work::Drive;
 use crate::workload::{Check, MAX_RANGE, Workload};
 
 /// The section.
@@ -86,8 +85,6 @@ impl Payload for ResizeSummary {
 }
 
 impl Section for ResizeSection {
-    type Loop = Drive;
-
     fn name(&self) -> &'static str {
         "resize"
     }
@@ -167,8 +164,8 @@ impl Section for ResizeSection {
         vec![id, format!("{base}{small}"), format!("{base}{large}")]
     }
 
-    fn maker(&self, entry: &Entry, kind: &str, native: bool) -> Option<Maker> {
-        entry.resizable_maker(kind, native)
+    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
+        entry.resizable_maker(&workload.kind, workload.native_hash)
     }
 
     fn run(

@@ -31,19 +31,20 @@ use std::sync::Arc;
 
 use corewise_measure::draw::mix;
 
-use super::worker::{SLOW_US, Tails, TailsReport, nothing};
+use super::nothing::nothing;
 use super::{BothTails, SlowCount, Tail};
 use crate::clock;
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::record::{Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner, contender_name, in_turn};
+use crate::record::{Record, Slice, Verdicts};
+use crate::runner::{RowAccumulator, Runner, in_turn};
 use crate::sections::growth::cells::limit;
 use crate::suite::Task;
 use crate::verify;
 use crate::work::Start;
+use crate::work::tails::{SLOW_US, Tails, TailsReport};
 
 /// The threads in order, each with the index of its outcome.
 const SIDES: [(&str, usize); 2] = [("writer", 2), ("reader", 0)];
@@ -208,21 +209,13 @@ fn slice(contender: &Contender, cell: &str, repetition: usize, done: &Done) -> S
     let stream = verify::sum(done.table.iter().map(|report| &report.tally));
     let elapsed_ns = clock::ns(writer.ticks).max(1.0);
     Slice {
-        cell: cell.into(),
-        table: contender_name(contender),
-        role: contender.role,
-        repetition,
         rate: writer.tally.counts.total() as f64 / elapsed_ns * 1e9,
-        rates: Vec::new(),
         operations: writer.tally.counts.total(),
         elapsed_ns: elapsed_ns as u64,
         counts: stream.counts,
-        prefill_ns: 0,
         checks: done.checks.clone(),
-        hardware: Default::default(),
-        contention: None,
         ran_on: done.ran_on.clone(),
-        fields: Fields::default(),
+        ..contender.slice(cell, repetition)
     }
 }
 

@@ -2,12 +2,11 @@
 //! of an empty loop.
 
 mod cells;
+mod nothing;
 mod plot;
-mod worker;
 
 use serde::{Deserialize, Serialize};
 
-use self::worker::Tails;
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
@@ -86,8 +85,6 @@ fn tails_of(row: &Row) -> Vec<Tail> {
 }
 
 impl Section for TailsSection {
-    type Loop = Tails;
-
     fn name(&self) -> &'static str {
         "tails"
     }

@@ -8,8 +8,8 @@ use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{count, grouped, plain, time};
 use crate::results::{Results, RowResults};
-use crate::sections::tails::worker::SLOW_US;
 use crate::sections::tails::{SlowCount, Tail, tails_of};
+use crate::work::tails::SLOW_US;
 
 /// A plot of all cells.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {

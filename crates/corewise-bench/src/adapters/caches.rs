@@ -1,0 +1,430 @@
+//! The caches of \[CPHASH\], and those of other crates.
+//!
+//! Keys and values have 8 bytes. A cache for all keys gets a quarter more memory, so that the
+//! fullest of its partitions evicts nothing.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use corewise_cphash::{
+    AndersonLock, Client, Colocated, Config, CpHash, Eviction, LockHash, PinPolicy, RawLock, Reply,
+    Request, SpinLock,
+};
+use foldhash::fast::RandomState;
+
+use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
+use crate::subject::{Answers, CacheHandle, CacheSubject, MeasuredCache};
+use crate::table::Setup;
+use crate::work::{Part, is_given_up};
+
+/// Partitions of a table with locks (\[CPHASH\] §6.1).
+const LOCKED_PARTITIONS: usize = 4096;
+/// Partitions of a thread that serves and asks.
+const COLOCATED_PARTITIONS: usize = 4;
+/// Bytes of an element, of a table with locks and with servers.
+const LOCKED_BYTES: usize = 64;
+const SERVED_BYTES: usize = 128;
+/// Operations between two polls of a thread that serves and asks.
+const POLLED: u32 = 64;
+
+/// Bytes that the fullest partition may need beyond its share if nothing is to be evicted, and
+/// those that any partition needs.
+const SLACK_BYTES: usize = 1024;
+const LEAST_BYTES: usize = 256;
+
+fn config(setup: &Setup, partitions: usize, element_bytes: usize, eviction: Eviction) -> Config {
+    let holds_all = setup.capacity >= setup.entries;
+    let (entries, slack) = match holds_all {
+        true => (setup.capacity + setup.capacity / 4, SLACK_BYTES),
+        false => (setup.capacity, 0),
+    };
+    let bytes = entries * element_bytes + partitions * slack;
+    Config::new(bytes.max(partitions * LEAST_BYTES))
+        .partitions(partitions)
+        .element_bytes(element_bytes)
+        .eviction(eviction)
+        .pipeline(setup.batch.clamp(64, 1 << 14))
+}
+
+/// Returns the value of its bytes; 0 is of no key.
+fn value_of(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+fn answer(answers: &mut Answers, key: u64, reply: &Reply<'_>) {
+    match reply {
+        Reply::Found(value) => answers.found(key, value_of(value)),
+        Reply::Missing => answers.missed(),
+        Reply::Inserted(result) => answers.stored(result.is_ok()),
+        _ => {} // to a request that is never sent: it stays unanswered
+    }
+}
+
+/// LOCKHASH, one operation after the other.
+struct Locked<L: RawLock, const RANDOM: bool>(LockHash<RandomState, L>);
+
+fn eviction(is_random: bool) -> Eviction {
+    if is_random {
+        Eviction::Random
+    } else {
+        Eviction::Lru
+    }
+}
+
+impl<L: RawLock + 'static, const RANDOM: bool> MeasuredCache for Locked<L, RANDOM> {
+    type Handle<'s> = &'s Self;
+    fn build(setup: &Setup) -> Self {
+        let config = config(setup, LOCKED_PARTITIONS, LOCKED_BYTES, eviction(RANDOM));
+        let table = LockHash::with_hasher(&config, RandomState::default());
+        Self(table.expect("within limits"))
+    }
+    fn handle(&self, _: Part) -> &Self {
+        self
+    }
+}
+
+impl<L: RawLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
+    #[inline]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        answers.looked_up(key, self.0.get(key, value_of));
+    }
+    #[inline]
+    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+        answers.stored(self.0.insert(key, &value.to_le_bytes()).is_ok());
+    }
+}
+
+/// LOCKHASH, whose operations of a batch are executed partition by partition.
+struct Batching {
+    table: LockHash<RandomState, SpinLock>,
+    batch: usize,
+}
+
+struct Batch<'s> {
+    cache: &'s Batching,
+    operations: Vec<(u64, Option<[u8; 8]>)>,
+}
+
+impl MeasuredCache for Batching {
+    type Handle<'s> = Batch<'s>;
+    fn build(setup: &Setup) -> Self {
+        let Locked(table) = Locked::<SpinLock, false>::build(setup);
+        Self {
+            table,
+            batch: setup.batch,
+        }
+    }
+    fn handle(&self, _: Part) -> Batch<'_> {
+        Batch {
+            cache: self,
+            operations: Vec::with_capacity(self.batch),
+        }
+    }
+}
+
+impl Batch<'_> {
+    #[inline]
+    fn add(&mut self, operation: (u64, Option<[u8; 8]>), answers: &mut Answers) {
+        self.operations.push(operation);
+        if self.operations.len() >= self.cache.batch {
+            self.drain(answers);
+        }
+    }
+}
+
+impl CacheHandle for Batch<'_> {
+    #[inline]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        self.add((key, None), answers);
+    }
+    #[inline]
+    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+        self.add((key, Some(value.to_le_bytes())), answers);
+    }
+    fn drain(&mut self, answers: &mut Answers) {
+        let request = |(key, value): &'_ (u64, Option<[u8; 8]>)| (*key, *value);
+        let operations: Vec<_> = self.operations.iter().map(request).collect();
+        let requests: Vec<Request<'_>> = operations
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Request::Insert((*key).into(), value),
+                None => Request::Get((*key).into()),
+            })
+            .collect();
+        let table = &self.cache.table;
+        table.execute_batch(&requests, |index, reply| {
+            answer(answers, operations[index].0, &reply);
+        });
+        self.operations.clear();
+    }
+}
+
+/// CPHASH: half of the threads serve.
+struct Dedicated<const RANDOM: bool>(CpHash<RandomState>);
+
+impl<const RANDOM: bool> MeasuredCache for Dedicated<RANDOM> {
+    type Handle<'s> = Client<RandomState>;
+    fn own_threads(threads: usize) -> Option<usize> {
+        (threads > 1).then_some(threads / 2)
+    }
+    fn build(setup: &Setup) -> Self {
+        let servers = (setup.threads / 2).max(1);
+        let placement = match &*setup.own_cpus {
+            [] => PinPolicy::None,
+            cpus => PinPolicy::List(cpus.to_vec()),
+        };
+        let config = config(setup, servers, SERVED_BYTES, eviction(RANDOM)).placement(placement);
+        let table = CpHash::with_hasher(&config, servers, RandomState::default());
+        Self(table.expect("within limits"))
+    }
+    fn handle(&self, _: Part) -> Client<RandomState> {
+        self.0.client()
+    }
+}
+
+/// Submits a request; polls while the pipeline is full.
+macro_rules! submit {
+    ($pipeline:expr, $key:expr, $request:expr, $answers:expr) => {
+        while $pipeline.submit($key, $request).is_err() && !is_given_up() {
+            let polled = $pipeline.poll(|key, reply| answer($answers, key, &reply));
+            if polled == 0 {
+                spin_loop();
+            }
+        }
+    };
+}
+
+impl CacheHandle for Client<RandomState> {
+    #[inline]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        submit!(self, key, Request::Get(key.into()), answers);
+    }
+    #[inline]
+    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+        let value = value.to_le_bytes();
+        submit!(self, key, Request::Insert(key.into(), &value), answers);
+    }
+    fn drain(&mut self, answers: &mut Answers) {
+        while self.outstanding() > 0 && !is_given_up() {
+            self.poll(|key, reply| answer(answers, key, &reply));
+        }
+    }
+}
+
+/// CPHASH: every thread serves and asks.
+struct ColocatedTable {
+    table: CpHash<RandomState>,
+    /// Handles that were created, and those whose thread has ended its part.
+    created: AtomicUsize,
+    left: AtomicUsize,
+}
+
+struct ColocatedHandle<'s> {
+    event_loop: Colocated<RandomState>,
+    cache: &'s ColocatedTable,
+    since_poll: u32,
+}
+
+impl MeasuredCache for ColocatedTable {
+    type Handle<'s> = ColocatedHandle<'s>;
+    fn build(setup: &Setup) -> Self {
+        let partitions = COLOCATED_PARTITIONS * setup.threads;
+        let config = config(setup, partitions, SERVED_BYTES, Eviction::Lru);
+        let table = CpHash::with_hasher(&config, 0, RandomState::default());
+        Self {
+            table: table.expect("within limits"),
+            created: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+        }
+    }
+    fn handle(&self, _: Part) -> ColocatedHandle<'_> {
+        self.created.fetch_add(1, Ordering::Relaxed); // Relaxed: the counts order nothing
+        ColocatedHandle {
+            event_loop: self.table.colocated(|| ()),
+            cache: self,
+            since_poll: 0,
+        }
+    }
+}
+
+impl ColocatedHandle<'_> {
+    #[inline]
+    fn poll(&mut self, answers: &mut Answers) {
+        self.since_poll += 1;
+        if self.since_poll == POLLED {
+            self.since_poll = 0;
+            self.event_loop
+                .poll(|key, reply| answer(answers, key, &reply));
+        }
+    }
+}
+
+impl CacheHandle for ColocatedHandle<'_> {
+    #[inline]
+    fn get(&mut self, key: u64, answers: &mut Answers) {
+        submit!(self.event_loop, key, Request::Get(key.into()), answers);
+        self.poll(answers);
+    }
+    #[inline]
+    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+        let value = value.to_le_bytes();
+        submit!(
+            self.event_loop,
+            key,
+            Request::Insert(key.into(), &value),
+            answers
+        );
+        self.poll(answers);
+    }
+    fn drain(&mut self, answers: &mut Answers) {
+        while self.event_loop.outstanding() > 0 && !is_given_up() {
+            self.event_loop
+                .poll(|key, reply| answer(answers, key, &reply));
+        }
+    }
+    /// Others may still need the thread's partitions.
+    fn leave(&mut self) {
+        let cache = self.cache;
+        cache.left.fetch_add(1, Ordering::Relaxed); // Relaxed, all: the counts order nothing
+        let is_last = || {
+            let created = cache.created.load(Ordering::Relaxed);
+            cache.left.load(Ordering::Relaxed) >= created
+        };
+        while !is_last() && !is_given_up() {
+            if self.event_loop.poll(|_, _| ()) == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(feature = "bench")]
+mod peers {
+    use std::hash::BuildHasher;
+    use std::num::NonZeroUsize;
+
+    use super::{Answers, CacheHandle, MeasuredCache, Part, RandomState, Setup};
+
+    type Shard = parking_lot::Mutex<lru::LruCache<u64, u64, RandomState>>;
+
+    /// `lru` behind a number of locks.
+    pub(super) struct Lru<const SHARDS: usize>(RandomState, Vec<Shard>);
+
+    /// Entries beyond the capacity if nothing is to be evicted: the fullest shard has more than
+    /// its share.
+    fn capacity(setup: &Setup) -> usize {
+        match setup.capacity >= setup.entries {
+            true => setup.capacity + setup.capacity / 4,
+            false => setup.capacity,
+        }
+    }
+
+    impl<const SHARDS: usize> MeasuredCache for Lru<SHARDS> {
+        type Handle<'s> = &'s Self;
+        fn build(setup: &Setup) -> Self {
+            let hasher = RandomState::default();
+            let each = (capacity(setup) / SHARDS).max(16);
+            let each = NonZeroUsize::new(each).expect("at least 16");
+            let shard = |_| lru::LruCache::with_hasher(each, hasher.clone()).into();
+            Self(hasher.clone(), (0..SHARDS).map(shard).collect())
+        }
+        fn handle(&self, _: Part) -> &Self {
+            self
+        }
+    }
+
+    impl<const SHARDS: usize> Lru<SHARDS> {
+        #[inline]
+        fn shard(&self, key: u64) -> &Shard {
+            &self.1[(self.0.hash_one(key) >> 40) as usize % SHARDS]
+        }
+    }
+
+    impl<const SHARDS: usize> CacheHandle for &Lru<SHARDS> {
+        #[inline]
+        fn get(&mut self, key: u64, answers: &mut Answers) {
+            let found = self.shard(key).lock().get(&key).copied();
+            answers.looked_up(key, found);
+        }
+        #[inline]
+        fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+            self.shard(key).lock().put(key, value);
+            answers.stored(true);
+        }
+    }
+
+    pub(super) struct Quick(
+        quick_cache::sync::Cache<u64, u64, quick_cache::UnitWeighter, RandomState>,
+    );
+
+    impl MeasuredCache for Quick {
+        type Handle<'s> = &'s Self;
+        fn build(setup: &Setup) -> Self {
+            let capacity = capacity(setup).max(64);
+            Self(quick_cache::sync::Cache::with(
+                capacity,
+                capacity as u64,
+                quick_cache::UnitWeighter,
+                RandomState::default(),
+                Default::default(),
+            ))
+        }
+        fn handle(&self, _: Part) -> &Self {
+            self
+        }
+    }
+
+    impl CacheHandle for &Quick {
+        #[inline]
+        fn get(&mut self, key: u64, answers: &mut Answers) {
+            answers.looked_up(key, self.0.get(&key));
+        }
+        #[inline]
+        fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+            self.0.insert(key, value);
+            answers.stored(true);
+        }
+    }
+}
+
+fn entry<C: MeasuredCache>(name: &str, version: &str, about: &str) -> Entry {
+    let mut card = rust(name, version, about);
+    card.hasher = "foldhash".into();
+    card.reclamation = "at once".into();
+    card.guarantees = "linearizable for each key".into();
+    card.settings = "memory for the announced entries; a quarter more if that is all keys".into();
+    Entry::new(card).subject::<CacheSubject<C>>()
+}
+
+/// All caches.
+pub(super) fn entries() -> Vec<Entry> {
+    let ours = versions::OURS;
+    vec![
+        entry::<Locked<SpinLock, false>>("cphash:lockhash", ours, "LockHash, least recently used"),
+        entry::<Locked<SpinLock, true>>("cphash:lockhash-random", ours, "LockHash, random victims"),
+        entry::<Locked<AndersonLock, false>>("cphash:lockhash-anderson", ours, "Anderson's locks"),
+        entry::<Batching>("cphash:lockhash-batch", ours, "LockHash, batches"),
+        entry::<Dedicated<false>>(
+            "cphash:dedicated",
+            ours,
+            "CpHash, half of the threads serve",
+        ),
+        entry::<Dedicated<true>>("cphash:dedicated-random", ours, "CpHash, random victims"),
+        entry::<ColocatedTable>(
+            "cphash:colocated",
+            ours,
+            "CpHash, all threads serve and ask",
+        ),
+        #[cfg(feature = "bench")]
+        entry::<peers::Quick>("cphash:quick-cache", versions::QUICK_CACHE, "quick_cache"),
+        #[cfg(feature = "bench")]
+        entry::<peers::Lru<1>>("cphash:mutex-lru", versions::LRU, "lru behind one lock"),
+        #[cfg(feature = "bench")]
+        entry::<peers::Lru<4096>>(
+            "cphash:sharded-lru",
+            versions::LRU,
+            "lru behind 4,096 locks",
+        ),
+    ]
+}

@@ -1,0 +1,347 @@
+//! Node replication and the baselines of \[NR\] §4, each with a priority queue, a sorted set and a
+//! dictionary.
+//!
+//! The structures are the paper's: a skip list as priority queue and as dictionary, and a sorted
+//! set like that of Redis.
+
+use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
+use corewise_nr::sorted_set::Direction;
+use corewise_nr::structures::lock_free::LockFreePriorityQueue;
+use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+use corewise_nr::structures::skip_list::SkipList;
+use corewise_nr::{
+    Builder, Concurrent, Handle as NodeHandle, NodeReplicated, Operation, Sequential, SortedSet,
+};
+
+use crate::adapters::{rust, versions};
+use crate::dyn_table::Entry;
+use crate::subject::{
+    MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
+};
+use crate::table::{Handle, Setup, Table, U64};
+
+/// What makes a sequential structure concurrent.
+trait Method: Send + Sync + 'static {
+    type Of<D: Sequential + 'static>: Send + Sync + 'static;
+    type Handle<'s, D: Sequential + 'static>: Execute<D>;
+    fn make<D: Sequential + 'static>(make: fn() -> D) -> Self::Of<D>;
+    fn handle<D: Sequential + 'static>(of: &Self::Of<D>, thread: usize) -> Self::Handle<'_, D>;
+}
+
+/// A thread's access to a structure.
+trait Execute<D: Sequential> {
+    fn execute(&mut self, operation: Operation<D>) -> D::Response;
+}
+
+impl<D: Sequential, C: Concurrent<D>> Execute<D> for &C {
+    #[inline]
+    fn execute(&mut self, operation: Operation<D>) -> D::Response {
+        Concurrent::execute(*self, operation)
+    }
+}
+
+/// Registered with a replica.
+struct Registered<'s, D: Sequential>(NodeHandle<'s, D>);
+
+impl<D: Sequential> Execute<D> for Registered<'_, D> {
+    #[inline]
+    fn execute(&mut self, operation: Operation<D>) -> D::Response {
+        match operation {
+            Operation::Read(operation) => self.0.read(|data| data.read(&operation)),
+            Operation::Write(operation) => self.0.write(operation),
+        }
+    }
+}
+
+/// Node replication; threads take turns in choosing a replica.
+struct Replicated<const REPLICAS: usize>;
+
+impl<const REPLICAS: usize> Method for Replicated<REPLICAS> {
+    type Of<D: Sequential + 'static> = NodeReplicated<D>;
+    type Handle<'s, D: Sequential + 'static> = Registered<'s, D>;
+    fn make<D: Sequential + 'static>(make: fn() -> D) -> NodeReplicated<D> {
+        let builder = Builder::new().replicas(REPLICAS);
+        builder.build(|_| make()).expect("valid sizes")
+    }
+    fn handle<D: Sequential + 'static>(of: &NodeReplicated<D>, thread: usize) -> Registered<'_, D> {
+        let replicas = of.replicas();
+        let replica = replicas[thread % replicas.len()];
+        Registered(of.handle(Some(replica)).expect("no replica leaves"))
+    }
+}
+
+macro_rules! baselines {
+    ($($name:ident: $type:ident),*) => {$(
+        struct $name;
+        impl Method for $name {
+            type Of<D: Sequential + 'static> = $type<D>;
+            type Handle<'s, D: Sequential + 'static> = &'s $type<D>;
+            fn make<D: Sequential + 'static>(make: fn() -> D) -> $type<D> {
+                $type::new(make())
+            }
+            fn handle<D: Sequential + 'static>(of: &$type<D>, _: usize) -> &$type<D> {
+                of
+            }
+        }
+    )*};
+}
+
+baselines!(Spin: SpinLocked, ReadersWriter: ReadersWriterLocked, Combining: FlatCombining,
+    CombiningPlus: FlatCombiningPlus);
+
+type PriorityQueue = SkipListQueue<u64>;
+
+struct Queue<M: Method>(M::Of<PriorityQueue>);
+
+struct QueueAccess<'s, M: Method>(M::Handle<'s, PriorityQueue>);
+
+impl<M: Method> MeasuredQueue for Queue<M> {
+    type Handle<'s> = QueueAccess<'s, M>;
+    fn build(_: &Setup) -> Self {
+        Self(M::make(PriorityQueue::new))
+    }
+    fn handle(&self, thread: usize) -> QueueAccess<'_, M> {
+        QueueAccess(M::handle(&self.0, thread))
+    }
+}
+
+impl<M: Method> QueueHandle for QueueAccess<'_, M> {
+    #[inline]
+    fn insert(&mut self, key: u64) -> bool {
+        let response = self.0.execute(Operation::Write(Write::Insert(key)));
+        matches!(response, Response::Inserted)
+    }
+    #[inline]
+    fn delete_min(&mut self) -> Option<u64> {
+        key_of(self.0.execute(Operation::Write(Write::RemoveMin)))
+    }
+    #[inline]
+    fn find_min(&mut self) -> Option<u64> {
+        key_of(self.0.execute(Operation::Read(Read::Min)))
+    }
+}
+
+fn key_of(response: Response<u64>) -> Option<u64> {
+    match response {
+        Response::Key(key) => key,
+        Response::Inserted | Response::Len(_) => None,
+    }
+}
+
+/// A sorted set of members with scores.
+struct Ranking(SortedSet);
+
+/// An increment of a member's score.
+struct Increment(u32, f64);
+
+impl Sequential for Ranking {
+    type Read = u32;
+    type Write = Increment;
+    type Response = Option<i64>;
+    fn read(&self, member: &u32) -> Option<i64> {
+        let rank = self.0.rank(&member.to_be_bytes(), Direction::Ascending);
+        rank.map(|rank| rank as i64)
+    }
+    fn write(&mut self, Increment(member, delta): &Increment) -> Option<i64> {
+        let score = self.0.increment(&member.to_be_bytes(), *delta).ok()?;
+        Some(score as i64)
+    }
+}
+
+struct Ranked<M: Method>(M::Of<Ranking>);
+
+struct RankedAccess<'s, M: Method>(M::Handle<'s, Ranking>);
+
+impl<M: Method> MeasuredSortedSet for Ranked<M> {
+    type Handle<'s> = RankedAccess<'s, M>;
+    fn build(_: &Setup) -> Self {
+        Self(M::make(|| Ranking(SortedSet::new())))
+    }
+    fn handle(&self, thread: usize) -> RankedAccess<'_, M> {
+        RankedAccess(M::handle(&self.0, thread))
+    }
+}
+
+impl<M: Method> SortedSetHandle for RankedAccess<'_, M> {
+    #[inline]
+    fn rank(&mut self, member: u32) -> Option<u64> {
+        let rank = self.0.execute(Operation::Read(member))?;
+        u64::try_from(rank).ok()
+    }
+    #[inline]
+    fn increment(&mut self, member: u32, delta: i64) -> Option<i64> {
+        let increment = Increment(member, delta as f64);
+        self.0.execute(Operation::Write(increment))
+    }
+}
+
+/// A dictionary whose insert keeps a value that is present.
+struct Entries(SkipList<u64, u64>);
+
+enum Update {
+    Insert(u64, u64),
+    Remove(u64),
+}
+
+impl Sequential for Entries {
+    type Read = u64;
+    type Write = Update;
+    /// What was there before.
+    type Response = Option<u64>;
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.0.get(key).copied()
+    }
+    fn write(&mut self, update: &Update) -> Option<u64> {
+        match *update {
+            Update::Insert(key, value) => {
+                let there = self.0.get(&key).copied();
+                there.or_else(|| self.0.insert(key, value))
+            }
+            Update::Remove(key) => self.0.remove(&key),
+        }
+    }
+}
+
+struct Dictionary<M: Method>(M::Of<Entries>);
+
+struct DictionaryAccess<'s, M: Method>(M::Handle<'s, Entries>);
+
+impl<M: Method> Table<U64> for Dictionary<M> {
+    type Handle<'t> = DictionaryAccess<'t, M>;
+    fn build(_: &Setup) -> Self {
+        Self(M::make(|| Entries(SkipList::new())))
+    }
+    /// Threads of the harness have no numbers here, but their handles are created in turn.
+    fn handle(&self) -> DictionaryAccess<'_, M> {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: only the number counts.
+        DictionaryAccess(M::handle(&self.0, TURN.fetch_add(1, Ordering::Relaxed)))
+    }
+    fn size(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl<M: Method> Handle<U64> for DictionaryAccess<'_, M> {
+    #[inline]
+    fn get(&mut self, key: &u64) -> Option<u64> {
+        self.0.execute(Operation::Read(*key))
+    }
+    #[inline]
+    fn insert(&mut self, key: &u64, value: u64) -> bool {
+        let insert = Update::Insert(*key, value);
+        self.0.execute(Operation::Write(insert)).is_none()
+    }
+    #[inline]
+    fn remove(&mut self, key: &u64) -> Option<u64> {
+        self.0.execute(Operation::Write(Update::Remove(*key)))
+    }
+}
+
+/// The lock-free priority queue.
+struct LockFree(LockFreePriorityQueue<u64>);
+
+impl MeasuredQueue for LockFree {
+    type Handle<'s> = &'s Self;
+    fn build(_: &Setup) -> Self {
+        Self(LockFreePriorityQueue::new())
+    }
+    fn handle(&self, _: usize) -> &Self {
+        self
+    }
+}
+
+impl QueueHandle for &LockFree {
+    #[inline]
+    fn insert(&mut self, key: u64) -> bool {
+        self.0.insert(key).is_ok()
+    }
+    #[inline]
+    fn delete_min(&mut self) -> Option<u64> {
+        self.0.remove_min().copied()
+    }
+    #[inline]
+    fn find_min(&mut self) -> Option<u64> {
+        self.0.min().copied()
+    }
+}
+
+#[cfg(feature = "bench")]
+mod peer {
+    use crossbeam_skiplist::SkipSet;
+
+    use super::{MeasuredQueue, QueueHandle, Setup};
+
+    pub(super) struct Crossbeam(SkipSet<u64>);
+
+    impl MeasuredQueue for Crossbeam {
+        type Handle<'s> = &'s Self;
+        fn build(_: &Setup) -> Self {
+            Self(SkipSet::new())
+        }
+        fn handle(&self, _: usize) -> &Self {
+            self
+        }
+    }
+
+    impl QueueHandle for &Crossbeam {
+        #[inline]
+        fn insert(&mut self, key: u64) -> bool {
+            self.0.insert(key);
+            true
+        }
+        #[inline]
+        fn delete_min(&mut self) -> Option<u64> {
+            self.0.pop_front().map(|entry| *entry.value())
+        }
+        #[inline]
+        fn find_min(&mut self) -> Option<u64> {
+            self.0.front().map(|entry| *entry.value())
+        }
+    }
+}
+
+fn card(name: &str, version: &str, about: &str) -> Entry {
+    let mut card = rust(name, version, about);
+    card.hasher = "none: sorted".into();
+    card.reclamation = "none, or with the structure".into();
+    card.guarantees = "linearizable".into();
+    card.settings = "the default sizes of log and batches".into();
+    Entry::new(card)
+}
+
+fn entry<M: Method>(name: &str, about: &str) -> Entry {
+    card(name, versions::OURS, about)
+        .u64::<Dictionary<M>>()
+        .subject::<QueueSubject<Queue<M>>>()
+        .subject::<SortedSetSubject<Ranked<M>>>()
+}
+
+/// All methods, and the queues that need none.
+pub(super) fn entries() -> Vec<Entry> {
+    vec![
+        entry::<Replicated<1>>("nr:1", "node replication, one replica"),
+        entry::<Replicated<2>>("nr:2", "node replication, two replicas"),
+        entry::<Spin>("nr:sl", "one spin lock"),
+        entry::<ReadersWriter>("nr:rwl", "one distributed readers-writer lock"),
+        entry::<Combining>("nr:fc", "flat combining"),
+        entry::<CombiningPlus>(
+            "nr:fc+",
+            "flat combining, with a readers-writer lock for reads",
+        ),
+        card(
+            "nr:lf",
+            versions::OURS,
+            "lock-free priority queue, a skip list",
+        )
+        .subject::<QueueSubject<LockFree>>(),
+        #[cfg(feature = "bench")]
+        card(
+            "nr:crossbeam",
+            versions::CROSSBEAM_SKIPLIST,
+            "priority queue on crossbeam's list",
+        )
+        .subject::<QueueSubject<peer::Crossbeam>>(),
+    ]
+}

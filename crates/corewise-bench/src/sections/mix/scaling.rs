@@ -1,0 +1,34 @@
+//! Throughput against threads.
+
+use crate::plot::Plot;
+use crate::plot::group::{Group, groups, named, threads};
+use crate::plot::over_threads::{NOTE, Spec, by_threads, most_cpus, over_threads};
+use crate::plot::rates::curves;
+use crate::plot::style::Looks;
+use crate::results::{CellResults, Results};
+
+/// A plot for each workload of the section `scaling`.
+pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
+    over(results, looks, ("scaling", "Throughput against threads"))
+}
+
+/// A plot for each workload of a section, over its numbers of threads.
+pub(crate) fn over(
+    results: &Results,
+    looks: &Looks,
+    (section, what): (&'static str, &str),
+) -> Vec<Plot> {
+    let groups = groups(named(&results.sections, section), &["threads"]);
+    let draw = |group: &Group<'_>| {
+        let spec = Spec {
+            kind: section,
+            title: format!("{what}: {}", group.title),
+            note: NOTE.to_owned(),
+            threads: "threads",
+        };
+        let words = |cell: &CellResults| threads(cell.cell.threads);
+        let curves = curves(group.rows(), looks, by_threads, words);
+        over_threads(spec, &curves, most_cpus(results))
+    };
+    groups.iter().filter_map(draw).collect()
+}

@@ -1,0 +1,291 @@
+//! Caches: lookups, and inserts that replace and may evict another key (\[CPHASH\] §6).
+//!
+//! Operations are submitted and answered; a cache that executes in batches, or in other threads,
+//! answers later. A lookup may miss at any time, but what it finds belongs to the key, and a thread
+//! that has stored a value under a key that no other thread writes finds that value or none. All
+//! operations are answered when a slice ends. Under uniform keys the share of lookups that hit must
+//! be that of the keys that are resident in the end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::plan::Plan;
+use crate::record::Counts;
+use crate::stamp::{Numbers, stamp};
+use crate::stream::GET;
+use crate::subject::{Capability, Measurements, Operate, Work};
+use crate::table::Setup;
+use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums, is_given_up};
+
+/// Keys of a thread that its audit replaces and looks up.
+const AUDITED_KEYS: usize = 1 << 12;
+/// Lookups below which a hit rate is not judged.
+const LEAST_LOOKUPS: u64 = 10_000;
+/// Tolerance of a hit rate. Evictions of a lock or a partition are not in the order of all.
+const TOLERANCE: f64 = 0.02;
+/// How far the number of entries may exceed the capacity: budgets count bytes.
+const MOST_OVER_CAPACITY: f64 = 1.3;
+
+/// A cache under test.
+pub trait MeasuredCache: Send + Sync + Sized + 'static {
+    /// A thread's handle.
+    type Handle<'s>: CacheHandle
+    where
+        Self: 's;
+    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
+    fn own_threads(_threads: usize) -> Option<usize> {
+        Some(0)
+    }
+    /// Creates an empty cache for [`Setup::capacity`] entries.
+    fn build(setup: &Setup) -> Self;
+    /// Creates the handle of a thread, on that thread, which uses it until all threads have.
+    fn handle(&self, part: Part) -> Self::Handle<'_>;
+}
+
+/// A thread's handle to a cache.
+pub trait CacheHandle {
+    /// Looks up a key.
+    fn get(&mut self, key: u64, answers: &mut Answers);
+    /// Stores a value under a key, in place of another one if it is present.
+    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers);
+    /// Waits until all operations are answered.
+    fn drain(&mut self, _answers: &mut Answers) {}
+    /// Does what other threads need until all of them have ended their slice.
+    fn leave(&mut self) {}
+}
+
+/// What a thread's operations returned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    counts: Counts,
+    sums: Sums,
+    /// The value of the latest lookup that found one.
+    latest: Option<u64>,
+}
+
+impl Answers {
+    /// A lookup found a value.
+    #[inline(always)]
+    pub fn found(&mut self, key: u64, value: u64) {
+        self.counts.get_hits += 1;
+        self.sums.check_if(true, key, value);
+        self.latest = Some(value);
+    }
+
+    /// A lookup found nothing.
+    #[inline(always)]
+    pub fn missed(&mut self) {
+        self.counts.get_misses += 1;
+        self.latest = None;
+    }
+
+    /// The result of a lookup.
+    #[inline(always)]
+    pub fn looked_up(&mut self, key: u64, value: Option<u64>) {
+        match value {
+            Some(value) => self.found(key, value),
+            None => self.missed(),
+        }
+    }
+
+    /// A value was stored, or refused.
+    #[inline(always)]
+    pub fn stored(&mut self, done: bool) {
+        self.counts.inserted += u64::from(done);
+        self.counts.insert_failed += u64::from(!done);
+    }
+}
+
+/// A cache.
+#[derive(Debug)]
+pub struct CacheSubject<C> {
+    cache: C,
+    /// Entries that it was built for.
+    capacity: usize,
+    /// Operations without an answer, and operations answered twice.
+    unanswered: AtomicU64,
+    resident: AtomicU64,
+}
+
+/// A thread at a cache.
+#[derive(Debug)]
+pub struct CacheWorker<'s, C: MeasuredCache + 's> {
+    subject: &'s CacheSubject<C>,
+    handle: C::Handle<'s>,
+    plan: Plan,
+    numbers: Numbers,
+    submitted: u64,
+    answers: Answers,
+}
+
+impl<C: MeasuredCache> CacheWorker<'_, C> {
+    #[inline(always)]
+    fn get(&mut self, key: u64) {
+        self.submitted += 1;
+        self.handle.get(key, &mut self.answers);
+    }
+
+    #[inline(always)]
+    fn replace(&mut self, key: u64) -> u64 {
+        self.submitted += 1;
+        let value = stamp(key, self.numbers.draw());
+        self.handle.replace(key, value, &mut self.answers);
+        value
+    }
+
+    /// Waits for all answers, and for the other threads.
+    fn end(&mut self) -> OpCounts {
+        self.handle.drain(&mut self.answers);
+        self.handle.leave();
+        let answered = self.answers.counts.total();
+        let off = answered.abs_diff(self.submitted);
+        // Relaxed: read after the thread's part.
+        self.subject.unanswered.fetch_add(off, Ordering::Relaxed);
+        OpCounts {
+            counts: self.answers.counts,
+            sums: self.answers.sums,
+        }
+    }
+
+    /// Looks up a key and waits for the answer.
+    fn value_of(&mut self, key: u64) -> Option<u64> {
+        self.answers.latest = None;
+        self.get(key);
+        self.handle.drain(&mut self.answers);
+        self.answers.latest
+    }
+}
+
+impl<C: MeasuredCache> Work for CacheWorker<'_, C> {
+    #[inline(always)]
+    fn step(&mut self, index: u32, operation: u8) {
+        let key = self.plan.key(index);
+        if operation == GET {
+            self.get(key);
+        } else {
+            self.replace(key);
+        }
+    }
+
+    fn end(&mut self) -> OpCounts {
+        self.end()
+    }
+}
+
+impl<C: MeasuredCache> Operate for CacheSubject<C> {
+    const CAPABILITY: Capability = Capability::Cache;
+    type Worker<'s> = CacheWorker<'s, C>;
+
+    fn own_threads(threads: usize) -> Option<usize> {
+        C::own_threads(threads)
+    }
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            cache: C::build(setup),
+            capacity: setup.capacity,
+            unanswered: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+        }
+    }
+
+    fn worker(&self, plan: &Plan, part: Part) -> CacheWorker<'_, C> {
+        CacheWorker {
+            subject: self,
+            handle: self.cache.handle(part),
+            plan: *plan,
+            numbers: Numbers::of_thread(part.thread),
+            submitted: 0,
+            answers: Answers::default(),
+        }
+    }
+
+    /// Stores a value under every key.
+    fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
+        let mut worker = self.worker(plan, part);
+        let indices = plan.part(part.thread, part.threads);
+        for index in indices.take_while(|_| !is_given_up()) {
+            worker.replace(plan.key(index));
+        }
+        worker.end()
+    }
+
+    /// Looks up every key.
+    fn probe(&self, plan: &Plan, part: Part) -> Sums {
+        let mut worker = self.worker(plan, part);
+        let indices = plan.part(part.thread, part.threads);
+        for index in indices.take_while(|_| !is_given_up()) {
+            worker.get(plan.key(index));
+        }
+        let all = worker.end();
+        // Relaxed: read after the thread's part.
+        self.resident
+            .fetch_add(all.counts.get_hits, Ordering::Relaxed);
+        Sums {
+            entries: all.counts.get_hits as i64,
+            ..all.sums
+        }
+    }
+
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+        let mut problems = Vec::new();
+        let unanswered = self.unanswered.load(Ordering::Relaxed); // Relaxed: at rest
+        if unanswered > 0 {
+            problems.push(format!("{unanswered} operations had no answer, or two"));
+        }
+        let wrong = evidence.booked.wrong + evidence.found.wrong;
+        if wrong > 0 {
+            problems.push(format!("{wrong} values of other keys were read"));
+        }
+        if evidence.stream.insert_failed > 0 {
+            let refused = evidence.stream.insert_failed;
+            problems.push(format!("{refused} values were refused"));
+        }
+        let resident = evidence.found.entries as f64;
+        let (range, capacity) = (f64::from(plan.range), self.capacity as f64);
+        if resident > capacity * MOST_OVER_CAPACITY {
+            problems.push(format!("{resident} entries in a cache for {capacity}"));
+        }
+        let (lookups, hits) = (evidence.stream.gets(), evidence.stream.get_hits);
+        let (rate, share) = (hits as f64 / lookups as f64, resident / range);
+        let deviation = (0.25 / lookups as f64 + share * (1.0 - share) / range).sqrt();
+        let is_off = (rate - share).abs() > TOLERANCE + 5.0 * deviation;
+        if evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off {
+            problems.push(format!(
+                "hit rate {:.1} %, but {:.1} % of the keys are resident",
+                rate * 100.0,
+                share * 100.0
+            ));
+        }
+        problems
+    }
+
+    /// Each thread stores values under keys that no other thread writes now.
+    fn audit(&self, plan: &Plan, part: Part, _: u64, _: u64) -> AuditReport {
+        let mut worker = self.worker(plan, part);
+        let mut report = AuditReport::default();
+        let keys = plan.part(part.thread, part.threads).take(AUDITED_KEYS);
+        for key in keys.map(|index| plan.key(index)) {
+            if is_given_up() || report.problem.is_some() {
+                break;
+            }
+            let new = worker.replace(key);
+            let found = worker.value_of(key);
+            report.audited += 1;
+            if found.is_some_and(|found| found != new) {
+                report.problem = Some(format!(
+                    "get of key {key:#x} gave {:#x}, stored was {new:#x}",
+                    found.unwrap_or(0)
+                ));
+            }
+        }
+        worker.end();
+        report
+    }
+
+    fn measurements(&self) -> Measurements {
+        let mut all = Measurements::default();
+        let resident = self.resident.load(Ordering::Relaxed); // Relaxed: at rest
+        all.0.insert("resident entries".into(), resident as f64);
+        all
+    }
+}

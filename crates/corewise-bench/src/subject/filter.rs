@@ -1,0 +1,286 @@
+//! Filters: sets of items that may answer "present" for an absent item, never the reverse.
+//!
+//! ```text
+//! items of a thread   0 ─────── first ══════════ next ─────────▶
+//!                       removed         present         not yet inserted
+//! ```
+//!
+//! A filter must not be asked to remove an item that is not in it, so each thread has its own
+//! items, numbered in the order of their insertion: an insert adds the next one, a remove takes the
+//! first. Half of the lookups are of items that are present and must be found; the others are of
+//! items that are never inserted, and those found are false positives. The number of items stays
+//! within half of the initial one: beyond that, an insert becomes a remove and the reverse.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::plan::Plan;
+use crate::record::Counts;
+use crate::stream::{GET, INSERT};
+use crate::subject::{Capability, Measurements, Operate, Work};
+use crate::table::Setup;
+use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
+
+/// Marks items that are never inserted.
+const ABSENT: u64 = 1 << 63;
+/// Lookups of absent items below which their rate of false positives is not judged.
+const LEAST_ABSENT: u64 = 10_000;
+/// How far above the filter's own expectation the rate of false positives may lie: the expectation
+/// is that of the number of items at the end.
+const MOST_OVER_EXPECTED: f64 = 2.0;
+
+/// A filter under test. Its hash function is part of it.
+pub trait MeasuredFilter: Send + Sync + Sized + 'static {
+    /// Creates an empty filter with [`Setup::capacity`] slots, or as near as it can.
+    fn build(setup: &Setup) -> Self;
+    /// Inserts an item; returns false if it is full.
+    fn insert(&self, item: u64) -> bool;
+    /// Removes an item that was inserted; returns whether it was found.
+    fn remove(&self, item: u64) -> bool;
+    /// Returns whether an item may be present.
+    fn contains(&self, item: u64) -> bool;
+    /// Returns the share of absent items that it expects to report as present.
+    fn false_positive_rate(&self) -> f64;
+    /// Returns the bytes that it occupies.
+    fn bytes(&self) -> usize;
+}
+
+/// A filter and the items of each thread.
+#[derive(Debug)]
+pub struct FilterSubject<F> {
+    filter: F,
+    threads: Box<[CachePadded<ThreadItems>]>,
+}
+
+/// The items of a thread. Only that thread writes; others read after it has ended its part.
+#[derive(Debug, Default)]
+struct ThreadItems {
+    first: AtomicU64,
+    next: AtomicU64,
+    absent_lookups: AtomicU64,
+    false_positives: AtomicU64,
+}
+
+/// Relaxed, all of them: the thread pool's channels order what one part wrote before what another
+/// part or the checks read.
+fn load(number: &AtomicU64) -> u64 {
+    number.load(Ordering::Relaxed)
+}
+
+/// A thread at a filter.
+#[derive(Debug)]
+pub struct FilterWorker<'s, F> {
+    filter: &'s F,
+    items: &'s ThreadItems,
+    /// Upper bits of all items of the thread.
+    thread: u64,
+    first: u64,
+    next: u64,
+    /// Items at the start.
+    initial: u64,
+    /// 2^32 over the number of indices.
+    share_of_index: u64,
+    absent_lookups: u64,
+    false_positives: u64,
+    kept_misses: u64,
+    counts: Counts,
+    sums: Sums,
+}
+
+impl<F> Drop for FilterWorker<'_, F> {
+    fn drop(&mut self) {
+        let items = self.items;
+        // Relaxed, all of them: see `load`.
+        items.first.store(self.first, Ordering::Relaxed);
+        items.next.store(self.next, Ordering::Relaxed);
+        let add = |sum: &AtomicU64, more| sum.fetch_add(more, Ordering::Relaxed);
+        add(&items.absent_lookups, self.absent_lookups);
+        add(&items.false_positives, self.false_positives);
+    }
+}
+
+impl<F: MeasuredFilter> FilterWorker<'_, F> {
+    #[inline(always)]
+    fn lookup(&mut self, index: u32) {
+        let live = self.next - self.first;
+        let is_present = index.is_multiple_of(2) & (live > 0);
+        let place = ((u64::from(index) * self.share_of_index) * (live & 0xffff_ffff)) >> 32;
+        let present = self.thread | (self.first + place);
+        let absent = ABSENT | self.thread | u64::from(index);
+        let found = self
+            .filter
+            .contains(if is_present { present } else { absent });
+        self.counts.get_hits += u64::from(found);
+        self.counts.get_misses += u64::from(!found);
+        self.kept_misses += u64::from(is_present & !found);
+        self.absent_lookups += u64::from(!is_present);
+        self.false_positives += u64::from(!is_present & found);
+    }
+
+    #[inline(always)]
+    fn insert(&mut self) {
+        let item = self.thread | self.next;
+        let inserted = self.filter.insert(item);
+        self.next += u64::from(inserted);
+        self.counts.inserted += u64::from(inserted);
+        self.counts.insert_failed += u64::from(!inserted);
+        self.sums.gain_if(inserted, item, 0);
+    }
+
+    #[inline(always)]
+    fn remove(&mut self) {
+        let item = self.thread | self.first;
+        let removed = self.filter.remove(item);
+        self.first += 1;
+        self.counts.removed += u64::from(removed);
+        self.counts.remove_failed += u64::from(!removed);
+        self.sums.lose_if(true, item, 0);
+    }
+}
+
+impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
+    #[inline(always)]
+    fn step(&mut self, index: u32, operation: u8) {
+        let live = self.next - self.first;
+        if operation == GET {
+            self.lookup(index);
+        } else if operation == INSERT && live <= self.initial + self.initial / 2
+            || live <= self.initial / 2
+        {
+            self.insert();
+        } else {
+            self.remove();
+        }
+    }
+
+    fn end(&mut self) -> OpCounts {
+        OpCounts {
+            counts: self.counts,
+            sums: self.sums,
+        }
+    }
+
+    fn kept_misses(&self) -> u64 {
+        self.kept_misses
+    }
+}
+
+/// The number of initial items of a thread.
+fn initial_items(plan: &Plan, part: Part) -> u64 {
+    let (all, threads) = (u64::from(plan.initial), part.threads as u64);
+    all / threads + u64::from((part.thread as u64) < all % threads)
+}
+
+impl<F: MeasuredFilter> Operate for FilterSubject<F> {
+    const CAPABILITY: Capability = Capability::Filter;
+    type Worker<'s> = FilterWorker<'s, F>;
+
+    fn build(setup: &Setup) -> Self {
+        Self {
+            filter: F::build(setup),
+            threads: (0..setup.threads).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    fn worker(&self, plan: &Plan, part: Part) -> FilterWorker<'_, F> {
+        let items = &*self.threads[part.thread];
+        FilterWorker {
+            filter: &self.filter,
+            items,
+            thread: (part.thread as u64) << 40,
+            first: load(&items.first),
+            next: load(&items.next),
+            initial: initial_items(plan, part),
+            share_of_index: (1 << 32) / u64::from(plan.range),
+            absent_lookups: 0,
+            false_positives: 0,
+            kept_misses: 0,
+            counts: Counts::default(),
+            sums: Sums::default(),
+        }
+    }
+
+    fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
+        let mut worker = self.worker(plan, part);
+        let items = 0..initial_items(plan, part);
+        items
+            .take_while(|_| !is_given_up())
+            .for_each(|_| worker.insert());
+        worker.end()
+    }
+
+    fn probe(&self, plan: &Plan, part: Part) -> Sums {
+        let worker = self.worker(plan, part);
+        let mut found = Sums::default();
+        for number in (worker.first..worker.next).take_while(|_| !is_given_up()) {
+            let item = worker.thread | number;
+            found.gain_if(self.filter.contains(item), item, 0);
+        }
+        found
+    }
+
+    fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
+        let mut problems = Vec::new();
+        let missed = evidence.booked.entries - evidence.found.entries;
+        if missed != 0 || evidence.booked.keys != evidence.found.keys {
+            problems.push(format!(
+                "{missed} of the items that are present are not found"
+            ));
+        }
+        let counts = &evidence.stream;
+        if counts.insert_failed > 0 {
+            let refused = counts.insert_failed;
+            problems.push(format!(
+                "{refused} items were refused by a filter with room"
+            ));
+        }
+        if counts.remove_failed > 0 {
+            let missed = counts.remove_failed;
+            problems.push(format!("{missed} removes did not find a present item"));
+        }
+        let (lookups, positives) = self.absent();
+        let (rate, expected) = (
+            positives as f64 / lookups as f64,
+            self.filter.false_positive_rate(),
+        );
+        let deviation = (expected / lookups as f64).sqrt();
+        if lookups >= LEAST_ABSENT && rate > MOST_OVER_EXPECTED * expected + 5.0 * deviation {
+            problems.push(format!(
+                "{:.3} % of absent items are found, expected {:.3} %",
+                rate * 100.0,
+                expected * 100.0
+            ));
+        }
+        problems
+    }
+
+    fn measurements(&self) -> Measurements {
+        let (lookups, positives) = self.absent();
+        let live = self
+            .threads
+            .iter()
+            .map(|items| load(&items.next) - load(&items.first));
+        let bits = self.filter.bytes() as f64 * 8.0 / live.sum::<u64>().max(1) as f64;
+        let mut all = Measurements::default();
+        all.0.insert("bits an item".into(), bits);
+        if lookups > 0 {
+            let rate = positives as f64 / lookups as f64;
+            all.0.insert("false positives".into(), rate);
+        }
+        all
+    }
+}
+
+impl<F> FilterSubject<F> {
+    /// Lookups of absent items, and those that found one.
+    fn absent(&self) -> (u64, u64) {
+        let add = |(lookups, positives), items: &CachePadded<ThreadItems>| {
+            (
+                lookups + load(&items.absent_lookups),
+                positives + load(&items.false_positives),
+            )
+        };
+        self.threads.iter().fold((0, 0), add)
+    }
+}

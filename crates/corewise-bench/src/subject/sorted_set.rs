@@ -1,0 +1,150 @@
+//! Sorted sets: the rank of a member by its score, and increments of scores (\[NR\] §4.2).
+//!
+//! All members are present all the time; at the start, the score of a member is its index. The
+//! inserts of the stream add one to a score, its removes take one away. In the end the scores must
+//! add up, and the ranks must be those of a permutation.
+
+use crate::plan::Plan;
+use crate::record::Counts;
+use crate::stream::{GET, INSERT};
+use crate::subject::{Capability, External, Operate, Work};
+use crate::table::Setup;
+use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
+
+/// A sorted set under test.
+pub trait MeasuredSortedSet: Send + Sync + Sized + 'static {
+    /// A thread's handle.
+    type Handle<'s>: SortedSetHandle
+    where
+        Self: 's;
+    /// Creates an empty set.
+    fn build(setup: &Setup) -> Self;
+    /// Creates the handle of a thread, on that thread.
+    fn handle(&self, thread: usize) -> Self::Handle<'_>;
+}
+
+/// A thread's handle to a sorted set.
+pub trait SortedSetHandle {
+    /// Returns the number of members of lower rank; `None` if the member is absent.
+    fn rank(&mut self, member: u32) -> Option<u64>;
+    /// Adds to the score of a member, which is 0 if the member is absent, and returns the new
+    /// score.
+    fn increment(&mut self, member: u32, delta: i64) -> Option<i64>;
+}
+
+/// A sorted set.
+#[derive(Debug)]
+pub struct SortedSetSubject<S>(S);
+
+/// A thread at a sorted set.
+#[derive(Debug)]
+pub struct SortedSetWorker<H> {
+    handle: H,
+    members: u64,
+    external: External,
+    missed: u64,
+    counts: Counts,
+    sums: Sums,
+}
+
+impl<H: SortedSetHandle> SortedSetWorker<H> {
+    /// The sum of values counts scores, modulo 2^64.
+    #[inline(always)]
+    fn increment(&mut self, member: u32, delta: i64) {
+        let done = self.handle.increment(member, delta).is_some();
+        self.counts.inserted += u64::from(done);
+        self.counts.insert_failed += u64::from(!done);
+        let delta = if done { delta } else { 0 };
+        self.sums.values = self.sums.values.wrapping_add(delta as u64);
+    }
+}
+
+impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
+    #[inline(always)]
+    fn step(&mut self, index: u32, operation: u8) {
+        if operation == GET {
+            let rank = self.handle.rank(index);
+            let found = rank.is_some_and(|rank| rank < self.members);
+            self.counts.get_hits += u64::from(found);
+            self.counts.get_misses += u64::from(!found);
+            self.missed += u64::from(!found);
+        } else {
+            self.increment(index, if operation == INSERT { 1 } else { -1 });
+        }
+        self.external.work();
+    }
+
+    fn end(&mut self) -> OpCounts {
+        OpCounts {
+            counts: self.counts,
+            sums: self.sums,
+        }
+    }
+
+    fn kept_misses(&self) -> u64 {
+        self.missed
+    }
+}
+
+impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
+    const CAPABILITY: Capability = Capability::SortedSet;
+    type Worker<'s> = SortedSetWorker<S::Handle<'s>>;
+
+    fn build(setup: &Setup) -> Self {
+        Self(S::build(setup))
+    }
+
+    fn worker(&self, plan: &Plan, part: Part) -> SortedSetWorker<S::Handle<'_>> {
+        SortedSetWorker {
+            handle: self.0.handle(part.thread),
+            members: plan.range.into(),
+            external: External::new(plan.work),
+            missed: 0,
+            counts: Counts::default(),
+            sums: Sums::default(),
+        }
+    }
+
+    fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
+        let mut worker = self.worker(plan, part);
+        let members = plan.part(part.thread, part.threads);
+        members
+            .take_while(|_| !is_given_up())
+            .for_each(|member| worker.increment(member, member.into()));
+        worker.end()
+    }
+
+    /// The sum of keys counts ranks.
+    fn probe(&self, plan: &Plan, part: Part) -> Sums {
+        let mut worker = self.worker(plan, part);
+        let mut found = Sums::default();
+        let members = plan.part(part.thread, part.threads);
+        for member in members.take_while(|_| !is_given_up()) {
+            if let Some(rank) = worker.handle.rank(member) {
+                let score = worker.handle.increment(member, 0).unwrap_or(0);
+                found.gain(rank, score as u64);
+            }
+        }
+        found
+    }
+
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (found, members) = (&evidence.found, u64::from(plan.range));
+        if found.entries != i64::from(plan.range) {
+            let found = found.entries;
+            problems.push(format!("{found} of {members} members have a rank"));
+        } else if found.keys != members * members.saturating_sub(1) / 2 {
+            problems.push("two members have the same rank, or one has a wrong rank".into());
+        }
+        if found.values != evidence.booked.values {
+            let off = found.values.wrapping_sub(evidence.booked.values) as i64;
+            problems.push(format!("the scores differ from their increments by {off}"));
+        }
+        if evidence.stream.insert_failed > 0 {
+            let refused = evidence.stream.insert_failed;
+            problems.push(format!("{refused} increments were refused"));
+        }
+        problems
+    }
+}

@@ -1,0 +1,123 @@
+//! The open loop: operations start when they are due, whether or not the table is busy.
+//!
+//! The arrivals are a Poisson process. Latency counts from the time an operation was due, so a
+//! stall delays every operation that came due during it (no coordinated omission).
+
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use corewise_measure::draw::mix;
+
+use crate::clock;
+use crate::latencies::Latencies;
+use crate::plan::Plan;
+use crate::stamp::Numbers;
+use crate::stream::{Cursor, Stream};
+use crate::table::{Kind, Table};
+use crate::work::worker::Worker;
+use crate::work::{Loop, OpCounts, Part, Start};
+
+/// Number of pre-drawn times between arrivals.
+const GAPS: usize = 1 << 16;
+
+/// One thread's part of a paced run.
+#[derive(Debug)]
+pub struct Pace {
+    /// The operations.
+    pub(crate) stream: Arc<Stream>,
+    /// The position in the stream.
+    pub(crate) cursor: Cursor,
+    /// The value stream.
+    pub(crate) numbers: Numbers,
+    /// All threads start here.
+    pub(crate) start: Start,
+    /// Mean time between two arrivals at this thread.
+    pub(crate) gap_ticks: f64,
+    /// Unrecorded time.
+    pub(crate) warm_ticks: u64,
+    /// Time in which the recorded operations come due.
+    pub(crate) run_ticks: u64,
+    /// Seed of the arrivals.
+    pub(crate) seed: u64,
+}
+
+/// The report of a paced run.
+#[derive(Clone, Debug)]
+pub struct PaceReport {
+    /// All operations.
+    pub(crate) tally: OpCounts,
+    /// Operations that came due in the recorded time.
+    pub(crate) due: u64,
+    /// Those of them that finished before its end.
+    pub(crate) in_time: u64,
+    /// Latencies from the intended start to the end.
+    pub(crate) latencies: Latencies,
+}
+
+impl Loop for Pace {
+    type Report = PaceReport;
+
+    /// Operations still due at the end run until twice the time is over.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> PaceReport {
+        let gaps = gaps(self.seed ^ part.thread as u64, self.gap_ticks);
+        let mut worker = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
+        let (mut due_count, mut in_time, mut latencies) = (0, 0, Latencies::new());
+        let end = self.warm_ticks + self.run_ticks;
+        let (mut due, mut arrivals) = (0u64, 0usize);
+        self.start.wait();
+        let begin = clock::coarse();
+        'run: loop {
+            let chunk = self.stream.chunk(&mut self.cursor);
+            for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
+                due += gaps[arrivals % GAPS];
+                arrivals += 1;
+                if due >= end || clock::coarse().wrapping_sub(begin) > 2 * end {
+                    break 'run;
+                }
+                while clock::coarse().wrapping_sub(begin) < due {
+                    std::hint::spin_loop();
+                }
+                let outcome = worker.step(key, operation, chunk.shift);
+                let done = clock::now().wrapping_sub(begin);
+                if due >= self.warm_ticks {
+                    latencies.record(outcome, done.saturating_sub(due));
+                    due_count += 1;
+                    in_time += u64::from(done <= end);
+                }
+            }
+        }
+        self.numbers = worker.numbers;
+        // Operations that never started.
+        due_count += (end.saturating_sub(due) as f64 / self.gap_ticks) as u64;
+        PaceReport {
+            tally: worker.tally(),
+            due: due_count,
+            in_time,
+            latencies,
+        }
+    }
+}
+
+/// Exponentially distributed times, in ticks.
+fn gaps(seed: u64, mean: f64) -> Vec<u64> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0x6a9));
+    (0..GAPS)
+        .map(|_| (-(1.0 - rng.random::<f64>()).ln() * mean) as u64)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_have_the_mean_and_the_spread_of_a_poisson_process() {
+        let gaps = gaps(1, 1_000.0);
+        let mean = gaps.iter().sum::<u64>() as f64 / GAPS as f64;
+        let longer = gaps.iter().filter(|&&gap| gap > 2_000).count() as f64 / GAPS as f64;
+        assert!((mean - 1_000.0).abs() < 20.0, "{mean}");
+        assert!((longer - (-2.0f64).exp()).abs() < 0.01, "{longer}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Checks, results and reports: one test program, since each links for itself.
+
+mod common;
+
+mod broken;
+mod compare;
+mod report;
+mod report_page;
+mod results;
+mod show;

@@ -1,0 +1,15 @@
+//! The promises of all engines and of each: one test program, since each compiles the engines for
+//! itself.
+
+#[macro_use]
+mod common;
+
+mod auto_traits;
+mod differential;
+mod engine;
+mod global_lock;
+mod linearizable;
+mod locked;
+mod memory;
+mod sessions;
+mod update;

@@ -1,0 +1,17 @@
+//! The program as its users start it: one test program, since each links for itself.
+
+#[macro_use]
+mod common;
+
+mod abuse;
+mod clients;
+mod command;
+mod cphash;
+mod dump;
+mod large_values;
+mod linearizable;
+mod operate;
+mod protocol;
+mod resp;
+mod stats;
+mod transactions;

@@ -1,0 +1,5 @@
+//! Verdicts about histories: one test program, since each links for itself.
+
+mod brute_force;
+mod recorded;
+mod verdicts;

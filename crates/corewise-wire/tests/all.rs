@@ -1,0 +1,15 @@
+//! The codecs against expected bytes and model engines: one test program, since each links for
+//! itself.
+
+mod common;
+
+mod admin;
+mod apart;
+mod auto_traits;
+mod classic;
+mod cphash;
+mod encode;
+mod framing;
+mod meta;
+mod resp;
+mod resp_driver;
