@@ -38,7 +38,7 @@ impl Registry {
     }
 
     /// Returns the requested tables, without those that end in `?` and are not in this build. If
-    /// none are requested, returns all maps except those of a group, which has a colon in its names:
+    /// none are requested, returns all maps except those of a group, whose names have a colon:
     /// those that represent a lock, the chained tables (they do not grow by themselves), and the
     /// sequential dictionaries made concurrent.
     pub fn chosen(&self, names: &[String]) -> Vec<String> {

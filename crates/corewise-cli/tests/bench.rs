@@ -162,7 +162,7 @@ const SUITE: &str = "
     warm-ms = 1
     initial = [3000]
     reference = 'rwlock'
-    tables = ['papaya', 'dashmap', 'locked']
+    tables = ['papaya', 'dashmap', 'scc']
     pin = ['default']
     [[section]]
     kind = 'scaling'
@@ -267,7 +267,7 @@ fn run_and_verify(folder: &Path, results: &str) {
         "{said}"
     );
     for word in [
-        "cannot resize on request: papaya, locked",
+        "cannot resize on request: papaya, scc",
         "resizes/s, in progress",
         "(15 pairs)",
         "ns a pair",

@@ -7,31 +7,29 @@ use std::hash::BuildHasher;
 use dashmap::DashMap;
 
 use crate::adapters::hashbrown::{GROUP, capacity_of};
-use crate::adapters::{rust, versions};
+use crate::adapters::{library_map, rust, versions};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, TableInfo, U64};
 
-/// A dashmap map.
-pub(crate) struct Dash<K: Kind, S> {
-    map: DashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Dash<K, S> {
-    type Handle<'t> = DashHandle<'t, K, S>;
-    const ITERATES: bool = true;
-
-    fn build(setup: &Setup) -> Self {
-        Self {
-            map: DashMap::with_capacity_and_hasher(setup.capacity, S::default()),
+library_map! {
+    /// A dashmap map.
+    Dash: DashMap, RandomState;
+    get(map, key) map.get(key).map(|entry| K::stamp(entry.value()));
+    insert(map, key, value) match map.entry(K::own(key)) {
+        dashmap::Entry::Occupied(_) => false,
+        dashmap::Entry::Vacant(entry) => {
+            entry.insert(value);
+            true
         }
-    }
-    fn handle(&self) -> Self::Handle<'_> {
-        DashHandle { map: &self.map }
-    }
-    fn size(&self) -> Option<usize> {
-        Some(self.map.len())
-    }
+    };
+    remove(map, key) map.remove(key).map(|(_, value)| K::stamp(&value));
+    visit(map, visit) {
+        for entry in map.iter() {
+            visit(entry.key().borrow(), K::stamp(entry.value()));
+        }
+    };
+    settle(_map) {};
 }
 
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K> for Dash<K, S> {
@@ -59,37 +57,6 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
     }
 }
 
-pub(crate) struct DashHandle<'t, K: Kind, S> {
-    map: &'t DashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher + Clone> Handle<K> for DashHandle<'_, K, S> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.get(key).map(|entry| K::stamp(entry.value()))
-    }
-    #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        for entry in self.map.iter() {
-            visit(entry.key().borrow(), K::stamp(entry.value()));
-        }
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        match self.map.entry(K::own(key)) {
-            dashmap::Entry::Occupied(_) => false,
-            dashmap::Entry::Vacant(entry) => {
-                entry.insert(value);
-                true
-            }
-        }
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.remove(key).map(|(_, value)| K::stamp(&value))
-    }
-}
-
 pub(super) fn entry() -> Entry {
     let mut card = rust(
         "dashmap",
@@ -101,11 +68,7 @@ pub(super) fn entry() -> Entry {
     card.settings += "; its default number of shards, four times the CPUs rounded up to a power of two; feature inline; a bucket of the section resize is a group of 16 slots, reached shard by shard through the raw tables";
     card.adapter =
         "values are read under the shard's lock; an insert owns its key before it looks".into();
-    Entry::new(card)
-        .u64::<Dash<U64, Common>>()
-        .bytes::<Dash<Bytes, Common>>()
-        .u64_native::<Dash<U64, RandomState>>()
-        .bytes_native::<Dash<Bytes, RandomState>>()
+    Dash::entry(card)
         .u64_resize::<Dash<U64, Common>>()
         .bytes_resize::<Dash<Bytes, Common>>()
 }

@@ -7,7 +7,7 @@ use crate::dyn_table::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
 use crate::table::Setup;
 
-/// A cuckoo filter of so many bits a slot.
+/// A cuckoo filter, by the bits of a slot.
 #[derive(Debug)]
 struct Ours<const BITS: u32, const SEMI_SORTED: bool>(CuckooFilter);
 

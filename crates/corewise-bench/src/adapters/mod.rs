@@ -13,7 +13,8 @@ mod flurry;
 mod global;
 mod hashbrown;
 mod in_place;
-mod locked;
+#[cfg(feature = "bench")]
+mod library;
 #[cfg(feature = "bench")]
 mod locks;
 mod nr;
@@ -30,6 +31,8 @@ mod sharded;
 mod slowed;
 
 pub(crate) use chained::NAMES as CHAINED;
+#[cfg(feature = "bench")]
+use library::library_map;
 
 use crate::registry::{Missing, Registry};
 use crate::table::TableInfo;
@@ -38,7 +41,6 @@ use crate::table::TableInfo;
 pub fn registry() -> Registry {
     let mut entries = vec![null::entry(), hashbrown::entry()];
     entries.extend(global::entries());
-    entries.push(locked::entry());
     entries.push(relativistic::entry());
     entries.extend(in_place::entries());
     entries.extend(chained::entries());

@@ -6,7 +6,7 @@
 
 use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
 use corewise_nr::sorted_set::Direction;
-use corewise_nr::structures::lock_free::LockFreePriorityQueue;
+use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList};
 use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
 use corewise_nr::structures::skip_list::SkipList;
 use corewise_nr::{
@@ -267,6 +267,37 @@ impl QueueHandle for &LockFree {
     }
 }
 
+/// The lock-free dictionary.
+struct LockFreeDictionary(LockFreeSkipList<u64, u64>);
+
+impl Table<U64> for LockFreeDictionary {
+    type Handle<'t> = &'t Self;
+    fn build(_: &Setup) -> Self {
+        Self(LockFreeSkipList::new())
+    }
+    fn handle(&self) -> &Self {
+        self
+    }
+    fn size(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Handle<U64> for &LockFreeDictionary {
+    #[inline]
+    fn get(&mut self, key: &u64) -> Option<u64> {
+        self.0.get(key).copied()
+    }
+    #[inline]
+    fn insert(&mut self, key: &u64, value: u64) -> bool {
+        self.0.insert(*key, value) == Ok(true)
+    }
+    #[inline]
+    fn remove(&mut self, key: &u64) -> Option<u64> {
+        self.0.remove(key).copied()
+    }
+}
+
 #[cfg(feature = "bench")]
 mod peer {
     use crossbeam_skiplist::SkipSet;
@@ -330,12 +361,9 @@ pub(super) fn entries() -> Vec<Entry> {
             "nr:fc+",
             "flat combining, with a readers-writer lock for reads",
         ),
-        card(
-            "nr:lf",
-            versions::OURS,
-            "lock-free priority queue, a skip list",
-        )
-        .subject::<QueueSubject<LockFree>>(),
+        card("nr:lf", versions::OURS, "lock-free skip list")
+            .u64::<LockFreeDictionary>()
+            .subject::<QueueSubject<LockFree>>(),
         #[cfg(feature = "bench")]
         card(
             "nr:crossbeam",

@@ -4,70 +4,25 @@ use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use papaya::{Guard, HashMap, LocalGuard};
+use papaya::{Guard, HashMap};
 
-use crate::adapters::{rust, versions};
+use crate::adapters::{library_map, rust, versions};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, TableInfo, U64};
 
-/// A papaya map.
-pub(crate) struct Papaya<K: Kind, S> {
-    map: HashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Papaya<K, S> {
-    type Handle<'t> = PapayaHandle<'t, K, S>;
-    const ITERATES: bool = true;
-
-    fn build(setup: &Setup) -> Self {
-        Self {
-            map: HashMap::with_capacity_and_hasher(setup.capacity, S::default()),
-        }
-    }
-    fn handle(&self) -> Self::Handle<'_> {
-        PapayaHandle { map: &self.map }
-    }
-    fn size(&self) -> Option<usize> {
-        Some(self.map.len())
-    }
-    fn settle(&self) {
-        self.map.guard().flush();
-    }
-}
-
-pub(crate) struct PapayaHandle<'t, K: Kind, S> {
-    map: &'t HashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher> PapayaHandle<'_, K, S> {
-    #[inline]
-    fn guard(&self) -> LocalGuard<'_> {
-        self.map.guard()
-    }
-}
-
-impl<K: Kind, S: BuildHasher> Handle<K> for PapayaHandle<'_, K, S> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.get(key, &self.guard()).map(K::stamp)
-    }
-    #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        let guard = self.guard();
-        let entries = self.map.iter(&guard);
+library_map! {
+    /// A papaya map.
+    Papaya: HashMap, RandomState;
+    get(map, key) map.get(key, &map.guard()).map(K::stamp);
+    insert(map, key, value) map.try_insert(K::own(key), value, &map.guard()).is_ok();
+    remove(map, key) map.remove(key, &map.guard()).map(K::stamp);
+    visit(map, visit) {
+        let guard = map.guard();
+        let entries = map.iter(&guard);
         entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.map
-            .try_insert(K::own(key), value, &self.guard())
-            .is_ok()
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.remove(key, &self.guard()).map(K::stamp)
-    }
+    };
+    settle(map) map.guard().flush();
 }
 
 pub(super) fn entry() -> Entry {
@@ -82,9 +37,5 @@ pub(super) fn entry() -> Entry {
     card.adapter =
         "one local guard per operation, as pin() takes; an insert owns its key before it looks"
             .into();
-    Entry::new(card)
-        .u64::<Papaya<U64, Common>>()
-        .bytes::<Papaya<Bytes, Common>>()
-        .u64_native::<Papaya<U64, RandomState>>()
-        .bytes_native::<Papaya<Bytes, RandomState>>()
+    Papaya::entry(card)
 }

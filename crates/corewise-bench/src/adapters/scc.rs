@@ -6,10 +6,10 @@ use std::hash::BuildHasher;
 
 use scc::{Guard, HashIndex, HashMap};
 
-use crate::adapters::{rust, versions};
+use crate::adapters::{library_map, rust, versions};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, TableInfo, U64};
 
 /// Why neither map takes part in the section `resize`, for their cards.
 ///
@@ -23,102 +23,38 @@ const NO_RESIZE: &str = "; reserve resizes it only where it is more than 13/16 o
 // A key's query is compared through `Borrow`, where scc expects `Equivalent`; hashbrown does the
 // same, with the same blanket implementation.
 
-/// An scc HashMap.
-pub(crate) struct SccMap<K: Kind, S: BuildHasher> {
-    map: HashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccMap<K, S> {
-    type Handle<'t> = SccMapHandle<'t, K, S>;
-    const ITERATES: bool = true;
-
-    fn build(setup: &Setup) -> Self {
-        Self {
-            map: HashMap::with_capacity_and_hasher(setup.capacity, S::default()),
-        }
-    }
-    fn handle(&self) -> Self::Handle<'_> {
-        SccMapHandle { map: &self.map }
-    }
-    fn size(&self) -> Option<usize> {
-        Some(self.map.len())
-    }
-}
-
-pub(crate) struct SccMapHandle<'t, K: Kind, S: BuildHasher> {
-    map: &'t HashMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher> Handle<K> for SccMapHandle<'_, K, S> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.read_sync(key, |_, value| K::stamp(value))
-    }
-    #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.map.iter_sync(|key, value| {
+library_map! {
+    /// An scc HashMap.
+    SccMap: HashMap, RandomState;
+    get(map, key) map.read_sync(key, |_, value| K::stamp(value));
+    insert(map, key, value) map.insert_sync(K::own(key), value).is_ok();
+    remove(map, key) map.remove_sync(key).map(|(_, value)| K::stamp(&value));
+    visit(map, visit) {
+        map.iter_sync(|key, value| {
             visit(key.borrow(), K::stamp(value));
             true
         });
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.map.insert_sync(K::own(key), value).is_ok()
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.remove_sync(key).map(|(_, value)| K::stamp(&value))
-    }
+    };
+    settle(_map) {};
 }
 
-/// An scc HashIndex.
-pub(crate) struct SccIndex<K: Kind, S: BuildHasher> {
-    map: HashIndex<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for SccIndex<K, S> {
-    type Handle<'t> = SccIndexHandle<'t, K, S>;
-    const ITERATES: bool = true;
-
-    fn build(setup: &Setup) -> Self {
-        Self {
-            map: HashIndex::with_capacity_and_hasher(setup.capacity, S::default()),
-        }
-    }
-    fn handle(&self) -> Self::Handle<'_> {
-        SccIndexHandle { map: &self.map }
-    }
-    fn size(&self) -> Option<usize> {
-        Some(self.map.len())
-    }
-}
-
-pub(crate) struct SccIndexHandle<'t, K: Kind, S: BuildHasher> {
-    map: &'t HashIndex<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher> Handle<K> for SccIndexHandle<'_, K, S> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.peek_with(key, |_, value| K::stamp(value))
-    }
-    #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        let guard = Guard::new();
-        let entries = self.map.iter(&guard);
-        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.map.insert_sync(K::own(key), value).is_ok()
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        let entry = self.map.get_sync(key)?;
+library_map! {
+    /// An scc HashIndex.
+    SccIndex: HashIndex, RandomState;
+    get(map, key) map.peek_with(key, |_, value| K::stamp(value));
+    insert(map, key, value) map.insert_sync(K::own(key), value).is_ok();
+    remove(map, key) {
+        let entry = map.get_sync(key)?;
         let stamp = K::stamp(entry.get());
         entry.remove_entry();
         Some(stamp)
-    }
+    };
+    visit(map, visit) {
+        let guard = Guard::new();
+        let entries = map.iter(&guard);
+        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+    };
+    settle(_map) {};
 }
 
 pub(super) fn map() -> Entry {
@@ -132,11 +68,7 @@ pub(super) fn map() -> Entry {
     card.settings += NO_RESIZE;
     card.adapter =
         "values are read under the bucket's lock; an insert owns its key before it looks".into();
-    Entry::new(card)
-        .u64::<SccMap<U64, Common>>()
-        .bytes::<SccMap<Bytes, Common>>()
-        .u64_native::<SccMap<U64, RandomState>>()
-        .bytes_native::<SccMap<Bytes, RandomState>>()
+    SccMap::entry(card)
 }
 
 pub(super) fn index() -> Entry {
@@ -150,11 +82,7 @@ pub(super) fn index() -> Entry {
     card.settings += NO_RESIZE;
     card.adapter =
         "a guard per lookup (peek_with); a remove takes the entry to read its value".into();
-    Entry::new(card)
-        .u64::<SccIndex<U64, Common>>()
-        .bytes::<SccIndex<Bytes, Common>>()
-        .u64_native::<SccIndex<U64, RandomState>>()
-        .bytes_native::<SccIndex<Bytes, RandomState>>()
+    SccIndex::entry(card)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `corewise bench`: the command line.
 
-mod params;
 mod resize;
 
 use std::io::Write;
@@ -10,7 +9,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use corewise_topology::{MemoryPolicy, MemoryPolicyError};
 
-use self::params::{MoreParamArgs, ParamArgs};
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
 use crate::error::BenchError;
@@ -21,7 +19,7 @@ use crate::sections::{self, memory};
 use crate::server::{self, ServerArgs};
 use crate::show::{self, Query, To};
 use crate::sink::Sink;
-use crate::suite::{Params, Suite, SuiteSection, Task};
+use crate::suite::{MoreParamArgs, ParamArgs, Params, Suite, SuiteSection, Task};
 use crate::{adapters, list, manifest, replay, text};
 
 /// Exit status of a run with void rows, and of a failed comparison.
@@ -315,7 +313,7 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
     let how = args.measure.how();
     let output = args.measure.output();
-    let given = args.measure.params.params()?.or(&args.more.params());
+    let given = args.measure.params.params().or(&args.more.params());
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
         suite = suite.quickly();

@@ -47,12 +47,12 @@ const QUICK: (usize, f64) = (3, 1000.0);
 
 impl ResizeArgs {
     /// Returns the parameters that override the suite's.
-    fn params(&self) -> Result<Params, BenchError> {
-        let mut given = self.measure.params.clone().params()?;
+    fn params(&self) -> Params {
+        let mut given = self.measure.params.clone().params();
         if self.quick {
             (given.repetitions, given.duration_ms) = (Some(QUICK.0), Some(QUICK.1));
         }
-        Ok(given)
+        given
     }
 }
 
@@ -60,7 +60,7 @@ impl ResizeArgs {
 pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
-    let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params()?, oversubscribe)?;
+    let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params(), oversubscribe)?;
     let output = args.measure.output();
     if let Some(page) = &args.report {
         check_page(page, &output, args.measure.replace)?;
@@ -116,7 +116,7 @@ mod tests {
     fn tasks(words: &str, cpus: usize) -> Vec<Task> {
         let args = args(words).expect("valid");
         let suite = Suite::find(SUITE).expect("it is shipped");
-        let given = args.params().expect("valid");
+        let given = args.params();
         suite
             .tasks(&given, &Topology::flat(cpus), args.measure.oversubscribe)
             .expect("valid")

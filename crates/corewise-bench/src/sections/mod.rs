@@ -50,7 +50,7 @@
 //!
 //! Write a preset in `mix`, or a folder with a unit struct that implements `Section`; add it to
 //! [`SECTIONS`], and name it in `suites/choosing.toml`. A parameter that no section has yet is a
-//! field of [`Params`] and an option in `args/params.rs`.
+//! line in `suite/params.rs`.
 //!
 //! # Measured loops
 //!

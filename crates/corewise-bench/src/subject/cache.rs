@@ -6,7 +6,7 @@
 //! operations are answered when a slice ends. Under uniform keys the share of lookups that hit must
 //! be that of the keys that are resident in the end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::plan::Plan;
 use crate::record::Counts;
@@ -104,6 +104,8 @@ pub struct CacheSubject<C> {
     /// Operations without an answer, and operations answered twice.
     unanswered: AtomicU64,
     resident: AtomicU64,
+    /// Workers so far; each has other values.
+    workers: AtomicUsize,
 }
 
 /// A thread at a cache.
@@ -185,6 +187,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
             capacity: setup.capacity,
             unanswered: AtomicU64::new(0),
             resident: AtomicU64::new(0),
+            workers: AtomicUsize::new(0),
         }
     }
 
@@ -193,7 +196,8 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
             subject: self,
             handle: self.cache.handle(part),
             plan: *plan,
-            numbers: Numbers::of_thread(part.thread),
+            // Relaxed: only the number counts.
+            numbers: Numbers::of_thread(self.workers.fetch_add(1, Ordering::Relaxed)),
             submitted: 0,
             answers: Answers::default(),
         }

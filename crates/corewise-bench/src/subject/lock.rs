@@ -216,11 +216,9 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
 
     /// The sections of the slowest thread over those of the fastest.
     fn measurements(&self) -> Measurements {
-        let sections = || {
-            self.sections
-                .iter()
-                .map(|count| count.load(Ordering::Relaxed))
-        }; // Relaxed: at rest
+        // Relaxed: at rest.
+        let load = |count: &CachePadded<AtomicU64>| count.load(Ordering::Relaxed);
+        let sections = || self.sections.iter().map(load);
         let (least, most) = (sections().min(), sections().max());
         let mut all = Measurements::default();
         if let (Some(least), Some(most @ 1..)) = (least, most) {

@@ -18,17 +18,22 @@
 //! Every list is a dimension: a section measures all combinations. A parameter that a section omits
 //! is taken from `[defaults]`, then from the section's kind, then from the built-in values.
 
+mod params;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::path::Path;
+use std::str::FromStr;
 
 use corewise_topology::{PinPolicy, Topology};
 use serde::{Deserialize, Serialize};
 
+pub use self::params::Params;
+pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::claims::Claim;
 use crate::distribution::Distribution;
 use crate::error::BenchError;
-use crate::plan::KeyMap;
 use crate::sections::{self, Section, Variant};
 use crate::workload::{MAX_THREADS, Workload};
 
@@ -92,132 +97,13 @@ fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
     (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
 }
 
-/// Parameters; those absent are taken from elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Params {
-    /// Tables to compare.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tables: Option<Vec<String>>,
-    /// The table that the others are compared with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reference: Option<String>,
-    /// Repetitions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repetitions: Option<usize>,
-    /// Threads (n).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<Vec<Threads>>,
-    /// Measured milliseconds of a repetition (d).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration_ms: Option<f64>,
-    /// Number of short slices of a repetition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slices: Option<usize>,
-    /// Unmeasured milliseconds before each slice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warm_ms: Option<f64>,
-    /// Percentages of updates (u).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub updates: Option<Vec<f64>>,
-    /// Share of inserts among the updates, in percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub insert_share: Option<f64>,
-    /// Entries at the start (i).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial: Option<Vec<u64>>,
-    /// Number of keys (r).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub range: Option<u64>,
-    /// Entries at the start over keys, in percent; instead of `range`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub density: Option<f64>,
-    /// Entries at the start in percent of the capacity that the table is built for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub load: Option<f64>,
-    /// Distributions of keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub distribution: Option<Vec<String>>,
-    /// `u64` or `bytes`. A section also has a `kind`, so in a suite it is `entry-kind`.
-    #[serde(rename = "entry-kind", alias = "kind")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Least and greatest length of keys in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_bytes: Option<(usize, usize)>,
-    /// Lengths of values in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_bytes: Option<Vec<usize>>,
-    /// `mixed` or `dense` keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys: Option<KeyMap>,
-    /// `common` or `native` hash functions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hash: Option<String>,
-    /// Whether `all` threads or `one` fill the table.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefill: Option<String>,
-    /// Entries replaced before measuring, over `initial`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub churn: Option<f64>,
-    /// Pin policies.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pin: Option<Vec<String>>,
-    /// Rates of the open loop, operations per second.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rates: Option<Vec<f64>>,
-    /// Rates of the open loop, in percent of the reference's throughput in closed loop.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loads: Option<Vec<f64>>,
-    /// The two numbers of buckets of the section `resize`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<(usize, usize)>,
-    /// Keys of a batch in the section `batch`, operations in flight in the section `cache`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch: Option<Vec<usize>>,
-    /// Work beside an operation: nanoseconds in a section of a lock and outside of it, writes after
-    /// an operation on a queue or sorted set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub work: Option<Vec<u32>>,
-}
+impl FromStr for Threads {
+    type Err = Infallible;
 
-/// Takes each field from the first that has it.
-macro_rules! first_of {
-    ($one:expr, $other:expr; $($field:ident),*) => { Params { $($field: $one.$field.clone().or_else(|| $other.$field.clone())),* } };
-}
-
-impl Params {
-    /// Returns these parameters, completed from `other`.
-    pub fn or(&self, other: &Self) -> Self {
-        first_of!(self, other; tables, reference, repetitions, threads, duration_ms, slices, warm_ms, updates,
-            insert_share, initial, range, density, load, distribution, kind, key_bytes, value_bytes, keys, hash,
-            prefill, churn, pin, rates, loads, buckets, batch, work)
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The built-in parameters: those of \[CHTBench\], where it names them.
-    pub(crate) fn built_in() -> Self {
-        Self {
-            repetitions: Some(15),
-            threads: Some(vec![Threads::Words("cpus".into())]),
-            duration_ms: Some(100.0),
-            slices: Some(5),
-            warm_ms: Some(4.0),
-            updates: Some(vec![10.0]),
-            insert_share: Some(50.0),
-            initial: Some(vec![1 << 20]),
-            distribution: Some(vec!["uniform".into()]),
-            kind: Some("u64".into()),
-            key_bytes: Some((16, 250)),
-            value_bytes: Some(vec![32]),
-            churn: Some(1.0),
-            pin: Some(vec!["compact".into()]),
-            reference: Some("rwlock".into()),
-            ..Self::default()
-        }
+    fn from_str(word: &str) -> Result<Self, Infallible> {
+        Ok(word
+            .parse()
+            .map_or_else(|_| Self::Words(word.to_owned()), Self::Number))
     }
 }
 
@@ -448,7 +334,7 @@ fn expand(
     let mut tasks = Vec::new();
     let counts = thread_counts(section, params, topology, oversubscribe)?;
     let distributions = parse_all::<Distribution>(params.distribution.as_deref())?;
-    let pins = parse_all::<PinPolicy>(params.pin.as_deref())?;
+    let pins = parse_all::<PinPolicy>(Some(&params.pins()))?;
     for variant in section.variants(params) {
         for &initial in params.initial.as_deref().unwrap_or_default() {
             for &value_bytes in params.value_bytes.as_deref().unwrap_or_default() {
@@ -486,7 +372,7 @@ struct Point<'a> {
     threads: usize,
 }
 
-fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
+fn parse_all<T: FromStr<Err: std::fmt::Display>>(
     words: Option<&[String]>,
 ) -> Result<Vec<T>, String> {
     words
