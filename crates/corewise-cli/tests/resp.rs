@@ -183,13 +183,6 @@ fn options_of_set_are_those_of_redis(engine: Engine) {
                 "getex other ex 0",
                 "-ERR invalid expire time in 'getex' command\r\n",
             ),
-            (
-                "getex other pxat x",
-                "-ERR value is not an integer or out of range\r\n",
-            ),
-            ("getex other pxat 4102444800123", "$1\r\n4\r\n"),
-            ("getex other persist", "$1\r\n4\r\n"),
-            ("ttl other", ":-1\r\n"),
             ("getex k nx", "-ERR syntax error\r\n"),
             ("exists k", ":0\r\n"),
         ],
@@ -1084,7 +1077,7 @@ const LINES: &[&str] = &[
     "scan -", "scan 1x", "scan 18446744073709551616", "config set maxmemory x",
     "config set maxmemory x maxmemory 1", "config set maxmemory 1 foo 2", "getex none ex 0",
     "getex none px x", "getex a px 0", "getex b exat x", "getex c pxat -1", "hello 3 auth a b foo",
-    "hello 3 auth default b foo", "hello 2 setname", "client reply", "client reply foo",
+    "hello 3 auth default b foo", "client reply", "client reply foo",
     "client reply on", "client reply on x",
 ];
 
@@ -1258,10 +1251,13 @@ impl Requests {
         };
         let mut words = vec![name.to_owned(), kind.to_owned(), offset];
         if name != "get" {
-            words.push(match self.0.random_range(0..3) {
-                0 => self.0.random::<i64>().to_string(),
+            let number = match self.0.random_range(0..3) {
+                0 => (self.0.random::<i64>() >> 2).to_string(),
                 _ => self.number(),
-            });
+            };
+            // Redis overflows when `OVERFLOW SAT` sets a number close to the least.
+            let is_least = name == "SET" && number == i64::MIN.to_string();
+            words.push(if is_least { "0".to_owned() } else { number });
         }
         words
     }

@@ -1,6 +1,6 @@
 //! The style of the whole repository: what neither rustfmt nor clippy checks.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -26,6 +26,32 @@ const BANNED: &[&str] = &[
 
 /// What a SAFETY comment must not consist of.
 const REFERENCES: &[&str] = &["as above", "as before", "see above"];
+
+/// Names that several public types have, with the reason; every other name is that of one type.
+const SHARED_NAMES: &[(&str, &str)] = &[
+    (
+        "roles that the name of their module completes",
+        "Boxed Builder Codec Config Entry Eviction Full IntoIter Iter Keys Limits LockHash Stats \
+         Values",
+    ),
+    (
+        "errors of the operations that they name",
+        "BuildError InsertError LoadError",
+    ),
+    (
+        "what a replicated structure can be asked for, and answers",
+        "Read Response Write",
+    ),
+    (
+        "names in the benchmark, which are to be replaced there (issue 37)",
+        "Counts Cursor Distribution Format Handle Kept Kind Outcome Report Role Table",
+    ),
+    (
+        "different things: still to be renamed",
+        "Change Clock Form Key Mode Node Operation Policy Ratio RawLock Request Rtm Server \
+         Transaction",
+    ),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -339,6 +365,50 @@ fn every_test_file_is_in_a_program() {
     assert_none(&left_out);
 }
 
+/// The public types that a file defines outside of inner modules.
+fn public_types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let item = line.strip_prefix("pub ")?;
+        let item = item.strip_prefix("unsafe ").unwrap_or(item);
+        let (keyword, name) = item.split_once(' ')?;
+        let is_type = ["struct", "enum", "trait", "type", "union"].contains(&keyword);
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+        is_type.then(|| &name[..end.unwrap_or(name.len())])
+    })
+}
+
+/// Names that public types of several files have, unless they are among `allowed`.
+fn repeated_types<'t>(files: &'t [(String, String)], allowed: &[&str]) -> Vec<(&'t str, String)> {
+    let mut places: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (file, text) in files {
+        for name in public_types(text) {
+            places.entry(name).or_default().insert(file);
+        }
+    }
+    places.retain(|name, files| files.len() > 1 && !allowed.contains(name));
+    let list = |files: BTreeSet<&str>| files.into_iter().collect::<Vec<_>>().join(", ");
+    let repeated = places.into_iter();
+    repeated.map(|(name, files)| (name, list(files))).collect()
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let is_source = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "src");
+    let files: Vec<_> = files("rs")
+        .into_iter()
+        .filter(is_source)
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let path = path.strip_prefix(root()).unwrap();
+            (path.display().to_string(), text)
+        })
+        .collect();
+    let names = SHARED_NAMES.iter().map(|(_, names)| names);
+    let allowed: Vec<_> = names.flat_map(|names| names.split(' ')).collect();
+    let repeated = repeated_types(&files, &allowed);
+    assert!(repeated.is_empty(), "types of one name: {repeated:#?}");
+}
+
 #[test]
 fn comments_fit_the_width() {
     assert_none(&complaints("rs", too_wide));
@@ -440,6 +510,20 @@ fn each_check_finds_what_it_is_for() {
         bare_orderings("// Relaxed: a hint.\na.store(1, Release);\n").len(),
         1
     );
+    let named = |text: &str| {
+        (
+            text.to_owned(),
+            format!("pub {text}\n    pub struct Inner;\n"),
+        )
+    };
+    let files = [
+        "enum A {}",
+        "unsafe trait A {}",
+        "type B<T> = T;",
+        "struct B;",
+    ]
+    .map(named);
+    assert_eq!(repeated_types(&files, &["B"]).len(), 1);
     for fine in [
         "a.load(Relaxed); // Relaxed: a hint.",
         "// Pairs with the load in `g`.\na.store(1, Ordering::Release);",

@@ -393,13 +393,16 @@ fn set(key: &str, len: usize) -> Vec<u8> {
 
 fn an_exec_fails_if_a_watched_key_was_evicted(engine: Engine) {
     const MOST: usize = 10_000;
+    const LEN: usize = 10_000;
     let Some(mut server) = start(engine, &["-m", "8"]) else {
         return;
     };
     let (mut one, mut other) = (connect(&server), connect(&server));
-    one.ask("set k 1\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
+    other.ask(set("k", LEN), OK);
+    one.ask("watch k\r\n", OK);
+    // Items of its size and by its client, which share its memory in every engine.
     let is_evicted = (0..MOST).any(|i| {
-        other.ask(set(&format!("other{i}"), 10_000), OK);
+        other.ask(set(&format!("other{i}"), LEN), OK);
         other.send(b"exists k\r\n");
         other.line() == ":0"
     });

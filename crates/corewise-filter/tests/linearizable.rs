@@ -6,6 +6,7 @@ use std::sync::Barrier;
 
 use corewise_filter::{CuckooFilter, InsertError};
 use corewise_testkit::history::{Model, Recording};
+use corewise_testkit::random::Random;
 
 const THREADS: u64 = 3;
 const ITEMS: u64 = 4;
@@ -77,18 +78,6 @@ fn perform(filter: &CuckooFilter, item: u64, op: Op) -> Outcome {
         Op::Remove => Outcome::Is(filter.remove(&item)),
         Op::Contains => Outcome::Is(filter.contains(&item)),
         Op::Count => Outcome::Copies(filter.count(&item)),
-    }
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
     }
 }
 

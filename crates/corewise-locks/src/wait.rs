@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_can_sleep_is_tired_after_some_yields() {
+    fn a_thread_that_can_sleep_stops_yielding_after_some_turns() {
         let mut looks = 0;
         assert!(!QueueWait::until_or_tired(|| {
             looks += 1;

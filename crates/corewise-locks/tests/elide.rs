@@ -252,7 +252,7 @@ fn lemming_2_threads_that_abort_each_other_end() {
 
 /// Third: no fallback. A section that can never commit ends under the lock.
 #[test]
-fn lemming_3_what_never_commits_takes_the_lock() {
+fn lemming_3_a_section_that_never_commits_takes_the_lock() {
     let pair = pair::<Mcs, Scm>();
     let value = pair.run(|_, tx| {
         tx.leave_transaction::<5>(); // such as for a system call

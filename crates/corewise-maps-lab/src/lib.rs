@@ -1,10 +1,12 @@
-//! Hash tables for comparison, which measurements and tests use: the resize variants that
-//! [`RelativisticMap`] was chosen from ([`chained`]), the tables that its paper compares it
-//! with ([`baseline`]), a CLHT whose updates are hardware transactions ([`elided_clht`]), a cuckoo
-//! filter whose operations are ([`elided_filter`]), two tables that are the best of ours in few
-//! workloads: CLHT with lock-free updates ([`clht_lock_free`]) and [`hopscotch`] hashing, and maps
-//! whose entries can be given another key ([`rename`]).
-//! Programs should use the tables of [`corewise_maps`].
+//! Hash tables for comparison, which measurements and tests use. Programs should use the tables of
+//! [`corewise_maps`].
+//!
+//! - [`chained`]: the resize variants that [`RelativisticMap`] was chosen from.
+//! - [`baseline`]: the tables that its paper compares it with.
+//! - [`rename`]: maps whose entries can be given another key.
+//! - [`clht_lock_free`] and [`hopscotch`]: tables that are the best of ours in few workloads.
+//! - [`elided_clht`] and [`elided_filter`]: a CLHT and a cuckoo filter whose updates are hardware
+//!   transactions.
 
 #[cfg(doc)]
 use corewise_maps::RelativisticMap;

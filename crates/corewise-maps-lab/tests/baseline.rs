@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_maps_lab::baseline::{Ddds, RwLocked};
-use corewise_maps_lab::chained::{ChainedMap, Resized, Table};
+use corewise_maps_lab::chained::{ChainedMap, ChainedTable, Resized};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -18,7 +18,7 @@ for_every! {
     rwlocked: RwLocked,
     => {
         present_keys_are_found_whatever_others_do
-        what_is_lent_outlives_removals_and_resizes
+        references_outlive_removals_and_resizes
     }
 }
 
@@ -51,7 +51,7 @@ fn for_a_while() -> Duration {
     Duration::from_millis(ms.and_then(|ms| ms.parse().ok()).unwrap_or(500))
 }
 
-fn look<A: Table>(map: &Map<Value, A>, seed: u64, go_on: &AtomicBool) -> u64 {
+fn look<A: ChainedTable>(map: &Map<Value, A>, seed: u64, go_on: &AtomicBool) -> u64 {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut hits = 0;
     while go_on.load(Relaxed) {
@@ -68,7 +68,7 @@ fn look<A: Table>(map: &Map<Value, A>, seed: u64, go_on: &AtomicBool) -> u64 {
 }
 
 /// Inserts and removes this thread's keys, which no other thread changes.
-fn change<A: Table>(map: &Map<Value, A>, thread: u64, go_on: &AtomicBool) {
+fn change<A: ChainedTable>(map: &Map<Value, A>, thread: u64, go_on: &AtomicBool) {
     let mut rng = SmallRng::seed_from_u64(thread);
     let mut there = vec![false; 1_000];
     while go_on.load(Relaxed) {
@@ -85,7 +85,7 @@ fn change<A: Table>(map: &Map<Value, A>, thread: u64, go_on: &AtomicBool) {
     }
 }
 
-fn present_keys_are_found_whatever_others_do<A: Table>() {
+fn present_keys_are_found_whatever_others_do<A: ChainedTable>() {
     let map = Map::<Value, A>::with_buckets(64);
     (0..STABLE).for_each(|key| assert!(map.pin().insert(key, Value::new(key))));
     let go_on = AtomicBool::new(true);
@@ -121,7 +121,7 @@ fn present_keys_are_found_whatever_others_do<A: Table>() {
     assert_eq!(stable, STABLE);
 }
 
-fn what_is_lent_outlives_removals_and_resizes<A: Table>() {
+fn references_outlive_removals_and_resizes<A: ChainedTable>() {
     let map = Arc::new(Map::<Value, A>::with_buckets(4));
     assert!(map.pin().insert(1, Value::new(1)));
     let handle = map.pin();
@@ -139,7 +139,7 @@ fn what_is_lent_outlives_removals_and_resizes<A: Table>() {
     resizer.join().unwrap();
 }
 
-fn a_resize_says_what_it_took<A: Table>(waits: u64) {
+fn a_resize_says_what_it_took<A: ChainedTable>(waits: u64) {
     let map = Map::<u64, A>::with_buckets(4);
     assert!(map.pin().insert(1, 1));
     assert_eq!(map.resize_to(5), Ok(Resized { passes: 1, waits }));

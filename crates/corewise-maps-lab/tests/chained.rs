@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 
 use corewise_maps::relativistic::ResizeError;
-use corewise_maps_lab::chained::{self, ChainedMap, Table};
+use corewise_maps_lab::chained::{self, ChainedMap, ChainedTable};
 use corewise_rcu::Domain;
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -32,13 +32,13 @@ for_every! {
         it_does_what_a_hash_map_does
         hashes_that_are_all_alike_do_no_harm
         histories_beside_resizes_are_linearizable
-        what_is_there_is_found_beside_resizes_and_updates
+        entries_that_stay_are_found_beside_resizes_and_updates
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         updates_under_a_guard_do_not_wait_for_a_resize
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
-        values_that_panic_when_dropped_do_not_save_the_others
+        values_that_panic_when_dropped_leak_no_others
         a_panic_in_eq_leaves_the_map_as_it_was
         several_threads_may_ask_for_a_resize
         entries_are_aligned_and_of_any_size
@@ -54,12 +54,12 @@ for_every! {
         it_does_what_a_hash_map_does
         hashes_that_are_all_alike_do_no_harm
         histories_beside_resizes_are_linearizable
-        what_is_there_is_found_beside_resizes_and_updates
+        entries_that_stay_are_found_beside_resizes_and_updates
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         resizes_that_cannot_be_are_refused
         keys_and_values_are_dropped_once
-        values_that_panic_when_dropped_do_not_save_the_others
+        values_that_panic_when_dropped_leak_no_others
         a_panic_in_eq_leaves_the_map_as_it_was
         several_threads_may_ask_for_a_resize
         entries_are_aligned_and_of_any_size
@@ -71,12 +71,12 @@ for_every! {
 /// Each key is its own hash.
 type WithOwn<A> = ChainedMap<u64, u64, A, Hashing>;
 
-fn map<A: Table>(buckets: usize) -> Arc<ChainedMap<u64, u64, A>> {
+fn map<A: ChainedTable>(buckets: usize) -> Arc<ChainedMap<u64, u64, A>> {
     Arc::new(ChainedMap::with_buckets(buckets))
 }
 
 /// Random operations and resizes; each result must be that of `std`'s map.
-fn differential<A: Table>(seed: u64, hashing: Hashing, keys: u64, most_buckets: u32) {
+fn differential<A: ChainedTable>(seed: u64, hashing: Hashing, keys: u64, most_buckets: u32) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut map = ChainedMap::<u64, u64, A, _>::in_domain(1, hashing, Domain::new());
     let mut model = HashMap::new();
@@ -126,14 +126,14 @@ fn differential<A: Table>(seed: u64, hashing: Hashing, keys: u64, most_buckets: 
     );
 }
 
-fn it_does_what_a_hash_map_does<A: Table>() {
+fn it_does_what_a_hash_map_does<A: ChainedTable>() {
     for seed in 0..4 {
         differential::<A>(seed, Hashing::Mixed, 200, 8);
         differential::<A>(seed, Hashing::Own, 40, 6);
     }
 }
 
-fn hashes_that_are_all_alike_do_no_harm<A: Table>() {
+fn hashes_that_are_all_alike_do_no_harm<A: ChainedTable>() {
     differential::<A>(1, Hashing::Alike, 30, 5);
     differential::<A>(2, Hashing::High, 60, 6);
 }
@@ -146,7 +146,7 @@ struct Resizing {
 }
 
 impl Resizing {
-    fn go_on<A: Table, S: Sync>(&self, map: &ChainedMap<u64, u64, A, S>, most: u32) {
+    fn go_on<A: ChainedTable, S: Sync>(&self, map: &ChainedMap<u64, u64, A, S>, most: u32) {
         let mut rng = SmallRng::seed_from_u64(7);
         while !self.stop.load(Relaxed) {
             map.resize_to(1 << rng.random_range(0..=most)).unwrap();
@@ -163,7 +163,7 @@ impl Resizing {
     }
 }
 
-fn histories_beside_resizes_are_linearizable<A: Table>() {
+fn histories_beside_resizes_are_linearizable<A: ChainedTable>() {
     const THREADS: u64 = 3;
     const CALLS: u64 = 900;
     for seed in 0..2 {
@@ -213,13 +213,13 @@ fn histories_beside_resizes_are_linearizable<A: Table>() {
 }
 
 /// The values that a batch of lookups returns for the keys.
-fn held<A: Table>(map: &WithOwn<A>, keys: [u64; 4]) -> [EntryOutcome<u64>; 4] {
+fn held<A: ChainedTable>(map: &WithOwn<A>, keys: [u64; 4]) -> [EntryOutcome<u64>; 4] {
     let (map, mut out) = (map.pin(), [None; 4]);
     map.get_many(&keys, &mut out);
     out.map(|held| EntryOutcome::Held(held.copied()))
 }
 
-fn perform<A: Table>(map: &WithOwn<A>, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
+fn perform<A: ChainedTable>(map: &WithOwn<A>, key: u64, op: &EntryOp<u64>) -> EntryOutcome<u64> {
     let map = map.pin();
     EntryOutcome::Held(match *op {
         EntryOp::TryInsert(value) => map.try_insert(key, value).err().copied(),
@@ -228,7 +228,7 @@ fn perform<A: Table>(map: &WithOwn<A>, key: u64, op: &EntryOp<u64>) -> EntryOutc
     })
 }
 
-fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
+fn entries_that_stay_are_found_beside_resizes_and_updates<A: ChainedTable>() {
     const KEPT: u64 = 600;
     let map = map::<A>(64);
     for key in 0..KEPT {
@@ -275,7 +275,7 @@ fn what_is_there_is_found_beside_resizes_and_updates<A: Table>() {
 }
 
 /// Batches larger than a group, with keys in every part of the groups.
-fn batches_answer_as_lookups_do<A: Table>() {
+fn batches_answer_as_lookups_do<A: ChainedTable>() {
     let map = map::<A>(64);
     (0..100).for_each(|key| assert!(map.pin().insert(key * 2, key)));
     for keys in (0..70).chain([127, 128, 129, 200]) {
@@ -296,7 +296,7 @@ fn batches_answer_as_lookups_do<A: Table>() {
     }
 }
 
-fn a_batch_without_places_for_its_keys_is_refused<A: Table>() {
+fn a_batch_without_places_for_its_keys_is_refused<A: ChainedTable>() {
     let map = map::<A>(4);
     let (map, one) = (map.pin(), 1);
     map.insert(1, one);
@@ -308,14 +308,14 @@ fn a_batch_without_places_for_its_keys_is_refused<A: Table>() {
     }
 }
 
-fn updates_under_a_guard_do_not_wait_for_a_resize<A: Table>() {
+fn updates_under_a_guard_do_not_wait_for_a_resize<A: ChainedTable>() {
     let waits = [(4, 64), (64, 4)].map(|(from, to)| update_under_a_guard::<A>(from, to));
     // Not every table waits in both directions.
     assert!(waits.iter().sum::<u64>() > 0);
 }
 
 /// Runs updates under a guard during a resize; returns how often the resize waited for readers.
-fn update_under_a_guard<A: Table>(from: usize, to: usize) -> u64 {
+fn update_under_a_guard<A: ChainedTable>(from: usize, to: usize) -> u64 {
     let map = map::<A>(from);
     (0..100).for_each(|key| assert!(map.pin().insert(key, key)));
     let held = map.pin();
@@ -341,7 +341,7 @@ fn update_under_a_guard<A: Table>(from: usize, to: usize) -> u64 {
     waits
 }
 
-fn resizes_that_cannot_be_are_refused<A: Table>() {
+fn resizes_that_cannot_be_are_refused<A: ChainedTable>() {
     let map = map::<A>(8);
     map.pin().insert(1, 1);
     assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
@@ -362,7 +362,7 @@ impl Drop for Counted {
     }
 }
 
-fn keys_and_values_are_dropped_once<A: Table>() {
+fn keys_and_values_are_dropped_once<A: ChainedTable>() {
     let (drops, domain) = (Arc::new(AtomicUsize::new(0)), Domain::new());
     let hasher = std::hash::RandomState::new();
     let mut map = ChainedMap::<u64, Counted, A, _>::in_domain(4, hasher, domain.clone());
@@ -423,7 +423,7 @@ impl Drop for Bomb {
     }
 }
 
-fn values_that_panic_when_dropped_do_not_save_the_others<A: Table>() {
+fn values_that_panic_when_dropped_leak_no_others<A: ChainedTable>() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let domain = Domain::new();
     let map = ChainedMap::<_, _, A, _>::in_domain(4, Hashing::Mixed, domain.clone());
@@ -440,7 +440,7 @@ fn values_that_panic_when_dropped_do_not_save_the_others<A: Table>() {
     assert_eq!(dropped.load(Relaxed), 100);
 }
 
-fn a_panic_in_eq_leaves_the_map_as_it_was<A: Table>() {
+fn a_panic_in_eq_leaves_the_map_as_it_was<A: ChainedTable>() {
     let panics = Arc::new(AtomicBool::new(false));
     let key = |n| Touchy(n, panics.clone());
     let map = ChainedMap::<Touchy, u64, A>::with_buckets(2);
@@ -458,7 +458,7 @@ fn a_panic_in_eq_leaves_the_map_as_it_was<A: Table>() {
     assert!((0..20).all(|n| map.pin().remove(&key(n)) == Some(&n)));
 }
 
-fn several_threads_may_ask_for_a_resize<A: Table>() {
+fn several_threads_may_ask_for_a_resize<A: ChainedTable>() {
     let map = map::<A>(1);
     (0..300).for_each(|key| assert!(map.pin().insert(key, key)));
     std::thread::scope(|scope| {
@@ -482,7 +482,7 @@ struct Page(u64);
 #[repr(align(131072))]
 struct Pages(u64);
 
-fn entries_are_aligned_and_of_any_size<A: Table>() {
+fn entries_are_aligned_and_of_any_size<A: ChainedTable>() {
     let map = ChainedMap::<Page, Pages, A>::with_buckets(4);
     assert!((0..50).all(|n| map.pin().insert(Page(n), Pages(n))));
     let handle = map.pin();
@@ -492,14 +492,14 @@ fn entries_are_aligned_and_of_any_size<A: Table>() {
     }
 }
 
-fn buckets_beyond_memory_are_refused<A: Table>() {
+fn buckets_beyond_memory_are_refused<A: ChainedTable>() {
     for most in [usize::MAX, usize::MAX / 2 + 2, usize::MAX / 8, 1 << 60] {
         let make = || drop(ChainedMap::<u64, u64, A>::with_buckets(most));
         assert!(catch_unwind(make).is_err(), "{most} buckets");
     }
 }
 
-fn maps_may_be_dropped_beside_guards_of_others<A: Table>() {
+fn maps_may_be_dropped_beside_guards_of_others<A: ChainedTable>() {
     let domain = Domain::new();
     let map = ChainedMap::<u64, String, A, _>::in_domain(4, Hashing::Mixed, domain.clone());
     let guard = domain.pin();

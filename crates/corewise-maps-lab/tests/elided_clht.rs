@@ -3,8 +3,11 @@
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
+mod common;
+
 use std::collections::HashMap;
 
+use common::script;
 use corewise_locks::elide::{
     Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
 };
@@ -12,42 +15,10 @@ use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
 use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::random::{Random, is_short};
 
 fn scaled(number: u64) -> u64 {
-    if std::env::var_os("COREWISE_FEWER").is_some() {
-        number / 10
-    } else {
-        number
-    }
-}
-
-/// A small generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-
-    fn script(&mut self) -> Vec<Outcome> {
-        let causes = [
-            Cause::Conflict,
-            Cause::Capacity,
-            Cause::Unspecified,
-            Cause::Explicit(9),
-        ];
-        let cause = causes[self.below(4) as usize];
-        (0..self.below(4))
-            .map(|_| match self.below(3) {
-                0 => Outcome::AbortAtBegin(cause),
-                1 => Outcome::AbortAtAccess(self.below(8) as u32, cause),
-                _ => Outcome::AbortAtCommit(cause),
-            })
-            .collect()
-    }
+    if is_short() { number / 10 } else { number }
 }
 
 trait Map: Sync {
@@ -116,7 +87,7 @@ impl<L: RawLock> Map for Versioned<L> {
 fn agrees_with_std(table: &impl Map) {
     let (mut random, mut expected) = (Random(7), HashMap::new());
     for _ in 0..scaled(8_000) {
-        let _script = Scripted::play(random.script(), Outcome::Commit);
+        let _script = Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
         let (key, value) = (random.below(3_000), random.below(u64::MAX));
         match random.below(4) {
             0 | 1 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
@@ -142,7 +113,10 @@ fn threads_agree(table: &impl Map) {
                 let mut random = Random(writer + 1);
                 for round in 0..4 {
                     for key in (0..keys).map(|key| key * WRITERS + writer) {
-                        let _script = Scripted::play(random.script(), Outcome::Commit);
+                        let _script = Scripted::play(
+                            script(&mut random, Cause::Explicit(9), 8),
+                            Outcome::Commit,
+                        );
                         let old = (round > 0).then(|| key * 10 + round - 1);
                         assert_eq!(table.insert(key, key * 10 + round), old);
                         if random.below(8) == 0 {
@@ -238,7 +212,8 @@ fn has_linearizable_histories(table: &impl Map) {
             scope.spawn(move || {
                 let mut random = Random(thread + 1);
                 for round in 0..150 {
-                    let _script = Scripted::play(random.script(), Outcome::Commit);
+                    let _script =
+                        Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
                     // Other keys, so that the table grows.
                     table.insert(1_000 + thread * 1_000 + round, 0);
                     let (key, value) = (random.below(3), thread * 1_000 + round);

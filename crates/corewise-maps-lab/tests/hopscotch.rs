@@ -127,7 +127,7 @@ fn more_keys_than_cells_are_all_there() {
 
 /// Guarantee 6.
 #[test]
-fn a_full_table_says_so_and_loses_nothing() {
+fn a_full_table_reports_it_and_loses_nothing() {
     const BUCKETS: usize = 1 << 10;
     // Memory for the table, and for no node.
     let bytes = fixed(BUCKETS, Hashing::Mixed).bytes();
@@ -227,7 +227,7 @@ fn keys_of_a_bad_hash_make_it_grow_no_more_than_they_are() {
 
 /// Guarantee 2: few cells are free, so keys are displaced all the time.
 #[test]
-fn what_stays_is_found_beside_displacements() {
+fn keys_that_stay_are_found_beside_displacements() {
     const BUCKETS: u64 = 512;
     const KEPT: u64 = 300;
     let map = fixed(BUCKETS as usize, Hashing::Mixed);

@@ -27,7 +27,7 @@ fn a_rename_leaves_the_value_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_renamed_stays_as_it_is() {
+fn a_refused_rename_changes_nothing() {
     let map = RenameMap::new();
     let map = map.pin();
     map.insert(1, 'a').unwrap();
@@ -140,7 +140,7 @@ fn it_does_what_a_model_does() {
 /// An entry that only moves to higher keys is found by a thread that looks at the keys in ascending
 /// order.
 #[test]
-fn who_goes_the_way_of_an_entry_meets_it() {
+fn a_walk_along_the_path_of_an_entry_meets_it() {
     const LAST: u64 = 2_000;
     let mut on_the_way = 0;
     for _ in 0..20 {
@@ -327,12 +327,12 @@ fn histories_of_all_keys_together_are_linearizable() {
 }
 
 #[test]
-fn a_rename_in_two_steps_is_found_out() {
+fn the_checker_detects_a_rename_in_two_steps() {
     assert!((0..50).any(|seed| check(seed, perform_in_two).violation().is_some()));
 }
 
 #[test]
-fn entries_that_are_handed_around_are_all_there_at_the_end() {
+fn renames_by_several_threads_lose_no_entry() {
     const ENTRIES: u64 = 50;
     const PLACES: u64 = 120;
     let map = Map::new();

@@ -9,15 +9,15 @@ use corewise_rcu::Section;
 const PLACES: usize = 16;
 
 /// A counter that threads add to, each in a place that it has alone or shares with a few others.
-pub struct Counts(Slots<CachePadded<AtomicUsize>>);
+pub struct EntryCounts(Slots<CachePadded<AtomicUsize>>);
 
-impl Default for Counts {
+impl Default for EntryCounts {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Counts {
+impl EntryCounts {
     /// Creates a counter of zero.
     pub fn new() -> Self {
         let zero = |_| CachePadded::from(AtomicUsize::new(0));

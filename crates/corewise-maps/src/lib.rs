@@ -123,16 +123,16 @@ pub mod parts {
     pub use crate::copy_map::memory_budget::{Heads, MemoryBudget, ZeroedBucket, range_of};
     #[cfg(target_pointer_width = "64")]
     pub use crate::copy_map::table_version::{
-        Change, Held, Moved, Moving, NoMemory, Put, Step, TableVersion,
+        EntryChange, Held, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion,
     };
-    pub use crate::counts::Counts;
+    pub use crate::counts::EntryCounts;
     #[cfg(target_pointer_width = "64")]
     pub use crate::word::Raw;
 
     /// The chains of [`clht`](crate::clht), for another variant of their updates.
     #[cfg(target_pointer_width = "64")]
     pub mod clht {
-        pub use crate::clht::bucket::{Bucket, BucketState, Hit, SLOTS};
+        pub use crate::clht::bucket::{Bucket, BucketState, SLOTS, SlotEntry};
         pub use crate::clht::lock_based::LockBasedForm;
         pub use crate::clht::overflow::SpareBucket;
         pub use crate::clht::table::{Chains, ClhtVariant, SpareMemory};

@@ -70,7 +70,7 @@ fn look_and_fail<F: ClhtVariant>(
 /// All words of all buckets.
 fn words<F: ClhtVariant>(map: &Map<F>) -> Vec<[usize; 8]> {
     let handle = map.pin();
-    let table = handle.version().table();
+    let table = handle.table_version().table();
     let chains = table.heads().iter().flat_map(|head| head.chain());
     chains.map(|bucket| bucket.words()).collect()
 }
@@ -88,7 +88,7 @@ fn lookups_and_failed_updates_write_nothing<F: ClhtVariant>() {
     /// Sets the access rights of the bucket array.
     fn allow<F: ClhtVariant>(map: &Map<F>, access: libc::c_int) {
         let handle = map.pin();
-        let heads = handle.version().table().heads();
+        let heads = handle.table_version().table().heads();
         let first = heads.as_ptr().cast_mut().cast();
         // SAFETY: the array is large enough to have its own pages; until access is restored no
         // thread writes to it, which is what is tested.
@@ -124,7 +124,7 @@ fn lookups_and_failed_updates_leave_every_word<F: ClhtVariant>() {
 fn lookups_and_failed_updates_do_not_wait_for_updates<F: ClhtVariant>() {
     let map = map::<F>(1, 0..5);
     let handle = map.pin();
-    let head = &handle.version().table().heads()[0];
+    let head = &handle.table_version().table().heads()[0];
     let stopped = F::stop(head);
     look_and_fail(&map, 0..5, 5..10);
     drop(stopped);
@@ -174,7 +174,7 @@ fn what_makes_lookups_look_twice_is_counted<F: Differing>() {
 fn a_chain_that_was_moved_stays_as_it_was<F: ClhtVariant>() {
     let map = map::<F>(1, 0..5);
     let handle = map.pin();
-    let old = handle.version().table();
+    let old = handle.table_version().table();
     let before = words(&map);
     map.resize_to(4).unwrap();
     assert!((0..5).all(|key| map.pin().remove(&key) == Some(!key)));

@@ -66,7 +66,7 @@ for_every! {
     => {
         it_does_what_a_hash_map_does_and_frees_each_value_once
         what_was_found_stays_while_its_handle_lives
-        what_is_refused_comes_back
+        a_refused_insertion_returns_its_value
         panics_leave_the_map_as_it_was
         values_are_whole_beside_updates_and_resizes
         updates_of_several_threads_all_have_effect
@@ -157,7 +157,7 @@ fn what_was_found_stays_while_its_handle_lives<T: Table<Key = u64, Value = Value
     assert_eq!(mint.alive(), 0);
 }
 
-fn what_is_refused_comes_back<T: Table<Key = u64, Value = Value>>() {
+fn a_refused_insertion_returns_its_value<T: Table<Key = u64, Value = Value>>() {
     let mint = Mint::default();
     let builder = CopyMap::<T>::builder().buckets(1).max_bytes(0);
     let refused = catch_unwind(|| drop(builder.build_boxed())).is_err();

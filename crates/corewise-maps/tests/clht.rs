@@ -63,7 +63,7 @@ for_every! {
     lock_based: Locking,
     lock_free: LockFree,
     => {
-        a_full_table_says_so_and_loses_nothing
+        a_full_table_reports_it_and_loses_nothing
         an_allocator_without_memory_loses_nothing
         a_resize_that_lacks_memory_can_be_repeated
         a_table_that_may_not_grow_gets_longer_chains
@@ -112,7 +112,7 @@ fn has<F: ClhtVariant, L>(map: &Map<F, L>, keys: std::ops::Range<u64>) -> bool {
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-fn a_full_table_says_so_and_loses_nothing<F: ClhtVariant>() {
+fn a_full_table_reports_it_and_loses_nothing<F: ClhtVariant>() {
     let limits = builder::<F>(Hashing::Own).buckets(4).max_buckets(4);
     let map = limits.max_bytes(64 * 6).build();
     // Two buckets may overflow: those of numbers that end in 0 and in 1.

@@ -406,7 +406,7 @@ fn boxes_have_the_traits_of_a_collection<T: Table<Key = u64, Value = NonNull<Str
 
 /// A map of one bucket that is full: operations that insert report it, and the others work.
 #[test]
-fn a_full_map_says_so_at_every_insertion() {
+fn a_full_map_refuses_every_insertion() {
     let builder = LockBased::<u64, u64>::builder().buckets(1).max_bytes(64);
     let map = builder.automatic_resize(false).build();
     let map = map.pin();

@@ -98,7 +98,7 @@ fn a_table_that_may_not_grow_is_filled_to_19_in_20() {
 }
 
 #[test]
-fn a_full_table_says_so_and_loses_nothing() {
+fn a_full_table_reports_it_and_loses_nothing() {
     let map = dense(1 << 6);
     let full = fill_up(&map, 0);
     let mut before: Vec<_> = map.pin().iter().collect();
@@ -227,7 +227,7 @@ fn it_grows_when_it_is_dense() {
 
 /// Half of the keys stay, in a table so dense that insertions displace them all the time.
 #[test]
-fn what_is_moved_is_never_missed() {
+fn a_moved_entry_is_never_missed() {
     const BUCKETS: usize = 64;
     let map = dense(BUCKETS);
     let kept = (BUCKETS * SLOTS) as u64 / 2;

@@ -107,7 +107,7 @@ fn every_value_is_lent_once_in_every_stage_of_a_resize() {
 }
 
 #[test]
-fn what_does_not_stay_is_removed_and_the_rest_is_changed() {
+fn rejected_entries_are_removed_and_the_others_changed() {
     let alive = Arc::default();
     maps(500, &alive, |mut map| {
         map.retain_mut(|key, value| {
@@ -184,7 +184,7 @@ fn a_map_is_taken_apart() {
 }
 
 #[test]
-fn bombs_do_not_save_the_others() {
+fn values_that_panic_when_dropped_leak_no_others() {
     let alive = Arc::default();
     let bombs = |map: &mut Map| {
         map.values_mut()
@@ -254,7 +254,7 @@ impl PartialEq for Liar {
 impl Eq for Liar {}
 
 #[test]
-fn keys_that_lie_get_no_value_twice() {
+fn inconsistent_keys_get_no_value_twice() {
     let alive = Arc::default();
     for round in 0..50 {
         let domain = Domain::new();

@@ -282,9 +282,9 @@ for_every! {
         a_shrink_that_a_panic_has_stopped_drops_each_value_once
         a_shrink_without_memory_drops_each_value_once
         a_growth_drops_each_value_once_at_every_phase
-        liars_drop_each_value_once
+        inconsistent_keys_drop_each_value_once
         values_are_not_lost_to_panics
-        bombs_do_not_save_the_others
+        values_that_panic_when_dropped_leak_no_others
     }
 }
 
@@ -343,7 +343,7 @@ fn a_growth_drops_each_value_once_at_every_phase<T: Tables>() {
     }
 }
 
-fn liars_drop_each_value_once<T: Tables>() {
+fn inconsistent_keys_drop_each_value_once<T: Tables>() {
     let mut rng = SmallRng::seed_from_u64(1);
     for (hashes, equals) in ALL.into_iter().flat_map(|hash| ALL.map(|eq| (hash, eq))) {
         for grows in [false, true] {
@@ -392,7 +392,7 @@ fn values_are_not_lost_to_panics<T: Tables>() {
     }
 }
 
-fn bombs_do_not_save_the_others<T: Tables>() {
+fn values_that_panic_when_dropped_leak_no_others<T: Tables>() {
     hush();
     for (every, fuse) in [(1, -1), (3, -1), (3, 20), (50, 20)] {
         be_honest();

@@ -8,7 +8,7 @@ use corewise_atomic::sync::Arc;
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::parts::{MemoryBudget, Step, TableVersion};
+use corewise_maps::parts::{MemoryBudget, ResizeStep, TableVersion};
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
@@ -43,7 +43,7 @@ fn a_replaced_table_is_freed_in_shares<T: Table<Key = u64, Value = u64>>() {
     (0..10_000).for_each(|key| assert_eq!(map.pin().insert(key, key), None));
     let (large, shares) = {
         let handle = map.pin();
-        let arrays = array_bytes(handle.version().table());
+        let arrays = array_bytes(handle.table_version().table());
         (map.bytes(), arrays.iter().sum::<usize>() / HUGE_PAGE - 1)
     };
     assert!(shares >= 2, "{shares}");
@@ -78,7 +78,7 @@ fn pages_are_put_in_place_one_by_one<T: Table<Key = u64, Value = u64>>() {
     };
     let share = 64;
     let mut steps = 0;
-    while version.step(share, &|key: &u64| *key) != Ok(Step::Last) {
+    while version.step(share, &|key: &u64| *key) != Ok(ResizeStep::Last) {
         steps += 1;
     }
     let prepared = steps + 1 - LARGE / 2 / share;

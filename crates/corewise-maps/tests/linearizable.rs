@@ -326,7 +326,7 @@ fn histories_are_linearizable_while_the_table_grows_and_shrinks_by_itself() {
 }
 
 #[test]
-fn an_update_in_two_steps_is_found_out() {
+fn the_checker_detects_an_update_in_two_steps() {
     let found = (0..50).any(|seed| {
         let map = Arc::new(TwoSteps(Map::new()));
         let history = record(&map, seed, |_| std::thread::yield_now());

@@ -233,7 +233,7 @@ fn entries_of_any_size_and_alignment_are_kept() {
 }
 
 #[test]
-fn beyond_its_limits_the_backlog_is_told_and_refused_and_settled() {
+fn a_backlog_beyond_its_limits_is_reported_refused_and_settled() {
     let limits = Limits {
         soft: 100_000,
         hard: 400_000,
@@ -262,7 +262,7 @@ fn beyond_its_limits_the_backlog_is_told_and_refused_and_settled() {
 }
 
 #[test]
-fn a_section_of_an_event_loop_will_do_and_one_of_another_domain_will_not() {
+fn a_section_of_the_same_domain_is_accepted_and_one_of_another_is_refused() {
     let domain = Domain::new();
     let map = RelativisticMap::builder().domain(domain.clone()).build();
     let mut qsbr = domain.qsbr();
@@ -323,7 +323,7 @@ fn parallel_iteration_sees_every_entry_once() {
 }
 
 #[test]
-fn what_is_removed_is_kept_for_those_who_look_at_it() {
+fn a_removed_value_lives_as_long_as_its_readers() {
     let map = RelativisticMap::from([(1, vec![1]), (2, vec![2])]);
     let reader = map.pin();
     let value = reader.get(&1).unwrap();

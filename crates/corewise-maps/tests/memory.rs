@@ -54,7 +54,7 @@ fn fill(map: &RelativisticMap<u64, u64>) {
 }
 
 #[test]
-fn an_empty_map_has_next_to_nothing_of_what_it_had() {
+fn an_emptied_map_frees_nearly_all_of_its_memory() {
     let before = bytes();
     let empty = RelativisticMap::<u64, u64>::new();
     let of_an_empty_one = bytes() - before;

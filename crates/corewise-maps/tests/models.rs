@@ -6,10 +6,10 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::numbers::{KeysAsHashes, Number, Numbers, beside, hash_of};
+use corewise_maps::copy_map::numbers::{KeysAsHashes, Number, NumberTable, beside, hash_of};
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::parts::Step;
+use corewise_maps::parts::ResizeStep;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
@@ -26,7 +26,7 @@ for_every! {
         a_key_comes_back_with_another_value
         an_inserted_pair_is_seen_whole
         a_replaced_value_is_never_missing
-        who_finds_a_value_sees_what_was_written_before_it_was_put_in
+        a_reader_of_a_value_sees_the_writes_before_its_insertion
         one_of_two_insertions_wins
         a_removal_beside_an_insertion
         a_removal_beside_an_insertion_of_the_same_key
@@ -34,7 +34,7 @@ for_every! {
         two_updates_have_effect
         lookups_do_not_notice_a_resize
         updates_beside_a_resize
-        two_who_move_the_same_buckets
+        two_threads_move_the_same_buckets
         a_table_is_freed_after_its_readers
         updates_and_lookups_beside_resizes
     }
@@ -114,10 +114,10 @@ impl<V: Number> Modelled for CuckooTable<u64, V> {
 }
 
 /// Runs a model once for each kind of place of key 1, in a table with the other keys.
-fn in_each_place<T: Modelled>(model: fn(&Arc<Numbers<T>>)) {
+fn in_each_place<T: Modelled>(model: fn(&Arc<NumberTable<T>>)) {
     for place in T::PLACES {
         corewise_atomic::model_bounded(place.preemptions, move || {
-            let numbers = Arc::new(Numbers::new(place.buckets, place.others));
+            let numbers = Arc::new(NumberTable::new(place.buckets, place.others));
             model(&numbers);
             let kept = |key: &u64| numbers.get(*key) == Some(key * 10);
             assert!(place.others.iter().all(kept));
@@ -129,7 +129,7 @@ fn in_each_place<T: Modelled>(model: fn(&Arc<Numbers<T>>)) {
 
 fn a_pair_is_never_mixed<T: Modelled>() {
     corewise_atomic::model_bounded(T::PREEMPTIONS, || {
-        let numbers = Arc::new(Numbers::<T>::new(1, &[1]));
+        let numbers = Arc::new(NumberTable::<T>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -147,7 +147,7 @@ fn a_pair_is_never_mixed<T: Modelled>() {
 
 fn a_key_comes_back_with_another_value<T: Modelled>() {
     corewise_atomic::model_bounded(T::PREEMPTIONS, || {
-        let numbers = Arc::new(Numbers::<T>::new(1, &[1]));
+        let numbers = Arc::new(NumberTable::<T>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -190,9 +190,9 @@ fn a_replaced_value_is_never_missing<T: Modelled>() {
 }
 
 /// Needed for values that are addresses.
-fn who_finds_a_value_sees_what_was_written_before_it_was_put_in<T: Modelled>() {
+fn a_reader_of_a_value_sees_the_writes_before_its_insertion<T: Modelled>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new((Numbers::<T>::new(2, &[1]), AtomicU64::new(0)));
+        let numbers = Arc::new((NumberTable::<T>::new(2, &[1]), AtomicU64::new(0)));
         beside(
             &numbers,
             |(numbers, written)| {
@@ -275,8 +275,8 @@ fn a_removal_beside_a_replacement<T: Modelled>() {
 
 fn two_updates_have_effect<T: Modelled>() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::<T>::new(2, &[1]));
-        let increment = |numbers: &Numbers<T>| numbers.increment(1).unwrap();
+        let numbers = Arc::new(NumberTable::<T>::new(2, &[1]));
+        let increment = |numbers: &NumberTable<T>| numbers.increment(1).unwrap();
         let (one, other) = beside(&numbers, increment, increment);
         assert_eq!([one.min(other), one.max(other)], [11, 12]);
         assert_eq!(numbers.get(1), Some(12));
@@ -284,17 +284,17 @@ fn two_updates_have_effect<T: Modelled>() {
 }
 
 /// Runs a model in tables with keys 1 and 2 whose resize has begun, to more buckets and to fewer.
-fn beside_each_resize<T: Modelled>(preemptions: usize, model: fn(&Arc<Numbers<T>>)) {
+fn beside_each_resize<T: Modelled>(preemptions: usize, model: fn(&Arc<NumberTable<T>>)) {
     for (from, to) in [(1, 2), (2, 1)] {
         corewise_atomic::model_bounded(preemptions, move || {
-            model(&Arc::new(Numbers::resizing(from, to, &[1, 2])));
+            model(&Arc::new(NumberTable::resizing(from, to, &[1, 2])));
         });
     }
 }
 
 fn lookups_do_not_notice_a_resize<T: Modelled>() {
     beside_each_resize::<T>(3, |numbers| {
-        beside(numbers, Numbers::move_all, |numbers| {
+        beside(numbers, NumberTable::move_all, |numbers| {
             assert_eq!(numbers.get(1), Some(10));
             assert_eq!(numbers.get(2), Some(20));
             assert_eq!(numbers.get(3), None);
@@ -305,7 +305,7 @@ fn lookups_do_not_notice_a_resize<T: Modelled>() {
 
 fn updates_beside_a_resize<T: Modelled>() {
     beside_each_resize::<T>(2, |numbers| {
-        beside(numbers, Numbers::move_all, |numbers| {
+        beside(numbers, NumberTable::move_all, |numbers| {
             assert_eq!(numbers.remove(1), Some(10));
             assert_eq!(numbers.try_insert(3, 30), Ok(()));
             assert_eq!(numbers.increment(2), Some(21));
@@ -315,15 +315,15 @@ fn updates_beside_a_resize<T: Modelled>() {
     });
 }
 
-fn two_who_move_the_same_buckets<T: Modelled>() {
+fn two_threads_move_the_same_buckets<T: Modelled>() {
     beside_each_resize::<T>(2, |numbers| {
-        let step = |numbers: &Numbers<T>| numbers.version.step(2, &hash_of);
+        let step = |numbers: &NumberTable<T>| numbers.version.step(2, &hash_of);
         let (one, other) = beside(numbers, step, step);
         // A thread does not wait, so each may have left the last group to the other.
         let lasts = [one, other].into_iter();
-        let mut lasts = lasts.filter(|step| *step == Ok(Step::Last)).count();
+        let mut lasts = lasts.filter(|step| *step == Ok(ResizeStep::Last)).count();
         while lasts == 0 {
-            lasts += usize::from(step(numbers) == Ok(Step::Last));
+            lasts += usize::from(step(numbers) == Ok(ResizeStep::Last));
         }
         assert_eq!(lasts, 1);
         assert!(numbers.are(&[1, 2]));

@@ -58,7 +58,7 @@ fn has(table: &RawTable<Nodes>, n: u64) -> bool {
 /// Not under the stress build, which resizes whatever the policy says.
 #[cfg(not(corewise_stress))]
 #[test]
-fn a_table_grows_no_further_than_its_owner_allows_and_says_what_it_wants() {
+fn a_table_grows_up_to_its_limit_and_reports_the_size_it_wants() {
     let table = table(10_000);
     table.set_most_buckets(256);
     (0..5_000).for_each(|n| insert(&table, n));

@@ -71,7 +71,7 @@ fn use_the_map(_: &Stall) {
 }
 
 #[test]
-fn whoever_is_told_of_a_stall_may_use_the_map() {
+fn a_stall_callback_may_use_the_map() {
     let map = &*WATCHED;
     for round in 0..2 {
         // Each grace period is reported once.
@@ -125,7 +125,7 @@ fn a_chain_of_drops_needs_no_stack() {
 }
 
 #[test]
-fn a_resize_that_there_is_no_memory_for_changes_nothing() {
+fn a_resize_beyond_memory_changes_nothing() {
     let map = RelativisticMap::builder()
         .automatic_resize(false)
         .buckets(16)
@@ -293,7 +293,7 @@ impl Drop for Bomb<'_> {
 }
 
 #[test]
-fn what_a_drop_has_thrown_may_throw_again_and_no_value_is_left() {
+fn a_panic_payload_that_panics_when_dropped_leaks_no_value() {
     let dropped = AtomicUsize::new(0);
     let map = RelativisticMap::new();
     for key in 0..50 {

@@ -35,7 +35,7 @@ for_every! {
         one_of_several_wins
         histories_beside_resizes_are_linearizable
         histories_in_one_bucket_are_linearizable
-        what_is_there_is_found_beside_resizes_and_updates
+        entries_that_stay_are_found_beside_resizes_and_updates
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         values_belong_to_their_keys
@@ -455,7 +455,7 @@ fn histories_in_one_bucket_are_linearizable<M: WordMap>() {
     (0..4).for_each(|seed| histories::<M>(seed, Hashing::Alike, 1));
 }
 
-fn what_is_there_is_found_beside_resizes_and_updates<M: WordMap>() {
+fn entries_that_stay_are_found_beside_resizes_and_updates<M: WordMap>() {
     const KEPT: u64 = 600;
     let map = M::new(64, Hashing::Mixed, true);
     for key in 0..KEPT {

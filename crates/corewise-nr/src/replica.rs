@@ -44,13 +44,13 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant};
+use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant, thread};
 use corewise_locks::{FlagRw, FlagWriteGuard};
 
 use crate::Sequential;
@@ -606,6 +606,31 @@ pub(crate) fn discard<T>(value: T) {
         if let Err(payload) = dropped {
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
             dropped.unwrap_or_else(std::mem::forget);
+        }
+    }
+}
+
+/// Drops several values of a user. All are dropped, also if destructors panic; the second panic of
+/// a plain destructor would end the process.
+#[derive(Default)]
+pub(crate) struct Drops {
+    first_panic: Option<Box<dyn Any + Send>>,
+}
+
+impl Drops {
+    pub(crate) fn drop<T>(&mut self, value: T) {
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
+        match dropped.err() {
+            Some(payload) if self.first_panic.is_none() => self.first_panic = Some(payload),
+            payload => discard(payload),
+        }
+    }
+
+    /// Lets the first panic go on, if there was one and the thread is not panicking.
+    pub(crate) fn finish(self) {
+        match self.first_panic {
+            Some(payload) if !thread::panicking() => resume_unwind(payload),
+            payload => discard(payload),
         }
     }
 }

@@ -26,13 +26,13 @@
 //! instructions.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32};
-use corewise_atomic::{Backoff, Sleeps, Slots, mutant, thread};
+use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
 use corewise_locks::FlagReadGuard;
 
 use crate::Sequential;
@@ -40,7 +40,9 @@ use crate::combining::{Held, Wait};
 use crate::compare::Comparisons;
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
-use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard};
+use crate::replica::{
+    Drops, OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard,
+};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -96,10 +98,11 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    replica, and in the end all writers, once the log is full. Waiting threads park. A read runs
 ///    beside other reads of its replica and beside everything on other replicas.
 /// 3. *Panics.* A write that panics does so in every replica, which keeps what the panic left; only
-///    its caller gets the panic. The panic hook runs once for each replica. A panic in the
-///    destructor of an operation or a response reaches the caller that owns the value; elsewhere it
-///    is swallowed. If destructors of replicas panic when the structure is dropped, all run, and
-///    the first panic goes on. A read that panics affects nothing else.
+///    its caller gets the panic. The panic hook runs once for each replica, inside the operation,
+///    so it must not call the structure. A panic in the destructor of an operation or a response
+///    reaches the caller that owns the value; elsewhere it is swallowed. If destructors of replicas
+///    panic when the structure is dropped, all run, and the first panic goes on. A read that panics
+///    affects nothing else.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
 ///    structure either: that would be a deadlock. Destructors of operations run outside, and may
@@ -112,7 +115,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///
 /// Every write is executed once for each replica, and memory is needed for each replica. A read
 /// writes one cache line that only the calling thread uses. Logged operations are dropped when
-/// their entry is used again, so they may live for a lap of the log.
+/// their entry is used again, so they may live for a lap of the log: always fewer than twice
+/// [`Builder::max_log`](crate::Builder::max_log), also while a replica is idle or read for long.
 pub struct NodeReplicated<D: Sequential> {
     pub(crate) log: Log<D::Write>,
     /// Made when needed, and kept until the structure is dropped.
@@ -964,7 +968,7 @@ pub(crate) fn unwrap<T>(outcome: Result<T, Box<dyn Any + Send>>) -> T {
 impl<D: Sequential> Drop for NodeReplicated<D> {
     fn drop(&mut self) {
         self.registry.close();
-        let mut first_panic = None;
+        let mut drops = Drops::default();
         for replica in self.replicas.iter() {
             // Relaxed: the structure is not shared.
             let replica = replica.load(Relaxed);
@@ -972,18 +976,8 @@ impl<D: Sequential> Drop for NodeReplicated<D> {
                 continue;
             }
             // SAFETY: made in `replica_or_new`, freed once.
-            let replica = unsafe { Box::from_raw(replica) };
-            // The replicas are equal, so if the destructor of one panics, all do. The second panic
-            // would end the process.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(replica)));
-            match dropped.err() {
-                Some(payload) if first_panic.is_none() => first_panic = Some(payload),
-                payload => discard(payload),
-            }
+            drops.drop(unsafe { Box::from_raw(replica) });
         }
-        match first_panic {
-            Some(payload) if !thread::panicking() => resume_unwind(payload),
-            payload => discard(payload),
-        }
+        drops.finish();
     }
 }

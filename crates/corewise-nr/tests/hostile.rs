@@ -15,6 +15,7 @@ use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::structures::dictionary::{BTreeDictionary, Read, SkipListDictionary, Write};
+use corewise_nr::structures::lock_free::LockFreeSkipList;
 use corewise_nr::{BuildError, Builder, Concurrent, NodeReplicated, Operation, Sequential};
 use corewise_topology::{CpuId, Node, Topology, current_cpu, run_on};
 
@@ -129,8 +130,12 @@ fn an_operation_that_calls_its_structure_gets_a_panic() {
                 true => Operation::Read(call),
                 false => Operation::Write(call),
             };
-            let same = shared.clone();
-            let nested: Call = Box::new(move || same.execute(operation(kinds % 2 == 0, simple())));
+            // Weak, because the log may keep the operation as long as the structure lives.
+            let same = Arc::downgrade(&shared);
+            let nested: Call = Box::new(move || {
+                let same = same.upgrade().expect("in use");
+                same.execute(operation(kinds % 2 == 0, simple()))
+            });
             let outer = operation(kinds / 2 == 0, nested);
             assert!(panics(|| shared.execute(outer)));
             // Nothing is left locked.
@@ -288,6 +293,18 @@ fn a_replica_may_panic_when_it_is_made_copied_or_dropped() {
     assert_eq!(at_each(&shared, |it| it.writes), [4, 4]);
     assert!(panics(|| drop(shared)), "the caller owns the replicas");
     assert_eq!(alive.load(SeqCst), 0, "another replica leaks");
+}
+
+#[test]
+fn keys_and_values_of_a_lock_free_list_may_panic_when_they_are_dropped() {
+    let alive = Arc::default();
+    let list = LockFreeSkipList::new();
+    for key in 0..20 {
+        assert_eq!(list.insert(key, Bomb::new(&alive, true)), Ok(true));
+        assert!(panics(|| list.insert(key, Bomb::new(&alive, true))));
+    }
+    assert!(panics(|| drop(list)), "the caller owns them");
+    assert_eq!(alive.load(SeqCst), 0);
 }
 
 #[test]

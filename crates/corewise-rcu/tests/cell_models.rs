@@ -123,7 +123,7 @@ fn a_reader_finds_a_whole_value() {
 
 /// Each of two stores drops what it has replaced, be it the value of the other.
 #[test]
-fn a_replaced_value_is_dropped_by_another_than_made_it() {
+fn a_replaced_value_is_dropped_by_another_thread() {
     model_bounded(PREEMPTIONS, || {
         let domain = Domain::new();
         let parts = cell(&domain, 3);

@@ -87,7 +87,7 @@ fn domains_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn all_that_was_deferred_is_reclaimed_once() {
+fn everything_deferred_is_reclaimed_once() {
     let domain = Domain::new();
     let count = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -223,7 +223,7 @@ fn settling_ends_when_a_reader_stalls() {
 }
 
 #[test]
-fn waiting_for_oneself_is_refused_after_the_thread_locals_are_gone() {
+fn a_thread_cannot_wait_for_itself_after_its_thread_locals_are_gone() {
     struct Late(Domain, Sender<[Result<(), Pinned>; 2]>);
     impl Drop for Late {
         fn drop(&mut self) {

@@ -97,7 +97,7 @@ fn a_reader_keeps_what_it_found() {
 
 /// A grace period may find a later section than the one that it has to wait for.
 #[test]
-fn a_later_section_has_the_former_behind_it() {
+fn a_grace_period_may_meet_a_later_section() {
     model(|| {
         let (domain, shared) = (Domain::new(), Shared::new(2));
         let reader = spawn_reader(&domain, &shared, 2);
@@ -199,7 +199,7 @@ fn two_writers_share_grace_periods() {
 /// The readers' accesses happen before a thread finds the grace period complete, even if another
 /// thread looked at the readers.
 #[test]
-fn a_cookie_is_found_complete_by_one_who_did_not_drive() {
+fn a_cookie_is_complete_for_a_thread_that_did_not_drive() {
     model_bounded(PREEMPTIONS, || {
         let (domain, shared) = (Domain::new(), Shared::new(2));
         let guard = domain.pin();

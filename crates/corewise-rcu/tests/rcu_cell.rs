@@ -93,7 +93,7 @@ fn the_owner_needs_no_section() {
 }
 
 #[test]
-fn a_replaced_value_is_dropped_at_once_if_nobody_reads() {
+fn a_replaced_value_without_readers_is_dropped_at_once() {
     let alive = Arc::default();
     let domain = Domain::new();
     let cell = RcuCell::in_domain(Counted::new(0, &alive), domain.clone());
@@ -240,7 +240,7 @@ fn a_panic_of_a_closure_changes_nothing() {
 }
 
 #[test]
-fn a_panic_of_a_drop_reaches_nobody_and_leaks_nothing() {
+fn a_panic_of_a_drop_reaches_no_caller_and_leaks_nothing() {
     struct Panics(Counted);
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -445,13 +445,13 @@ fn readers_never_see_a_dropped_value() {
 }
 
 #[test]
-fn nor_in_the_global_domain() {
+fn readers_of_the_global_domain_never_see_a_dropped_value() {
     read_and_replace(Domain::global());
 }
 
 /// Readers that stay long, and values that wait for them beyond the limits.
 #[test]
-fn nor_when_the_backlog_is_over_its_limits() {
+fn readers_never_see_a_dropped_value_beyond_the_limits() {
     let limits = Limits {
         soft: 5_000,
         hard: 10_000,

@@ -52,8 +52,8 @@ fn stall(domain: &Domain) {
 }
 
 #[test]
-fn nobody_is_told_by_default() {
-    match in_a_process("nobody_is_told_by_default") {
+fn no_stall_is_reported_by_default() {
+    match in_a_process("no_stall_is_reported_by_default") {
         None => stall(&builder().build("silent")),
         Some(output) => assert_eq!(String::from_utf8_lossy(&output.stderr), ""),
     }
@@ -115,8 +115,8 @@ impl Drop for PanicsAgain {
 }
 
 #[test]
-fn a_panic_in_a_hook_reaches_nobody() {
-    if in_a_process("a_panic_in_a_hook_reaches_nobody").is_some() {
+fn a_panic_in_a_hook_reaches_no_caller() {
+    if in_a_process("a_panic_in_a_hook_reaches_no_caller").is_some() {
         return;
     }
     let fail = |stall: &Stall| {

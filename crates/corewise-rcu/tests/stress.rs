@@ -26,7 +26,7 @@ fn readers_never_see_what_was_reclaimed() {
 }
 
 #[test]
-fn nor_in_the_global_domain() {
+fn readers_of_the_global_domain_never_see_what_was_reclaimed() {
     swap_and_read(Domain::global());
 }
 
@@ -129,7 +129,7 @@ fn threads_come_and_go() {
 }
 
 #[test]
-fn panics_of_what_is_deferred_reach_nobody() {
+fn panics_of_deferred_closures_reach_no_caller() {
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let domain = Domain::new();
     let deferred = AtomicUsize::new(0);

@@ -15,7 +15,7 @@ use crate::hash::Common;
 use crate::table::{Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
 
 /// A map over one of the tables.
-pub(crate) struct Chained<K: Kind, A: chained::Table, S> {
+pub(crate) struct Chained<K: Kind, A: chained::ChainedTable, S> {
     map: ChainedMap<K::Key, K::Value, A, S>,
 }
 
@@ -24,7 +24,7 @@ const LEAST_BUCKETS: usize = 1 << 10;
 
 impl<K: Kind, A, S> Table<K> for Chained<K, A, S>
 where
-    A: chained::Table,
+    A: chained::ChainedTable,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
     type Handle<'t> = ChainedHandle<'t, K, A, S>;
@@ -49,7 +49,7 @@ where
 
 impl<K: Kind, A, S> Resize<K> for Chained<K, A, S>
 where
-    A: chained::Table,
+    A: chained::ChainedTable,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
     fn resize_to(&self, buckets: usize) {
@@ -62,11 +62,11 @@ where
     }
 }
 
-pub(crate) struct ChainedHandle<'t, K: Kind, A: chained::Table, S> {
+pub(crate) struct ChainedHandle<'t, K: Kind, A: chained::ChainedTable, S> {
     map: &'t ChainedMap<K::Key, K::Value, A, S>,
 }
 
-impl<K: Kind, A: chained::Table, S: BuildHasher> Handle<K> for ChainedHandle<'_, K, A, S> {
+impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for ChainedHandle<'_, K, A, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)
@@ -100,7 +100,7 @@ impl<K: Kind, A: chained::Table, S: BuildHasher> Handle<K> for ChainedHandle<'_,
 ///
 /// Names begin with `chained:`. These tables take part only if they are named, or in the section
 /// `resize`: other sections may need a table that grows by itself.
-fn entry<A: chained::Table>(name: &str, about: &str, guarantees: &str) -> Entry {
+fn entry<A: chained::ChainedTable>(name: &str, about: &str, guarantees: &str) -> Entry {
     let mut card = rust(&format!("chained:{name}"), versions::OURS, about);
     card.reclamation = "RCU with membarrier: a removed node is a deferred closure".into();
     card.guarantees = guarantees.into();

@@ -11,16 +11,16 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 /// A word of a bucket or a node: a pointer to the next node, or null.
-pub(super) type Head = AtomicPtr<Link>;
+pub(super) type Head = AtomicPtr<ChainLink>;
 
 /// The header of every node.
-pub struct Link {
+pub struct ChainLink {
     /// The next node of the chain. The algorithm may use the word's other bits.
     pub next: Head,
     hash: u64,
 }
 
-impl Link {
+impl ChainLink {
     /// The link of a node that is in no table, with the hash of its key.
     pub fn new(hash: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ pub unsafe trait Lookups {
     /// # Safety
     ///
     /// 1. `section` is a section of the table's domain.
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link;
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink;
 
     /// The address that `look_up` reads after the [first](Self::first), or null: a hint. Reads the
     /// first.
@@ -62,7 +62,7 @@ pub unsafe trait Lookups {
     /// # Safety
     ///
     /// 1. `section` is a section of the table's domain.
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link;
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink;
 
     /// The link with this hash for which `eq` returns true.
     ///
@@ -73,13 +73,14 @@ pub unsafe trait Lookups {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>>;
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>>;
 }
 
 /// A resizable table of links: the interface of the [variants](super#the-tables).
 ///
 /// `eq` compares keys; it is called only for links with the hash that is looked for.
+///
 /// # Safety
 ///
 /// Implementations guarantee:
@@ -110,8 +111,8 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         // SAFETY: the caller's.
         self.hold(|table| unsafe { table.look_up(section, hash, eq) })
     }
@@ -125,9 +126,9 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>>;
+        link: NonNull<ChainLink>,
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>>;
 
     /// Removes the link with this hash for which `eq` returns true. It may be freed a grace period
     /// later.
@@ -139,23 +140,26 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>>;
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>>;
 
     /// The number of buckets that readers use.
     fn buckets(&self) -> usize;
 
     /// Changes the number of buckets to `buckets`, or the nearest larger number that the table
-    /// supports, and waits until that is done. The façade admits one thread at a time, and only
-    /// outside of sections.
+    /// supports, and waits until that is done.
     ///
     /// # Errors
     ///
     /// [`ResizeError`]; then nothing is changed.
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError>;
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes the table, and in no section of its domain.
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError>;
 
     /// Removes every link and passes it to `each`, for an owner that has the table alone.
-    fn take_all(&mut self, each: impl FnMut(NonNull<Link>));
+    fn take_all(&mut self, each: impl FnMut(NonNull<ChainLink>));
 }
 
 /// The cost of a resize.
@@ -244,7 +248,7 @@ impl AllStripes<'_> {
 
 /// The node that a word points to.
 #[inline(always)]
-pub(super) fn follow(head: &Head) -> Option<NonNull<Link>> {
+pub(super) fn follow(head: &Head) -> Option<NonNull<ChainLink>> {
     // Acquire: pairs with the Release in `lead`: the contents of the node are seen, and its next
     // word.
     NonNull::new(head.load(Acquire))
@@ -252,7 +256,7 @@ pub(super) fn follow(head: &Head) -> Option<NonNull<Link>> {
 
 /// Points a word to a node that may be new to readers.
 #[inline(always)]
-pub(super) fn lead(head: &Head, to: Option<NonNull<Link>>) {
+pub(super) fn lead(head: &Head, to: Option<NonNull<ChainLink>>) {
     // Release: pairs with the Acquire in `follow`.
     let release = ordering!(Release, "chained_relaxed_lead");
     head.store(as_ptr(to), release);
@@ -266,7 +270,7 @@ pub(super) fn lead(head: &Head, to: Option<NonNull<Link>>) {
 ///
 /// 1. `link` is null or the link of a node that is not freed meanwhile.
 #[inline(always)]
-pub(super) unsafe fn behind(link: *const Link, hash: u64) -> *const Link {
+pub(super) unsafe fn behind(link: *const ChainLink, hash: u64) -> *const ChainLink {
     // SAFETY: 1.
     let link = unsafe { link.as_ref() }.filter(|link| link.hash() != hash);
     as_ptr(link.and_then(|link| follow(&link.next)))
@@ -274,7 +278,7 @@ pub(super) unsafe fn behind(link: *const Link, hash: u64) -> *const Link {
 
 /// A node's address, or null.
 #[inline(always)]
-pub(super) fn as_ptr(link: Option<NonNull<Link>>) -> *mut Link {
+pub(super) fn as_ptr(link: Option<NonNull<ChainLink>>) -> *mut ChainLink {
     link.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 use corewise_rcu::Domain;
 
-use super::algorithm::{Algorithm, Head, Link, follow};
+use super::algorithm::{Algorithm, ChainLink, Head, follow};
 use super::order::Order;
 use super::paper::{
     Atc11Form, Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, Replaced,
@@ -101,7 +101,7 @@ struct ModelState<F: ResizeVariant> {
     domain: Domain,
     present: BTreeSet<u64>,
     /// All nodes, including the removed ones, on which readers may stand.
-    nodes: Vec<NonNull<Link>>,
+    nodes: Vec<NonNull<ChainLink>>,
     replaced: Vec<Replaced>,
 }
 
@@ -170,7 +170,7 @@ impl<F: ResizeVariant> ModelState<F> {
 
     fn insert(&mut self, hash: u64) {
         self.tell(|| format!("insert {hash:#x}"));
-        let link = NonNull::from(Box::leak(Box::new(Link::new(hash))));
+        let link = NonNull::from(Box::leak(Box::new(ChainLink::new(hash))));
         self.nodes.push(link);
         // SAFETY: a section of the table's domain; a new node, freed when the table is gone.
         let inserted = unsafe { self.table.insert(&self.domain.pin(), link, |_| true) };
@@ -206,7 +206,8 @@ impl<F: ResizeVariant> ModelState<F> {
 
     fn expand(&mut self, to: u32, between: &mut impl FnMut(&mut Self, usize)) -> usize {
         self.tell(|| format!("expand to {}", 1 << to));
-        let replaced = self.table.zip(to).unwrap();
+        // SAFETY: 1: no other thread resizes. 2: kept as long as the scene.
+        let replaced = unsafe { self.table.zip(to) }.unwrap();
         self.replaced.extend(replaced);
         self.step_done();
         between(self, 0);
@@ -215,12 +216,14 @@ impl<F: ResizeVariant> ModelState<F> {
         }
         for pass in 1.. {
             self.tell(|| format!("pass {pass}"));
-            let cut = self.table.unzip();
+            // SAFETY: 1: no other thread resizes. 2: zipped above.
+            let cut = unsafe { self.table.unzip() };
             self.step_done();
             between(self, pass);
             if cut == Cut::Done {
                 // The next operation does not wait for readers that are still on their way.
-                self.table.end_unzip(to);
+                // SAFETY: 1: no other thread resizes. 2: nothing was left to cut.
+                unsafe { self.table.end_unzip(to) };
                 return pass;
             }
             if !mutant!("chained_no_wait_between_passes") {
@@ -233,7 +236,8 @@ impl<F: ResizeVariant> ModelState<F> {
 
     fn shrink(&mut self, to: u32, between: &mut impl FnMut(&mut Self, usize)) {
         self.tell(|| format!("shrink to {}", 1 << to));
-        let replaced = self.table.join_all(to).unwrap();
+        // SAFETY: 1: no other thread resizes. 2: kept as long as the scene.
+        let replaced = unsafe { self.table.join_all(to) }.unwrap();
         self.replaced.extend(replaced);
         self.step_done();
         between(self, 0);

@@ -10,17 +10,17 @@ use std::ptr::NonNull;
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicPtr;
-use corewise_maps::parts::{Counts, Panics, Shared, in_groups, in_stages, prefetch_entry};
+use corewise_maps::parts::{EntryCounts, Panics, Shared, in_groups, in_stages, prefetch_entry};
 use corewise_maps::relativistic::{DefaultHasher, ResizeError};
 use corewise_rcu::{Domain, Guard, Pressure};
 
-use super::algorithm::{Link, Lookups};
-use super::{Resized, Table};
+use super::algorithm::{ChainLink, Lookups};
+use super::{ChainedTable, Resized};
 
 /// A node, allocated from the global allocator.
 #[repr(C)]
 struct Node<K, V> {
-    link: Link,
+    link: ChainLink,
     key: K,
     value: V,
 }
@@ -30,7 +30,7 @@ impl<K, V> Node<K, V> {
     ///
     /// 1. `link` is the link of a `Node<K, V>` that lives for `'a`.
     #[inline(always)]
-    unsafe fn of<'a>(link: NonNull<Link>) -> &'a Self {
+    unsafe fn of<'a>(link: NonNull<ChainLink>) -> &'a Self {
         // SAFETY: the link is the first field; the caller guarantees the rest.
         unsafe { link.cast().as_ref() }
     }
@@ -48,11 +48,11 @@ impl<K, V> Node<K, V> {
 /// assert_eq!(map.pin().get(&1), Some(&"one"));
 /// assert_eq!(map.pin().remove(&1), Some(&"one"));
 /// ```
-pub struct ChainedMap<K, V, A: Table, S = DefaultHasher> {
+pub struct ChainedMap<K, V, A: ChainedTable, S = DefaultHasher> {
     table: A,
     domain: Domain,
     hasher: S,
-    counts: Counts,
+    counts: EntryCounts,
     resizing: Mutex<()>,
     /// Invariant in `K` and `V`, because nodes can be inserted through `&self`: a map of
     /// longer-lived entries must not be used as a map of shorter-lived ones.
@@ -61,11 +61,17 @@ pub struct ChainedMap<K, V, A: Table, S = DefaultHasher> {
 
 // SAFETY: the map owns its keys and values, and lends them to other threads; the table shares links
 // only.
-unsafe impl<K: Send + Sync, V: Send + Sync, A: Table, S: Send> Send for ChainedMap<K, V, A, S> {}
+unsafe impl<K: Send + Sync, V: Send + Sync, A: ChainedTable, S: Send> Send
+    for ChainedMap<K, V, A, S>
+{
+}
 // SAFETY: as above; a reference is enough to insert and to drop, so both must also be `Send`.
-unsafe impl<K: Send + Sync, V: Send + Sync, A: Table, S: Sync> Sync for ChainedMap<K, V, A, S> {}
+unsafe impl<K: Send + Sync, V: Send + Sync, A: ChainedTable, S: Sync> Sync
+    for ChainedMap<K, V, A, S>
+{
+}
 
-impl<K, V, A: Table, S: Default> ChainedMap<K, V, A, S> {
+impl<K, V, A: ChainedTable, S: Default> ChainedMap<K, V, A, S> {
     /// An empty map with at least `buckets` buckets (a power of two), in the global domain.
     ///
     /// # Panics
@@ -76,7 +82,7 @@ impl<K, V, A: Table, S: Default> ChainedMap<K, V, A, S> {
     }
 }
 
-impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
+impl<K, V, A: ChainedTable, S> ChainedMap<K, V, A, S> {
     /// An empty map with at least `buckets` buckets (a power of two), with a hasher, whose readers
     /// are sections of this domain.
     ///
@@ -89,7 +95,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
             table: table.unwrap_or_else(|| panic!("no memory for {buckets} buckets")),
             domain,
             hasher,
-            counts: Counts::new(),
+            counts: EntryCounts::new(),
             resizing: Mutex::new(()),
             _nodes: PhantomData,
         }
@@ -141,7 +147,8 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
             return Err(ResizeError::Pinned);
         }
         let _alone = self.resizing.lock();
-        self.table.resize(buckets)
+        // SAFETY: 1: we hold the lock of resizes, and are in no section, as was checked.
+        unsafe { self.table.resize(buckets) }
     }
 
     /// Calls `each` with every entry, in no particular order.
@@ -163,7 +170,7 @@ impl<K, V, A: Table, S> ChainedMap<K, V, A, S> {
     }
 }
 
-impl<K, V, A: Table, S> Drop for ChainedMap<K, V, A, S> {
+impl<K, V, A: ChainedTable, S> Drop for ChainedMap<K, V, A, S> {
     /// If keys or values panic when they are dropped, the others are still dropped, and the first
     /// panic is resumed.
     fn drop(&mut self) {
@@ -177,7 +184,7 @@ impl<K, V, A: Table, S> Drop for ChainedMap<K, V, A, S> {
     }
 }
 
-impl<K, V, A: Table, S> fmt::Debug for ChainedMap<K, V, A, S> {
+impl<K, V, A: ChainedTable, S> fmt::Debug for ChainedMap<K, V, A, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(A::NAME)
             .field("len", &self.len())
@@ -187,7 +194,7 @@ impl<K, V, A: Table, S> fmt::Debug for ChainedMap<K, V, A, S> {
 }
 
 /// A handle to a [`ChainedMap`], which is also a read-side critical section.
-pub struct ChainedRef<'m, K, V, A: Table, S = DefaultHasher> {
+pub struct ChainedRef<'m, K, V, A: ChainedTable, S = DefaultHasher> {
     map: &'m ChainedMap<K, V, A, S>,
     guard: ManuallyDrop<Guard<'m>>,
     /// Set by removals: handles that only look up need not check the domain's pressure.
@@ -198,7 +205,7 @@ impl<K, V, A, S> ChainedRef<'_, K, V, A, S>
 where
     K: Eq + Hash + Send + Sync + 'static,
     V: Send + Sync + 'static,
-    A: Table,
+    A: ChainedTable,
     S: BuildHasher,
 {
     /// Returns the value of a key.
@@ -293,7 +300,7 @@ where
     /// The present value.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), &V> {
         let hash = self.map.hasher.hash_one(&key);
-        let link = Link::new(hash);
+        let link = ChainLink::new(hash);
         // Freed if it is not inserted, also after a panic.
         let node = Shared::new(Node { link, key, value });
         let new = node.address().cast();
@@ -333,7 +340,7 @@ where
     }
 
     #[inline(always)]
-    fn is<'q, Q>(&self, key: &'q Q) -> impl FnMut(NonNull<Link>) -> bool + 'q
+    fn is<'q, Q>(&self, key: &'q Q) -> impl FnMut(NonNull<ChainLink>) -> bool + 'q
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -343,7 +350,7 @@ where
     }
 }
 
-impl<K, V, A: Table, S> Drop for ChainedRef<'_, K, V, A, S> {
+impl<K, V, A: ChainedTable, S> Drop for ChainedRef<'_, K, V, A, S> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: not used again.

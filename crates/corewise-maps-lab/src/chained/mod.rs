@@ -118,6 +118,6 @@ pub use rwlock::RwLocked;
 pub use split_ordered::SplitOrdered;
 
 /// The tables that [`ChainedMap`] supports. Sealed: an implementation needs more than safe code.
-pub trait Table: algorithm::Algorithm {}
+pub trait ChainedTable: algorithm::Algorithm {}
 
-impl<A: algorithm::Algorithm> Table for A {}
+impl<A: algorithm::Algorithm> ChainedTable for A {}

@@ -30,14 +30,14 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 use corewise_rcu::{Domain, Guard};
 
-use super::algorithm::{Algorithm, Link};
+use super::algorithm::{Algorithm, ChainLink};
 use corewise_testkit::operation_pairs::{
     self, Answer, Operated, Operation, beside_a_resize, pairs,
 };
 
 #[repr(C)]
 struct Node {
-    link: Link,
+    link: ChainLink,
     key: u64,
     /// Written again after the node's grace period: a reader that is still there causes a data
     /// race.
@@ -53,7 +53,7 @@ pub(super) fn hash(key: u64) -> u64 {
 
 /// A removed node.
 #[must_use]
-pub(super) struct Removed(NonNull<Link>);
+pub(super) struct Removed(NonNull<ChainLink>);
 
 // SAFETY: the thread that removed the node is the only one to have it.
 unsafe impl Send for Removed {}
@@ -72,7 +72,7 @@ pub(super) struct Set<A: Algorithm> {
 type Rest<A> = Box<dyn FnOnce(&A) + Send + Sync>;
 
 /// Whether a link is the node of a key. Fails for a freed node.
-fn is(key: u64) -> impl FnMut(NonNull<Link>) -> bool {
+fn is(key: u64) -> impl FnMut(NonNull<ChainLink>) -> bool {
     move |link| {
         // SAFETY: links of these sets belong to such nodes, and live while they are used.
         let node = unsafe { link.cast::<Node>().as_ref() };
@@ -83,7 +83,7 @@ fn is(key: u64) -> impl FnMut(NonNull<Link>) -> bool {
     }
 }
 
-fn reclaim(link: NonNull<Link>) {
+fn reclaim(link: NonNull<ChainLink>) {
     // SAFETY: made from a box by `insert`; no other thread has it.
     drop(unsafe { Box::from_raw(link.cast::<Node>().as_ptr()) });
 }
@@ -129,7 +129,7 @@ impl<A: Algorithm> Set<A> {
 
     pub(super) fn insert(&self, key: u64) -> bool {
         let node = Node {
-            link: Link::new(hash(key)),
+            link: ChainLink::new(hash(key)),
             key,
             alive: DataCell::new(false),
         };
@@ -175,8 +175,10 @@ impl<A: Algorithm> Set<A> {
         self.free(removed);
     }
 
+    /// Called by one thread at a time.
     pub(super) fn resize(&self, buckets: usize) {
-        self.table.resize(buckets).unwrap();
+        // SAFETY: 1: in a model one thread resizes, and it holds no section.
+        unsafe { self.table.resize(buckets) }.unwrap();
         assert_eq!(self.table.buckets(), buckets);
     }
 

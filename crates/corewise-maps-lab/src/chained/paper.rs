@@ -56,7 +56,7 @@ use corewise_rcu::{Domain, Section};
 
 use super::Resized;
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
 use super::order::{HighBits, Order, Reversed, Unsorted};
@@ -197,9 +197,9 @@ pub(super) enum Cut {
 /// A step on a path: the word that points to a node, the owner of that word (none: the bucket), and
 /// the node.
 struct Step<'p> {
-    from: Option<NonNull<Link>>,
+    from: Option<NonNull<ChainLink>>,
     word: &'p Head,
-    to: NonNull<Link>,
+    to: NonNull<ChainLink>,
 }
 
 /// The nodes of a chain, from a word on.
@@ -224,7 +224,7 @@ unsafe fn path(head: &Head) -> impl Iterator<Item = Step<'_>> {
 /// # Safety
 ///
 /// 1. As for [`path`].
-unsafe fn hash_of(link: NonNull<Link>) -> u64 {
+unsafe fn hash_of(link: NonNull<ChainLink>) -> u64 {
     // SAFETY: the caller's.
     unsafe { link.as_ref() }.hash()
 }
@@ -235,10 +235,10 @@ unsafe fn hash_of(link: NonNull<Link>) -> u64 {
 ///
 /// 1. As for [`path`].
 unsafe fn first_of<O: Order>(
-    link: Option<NonNull<Link>>,
+    link: Option<NonNull<ChainLink>>,
     bucket: usize,
     log2: u32,
-) -> Option<NonNull<Link>> {
+) -> Option<NonNull<ChainLink>> {
     std::iter::successors(link, |link| {
         // SAFETY: the caller's.
         follow(unsafe { &link.as_ref().next })
@@ -305,24 +305,37 @@ impl<F: ResizeVariant> Paper<F> {
         }
     }
 
-    /// The zipped expansion, if there is one. Called under a lock.
-    fn zipped(&self) -> Option<&Zipped> {
+    /// The zipped expansion, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds a lock while the reference is used.
+    unsafe fn zipped(&self) -> Option<&Zipped> {
         // Acquire: pairs with the AcqRel in `set_zipped`. (The locks would be enough.)
-        // SAFETY: changed and freed under all locks, of which the caller holds one.
+        // SAFETY: changed and freed under all locks, of which the caller holds one, by 1.
         unsafe { self.zipped.load(Acquire).as_ref() }
     }
 
-    /// Replaces the zipped expansion and returns the previous one. Called under all locks.
-    fn set_zipped(&self, zipped: Option<Box<Zipped>>) -> Option<Box<Zipped>> {
+    /// Replaces the zipped expansion and returns the previous one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds all locks.
+    unsafe fn set_zipped(&self, zipped: Option<Box<Zipped>>) -> Option<Box<Zipped>> {
         let new = zipped.map_or(ptr::null_mut(), Box::into_raw);
         // AcqRel: pairs with the Acquire above.
         let old = self.zipped.swap(new, AcqRel);
-        // SAFETY: made from a box; no other thread holds a lock, so none uses it.
+        // SAFETY: made from a box; no other thread holds a lock, by 1, so none uses it.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
     }
 
     /// Publishes a table and returns the previous one, which may still have readers.
-    fn publish(&self, table: Box<Table>) -> Replaced {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds all locks.
+    /// 2. The returned table is dropped when readers have left it, a grace period later.
+    unsafe fn publish(&self, table: Box<Table>) -> Replaced {
         // AcqRel: pairs with the Acquire in `current`: the buckets are seen as they were made.
         let old = self.current.swap(Box::into_raw(table), AcqRel);
         Replaced(NonNull::new(old).expect("there always is a table"))
@@ -343,11 +356,15 @@ impl<F: ResizeVariant> Paper<F> {
 // ---- shrink
 
 impl<F: ResizeVariant> Paper<F> {
-    fn shrink(&self, to: u32) -> Result<Resized, ResizeError> {
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
+    unsafe fn shrink(&self, to: u32) -> Result<Resized, ResizeError> {
         let mut took = Resized::default();
         // SAFETY: only one thread resizes.
         let from = unsafe { self.current() }.log2();
-        let old = self.join_all(to)?;
+        // SAFETY: 1: ours. 2: dropped after the wait.
+        let old = unsafe { self.join_all(to) }?;
         took.passes = 1;
         self.wait(&mut took)?;
         drop(old);
@@ -361,7 +378,12 @@ impl<F: ResizeVariant> Paper<F> {
 
     /// Merges the chains and publishes the smaller table; returns the larger one, if that is
     /// another.
-    pub(super) fn join_all(&self, to: u32) -> Result<Option<Replaced>, ResizeError> {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes.
+    /// 2. The returned table is dropped when readers have left it, a grace period later.
+    pub(super) unsafe fn join_all(&self, to: u32) -> Result<Option<Replaced>, ResizeError> {
         // SAFETY: only one thread resizes; here and below.
         let from = unsafe { self.current() }.log2();
         let new = if F::SHRINKS_IN_PLACE {
@@ -377,10 +399,12 @@ impl<F: ResizeVariant> Paper<F> {
         }
         let heads = new.as_ref().map_or(&old.heads, |new| &new.heads);
         for (bucket, head) in heads[..1 << to].iter().enumerate() {
-            self.join(old, bucket, from, to, head);
+            // SAFETY: 1: all locks are held.
+            unsafe { self.join(old, bucket, from, to, head) };
         }
         let replaced = match new {
-            Some(new) => Some(self.publish(new)),
+            // SAFETY: 1: all locks are held. 2: our 2.
+            Some(new) => Some(unsafe { self.publish(new) }),
             None => {
                 old.set_log2(to);
                 None
@@ -392,7 +416,11 @@ impl<F: ResizeVariant> Paper<F> {
 
     /// Links the chains that belong to `bucket` of the smaller table, and points `head` to the
     /// first.
-    fn join(&self, table: &Table, bucket: usize, from: u32, to: u32, head: &Head) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds all locks.
+    unsafe fn join(&self, table: &Table, bucket: usize, from: u32, to: u32, head: &Head) {
         let mut rest = None;
         for nth in (0..1usize << (from - to)).rev() {
             let part = &table.heads[F::Order::child(bucket, nth, to, from)];
@@ -414,9 +442,13 @@ impl<F: ResizeVariant> Paper<F> {
 // ---- expand
 
 impl<F: ResizeVariant> Paper<F> {
-    fn expand(&self, to: u32) -> Result<Resized, ResizeError> {
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
+    unsafe fn expand(&self, to: u32) -> Result<Resized, ResizeError> {
         let mut took = Resized::default();
-        let old = self.zip(to)?;
+        // SAFETY: 1: ours. 2: dropped after the wait.
+        let old = unsafe { self.zip(to) }?;
         // Readers of the smaller table have left after this wait: the links that they needed may be
         // cut.
         if !mutant!("chained_no_wait_after_publish") {
@@ -425,7 +457,8 @@ impl<F: ResizeVariant> Paper<F> {
         drop(old);
         loop {
             took.passes += 1;
-            if self.unzip() == Cut::Done {
+            // SAFETY: 1: ours. 2: zipped above.
+            if unsafe { self.unzip() } == Cut::Done {
                 break;
             }
             // Before the next cut, readers that have not seen this one must have left.
@@ -433,22 +466,34 @@ impl<F: ResizeVariant> Paper<F> {
                 self.wait(&mut took)?;
             }
         }
-        self.end_unzip(to);
+        // SAFETY: 1: ours. 2: the last pass has left nothing to cut.
+        unsafe { self.end_unzip(to) };
         Ok(took)
     }
 
-    /// Ends an expansion whose chains are all unzipped.
-    pub(super) fn end_unzip(&self, to: u32) {
+    /// Ends an expansion.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes.
+    /// 2. All its chains are unzipped, and readers of the smaller table have left.
+    pub(super) unsafe fn end_unzip(&self, to: u32) {
         let all = self.stripes.lock_all();
         all.suit(to);
-        let done = self.set_zipped(None);
+        // SAFETY: 1: all locks are held.
+        let done = unsafe { self.set_zipped(None) };
         drop(all);
         drop(done);
     }
 
     /// Publishes the larger table, whose buckets point into the chains of the smaller one. Returns
     /// the smaller one, if it is no longer needed.
-    pub(super) fn zip(&self, to: u32) -> Result<Option<Replaced>, ResizeError> {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes.
+    /// 2. The returned table is dropped when readers have left it, a grace period later.
+    pub(super) unsafe fn zip(&self, to: u32) -> Result<Option<Replaced>, ResizeError> {
         // SAFETY: only one thread resizes; here and below.
         let from = unsafe { self.current() }.log2();
         let mut zipped = Box::new(Zipped {
@@ -461,9 +506,11 @@ impl<F: ResizeVariant> Paper<F> {
             // SAFETY: only one thread resizes.
             let table = unsafe { self.current() };
             for parent in 0..1 << from {
-                self.lead_children(&zipped, table, table, parent);
+                // SAFETY: 1: all locks are held.
+                unsafe { self.lead_children(&zipped, table, table, parent) };
             }
-            self.set_zipped(Some(zipped));
+            // SAFETY: 1: all locks are held.
+            unsafe { self.set_zipped(Some(zipped)) };
             table.set_log2(to);
             drop(all);
             return Ok(None);
@@ -475,20 +522,27 @@ impl<F: ResizeVariant> Paper<F> {
         // SAFETY: only one thread resizes.
         let old = unsafe { self.current() };
         for parent in 0..1 << from {
-            self.lead_children(&zipped, old, &new, parent);
+            // SAFETY: 1: all locks are held.
+            unsafe { self.lead_children(&zipped, old, &new, parent) };
         }
-        let mut old = Some(self.publish(new));
+        // SAFETY: 1: all locks are held. 2: our 2, or it is dropped by `end_unzip`.
+        let mut old = Some(unsafe { self.publish(new) });
         if let Some((held, table)) = held.map(|held| (held, old.take())) {
             zipped.trunks = table.map(|table| Trunks { table, held });
         }
-        self.set_zipped(Some(zipped));
+        // SAFETY: 1: all locks are held.
+        unsafe { self.set_zipped(Some(zipped)) };
         drop(all);
         Ok(old)
     }
 
     /// Points each child's bucket to its first node. In place, the bucket that is also the parent's
     /// stays unchanged, for the readers that know the parent.
-    fn lead_children(&self, zipped: &Zipped, old: &Table, new: &Table, parent: usize) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds all locks.
+    unsafe fn lead_children(&self, zipped: &Zipped, old: &Table, new: &Table, parent: usize) {
         let chain = follow(&old.heads[parent]);
         for child in zipped.children::<F::Order>(parent) {
             if !(F::EXPANDS_IN_PLACE && child == parent) {
@@ -500,7 +554,12 @@ impl<F: ResizeVariant> Paper<F> {
     }
 
     /// A pass over all chains.
-    pub(super) fn unzip(&self) -> Cut {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes.
+    /// 2. An expansion was [zipped](Self::zip) and did not end.
+    pub(super) unsafe fn unzip(&self) -> Cut {
         let mut all = Cut::Done;
         // Acquire: pairs with the Release that published it, which another thread may have executed
         // if the resize was interrupted.
@@ -510,8 +569,10 @@ impl<F: ResizeVariant> Paper<F> {
             let stripe = |log2| F::Order::parent(parent, zipped.smaller, log2);
             let _locked = self.stripes.lock(stripe);
             let cut = match &zipped.trunks {
-                Some(trunks) => self.cut_trunk(zipped, trunks, parent),
-                None => self.cut_foreign(table, zipped, parent),
+                // SAFETY: 1: locked above.
+                Some(trunks) => unsafe { self.cut_trunk(zipped, trunks, parent) },
+                // SAFETY: 1: locked above.
+                None => unsafe { self.cut_foreign(table, zipped, parent) },
             };
             if cut == Cut::More {
                 all = cut;
@@ -521,7 +582,11 @@ impl<F: ResizeVariant> Paper<F> {
     }
 
     /// Cuts behind the first run of a trunk (§4, step 6 of the expansion).
-    fn cut_trunk(&self, zipped: &Zipped, trunks: &Trunks, parent: usize) -> Cut {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the lock of the stripe of `parent`.
+    unsafe fn cut_trunk(&self, zipped: &Zipped, trunks: &Trunks, parent: usize) -> Cut {
         let trunk = &trunks.table.heads[parent];
         let held = &trunks.held[parent];
         // Relaxed, both: under the stripe's lock.
@@ -557,13 +622,17 @@ impl<F: ResizeVariant> Paper<F> {
     }
 
     /// Cuts the first foreign link of each path, if no other path needs it.
-    fn cut_foreign(&self, table: &Table, zipped: &Zipped, parent: usize) -> Cut {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the lock of the stripe of `parent`.
+    unsafe fn cut_foreign(&self, table: &Table, zipped: &Zipped, parent: usize) -> Cut {
         let larger = zipped.larger;
         // SAFETY: the stripe is locked; here and below.
         let child_of = |link| F::Order::index(unsafe { hash_of(link) }, larger);
         let head = |child: usize| &table.heads[child];
         // Whether another child's readers may use the link to reach their own nodes behind it.
-        let is_needed_by_others = |from: NonNull<Link>, to: NonNull<Link>, own: usize| {
+        let is_needed_by_others = |from: NonNull<ChainLink>, to: NonNull<ChainLink>, own: usize| {
             let children = zipped.children::<F::Order>(parent);
             children.filter(|child| *child != own).any(|other| {
                 // SAFETY: the stripe is locked.
@@ -602,8 +671,12 @@ impl<F: ResizeVariant> Paper<F> {
 // ---- updates while chains are zipped
 
 impl<F: ResizeVariant> Paper<F> {
-    /// Leads all links to a node past it. Called under the stripe's lock.
-    fn unlink_zipped(&self, zipped: &Zipped, gone: NonNull<Link>) {
+    /// Leads all links to a node past it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller holds the lock of the stripe of the node.
+    unsafe fn unlink_zipped(&self, zipped: &Zipped, gone: NonNull<ChainLink>) {
         // SAFETY: the stripe is locked; here and below.
         let (table, hash, next) = unsafe {
             let link = gone.as_ref();
@@ -661,14 +734,14 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
     }
 
     #[inline(always)]
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         as_ptr(follow(unsafe { self.head(hash) }))
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         // SAFETY: the caller is in a section; this table's buckets point to nodes.
         unsafe { behind(self.first(section, hash), hash) }
     }
@@ -678,8 +751,8 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section; here and below.
         let mut at = follow(unsafe { self.head(hash) });
@@ -733,9 +806,9 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which no other thread has yet.
         let new = unsafe { link.as_ref() };
@@ -768,8 +841,8 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let _locked = self.stripes.lock(|log2| F::Order::index(hash, log2));
         // SAFETY: the stripe is locked; here and below.
@@ -779,8 +852,10 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
             .take_while(|step| !F::Order::is_after(unsafe { hash_of(step.to) }, hash));
         // SAFETY: the stripe is locked.
         let found = steps.find(|step| unsafe { hash_of(step.to) } == hash && eq(step.to))?;
-        match self.zipped() {
-            Some(zipped) => self.unlink_zipped(zipped, found.to),
+        // SAFETY: 1: the stripe is locked.
+        match unsafe { self.zipped() } {
+            // SAFETY: 1: the stripe is locked.
+            Some(zipped) => unsafe { self.unlink_zipped(zipped, found.to) },
             // SAFETY: the stripe is locked.
             None => lead(found.word, follow(unsafe { &found.to.as_ref().next })),
         }
@@ -793,7 +868,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         unsafe { self.current() }.len()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let most = if F::EXPANDS_IN_PLACE {
             MOST_IN_PLACE_LOG2
         } else {
@@ -807,13 +882,15 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
             let now = unsafe { self.current() }.log2();
             took += match now.cmp(&to) {
                 std::cmp::Ordering::Equal => return Ok(took),
-                std::cmp::Ordering::Less => self.expand(to.min(now + MOST_DOUBLINGS))?,
-                std::cmp::Ordering::Greater => self.shrink(to)?,
+                // SAFETY: 1: ours.
+                std::cmp::Ordering::Less => unsafe { self.expand(to.min(now + MOST_DOUBLINGS)) }?,
+                // SAFETY: 1: ours.
+                std::cmp::Ordering::Greater => unsafe { self.shrink(to) }?,
             };
         }
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: we have the table alone.
         let table = unsafe { self.current() };
         for head in &table.heads[..table.len()] {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::algorithm::{Head, Link, follow, lead};
+use super::algorithm::{ChainLink, Head, follow, lead};
 
 /// The link with this hash for which `eq` returns true.
 ///
@@ -13,8 +13,8 @@ use super::algorithm::{Head, Link, follow, lead};
 pub(super) unsafe fn search(
     head: &Head,
     hash: u64,
-    mut eq: impl FnMut(NonNull<Link>) -> bool,
-) -> Option<NonNull<Link>> {
+    mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Option<NonNull<ChainLink>> {
     let mut at = follow(head);
     while let Some(node) = at {
         // SAFETY: nodes are freed a grace period after they were unlinked, which requires the lock.
@@ -33,7 +33,7 @@ pub(super) unsafe fn search(
 ///
 /// 1. The caller holds the lock that covers the chain.
 /// 2. The link is in no chain.
-pub(super) unsafe fn prepend(head: &Head, link: NonNull<Link>) {
+pub(super) unsafe fn prepend(head: &Head, link: NonNull<ChainLink>) {
     // SAFETY: the caller's.
     lead(unsafe { &link.as_ref().next }, follow(head));
     lead(head, Some(link));
@@ -47,8 +47,8 @@ pub(super) unsafe fn prepend(head: &Head, link: NonNull<Link>) {
 pub(super) unsafe fn remove(
     mut head: &Head,
     hash: u64,
-    mut eq: impl FnMut(NonNull<Link>) -> bool,
-) -> Option<NonNull<Link>> {
+    mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Option<NonNull<ChainLink>> {
     loop {
         let node = follow(head)?;
         // SAFETY: the lock prevents other threads from unlinking it.

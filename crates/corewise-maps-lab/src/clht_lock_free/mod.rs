@@ -157,7 +157,7 @@ use corewise_atomic::Backoff;
 
 use corewise_maps::copy_map::{CopyMap, Full, Unlimited};
 use corewise_maps::parts::clht::{Chains, ClhtVariant, SpareMemory};
-use corewise_maps::parts::{Change, Moved, Put, Raw};
+use corewise_maps::parts::{EntryChange, Moved, Put, Raw};
 use corewise_maps::relativistic::DefaultHasher;
 
 use self::chain::{Bucket, Chain, Claim, Found, Frozen};
@@ -260,8 +260,8 @@ unsafe impl ClhtVariant for LockFreeForm {
     fn change(
         head: &Bucket,
         key: Raw,
-        mut decide: impl FnMut(Raw) -> Change<Raw>,
-    ) -> Result<Option<(Raw, Change<Raw>)>, Moved> {
+        mut decide: impl FnMut(Raw) -> EntryChange<Raw>,
+    ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved> {
         let mut backoff = Backoff::new();
         let mut known = None;
         while let Some(entry) = Chain(head).entry(key)? {
@@ -272,13 +272,13 @@ unsafe impl ClhtVariant for LockFreeForm {
             };
             known = Some((entry.value, change));
             let is_done = match change {
-                Change::Keep => true,
+                EntryChange::Keep => true,
                 _ if entry.is_busy() => {
                     backoff.snooze();
                     false
                 }
-                Change::Replace(value) => entry.replace(value),
-                Change::Remove => entry.remove(),
+                EntryChange::Replace(value) => entry.replace(value),
+                EntryChange::Remove => entry.remove(),
             };
             if is_done {
                 return Ok(known);

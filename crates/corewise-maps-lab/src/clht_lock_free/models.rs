@@ -12,14 +12,14 @@ use super::LockFreeTable;
 use super::chain::Chain;
 use super::snapshot::{Position, Slot, Snapshot};
 
-type Numbers = numbers::Numbers<LockFreeTable<u64, u64>>;
+type NumberTable = numbers::NumberTable<LockFreeTable<u64, u64>>;
 
 /// One bucket, which is full, and its overflow bucket.
-fn overflowing() -> Arc<Numbers> {
-    Arc::new(Numbers::new(1, &[1, 2, 3, 4]))
+fn overflowing() -> Arc<NumberTable> {
+    Arc::new(NumberTable::new(1, &[1, 2, 3, 4]))
 }
 
-fn head(numbers: &Numbers) -> Chain<'_> {
+fn head(numbers: &NumberTable) -> Chain<'_> {
     Chain(&numbers.version.table().heads()[0])
 }
 
@@ -88,7 +88,7 @@ fn what_a_helper_commits_is_seen_whole() {
 }
 
 /// Runs `body` in three concurrent threads; returns the sum of their results.
-fn three_times(numbers: &Arc<Numbers>, body: fn(&Numbers, u64) -> i64) -> i64 {
+fn three_times(numbers: &Arc<NumberTable>, body: fn(&NumberTable, u64) -> i64) -> i64 {
     let third = numbers.clone();
     let third = thread::spawn(move || body(&third, 3));
     let (one, other) = beside(

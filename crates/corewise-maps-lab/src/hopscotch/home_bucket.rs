@@ -99,10 +99,10 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
 
     #[inline(always)]
     fn version(self) -> Version {
-        // Acquire: pairs with the Release in `Locked::publish`: the info that is read next is no
-        // older than this count.
+        // Acquire: pairs with the Release in `LockedHome::publish`: the info that is read next is
+        // not older than this count.
         let wraps = self.table.wraps().load(Acquire);
-        // Acquire: pairs with the Release in `Locked::store`, so that the pairs it leads to are
+        // Acquire: pairs with the Release in `LockedHome::store`, so that the pairs it leads to are
         // seen, or the successor and what was moved to it. (Locking since then is an atomic
         // exchange of the same word, which continues the release sequence.)
         let info = Info(self.info().load(Acquire));
@@ -113,11 +113,11 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     /// this call: then no word they have read belongs to a later pair.
     #[inline(always)]
     fn is_unchanged(self, version: Version) -> bool {
-        // Acquire: pairs with the Release in `Locked::write`: a lookup that has read a word of a
-        // later pair sees the change before it.
+        // Acquire: pairs with the Release in `LockedHome::write`: a lookup that has read a word of
+        // a later pair sees the change before it.
         fence(Acquire);
-        // Acquire: pairs with the Release in `Locked::store`: the next load sees what was counted
-        // before that store.
+        // Acquire: pairs with the Release in `LockedHome::store`: the next load sees what was
+        // counted before that store.
         let info = Info(self.info().load(Acquire));
         // Relaxed: as above.
         let is_same =
@@ -332,7 +332,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     }
 
     /// Locks the home, if it still is as it was seen.
-    pub(super) fn lock(self, seen: &Seen<'t, K, V>) -> Option<Locked<'t, K, V>> {
+    pub(super) fn lock(self, seen: &Seen<'t, K, V>) -> Option<LockedHome<'t, K, V>> {
         let Version { info, wraps } = seen.version;
         let locked = self.exchange(info)?;
         // Relaxed: a thread that wrapped the version around had the lock before us.
@@ -340,7 +340,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     }
 
     /// Locks the home in any state, unless another thread changes its info.
-    pub(super) fn try_lock(self) -> Result<Option<Locked<'t, K, V>>, Moved> {
+    pub(super) fn try_lock(self) -> Result<Option<LockedHome<'t, K, V>>, Moved> {
         let Version { info, .. } = self.version();
         if info.is_moved() && !mutant!("hop_ignores_moved") {
             return Err(Moved);
@@ -349,7 +349,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     }
 
     /// Locks the home in any state. Waits for the owner of the lock.
-    pub(super) fn wait_and_lock(self) -> Result<Locked<'t, K, V>, Moved> {
+    pub(super) fn wait_and_lock(self) -> Result<LockedHome<'t, K, V>, Moved> {
         let mut backoff = Backoff::new();
         loop {
             if let Some(locked) = self.try_lock()? {
@@ -359,16 +359,16 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         }
     }
 
-    fn exchange(self, info: Info) -> Option<Locked<'t, K, V>> {
+    fn exchange(self, info: Info) -> Option<LockedHome<'t, K, V>> {
         if info.is_locked() {
             return None;
         }
-        // Acquire: pairs with the Release of the previous owner, in `Locked::store`.
+        // Acquire: pairs with the Release of the previous owner, in `LockedHome::store`.
         let taken = self
             .info()
             .compare_exchange(info.0, info.locked().0, Acquire, Relaxed);
-        // Not `then_some`, which would make and drop a `Locked` without the lock.
-        taken.is_ok().then(|| Locked { home: self, info })
+        // Not `then_some`, which would make and drop a `LockedHome` without the lock.
+        taken.is_ok().then(|| LockedHome { home: self, info })
     }
 
     /// Moves the home's first key before a free cell to that cell, which is `distance` cells after
@@ -424,7 +424,7 @@ pub(super) enum Refused {
 }
 
 /// A home that is locked until this is dropped.
-pub struct Locked<'t, K: Copy, V: Copy> {
+pub struct LockedHome<'t, K: Copy, V: Copy> {
     home: HomeBucket<'t, K, V>,
     /// The home's word except for the lock; its value when it is unlocked.
     info: Info,
@@ -432,7 +432,7 @@ pub struct Locked<'t, K: Copy, V: Copy> {
 
 // SAFETY: 1: `visit` shows the home's pairs as they were at one time. 2: the lock is held, and a
 // home that is marked is not locked again.
-unsafe impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
+unsafe impl<K: Copy, V: Copy> Held<(K, V)> for LockedHome<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<(K, V)>>) -> Result<(), NoMemory> {
         let before = to.len();
         let mut backoff = Backoff::new();
@@ -476,7 +476,7 @@ unsafe impl<K: Copy, V: Copy> Held<(K, V)> for Locked<'_, K, V> {
     }
 }
 
-impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
+impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     /// The pair of a place.
     ///
     /// # Safety
@@ -760,7 +760,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Drop for Locked<'_, K, V> {
+impl<K: Copy, V: Copy> Drop for LockedHome<'_, K, V> {
     fn drop(&mut self) {
         self.store(self.info);
     }

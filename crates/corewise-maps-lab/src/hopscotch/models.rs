@@ -8,10 +8,10 @@ use corewise_maps::copy_map::numbers::{self, Number, beside, hash_of};
 
 use super::HopscotchTable;
 
-type Numbers<V = u64> = numbers::Numbers<HopscotchTable<u64, V>>;
+type NumberTable<V = u64> = numbers::NumberTable<HopscotchTable<u64, V>>;
 
 /// Looks up a key by info instead of by tags.
-fn by_info<V: Number>(numbers: &Numbers<V>, key: u64) -> Option<u64> {
+fn by_info<V: Number>(numbers: &NumberTable<V>, key: u64) -> Option<u64> {
     let home = numbers.version.table().home(hash_of(&key));
     home.get(&key).unwrap().map(Number::number)
 }
@@ -23,7 +23,7 @@ const FULL_HOMES: [u64; 2] = [0, 1];
 #[test]
 fn a_pair_that_was_seen_is_there_for_updates() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::<u64>::new(1, &[]));
+        let numbers = Arc::new(NumberTable::<u64>::new(1, &[]));
         beside(
             &numbers,
             |numbers| assert!([Ok(()), Err(11)].contains(&numbers.try_insert(1, 10))),
@@ -45,7 +45,7 @@ fn a_pair_that_was_seen_is_there_for_updates() {
 #[test]
 fn a_pair_that_was_not_seen_is_gone_for_updates() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(1, &[1]));
+        let numbers = Arc::new(NumberTable::<u64>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.remove(1), Some(10)),
@@ -62,7 +62,7 @@ fn a_pair_that_was_not_seen_is_gone_for_updates() {
 #[test]
 fn a_pair_that_was_gone_for_updates_is_not_seen() {
     corewise_atomic::model_bounded(1, || {
-        let numbers = Arc::new(Numbers::<u64>::new(1, &[1]));
+        let numbers = Arc::new(NumberTable::<u64>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -83,7 +83,7 @@ fn a_pair_that_was_gone_for_updates_is_not_seen() {
 #[test]
 fn a_cell_that_was_left_is_not_taken_for_another() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(2, &[0, 1]));
+        let numbers = Arc::new(NumberTable::<u64>::new(2, &[0, 1]));
         let third = numbers.clone();
         let third = thread::spawn(move || {
             assert!([None, Some(0)].contains(&third.get(0)));
@@ -101,9 +101,9 @@ fn a_cell_that_was_left_is_not_taken_for_another() {
 /// A key is removed and another put in its cell, twice: the info is as it was. (Lookups by tag do
 /// not use infos.)
 #[test]
-fn a_version_that_came_round_is_another() {
+fn a_version_that_wrapped_around_differs() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(1, &[1]));
+        let numbers = Arc::new(NumberTable::<u64>::new(1, &[1]));
         beside(
             &numbers,
             |numbers| {
@@ -121,7 +121,7 @@ fn a_version_that_came_round_is_another() {
 #[test]
 fn a_displaced_key_is_never_missing() {
     corewise_atomic::model_bounded(1, || {
-        let numbers = Arc::new(Numbers::<u64>::new(4, &FULL_HOMES));
+        let numbers = Arc::new(NumberTable::<u64>::new(4, &FULL_HOMES));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
@@ -137,7 +137,7 @@ fn a_displaced_key_is_never_missing() {
 #[test]
 fn updates_beside_a_displacement() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(4, &FULL_HOMES));
+        let numbers = Arc::new(NumberTable::<u64>::new(4, &FULL_HOMES));
         let (_, one) = beside(
             &numbers,
             |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
@@ -153,9 +153,9 @@ fn updates_beside_a_displacement() {
 
 /// Each insertion wants the cell that the other displaces from, or to.
 #[test]
-fn two_who_displace() {
+fn two_threads_displace() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(4, &FULL_HOMES));
+        let numbers = Arc::new(NumberTable::<u64>::new(4, &FULL_HOMES));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.try_insert(4, 40), Ok(())),
@@ -166,9 +166,9 @@ fn two_who_displace() {
 }
 
 #[test]
-fn two_who_claim_a_cell() {
+fn two_threads_claim_a_cell() {
     corewise_atomic::model_bounded(3, || {
-        let numbers = Arc::new(Numbers::<u64>::new(2, &[0]));
+        let numbers = Arc::new(NumberTable::<u64>::new(2, &[0]));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.try_insert(2, 20), Ok(())),
@@ -182,7 +182,7 @@ fn two_who_claim_a_cell() {
 #[test]
 fn a_pair_in_a_node_is_never_mixed() {
     corewise_atomic::model_bounded(1, || {
-        let numbers = Arc::new(Numbers::<u64>::new(2, &[0, 1, 2, 3]));
+        let numbers = Arc::new(NumberTable::<u64>::new(2, &[0, 1, 2, 3]));
         beside(
             &numbers,
             |numbers| {
@@ -198,7 +198,7 @@ fn a_pair_in_a_node_is_never_mixed() {
 #[test]
 fn two_homes_overflow() {
     corewise_atomic::model_bounded(2, || {
-        let numbers = Arc::new(Numbers::<u64>::new(2, &[0, 1]));
+        let numbers = Arc::new(NumberTable::<u64>::new(2, &[0, 1]));
         beside(
             &numbers,
             |numbers| assert_eq!(numbers.try_insert(2, 20), Ok(())),
@@ -213,7 +213,7 @@ fn two_homes_overflow() {
 #[test]
 fn two_values_are_replaced_beside_a_lookup() {
     corewise_atomic::model_bounded(1, || {
-        let numbers = Arc::new(Numbers::<[u64; 2]>::new(2, &[0, 1]));
+        let numbers = Arc::new(NumberTable::<[u64; 2]>::new(2, &[0, 1]));
         beside(
             &numbers,
             |numbers| {

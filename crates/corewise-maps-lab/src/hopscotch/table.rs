@@ -9,10 +9,10 @@ use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize};
 use corewise_atomic::{Backoff, CachePadded, hint, mutant};
 use corewise_maps::copy_map::{CopyMap, Full, Table};
 use corewise_maps::parts::{
-    Change, Heads, MemoryBudget, Moved, Moving, NoMemory, PairCell, Put, TableVersion, Torn,
+    EntryChange, Heads, MemoryBudget, Moved, Moving, NoMemory, PairCell, Put, TableVersion, Torn,
 };
 
-use super::home_bucket::{HomeBucket, InfoWord, Locked, Refused, Unsettled};
+use super::home_bucket::{HomeBucket, InfoWord, LockedHome, Refused, Unsettled};
 use super::info::H;
 use super::segment::{BUCKETS, Segment, Spare};
 use super::tags::{Tag, Tags};
@@ -28,8 +28,8 @@ pub struct HopscotchTable<K, V> {
     infos: Heads<InfoWord>,
     cells: Heads<PairCell<K, V>>,
     tags: Tags,
-    /// How often a home's version has wrapped around, counted twice: see `Locked::publish`. Read by
-    /// every lookup, and hardly ever written.
+    /// How often a home's version has wrapped around, counted twice: see `LockedHome::publish`.
+    /// Read by every lookup, and hardly ever written.
     wraps: AtomicU64,
     segments: Heads<Segment<K, V>>,
     budget: Arc<MemoryBudget>,
@@ -234,7 +234,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
     }
 
     /// Locks a home that is not moved yet.
-    fn lock_unmoved(&self, home: usize) -> Locked<'_, K, V> {
+    fn lock_unmoved(&self, home: usize) -> LockedHome<'_, K, V> {
         let home = HomeBucket::new(self, home);
         home.wait_and_lock().expect("only we move it")
     }
@@ -249,7 +249,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     type Value = V;
     type Entry = (K, V);
     type Held<'t>
-        = Locked<'t, K, V>
+        = LockedHome<'t, K, V>
     where
         Self: 't;
 
@@ -393,10 +393,10 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        mut decide: impl FnMut(V) -> Change<V>,
-    ) -> Option<(V, Change<V>)> {
+        mut decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         let mut backoff = Backoff::new();
-        let mut known: Option<(Torn<K, V>, Change<V>)> = None;
+        let mut known: Option<(Torn<K, V>, EntryChange<V>)> = None;
         at.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
@@ -412,7 +412,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     _ => decide(old),
                 };
                 known = Some((found.torn(), change));
-                if let Change::Keep = change {
+                if let EntryChange::Keep = change {
                     return Ok(Some((old, change)));
                 }
                 if let Some(locked) = home.lock(&seen)
@@ -423,9 +423,9 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     // there.
                     unsafe {
                         match change {
-                            Change::Keep => {}
-                            Change::Replace(value) => locked.replace(place, (there, value)),
-                            Change::Remove => locked.remove(place),
+                            EntryChange::Keep => {}
+                            EntryChange::Replace(value) => locked.replace(place, (there, value)),
+                            EntryChange::Remove => locked.remove(place),
                         }
                     }
                     return Ok(Some((old, change)));
@@ -451,11 +451,11 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         hash_of(key)
     }
 
-    fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
+    fn try_hold(&self, bucket: usize) -> Option<LockedHome<'_, K, V>> {
         HomeBucket::new(self, bucket).try_lock().ok().flatten()
     }
 
-    fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
+    fn hold(&self, bucket: usize) -> LockedHome<'_, K, V> {
         self.lock_unmoved(bucket)
     }
 
@@ -553,6 +553,6 @@ pub trait Overflowing {
 
 impl<K: Copy + Eq + Hash, V: Copy, S, L> Overflowing for CopyMap<HopscotchTable<K, V>, S, L> {
     fn overflowing(&self) -> usize {
-        self.pin().version().table().overflow()
+        self.pin().table_version().table().overflow()
     }
 }

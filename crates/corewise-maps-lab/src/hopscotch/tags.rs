@@ -76,8 +76,8 @@ impl Changes {
     /// written later.
     #[inline(always)]
     pub(super) fn has_kept_all(&self, since: Seen) -> bool {
-        // Acquire: pairs with the Release in `Locked::write`: a lookup that has read a word of a
-        // later pair sees that the previous one has left.
+        // Acquire: pairs with the Release in `LockedHome::write`: a lookup that has read a word of
+        // a later pair sees that the previous one has left.
         fence(Acquire);
         // Relaxed: only compared.
         let now = self.0.load(Relaxed);

@@ -42,7 +42,7 @@ fn lookups_and_failed_updates_write_nothing() {
     /// Sets the access to the arrays.
     fn allow(map: &Map, access: libc::c_int) {
         let handle = map.pin();
-        for (first, bytes) in handle.version().table().memory() {
+        for (first, bytes) in handle.table_version().table().memory() {
             // SAFETY: the array is large enough to have its pages to itself; until write access is
             // restored no thread writes to it, which is what is tested.
             let answer = unsafe { libc::mprotect(first.cast_mut().cast(), bytes, access) };
@@ -64,7 +64,7 @@ fn lookups_and_failed_updates_write_nothing() {
 fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
     let map = map(1, Hashing::Own, 0..5);
     let handle = map.pin();
-    let table = handle.version().table();
+    let table = handle.table_version().table();
     let locked = HomeBucket::new(table, 0).wait_and_lock().ok().unwrap();
     look_and_fail(&map, 5);
     drop(locked);
@@ -76,7 +76,7 @@ fn lookups_and_failed_updates_do_not_wait_for_a_lock() {
 fn versions_change_with_removals_and_displacements() {
     let map = map(64, Hashing::Own, [0, 64].into_iter());
     let handle = map.pin();
-    let table = handle.version().table();
+    let table = handle.table_version().table();
     let home = |index| HomeBucket::new(table, index);
     let disturbs = |index: usize, update: &dyn Fn()| {
         let seen = home(index).look(&99).ok().unwrap();
@@ -102,7 +102,7 @@ struct Ways {
 fn ways(map: &Map) -> Ways {
     const CELLS_OF_A_LINE: usize = 64 / 16;
     let handle = map.pin();
-    let table = handle.version().table();
+    let table = handle.table_version().table();
     let (mut by_tag, mut in_first_line) = (0, 0);
     for (key, _) in map.pin().iter() {
         // Keys are their own hashes.

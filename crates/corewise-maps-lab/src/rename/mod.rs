@@ -357,7 +357,7 @@ where
         match self.put(self.0.make_node(hash, key, Name::first(value))) {
             Ok(node) => Ok(&node.value.object.value),
             Err((found, fresh)) => {
-                let object = Arc::try_unwrap(fresh.into_value().object);
+                let object = Arc::try_unwrap(fresh.into_node_value().object);
                 let object = object.ok().expect("nobody else has seen it");
                 Err(OccupiedError {
                     current: &found.value.object.value,
@@ -458,7 +458,7 @@ where
     ) -> Result<&'h Node<K, Name<V>>, (&'h Node<K, Name<V>>, FreshNode<'h, 'm, K, Name<V>, S, G>)>
     {
         loop {
-            match fresh.link() {
+            match fresh.link_node() {
                 Ok(node) => return Ok(node),
                 Err((found, back)) if found.value.make_current() => return Err((found, back)),
                 Err((stale, back)) => {

@@ -128,7 +128,7 @@ fn a_rename_or_an_insertion_of_the_new_key_wins() {
 
 /// The entry may get a third name before the thread that gave it the second learns of its success.
 #[test]
-fn who_is_helped_knows_that_the_entry_was_renamed() {
+fn a_helped_thread_knows_that_its_entry_was_renamed() {
     model(|| {
         let (map, first, second) = beside(|map| rename(map, 1, 2), |map| rename(map, 2, 3));
         assert_eq!(first, Ok(10));

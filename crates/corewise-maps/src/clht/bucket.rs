@@ -83,7 +83,7 @@ unsafe impl<S: BucketState> memory_budget::ZeroedBucket for Bucket<S> {
 
 /// An entry, as it was read from a bucket.
 #[derive(Clone, Copy)]
-pub struct Hit<S> {
+pub struct SlotEntry<S> {
     /// Its slot.
     pub slot: usize,
     /// Its value.
@@ -145,13 +145,13 @@ impl<S: BucketState> Bucket<S> {
 
     /// Finds the entry of a key in this bucket; `state` was read within the same operation.
     #[inline(always)]
-    pub fn held(&self, mut state: S, key: Raw) -> Option<Hit<S>> {
+    pub fn held(&self, mut state: S, key: Raw) -> Option<SlotEntry<S>> {
         loop {
             let slot = self.slot_of(state, key)?;
             // Relaxed, here and in `slot_of`: the fence orders them.
             let value = self.values[slot].load(FENCED_LOAD);
             if self.is_unchanged(state) || mutant!("clht_no_second_look") {
-                return Some(Hit { slot, value, state });
+                return Some(SlotEntry { slot, value, state });
             }
             state = self.state();
         }

@@ -8,7 +8,7 @@ use corewise_atomic::{Backoff, mutant, ordering};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::SpareBucket;
 use super::table::{ClhtVariant, SpareMemory};
-use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put};
+use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The lock-based variant.
@@ -17,13 +17,13 @@ pub struct LockBasedForm;
 // SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed
 // under the chain's lock, by the operation that reports them.
 unsafe impl ClhtVariant for LockBasedForm {
-    type State = Lock;
-    type Stopped<'b> = Locked<'b>;
+    type State = LockState;
+    type Stopped<'b> = LockedChain<'b>;
     const LONGEST: usize = usize::MAX;
 
     unsafe fn put(
-        head: &Bucket<Lock>,
-        memory: &mut SpareMemory<'_, Lock>,
+        head: &Bucket<LockState>,
+        memory: &mut SpareMemory<'_, LockState>,
         (key, value): (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved> {
@@ -59,7 +59,7 @@ unsafe impl ClhtVariant for LockBasedForm {
         }
     }
 
-    fn remove(head: &Bucket<Lock>, key: Raw) -> Result<Option<Raw>, Moved> {
+    fn remove(head: &Bucket<LockState>, key: Raw) -> Result<Option<Raw>, Moved> {
         if head.look_up(key)?.is_none() {
             return Ok(None);
         }
@@ -74,16 +74,16 @@ unsafe impl ClhtVariant for LockBasedForm {
     }
 
     fn change(
-        head: &Bucket<Lock>,
+        head: &Bucket<LockState>,
         key: Raw,
-        mut decide: impl FnMut(Raw) -> Change<Raw>,
-    ) -> Result<Option<(Raw, Change<Raw>)>, Moved> {
+        mut decide: impl FnMut(Raw) -> EntryChange<Raw>,
+    ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved> {
         loop {
             let Some(old) = head.look_up(key)? else {
                 return Ok(None);
             };
             let change = decide(old);
-            if change == Change::Keep {
+            if change == EntryChange::Keep {
                 return Ok(Some((old, change)));
             }
             let locked = head.lock()?;
@@ -94,9 +94,9 @@ unsafe impl ClhtVariant for LockBasedForm {
                 // SAFETY: 1, both: found in this chain.
                 unsafe {
                     match change {
-                        Change::Keep => {}
-                        Change::Replace(value) => locked.replace(place, value),
-                        Change::Remove => locked.remove(place),
+                        EntryChange::Keep => {}
+                        EntryChange::Replace(value) => locked.replace(place, value),
+                        EntryChange::Remove => locked.remove(place),
                     }
                 }
                 return Ok(Some((old, change)));
@@ -104,11 +104,11 @@ unsafe impl ClhtVariant for LockBasedForm {
         }
     }
 
-    fn try_stop(head: &Bucket<Lock>) -> Option<Locked<'_>> {
+    fn try_stop(head: &Bucket<LockState>) -> Option<LockedChain<'_>> {
         head.try_lock().ok().flatten()
     }
 
-    fn stop(head: &Bucket<Lock>) -> Locked<'_> {
+    fn stop(head: &Bucket<LockState>) -> LockedChain<'_> {
         head.lock().expect("who moves it is the only one")
     }
 }
@@ -116,9 +116,9 @@ unsafe impl ClhtVariant for LockBasedForm {
 /// The state word of a bucket. [`LOCK`](Self::LOCK) and [`MOVED`](Self::MOVED) are used only in the
 /// first bucket of a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Lock(u64);
+pub struct LockState(u64);
 
-impl Lock {
+impl LockState {
     const LOCK: u64 = 1;
     const MOVED: u64 = 1 << 1;
     /// The bit of slot 0.
@@ -141,7 +141,7 @@ impl Lock {
 }
 
 // SAFETY: 1: `HELD` bits are clear. 2: a wrapper of the bits. 3: a removal adds to the version.
-unsafe impl BucketState for Lock {
+unsafe impl BucketState for LockState {
     const STRIDE: usize = 1;
 
     fn of_bits(bits: u64) -> Self {
@@ -168,9 +168,9 @@ unsafe impl BucketState for Lock {
     }
 }
 
-impl Bucket<Lock> {
+impl Bucket<LockState> {
     /// Locks the chain whose first bucket this is. Waits while another thread has the lock.
-    fn lock(&self) -> Result<Locked<'_>, Moved> {
+    fn lock(&self) -> Result<LockedChain<'_>, Moved> {
         let mut backoff = Backoff::new();
         loop {
             if let Some(locked) = self.try_lock()? {
@@ -182,7 +182,7 @@ impl Bucket<Lock> {
 
     /// Locks the chain whose first bucket this is. `None` if it is locked or its word changes
     /// meanwhile.
-    fn try_lock(&self) -> Result<Option<Locked<'_>>, Moved> {
+    fn try_lock(&self) -> Result<Option<LockedChain<'_>>, Moved> {
         let state = self.state();
         if state.is_moved() && !mutant!("clht_ignores_moved") {
             return Err(Moved);
@@ -190,22 +190,22 @@ impl Bucket<Lock> {
         if state.is_locked() && !mutant!("clht_no_exclusion") {
             return Ok(None);
         }
-        let locked = state.0 | Lock::LOCK;
-        // Acquire: pairs with the Release of the last owner, in `Locked::drop`.
+        let locked = state.0 | LockState::LOCK;
+        // Acquire: pairs with the Release of the last owner, in `LockedChain::drop`.
         let taken = self
             .state
             .compare_exchange_weak(state.0, locked, Acquire, Relaxed);
         let taken = taken.is_ok() || mutant!("clht_no_exclusion");
-        // Not `then_some`: that would construct, and drop, a `Locked` for a lock that was not
+        // Not `then_some`: that would construct, and drop, a `LockedChain` for a lock that was not
         // taken.
-        Ok(taken.then(|| Locked { head: self, state }))
+        Ok(taken.then(|| LockedChain { head: self, state }))
     }
 }
 
 /// A slot of a bucket in a chain.
 #[derive(Clone, Copy)]
 struct SlotRef<'b> {
-    bucket: &'b Bucket<Lock>,
+    bucket: &'b Bucket<LockState>,
     slot: usize,
 }
 
@@ -216,17 +216,17 @@ enum Found<'b> {
     /// The key is absent; the first free slot.
     Free(SlotRef<'b>),
     /// The key is absent and there is no free slot; the last bucket.
-    Full(&'b Bucket<Lock>),
+    Full(&'b Bucket<LockState>),
 }
 
 /// A chain that is locked until this is dropped.
-pub struct Locked<'b> {
-    head: &'b Bucket<Lock>,
+pub struct LockedChain<'b> {
+    head: &'b Bucket<LockState>,
     /// The state that unlocking stores to the first bucket.
-    state: Lock,
+    state: LockState,
 }
 
-impl<'b> Locked<'b> {
+impl<'b> LockedChain<'b> {
     fn find(&self, key: Raw) -> Found<'b> {
         let (mut free, mut last) = (None, self.head);
         for bucket in self.head.chain() {
@@ -241,12 +241,12 @@ impl<'b> Locked<'b> {
         free.map_or(Found::Full(last), Found::Free)
     }
 
-    fn state_of(&self, bucket: &Bucket<Lock>) -> Lock {
+    fn state_of(&self, bucket: &Bucket<LockState>) -> LockState {
         if ptr::eq(bucket, self.head) {
             return self.state;
         }
         // Relaxed: changed only under the lock, which we hold.
-        Lock(bucket.state.load(Relaxed))
+        LockState(bucket.state.load(Relaxed))
     }
 
     fn value(&self, place: SlotRef<'_>) -> Raw {
@@ -260,7 +260,7 @@ impl<'b> Locked<'b> {
         if mutant!("clht_replaces_by_removal") {
             let state = self.state_of(place.bucket).without(place.slot);
             // Release: pairs with the Acquire in `state`. The bug: lookups may miss the key.
-            place.bucket.state.store(state.0 | Lock::LOCK, Release);
+            place.bucket.state.store(state.0 | LockState::LOCK, Release);
         }
         // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`.
         // Readers see the old value or the new one.
@@ -293,8 +293,8 @@ impl<'b> Locked<'b> {
     /// 2. `spare` is a bucket of the chain's table.
     unsafe fn append(
         self,
-        last: &Bucket<Lock>,
-        spare: SpareBucket<'_, Lock>,
+        last: &Bucket<LockState>,
+        spare: SpareBucket<'_, LockState>,
         key: Raw,
         value: Raw,
     ) {
@@ -304,14 +304,14 @@ impl<'b> Locked<'b> {
         // Relaxed: no other thread can reach it yet.
         bucket.keys[0].store(key, Relaxed);
         bucket.values[0].store(value, Relaxed);
-        bucket.state.store(Lock(0).with(0).0, Relaxed);
+        bucket.state.store(LockState(0).with(0).0, Relaxed);
         // Release: pairs with the Acquire in `next`, so the bucket is seen whole.
         last.next.store(new.as_ptr(), Release);
     }
 
     /// Changes the state of a bucket of the chain. That of the first bucket is stored when it is
     /// unlocked.
-    fn publish(&mut self, bucket: &Bucket<Lock>, change: impl FnOnce(Lock) -> Lock) {
+    fn publish(&mut self, bucket: &Bucket<LockState>, change: impl FnOnce(LockState) -> LockState) {
         let state = change(self.state_of(bucket));
         if ptr::eq(bucket, self.head) {
             self.state = state;
@@ -324,24 +324,24 @@ impl<'b> Locked<'b> {
 
 // SAFETY: 1: the entries of the chain's buckets. 2: the lock is held, and a chain that is marked is
 // not locked again.
-unsafe impl Held<(Raw, Raw)> for Locked<'_> {
+unsafe impl Held<(Raw, Raw)> for LockedChain<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(self.state_of(bucket), to))
     }
 
     fn set_moved(mut self) {
-        self.state.0 |= Lock::MOVED;
+        self.state.0 |= LockState::MOVED;
     }
 
     fn set_moved_early(&self) {
-        let state = self.state.0 | Lock::MOVED | Lock::LOCK;
+        let state = self.state.0 | LockState::MOVED | LockState::LOCK;
         // Release: pairs with the Acquire in `state`.
         self.head.state.store(state, Release);
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedChain<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `state` and in `try_lock`.
         let order = ordering!(Release, "clht_relaxed_publish");

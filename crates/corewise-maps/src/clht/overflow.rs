@@ -280,13 +280,13 @@ mod models {
     use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
     use super::Overflow;
-    use crate::clht::lock_based::Lock;
+    use crate::clht::lock_based::LockState;
     use crate::copy_map::memory_budget::MemoryBudget;
     use crate::copy_map::numbers::beside;
 
     /// The overflow buckets of a table of `buckets` buckets, after `returned` of them were taken
     /// and given back.
-    fn overflow(buckets: usize, returned: usize) -> Arc<Overflow<Lock>> {
+    fn overflow(buckets: usize, returned: usize) -> Arc<Overflow<LockState>> {
         let budget = Arc::new(MemoryBudget::new(usize::MAX));
         let overflow = Overflow::new(buckets, &budget);
         let spares: Vec<_> = (0..returned).map(|_| overflow.spare().unwrap()).collect();
@@ -295,7 +295,7 @@ mod models {
     }
 
     /// Takes a bucket and keeps it.
-    fn keep(overflow: &Overflow<Lock>) -> usize {
+    fn keep(overflow: &Overflow<LockState>) -> usize {
         let spare = overflow.spare().unwrap();
         let is_empty = spare.state.load(Relaxed) == 0 && spare.next.load(Relaxed).is_null();
         assert!(is_empty, "a bucket with something in it");
@@ -319,7 +319,7 @@ mod models {
     fn a_bucket_that_comes_back_is_taken_once() {
         corewise_atomic::model_bounded(3, || {
             let overflow = overflow(1, 2);
-            let to_and_fro = |overflow: &Overflow<Lock>| {
+            let to_and_fro = |overflow: &Overflow<LockState>| {
                 let first = overflow.spare().unwrap();
                 // A thread that failed to link the bucket may have written to it.
                 first.state.store(2, Relaxed);

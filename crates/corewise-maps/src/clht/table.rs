@@ -11,7 +11,7 @@ use corewise_atomic::{CachePadded, hint};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::{Overflow, SpareBucket};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{Change, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
 use crate::word::{Raw, Word, WordKey};
 
 /// The table grows when one bucket in `OVERFLOWING` has overflowed.
@@ -52,8 +52,8 @@ pub unsafe trait ClhtVariant: Sized + 'static {
     fn change(
         head: &Bucket<Self::State>,
         key: Raw,
-        decide: impl FnMut(Raw) -> Change<Raw>,
-    ) -> Result<Option<(Raw, Change<Raw>)>, Moved>;
+        decide: impl FnMut(Raw) -> EntryChange<Raw>,
+    ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved>;
 
     /// Blocks the updates of a chain, unless another thread has done so or the chain was moved.
     fn try_stop(head: &Bucket<Self::State>) -> Option<Self::Stopped<'_>>;
@@ -242,8 +242,8 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        mut decide: impl FnMut(V) -> Change<V>,
-    ) -> Option<(V, Change<V>)> {
+        mut decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         // SAFETY: 1: found in a table of this type.
         let mut decide = |old| decide(unsafe { Self::value(old) }).map(V::into_raw);
         let (old, change) =

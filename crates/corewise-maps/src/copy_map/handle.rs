@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use corewise_rcu::{Guard, Section};
 
 use super::iter::{Iter, Keys, Values};
-use super::table_version::Change;
+use super::table_version::EntryChange;
 use super::{CopyMap, Full, Limit, Put, Table, TryInsertError, Unlimited};
 use crate::batch;
 use crate::relativistic::{DefaultHasher, Operation};
@@ -214,9 +214,9 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         for key in self.keys() {
             self.change(&key, |value| {
                 if is_to_stay(key, value) {
-                    Change::Keep
+                    EntryChange::Keep
                 } else {
-                    Change::Remove
+                    EntryChange::Remove
                 }
             });
         }
@@ -296,9 +296,9 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         key: &T::Key,
         mut f: impl FnMut(T::Value) -> T::Value,
     ) -> Option<T::Value> {
-        match self.change(key, |old| Change::Replace(f(old)))? {
-            (_, Change::Replace(new)) => Some(new),
-            (old, Change::Keep | Change::Remove) => Some(old),
+        match self.change(key, |old| EntryChange::Replace(f(old)))? {
+            (_, EntryChange::Replace(new)) => Some(new),
+            (old, EntryChange::Keep | EntryChange::Remove) => Some(old),
         }
     }
 
@@ -339,14 +339,14 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     ) -> Result<Option<T::Value>, T::Value> {
         let changed = self.change(key, |value| {
             if is_to_go(value) {
-                Change::Remove
+                EntryChange::Remove
             } else {
-                Change::Keep
+                EntryChange::Keep
             }
         });
         match changed {
             None => Ok(None),
-            Some((value, Change::Remove)) => Ok(Some(value)),
+            Some((value, EntryChange::Remove)) => Ok(Some(value)),
             Some((value, _)) => Err(value),
         }
     }
@@ -356,8 +356,8 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     fn change(
         &self,
         key: &T::Key,
-        decide: impl FnMut(T::Value) -> Change<T::Value>,
-    ) -> Option<(T::Value, Change<T::Value>)> {
+        decide: impl FnMut(T::Value) -> EntryChange<T::Value>,
+    ) -> Option<(T::Value, EntryChange<T::Value>)> {
         self.change_hashed(self.hash(key), key, decide)
     }
 
@@ -366,10 +366,10 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         &self,
         hash: u64,
         key: &T::Key,
-        decide: impl FnMut(T::Value) -> Change<T::Value>,
-    ) -> Option<(T::Value, Change<T::Value>)> {
+        decide: impl FnMut(T::Value) -> EntryChange<T::Value>,
+    ) -> Option<(T::Value, EntryChange<T::Value>)> {
         let changed = self.change_alone(hash, key, decide)?;
-        if !matches!(changed.1, Change::Keep) {
+        if !matches!(changed.1, EntryChange::Keep) {
             self.help();
         }
         Some(changed)
@@ -532,8 +532,8 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
         let hash = self.hash(&key);
         let (mut make, mut made) = (Some(make), None);
         L::answer(loop {
-            let replaced = self.change_hashed(hash, &key, |old| Change::Replace(f(old)));
-            if let Some((_, Change::Replace(new))) = replaced {
+            let replaced = self.change_hashed(hash, &key, |old| EntryChange::Replace(f(old)));
+            if let Some((_, EntryChange::Replace(new))) = replaced {
                 break Ok(new);
             }
             made = made.or_else(|| make.take().map(|make| make()));
@@ -580,17 +580,17 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
         L::answer(loop {
             let mut result = None;
             let changed = self.change_hashed(hash, &key, |old| match decide(Some(old)) {
-                Operation::Insert(new) => Change::Replace(new),
-                Operation::Remove => Change::Remove,
+                Operation::Insert(new) => EntryChange::Replace(new),
+                Operation::Remove => EntryChange::Remove,
                 Operation::Abort(abort) => {
                     result = Some(abort);
-                    Change::Keep
+                    EntryChange::Keep
                 }
             });
             match changed {
-                Some((old, Change::Replace(new))) => break Ok(Computed::Updated { old, new }),
-                Some((old, Change::Remove)) => break Ok(Computed::Removed(old)),
-                Some((_, Change::Keep)) => break Ok(Computed::Aborted(result)),
+                Some((old, EntryChange::Replace(new))) => break Ok(Computed::Updated { old, new }),
+                Some((old, EntryChange::Remove)) => break Ok(Computed::Removed(old)),
+                Some((_, EntryChange::Keep)) => break Ok(Computed::Aborted(result)),
                 None => {}
             }
             match decide(None) {
@@ -667,10 +667,10 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         &self,
         hash: u64,
         key: &T::Key,
-        decide: impl FnMut(T::Value) -> Change<T::Value>,
-    ) -> Option<(T::Value, Change<T::Value>)> {
+        decide: impl FnMut(T::Value) -> EntryChange<T::Value>,
+    ) -> Option<(T::Value, EntryChange<T::Value>)> {
         let changed = T::change(self.version(), hash, key, decide)?;
-        if let Change::Remove = changed.1 {
+        if let EntryChange::Remove = changed.1 {
             self.map.count(&self.section, -1);
         }
         Some(changed)

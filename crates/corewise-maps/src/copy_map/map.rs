@@ -12,8 +12,8 @@ use corewise_atomic::{Backoff, mutant};
 use corewise_rcu::{Cookie, Domain, Guard, OwnedGuard, Section};
 
 use super::memory_budget::MemoryBudget;
-use super::{Builder, CopyMapRef, Put, Step, Table, TableVersion, Unlimited, grows_by};
-use crate::counts::Counts;
+use super::{Builder, CopyMapRef, Put, ResizeStep, Table, TableVersion, Unlimited, grows_by};
+use crate::counts::EntryCounts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
 /// Share multiplier for callers that only resize.
@@ -64,7 +64,7 @@ pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
     hasher: S,
     domain: Domain,
     budget: Arc<MemoryBudget>,
-    counts: Counts,
+    counts: EntryCounts,
     /// Held by the thread that begins a resize.
     resizing: Mutex<()>,
     /// Tables that no thread can find any more, the oldest first.
@@ -200,7 +200,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
             hasher,
             domain,
             budget,
-            counts: Counts::new(),
+            counts: EntryCounts::new(),
             resizing: Mutex::new(()),
             retired: Mutex::new(Vec::new()),
             _owned: PhantomData,
@@ -436,7 +436,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
     /// # Safety
     ///
     /// 1. `old` is the current table of this map, and its [`step`](TableVersion::step) has just
-    ///    returned [`Step::Last`] to the caller.
+    ///    returned [`ResizeStep::Last`] to the caller.
     unsafe fn finish(&self, old: &TableVersion<T>) {
         // Load the pointer that the table was made with, since the table is freed through it.
         // Relaxed: no other thread changes it, since we have counted the last group, by 1.
@@ -628,9 +628,9 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
             }
             match version.step(share::<T>() * LARGE, &self.hash_of()) {
                 // SAFETY: 1: a step ends so only in the current table.
-                Ok(Step::Last) => unsafe { self.finish(version) },
-                Ok(Step::Working) => {}
-                Ok(Step::Idle) => backoff.snooze(),
+                Ok(ResizeStep::Last) => unsafe { self.finish(version) },
+                Ok(ResizeStep::Working) => {}
+                Ok(ResizeStep::Idle) => backoff.snooze(),
                 Err(_) => return Err(ResizeError::NoMemory),
             }
         }
@@ -656,9 +656,8 @@ impl<T, S, L> Drop for CopyMap<T, S, L> {
 
 impl<T: Table, S, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// The table that operations begin with.
-    #[doc(hidden)]
     #[inline(always)]
-    pub fn version(&self) -> &TableVersion<T> {
+    pub(crate) fn version(&self) -> &TableVersion<T> {
         // Acquire: pairs with the Release in `finish`, so everything is seen in the successor. (The
         // first table was there before the map was shared.)
         // SAFETY: a table is freed a grace period after it was last reachable (`finish`), and its
@@ -693,7 +692,7 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     #[cold]
     fn move_share(&self, version: &TableVersion<T>) {
         // Without memory the entries stay where they are, and the next update tries again.
-        if version.step(share::<T>(), &self.map.hash_of()) == Ok(Step::Last) {
+        if version.step(share::<T>(), &self.map.hash_of()) == Ok(ResizeStep::Last) {
             // SAFETY: 1: `help` calls this with the map's table, in which a step ends so only while
             // it is current.
             unsafe { self.map.finish(version) };

@@ -8,7 +8,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 
 use super::memory_budget::MemoryBudget;
-use super::{Put, Step, Table, TableVersion};
+use super::{Put, ResizeStep, Table, TableVersion};
 
 /// A number represented as a value.
 pub trait Number: Copy + Send + Sync + 'static {
@@ -38,15 +38,15 @@ impl Number for [u64; 2] {
 
 /// A table of numbers; the value of a key is ten times the key, or slightly more. Keys are their
 /// own hashes.
-pub struct Numbers<T> {
+pub struct NumberTable<T> {
     pub version: Box<TableVersion<T>>,
     next: Option<NonNull<TableVersion<T>>>,
 }
 
 // SAFETY: it owns its tables.
-unsafe impl<T: Send> Send for Numbers<T> {}
+unsafe impl<T: Send> Send for NumberTable<T> {}
 // SAFETY: a shared reference to it gives shared references to its tables only.
-unsafe impl<T: Sync> Sync for Numbers<T> {}
+unsafe impl<T: Sync> Sync for NumberTable<T> {}
 
 /// The hash of a key: the key itself.
 pub fn hash_of(key: &u64) -> u64 {
@@ -72,7 +72,7 @@ impl Hasher for KeyAsHash {
     }
 }
 
-impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
+impl<T: Table<Key = u64, Value: Number>> NumberTable<T> {
     pub fn new(buckets: usize, keys: &[u64]) -> Self {
         let budget = Arc::new(MemoryBudget::new(usize::MAX));
         let version = TableVersion::new(T::try_new(buckets, &budget).unwrap());
@@ -128,7 +128,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     }
 
     pub fn move_all(&self) {
-        while self.version.step(8, &hash_of) != Ok(Step::Last) {
+        while self.version.step(8, &hash_of) != Ok(ResizeStep::Last) {
             thread::yield_now();
         }
     }
@@ -150,7 +150,7 @@ impl<T: Table<Key = u64, Value: Number>> Numbers<T> {
     }
 }
 
-impl<T> Drop for Numbers<T> {
+impl<T> Drop for NumberTable<T> {
     fn drop(&mut self) {
         if let Some(next) = self.next {
             // SAFETY: from a box, and no longer used.

@@ -9,6 +9,8 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{CachePadded, mutant};
+#[cfg(feature = "raw")]
+use corewise_rcu::Section;
 
 use super::Full;
 use super::memory_budget::MemoryBudget;
@@ -35,7 +37,7 @@ pub enum Put<V> {
 
 /// What becomes of an entry; the decision that [`Table::change`] carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<V> {
+pub enum EntryChange<V> {
     /// It stays as it is.
     Keep,
     /// It gets this value.
@@ -44,13 +46,13 @@ pub enum Change<V> {
     Remove,
 }
 
-impl<V> Change<V> {
+impl<V> EntryChange<V> {
     /// The same decision, with its value converted.
-    pub fn map<W>(self, convert: impl FnOnce(V) -> W) -> Change<W> {
+    pub fn map<W>(self, convert: impl FnOnce(V) -> W) -> EntryChange<W> {
         match self {
-            Change::Keep => Change::Keep,
-            Change::Replace(value) => Change::Replace(convert(value)),
-            Change::Remove => Change::Remove,
+            EntryChange::Keep => EntryChange::Keep,
+            EntryChange::Replace(value) => EntryChange::Replace(convert(value)),
+            EntryChange::Remove => EntryChange::Remove,
         }
     }
 }
@@ -161,8 +163,8 @@ pub unsafe trait Table: Sized {
         at: &TableVersion<Self>,
         hash: u64,
         key: &Self::Key,
-        decide: impl FnMut(Self::Value) -> Change<Self::Value>,
-    ) -> Option<(Self::Value, Change<Self::Value>)>;
+        decide: impl FnMut(Self::Value) -> EntryChange<Self::Value>,
+    ) -> Option<(Self::Value, EntryChange<Self::Value>)>;
 
     /// Replaces a value with `new(old)` and returns the new value, the last result of `new`; as
     /// [`change`](Self::change).
@@ -174,9 +176,9 @@ pub unsafe trait Table: Sized {
         key: &Self::Key,
         mut new: impl FnMut(Self::Value) -> Self::Value,
     ) -> Option<Self::Value> {
-        match Self::change(at, hash, key, |old| Change::Replace(new(old)))? {
-            (_, Change::Replace(value)) => Some(value),
-            (_, Change::Keep | Change::Remove) => unreachable!("it was to be replaced"),
+        match Self::change(at, hash, key, |old| EntryChange::Replace(new(old)))? {
+            (_, EntryChange::Replace(value)) => Some(value),
+            (_, EntryChange::Keep | EntryChange::Remove) => unreachable!("it was to be replaced"),
         }
     }
 
@@ -340,7 +342,7 @@ struct Progress {
 
 /// What [`TableVersion::step`] did.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ResizeStep {
     /// There is no resize in progress, or other threads are doing all that is left.
     Idle,
     /// It moved something.
@@ -417,23 +419,27 @@ impl<T> TableVersion<T> {
 impl<T: Table> TableVersion<T> {
     /// Moves `share` groups to the successor, if there is one. Does not wait for other threads that
     /// move groups.
-    pub fn step(&self, share: usize, hash_of: &impl Fn(&T::Key) -> u64) -> Result<Step, NoMemory> {
+    pub fn step(
+        &self,
+        share: usize,
+        hash_of: &impl Fn(&T::Key) -> u64,
+    ) -> Result<ResizeStep, NoMemory> {
         let Some(next) = self.next() else {
-            return Ok(Step::Idle);
+            return Ok(ResizeStep::Idle);
         };
         let (from, to) = (self.table(), next.table());
         let groups = from.buckets().min(to.buckets());
         // Relaxed: a hint; the buckets record which groups are moved.
         if self.progress.moved.load(Relaxed) == groups {
-            return Ok(Step::Idle);
+            return Ok(ResizeStep::Idle);
         }
         if self.prepare(to, groups) {
-            return Ok(Step::Working);
+            return Ok(ResizeStep::Working);
         }
         let share = share.min(groups);
         // Relaxed: only spreads the threads over the groups; the buckets record which are moved.
         let first = self.progress.cursor.fetch_add(share, Relaxed);
-        let mut step = Step::Idle;
+        let mut step = ResizeStep::Idle;
         // One allocation for all groups of the share.
         let mut entries = Vec::new();
         for group in first..first + share {
@@ -442,10 +448,10 @@ impl<T: Table> TableVersion<T> {
             if !unsafe { move_group(from, to, group & (groups - 1), hash_of, &mut entries) }? {
                 continue;
             }
-            step = Step::Working;
+            step = ResizeStep::Working;
             // AcqRel: the thread that counts the last group sees what all others have moved.
             if self.progress.moved.fetch_add(1, AcqRel) + 1 == groups {
-                return Ok(Step::Last);
+                return Ok(ResizeStep::Last);
             }
         }
         Ok(step)
@@ -673,6 +679,15 @@ unsafe fn place<T: Table>(
         // Whatever the hasher returns, this is a bucket of the group.
         let home = moving.number as usize & (buckets - 1);
         moving.bucket = home & !(groups - 1) | group;
+    }
+}
+
+#[cfg(feature = "raw")]
+impl<T: Table, S, G: Section, L> super::CopyMapRef<'_, T, S, G, L> {
+    /// The table that operations begin with.
+    #[inline(always)]
+    pub fn table_version(&self) -> &TableVersion<T> {
+        self.version()
     }
 }
 

@@ -88,8 +88,8 @@ impl<K, V> Copy for Part<'_, K, V> {}
 impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
     #[inline(always)]
     pub(super) fn state(self) -> State {
-        // Acquire: pairs with the Release in `publish` and in `Locked::drop`, so that the pairs it
-        // describes are seen, or the successor and what was moved to it.
+        // Acquire: pairs with the Release in `publish` and in `LockedBucket::drop`, so that the
+        // pairs it describes are seen, or the successor and what was moved to it.
         State(self.word.load(Acquire))
     }
 
@@ -142,7 +142,7 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
     /// # Safety
     ///
     /// 1. Only the caller can reach the bucket.
-    pub(super) unsafe fn add(self, entry: &Entry<K, V>) -> bool {
+    pub(super) unsafe fn add(self, entry: &CuckooEntry<K, V>) -> bool {
         // Relaxed, both: no other thread gets here before the old bucket is marked with Release.
         let state = State(self.word.load(Relaxed));
         let Some(slot) = state.free() else {
@@ -182,13 +182,13 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
 
 /// An entry that is being inserted or moved.
 #[derive(Clone, Copy)]
-pub struct Entry<K, V> {
+pub struct CuckooEntry<K, V> {
     pub(super) pair: (K, V),
     pub(super) tag: Tag,
     pub(super) side: Side,
 }
 
-impl<K, V> Entry<K, V> {
+impl<K, V> CuckooEntry<K, V> {
     pub(super) fn new(pair: (K, V), tag: Tag, side: Side) -> Self {
         Self { pair, tag, side }
     }
@@ -209,14 +209,14 @@ impl<K, V> Clone for SlotRef<'_, K, V> {
 impl<K, V> Copy for SlotRef<'_, K, V> {}
 
 /// A bucket that is locked until this is dropped, with its overflow buckets.
-pub struct Locked<'t, K: Copy, V: Copy> {
+pub struct LockedBucket<'t, K: Copy, V: Copy> {
     table: &'t CuckooTable<K, V>,
     bucket: usize,
     /// What the bucket's word will be when it is unlocked.
     state: State,
 }
 
-impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
+impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     /// # Safety
     ///
     /// 1. The caller has locked this bucket, whose state was `state`, and leaves the lock to this
@@ -309,7 +309,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is free.
-    pub(super) unsafe fn insert(&mut self, place: SlotRef<'t, K, V>, entry: &Entry<K, V>) {
+    pub(super) unsafe fn insert(&mut self, place: SlotRef<'t, K, V>, entry: &CuckooEntry<K, V>) {
         // SAFETY: 1: free, by our 1; `remove` has counted what was there. 2: the lock is ours.
         unsafe { place.part.fill(place.slot, entry.pair) };
         let state = |state: State| state.with(place.slot, entry.tag, entry.side);
@@ -325,7 +325,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// # Safety
     ///
     /// 1. The overflow bucket is one of this bucket's table.
-    pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &Entry<K, V>) {
+    pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
         let part = spare.node().part();
         // SAFETY: 1 and 2: the spare bucket is empty and ours alone.
         unsafe { part.fill(0, entry.pair) };
@@ -371,7 +371,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         };
         drop(hung);
         // SAFETY: 1: the slot has a tag in the state of an overflow bucket.
-        let entry = Entry::new(unsafe { self.pair(from) }, tag, side);
+        let entry = CuckooEntry::new(unsafe { self.pair(from) }, tag, side);
         // SAFETY: 1: a free slot of the bucket itself.
         unsafe { self.insert(free, &entry) };
         self.publish();
@@ -419,14 +419,14 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 
 // SAFETY: 1: the slots with tags of the bucket and its overflow buckets. 2: the lock is held, and a
 // bucket that is marked is not locked again.
-unsafe impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
-    fn copy(&self, to: &mut Vec<Moving<Entry<K, V>>>) -> Result<(), NoMemory> {
+unsafe impl<K: Copy, V: Copy> Held<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
+    fn copy(&self, to: &mut Vec<Moving<CuckooEntry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
             to.extend(state.held().map(|(slot, tag)| {
                 // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
                 let pair = unsafe { self.pair(SlotRef { part, slot }) };
-                Moving::new(Entry::new(pair, tag, state.side(slot)))
+                Moving::new(CuckooEntry::new(pair, tag, state.side(slot)))
             }));
         }
         Ok(())
@@ -441,7 +441,7 @@ unsafe impl<K: Copy, V: Copy> Held<Entry<K, V>> for Locked<'_, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Drop for Locked<'_, K, V> {
+impl<K: Copy, V: Copy> Drop for LockedBucket<'_, K, V> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `state` and in `CuckooTable::try_lock`.
         let order = ordering!(Release, "cuckoo_relaxed_publish");

@@ -6,11 +6,13 @@ use std::ops::Range;
 
 use corewise_atomic::sync::Arc;
 
-use super::bucket::{Entry, Locked};
+use super::bucket::{CuckooEntry, LockedBucket};
 use super::state::{Homes, SLOTS, Side};
 use super::table::CuckooTable;
 use crate::copy_map::memory_budget::MemoryBudget;
-use crate::copy_map::{Change, Full, Moved, Moving, NoMemory, Put, Table, TableVersion, grows_by};
+use crate::copy_map::{
+    EntryChange, Full, Moved, Moving, NoMemory, Put, Table, TableVersion, grows_by,
+};
 
 /// The load, in sixteenths, at which a table grows once insertions have to move entries. The last
 /// percents are the dear ones: filling a table to the end took as long as filling it to 13/16.
@@ -28,7 +30,7 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
     /// # Safety
     ///
     /// 1. Only the caller can reach the bucket.
-    unsafe fn add_to_chain(&self, moving: &Moving<Entry<K, V>>) -> Option<()> {
+    unsafe fn add_to_chain(&self, moving: &Moving<CuckooEntry<K, V>>) -> Option<()> {
         let head = self.part(moving.bucket);
         if let Some(id) = head.state().next() {
             let last = self.overflow().node(id).part();
@@ -55,9 +57,9 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
 unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     type Key = K;
     type Value = V;
-    type Entry = Entry<K, V>;
+    type Entry = CuckooEntry<K, V>;
     type Held<'t>
-        = Locked<'t, K, V>
+        = LockedBucket<'t, K, V>
     where
         Self: 't;
 
@@ -115,8 +117,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         at: &TableVersion<Self>,
         hash: u64,
         key: &K,
-        decide: impl FnMut(V) -> Change<V>,
-    ) -> Option<(V, Change<V>)> {
+        decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         Self::change_entry(at, Homes::new(hash), key, decide)
     }
 
@@ -130,29 +132,29 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
 
     /// An entry belongs to the bucket it lies in; during a walk no entry leaves it for its other
     /// bucket.
-    fn for_each_in(&self, bucket: usize, each: impl FnMut(Entry<K, V>)) -> Result<(), Moved> {
+    fn for_each_in(&self, bucket: usize, each: impl FnMut(CuckooEntry<K, V>)) -> Result<(), Moved> {
         self.entries(bucket)?.into_iter().for_each(each);
         Ok(())
     }
 
-    unsafe fn pair(entry: &Entry<K, V>) -> (K, V) {
+    unsafe fn pair(entry: &CuckooEntry<K, V>) -> (K, V) {
         entry.pair
     }
 
     /// An entry is on the same side in every table.
-    unsafe fn home_of(entry: &Entry<K, V>, hash_of: &impl Fn(&K) -> u64) -> u64 {
+    unsafe fn home_of(entry: &CuckooEntry<K, V>, hash_of: &impl Fn(&K) -> u64) -> u64 {
         Homes::with_tag(hash_of(&entry.pair.0), entry.tag).number(entry.side)
     }
 
-    fn try_hold(&self, bucket: usize) -> Option<Locked<'_, K, V>> {
+    fn try_hold(&self, bucket: usize) -> Option<LockedBucket<'_, K, V>> {
         self.try_lock(bucket).ok().flatten()
     }
 
-    fn hold(&self, bucket: usize) -> Locked<'_, K, V> {
+    fn hold(&self, bucket: usize) -> LockedBucket<'_, K, V> {
         self.lock(bucket).expect("only we move it")
     }
 
-    unsafe fn take_in(&self, entries: &mut [Moving<Entry<K, V>>]) -> Result<(), NoMemory> {
+    unsafe fn take_in(&self, entries: &mut [Moving<CuckooEntry<K, V>>]) -> Result<(), NoMemory> {
         for moving in entries.iter() {
             // SAFETY: 1.
             let added = unsafe {

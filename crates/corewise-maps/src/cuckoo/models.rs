@@ -7,10 +7,10 @@ use super::CuckooTable;
 use super::path::Displaced;
 use super::state::{Homes, Side};
 use crate::copy_map::Table;
-use crate::copy_map::numbers::{Numbers, beside};
+use crate::copy_map::numbers::{NumberTable, beside};
 
 /// Keys are their own hashes: with two buckets, the first bucket of a number is its lowest bit.
-type Tens = Numbers<CuckooTable<u64, u64>>;
+type Tens = NumberTable<CuckooTable<u64, u64>>;
 
 impl Tens {
     /// Moves the entry in a slot of one of a key's buckets, which has the key's tag, to the other
@@ -132,7 +132,7 @@ fn a_removal_beside_a_move() {
 }
 
 #[test]
-fn what_is_drawn_in_is_never_missed() {
+fn an_entry_drawn_into_a_bucket_is_never_missed() {
     corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(Tens::new(1, &[1, 2, 3, 4, 5]));
         beside(

@@ -4,7 +4,7 @@ use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering::SeqCst;
 use corewise_atomic::sync::atomic::fence;
 
-use super::bucket::{Entry, Locked};
+use super::bucket::{CuckooEntry, LockedBucket};
 use super::state::{Homes, SLOTS, Side, Tag};
 use super::table::CuckooTable;
 use crate::copy_map::TableVersion;
@@ -126,7 +126,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         let hole = source.place(slot);
         let side = source.state().side(slot).other();
         // SAFETY: 1: the source has a tag there, so the slot is held.
-        let entry = Entry::new(unsafe { source.pair(hole) }, tag, side);
+        let entry = CuckooEntry::new(unsafe { source.pair(hole) }, tag, side);
         if mutant!("cuckoo_clears_first") {
             // SAFETY: 1: held.
             unsafe { source.remove(hole) };
@@ -148,7 +148,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     /// Locks two buckets of this table; `None` if one of them was moved to its successor.
-    fn lock_two(&self, one: usize, other: usize) -> Option<[Locked<'_, K, V>; 2]> {
+    fn lock_two(&self, one: usize, other: usize) -> Option<[LockedBucket<'_, K, V>; 2]> {
         // In the order of their numbers, as all threads that wait for locks.
         let first = self.lock(one.min(other)).ok()?;
         let second = self.lock(one.max(other)).ok()?;

@@ -8,7 +8,7 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release,
 use corewise_atomic::sync::atomic::fence;
 use corewise_atomic::{Backoff, Slots, hint, mutant};
 
-use super::bucket::{Cells, Entry, Locked, Part};
+use super::bucket::{Cells, CuckooEntry, LockedBucket, Part};
 use super::overflow::Overflow;
 use super::state::{Homes, SLOTS, Side, State};
 use crate::copy_map::memory_budget::{self, Heads, MemoryBudget};
@@ -374,7 +374,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     /// Copies all entries of a bucket and its overflow buckets, as they are while the bucket is
     /// unlocked. Waits for the owner of the lock.
-    pub(super) fn entries(&self, bucket: usize) -> Result<Vec<Entry<K, V>>, Moved> {
+    pub(super) fn entries(&self, bucket: usize) -> Result<Vec<CuckooEntry<K, V>>, Moved> {
         let mut backoff = Backoff::new();
         loop {
             // Acquire: as in `view`.
@@ -400,7 +400,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         bucket: usize,
         count: u64,
         state: State,
-    ) -> Result<Vec<Entry<K, V>>, Disturbed> {
+    ) -> Result<Vec<CuckooEntry<K, V>>, Disturbed> {
         let mut entries = Vec::new();
         let (mut part, mut state) = (self.part(bucket), state);
         loop {
@@ -418,7 +418,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 // count is unchanged.
                 let pair = unsafe { words.assume_whole() };
                 let side = state.side(slot);
-                entries.push(Entry::new(pair, tag, side));
+                entries.push(CuckooEntry::new(pair, tag, side));
             }
             let Some(id) = state.next() else {
                 return Ok(entries);
@@ -429,7 +429,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     /// Locks a bucket. Waits for the owner of the lock.
-    pub(super) fn lock(&self, bucket: usize) -> Result<Locked<'_, K, V>, Moved> {
+    pub(super) fn lock(&self, bucket: usize) -> Result<LockedBucket<'_, K, V>, Moved> {
         let mut backoff = Backoff::new();
         loop {
             if let Some(locked) = self.try_lock(bucket)? {
@@ -440,7 +440,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     /// Locks a bucket, unless another thread changes its word.
-    pub(super) fn try_lock(&self, bucket: usize) -> Result<Option<Locked<'_, K, V>>, Moved> {
+    pub(super) fn try_lock(&self, bucket: usize) -> Result<Option<LockedBucket<'_, K, V>>, Moved> {
         let word = &self.states[bucket];
         // Acquire: as in `Part::state`.
         let state = State(word.load(Acquire));
@@ -450,13 +450,13 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         if state.is_locked() {
             return Ok(None);
         }
-        // Acquire: pairs with the Release of the previous owner, in `Locked::drop`.
+        // Acquire: pairs with the Release of the previous owner, in `LockedBucket::drop`.
         let taken = word.compare_exchange_weak(state.0, state.locked().0, Acquire, Relaxed);
         if taken.is_err() {
             return Ok(None);
         }
         // SAFETY: 1: locked just now.
-        Ok(Some(unsafe { Locked::new(self, bucket, state) }))
+        Ok(Some(unsafe { LockedBucket::new(self, bucket, state) }))
     }
 
     /// Whether an iteration over the map is in progress. (Its tables share the number: a walk

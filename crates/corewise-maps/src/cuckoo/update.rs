@@ -2,12 +2,12 @@
 
 use corewise_atomic::mutant;
 
-use super::bucket::{Entry, Locked, SlotRef};
+use super::bucket::{CuckooEntry, LockedBucket, SlotRef};
 use super::overflow::Spare;
 use super::path;
 use super::state::{Homes, Side, State};
 use super::table::CuckooTable;
-use crate::copy_map::{Change, Full, Put, TableVersion};
+use crate::copy_map::{EntryChange, Full, Put, TableVersion};
 
 /// How often one insertion makes room before it overflows: concurrent insertions may take the room
 /// that it made.
@@ -50,8 +50,8 @@ impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
 /// first bucket covers the key: no other thread inserts, removes or moves it.
 struct Held<'t, K: Copy, V: Copy> {
     // Dropped in this order: see `unlock`.
-    second: Option<Locked<'t, K, V>>,
-    first: Locked<'t, K, V>,
+    second: Option<LockedBucket<'t, K, V>>,
+    first: LockedBucket<'t, K, V>,
     after: u32,
 }
 
@@ -62,7 +62,7 @@ type Spot<'t, K, V> = (Side, SlotRef<'t, K, V>);
 #[derive(PartialEq, Eq)]
 enum Second {
     /// It is locked.
-    Locked,
+    LockedBucket,
     /// Both are the same bucket.
     Same,
     /// Another thread holds it; we must not wait for it while we hold the first.
@@ -110,7 +110,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
     /// Also locks the second bucket, unless it is locked already.
     fn lock_second(&mut self, at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Second {
         if self.second.is_some() {
-            return Second::Locked;
+            return Second::LockedBucket;
         }
         loop {
             let living = Living::of(at, homes, Side::Second);
@@ -126,7 +126,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
             match second {
                 Ok(Some(second)) => {
                     self.second = Some(second);
-                    return Second::Locked;
+                    return Second::LockedBucket;
                 }
                 Ok(None) => return Second::Busy,
                 // It is in the next table now.
@@ -163,7 +163,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
                 return (held, None);
             }
             match held.lock_second(at, homes) {
-                Second::Locked => {}
+                Second::LockedBucket => {}
                 Second::Same => return (held, None),
                 Second::Busy => {
                     drop(held);
@@ -194,7 +194,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    fn of(&mut self, side: Side) -> &mut Locked<'t, K, V> {
+    fn of(&mut self, side: Side) -> &mut LockedBucket<'t, K, V> {
         match side {
             Side::First => &mut self.first,
             Side::Second => self.second.as_mut().expect("what was found there"),
@@ -203,7 +203,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
 
     /// A free slot of both buckets or, if `hung`, of their overflow buckets.
     fn room(&self, hung: bool) -> Option<Spot<'t, K, V>> {
-        let free = |bucket: &Locked<'t, K, V>| {
+        let free = |bucket: &LockedBucket<'t, K, V>| {
             if hung {
                 bucket.free_overflow()
             } else {
@@ -300,7 +300,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             }
             let table = held.first.table();
             let is_crowded = room.is_none();
-            let entry = |side| Entry::new(pair, homes.tag, side);
+            let entry = |side| CuckooEntry::new(pair, homes.tag, side);
             if is_crowded {
                 let spare = spare.take_if(|spare| spare.is_of(table.overflow()));
                 if spare.is_some() || uses_overflow_room {
@@ -345,13 +345,13 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
         at: &TableVersion<Self>,
         homes: Homes,
         key: &K,
-        mut decide: impl FnMut(V) -> Change<V>,
-    ) -> Option<(V, Change<V>)> {
+        mut decide: impl FnMut(V) -> EntryChange<V>,
+    ) -> Option<(V, EntryChange<V>)> {
         loop {
             let seen = Self::look_up(at, homes, key)?;
             let (there, old) = seen.pair;
             let change = decide(old);
-            if let Change::Keep = change {
+            if let EntryChange::Keep = change {
                 return Some((old, change));
             }
             let (mut held, place) = Held::find(at, homes, key, false);
@@ -364,12 +364,12 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             // compared are those of the old pair, so its key is there.
             unsafe {
                 match change {
-                    Change::Keep => {}
-                    Change::Replace(value) => bucket.replace(place, (there, value)),
-                    Change::Remove => bucket.remove(place),
+                    EntryChange::Keep => {}
+                    EntryChange::Replace(value) => bucket.replace(place, (there, value)),
+                    EntryChange::Remove => bucket.remove(place),
                 }
             }
-            if let Change::Remove = change {
+            if let EntryChange::Remove = change {
                 bucket.draw_in();
             }
             return Some((old, change));

@@ -441,7 +441,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     /// Links the node unless its key is present; otherwise returns the present node and this one.
     #[inline]
     #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
-    pub fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
+    pub(super) fn link(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
     where
         K: Eq,
     {
@@ -500,7 +500,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     }
 
     /// Returns the value, drops the key, and frees the node's memory.
-    pub fn into_value(self) -> V {
+    pub(super) fn into_value(self) -> V {
         let (key, value) = self.into_parts();
         // Before `value` is returned: it would be leaked if this panicked.
         drop(key);

@@ -63,8 +63,25 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         unsafe { self.unlink(node) }
     }
 
-    /// An iterator over the nodes, in no order.
+    /// An iterator over all nodes, in no order.
     pub fn all_nodes(&self) -> Nodes<'_, K, V> {
         self.nodes()
+    }
+}
+
+impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
+    /// Links the node unless its key is present; otherwise returns the present node and this one.
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "the two nodes of an occupied key")]
+    pub fn link_node(self) -> Result<&'h Node<K, V>, (&'h Node<K, V>, Self)>
+    where
+        K: Eq,
+    {
+        self.link()
+    }
+
+    /// Returns the value, drops the key, and frees the node's memory.
+    pub fn into_node_value(self) -> V {
+        self.into_value()
     }
 }

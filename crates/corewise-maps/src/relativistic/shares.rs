@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_as_large_as_budget_and_ratio_say() {
+    fn a_share_follows_budget_and_ratio() {
         let shares = Shares::new();
         for (times, by, budget, buckets) in [
             (1, 1, 8, 8),
@@ -491,12 +491,12 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_pass_done_sees_all_its_changes() {
+    fn a_thread_that_sees_a_finished_pass_sees_its_changes() {
         workers(1);
     }
 
     #[test]
-    fn who_finds_a_pass_of_several_parts_done_sees_all_its_changes() {
+    fn a_thread_that_sees_a_finished_pass_of_several_parts_sees_its_changes() {
         workers(2);
     }
 

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_says_what_cannot_be_there() {
+    fn the_filter_excludes_absent_keys() {
         let word = BucketWord::EMPTY.prepend(node(1), Probe::new(0));
         assert!(!word.may_hold(Probe::new(HIGHEST)));
         let word = word.prepend(node(2), Probe::new(HIGHEST));

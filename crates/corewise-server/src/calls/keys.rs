@@ -11,7 +11,7 @@ const SCAN_COUNT: usize = 10;
 const MAX_SCAN_COUNT: i64 = 10_000;
 /// The items and buckets after which a step looks at what it has shown.
 const SCAN_PART: usize = 64;
-/// A step ends when its keys have so many bytes.
+/// The bytes of keys after which a step ends.
 const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.

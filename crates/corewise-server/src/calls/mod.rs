@@ -248,8 +248,9 @@ impl<'c, E: Engine> Context<'c, E> {
         ]);
     }
 
-    /// The most bytes of the replies to a transaction, and of the keys that `KEYS` prints: a quarter
-    /// of the memory limit, but [`MAX_REPLIES`] at most, and as much as a request may have at least.
+    /// The most bytes of the replies to a transaction, and of the keys that `KEYS` prints: a
+    /// quarter of the memory limit, but [`MAX_REPLIES`] at most, and at least as much as a request
+    /// may have.
     fn most_replies(&self) -> usize {
         let quarter = usize::try_from(self.engine.memory_limit() / 4).unwrap_or(MAX_REPLIES);
         quarter

@@ -92,7 +92,7 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
 use super::unsorted::{prepend, remove, search};
@@ -187,8 +187,8 @@ impl Ddds {
     unsafe fn find_in_both(
         &self,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         let mut backoff = Backoff::new();
         loop {
             // SAFETY: the caller is in a section; here and below.
@@ -346,14 +346,14 @@ unsafe impl Lookups for Ddds {
     }
 
     #[inline(always)]
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         as_ptr(follow(unsafe { self.current() }.head(hash)))
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         // SAFETY: the caller is in a section; this table's buckets point to nodes.
         unsafe { behind(self.first(section, hash), hash) }
     }
@@ -363,8 +363,8 @@ unsafe impl Lookups for Ddds {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         unsafe {
@@ -404,9 +404,9 @@ unsafe impl Algorithm for Ddds {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which no other thread has yet.
         let hash = unsafe { link.as_ref() }.hash();
@@ -426,8 +426,8 @@ unsafe impl Algorithm for Ddds {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let _locked = self.lock_stripe(hash);
         // SAFETY: the caller is in a section, and the stripe is locked.
@@ -440,7 +440,7 @@ unsafe impl Algorithm for Ddds {
         unsafe { self.current() }.heads.len()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
         // SAFETY: we resize.
         if unsafe { self.current() }.log2() == log2 {
@@ -456,7 +456,7 @@ unsafe impl Algorithm for Ddds {
         })
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: we have the table alone, and no resize is under way.
         for head in &*unsafe { self.current() }.heads {
             while let Some(node) = follow(head) {

@@ -49,9 +49,9 @@
 //! reader has passed all that was left in the old chain, and it searches the new table next. If
 //! entries were moved from the front, as in tables whose users may do so, the marker would be
 //! needed. Either is enough, and without both keys are missed: the test
-//! `from_the_end_or_with_a_marker` shows all four combinations. Linux has checked the whole marker
-//! since 2018, for users that move objects between *tables*. This table checks it because it is
-//! part of the algorithm, and its cost is part of the comparison.
+//! `moves_from_the_end_or_markers_are_enough` shows all four combinations. Linux has checked the
+//! whole marker since 2018, for users that move objects between *tables*. This table checks it
+//! because it is part of the algorithm, and its cost is part of the comparison.
 //!
 //! # Guarantees
 //!
@@ -108,7 +108,7 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, Lookups, Stripes, log2_of};
+use super::algorithm::{Algorithm, ChainLink, Head, Lookups, Stripes, log2_of};
 
 /// An upper limit that no table reaches.
 const MOST_LOG2: u32 = if usize::BITS < 64 { 24 } else { 40 };
@@ -116,9 +116,9 @@ const MOST_LOG2: u32 = if usize::BITS < 64 { 24 } else { 40 };
 /// The value of a word: an entry, or the end of a bucket, encoded as the address of the bucket's
 /// word plus one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Next(*mut Link);
+struct Next(*mut ChainLink);
 
-const _: () = assert!(align_of::<Link>() >= 2 && align_of::<Head>() >= 2);
+const _: () = assert!(align_of::<ChainLink>() >= 2 && align_of::<Head>() >= 2);
 
 impl Next {
     /// The end of a bucket: its nulls marker.
@@ -153,7 +153,7 @@ impl Next {
     }
 
     #[inline(always)]
-    fn entry(self) -> Option<NonNull<Link>> {
+    fn entry(self) -> Option<NonNull<ChainLink>> {
         match self.0.addr() & 1 {
             0 => NonNull::new(self.0),
             _ => None,
@@ -202,7 +202,7 @@ fn low_bits(hash: u64, log2: u32) -> usize {
 /// An entry in its chain: the word that points to it, and its next word's value.
 struct Found<'t> {
     word: &'t Head,
-    link: NonNull<Link>,
+    link: NonNull<ChainLink>,
     next: Next,
 }
 
@@ -214,7 +214,7 @@ struct Found<'t> {
 unsafe fn look<'t>(
     bucket: &'t Head,
     hash: u64,
-    eq: &mut impl FnMut(NonNull<Link>) -> bool,
+    eq: &mut impl FnMut(NonNull<ChainLink>) -> bool,
 ) -> Option<Found<'t>> {
     let (mut word, mut at) = (bucket, Next::first_of(bucket));
     while let Some(link) = at.entry() {
@@ -235,7 +235,7 @@ unsafe fn look<'t>(
 /// # Safety
 ///
 /// 1. The stripe of both buckets is locked.
-unsafe fn move_entry(before: &Head, entry: NonNull<Link>, behind: Next, new: &Head) {
+unsafe fn move_entry(before: &Head, entry: NonNull<ChainLink>, behind: Next, new: &Head) {
     // SAFETY: under the lock it is not freed.
     let next = unsafe { &entry.as_ref().next };
     if mutant!("per_entry_unlinks_first") {
@@ -271,7 +271,12 @@ impl PerEntry {
     }
 
     /// Attaches a future table, which updates use from now on.
-    fn attach(&self, old: &Table, new: Box<Table>) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, `old` is the current table, and it has no
+    ///    future table.
+    unsafe fn attach(&self, old: &Table, new: Box<Table>) {
         let all = self.stripes.lock_all();
         all.suit(old.log2.min(new.log2));
         // Release: pairs with the Acquire in `future`.
@@ -287,7 +292,7 @@ impl PerEntry {
         &self,
         (old, new): (&'t Table, &Table),
         number: usize,
-        chain: &mut Vec<(&'t Head, NonNull<Link>)>,
+        chain: &mut Vec<(&'t Head, NonNull<ChainLink>)>,
     ) {
         let bucket = &old.buckets[number];
         let _locked = self.stripes.lock(|log2| low_bits(number as u64, log2));
@@ -327,7 +332,8 @@ impl PerEntry {
             unsafe { self.move_bucket((old, new), number, &mut chain) };
         }
         // Relaxed: our own store.
-        let old = self.publish(old.future.load(Relaxed));
+        // SAFETY: 1: ours, and every entry was moved.
+        let old = unsafe { self.publish(old.future.load(Relaxed)) };
         if !mutant!("per_entry_no_wait") {
             self.domain.synchronize();
         }
@@ -338,11 +344,15 @@ impl PerEntry {
         old.future.store(ptr::null_mut(), Relaxed);
     }
 
-    /// Publishes the new table, to which all entries were moved. Returns the old one, to be freed
-    /// when readers have left.
-    fn publish(&self, new: *mut Table) -> NonNull<Table> {
+    /// Publishes the new table. Returns the old one, to be freed when readers have left.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes. `new` is the future table of the current one,
+    ///    and all entries were moved to it.
+    unsafe fn publish(&self, new: *mut Table) -> NonNull<Table> {
         let all = self.stripes.lock_all();
-        // SAFETY: the caller's, which resizes.
+        // SAFETY: 1: the future table lives as long as the current one.
         all.suit(unsafe { (*new).log2 });
         // Relaxed: only the resizing thread, this one, changes it.
         let old = self.current.load(Relaxed);
@@ -361,8 +371,8 @@ impl PerEntry {
 unsafe fn walk(
     bucket: &Head,
     hash: u64,
-    eq: &mut impl FnMut(NonNull<Link>) -> bool,
-) -> Option<NonNull<Link>> {
+    eq: &mut impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Option<NonNull<ChainLink>> {
     let end = Next::end_of(bucket);
     let mut backoff = Backoff::new();
     loop {
@@ -393,7 +403,7 @@ unsafe impl Lookups for PerEntry {
     }
 
     #[inline(always)]
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         let bucket = unsafe { self.current() }.bucket(hash);
@@ -402,10 +412,10 @@ unsafe impl Lookups for PerEntry {
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         // SAFETY: the caller is in a section.
         let first = unsafe { self.first(section, hash).as_ref() };
-        let is_other = |link: &&Link| link.hash() != hash;
+        let is_other = |link: &&ChainLink| link.hash() != hash;
         let next = first
             .filter(is_other)
             .and_then(|link| Next::load(&link.next).entry());
@@ -417,8 +427,8 @@ unsafe impl Lookups for PerEntry {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's section; here and below.
         let mut table = unsafe { self.current() };
@@ -467,9 +477,9 @@ unsafe impl Algorithm for PerEntry {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which no other thread has yet.
         let new = unsafe { link.as_ref() };
@@ -500,8 +510,8 @@ unsafe impl Algorithm for PerEntry {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let _locked = self.stripes.lock(|log2| low_bits(hash, log2));
         // SAFETY: a lock is held; here and below.
@@ -522,7 +532,7 @@ unsafe impl Algorithm for PerEntry {
         1 << unsafe { self.current() }.log2
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let to = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2);
         let to = to.ok_or(ResizeError::NoMemory)?;
         if self.domain.is_pinned() {
@@ -533,16 +543,19 @@ unsafe impl Algorithm for PerEntry {
         if old.log2 == to {
             return Ok(Resized::default());
         }
-        self.attach(old, Table::try_new(to).ok_or(ResizeError::NoMemory)?);
-        // SAFETY: only one thread resizes.
-        unsafe { self.move_on() };
+        let new = Table::try_new(to).ok_or(ResizeError::NoMemory)?;
+        // SAFETY: 1, both: ours, and the last resize has freed the table that had a future table.
+        unsafe {
+            self.attach(old, new);
+            self.move_on();
+        }
         Ok(Resized {
             passes: 1,
             waits: 1,
         })
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: we have the table alone, and no resize is under way.
         let table = unsafe { self.current() };
         for bucket in &*table.buckets {

@@ -106,7 +106,9 @@ fn under_way<const FROM: usize, const TO: usize, const MOVED: usize>() -> Moved 
     let begin = |table: &PerEntry| {
         // SAFETY: only this thread resizes; here and below.
         let old = unsafe { table.current() };
-        table.attach(old, Table::try_new(TO.ilog2()).unwrap());
+        let new = Table::try_new(TO.ilog2()).unwrap();
+        // SAFETY: 1: no other thread resizes, and it is the first resize.
+        unsafe { table.attach(old, new) };
         for bucket in 0..MOVED {
             let tables = (old, old.future().unwrap());
             // SAFETY: only this thread resizes.

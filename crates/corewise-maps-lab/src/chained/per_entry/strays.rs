@@ -96,7 +96,7 @@ struct Outcome {
 /// Moves the entries with these hashes from one bucket to two, beside all readers of one of them.
 fn move_all(hashes: &[u64], sought: u64, from: From, checks_marker: bool) -> Outcome {
     let (old, new) = (Table::try_new(0).unwrap(), Table::try_new(1).unwrap());
-    let links: Vec<Link> = hashes.iter().map(|hash| Link::new(*hash)).collect();
+    let links: Vec<ChainLink> = hashes.iter().map(|hash| ChainLink::new(*hash)).collect();
     let bucket = &old.buckets[0];
     let mut word = bucket;
     let mut chain = Vec::new();
@@ -166,7 +166,7 @@ fn move_chains(from: From, checks_marker: bool) -> Outcome {
 }
 
 #[test]
-fn from_the_end_or_with_a_marker() {
+fn moves_from_the_end_or_markers_are_enough() {
     assert!(!move_chains(From::End, true).missed);
     assert!(!move_chains(From::End, false).missed);
     assert!(!move_chains(From::Front, true).missed);

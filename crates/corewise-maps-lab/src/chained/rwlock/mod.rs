@@ -38,7 +38,7 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, Head, Link, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
 use super::unsorted::{prepend, remove, search};
@@ -46,18 +46,18 @@ use super::unsorted::{prepend, remove, search};
 /// The table under a reader-writer lock (\[ATC11\] §5); the [module](crate::baseline) describes its
 /// costs.
 pub struct RwLocked {
-    table: RwLock<Table>,
+    table: RwLock<RwLockedTable>,
     /// Locked while the lock is held for reading; changed while it is held for writing.
     stripes: Stripes,
 }
 
 /// The data that the lock protects.
-pub struct Table {
+pub struct RwLockedTable {
     mask: usize,
     heads: Heads,
 }
 
-impl Table {
+impl RwLockedTable {
     fn try_new(log2: u32) -> Option<Self> {
         let len = 1usize << log2;
         Some(Self {
@@ -92,19 +92,19 @@ impl Table {
 }
 
 // SAFETY: as for `Algorithm`, below; a thread that has the table holds the lock.
-unsafe impl Lookups for Table {
+unsafe impl Lookups for RwLockedTable {
     #[inline(always)]
     unsafe fn fetch_bucket(&self, _: &impl Section, hash: u64) {
         hint::prefetch(self.head(hash));
     }
 
     #[inline(always)]
-    unsafe fn first(&self, _: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, _: &impl Section, hash: u64) -> *const ChainLink {
         as_ptr(follow(self.head(hash)))
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         // SAFETY: the caller is in a section; this table's buckets point to nodes.
         unsafe { behind(self.first(section, hash), hash) }
     }
@@ -114,8 +114,8 @@ unsafe impl Lookups for Table {
         &self,
         _: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         // SAFETY: the caller is in a section.
         unsafe { search(self.head(hash), hash, eq) }
     }
@@ -126,17 +126,17 @@ unsafe impl Lookups for Table {
 unsafe impl Algorithm for RwLocked {
     const NAME: &'static str = "rwlock-table";
 
-    type Lookups = Table;
+    type Lookups = RwLockedTable;
 
     #[inline(always)]
-    fn hold<R>(&self, act: impl FnOnce(&Table) -> R) -> R {
+    fn hold<R>(&self, act: impl FnOnce(&RwLockedTable) -> R) -> R {
         act(&self.table.read())
     }
 
     fn try_new(buckets: usize, _: &Domain) -> Option<Self> {
         let log2 = log2_of(buckets)?;
         Some(Self {
-            table: RwLock::new(Table::try_new(log2)?),
+            table: RwLock::new(RwLockedTable::try_new(log2)?),
             stripes: Stripes::new(log2),
         })
     }
@@ -144,9 +144,9 @@ unsafe impl Algorithm for RwLocked {
     unsafe fn insert(
         &self,
         _: &impl Section,
-        link: NonNull<Link>,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         // SAFETY: the caller's link, which no other thread has yet.
         let hash = unsafe { link.as_ref() }.hash();
         let table = self.table.read();
@@ -166,8 +166,8 @@ unsafe impl Algorithm for RwLocked {
         &self,
         _: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         let table = self.table.read();
         let _locked = self.lock_stripe(hash);
         // SAFETY: the stripe is locked.
@@ -178,12 +178,12 @@ unsafe impl Algorithm for RwLocked {
         self.table.read().heads.len()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
         if self.table.read().log2() == log2 {
             return Ok(Resized::default());
         }
-        let new = Table::try_new(log2).ok_or(ResizeError::NoMemory)?;
+        let new = RwLockedTable::try_new(log2).ok_or(ResizeError::NoMemory)?;
         let mut table = self.table.write();
         self.stripes.lock_all().suit(log2);
         let old = mem::replace(&mut *table, new);
@@ -198,7 +198,7 @@ unsafe impl Algorithm for RwLocked {
         })
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         for head in &*self.table.get_mut().heads {
             while let Some(node) = follow(head) {
                 // SAFETY: we have the table alone, and the node was not freed.

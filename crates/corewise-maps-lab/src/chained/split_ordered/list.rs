@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
-use crate::chained::algorithm::{Head, Link};
+use crate::chained::algorithm::{ChainLink, Head};
 use crate::chained::order::precedes;
 
 // ---- words and nodes
@@ -15,15 +15,15 @@ use crate::chained::order::precedes;
 const MARK: usize = 1;
 /// In a next word: it points to a dummy or, without an address, to the end.
 const DUMMY: usize = 2;
-const _: () = assert!(align_of::<Link>() >= 4 && align_of::<Head>() >= 4);
+const _: () = assert!(align_of::<ChainLink>() >= 4 && align_of::<Head>() >= 4);
 
 /// The value of a next word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct NextWord(pub(super) *mut Link);
+pub(super) struct NextWord(pub(super) *mut ChainLink);
 
 #[derive(Clone, Copy)]
 pub(super) enum Target<'s> {
-    Entry(NonNull<Link>),
+    Entry(NonNull<ChainLink>),
     Dummy(&'s Dummy),
     End,
 }
@@ -38,7 +38,7 @@ impl NextWord {
     }
 
     pub(super) fn of_dummy(dummy: &Dummy) -> Self {
-        let link = ptr::from_ref(dummy).cast_mut().cast::<Link>();
+        let link = ptr::from_ref(dummy).cast_mut().cast::<ChainLink>();
         Self(link.map_addr(|address| address | DUMMY))
     }
 
@@ -57,7 +57,7 @@ impl NextWord {
 
     /// The address of the entry or dummy that it points to; null at the end.
     #[inline(always)]
-    pub(super) fn address(self) -> *mut Link {
+    pub(super) fn address(self) -> *mut ChainLink {
         self.0.map_addr(|address| address & !(MARK | DUMMY))
     }
 
@@ -279,8 +279,8 @@ pub(super) fn mark(word: &Head, mut seen: NextWord) -> Option<NextWord> {
 pub(super) unsafe fn walk(
     mut word: NextWord,
     hash: u64,
-    mut eq: impl FnMut(NonNull<Link>) -> bool,
-) -> Option<NonNull<Link>> {
+    mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Option<NonNull<ChainLink>> {
     loop {
         // SAFETY: the caller's section; here and below.
         match unsafe { word.target() } {
@@ -341,8 +341,8 @@ pub(super) unsafe fn seek<'s>(
 pub(super) unsafe fn seek_entry<'s>(
     cursor: &mut Cursor<'s>,
     hash: u64,
-    eq: &mut impl FnMut(NonNull<Link>) -> bool,
-) -> Result<Option<(NonNull<Link>, Step<'s>)>, Lost> {
+    eq: &mut impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Result<Option<(NonNull<ChainLink>, Step<'s>)>, Lost> {
     // SAFETY: the caller's section.
     while let Some(step) = unsafe { cursor.step() }? {
         // Dummies of this number are before the entries.

@@ -19,7 +19,7 @@
 //!
 //! [0] ─▶ (..000) ─▶ (..100) ─▶ [2] ─▶ (..010) ─▶ [1] ─▶ (..101) ─▶ [3] ─▶ (..111) ─▶ end  (hashes)
 //!
-//! dummy: 16 bytes                      entry: a `Link`
+//! dummy: 16 bytes                      entry: a `ChainLink`
 //!   next   as in an entry                next   address | to a dummy or the end (bit 1) | mark (bit 0)
 //!   state  number | ready | claimed      hash
 //! ```
@@ -136,7 +136,7 @@ use corewise_rcu::{Domain, Section};
 
 use self::list::{Dummy, NextWord, Position, Target, mark, seek, seek_entry, walk};
 use super::Resized;
-use super::algorithm::{Algorithm, Head, Link, Lookups, log2_of};
+use super::algorithm::{Algorithm, ChainLink, Head, Lookups, log2_of};
 
 /// The maximum number of buckets, as a logarithm.
 const MOST_LOG2: u32 = if cfg!(any(corewise_loom, corewise_shuttle)) {
@@ -419,7 +419,7 @@ unsafe impl Lookups for SplitOrdered {
     }
 
     #[inline(always)]
-    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const Link {
+    unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         let start = unsafe { self.nearest(bucket_of(hash, self.log2())) };
@@ -428,7 +428,7 @@ unsafe impl Lookups for SplitOrdered {
     }
 
     #[inline(always)]
-    unsafe fn second(&self, _: &impl Section, _: u64) -> *const Link {
+    unsafe fn second(&self, _: &impl Section, _: u64) -> *const ChainLink {
         // The first may be a bucket.
         ptr::null()
     }
@@ -438,8 +438,8 @@ unsafe impl Lookups for SplitOrdered {
         &self,
         section: &impl Section,
         hash: u64,
-        eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's section.
         let start = unsafe { self.nearest(bucket_of(hash, self.log2())) };
@@ -481,9 +481,9 @@ unsafe impl Algorithm for SplitOrdered {
     unsafe fn insert(
         &self,
         section: &impl Section,
-        link: NonNull<Link>,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Result<(), NonNull<Link>> {
+        link: NonNull<ChainLink>,
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Result<(), NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller's link, which no other thread has yet.
         let new = unsafe { link.as_ref() };
@@ -515,8 +515,8 @@ unsafe impl Algorithm for SplitOrdered {
         &self,
         section: &impl Section,
         hash: u64,
-        mut eq: impl FnMut(NonNull<Link>) -> bool,
-    ) -> Option<NonNull<Link>> {
+        mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
+    ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         loop {
             // SAFETY: the caller's section; here and below.
@@ -545,7 +545,7 @@ unsafe impl Algorithm for SplitOrdered {
         1 << self.log2()
     }
 
-    fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
+    unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let to = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2);
         let to = to.ok_or(ResizeError::NoMemory)?;
         if self.domain.is_pinned() {
@@ -559,7 +559,7 @@ unsafe impl Algorithm for SplitOrdered {
         }
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<Link>)) {
+    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: bucket 0 always exists; we have the table alone; here and below.
         let mut word = unsafe { self.dummy(0) }.next();
         let mut at = NextWord::load(word);

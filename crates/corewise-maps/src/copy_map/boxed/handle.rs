@@ -9,7 +9,9 @@ use corewise_rcu::{Guard, Section};
 
 use super::{BoxIter, BoxMap, Refused};
 use crate::batch;
-use crate::copy_map::{Change, Computed, CopyMapRef, Full, Keys, Limit, Put, Table, Unlimited};
+use crate::copy_map::{
+    Computed, CopyMapRef, EntryChange, Full, Keys, Limit, Put, Table, Unlimited,
+};
 use crate::relativistic::{DefaultHasher, Operation};
 use crate::shared::Shared;
 
@@ -261,9 +263,9 @@ where
     /// assert_eq!(handle.update(&1, |name| name.to_uppercase()).unwrap(), "ONE");
     /// ```
     pub fn update(&self, key: &T::Key, mut f: impl FnMut(&V) -> V) -> Option<&V> {
-        match self.change(self.map.hash(key), key, |old| Change::Replace(f(old)))? {
-            (_, Change::Replace(new)) => Some(new),
-            (old, Change::Keep | Change::Remove) => Some(old),
+        match self.change(self.map.hash(key), key, |old| EntryChange::Replace(f(old)))? {
+            (_, EntryChange::Replace(new)) => Some(new),
+            (old, EntryChange::Keep | EntryChange::Remove) => Some(old),
         }
     }
 
@@ -302,14 +304,14 @@ where
     ) -> Result<Option<&V>, &V> {
         let changed = self.change(self.map.hash(key), key, |value| {
             if is_to_go(value) {
-                Change::Remove
+                EntryChange::Remove
             } else {
-                Change::Keep
+                EntryChange::Keep
             }
         });
         match changed {
             None => Ok(None),
-            Some((value, Change::Remove)) => Ok(Some(value)),
+            Some((value, EntryChange::Remove)) => Ok(Some(value)),
             Some((value, _)) => Err(value),
         }
     }
@@ -320,8 +322,8 @@ where
         &self,
         hash: u64,
         key: &T::Key,
-        mut decide: impl FnMut(&V) -> Change<V>,
-    ) -> Option<(&V, Change<&V>)> {
+        mut decide: impl FnMut(&V) -> EntryChange<V>,
+    ) -> Option<(&V, EntryChange<&V>)> {
         // A value that was made but not inserted is dropped.
         let mut fresh: Option<Fresh<V>> = None;
         let (old, change) = self.map.change_alone(hash, key, |old| {
@@ -332,13 +334,13 @@ where
         })?;
         let change = match change {
             // SAFETY: 1: found just now.
-            Change::Keep => return Some((unsafe { self.value(old) }, Change::Keep)),
-            Change::Remove => Change::Remove,
-            Change::Replace(new) => {
+            EntryChange::Keep => return Some((unsafe { self.value(old) }, EntryChange::Keep)),
+            EntryChange::Remove => EntryChange::Remove,
+            EntryChange::Replace(new) => {
                 let fresh = fresh.take().map(Shared::keep);
                 debug_assert_eq!(fresh, Some(new));
                 // SAFETY: 1: inserted just now.
-                Change::Replace(unsafe { self.value(new) })
+                EntryChange::Replace(unsafe { self.value(new) })
             }
         };
         // SAFETY: 1: this operation removed it, or replaced it by the new one (2 of `Table`).
@@ -532,8 +534,8 @@ where
         let hash = self.map.hash(&key);
         let (mut make, mut made) = (Some(make), None);
         L::answer(loop {
-            let replaced = self.change(hash, &key, |old| Change::Replace(f(old)));
-            if let Some((_, Change::Replace(new))) = replaced {
+            let replaced = self.change(hash, &key, |old| EntryChange::Replace(f(old)));
+            if let Some((_, EntryChange::Replace(new))) = replaced {
                 break Ok(new);
             }
             made = made.or_else(|| make.take().map(|make| Shared::new(make())));
@@ -580,17 +582,17 @@ where
         L::answer(loop {
             let mut result = None;
             let changed = self.change(hash, &key, |old| match decide(Some(old)) {
-                Operation::Insert(new) => Change::Replace(new),
-                Operation::Remove => Change::Remove,
+                Operation::Insert(new) => EntryChange::Replace(new),
+                Operation::Remove => EntryChange::Remove,
                 Operation::Abort(abort) => {
                     result = Some(abort);
-                    Change::Keep
+                    EntryChange::Keep
                 }
             });
             match changed {
-                Some((old, Change::Replace(new))) => break Ok(Computed::Updated { old, new }),
-                Some((old, Change::Remove)) => break Ok(Computed::Removed(old)),
-                Some((_, Change::Keep)) => break Ok(Computed::Aborted(result)),
+                Some((old, EntryChange::Replace(new))) => break Ok(Computed::Updated { old, new }),
+                Some((old, EntryChange::Remove)) => break Ok(Computed::Removed(old)),
+                Some((_, EntryChange::Keep)) => break Ok(Computed::Aborted(result)),
                 None => {}
             }
             match decide(None) {

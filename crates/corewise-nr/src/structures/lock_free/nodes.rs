@@ -10,6 +10,8 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 
+use crate::replica::Drops;
+
 /// Levels of a list; half of the nodes of a level are also on the next one.
 pub(super) const LEVELS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
     2
@@ -328,6 +330,7 @@ fn take(counter: &AtomicUsize, wanted: impl Fn(usize) -> usize) -> usize {
 
 impl<K, V> Drop for Nodes<K, V> {
     fn drop(&mut self) {
+        let mut drops = Drops::default();
         for shard in self.shards.iter() {
             // Acquire: pairs with the Release in `published`.
             let mut node = shard.newest.load(Acquire);
@@ -336,7 +339,9 @@ impl<K, V> Drop for Nodes<K, V> {
                 // once, and `&mut self` shows that no other thread uses it.
                 let node_box = unsafe { Box::from_raw(node) };
                 node = node_box.older.load(Relaxed); // Relaxed: ordered by the Acquire above.
+                drops.drop(node_box);
             }
         }
+        drops.finish();
     }
 }
