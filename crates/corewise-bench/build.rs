@@ -7,7 +7,8 @@ mod facts;
 mod peers;
 
 /// The peers for which `peers/build.rs` may set `corewise_peer`.
-const PEERS: &str = "\"null\", \"tbb\", \"urcu_memb\", \"urcu_qsbr\", \"cuckoo\", \"cds\"";
+const PEERS: &str =
+    "\"null\", \"tbb\", \"urcu_memb\", \"urcu_sync\", \"urcu_qsbr\", \"cuckoo\", \"cds\"";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -68,6 +68,16 @@ const LIBRARIES: &[Library] = &[
         version: Version::PkgConfig("liburcu-memb"),
     },
     Library {
+        name: "urcu_sync",
+        tables: "urcu-sync",
+        source: "urcu.c",
+        define: "PEER_SYNC",
+        header: "urcu/urcu-memb.h",
+        links: &["urcu-cds", "urcu-memb", "urcu-common"],
+        package: "liburcu-dev",
+        version: Version::PkgConfig("liburcu-memb"),
+    },
+    Library {
         name: "urcu_qsbr",
         tables: "urcu-qsbr",
         source: "urcu.c",

@@ -1,5 +1,6 @@
 /* liburcu's lock-free resizable hash table (cds_lfht), for one of two flavours of RCU:
- * PEER_QSBR defined, quiescent-state-based; else the default one over membarrier(2).
+ * PEER_QSBR defined, quiescent-state-based; else the default one over membarrier(2). With PEER_SYNC
+ * defined a removal waits for a grace period itself instead of leaving it to call_rcu.
  *
  * A thread registers with its first open handle and unregisters with its last. Under QSBR it is
  * online in between and announces a quiescent state every 64 operations of a handle: a thread that
@@ -10,6 +11,9 @@
 #ifdef PEER_QSBR
 #include <urcu/urcu-qsbr.h>
 #define NAME(function) peer_urcu_qsbr_##function
+#elif defined(PEER_SYNC)
+#include <urcu/urcu-memb.h>
+#define NAME(function) peer_urcu_sync_##function
 #else
 #include <urcu/urcu-memb.h>
 #define NAME(function) peer_urcu_memb_##function
@@ -24,6 +28,9 @@
 #ifdef PEER_QSBR
 PEER_DECLARE(peer_urcu_qsbr)
 PEER_DECLARE_RESIZE(peer_urcu_qsbr)
+#elif defined(PEER_SYNC)
+PEER_DECLARE(peer_urcu_sync)
+PEER_DECLARE_RESIZE(peer_urcu_sync)
 #else
 PEER_DECLARE(peer_urcu_memb)
 PEER_DECLARE_RESIZE(peer_urcu_memb)
@@ -249,9 +256,17 @@ bool NAME(remove)(struct peer_handle *peer, uint64_t key, uint64_t *value)
     bool removed = entry && cds_lfht_del(handle->table, &entry->node) == 0;
     if (removed) {
         *value = entry->value;
+#ifndef PEER_SYNC
         call_rcu(&entry->removed, free_removed);
+#endif
     }
     rcu_read_unlock();
+#ifdef PEER_SYNC
+    if (removed) {
+        synchronize_rcu();
+        free_entry(entry);
+    }
+#endif
     announce(handle);
     return removed;
 }

@@ -1,9 +1,8 @@
 //! Compares two results: which rows became faster or slower.
 //!
 //! Rows are matched by cell and table; the reference's second measurement is a separate row. The
-//! ratio of a row is the median rate of the new repetitions over that of the old ones. Its interval
-//! is a bootstrap over the repetitions of both sides, resampled independently since nothing pairs
-//! them. With the equivalence band of ±3 %:
+//! ratio of a row, new over old, is that of the page ([`Ratio::unpaired`]); its interval is a
+//! bootstrap over the repetitions of both sides, resampled independently since nothing pairs them:
 //!
 //! | interval | verdict |
 //! |---|---|
@@ -17,21 +16,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use corewise_measure::stats::{Ratio, SpeedVerdict};
 use serde::Serialize;
 
 use crate::record::{Interval, Manifest, Role};
 use crate::results::{Results, RowResults};
 
-/// Ratios within this distance of 1 are equivalent.
-pub const BAND: f64 = 0.03;
-
 /// Least repetitions on each side for a verdict.
 pub const LEAST_REPETITIONS: usize = 3;
-
-/// Resamples of the bootstrap.
-const RESAMPLES: usize = 4_000;
 
 /// The result of comparing two results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,7 +76,7 @@ pub enum RowVerdict {
     Faster,
     /// Slower than it was.
     Slower,
-    /// As fast as it was, within [`BAND`].
+    /// As fast as it was, within 3 %.
     Equivalent,
     /// The repetitions do not decide.
     Undecided,
@@ -241,17 +233,13 @@ impl RowVerdict {
         }
     }
 
-    fn of(ratio: &Interval, repetitions: usize) -> Self {
-        if repetitions < LEAST_REPETITIONS {
-            Self::Undecided
-        } else if ratio.low >= 1.0 - BAND && ratio.high <= 1.0 + BAND {
-            Self::Equivalent
-        } else if ratio.low > 1.0 {
-            Self::Faster
-        } else if ratio.high < 1.0 {
-            Self::Slower
-        } else {
-            Self::Undecided
+    fn of(verdict: SpeedVerdict, repetitions: usize) -> Self {
+        match verdict {
+            _ if repetitions < LEAST_REPETITIONS => Self::Undecided,
+            SpeedVerdict::Faster => Self::Faster,
+            SpeedVerdict::Slower => Self::Slower,
+            SpeedVerdict::Equivalent => Self::Equivalent,
+            SpeedVerdict::Undecided => Self::Undecided,
         }
     }
 }
@@ -274,43 +262,20 @@ fn compared(
     (old, new): (&RowResults, &RowResults),
     (old_rates, new_rates): (Vec<f64>, Vec<f64>),
 ) -> Compared {
-    let ratio = ratio(&old_rates, &new_rates).filter(|_| !old.void() && !new.void());
+    let ratio = Ratio::unpaired(&new_rates, &old_rates).filter(|_| !old.void() && !new.void());
     let verdict = match &ratio {
         _ if new.void() => RowVerdict::Void,
         _ if old.void() => RowVerdict::VoidBefore,
         None => RowVerdict::Undecided,
-        Some(ratio) => RowVerdict::of(ratio, old_rates.len().min(new_rates.len())),
+        Some(ratio) => RowVerdict::of(ratio.verdict, old_rates.len().min(new_rates.len())),
     };
     Compared {
         name,
         old_rate: median(&old_rates).filter(|_| !old.void()),
         new_rate: median(&new_rates).filter(|_| !new.void()),
-        ratio,
+        ratio: ratio.map(Interval::from),
         verdict,
     }
-}
-
-/// Returns the ratio of the medians of two sorted samples with its 95 % bootstrap interval. The
-/// seed is fixed, so that equal samples give equal verdicts.
-pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Interval> {
-    let value = median(new)? / median(old)?;
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(0x00c0_3fa2);
-    let mut draw = |from: &[f64]| {
-        let any = (0..from.len()).map(|_| from[rng.random_range(0..from.len())]);
-        let mut sample: Vec<f64> = any.collect();
-        sample.sort_by(f64::total_cmp);
-        median(&sample)
-    };
-    let mut ratios: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| Some(draw(new)? / draw(old)?))
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let at = |share: f64| ratios[(share * (RESAMPLES - 1) as f64).round() as usize];
-    Some(Interval {
-        value,
-        low: at(0.025),
-        high: at(0.975),
-    })
 }
 
 /// Returns the median of sorted values.

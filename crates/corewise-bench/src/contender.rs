@@ -20,8 +20,7 @@ use crate::workload::Workload;
 
 /// Operations of an audit, per thread.
 const AUDITED: u64 = 20_000;
-/// Time limit of a phase, beyond its expected duration, and for each key.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of a phase, beyond its expected duration, for each key.
 const PATIENCE_PER_KEY: Duration = Duration::from_micros(10);
 
 /// A table that takes part in a cell.
@@ -74,6 +73,8 @@ pub(crate) struct CellContext<'a> {
     pub(crate) pool: &'a ThreadPool,
     /// A stream for each thread.
     pub(crate) streams: Vec<Arc<Stream>>,
+    /// Time limit of a phase, beyond its expected duration.
+    pub(crate) patience: Duration,
 }
 
 /// Why a phase has no result; the caller adds the table's name.
@@ -164,7 +165,7 @@ impl CellContext<'_> {
 
     /// Returns the time limit of a phase.
     fn patience(&self) -> Duration {
-        PATIENCE + PATIENCE_PER_KEY * self.plan.range
+        self.patience + PATIENCE_PER_KEY * self.plan.range
     }
 
     /// Constructs a table.

@@ -14,7 +14,7 @@
 //! | [`work`], [`dyn_table`], [`thread_pool`] | the phases of a repetition and the threads that run them |
 //! | [`verify`] | the checks that void a row |
 //! | [`sections`] | the kinds of experiment, one folder each |
-//! | [`suite`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
+//! | [`suite`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
 //! | [`record`], [`sink`], [`results`] | the result file |
 //! | [`report`], [`compare`], [`show`] | the analysis of results |
 //! | [`server`] | benchmarks of whole servers from papers |
@@ -32,6 +32,7 @@
 pub mod adapters;
 pub mod allocator;
 pub mod args;
+pub mod claims;
 pub mod clock;
 pub mod compare;
 mod contender;

@@ -28,7 +28,7 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
         .map_err(usage)?;
     let mut task = all
         .into_iter()
-        .find(|task| task.workload.ids().contains(&cell))
+        .find(|task| task.workload.is_called(&cell))
         .ok_or_else(|| {
             usage(format!(
                 "{file} has no cell `{cell}` that this machine can measure"

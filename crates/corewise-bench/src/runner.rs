@@ -24,7 +24,11 @@ use crate::subject::{MeasuredRow, Measurements};
 use crate::suite::Task;
 use crate::table::Contention;
 use crate::thread_pool::ThreadPool;
+use crate::verify;
 use crate::workload::Workload;
+
+/// Time limit of a phase, beyond its expected duration.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run.
 pub struct Runner<'a> {
@@ -34,6 +38,7 @@ pub struct Runner<'a> {
     pub(crate) manifest: Manifest,
     topology: Topology,
     pool: Option<(Vec<Option<corewise_topology::CpuId>>, ThreadPool)>,
+    patience: Duration,
     pub(crate) progress: ProgressBar,
     /// The program to start for cells that need a separate process.
     pub(crate) program: Option<PathBuf>,
@@ -77,6 +82,7 @@ impl<'a> Runner<'a> {
             manifest,
             topology: Topology::detect(),
             pool: None,
+            patience: PATIENCE,
             progress: ProgressBar::hidden(),
             program,
             end: End {
@@ -86,6 +92,12 @@ impl<'a> Runner<'a> {
             },
             show,
         }
+    }
+
+    /// Sets the time limit of a phase, beyond its expected duration: 20 s unless it is set. A table
+    /// that takes longer is given up, and its row is void.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Measures all tasks, from the manifest to the end marker.
@@ -141,12 +153,16 @@ impl<'a> Runner<'a> {
             .1;
         let sampler = Sampler::new(workload.distribution, workload.range);
         let streams = draw_streams(pool, workload, &sampler, self.seed)?;
+        for stream in &streams {
+            verify::drawn(&sampler.groups(), stream.first_keys()).map_err(BenchError::Failed)?;
+        }
         Ok(CellContext {
             workload,
             plan: workload.plan(),
             sampler,
             pool,
             streams,
+            patience: self.patience,
         })
     }
 

@@ -7,6 +7,7 @@
 //! | with a rate | `rate` |
 //! | with latencies | `get hit 50 %`, `get hit 99 %`, ... for each operation and outcome |
 //! | of a section with its own figures | see `sections` |
+//! | on a machine with counters | `instructions`, `cache misses`, ...: of an operation |
 //! | of tables that count | `contended`, `aborts`: shares of critical sections |
 //!
 //! Ratios are to another table in the same cell, or of the same table to another cell. Ratios of
@@ -195,15 +196,10 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
 }
 
 /// Returns the ratio of two rows' rates with its interval, if both have repetitions.
-fn rate_ratio(row: &RowResults, base: &RowResults) -> Option<Interval> {
+pub(crate) fn rate_ratio(row: &RowResults, base: &RowResults) -> Option<Interval> {
     let beside = row.file == base.file && row.row.cell.id == base.row.cell.id;
     if !beside {
-        let sorted = |row: &RowResults| {
-            let mut rates = row.rates();
-            rates.sort_by(f64::total_cmp);
-            rates
-        };
-        return crate::compare::ratio(&sorted(base), &sorted(row));
+        return Ratio::unpaired(&row.rates(), &base.rates()).map(Interval::from);
     }
     let pairs = row.slices.iter().filter_map(|slice| {
         let mut others = base.slices.iter();
@@ -233,6 +229,9 @@ fn figures(row: &RowResults) -> Vec<Figure> {
     }
     if let Some(section) = sections::find(&row.row.cell.section) {
         found.extend(section.figures(row));
+    }
+    for (name, each) in &row.row.per_operation {
+        found.push(plain(name, Unit::Plain, *each));
     }
     if let Some(seen) = row.row.contention {
         let share = |part: u64| part as f64 / seen.acquisitions.max(1) as f64;

@@ -22,6 +22,8 @@ pub const KEYS: usize = 1 << 20;
 pub const CHUNK: usize = 64;
 /// Operations in a thread's stream.
 const OPERATIONS: usize = KEYS - CHUNK;
+/// Keys of a stream that are compared with their distribution.
+const CHECKED: usize = 1 << 14;
 /// Keys redrawn between repetitions.
 const RENEWED: usize = KEYS / 8;
 
@@ -115,6 +117,11 @@ impl Stream {
         ) {
             self.draw(RENEWED);
         }
+    }
+
+    /// Returns the first keys, at most [`CHECKED`], before any shift.
+    pub(crate) fn first_keys(&self) -> &[u32] {
+        &self.keys[..CHECKED]
     }
 
     /// Returns the range of the indices.

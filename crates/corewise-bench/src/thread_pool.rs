@@ -122,17 +122,21 @@ impl ThreadPool {
                 Ok((thread, Ok(result))) => {
                     results[thread] = result.downcast().ok().map(|result| *result)
                 }
-                Ok((_, Err(message))) => panicked = Some(message),
+                Ok((_, Err(message))) => {
+                    panicked = Some(message);
+                    // Relaxed: see `work::obey`. The others may wait for this thread.
+                    self.give_up.store(true, Ordering::Relaxed);
+                }
                 Err(_) => return Err(PoolError::Stuck),
             }
         }
-        if slow {
-            // Relaxed: all threads have answered, and the next task reaches them over a channel.
-            self.give_up.store(false, Ordering::Relaxed);
-            return Err(PoolError::Slow);
-        }
+        // Relaxed: all threads have answered, and the next task reaches them over a channel.
+        self.give_up.store(false, Ordering::Relaxed);
         if let Some(message) = panicked {
             return Err(PoolError::Panicked(message));
+        }
+        if slow {
+            return Err(PoolError::Slow);
         }
         Ok(results.into_iter().flatten().collect())
     }

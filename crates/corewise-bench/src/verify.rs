@@ -33,6 +33,10 @@ use crate::workload::Workload;
 /// Tolerance of a rate.
 const TOLERANCE: f64 = 0.01;
 
+/// Least share of the expected number of different keys that a stream has. (Its standard deviation
+/// is below a hundredth.)
+const LEAST_DRAWN: f64 = 0.95;
+
 /// A share or a number with its standard deviation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
@@ -119,6 +123,26 @@ fn expectation_beside_kept(
     hits.slack /= 2.0;
     size.mean += f64::from(kept);
     (hits, size)
+}
+
+/// Checks that keys which were drawn cover what their distribution covers. A generator that
+/// returns a part of the keys makes a smaller working set, on which every other check passes.
+pub(crate) fn drawn(groups: &[Group], keys: &[u32]) -> Result<(), String> {
+    let draws = keys.len() as f64;
+    let each = |group: &Group| group.keys as f64 * (1.0 - (-group.share * draws).exp());
+    let expected: f64 = groups.iter().map(each).sum();
+    let mut distinct = keys.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if (distinct.len() as f64) < LEAST_DRAWN * expected {
+        return Err(format!(
+            "{} draws have {} different keys, {expected:.0} are expected: the distribution covers \
+             a part of the keys",
+            keys.len(),
+            distinct.len()
+        ));
+    }
+    Ok(())
 }
 
 /// Compares what was found with what was booked and with what is expected.
@@ -211,6 +235,8 @@ pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a OpCounts>) -> OpCounts {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
     use crate::suite::{Params, Suite};
 
@@ -240,6 +266,31 @@ mod tests {
                     (size.mean - workload.initial as f64).abs() < 2.0,
                     "{share}: {size:?}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_zipf_that_covers_a_part_of_the_keys_is_found_out() {
+        let draw = |sampler: &Sampler| -> Vec<u32> {
+            let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(4);
+            (0..1 << 14).map(|_| sampler.draw(&mut rng)).collect()
+        };
+        for name in ["zipf:0.99", "zipf:0.5", "uniform", "hotspot", "single"] {
+            let distribution = name.parse().expect("a distribution");
+            for range in [1, 100, 20_000, 1 << 20] {
+                let sampler = Sampler::new(distribution, range);
+                let keys = draw(&sampler);
+                assert_eq!(drawn(&sampler.groups(), &keys), Ok(()), "{name} of {range}");
+                if range < 10_000 || name == "single" {
+                    continue;
+                }
+                // A tenth of the keys instead of all of them.
+                let part = draw(&Sampler::new(distribution, range / 10));
+                let said = drawn(&sampler.groups(), &part);
+                let is_found = said.is_err_and(|what| what.contains("a part of the keys"));
+                // Few draws do not tell a million keys from a tenth of them.
+                assert!(is_found || range > 1 << 16, "{name} of {range}");
             }
         }
     }

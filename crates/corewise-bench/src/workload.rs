@@ -8,6 +8,8 @@ use crate::distribution::Distribution;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
 use crate::sections::{Section, Variant};
+use crate::subject::Capability;
+use crate::suite::Params;
 use crate::table::{Setup, Shape};
 
 /// Maximum number of threads of a run.
@@ -281,12 +283,40 @@ impl Workload {
         if self.native_hash {
             id += ",native";
         }
-        id + &self.section.id_suffix(self)
+        id + &self.placement() + &self.section.id_suffix(self)
+    }
+
+    /// Returns the part of a name for pin policy, occupancy and filling thread, as far as they are
+    /// not the section's own.
+    fn placement(&self) -> String {
+        let own = self.section.defaults().or(&Params::built_in());
+        let mut words = String::new();
+        if own.pin.is_none_or(|pins| pins != [self.pin_name()]) {
+            words += &format!(",{}", self.pin_name());
+        }
+        let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
+        let is_map = self.section.capability() == Capability::Map;
+        if is_map && occupancy != own.load.unwrap_or(100.0) {
+            words += &format!(",occupancy={occupancy}");
+        }
+        if self.prefill_by_one {
+            words += ",filled-by-one";
+        }
+        words
     }
 
     /// Returns the names of all cells that are measured together, its own first.
     pub fn ids(&self) -> Vec<String> {
         self.section.ids(self, self.id())
+    }
+
+    /// Returns whether a cell of this name is one of its cells. Names in earlier files lack what
+    /// [`Self::placement`] adds.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let ids = self.ids();
+        let placement = self.placement();
+        ids.iter()
+            .any(|id| id == name || id.replacen(&placement, "", 1) == name)
     }
 
     /// Returns the pin policy by its name in \[CHTBench\].

@@ -3,7 +3,9 @@
 mod common;
 
 mod broken;
+mod capabilities;
 mod compare;
+mod layers;
 mod report;
 mod report_page;
 mod results;

@@ -10,7 +10,8 @@ use corewise_bench::report;
 use corewise_bench::suite::{Params, Suite};
 use corewise_topology::Topology;
 
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 18] = [
+    "decision",
     "scaling",
     "updates",
     "workingset",
@@ -93,7 +94,7 @@ fn a_full_result_has_every_section_and_plot() {
     assert!(page.contains("again (A/A)") && page.contains("harness (null)"));
     for verdict in ["faster", "slower", "equivalent", "undecided", "void"] {
         assert!(
-            page.contains(&format!("<td class=\"{verdict}")),
+            page.contains(&format!("<tr class=\"{verdict}")),
             "{verdict}"
         );
     }
@@ -188,7 +189,8 @@ fn void_rows_are_marked_and_never_plotted() {
     let results = run.results();
     let page = report::html(&results);
     assert!(page.contains("14 rows, 7 void: hatched below"));
-    assert!(page.contains("<td class=\"void col s0\" title=\"loses keys\">"));
+    assert!(page.contains("<tr class=\"void col s0\">"));
+    assert!(page.contains("<b>void</b>: loses keys"));
     for (id, _) in report::plots(&results) {
         let plot = report::svg(&results, &id).expect("the plot");
         assert!(plot.contains("class=\"hatched void\""), "{id} marks it");
@@ -282,7 +284,7 @@ fn a_row_whose_slice_has_a_problem_is_void() {
         }
     }
     let page = report::html(&run.results());
-    assert!(page.contains("title=\"a key was lost\"") && page.contains("1 void"));
+    assert!(page.contains("<b>void</b>: a key was lost") && page.contains("1 void"));
 }
 
 #[test]
@@ -398,7 +400,7 @@ fn a_brief_page_has_all_medians_and_verdicts_and_marks_what_is_void() {
     let count = |page: &str, part: &str| page.matches(part).count();
     for part in [
         "class=\"median\"",
-        "<td class=\"void",
+        "<tr class=\"void",
         "hatched void",
         "×</b>",
     ] {

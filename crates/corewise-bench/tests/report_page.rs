@@ -52,12 +52,27 @@ document.querySelector('.pick [type=reset]').click();
 grey.push(greyed());
 const left = document.querySelectorAll('.plot .dim').length;
 const menu = document.querySelector('nav').getBoundingClientRect().height;
-const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+document.querySelectorAll('details:not(.pick)').forEach(e => { e.open = true });
+const narrow = document.documentElement.clientWidth;
+const wide = document.documentElement.scrollWidth > narrow ||
+  [...document.querySelectorAll('table.lines,table.decision')].some(e => e.getBoundingClientRect().right > narrow);
 const probe = document.createElement('pre');
 probe.id = 'probe';
 probe.textContent = JSON.stringify({ seen, errors, dimmed, grey, menu, left, wide });
 document.body.append(probe);
+if (parent !== window) parent.postMessage(probe.textContent, '*');
 </script>"#;
+
+/// A page that shows the probed one as wide as a phone, which a window cannot be, and passes on its
+/// report.
+const PHONE: &str = r#"<body><iframe src="probed.html" style="width:390px;height:900px"></iframe><script>
+addEventListener('message', e => {
+  const probe = document.createElement('pre');
+  probe.id = 'probe';
+  probe.textContent = e.data;
+  document.body.append(probe);
+});
+</script></body>"#;
 
 const CATCH: &str = "<script>const errors = []; addEventListener('error', e => errors.push(String(e.message)));</script>";
 
@@ -206,7 +221,9 @@ fn a_browser_shows_every_plot() {
     let (plain, probed) = write_pages(&folder);
     let wanted = report::plots(&Run::full().results());
     check(&probe(&browser, &probed, 1280), &wanted);
-    check(&probe(&browser, &probed, 500), &wanted);
+    let phone = folder.join("phone.html");
+    std::fs::write(&phone, PHONE).expect("written");
+    check(&probe(&browser, &phone, 600), &wanted);
     let picture = folder.join("report.png");
     let _ = std::fs::remove_file(&picture);
     let into = format!("--screenshot={}", picture.display());

@@ -334,7 +334,10 @@ fn replay_rows(folder: &Path, results: &str) {
     }
 
     let again = path("again.jsonl");
-    let row = format!("{results}#updates/i=3000,u=50,uniform,n={}#papaya", cpus());
+    let row = format!(
+        "{results}#updates/i=3000,u=50,uniform,n={},default#papaya",
+        cpus()
+    );
     let said = succeed(&["replay", &row, "-o", &again]);
     assert!(
         said.contains("papaya") && !said.contains("dashmap"),
@@ -476,7 +479,7 @@ window.addEventListener('load', () => {
              marks: svg.querySelectorAll('circle,rect,path').length,
              broken: [...svg.querySelectorAll('*')].filter(e => [...e.attributes].some(a => /NaN|inf/.test(a.value))).length };
   });
-  const rows = document.querySelectorAll('table.verdicts tbody tr').length;
+  const rows = document.querySelectorAll('details.verdicts tr.cell').length;
   const probe = document.createElement('pre');
   probe.id = 'probe';
   probe.textContent = JSON.stringify({ errors: window.errors, plots, rows });

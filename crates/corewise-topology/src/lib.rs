@@ -33,6 +33,7 @@
 mod affinity;
 mod cgroup;
 mod cpu_list;
+mod memory_policy;
 mod plan;
 mod policy;
 mod sysfs;
@@ -40,6 +41,7 @@ mod topology;
 
 pub use affinity::{allowed_cpus, current_cpu, pin_current_thread, run_on};
 pub use cpu_list::{CpuListError, MAX_CPUS, format_cpu_list, parse_cpu_list};
+pub use memory_policy::{MemoryPolicy, MemoryPolicyError};
 pub use plan::plan;
 pub use policy::{PinPolicy, PinPolicyError};
 pub use topology::{Cache, CacheKind, Cpu, CpuId, Node, Topology};

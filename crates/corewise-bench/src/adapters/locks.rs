@@ -493,6 +493,7 @@ mod tests {
             hammer::<Lock<u64, Ttas>>(),
             hammer::<Lock<u64, Ticket>>(),
             hammer::<Lock<u64, Mcs>>(),
+            hammer::<Lock<u64, Clh>>(),
             hammer::<Mutex<u64>>(),
             hammer::<parking_lot::Mutex<u64>>(),
             hammer::<parking_lot::RwLock<u64>>(),

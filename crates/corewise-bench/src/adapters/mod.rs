@@ -90,7 +90,7 @@ pub fn registry() -> Registry {
 }
 
 /// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 38] = [
+const OTHERS: [(&str, &str); 39] = [
     ("cphash:quick-cache", "bench"),
     ("cphash:mutex-lru", "bench"),
     ("cphash:sharded-lru", "bench"),
@@ -117,6 +117,7 @@ const OTHERS: [(&str, &str); 38] = [
     ("peer-null", "peers"),
     ("tbb", "peers"),
     ("urcu-memb", "peers"),
+    ("urcu-sync", "peers"),
     ("urcu-qsbr", "peers"),
     ("libcuckoo", "peers"),
     ("cds-michael", "peers"),

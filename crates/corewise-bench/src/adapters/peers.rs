@@ -352,7 +352,11 @@ peer! {
     .card()
 }
 
-#[cfg(any(corewise_peer = "urcu_memb", corewise_peer = "urcu_qsbr"))]
+#[cfg(any(
+    corewise_peer = "urcu_memb",
+    corewise_peer = "urcu_sync",
+    corewise_peer = "urcu_qsbr"
+))]
 const URCU: Text = Text {
     name: "",
     about: "",
@@ -382,6 +386,20 @@ peer! {
                    section resize neither flag, and cds_lfht_resize, which gives 4,096 buckets and \
                    more to threads of its own; the library does not tell its buckets, so they are \
                    those asked for",
+        ..URCU
+    }
+    .card()
+}
+
+peer! {
+    "urcu_sync", UrcuSync, "peer_urcu_sync",
+    Text {
+        name: "urcu-sync",
+        about: "liburcu cds_lfht over RCU with membarrier(2), whose removals wait for readers",
+        version: env!("COREWISE_PEER_URCU_SYNC_VERSION"),
+        reclamation: "synchronize_rcu in each removal, then at once",
+        settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
+                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1",
         ..URCU
     }
     .card()
@@ -500,6 +518,8 @@ pub(crate) fn entries() -> Vec<Entry> {
         entry::<Tbb>(),
         #[cfg(corewise_peer = "urcu_memb")]
         resizable::<UrcuMemb>(),
+        #[cfg(corewise_peer = "urcu_sync")]
+        entry::<UrcuSync>(),
         #[cfg(corewise_peer = "urcu_qsbr")]
         resizable::<UrcuQsbr>(),
         #[cfg(corewise_peer = "cuckoo")]

@@ -404,6 +404,7 @@ fn every_peer_is_listed_or_missing() {
         "tbb",
         "urcu-memb",
         "urcu-qsbr",
+        "urcu-sync",
     ];
     assert_eq!(names, expected);
 }

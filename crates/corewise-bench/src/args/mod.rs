@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use corewise_topology::{MemoryPolicy, MemoryPolicyError};
 
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
@@ -89,6 +90,15 @@ pub(crate) struct MemoryArgs {
     /// Page policy
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) pages: Pages,
+    /// NUMA nodes of new pages, in numactl's words: localalloc, interleave:all, membind:0, ...
+    /// [default: as the program was started]
+    #[arg(long, value_name = "POLICY", value_parser = memory_policy)]
+    pub(crate) numa: Option<MemoryPolicy>,
+}
+
+fn memory_policy(text: &str) -> Result<MemoryPolicy, String> {
+    text.parse()
+        .map_err(|error: MemoryPolicyError| error.to_string())
 }
 
 /// Options of every command that measures cells.
@@ -289,6 +299,12 @@ fn doctor(format: Format) -> String {
 
 /// Restarts the program if it runs with another allocator or page policy than requested.
 fn restart_with(wanted: MemoryArgs) -> Result<(), BenchError> {
+    if let Some(policy) = wanted.numa {
+        // Threads that start later, and the restarted program, have the same policy.
+        policy
+            .set(&corewise_topology::Topology::detect())
+            .map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))?;
+    }
     allocator::reexec(wanted.allocator, wanted.pages)
         .map_err(|error| BenchError::Usage(error.to_string()))
 }
@@ -345,6 +361,7 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
             about: String::new(),
             defaults: Params::default(),
             section: sections.into_iter().map(section).collect(),
+            claim: Vec::new(),
             quick: Params::default(),
         });
     };

@@ -5,56 +5,45 @@ use corewise_measure::cpu::Rtm;
 use super::Severity::{self, Note, Ok, Warn};
 use super::{Facts, Finding, Measured};
 
+/// How much a fact matters, and the evidence; `None` if it is unknown.
+type Judged = Option<(Severity, String)>;
+
+/// What is checked, the judgement, and the advice unless the severity is `Ok`.
+type Check<F> = (&'static str, fn(&F) -> Judged, &'static str);
+
 /// Judges every known fact. Measures and reads nothing.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let of_files = [
-        governor(facts),
-        turbo(facts),
-        smt(facts),
-        Some(cpus(facts)),
-        quota(facts),
-        load(facts),
-        huge_pages(facts),
-        numa_balancing(facts),
-        aslr(facts),
-        memory(facts),
-        swap(facts),
-        Some(virtual_machine(facts)),
-        mitigations(facts),
-        Some(counter_rate(facts)),
-        rtm(facts),
-    ];
-    let of_measured = facts.measured.iter().flat_map(|measured| {
-        [
-            clock(measured),
-            counter_agreement(measured),
-            jitter(measured),
-            steal(measured),
-            Some(noise(measured)),
-            Some(perf_events(facts, measured)),
-        ]
-    });
-    of_files.into_iter().chain(of_measured).flatten().collect()
+    let of_files = OF_FILES.iter().filter_map(|check| found(check, facts));
+    let measured = facts.measured.iter();
+    let of_measured =
+        measured.flat_map(|of| OF_MEASURED.iter().filter_map(|check| found(check, of)));
+    let counters = facts.measured.as_ref().map(|of| perf_events(facts, of));
+    of_files.chain(of_measured).chain(counters).collect()
 }
 
-/// A finding; its advice is given unless its severity is `Ok`.
-fn finding(
-    about: &'static str,
-    severity: Severity,
-    evidence: impl Into<String>,
-    advice: &'static str,
-) -> Finding {
-    Finding {
+fn found<F>(&(about, judge, advice): &Check<F>, facts: &F) -> Option<Finding> {
+    let (severity, evidence) = judge(facts)?;
+    let advice = if severity == Ok { "" } else { advice };
+    Some(Finding {
         about,
         severity,
-        evidence: evidence.into(),
-        advice: if severity == Ok { "" } else { advice },
-    }
+        evidence,
+        advice,
+    })
 }
 
 /// Returns `bad` if `holds`.
 fn when(holds: bool, bad: Severity) -> Severity {
     if holds { bad } else { Ok }
+}
+
+/// Judges a value by the limits from which on it is a note and a warning.
+fn over(value: f64, note: f64, warn: f64) -> Severity {
+    match value {
+        _ if value > warn => Warn,
+        _ if value > note => Note,
+        _ => Ok,
+    }
 }
 
 fn on_off(on: bool) -> &'static str {
@@ -65,266 +54,222 @@ fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-fn governor(facts: &Facts) -> Option<Finding> {
-    let all = &facts.governors;
-    let slow = all.iter().any(|governor| governor != "performance");
-    let advice = "set it: cpupower frequency-set -g performance";
-    (!all.is_empty()).then(|| finding("governor", when(slow, Warn), all.join(", "), advice))
-}
-
-fn turbo(facts: &Facts) -> Option<Finding> {
-    let on = facts.turbo?;
-    let advice = "off it holds one frequency whatever the temperature and the number of threads: \
-                  echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo, or echo 0 > .../cpufreq/boost";
-    Some(finding("turbo", when(on, Warn), on_off(on), advice))
-}
-
-fn smt(facts: &Facts) -> Option<Finding> {
-    let on = facts.smt?;
-    let advice = "pin one thread to a core first (compact, scatter), or echo off > /sys/devices/system/cpu/smt/control";
-    Some(finding("SMT", when(on, Note), on_off(on), advice))
-}
-
-fn cpus(facts: &Facts) -> Finding {
-    let Facts {
-        cpus_online,
-        cpus_allowed,
-        ..
-    } = facts;
-    let mut evidence = format!("{cpus_allowed} of {cpus_online} may be used");
-    let asked = facts.cpus_asked.unwrap_or(0);
-    if asked > 0 {
-        evidence.push_str(&format!(", {asked} asked for"));
-    }
-    let advice =
-        "more threads than CPUs measure the scheduler: ask for fewer, or widen the affinity mask";
-    finding("CPUs", when(asked > *cpus_allowed, Warn), evidence, advice)
-}
-
-fn quota(facts: &Facts) -> Option<Finding> {
-    let quota = facts.cpu_quota?;
-    let short = quota < facts.cpus_asked.unwrap_or(facts.cpus_allowed) as f64;
-    let advice = "threads are stopped when it is used up: raise cpu.max of the control group, or use fewer threads";
-    let evidence = format!("{quota} CPUs' worth of time");
-    Some(finding("CPU quota", when(short, Warn), evidence, advice))
-}
-
-fn load(facts: &Facts) -> Option<Finding> {
-    let load = facts.load_1min?;
-    let share = load / facts.cpus_online.max(1) as f64;
-    let severity = match share {
-        _ if share > 0.5 => Warn,
-        _ if share > 0.1 => Note,
-        _ => Ok,
-    };
-    let advice = "something else runs here: stop it, or wait a minute if it was you";
-    Some(finding(
+const OF_FILES: [Check<Facts>; 15] = [
+    (
+        "governor",
+        |of| {
+            let slow = of
+                .governors
+                .iter()
+                .any(|governor| governor != "performance");
+            let evidence = || (when(slow, Warn), of.governors.join(", "));
+            (!of.governors.is_empty()).then(evidence)
+        },
+        "set it: cpupower frequency-set -g performance",
+    ),
+    (
+        "turbo",
+        |of| of.turbo.map(|on| (when(on, Warn), on_off(on).into())),
+        "off it holds one frequency whatever the temperature and the number of threads: \
+         echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo, or echo 0 > .../cpufreq/boost",
+    ),
+    (
+        "SMT",
+        |of| of.smt.map(|on| (when(on, Note), on_off(on).into())),
+        "pin one thread to a core first (compact, scatter), or echo off > /sys/devices/system/cpu/smt/control",
+    ),
+    (
+        "CPUs",
+        |of| {
+            let (allowed, asked) = (of.cpus_allowed, of.cpus_asked.unwrap_or(0));
+            let mut evidence = format!("{allowed} of {} may be used", of.cpus_online);
+            if asked > 0 {
+                evidence.push_str(&format!(", {asked} asked for"));
+            }
+            Some((when(asked > allowed, Warn), evidence))
+        },
+        "more threads than CPUs measure the scheduler: ask for fewer, or widen the affinity mask",
+    ),
+    (
+        "CPU quota",
+        |of| {
+            let quota = of.cpu_quota?;
+            let short = quota < of.cpus_asked.unwrap_or(of.cpus_allowed) as f64;
+            Some((when(short, Warn), format!("{quota} CPUs' worth of time")))
+        },
+        "threads are stopped when it is used up: raise cpu.max of the control group, or use fewer threads",
+    ),
+    (
         "load",
-        severity,
-        format!("{load} over a minute"),
-        advice,
-    ))
-}
-
-fn huge_pages(facts: &Facts) -> Option<Finding> {
-    let mode = facts.huge_pages.as_deref()?;
-    let advice =
-        "allocators differ in what they make of it: compare under --pages huge or --pages small";
-    Some(finding(
+        |of| {
+            let load = of.load_1min?;
+            let severity = over(load / of.cpus_online.max(1) as f64, 0.1, 0.5);
+            Some((severity, format!("{load} over a minute")))
+        },
+        "something else runs here: stop it, or wait a minute if it was you",
+    ),
+    (
         "huge pages",
-        when(mode != "madvise", Note),
-        mode,
-        advice,
-    ))
-}
-
-fn numa_balancing(facts: &Facts) -> Option<Finding> {
-    let on = facts.numa_balancing?;
-    let advice = "pages move while you measure: echo 0 > /proc/sys/kernel/numa_balancing";
-    let evidence = format!("{}, {} nodes", on_off(on), facts.numa_nodes);
-    let matters = on && facts.numa_nodes > 1;
-    Some(finding(
+        |of| {
+            of.huge_pages
+                .clone()
+                .map(|mode| (when(mode != "madvise", Note), mode))
+        },
+        "allocators differ in what they make of it: compare under --pages huge or --pages small",
+    ),
+    (
         "NUMA balancing",
-        when(matters, Warn),
-        evidence,
-        advice,
-    ))
-}
-
-fn aslr(facts: &Facts) -> Option<Finding> {
-    let level = facts.aslr?;
-    let advice = "addresses differ from run to run, so repeat runs and not only slices; setarch -R turns it off";
-    Some(finding(
+        |of| {
+            let (on, nodes) = (of.numa_balancing?, of.numa_nodes);
+            let evidence = format!("{}, {nodes} nodes", on_off(on));
+            Some((when(on && nodes > 1, Warn), evidence))
+        },
+        "pages move while you measure: echo 0 > /proc/sys/kernel/numa_balancing",
+    ),
+    (
         "ASLR",
-        when(level != 0, Note),
-        format!("level {level}"),
-        advice,
-    ))
-}
-
-fn memory(facts: &Facts) -> Option<Finding> {
-    let (available, total) = (facts.memory_available_kib?, facts.memory_total_kib?);
-    let evidence = format!("{} of {} MiB available", available / 1024, total / 1024);
-    let advice =
-        "the kernel reclaims pages while you measure: free some, or measure smaller tables";
-    Some(finding(
+        |of| {
+            of.aslr
+                .map(|level| (when(level != 0, Note), format!("level {level}")))
+        },
+        "addresses differ from run to run, so repeat runs and not only slices; setarch -R turns it off",
+    ),
+    (
         "memory",
-        when(available < total / 10, Warn),
-        evidence,
-        advice,
-    ))
-}
-
-fn swap(facts: &Facts) -> Option<Finding> {
-    let used = facts.swap_used_kib?;
-    let advice = "pages may come from disk: swapoff -a, or free memory";
-    Some(finding(
+        |of| {
+            let (available, total) = (of.memory_available_kib?, of.memory_total_kib?);
+            let evidence = format!("{} of {} MiB available", available / 1024, total / 1024);
+            Some((when(available < total / 10, Warn), evidence))
+        },
+        "the kernel reclaims pages while you measure: free some, or measure smaller tables",
+    ),
+    (
         "swap",
-        when(used > 0, Warn),
-        format!("{used} KiB in use"),
-        advice,
-    ))
-}
-
-fn virtual_machine(facts: &Facts) -> Finding {
-    let advice =
-        "neighbours share caches and memory: interleave, repeat, and believe only small intervals";
-    let evidence = if facts.virtual_machine {
-        "a hypervisor is present"
-    } else {
-        "none seen"
-    };
-    finding(
+        |of| {
+            of.swap_used_kib
+                .map(|used| (when(used > 0, Warn), format!("{used} KiB in use")))
+        },
+        "pages may come from disk: swapoff -a, or free memory",
+    ),
+    (
         "virtual machine",
-        when(facts.virtual_machine, Note),
-        evidence,
-        advice,
-    )
-}
-
-fn mitigations(facts: &Facts) -> Option<Finding> {
-    if facts.mitigations.is_empty() {
-        return None;
-    }
-    let names: Vec<&str> = facts.mitigations.keys().map(String::as_str).collect();
-    let advice = "system calls and page faults are slower for it; compare only with machines that have the same";
-    Some(finding("mitigations", Note, names.join(", "), advice))
-}
-
-fn counter_rate(facts: &Facts) -> Finding {
-    let clocksource = facts.clocksource.as_deref().unwrap_or("unknown");
-    let is = if facts.invariant_counter {
-        "invariant"
-    } else {
-        "not invariant"
-    };
-    let evidence = format!("{is}, the kernel's clock is {clocksource}");
-    let advice =
-        "latencies are taken with the slower system clock; nothing to be done on this processor";
-    finding(
+        |of| {
+            let evidence = if of.virtual_machine {
+                "a hypervisor is present"
+            } else {
+                "none seen"
+            };
+            Some((when(of.virtual_machine, Note), evidence.into()))
+        },
+        "neighbours share caches and memory: interleave, repeat, and believe only small intervals",
+    ),
+    (
+        "mitigations",
+        |of| {
+            let names: Vec<&str> = of.mitigations.keys().map(String::as_str).collect();
+            (!names.is_empty()).then(|| (Note, names.join(", ")))
+        },
+        "system calls and page faults are slower for it; compare only with machines that have the same",
+    ),
+    (
         "counter rate",
-        when(!facts.invariant_counter, Warn),
-        evidence,
-        advice,
-    )
-}
+        |of| {
+            let clock = of.clocksource.as_deref().unwrap_or("unknown");
+            let is = if of.invariant_counter {
+                "invariant"
+            } else {
+                "not invariant"
+            };
+            let evidence = format!("{is}, the kernel's clock is {clock}");
+            Some((when(!of.invariant_counter, Warn), evidence))
+        },
+        "latencies are taken with the slower system clock; nothing to be done on this processor",
+    ),
+    (
+        "transactions",
+        |of| {
+            let (severity, evidence) = match of.rtm? {
+                Rtm::Present => (Ok, "CPUID says it is there"),
+                Rtm::AlwaysAborts => (Note, "there, but every transaction aborts"),
+                Rtm::Absent => (Note, "none"),
+            };
+            Some((severity, evidence.into()))
+        },
+        "locks that elide run as plain locks here",
+    ),
+];
 
-fn rtm(facts: &Facts) -> Option<Finding> {
-    let (severity, evidence) = match facts.rtm? {
-        Rtm::Present => (Ok, "CPUID says it is there"),
-        Rtm::AlwaysAborts => (Note, "there, but every transaction aborts"),
-        Rtm::Absent => (Note, "none"),
-    };
-    let advice = "locks that elide run as plain locks here";
-    Some(finding("transactions", severity, evidence, advice))
-}
+const OF_MEASURED: [Check<Measured>; 4] = [
+    (
+        "clock",
+        |of| {
+            let (mhz, resolution_ns) = (of.clock_hz / 1e6, of.clock_resolution_ns);
+            let slow = of.clock == "Instant" || of.clock_overhead_ns > 100.0;
+            let evidence = format!(
+                "{} at {mhz:.1} MHz, resolves {resolution_ns:.1} ns, costs {:.1} ns",
+                of.clock, of.clock_overhead_ns
+            );
+            Some((when(slow, Warn), evidence))
+        },
+        "latencies below a few hundred nanoseconds mean little here; rates are not touched",
+    ),
+    (
+        "jitter",
+        |of| {
+            let jitter = of.jitter.iter();
+            let worst = jitter.max_by(|a, b| a.lost_share.total_cmp(&b.lost_share))?;
+            let severity = over(worst.lost_share, 0.002, 0.01);
+            let evidence = format!(
+                "CPU {} lost {} of its time in {} gaps over 10 µs, the longest {:.0} µs",
+                worst.cpu,
+                percent(worst.lost_share),
+                worst.gaps,
+                worst.longest_ns / 1e3
+            );
+            Some((severity.max(when(worst.longest_ns > 1e6, Note)), evidence))
+        },
+        "others run on these CPUs: stop them, or isolate CPUs (isolcpus=, nohz_full=) and pin to those",
+    ),
+    (
+        "steal time",
+        |of| {
+            of.steal_share
+                .map(|share| (over(share, 0.001, 0.01), percent(share)))
+        },
+        "the hypervisor runs others on your CPUs: use a machine with dedicated ones, or repeat more",
+    ),
+    (
+        "A/A noise",
+        |of| {
+            let noise = of.noise;
+            let evidence = format!(
+                "{} runs of the same {:.1} ms loop: 90 % within {}, all within {}",
+                noise.repetitions,
+                noise.median_ns / 1e6,
+                percent(noise.spread),
+                percent(noise.range)
+            );
+            Some((over(noise.spread, 0.01, 0.05), evidence))
+        },
+        "differences between tables below this need many repetitions to be seen",
+    ),
+];
 
-fn clock(measured: &Measured) -> Option<Finding> {
-    let evidence = format!(
-        "{} at {:.1} MHz, resolves {:.1} ns, costs {:.1} ns",
-        measured.clock,
-        measured.clock_hz / 1e6,
-        measured.clock_resolution_ns,
-        measured.clock_overhead_ns
-    );
-    let slow = measured.clock == "Instant" || measured.clock_overhead_ns > 100.0;
-    let advice =
-        "latencies below a few hundred nanoseconds mean little here; rates are not touched";
-    Some(finding("clock", when(slow, Warn), evidence, advice))
-}
-
-fn counter_agreement(measured: &Measured) -> Option<Finding> {
-    let offset = measured.counter_offset_ns?;
-    let evidence = format!("{offset:.0} ns of disagreement between CPUs proven");
-    let advice = "do not compare times of different threads; one thread's own latencies are right";
-    Some(finding(
-        "counter agreement",
-        when(offset > 200.0, Warn),
-        evidence,
-        advice,
-    ))
-}
-
-fn jitter(measured: &Measured) -> Option<Finding> {
-    let worst = measured
-        .jitter
-        .iter()
-        .max_by(|a, b| a.lost_share.total_cmp(&b.lost_share))?;
-    let severity = match worst.lost_share {
-        lost if lost > 0.01 => Warn,
-        lost if lost > 0.002 || worst.longest_ns > 1e6 => Note,
-        _ => Ok,
-    };
-    let evidence = format!(
-        "CPU {} lost {} of its time in {} gaps over 10 µs, the longest {:.0} µs",
-        worst.cpu,
-        percent(worst.lost_share),
-        worst.gaps,
-        worst.longest_ns / 1e3
-    );
-    let advice = "others run on these CPUs: stop them, or isolate CPUs (isolcpus=, nohz_full=) and pin to those";
-    Some(finding("jitter", severity, evidence, advice))
-}
-
-fn steal(measured: &Measured) -> Option<Finding> {
-    let share = measured.steal_share?;
-    let severity = match share {
-        _ if share > 0.01 => Warn,
-        _ if share > 0.001 => Note,
-        _ => Ok,
-    };
-    let advice = "the hypervisor runs others on your CPUs: use a machine with dedicated ones, or repeat more";
-    Some(finding("steal time", severity, percent(share), advice))
-}
-
-fn noise(measured: &Measured) -> Finding {
-    let noise = measured.noise;
-    let severity = match noise.spread {
-        spread if spread > 0.05 => Warn,
-        spread if spread > 0.01 => Note,
-        _ => Ok,
-    };
-    let evidence = format!(
-        "{} runs of the same {:.1} ms loop: 90 % within {}, all within {}",
-        noise.repetitions,
-        noise.median_ns / 1e6,
-        percent(noise.spread),
-        percent(noise.range)
-    );
-    let advice = "differences between tables below this need many repetitions to be seen";
-    finding("A/A noise", severity, evidence, advice)
-}
-
+/// Judges the counters, which takes both kinds of facts.
 fn perf_events(facts: &Facts, measured: &Measured) -> Finding {
-    let level = match facts.perf_paranoid {
-        Some(level) => format!("paranoid level {level}"),
-        None => "paranoid level unknown".into(),
+    let level = facts
+        .perf_paranoid
+        .map_or("unknown".into(), |level| level.to_string());
+    let (severity, why) = match &measured.no_counters {
+        Some(reason) => (Note, &**reason),
+        None => (Ok, "instructions are counted"),
     };
     let advice = "rows have no instruction counts; where it is a matter of permission: \
                   sysctl kernel.perf_event_paranoid=2";
-    let (severity, evidence) = match &measured.no_counters {
-        Some(reason) => (Note, format!("{reason}; {level}")),
-        None => (Ok, format!("instructions are counted; {level}")),
-    };
-    finding("perf events", severity, evidence, advice)
+    Finding {
+        about: "perf events",
+        severity,
+        evidence: format!("{why}; paranoid level {level}"),
+        advice: if severity == Ok { "" } else { advice },
+    }
 }

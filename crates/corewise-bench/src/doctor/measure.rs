@@ -4,7 +4,6 @@ use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,6 @@ const STEAL_WINDOW: Duration = Duration::from_secs(1);
 /// Repetitions of the fixed loop, and the duration of one.
 const LOOPS: usize = 100;
 const LOOP: Duration = Duration::from_millis(5);
-/// Messages between two CPUs whose counters are compared, and the time limit.
-const PINGS: u64 = 500;
-const PING_LIMIT: Duration = Duration::from_millis(100);
 
 /// Measured facts; `None` where measuring failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -38,8 +34,6 @@ pub struct Measured {
     pub clock_resolution_ns: f64,
     /// Cost of timing an operation.
     pub clock_overhead_ns: f64,
-    /// Largest proven offset of a CPU's counter from that of the first CPU.
-    pub counter_offset_ns: Option<f64>,
     /// Gaps of each CPU.
     pub jitter: Vec<Jitter>,
     /// Share of all CPU time that the hypervisor stole while all CPUs were busy.
@@ -61,8 +55,6 @@ pub struct Jitter {
     pub longest_ns: f64,
     /// Share of the time in gaps of more than 10 µs.
     pub lost_share: f64,
-    /// Numbers of gaps from 10 µs, 100 µs, 1 ms and 10 ms on, each up to the next limit.
-    pub histogram: [u64; 4],
 }
 
 /// Times of a fixed integer loop that takes about 5 ms.
@@ -93,7 +85,6 @@ pub fn measure() -> Measured {
         clock_hz: clock.hz(),
         clock_resolution_ns: resolution_ns(clock),
         clock_overhead_ns: clock.ns_f64(clock.overhead()),
-        counter_offset_ns: counter_offset_ns(clock, &cpus),
         jitter,
         steal_share: before.zip(after).and_then(|(a, b)| steal_share(a, b)),
         noise,
@@ -164,23 +155,12 @@ fn watch(clock: Ticks, cpu: usize, time: Duration) -> Jitter {
         if passed > gap {
             lost += passed;
             jitter.gaps += 1;
-            jitter.histogram[decade(clock.ns(passed))] += 1;
         }
         last = now;
     }
     jitter.longest_ns = clock.ns_f64(longest);
     jitter.lost_share = lost as f64 / (last - start) as f64;
     jitter
-}
-
-/// Returns the index of a gap in the histogram.
-fn decade(gap_ns: u64) -> usize {
-    match gap_ns {
-        ..100_000 => 0,
-        100_000..1_000_000 => 1,
-        1_000_000..10_000_000 => 2,
-        _ => 3,
-    }
 }
 
 fn resolution_ns(clock: Ticks) -> f64 {
@@ -234,73 +214,6 @@ fn spread_of(times: &mut [f64]) -> Noise {
     }
 }
 
-/// Returns the greatest proven offset between the first CPU and any other; `None` with one CPU.
-fn counter_offset_ns(clock: Ticks, cpus: &[usize]) -> Option<f64> {
-    let (&first, others) = cpus.split_first()?;
-    let offsets = others
-        .iter()
-        .filter_map(|&other| offset(clock, first, other));
-    offsets.max().map(|ticks| clock.ns_f64(ticks))
-}
-
-/// Exchanges messages between two CPUs. The answer's timestamp must lie between the question's and
-/// the moment the answer is seen; its distance from that interval is a proven offset. `None` if
-/// hardly any message was answered.
-fn offset(clock: Ticks, first: usize, second: usize) -> Option<u64> {
-    let (question, answer) = (AtomicU64::new(0), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let echo = scope.spawn(|| echo(clock, second, &question, &answer));
-        let ask = scope.spawn(|| ask(clock, first, &question, &answer));
-        let worst = ask.join().ok().flatten();
-        // Relaxed: the value alone ends the loop in `echo`, which joins right after.
-        question.store(u64::MAX, Ordering::Relaxed);
-        echo.join().ok();
-        worst
-    })
-}
-
-fn ask(clock: Ticks, cpu: usize, question: &AtomicU64, answer: &AtomicU64) -> Option<u64> {
-    pin_current_thread(CpuId(cpu)).ok()?;
-    let deadline = Instant::now() + PING_LIMIT;
-    let (mut worst, mut rounds) = (0, 0);
-    for number in 1..=PINGS {
-        let sent = clock.now();
-        // Release: pairs with the Acquire in `echo`, so that `sent` was read before.
-        question.store(number, Ordering::Release);
-        let mut there = 0;
-        while there == 0 && Instant::now() < deadline {
-            // Acquire: pairs with the Release in `echo`, so that `seen` is read after.
-            there = answer.swap(0, Ordering::Acquire);
-        }
-        let seen = clock.now();
-        if there == 0 {
-            break;
-        }
-        let outside = sent.saturating_sub(there).max(there.saturating_sub(seen));
-        worst = worst.max(outside);
-        rounds += 1;
-    }
-    (rounds >= 10).then_some(worst)
-}
-
-fn echo(clock: Ticks, cpu: usize, question: &AtomicU64, answer: &AtomicU64) {
-    let pinned = pin_current_thread(CpuId(cpu)).is_ok();
-    let mut last = 0;
-    loop {
-        // Acquire: pairs with the Release in `ask`, so that the clock is read after the question.
-        let number = question.load(Ordering::Acquire);
-        if number == u64::MAX {
-            return;
-        }
-        if number != last && pinned {
-            last = number;
-            // Release: pairs with the Acquire in `ask`, so that the clock is read before.
-            answer.store(clock.now().max(1), Ordering::Release);
-        }
-        std::hint::spin_loop();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,16 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn gaps_fall_into_decades() {
-        let places = [11_000, 99_999, 100_000, 5_000_000, 20_000_000_000].map(decade);
-        assert_eq!(places, [0, 0, 1, 2, 3]);
-    }
-
-    #[test]
     fn watching_counts_what_it_says() {
         for clock in [Ticks::get(), Ticks::portable()] {
             let jitter = watch(clock, 0, Duration::from_millis(20));
-            assert_eq!(jitter.gaps, jitter.histogram.iter().sum::<u64>());
             assert!((0.0..=1.0).contains(&jitter.lost_share));
             assert!(jitter.gaps == 0 || jitter.longest_ns > 9_999.0);
         }
@@ -358,14 +264,5 @@ mod tests {
     fn a_loop_takes_about_what_it_should() {
         let noise = noise(Ticks::get(), 3);
         assert!((1e6..1e9).contains(&noise.median_ns), "{noise:?}");
-    }
-
-    #[test]
-    fn a_cpu_agrees_with_itself() {
-        let cpus = allowed_cpus().unwrap_or_default();
-        if let Some(offset) = counter_offset_ns(Ticks::get(), &cpus) {
-            assert!(offset < 1e9, "{offset}");
-        }
-        assert_eq!(counter_offset_ns(Ticks::get(), &cpus[..1]), None);
     }
 }

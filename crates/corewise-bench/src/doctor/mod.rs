@@ -254,7 +254,6 @@ mod tests {
             clock_hz: 2e9,
             clock_resolution_ns: 10.0,
             clock_overhead_ns: 12.0,
-            counter_offset_ns: Some(0.0),
             steal_share: Some(0.0),
             jitter: vec![Jitter::default(); 2],
             ..Measured::default()
@@ -269,14 +268,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_judged() {
         let calm = measured(|_| {});
-        for about in [
-            "jitter",
-            "steal time",
-            "A/A noise",
-            "clock",
-            "counter agreement",
-            "perf events",
-        ] {
+        for about in ["jitter", "steal time", "A/A noise", "clock", "perf events"] {
             assert_eq!(severity(&calm, about), Some(Severity::Ok), "{about}");
         }
         let warned = |about: &str, change: fn(&mut Measured)| {
@@ -290,7 +282,6 @@ mod tests {
         warned("steal time", |m| m.steal_share = Some(0.02));
         warned("A/A noise", |m| m.noise.spread = 0.2);
         warned("clock", |m| m.clock = "Instant".into());
-        warned("counter agreement", |m| m.counter_offset_ns = Some(5_000.0));
         let no_counters = measured(|m| m.no_counters = Some("none here".into()));
         assert_eq!(severity(&no_counters, "perf events"), Some(Severity::Note));
     }

@@ -16,18 +16,10 @@ const HEADING: f64 = 30.0;
 const LEFT: f64 = 158.0;
 
 /// Width of the values on the right.
-pub(crate) const SIDE: f64 = 70.0;
-
-/// The section of a plot, and the free width on the right.
-#[derive(Clone, Debug)]
-pub(crate) struct Spec {
-    pub(crate) kind: &'static str,
-    pub(crate) title: String,
-    pub(crate) side: f64,
-}
+const SIDE: f64 = 70.0;
 
 /// A heading with its rows.
-pub(crate) type Block<'a> = (String, Vec<&'a RowResults>);
+type Block<'a> = (String, Vec<&'a RowResults>);
 
 /// A plot for each workload of a section, with a block for each value of these fields.
 pub(crate) fn by(
@@ -43,12 +35,7 @@ pub(crate) fn by(
         let blocks: Vec<Block<'_>> = cells
             .map(|cell| (heading(cell), contenders(cell)))
             .collect();
-        let spec = Spec {
-            kind,
-            title: format!("{what}: {}", group.title),
-            side: SIDE,
-        };
-        plot(&spec, &blocks, looks)
+        plot((kind, format!("{what}: {}", group.title)), &blocks, looks)
     };
     groups.iter().filter_map(draw).collect()
 }
@@ -63,43 +50,22 @@ pub(crate) fn all(
     let blocks: Vec<Block<'_>> = cells
         .map(|cell| (describe(cell, &[]), contenders(cell)))
         .collect();
-    let spec = Spec {
-        kind,
-        title: what.to_owned(),
-        side: SIDE,
-    };
-    plot(&spec, &blocks, looks)
+    plot((kind, what.to_owned()), &blocks, looks)
 }
 
 /// Returns the rows of a cell that have a rate or are void, without the null table, whose rate
 /// would compress the scale.
-pub(crate) fn contenders(cell: &CellResults) -> Vec<&RowResults> {
+fn contenders(cell: &CellResults) -> Vec<&RowResults> {
     let rows = cell.rows.iter().filter(|row| row.row.role != Role::Null);
     rows.filter(|row| row.row.rate.is_some() || row.void())
         .collect()
 }
 
-fn plot(spec: &Spec, blocks: &[Block<'_>], looks: &Looks) -> Option<Plot> {
-    let mut canvas = Canvas::default();
-    let (frame, _) = draw(&mut canvas, spec, blocks, looks)?;
-    Some(Plot {
-        kind: spec.kind,
-        title: spec.title.clone(),
-        note: "Small dots are repetitions, the large mark is their median, the bar its 95 % interval. \
-               A hollow mark is the reference measured again."
-            .to_owned(),
-        height: frame.bottom() + 50.0,
-        body: canvas.out,
-    })
-}
-
-/// Draws blocks of rows; returns the frame and the height of each row's middle.
-pub(crate) fn draw<'a>(
-    canvas: &mut Canvas,
-    spec: &Spec,
-    blocks: &[Block<'a>],
+fn plot(
+    (kind, title): (&'static str, String),
+    blocks: &[Block<'_>],
     looks: &Looks,
-) -> Option<(Frame, Vec<(&'a RowResults, f64)>)> {
+) -> Option<Plot> {
     let valid = blocks
         .iter()
         .flat_map(|(_, rows)| rows)
@@ -113,20 +79,20 @@ pub(crate) fn draw<'a>(
     let frame = Frame {
         left: LEFT,
         top: 4.0,
-        width: WIDTH - LEFT - spec.side,
+        width: WIDTH - LEFT - SIDE,
         height: contenders as f64 * LANE + blocks.len() as f64 * HEADING,
         x: Scale::from_zero(values.iter().copied()),
         y: Scale::linear(0.0, 1.0),
     };
+    let mut canvas = Canvas::default();
     let (unit, name) = rate_unit(values.into_iter().fold(0.0, f64::max));
     let ticks = ticks_in(&frame.x, 4, unit);
     for (value, _) in &ticks {
         let x = frame.x(*value);
         canvas.line("grid", (x, frame.top), (x, frame.bottom()));
     }
-    frame.axes(canvas, (&ticks, &[]), (name, ""));
+    frame.axes(&mut canvas, (&ticks, &[]), (name, ""));
     let order = order(blocks);
-    let mut placed = Vec::new();
     let mut y = frame.top;
     for (heading, rows) in blocks {
         let heading = shorten(heading, 60);
@@ -135,12 +101,19 @@ pub(crate) fn draw<'a>(
         let mut rows = rows.clone();
         rows.sort_by_key(|row| order.iter().position(|label| *label == row.label));
         for row in rows {
-            contender(canvas, (&frame, y + LANE / 2.0), row, looks);
-            placed.push((row, y + LANE / 2.0));
+            contender(&mut canvas, (&frame, y + LANE / 2.0), row, looks);
             y += LANE;
         }
     }
-    Some((frame, placed))
+    Some(Plot {
+        kind,
+        title,
+        note: "Small dots are repetitions, the large mark is their median, the bar its 95 % interval. \
+               A hollow mark is the reference measured again."
+            .to_owned(),
+        height: frame.bottom() + 50.0,
+        body: canvas.out,
+    })
 }
 
 /// Orders tables by their mean rank over all blocks, the fastest first; all blocks share the order.

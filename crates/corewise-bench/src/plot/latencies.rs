@@ -201,6 +201,17 @@ fn percentiles(histogram: &Histogram) -> [Option<f64>; 3] {
     })
 }
 
+/// Returns the percentiles of a row's lookups, or of all its operations, in a line; `–` if its
+/// operations were not timed.
+pub(crate) fn line(row: &RowResults) -> String {
+    let of = |name: &str| row.histograms.iter().find(|of| of.operation == name);
+    let Some(histogram) = of("get hit").or_else(|| of("all")) else {
+        return "–".to_owned();
+    };
+    let shown = percentiles(histogram).map(|ns| ns.map_or("–".to_owned(), time));
+    shown.join(" / ")
+}
+
 /// Returns a percentile by the buckets of a histogram.
 fn quantile(histogram: &Histogram, percent: f64) -> Option<f64> {
     let total: u64 = histogram.buckets.iter().map(|(_, samples)| samples).sum();

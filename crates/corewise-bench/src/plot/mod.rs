@@ -7,6 +7,7 @@ pub(crate) mod chart;
 pub(crate) mod dots;
 pub(crate) mod group;
 pub(crate) mod latencies;
+pub(crate) mod lines;
 pub(crate) mod numbers;
 pub(crate) mod over_threads;
 pub(crate) mod palette;
@@ -38,7 +39,7 @@ impl Plot {
 pub(crate) struct Part {
     pub(crate) id: String,
     pub(crate) heading: String,
-    pub(crate) lead: &'static str,
+    pub(crate) lead: String,
     pub(crate) plots: Vec<Plot>,
     /// Tables below the plots, as HTML.
     pub(crate) below: Markup,
@@ -46,11 +47,11 @@ pub(crate) struct Part {
 
 impl Part {
     /// A part without tables.
-    pub(crate) fn new(id: &str, heading: &str, lead: &'static str, plots: Vec<Plot>) -> Self {
+    pub(crate) fn new(id: &str, heading: &str, lead: &str, plots: Vec<Plot>) -> Self {
         Self {
             id: id.to_owned(),
             heading: heading.to_owned(),
-            lead,
+            lead: lead.to_owned(),
             plots,
             below: html! {},
         }

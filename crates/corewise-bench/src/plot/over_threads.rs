@@ -1,8 +1,9 @@
 //! Charts of rates over numbers of threads, with the ideal line.
 
 use crate::plot::Plot;
-use crate::plot::chart::{self, Curve, NAMES, WIDTH};
-use crate::plot::svg::{Anchor, Canvas, Frame, Scale, Tick, extent, rate, rate_unit, ticks_in};
+use crate::plot::chart::Curve;
+use crate::plot::lines::{Axis, Lines};
+use crate::plot::svg::{Anchor, Canvas, Frame, rate};
 use crate::results::{CellResults, Results};
 
 /// Returns the CPUs of the largest machine.
@@ -31,55 +32,23 @@ pub(crate) fn by_threads(cell: &CellResults) -> f64 {
 
 /// Draws curves over numbers of threads; `None` if no row is valid.
 pub(crate) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<Plot> {
-    let values = || curves.iter().flat_map(Curve::values);
-    let highest = values().map(|(_, y)| y).reduce(f64::max)?;
-    let voids = curves.iter().flat_map(|curve| &curve.voids);
-    let tried: Vec<f64> = values()
-        .map(|(x, _)| x)
-        .chain(voids.map(|(x, _)| *x))
-        .collect();
-    let (least, most) = extent(tried.iter().copied())?;
-    let pad = ((most - least) * 0.03).max(0.15);
-    let frame = Frame {
-        left: chart::LEFT,
-        top: 28.0,
-        width: WIDTH - chart::LEFT - NAMES,
-        height: chart::height_for(curves.len()),
-        x: Scale::linear(least - pad, most + pad),
-        y: Scale::from_zero(values().map(|(_, y)| y)),
-    };
-    let mut canvas = Canvas::default();
-    let (unit, name) = rate_unit(highest);
-    let x_ticks = ticks_at(tried.iter().map(|&x| x as usize), &frame);
-    let y_ticks = ticks_in(&frame.y, 6, unit);
-    frame.axes(&mut canvas, (&x_ticks, &y_ticks), (spec.threads, name));
-    limit(&mut canvas, &frame, cpus);
-    ideal(&mut canvas, &frame, curves);
-    chart::curves(&mut canvas, &frame, curves);
-    chart::names(&mut canvas, &frame, curves);
-    Some(Plot {
+    let voids = curves
+        .iter()
+        .flat_map(|curve| &curve.voids)
+        .map(|(x, _)| *x);
+    let tried = curves.iter().flat_map(Curve::values).map(|(x, _)| x);
+    let lines = Lines {
         kind: spec.kind,
         title: spec.title,
         note: spec.note,
-        height: frame.bottom() + 50.0,
-        body: canvas.out,
+        x: Axis::At(tried.chain(voids).collect()),
+        x_title: spec.threads,
+        values: None,
+    };
+    lines.draw(curves, |canvas, frame| {
+        limit(canvas, frame, cpus);
+        ideal(canvas, frame, curves);
     })
-}
-
-/// Returns ticks at these numbers, as far as they fit.
-pub(crate) fn ticks_at(numbers: impl Iterator<Item = usize>, frame: &Frame) -> Vec<Tick> {
-    let mut tried: Vec<usize> = numbers.collect();
-    tried.sort_unstable();
-    tried.dedup();
-    let mut ticks: Vec<Tick> = Vec::new();
-    for number in tried {
-        let x = frame.x(number as f64);
-        let free = |(last, _): &Tick| x - frame.x(*last) >= 26.0;
-        if ticks.last().is_none_or(free) {
-            ticks.push((number as f64, number.to_string()));
-        }
-    }
-    ticks
 }
 
 /// Marks the region with more threads than CPUs.

@@ -46,11 +46,11 @@ pub(crate) const SWATCHES: [Swatch; 48] = [
     Swatch::new("dashmap", "#c24c93", "#ee8cc4"),
     Swatch::new("clht-lb", "#a87900", "#e8b93a"),
     Swatch::new("sharded64", "#5a48b0", "#a79bff"),
+    Swatch::new("cuckoo", "#0080ef", "#a5bfdf"),
     Swatch::new("scc-index", "#ff0680", "#dc0a6e"),
     Swatch::new("flurry", "#ff041c", "#ca958e"),
     Swatch::new("clht-lf", "#01613c", "#0d8253"),
     Swatch::new("hopscotch", "#9701a1", "#e803f7"),
-    Swatch::new("cuckoo", "#0080ef", "#a5bfdf"),
     Swatch::new("rwlock", "#833f6f", "#d500ac"),
     Swatch::new("tbb", "#c00000", "#a1766f"),
     Swatch::new("urcu-memb", "#038dab", "#0c7b95"),
@@ -87,7 +87,7 @@ pub(crate) const SWATCHES: [Swatch; 48] = [
     Swatch::new("global-lock", "#ae6107", "#9c6535"),
     Swatch::new("memcached", "#684f41", "#b55502"),
     Swatch::new("lock:clh", "#036065", "#418d92"),
-    Swatch::new("", "#007b02", "#00c105"),
+    Swatch::new("urcu-sync", "#007b02", "#00c105"),
 ];
 
 /// Returns the colour of a table; `None` if the table is not in the list.

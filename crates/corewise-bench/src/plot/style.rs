@@ -14,11 +14,11 @@ use crate::table::TableInfo;
 pub(crate) const BACKGROUNDS: (&str, &str) = ("#ffffff", "#14181d");
 
 const LIGHT: &str = "--bg:#ffffff;--card:#f7f8fa;--ink:#1b2129;--muted:#5b6572;--grid:#e4e7eb;\
---edge:#9aa3ae;--accent:#0068b0;--heat:#0068b0;--heatink:#ffffff;--good:#00714f;--bad:#b3400a;\
+--edge:#9aa3ae;--accent:#0068b0;--good:#00714f;--bad:#b3400a;\
 --same:#4a5462;--unsure:#7a6a00;--void:#6f747b;--rest:#c3c8cf;";
 
 const DARK: &str = "--bg:#14181d;--card:#1c2128;--ink:#e6e9ed;--muted:#9da7b3;--grid:#2b323b;\
---edge:#616c79;--accent:#6fb7f2;--heat:#4da3e6;--heatink:#0c1116;--good:#4fce9f;--bad:#ff9861;\
+--edge:#616c79;--accent:#6fb7f2;--good:#4fce9f;--bad:#ff9861;\
 --same:#b4bdc8;--unsure:#e0c64a;--void:#8b929c;--rest:#454d57;";
 
 const PLOT: &str = "\
@@ -44,19 +44,13 @@ fill:var(--ink);font-variant-numeric:tabular-nums}\
 .median{fill:var(--c);stroke:var(--bg);stroke-width:1.2}\
 .again .median{fill:var(--bg);stroke:var(--c);stroke-width:1.8}\
 .interval{stroke:var(--c);stroke-width:3;opacity:.6;stroke-linecap:round}\
-.stay{fill:none;stroke:var(--c);stroke-width:2}\
-.area{fill:var(--c);opacity:.35;stroke:none}\
-.areaedge{fill:none;stroke:var(--c);stroke-width:1.3}\
 .bars{fill:var(--c);opacity:.85}\
-.share{fill:var(--c);opacity:.8}.share.abort{opacity:.35}\
 .guide{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:5 4;fill:none}\
 .frame{fill:var(--card);stroke:var(--grid)}\
 .hatched{fill:url(#hatch);stroke:var(--void);stroke-width:1}\
 .voidcross{stroke:var(--void);stroke-width:1.5;fill:none}\
 .backing{fill:var(--bg)}\
 .hatchline{stroke:var(--void);stroke-width:1.4}\
-.heat{fill:var(--heat);stroke:var(--bg);stroke-width:2}\
-.plot .heatlight{fill:var(--ink)}.plot .heatdark{fill:var(--heatink)}.plot .heatmid{fill:#0c1116}\
 .cn{--c:var(--muted)}\
 .series.dim{opacity:.15}";
 
@@ -356,7 +350,7 @@ mod tests {
             "unknown",
         ];
         let first = [
-            "flurry",
+            "cuckoo",
             "papaya",
             "scc",
             "relativistic",

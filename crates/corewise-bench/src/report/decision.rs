@@ -7,9 +7,11 @@
 
 use maud::{Markup, PreEscaped, html};
 
+use crate::plot::chart::WIDTH;
 use crate::plot::numbers::plain_ratio;
-use crate::plot::style::{Look, Looks};
-use crate::plot::svg::{Canvas, count, time};
+use crate::plot::style::{CHOSEN, Look, Looks};
+use crate::plot::svg::{Anchor, Canvas, Frame, Scale, count, plain, shorten, time};
+use crate::plot::{Part, Plot};
 use crate::record::Role;
 use crate::results::{CellResults, Results, RowResults, SectionResults};
 use crate::sections;
@@ -27,6 +29,8 @@ type Ranked<'a> = (&'a str, f64);
 /// Tables with their values, the best first.
 struct Line<'a> {
     section: &'a str,
+    /// Its name in the chart.
+    short: &'a str,
     what: String,
     ranked: Vec<Ranked<'a>>,
     /// Tables within this factor of the best are as good.
@@ -53,37 +57,136 @@ pub(crate) fn spread<'a>(cells: impl IntoIterator<Item = &'a CellResults>) -> Op
     factors.filter(|factor| factor.is_finite()).reduce(f64::max)
 }
 
-/// The decision, if there is anything to decide.
-pub(crate) fn decision(results: &Results, looks: &Looks) -> Markup {
+/// The decision, if there is anything to decide: a sentence, a chart, and the numbers.
+pub(crate) fn decision(results: &Results, looks: &Looks) -> Option<Part> {
     let mut lines: Vec<Line<'_>> = results.sections.iter().flat_map(rates).collect();
     lines.extend(latency(results));
     lines.extend(memory(results));
     lines.retain(|line| line.ranked.len() > 1);
+    if lines.is_empty() {
+        return None;
+    }
+    let noise = match spread(results.cells()) {
+        Some(factor) => format!(
+            " The reference measured twice differs from itself by up to {}×.",
+            plain_ratio(factor)
+        ),
+        None => String::new(),
+    };
+    Some(Part {
+        lead: headline(&lines) + &noise,
+        below: numbers(&lines, looks),
+        ..Part::new(
+            "decision",
+            "Which table to take",
+            "",
+            vec![chart(&lines, looks)],
+        )
+    })
+}
+
+/// The tables by rank, closed until a reader opens them.
+fn numbers(lines: &[Line<'_>], looks: &Looks) -> Markup {
     html! {
-        @if !lines.is_empty() {
-            section #decision {
-                h2 { "Which table to take" }
-                p.lead { (headline(&lines)) }
-                div.scroll {
-                    table.decision {
-                        thead {
-                            tr {
-                                th scope="col" { "workload" }
-                                th scope="col" { "take" }
-                                th scope="col" { "then" }
-                            }
-                        }
-                        tbody { @for line in &lines { (row(line, looks)) } }
+        details {
+            summary { "The decision as numbers" }
+            table.decision {
+                thead {
+                    tr {
+                        th scope="col" { "workload" }
+                        th scope="col" { "take" }
+                        th scope="col" { "then" }
                     }
                 }
-                p.sub {
-                    "Rates are geometric means over the cells of a section, as multiples of the \
-                     reference's. Tables in the same field are not separated by the A/A spread. The \
-                     fairness cards name what each table can hold."
-                }
+                tbody { @for line in lines { (row(line, looks)) } }
+            }
+            p.sub {
+                "Rates are geometric means over the cells of a section, as multiples of the \
+                 reference's. Tables in the same field are not separated by the A/A spread. The \
+                 fairness cards name what each table can hold."
             }
         }
     }
+}
+
+/// Height of a workload in the chart.
+const LANE: f64 = 26.0;
+/// Left edge of the chart's frame.
+const LEFT: f64 = 120.0;
+/// Width of the names of the best tables.
+const RIGHT: f64 = 150.0;
+
+/// A lane for each workload, with a mark for each table at its share of the best.
+fn chart(lines: &[Line<'_>], looks: &Looks) -> Plot {
+    let mut canvas = Canvas::default();
+    let frame = Frame {
+        left: LEFT,
+        top: 8.0,
+        width: WIDTH - LEFT - RIGHT,
+        height: lines.len() as f64 * LANE,
+        x: Scale::linear(0.0, 1.05),
+        y: Scale::linear(0.0, 1.0),
+    };
+    let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| (share, plain(share)));
+    for (share, _) in &ticks {
+        let x = frame.x(*share);
+        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
+    }
+    frame.axes(&mut canvas, (&ticks, &[]), ("share of the best", ""));
+    for (at, line) in lines.iter().enumerate() {
+        let y = frame.top + LANE * (at as f64 + 0.5);
+        lane(&mut canvas, (&frame, y), line, looks);
+    }
+    Plot {
+        kind: "decision",
+        title: "Each table by its share of the best, workload by workload".to_owned(),
+        note:
+            "Rates, and the reciprocals of latencies and of bytes. The name is that of the best; \
+               tables on the bar are not separated from it by the A/A spread."
+                .to_owned(),
+        height: frame.bottom() + 46.0,
+        body: canvas.out,
+    }
+}
+
+/// Draws a workload: the tables as marks, those in colour above the others.
+fn lane(canvas: &mut Canvas, (frame, y): (&Frame, f64), line: &Line<'_>, looks: &Looks) {
+    let Some((winner, top)) = line.ranked.first() else {
+        return;
+    };
+    let name = shorten(line.short, 14);
+    canvas.text("tick", (LEFT - 10.0, y + 4.0), Anchor::End, &name);
+    let near = frame.x(1.0 / line.spread.max(1.0));
+    let size = (frame.x(1.0) - near, 12.0);
+    canvas.rect("frame", (near, y - 6.0), size, "");
+    let mut marks: Vec<&Ranked<'_>> = line.ranked.iter().collect();
+    marks.sort_by_key(|(label, _)| std::cmp::Reverse(looks.place(label)));
+    for (label, value) in marks {
+        let Some(look) = look_of(looks, label) else {
+            continue;
+        };
+        let share = (top / value).min(value / top);
+        let title = format!("{}, {label}: {}", line.section, (line.text)(*value));
+        canvas.open(&look.class());
+        canvas.mark(look.shape(), "median", (frame.x(share), y), 5.0, &title);
+        canvas.close();
+    }
+    let level = line.split().0.len() - 1;
+    let class = look_of(looks, winner).map_or("series cn".to_owned(), Look::class);
+    let winner = winner.trim_start_matches("lock:");
+    let text = match level {
+        0 => shorten(winner, 18),
+        _ => format!("{} + {level}", shorten(winner, 14)),
+    };
+    let at = (frame.right() + 10.0, y + 4.0);
+    canvas.open(&class);
+    canvas.text("label", at, Anchor::Start, &text);
+    canvas.close();
+}
+
+fn look_of(looks: &Looks, label: &str) -> Option<Look> {
+    let mut all = looks.all();
+    all.find(|(name, _)| *name == label).map(|(_, look)| look)
 }
 
 /// Returns a sentence that counts how often tables are among the best.
@@ -105,10 +208,38 @@ fn headline(lines: &[Line<'_>]) -> String {
         .map(|(label, times)| format!("{label} in {times}"))
         .collect();
     format!(
-        "Among the best of {} workloads, alone or within the noise: {}.",
+        "Among the best of {} workloads, alone or within the noise: {}.{}",
         rated.len(),
-        named.join(", ")
+        named.join(", "),
+        shares(&rated)
     )
+}
+
+/// Returns a sentence with the mean share of the best that tables reach in all workloads that
+/// measure rates.
+fn shares(lines: &[&Line<'_>]) -> String {
+    let mut sums: Vec<(&str, f64, usize)> = Vec::new();
+    for line in lines {
+        let top = line.ranked[0].1;
+        for (label, value) in &line.ranked {
+            let log = (top / value).min(value / top).ln();
+            match sums.iter_mut().find(|(known, ..)| known == label) {
+                Some(sum) => (sum.1, sum.2) = (sum.1 + log, sum.2 + 1),
+                None => sums.push((label, log, 1)),
+            }
+        }
+    }
+    sums.retain(|(.., times)| *times == lines.len());
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let mean = |(label, sum, times): &(&str, f64, usize)| {
+        format!("{label} {}", plain_ratio((sum / *times as f64).exp()))
+    };
+    let named: Vec<String> = sums.iter().take(CHOSEN).map(mean).collect();
+    if lines.len() < 2 || named.is_empty() {
+        return String::new();
+    }
+    let named = named.join(", ");
+    format!(" Over all of them a table reaches, of the best, in the mean: {named}.")
 }
 
 /// The lines of a section, one for each kind of keys.
@@ -128,6 +259,7 @@ fn rates(section: &SectionResults) -> Vec<Line<'_>> {
         };
         Line {
             section: &section.name,
+            short: &section.name,
             what: format!("{about}{keys}"),
             spread: spread(cells.iter().copied()).unwrap_or(1.0),
             ranked: ranked(&cells, relative, true),
@@ -184,6 +316,7 @@ fn latency(results: &Results) -> Option<Line<'_>> {
     let cells: Vec<&CellResults> = section.cells.iter().collect();
     Some(Line {
         section: "latency",
+        short: "99.9 % latency",
         what: "99.9 % of lookups within, the least".to_owned(),
         ranked: ranked(&cells, tail, false),
         spread: NEAR,
@@ -211,6 +344,7 @@ fn memory(results: &Results) -> Option<Line<'_>> {
     let cells: Vec<_> = with.into_iter().filter(has_size).collect();
     Some(Line {
         section: "memory",
+        short: "bytes an entry",
         what: format!("live bytes of an entry, {} entries, the least", count(size)),
         ranked: ranked(&cells, each, false),
         spread: NEAR,
@@ -230,11 +364,10 @@ fn row(line: &Line<'_>, looks: &Looks) -> Markup {
 }
 
 fn entries(of: &[Ranked<'_>], text: fn(f64) -> String, looks: &Looks) -> Markup {
-    let look = |label: &str| looks.all().find(|(name, _)| *name == label);
     html! {
         @for (label, value) in of.iter().take(MOST_NAMED) {
             span.entry {
-                @if let Some((_, look)) = look(label) { (swatch(look)) }
+                @if let Some(look) = look_of(looks, label) { (swatch(look)) }
                 b { (label) } " " (text(*value))
             }
         }
@@ -260,6 +393,7 @@ mod tests {
     fn line(ranked: Vec<Ranked<'_>>, spread: f64) -> Line<'_> {
         Line {
             section: "scaling",
+            short: "scaling",
             what: String::new(),
             ranked,
             spread,

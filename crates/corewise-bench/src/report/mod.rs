@@ -93,7 +93,10 @@ fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
     let mut sections = SECTIONS.to_vec();
     sections.sort_by_key(|section| section.page_rank());
     let parts = sections.iter().flat_map(|of| of.parts(results, looks));
-    let mut parts: Vec<Part> = parts.collect();
+    let mut parts: Vec<Part> = decision::decision(results, looks)
+        .into_iter()
+        .chain(parts)
+        .collect();
     parts.extend(others(results, looks));
     parts.retain(|part| !part.plots.is_empty());
     parts

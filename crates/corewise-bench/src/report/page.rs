@@ -2,11 +2,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::claims;
 use crate::plot::chart::WIDTH;
 use crate::plot::style::{DEFS, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
-use crate::report::decision::{decision, swatch};
+use crate::report::decision::swatch;
 use crate::report::{Extent, numbered, tables};
 use crate::results::{Results, SourceFile};
 
@@ -44,7 +45,7 @@ figure{margin:0;min-width:0;border:1px solid var(--grid);border-radius:10px;padd
 figcaption b{display:block;font-size:15px;line-height:1.35}\
 figcaption{font-size:13px;color:var(--muted);margin-bottom:10px}figcaption b{color:var(--ink)}\
 .scroll{overflow-x:auto;max-width:100%}svg.plot{display:block;width:100%;height:auto}\
-.series,.verdicts .col{cursor:pointer}\
+.series,.lines .col{cursor:pointer}\
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}\
 caption{text-align:left;padding:16px 0 6px}caption b{font-weight:650}\
 caption span{color:var(--muted);margin-left:10px}\
@@ -55,19 +56,19 @@ th small,td small{display:block;font-weight:400;color:var(--muted);font-size:12p
 .decision{width:100%}.decision th small{max-width:34ch}\
 .entry{display:inline-block;margin-right:16px;white-space:nowrap}.entry .swatch{margin-right:4px}\
 .more{color:var(--muted);white-space:nowrap}\
-.verdicts{min-width:100%}\
-.verdicts td{min-width:104px}.verdicts th.cell{position:sticky;left:0;background:var(--bg);\
-min-width:170px;max-width:300px;font-weight:500}\
-.verdicts td small{white-space:nowrap}.word{display:block;font-size:13px;font-weight:600}.verdicts td b{white-space:nowrap}\
+.verdicts summary span{color:var(--muted);font-weight:400;font-size:14px;margin-left:10px}\
+.lines{width:100%;table-layout:fixed}.lines th:first-child{width:30%;overflow-wrap:anywhere}\
+.lines .cell th{padding-top:18px;border-bottom:2px solid var(--edge)}\
+.lines .cell th:not(:first-child){color:var(--muted);font-weight:400;font-size:13px}\
+.lines th[scope=row]{font-weight:500}.word{display:block;font-size:13px;font-weight:600}\
 .faster .word{color:var(--good)}.slower .word{color:var(--bad)}\
 .equivalent .word,.within .word{color:var(--same);font-weight:400}.undecided .word{color:var(--unsure)}\
 .plain .word{color:var(--muted);font-weight:400}\
 .faster{background:color-mix(in srgb,var(--good) var(--tint,9%),transparent)}\
 .slower{background:color-mix(in srgb,var(--bad) var(--tint,9%),transparent)}\
-.null{border-left:1px dashed var(--edge)}.aa{border-right:1px dashed var(--edge)}td.aa,td.null{font-style:italic}\
-td.void{background:repeating-linear-gradient(45deg,transparent 0 5px,\
+.aa,.null{font-style:italic}\
+.void td{background:repeating-linear-gradient(45deg,transparent 0 5px,\
 color-mix(in srgb,var(--void) 28%,transparent) 5px 7px)}\
-.verdicts td.void small{white-space:normal;max-width:180px}td.none{color:var(--muted)}\
 .cards td{min-width:140px;max-width:320px}.facts th{white-space:nowrap;font-weight:500;\
 color:var(--muted)}.facts td{overflow-wrap:anywhere}.replay code{white-space:nowrap}\
 .numbers td{text-align:right;white-space:nowrap}\
@@ -80,7 +81,7 @@ footer{color:var(--muted);font-size:14px;padding-top:40px;padding-bottom:48px}\
 @media(max-width:600px){main,header,footer,.menu,.pick form{padding-left:10px;padding-right:10px}\
 header{padding-top:18px}h1{font-size:23px}h2{margin-top:34px}.plot text{font-size:13px}\
 figure{padding:10px 0;border-width:1px 0 0;border-radius:0}\
-.verdicts th.cell{min-width:110px;max-width:130px}th,td{padding:5px 7px}\
+th,td{padding:5px 4px}table{font-size:13px}\
 .decision,.decision tbody,.decision tr,.decision th,.decision td{display:block;border:0}\
 .decision thead{display:none}.decision tr{border-bottom:1px solid var(--grid);padding:6px 0}\
 .decision th,.decision td{padding:1px 0}.entry{margin-right:12px}}\
@@ -164,13 +165,15 @@ pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Ext
         (navigation(parts, looks))
         main {
             (notes(results))
-            (decision(results, looks))
             @if extent == Extent::Brief {
                 p.sub {
                     "A brief page: plots have medians and intervals only, no single repetitions."
                 }
             }
-            @for part in parts { (section(part, &mut numbers)) }
+            @let (decision, rest) = parts.split_at(first_screen(parts));
+            @for part in decision { (section(part, &mut numbers)) }
+            (claims::verdicts(results))
+            @for part in rest { (section(part, &mut numbers)) }
             (verdicts(results, looks))
             (ending(results, extent))
         }
@@ -181,6 +184,11 @@ pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Ext
         script { (PreEscaped(SCRIPT)) }
     };
     document(&title(results), looks, &body)
+}
+
+/// Returns the number of parts before the claims.
+fn first_screen(parts: &[Part]) -> usize {
+    usize::from(parts.first().is_some_and(|part| part.id == "decision"))
 }
 
 fn title(results: &Results) -> String {
@@ -288,13 +296,19 @@ fn notes(results: &Results) -> Markup {
 }
 
 fn verdicts(results: &Results, looks: &Looks) -> Markup {
+    let is_counted = results.rows().any(|row| !row.row.per_operation.is_empty());
     html! {
         section #verdicts {
             h2 { "Verdicts" }
             p.lead {
                 "Rates over the reference's rate in the same repetitions, with 95 % intervals. The \
                  reference again (A/A) shows the noise: only ratios whose interval is beyond it are \
-                 coloured. The harness without a table (null) is what measuring alone allows."
+                 coloured. The harness without a table (null) is what measuring alone allows. "
+                @if is_counted {
+                    "Counters of the processor, for an operation, stand below a rate."
+                } @else {
+                    "Counters of the processor: n/a."
+                }
             }
             (tables::verdicts(results, looks))
         }

@@ -3,87 +3,27 @@
 use maud::{Markup, html};
 
 use crate::plot::group::words;
+use crate::plot::latencies;
 use crate::plot::numbers::{interval, plain_ratio};
-use crate::plot::style::Looks;
+use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Interval, Manifest, Role};
 use crate::report::{Extent, decision};
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
-use crate::table::TableInfo;
+use crate::table::{Contention, TableInfo};
 
-/// A column of a verdict table: its content, and the name of the table.
-type Column<'a> = (Part, &'a str);
-
-/// Kinds of columns in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Reference,
-    Again,
-    DynTable,
-    Null,
-}
-
-impl Part {
-    fn of(row: &RowResults) -> Self {
-        match row.row.role {
-            Role::Reference => Self::Reference,
-            Role::DynTable => Self::DynTable,
-            Role::Again => Self::Again,
-            Role::Null => Self::Null,
-        }
-    }
-}
-
-/// A verdict table for each section.
+/// The numbers of each section, closed until a reader opens them: a block of lines for each cell,
+/// a line for each table. Four columns fit on a phone.
 pub(crate) fn verdicts(results: &Results, looks: &Looks) -> Markup {
-    html! { @for section in &results.sections { (verdict(section, looks)) } }
-}
-
-fn verdict(section: &SectionResults, looks: &Looks) -> Markup {
-    let mut columns: Vec<Column<'_>> = Vec::new();
-    for row in section.cells.iter().flat_map(|cell| &cell.rows) {
-        let column = (Part::of(row), &*row.label);
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-    }
-    columns.sort_by_key(|(part, label)| (*part, looks.place(label)));
-    let shared = shared(section);
     html! {
-        div.scroll {
-            table.verdicts {
-                caption { b { (section.name) } span { (shared.join(", ")) } }
-                thead {
-                    tr {
-                        th.cell scope="col" { "cell" }
-                        @for (part, label) in &columns { (column_head(*part, label, looks)) }
-                    }
+        @for section in &results.sections {
+            @let shared = shared(section);
+            details.verdicts {
+                summary { (section.name) span { (shared.join(", ")) } }
+                table.lines {
+                    @for cell in &section.cells { (block(cell, &shared, looks)) }
                 }
-                tbody { @for cell in &section.cells { (line(cell, (&columns, looks), &shared)) } }
             }
-        }
-    }
-}
-
-/// Returns the CSS classes of a column, which select it with its table in the plots.
-fn chosen_by(part: Part, label: &str, looks: &Looks) -> String {
-    match looks.index(label).filter(|_| part == Part::DynTable) {
-        Some(at) => format!(" col s{at}"),
-        None => String::new(),
-    }
-}
-
-fn column_head(part: Part, label: &str, looks: &Looks) -> Markup {
-    let (class, sub) = match part {
-        Part::Reference | Part::DynTable => ("", None),
-        Part::Again => ("aa", Some("again (A/A)")),
-        Part::Null => ("null", Some("harness (null)")),
-    };
-    let class = format!("{class}{}", chosen_by(part, label, looks));
-    html! {
-        th scope="col" class=(class) {
-            (label)
-            @if let Some(sub) = sub { small { (sub) } }
         }
     }
 }
@@ -108,29 +48,50 @@ fn special(cell: &CellResults, shared: &[String]) -> String {
     own.join(", ")
 }
 
-fn line(
-    cell: &CellResults,
-    (columns, looks): (&[Column<'_>], &Looks),
-    shared: &[String],
-) -> Markup {
+/// The lines of a cell, the reference first, the harness last.
+fn block(cell: &CellResults, shared: &[String], looks: &Looks) -> Markup {
     let noise = decision::spread([cell]);
     let repetitions = cell.rows.iter().map(|row| row.row.repetitions).max();
-    let in_column = |column: &Column<'_>| {
-        let is = |row: &&RowResults| (Part::of(row), &*row.label) == *column;
-        cell.rows.iter().find(is)
-    };
+    let mut rows: Vec<&RowResults> = cell.rows.iter().collect();
+    rows.sort_by_key(|row| (rank(row.row.role), looks.place(&row.label)));
     html! {
-        tr {
-            th.cell scope="row" title=(cell.cell.id) {
-                (special(cell, shared))
-                small { (repetitions.unwrap_or(0)) " repetitions" }
-            }
-            @for column in columns {
-                @match in_column(column) {
-                    Some(row) => (entry(row, noise, &chosen_by(column.0, column.1, looks))),
-                    None => td.none { "–" },
+        tbody {
+            tr.cell title=(cell.cell.id) {
+                th scope="rowgroup" {
+                    (special(cell, shared))
+                    small { (repetitions.unwrap_or(0)) " repetitions" }
                 }
+                th scope="col" { "rate" }
+                th scope="col" { "over reference" }
+                th scope="col" { "median / 99 / 99.9 %" }
             }
+            @for row in rows { (line(row, noise, looks)) }
+        }
+    }
+}
+
+fn rank(role: Role) -> usize {
+    match role {
+        Role::Reference => 0,
+        Role::Again => 1,
+        Role::DynTable => 2,
+        Role::Null => 3,
+    }
+}
+
+/// A line's name, and the CSS classes that select it with its table in the plots.
+fn named(row: &RowResults, looks: &Looks) -> (String, String) {
+    let label = &row.label;
+    match row.row.role {
+        Role::Reference => (label.clone(), " reference".to_owned()),
+        Role::Again => (
+            format!("{}: again (A/A)", measured_once(label)),
+            " aa".to_owned(),
+        ),
+        Role::Null => (format!("{label}: harness (null)"), " null".to_owned()),
+        Role::DynTable => {
+            let column = looks.index(label).map(|at| format!(" col s{at}"));
+            (label.clone(), column.unwrap_or_default())
         }
     }
 }
@@ -140,41 +101,60 @@ fn is_beyond(ratio: &Interval, noise: Option<f64>) -> bool {
     noise.is_some_and(|noise| ratio.low > noise || ratio.high < 1.0 / noise)
 }
 
-fn entry(row: &RowResults, noise: Option<f64>, column: &str) -> Markup {
-    let role = match row.row.role {
-        Role::Again => " aa",
-        Role::Null => " null",
-        Role::Reference => " reference",
-        Role::DynTable => "",
-    };
-    let class = format!("{role}{column}");
+fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
+    let (name, class) = named(row, looks);
     if row.void() {
         let why = row.problem().unwrap_or_default();
         return html! {
-            td class={ "void" (class) } title=(why) { b { "void" } small { (why) } }
+            tr class={ "void" (class) } {
+                th scope="row" { (name) }
+                td colspan="3" { b { "void" } ": " (why) }
+            }
         };
     }
-    let absolute = row.row.rate.map_or("–".to_owned(), |r| rate(r.value));
-    let word = match (row.row.role, &*row.row.verdict) {
-        (Role::Reference, "") => "reference",
-        (_, word) => word,
-    };
-    let beyond = row.row.ratio.is_some_and(|ratio| is_beyond(&ratio, noise));
-    let (kind, word) = match word {
-        "faster" | "slower" if !beyond => ("within", format!("{word}, within A/A")),
-        "faster" | "slower" | "equivalent" | "undecided" => (word, word.to_owned()),
-        _ => ("plain", word.to_owned()),
-    };
-    let class = format!("{kind}{class}");
+    let (kind, word) = verdict(row, noise);
+    let counted = &row.row.per_operation;
     html! {
-        @match &row.row.ratio {
-            Some(ratio) => td class=(class) title=(absolute) {
-                b { (plain_ratio(ratio.value)) "×" }
-                small { (interval(ratio)) }
+        tr class={ (kind) (class) } {
+            th scope="row" { (name) }
+            td {
+                (row.row.rate.map_or("–".to_owned(), |of| rate(of.value)))
+                @for (name, each) in counted { small { (plain_ratio(*each)) " " (name) } }
+                @if let Some(seen) = row.row.contention { small { (contention(seen)) } }
+            }
+            td {
+                @if let Some(ratio) = &row.row.ratio {
+                    b { (plain_ratio(ratio.value)) "×" } small { (interval(ratio)) }
+                }
                 span.word { (word) }
-            },
-            None => td class=(class) { b { (absolute) } span.word { (word) } },
+            }
+            td { (latencies::line(row)) }
         }
+    }
+}
+
+/// Formats the shares of critical sections that found the lock taken, and of transactions that
+/// aborted.
+fn contention(seen: Contention) -> String {
+    let of = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
+    let aborted = match seen.elided + seen.aborts {
+        0 => String::new(),
+        all => format!(", {:.1} % aborted", of(seen.aborts, all)),
+    };
+    format!(
+        "{:.1} % contended{aborted}",
+        of(seen.contended, seen.acquisitions)
+    )
+}
+
+/// Returns the CSS class of a row's verdict, and its words.
+fn verdict(row: &RowResults, noise: Option<f64>) -> (&str, String) {
+    let beyond = row.row.ratio.is_some_and(|ratio| is_beyond(&ratio, noise));
+    match (row.row.role, &*row.row.verdict) {
+        (Role::Reference, "") => ("plain", "reference".to_owned()),
+        (_, word @ ("faster" | "slower")) if !beyond => ("within", format!("{word}, within A/A")),
+        (_, word @ ("faster" | "slower" | "equivalent" | "undecided")) => (word, word.to_owned()),
+        (_, word) => ("plain", word.to_owned()),
     }
 }
 

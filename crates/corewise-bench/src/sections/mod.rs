@@ -24,7 +24,7 @@
 //! | section | plot | shows | figures besides rate and latencies |
 //! |---|---|---|---|
 //! | scaling | `plot-scaling-N` | throughput against threads, with the ideal line | |
-//! | updates | `plot-updates-N` | heat map of tables by share of updates | |
+//! | updates | `plot-updates-N` | throughput over the share of updates | |
 //! | workingset | `plot-workingset-N` | throughput against entries, with the caches | |
 //! | distribution | `plot-distribution-N` | throughput by distribution | |
 //! | resizing | `plot-resizing-N` | throughput while resizing | |

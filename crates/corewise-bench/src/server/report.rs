@@ -1,9 +1,10 @@
 //! Requests per second against client processes, for each operation.
 
-use crate::plot::chart::{self, Curve, NAMES, WIDTH};
+use crate::plot::chart::Curve;
+use crate::plot::lines::{Axis, Lines};
 use crate::plot::style::Looks;
-use crate::plot::svg::{Canvas, Frame, Scale, extent, rate, rate_unit, ticks_in};
-use crate::plot::{Plot, over_threads, rates};
+use crate::plot::svg::rate;
+use crate::plot::{Plot, rates};
 use crate::record::Manifest;
 use crate::report::page;
 use crate::server::row::{Operation, Row, listing, ratios};
@@ -35,39 +36,18 @@ fn versions(rows: &[Row]) -> String {
 }
 
 fn plot(rows: &[Row], operation: Operation, looks: &Looks) -> Option<Plot> {
-    let rows: Vec<&Row> = rows
-        .iter()
-        .filter(|row| row.operation == operation)
-        .collect();
-    let (least, most) = extent(rows.iter().map(|row| row.clients as f64))?;
-    let curves = curves(&rows, looks);
-    let values = || curves.iter().flat_map(Curve::values).map(|(_, y)| y);
-    let highest = values().fold(1.0, f64::max);
-    let pad = ((most - least) * 0.03).max(0.15);
-    let frame = Frame {
-        left: chart::LEFT,
-        top: 28.0,
-        width: WIDTH - chart::LEFT - NAMES,
-        height: chart::height_for(curves.len()),
-        x: Scale::linear(least - pad, most + pad),
-        y: Scale::from_zero(values()),
-    };
-    let mut canvas = Canvas::default();
-    let (unit, name) = rate_unit(highest);
-    let x_ticks = over_threads::ticks_at(rows.iter().map(|row| row.clients), &frame);
-    let y_ticks = ticks_in(&frame.y, 6, unit);
-    let titles = ("client processes", name);
-    frame.axes(&mut canvas, (&x_ticks, &y_ticks), titles);
-    chart::curves(&mut canvas, &frame, &curves);
-    chart::names(&mut canvas, &frame, &curves);
-    Some(Plot {
+    let of_operation = rows.iter().filter(|row| row.operation == operation);
+    let rows: Vec<&Row> = of_operation.collect();
+    let lines = Lines {
         kind: "server",
         title: format!("{operation} requests against client processes"),
         note: "Dots are samples; lines join the greatest at each point, as in the paper."
             .to_owned(),
-        height: frame.bottom() + 50.0,
-        body: canvas.out,
-    })
+        x: Axis::At(rows.iter().map(|row| row.clients as f64).collect()),
+        x_title: "client processes",
+        values: None,
+    };
+    lines.draw(&curves(&rows, looks), |_, _| {})
 }
 
 fn curves(rows: &[&Row], looks: &Looks) -> Vec<Curve> {

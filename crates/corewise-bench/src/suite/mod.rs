@@ -20,6 +20,8 @@
 
 mod params;
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::path::Path;
 use std::str::FromStr;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::params::Params;
 pub(crate) use self::params::{MoreParamArgs, ParamArgs};
+use crate::claims::Claim;
 use crate::distribution::Distribution;
 use crate::error::BenchError;
 use crate::sections::{self, Section, Variant};
@@ -38,7 +41,8 @@ use crate::workload::{MAX_THREADS, Workload};
 const MAX_CELLS: usize = 10_000;
 
 /// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
-/// of CPUs, or `1..16` for powers of two and 16, as far as there are CPUs.
+/// of CPUs, `1..16` for powers of two and 16, as far as there are CPUs, or `2s` for the CPUs of two
+/// sockets, if there are two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Threads {
@@ -49,11 +53,15 @@ pub enum Threads {
 }
 
 impl Threads {
-    fn resolve(&self, cpus: usize, oversubscribe: bool) -> Option<Vec<usize>> {
+    fn resolve(&self, topology: &Topology, oversubscribe: bool) -> Option<Vec<usize>> {
+        let cpus = topology.allowed().count().max(1);
         let words = match self {
             Self::Number(number) => return Some(vec![*number]),
             Self::Words(words) => words.as_str(),
         };
+        if let Some(Ok(sockets)) = words.strip_suffix('s').map(str::parse) {
+            return (sockets > 0).then(|| cpus_of(topology, sockets).into_iter().collect());
+        }
         if let Some(most) = words.strip_prefix("1..") {
             let most = match most {
                 "cpus" => cpus,
@@ -78,6 +86,15 @@ impl Threads {
         };
         (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
     }
+}
+
+/// Returns the number of CPUs of the first sockets; `None` if there are not that many.
+fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
+    let mut cpus = BTreeMap::new();
+    for cpu in topology.allowed() {
+        *cpus.entry(cpu.package).or_insert(0) += 1;
+    }
+    (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
 }
 
 impl FromStr for Threads {
@@ -153,6 +170,9 @@ pub struct Suite {
     /// Parameters of a quick run, in place of those of all sections.
     #[serde(default, skip_serializing_if = "Params::is_empty")]
     pub quick: Params,
+    /// What its paper claims about the results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<Claim>,
 }
 
 /// Repetitions of a quick run.
@@ -187,6 +207,21 @@ pub struct Task {
     pub repetitions: usize,
 }
 
+impl Task {
+    /// Checks that a task of the same name measures the same: it is then measured once. Two cells
+    /// with one name would be mixed up in results.
+    fn check_same(&self, other: &Self) -> Result<(), String> {
+        if format!("{self:?}") == format!("{other:?}") {
+            return Ok(());
+        }
+        Err(format!(
+            "two cells are called {}: they differ in a parameter that no name holds (times, \
+             repetitions, churn, tables), which must be the same for both",
+            self.workload.id()
+        ))
+    }
+}
+
 impl Suite {
     /// Returns the suite of a name, or in a file.
     pub fn find(name: &str) -> Result<Self, BenchError> {
@@ -218,6 +253,7 @@ impl Suite {
         for section in &suite.section {
             section.find()?;
         }
+        suite.claim.iter().try_for_each(Claim::check)?;
         Ok(suite)
     }
 
@@ -252,6 +288,7 @@ impl Suite {
         oversubscribe: bool,
     ) -> Result<Vec<Task>, String> {
         let mut tasks: Vec<Task> = Vec::new();
+        let mut named: HashMap<String, usize> = HashMap::new();
         for section in &self.section {
             let kind = section.find()?;
             let said = given.or(&section.params).or(&self.defaults);
@@ -259,11 +296,12 @@ impl Suite {
             for task in expand(kind, &params, topology, oversubscribe)
                 .map_err(|what| format!("section `{}`: {what}", kind.name()))?
             {
-                if !tasks
-                    .iter()
-                    .any(|other| other.workload.id() == task.workload.id())
-                {
-                    tasks.push(task);
+                match named.entry(task.workload.id()) {
+                    Entry::Vacant(free) => {
+                        free.insert(tasks.len());
+                        tasks.push(task);
+                    }
+                    Entry::Occupied(taken) => task.check_same(&tasks[*taken.get()])?,
                 }
             }
             if tasks.len() > MAX_CELLS {
@@ -293,8 +331,8 @@ fn expand(
     topology: &Topology,
     oversubscribe: bool,
 ) -> Result<Vec<Task>, String> {
-    let cpus = topology.allowed().count().max(1);
     let mut tasks = Vec::new();
+    let counts = thread_counts(section, params, topology, oversubscribe)?;
     let distributions = parse_all::<Distribution>(params.distribution.as_deref())?;
     let pins = parse_all::<PinPolicy>(Some(&params.pins()))?;
     for variant in section.variants(params) {
@@ -303,7 +341,7 @@ fn expand(
                 for &update in params.updates.as_deref().unwrap_or_default() {
                     for &distribution in &distributions {
                         for pin in &pins {
-                            for threads in thread_counts(section, params, cpus, oversubscribe)? {
+                            for &threads in &counts {
                                 let point = Point {
                                     initial,
                                     value_bytes,
@@ -348,16 +386,17 @@ fn parse_all<T: FromStr<Err: std::fmt::Display>>(
 fn thread_counts(
     section: &dyn Section,
     params: &Params,
-    cpus: usize,
+    topology: &Topology,
     oversubscribe: bool,
 ) -> Result<Vec<usize>, String> {
+    let cpus = topology.allowed().count().max(1);
     if let Some(counts) = section.thread_counts(cpus, oversubscribe) {
         return Ok(counts);
     }
     let mut counts = Vec::new();
     for threads in params.threads.as_deref().unwrap_or_default() {
-        let some = threads.resolve(cpus, oversubscribe).ok_or_else(|| {
-            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16)")
+        let some = threads.resolve(topology, oversubscribe).ok_or_else(|| {
+            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s)")
         })?;
         counts.extend(some);
     }

@@ -74,7 +74,7 @@ params! {
         /// Repetitions
         arg(value_name = "N")
         repetitions: [usize],
-        /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16
+        /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets)
         arg(short = 'n', value_delimiter = ',', value_name = "LIST")
         threads: [Vec<Threads>],
         /// d: measured milliseconds of a repetition

@@ -37,12 +37,21 @@ fn sections_go_before_defaults_and_the_command_line_before_both() {
 
 #[test]
 fn powers_of_two_go_as_far_as_the_cpus() {
-    let words = |words: &str, cpus, over| Threads::Words(words.into()).resolve(cpus, over);
+    let words =
+        |words: &str, cpus, over| Threads::Words(words.into()).resolve(&Topology::flat(cpus), over);
     assert_eq!(words("1..cpus", 6, false), Some(vec![1, 2, 4, 6]));
     assert_eq!(words("1..16", 6, false), Some(vec![1, 2, 4]));
     assert_eq!(words("1..12", 64, false), Some(vec![1, 2, 4, 8, 12]));
     assert_eq!(words("1..16", 2, true), Some(vec![1, 2, 4, 8, 16]));
     assert_eq!(words("1..1", 1, false), Some(vec![1]));
+    let mut two_sockets = Topology::flat(6);
+    for cpu in &mut two_sockets.cpus[4..] {
+        cpu.package = 1;
+    }
+    let sockets = |words: &str| Threads::Words(words.into()).resolve(&two_sockets, false);
+    assert_eq!(sockets("1s"), Some(vec![4]));
+    assert_eq!(sockets("2s"), Some(vec![6]));
+    assert_eq!((sockets("3s"), sockets("0s")), (Some(Vec::new()), None));
 }
 
 #[test]
@@ -57,6 +66,69 @@ fn the_resizing_section_is_the_thesiss() {
         workload.announced(),
         ((1 << 20) as f64 / 0.9).ceil() as usize
     );
+}
+
+#[test]
+fn shipped_suites_have_the_parameters_of_their_papers() {
+    let tasks = |name: &str| {
+        let suite = Suite::find(name).expect(name);
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
+        tasks.expect("valid")
+    };
+    let thesis = tasks("thesis");
+    let mut occupancies = Vec::new();
+    for task in &thesis {
+        let of = &task.workload;
+        assert_eq!(task.repetitions, 5, "{}", of.id());
+        let occupancy = 100.0 * of.initial as f64 / of.announced().max(1) as f64;
+        if of.section_name() == "resizing" {
+            assert_eq!((of.insert_percent, of.remove_percent), (35.0, 5.0));
+            occupancies.push(occupancy.round());
+        } else if of.announced() > 0 {
+            assert_eq!(occupancy, 50.0, "{}", of.id());
+        }
+    }
+    assert_eq!(occupancies, [90.0, 45.0]);
+    for name in ["relativistic", "resize"] {
+        let resizes = tasks(name).into_iter();
+        let resizes = resizes.filter(|task| task.workload.section_name() == "resize");
+        let pins: Vec<String> = resizes.map(|task| task.workload.pin_name()).collect();
+        assert!(
+            !pins.is_empty() && pins.iter().all(|pin| pin == "default"),
+            "{pins:?}"
+        );
+    }
+}
+
+#[test]
+fn a_name_holds_what_varies_and_one_name_is_one_cell() {
+    let section = |words: &str| format!("[[section]]\nkind='scaling'\nthreads=[1]\n{words}\n");
+    let ids = |sections: &[&str]| -> Result<Vec<String>, String> {
+        let sections: String = sections.iter().map(|words| section(words)).collect();
+        let tasks = tasks(&format!("name='x'\n{sections}"))?;
+        Ok(tasks.iter().map(|task| task.workload.id()).collect())
+    };
+    let base = "scaling/i=1048576,u=10,uniform,n=1";
+    let varied = ids(&["pin=['default','compact']", "load=90.0", "prefill='one'"]);
+    let endings = [",default", "", ",occupancy=90", ",filled-by-one"];
+    assert_eq!(
+        varied,
+        Ok(endings.map(|end| format!("{base}{end}")).to_vec())
+    );
+    assert_eq!(ids(&["", ""]), Ok(vec![base.to_owned()]), "measured once");
+    let unpinned = format!("name='x'\n{}", section("pin=['default']"));
+    let unpinned = &tasks(&unpinned).expect("valid")[0].workload;
+    for (name, is) in [
+        (&*unpinned.id(), true),
+        (base, true),
+        ("scaling/i=1", false),
+    ] {
+        assert_eq!(unpinned.is_called(name), is, "{name}");
+    }
+    for other in ["churn=0.5", "repetitions=3", "tables=['mutex']"] {
+        let error = ids(&["", other]).expect_err(other);
+        assert!(error.contains(base) && !error.contains('\n'), "{error}");
+    }
 }
 
 #[test]
@@ -254,11 +326,12 @@ fn the_kind_of_entries_is_not_the_kind_of_the_section() {
 }
 
 /// Tables that the suite of all tables omits, and why.
-const NOT_CHOSEN: [&str; 6] = [
+const NOT_CHOSEN: [&str; 7] = [
     "dashmap",        // the reference
     "hashbrown",      // one thread only
     "mutex",          // `rwlock` represents locked maps; section `sync` has the locks
     "parking-rwlock", // as `mutex`
+    "urcu-sync",      // as `urcu-memb`, but for claims of the thesis
     "slowed",         // calibrates verdicts
     "unslowed",       // calibrates verdicts
 ];
@@ -299,6 +372,31 @@ fn the_suite_of_all_tables_has_all_sections() {
 }
 
 #[test]
+fn claims_are_about_cells_of_their_suites() {
+    for (name, _) in SUITES {
+        let suite = Suite::find(name).expect(name);
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(64), false);
+        let ids: Vec<String> = tasks
+            .expect("valid")
+            .iter()
+            .flat_map(|of| of.workload.ids())
+            .collect();
+        for claim in &suite.claim {
+            let base = |id: &&String| match &claim.base {
+                Some(base) => ids.contains(&id.replace(&claim.cell, base)),
+                None => true,
+            };
+            let mut of = ids.iter().filter(|id| id.contains(&claim.cell));
+            assert!(of.any(|id| base(&id)), "{name}: {claim:?}");
+        }
+    }
+    assert!(Suite::find("thesis").is_ok_and(|suite| suite.claim.len() > 10));
+    let without =
+        "name='x'\n[[section]]\nkind='scaling'\n[[claim]]\nfigure='1'\nsays='y'\ncell=''\nof='a'";
+    assert!(tasks(without).is_err_and(|what| what.contains("least")));
+}
+
+#[test]
 fn a_quick_run_has_the_parameters_for_it() {
     let text =
         "name='x'\n[quick]\ninitial=[7]\n[[section]]\nkind='scaling'\nthreads=[1]\ninitial=[9]";
@@ -320,12 +418,24 @@ fn the_suites_of_papers_end_in_time() {
     let minutes = |suite: &Suite| {
         let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
         let seconds = |task: &Task| {
-            // The reference again, and the null subject.
-            task.workload.section.seconds(task, task.tables.len() + 2)
+            // All tables if none is named; the reference again, and the null subject.
+            const ALL: usize = 24;
+            let tables = match task.tables.len() {
+                0 => ALL,
+                some => some,
+            };
+            task.workload.section.seconds(task, tables + 2)
         };
         tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
     };
-    for name in ["nr", "filter", "cphash", "elision"] {
+    for name in [
+        "relativistic",
+        "thesis",
+        "nr",
+        "filter",
+        "cphash",
+        "elision",
+    ] {
         let suite = Suite::find(name).expect(name);
         let (whole, quick) = (minutes(&suite), minutes(&suite.quickly()));
         assert!(

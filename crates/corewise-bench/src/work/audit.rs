@@ -125,9 +125,9 @@ fn insert<K: Kind, T: Table<K>>(
         .handle
         .insert(K::query(&mut worker.scratch, entry.key), value);
     if inserted != entry.stamp.is_none() {
-        let present = if inserted { "present" } else { "absent" };
+        let taken_for = if inserted { "absent" } else { "present" };
         return Some(format!(
-            "insert of key {:#x} took it for {present}, wrongly",
+            "insert of key {:#x} took it for {taken_for}, wrongly",
             entry.key
         ));
     }

@@ -11,7 +11,7 @@ use crate::stamp::Numbers;
 use crate::stream::{CHUNK, Chunk, Cursor, Stream};
 use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, Start};
+use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
 
 thread_local! {
     /// Opened once per thread; without system support, starting and stopping do nothing.
@@ -116,13 +116,13 @@ impl Drive {
         let stream = &*self.stream;
         self.start.wait();
         let begin = clock::coarse();
-        while clock::coarse().wrapping_sub(begin) < self.warm_ticks {
+        while clock::coarse().wrapping_sub(begin) < self.warm_ticks && !is_given_up() {
             execute(stream.chunk(&mut self.cursor));
         }
         COUNTERS.with_borrow_mut(Counters::start);
         let begin = clock::coarse();
         let (mut chunks, mut ticks) = (0, 0);
-        while ticks < self.run_ticks {
+        while ticks < self.run_ticks && !is_given_up() {
             execute(stream.chunk(&mut self.cursor));
             chunks += 1;
             ticks = clock::coarse().wrapping_sub(begin);

@@ -183,13 +183,14 @@ impl Start {
         }
     }
 
-    /// Waits for all threads. Spins at first, as the others are about to arrive.
+    /// Waits for all threads, unless the phase is given up: a thread that panicked never arrives.
+    /// Spins at first, as the others are about to arrive.
     pub fn wait(&self) {
         // Relaxed: the threads received their shared data through a channel before; this only
         // aligns them in time.
         self.missing.fetch_sub(1, Ordering::Relaxed);
         let mut looks = 0u32;
-        while self.missing.load(Ordering::Relaxed) != 0 {
+        while self.missing.load(Ordering::Relaxed) != 0 && !is_given_up() {
             looks += 1;
             if looks < 2_000 {
                 std::hint::spin_loop();

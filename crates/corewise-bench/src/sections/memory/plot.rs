@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 
 use crate::plot::Plot;
-use crate::plot::chart::{self, Curve, NAMES, Spot, WIDTH};
+use crate::plot::chart::{Curve, Spot, WIDTH};
 use crate::plot::group::{Group, describe, groups};
+use crate::plot::lines::{Axis, Lines};
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{
@@ -208,52 +209,26 @@ pub(crate) fn garbage(results: &Results, looks: &Looks) -> Vec<Plot> {
 }
 
 fn garbage_plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
-    let rows: Vec<&RowResults> = cell
-        .rows
-        .iter()
-        .filter(|row| row.has::<Garbage>())
-        .collect();
-    let valid = || rows.iter().filter(|row| !row.void());
-    let churned: Vec<Garbage> = valid().flat_map(|row| row.details()).collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let length = churned.iter().map(length_ms).fold(1.0, f64::max);
-    let over = churned
-        .iter()
-        .flat_map(|g| g.over_bytes.iter().chain([&g.settled_bytes]));
-    let (low, high) = extent(over.map(|b| *b as f64)).unwrap_or((0.0, 1.0));
+    let rows = cell.rows.iter().filter(|row| row.has::<Garbage>());
+    let curves: Vec<Curve> = rows.map(|row| churn(row, looks)).collect();
+    let spots = || curves.iter().flat_map(Curve::values);
+    let (low, high) = extent(spots().map(|(_, bytes)| bytes))?;
     let (low, high) = (low.min(0.0), high.max(1.0));
     let pad = (high - low) * 0.05;
-    let frame = Frame {
-        left: 80.0,
-        top: 14.0,
-        width: WIDTH - 80.0 - NAMES,
-        height: chart::height_for(rows.len()),
-        x: Scale::linear(0.0, length * 1.03),
-        y: Scale::linear(low - if low < 0.0 { pad } else { 0.0 }, high + pad),
-    };
-    let mut canvas = Canvas::default();
-    let x_ticks = ticks_as(&frame.x, 5, |ms| plain(ms / 1e3));
-    let y_ticks = byte_ticks(&frame.y);
-    frame.axes(&mut canvas, (&x_ticks, &y_ticks), ("time (s)", ""));
-    let title = (frame.left - 66.0, frame.top + frame.height / 2.0);
-    canvas.upright("axistitle", title, "memory above the start");
-    let curves: Vec<Curve> = rows
-        .iter()
-        .map(|row| churn(&mut canvas, &frame, row, looks))
-        .collect();
-    chart::names(&mut canvas, &frame, &curves);
-    Some(Plot {
+    let scale = Scale::linear(low - if low < 0.0 { pad } else { 0.0 }, high + pad);
+    let length = spots().map(|(ms, _)| ms).fold(1.0, f64::max);
+    let lines = Lines {
         kind: "garbage",
         title: format!("Memory while churned: {}", describe(cell, &[])),
         note:
             "Bytes more than before the churn, the number of entries being steady. The mark at the \
                end is what is left after the table has settled."
                 .to_owned(),
-        height: frame.bottom() + 50.0,
-        body: canvas.out,
-    })
+        x: Axis::Over(Scale::linear(0.0, length * 1.03), |ms| plain(ms / 1e3)),
+        x_title: "time (s)",
+        values: Some((scale, byte_ticks(&scale), "")),
+    };
+    lines.draw(&curves, |_, _| {})
 }
 
 /// Returns ticks at powers of two.
@@ -266,43 +241,35 @@ fn byte_ticks(scale: &Scale) -> Vec<(f64, String)> {
     ticks.map(|value| (value, bytes(value))).collect()
 }
 
-fn length_ms(garbage: &Garbage) -> f64 {
-    garbage.interval_ms * garbage.over_bytes.len().saturating_sub(1) as f64
-}
-
-/// Draws the churn of a table; returns a curve for its label.
-fn churn(canvas: &mut Canvas, frame: &Frame, row: &RowResults, looks: &Looks) -> Curve {
-    let look = looks.look(row);
-    let mut named = Curve::new(look, &row.label);
+/// The churn of a table in its first repetition: a line, and a mark at its end.
+fn churn(row: &RowResults, looks: &Looks) -> Curve {
+    let mut curve = Curve::new(looks.look(row), &row.label);
     if row.void() {
-        return named;
+        curve
+            .voids
+            .push((0.0, row.problem().unwrap_or_default().to_owned()));
+        return curve;
     }
-    canvas.open(&look.class());
-    for garbage in row.details::<Garbage>() {
+    let spot = |ms: f64, bytes: f64, text: String| Spot {
+        at: (ms, bytes),
+        text,
+    };
+    if let Some(garbage) = row.details::<Garbage>().next() {
         let samples = garbage.over_bytes.iter().enumerate();
-        let at = |(index, over): (usize, &i64)| (garbage.interval_ms * index as f64, *over as f64);
-        let points: Vec<_> = samples.map(at).collect();
-        let drawn: Vec<_> = points.iter().map(|point| frame.at(*point)).collect();
-        canvas.polyline("curve", &drawn);
-        let settled = (length_ms(&garbage), garbage.settled_bytes as f64);
-        let title = format!(
+        let at = |index: usize| garbage.interval_ms * index as f64;
+        let sample = |(index, over): (usize, &i64)| spot(at(index), *over as f64, String::new());
+        curve.medians = samples.map(sample).collect();
+        let settled = garbage.settled_bytes as f64;
+        let text = format!(
             "{}: {} left after settling ({})",
             row.label,
-            bytes(settled.1),
+            bytes(settled),
             garbage.source
         );
-        canvas.mark(look.shape(), "median", frame.at(settled), 5.0, &title);
-        named.medians = points
-            .last()
-            .map(|at| Spot {
-                at: *at,
-                text: String::new(),
-            })
-            .into_iter()
-            .collect();
+        let end = at(garbage.over_bytes.len().saturating_sub(1));
+        curve.medians.push(spot(end, settled, text));
     }
-    canvas.close();
-    named
+    curve
 }
 
 /// Memory that tables keep after their entries are gone, where it was measured.

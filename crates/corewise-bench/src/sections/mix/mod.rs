@@ -28,8 +28,6 @@ pub(crate) struct MixSection {
     page_rank: u32,
     defaults: fn() -> Params,
     plots: fn(&Results, &Looks) -> Vec<Plot>,
-    /// Whether the name of a cell has the pin policy.
-    names_pin: bool,
     /// What its subjects can do.
     capability: Capability,
     /// Describes the work beside an operation.
@@ -45,7 +43,6 @@ const MAPS: MixSection = MixSection {
     page_rank: 0,
     defaults: Params::default,
     plots: |_, _| Vec::new(),
-    names_pin: false,
     capability: Capability::Map,
     work: |_| String::new(),
 };
@@ -170,7 +167,6 @@ pub(crate) static PINNING: MixSection = MixSection {
         let what = ("pinning", "pinning", "Throughput by pin policy");
         dots::by(results, looks, what, &["pin"], pin_heading)
     },
-    names_pin: true,
     ..MAPS
 };
 
@@ -186,6 +182,7 @@ pub(crate) static SYNC: MixSection = MixSection {
             "lock:ttas",
             "lock:ticket",
             "lock:mcs",
+            "lock:clh",
             "lock:std-mutex",
             "lock:parking-mutex",
             "lock:parking-rwlock",
@@ -259,7 +256,6 @@ pub(crate) static LOCK: MixSection = MixSection {
     plots: |results, looks| scaling::over(results, looks, ("lock", "Locks")),
     capability: Capability::Lock,
     work: |ns| format!("sections of {ns} ns"),
-    ..MAPS
 };
 
 /// Methods of \[NR\], and lock-free structures.
@@ -289,7 +285,6 @@ pub(crate) static QUEUE: MixSection = MixSection {
     plots: |results, looks| scaling::over(results, looks, ("queue", "Priority queues")),
     capability: Capability::Queue,
     work: |writes| format!("{writes} external writes an operation"),
-    ..MAPS
 };
 
 pub(crate) static SORTED_SET: MixSection = MixSection {
@@ -308,7 +303,6 @@ pub(crate) static SORTED_SET: MixSection = MixSection {
     plots: |results, looks| scaling::over(results, looks, ("sortedset", "Sorted sets")),
     capability: Capability::SortedSet,
     work: |writes| format!("{writes} external writes an operation"),
-    ..MAPS
 };
 
 pub(crate) static CACHE: MixSection = MixSection {
@@ -432,9 +426,6 @@ impl Section for MixSection {
 
     fn id_suffix(&self, workload: &Workload) -> String {
         let mut suffix = String::new();
-        if self.names_pin {
-            suffix += &format!(",{}", workload.pin_name());
-        }
         if self.has_work() {
             suffix += &format!(",w={}", self.work(workload));
         }

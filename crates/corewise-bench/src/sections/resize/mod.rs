@@ -21,7 +21,7 @@ use crate::record::{Interval, Payload, Row};
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
 use crate::sections::{Schema, Section, Variant};
-use crate::suite::{Params, Task, Threads};
+use crate::suite::{Params, Task, Threads, words};
 use crate::workload::{Check, MAX_RANGE, Workload};
 
 /// The section.
@@ -113,6 +113,8 @@ impl Section for ResizeSection {
             // With -u 10, the mix of [ATC11] §4.1.
             updates: Some(vec![0.0]),
             insert_share: Some(90.0),
+            // The paper names no placement.
+            pin: words(&["default"]),
             tables: Some(tables.map(|name| (*name).to_string()).collect()),
             ..Params::default()
         }
