@@ -17,8 +17,8 @@ use crate::history::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Ver
 use std::collections::HashSet;
 use std::fmt::Debug;
 
-/// Most configurations that [`History::check`](crate::history::History::check) visits for a key before it
-/// gives up. With a state of one word each takes some 64 bytes.
+/// Most configurations that [`History::check`](crate::history::History::check) visits for a key
+/// before it gives up. With a state of one word each takes some 64 bytes.
 pub const DEFAULT_LIMIT: usize = 4_000_000;
 
 /// Most states shown with a violation.
