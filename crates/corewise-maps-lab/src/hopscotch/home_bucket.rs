@@ -514,8 +514,8 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         self.home.visit(self.home.version(), each)
     }
 
-    /// Adds a pair whose key is absent. Returns whether the home's neighbourhood is crowded: whether
-    /// keys were displaced for it, or it is in a node.
+    /// Adds a pair whose key is absent. Returns whether the neighbourhood is crowded, so that keys
+    /// were displaced for the pair or it is in a node.
     pub(super) fn insert(
         mut self,
         pair: (K, V),
