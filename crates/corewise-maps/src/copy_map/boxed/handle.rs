@@ -15,7 +15,7 @@ use crate::copy_map::{
 use crate::relativistic::{DefaultHasher, Operation};
 use crate::shared::Shared;
 
-/// A handle to a [`BoxMap`](super::BoxMap), in a read-side critical section. References that it
+/// A handle to a [`BoxMap`], in a read-side critical section. References that it
 /// returns are valid as long as the handle is borrowed.
 ///
 #[doc = operations!("BoxMapRef")]
