@@ -13,8 +13,8 @@ use corewise_locks::elide::{
 };
 use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
 use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
-use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_threads;
 use corewise_testkit::random::{Random, is_short};
 
 fn scaled(number: u64) -> u64 {
@@ -205,33 +205,28 @@ fn a_fine_table_that_is_full_refuses() {
 
 /// Histories of few keys are linearizable, also while the table grows.
 fn has_linearizable_histories(table: &impl Map) {
-    let recording = Recording::new();
-    std::thread::scope(|scope| {
-        for thread in 0..3 {
-            let mut recorder = recording.recorder(150);
-            scope.spawn(move || {
-                let mut random = Random(thread + 1);
-                for round in 0..150 {
-                    let _script =
-                        Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
-                    // Other keys, so that the table grows.
-                    table.insert(1_000 + thread * 1_000 + round, 0);
-                    let (key, value) = (random.below(3), thread * 1_000 + round);
-                    match random.below(4) {
-                        0 | 1 => recorder.record(key, EntryOp::Insert(value), || {
-                            EntryOutcome::Held(table.insert(key, value))
-                        }),
-                        2 => recorder.record(key, EntryOp::Remove, || {
-                            EntryOutcome::Held(table.remove(key))
-                        }),
-                        _ => recorder
-                            .record(key, EntryOp::Get, || EntryOutcome::Held(table.get(key))),
-                    };
-                }
+    let history = record_threads(3, 150, |thread, recorder| {
+        let mut random = Random(thread + 1);
+        for round in 0..150 {
+            let script = script(&mut random, Cause::Explicit(9), 8);
+            let _script = Scripted::play(script, Outcome::Commit);
+            // Other keys, so that the table grows.
+            table.insert(1_000 + thread * 1_000 + round, 0);
+            let (key, value) = (random.below(3), thread * 1_000 + round);
+            let op = match random.below(4) {
+                0 | 1 => EntryOp::Insert(value),
+                2 => EntryOp::Remove,
+                _ => EntryOp::Get,
+            };
+            recorder.record(key, op.clone(), || {
+                EntryOutcome::Held(match op {
+                    EntryOp::Insert(value) => table.insert(key, value),
+                    EntryOp::Remove => table.remove(key),
+                    _ => table.get(key),
+                })
             });
         }
     });
-    let history = recording.finish().expect("all recorders are dropped");
     history.check(&MapEntry::new()).assert_linearizable();
 }
 

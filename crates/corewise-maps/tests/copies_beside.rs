@@ -14,8 +14,8 @@ use corewise_maps::copy_map::{Computed, Operation};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
-use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -140,45 +140,34 @@ fn histories<M: NumberMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
     const THREADS: u64 = 3;
     const CALLS: u64 = 1_000;
     let map = M::new(1, hashing, false);
-    let (stop, start) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
-    let recording = Recording::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            start.wait();
-            keep_resizing(&map, most_buckets, &stop);
-        });
-        let workers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let mut recorder = recording.recorder(CALLS as usize);
-                let (map, start) = (&map, &start);
-                scope.spawn(move || {
-                    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
-                    start.wait();
-                    for call in 0..CALLS {
-                        // No two writes have the same value, apart from increments.
-                        let fresh = (call * THREADS + thread + 1) << 16;
-                        let (key, way) = (rng.random_range(0..5) * 4, rng.random());
-                        let op = match rng.random_range(0..12) {
-                            0 | 1 => EntryOp::TryInsert(fresh),
-                            2 => EntryOp::Insert(fresh),
-                            3 | 4 => EntryOp::Remove,
-                            5..8 => EntryOp::Update,
-                            8 | 9 => EntryOp::CompareExchange {
-                                expected: map.get(key),
-                                new: rng.random_bool(0.6).then_some(fresh),
-                            },
-                            _ => EntryOp::Get,
-                        };
-                        recorder.record(key, op.clone(), || perform(map, key, &op, way));
-                    }
-                })
-            })
-            .collect();
-        let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Relaxed);
-        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
-    });
-    let history = recording.finish().expect("all recorders are back");
+    let stop = AtomicBool::new(false);
+    let beside = || keep_resizing(&map, most_buckets, &stop);
+    let history = record_beside(
+        THREADS,
+        CALLS as usize,
+        &stop,
+        beside,
+        |thread, recorder| {
+            let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+            for call in 0..CALLS {
+                // No two writes have the same value, apart from increments.
+                let fresh = (call * THREADS + thread + 1) << 16;
+                let (key, way) = (rng.random_range(0..5) * 4, rng.random());
+                let op = match rng.random_range(0..12) {
+                    0 | 1 => EntryOp::TryInsert(fresh),
+                    2 => EntryOp::Insert(fresh),
+                    3 | 4 => EntryOp::Remove,
+                    5..8 => EntryOp::Update,
+                    8 | 9 => EntryOp::CompareExchange {
+                        expected: map.get(key),
+                        new: rng.random_bool(0.6).then_some(fresh),
+                    },
+                    _ => EntryOp::Get,
+                };
+                recorder.record(key, op.clone(), || perform(&map, key, &op, way));
+            }
+        },
+    );
     history.check(&MapEntry::new()).assert_linearizable();
     check_at_rest(&map);
 }

@@ -12,8 +12,8 @@ use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unl
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
-use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_threads;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -392,41 +392,31 @@ fn histories_in_a_dense_table_are_linearizable() {
     const THREADS: u64 = 3;
     for seed in 0..4 {
         let map = dense(2);
-        let recording = Recording::new();
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let mut recorder = recording.recorder(1_500);
-                let map = &map;
-                scope.spawn(move || {
-                    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
-                    for call in 0..1_500 {
-                        let (key, fresh) =
-                            (rng.random_range(0..7), (call * THREADS + thread) << 16);
-                        let op = match rng.random_range(0..10) {
-                            0 | 1 => EntryOp::TryInsert(fresh),
-                            2 => EntryOp::Insert(fresh),
-                            3 | 4 => EntryOp::Remove,
-                            _ => EntryOp::Get,
-                        };
-                        // Seven keys and eight slots: there is room.
-                        recorder.record(key, op.clone(), || {
-                            EntryOutcome::Held(match op {
-                                EntryOp::TryInsert(value) => match map.pin().try_insert(key, value)
-                                {
-                                    Ok(()) => None,
-                                    Err(TryInsertError::Occupied(there)) => Some(there),
-                                    Err(full) => panic!("{full}"),
-                                },
-                                EntryOp::Insert(value) => map.pin().insert(key, value).unwrap(),
-                                EntryOp::Remove => map.pin().remove(&key),
-                                _ => map.pin().get(&key),
-                            })
-                        });
-                    }
+        let history = record_threads(THREADS, 1_500, |thread, recorder| {
+            let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+            for call in 0..1_500 {
+                let (key, fresh) = (rng.random_range(0..7), (call * THREADS + thread) << 16);
+                let op = match rng.random_range(0..10) {
+                    0 | 1 => EntryOp::TryInsert(fresh),
+                    2 => EntryOp::Insert(fresh),
+                    3 | 4 => EntryOp::Remove,
+                    _ => EntryOp::Get,
+                };
+                // Seven keys and eight slots: there is room.
+                recorder.record(key, op.clone(), || {
+                    EntryOutcome::Held(match op {
+                        EntryOp::TryInsert(value) => match map.pin().try_insert(key, value) {
+                            Ok(()) => None,
+                            Err(TryInsertError::Occupied(there)) => Some(there),
+                            Err(full) => panic!("{full}"),
+                        },
+                        EntryOp::Insert(value) => map.pin().insert(key, value).unwrap(),
+                        EntryOp::Remove => map.pin().remove(&key),
+                        _ => map.pin().get(&key),
+                    })
                 });
             }
         });
-        let history = recording.finish().expect("all recorders are back");
         history.check(&MapEntry::new()).assert_linearizable();
     }
 }

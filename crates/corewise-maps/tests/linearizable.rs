@@ -2,13 +2,13 @@
 //! checked for linearizability key by key.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Compute, Operation};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_testkit::history::{History, Recorder, Recording};
+use corewise_testkit::history::{History, Recorder, record_beside};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -205,7 +205,7 @@ fn run_thread(
     map: &impl Perform,
     thread: u64,
     seed: u64,
-    mut recorder: Recorder<u64, Op, Outcome>,
+    recorder: &mut Recorder<u64, Op, Outcome>,
 ) {
     let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
     // Held over some of the calls, so that grace periods end late, and in the middle of a resize.
@@ -245,32 +245,17 @@ fn record<M: Perform + Send + Sync + 'static>(
     seed: u64,
     mut meanwhile: impl FnMut(&M) + Send,
 ) -> History<u64, Op, Outcome> {
-    let recording = Recording::new();
-    let (start, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // At least once.
+    // At least once.
+    meanwhile(map);
+    let stop = AtomicBool::new(false);
+    let beside = || {
+        while !stop.load(Relaxed) {
             meanwhile(map);
-            start.wait();
-            while !stop.load(Relaxed) {
-                meanwhile(map);
-            }
-        });
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let recorder = recording.recorder(2 * CALLS);
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    run_thread(&**map, thread, seed, recorder);
-                })
-            })
-            .collect();
-        let done: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        stop.store(true, Relaxed);
-        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
-    });
-    recording.finish().expect("all recorders are back")
+        }
+    };
+    record_beside(THREADS, 2 * CALLS, &stop, beside, |thread, recorder| {
+        run_thread(&**map, thread, seed, recorder);
+    })
 }
 
 #[test]

@@ -12,8 +12,8 @@ use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps_lab::clht_lock_free::LockFree;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
-use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -398,51 +398,34 @@ fn histories<M: WordMap>(seed: u64, hashing: Hashing, most_buckets: u32) {
     const THREADS: u64 = 3;
     const CALLS: u64 = 1_500;
     let map = M::new(1, hashing, false);
-    let (resizing, start) = (Resizing::default(), Barrier::new(THREADS as usize + 1));
-    let recording = Recording::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            start.wait();
-            resizing.go_on(&map, most_buckets);
-        });
-        let workers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let mut recorder = recording.recorder(5 * CALLS as usize);
-                let (map, start, resizing) = (&map, &start, &resizing);
-                scope.spawn(move || {
-                    let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
-                    start.wait();
-                    for call in 0..CALLS {
-                        if call % 150 == 0 {
-                            resizing.next();
-                        }
-                        // No two writes have the same value, apart from increments.
-                        let fresh = (call * THREADS + thread) << 16;
-                        let key = rng.random_range(0..5) * 4;
-                        let op = match rng.random_range(0..10) {
-                            0 | 1 => EntryOp::TryInsert(fresh),
-                            2 => EntryOp::Insert(fresh),
-                            3 | 4 => EntryOp::Remove,
-                            5 => EntryOp::Update,
-                            6 | 7 => EntryOp::Get,
-                            _ => {
-                                let keys = [0, 4, 8, 12, 16];
-                                let held =
-                                    || looked_up(map, &keys).into_iter().map(EntryOutcome::Held);
-                                recorder.record_batch(keys, EntryOp::Get, held);
-                                continue;
-                            }
-                        };
-                        recorder.record(key, op.clone(), || perform(map, key, &op));
-                    }
-                })
-            })
-            .collect();
-        let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        resizing.stop.store(true, Relaxed);
-        assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+    let resizing = Resizing::default();
+    let beside = || resizing.go_on(&map, most_buckets);
+    let room = 5 * CALLS as usize;
+    let history = record_beside(THREADS, room, &resizing.stop, beside, |thread, recorder| {
+        let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+        for call in 0..CALLS {
+            if call % 150 == 0 {
+                resizing.next();
+            }
+            // No two writes have the same value, apart from increments.
+            let fresh = (call * THREADS + thread) << 16;
+            let key = rng.random_range(0..5) * 4;
+            let op = match rng.random_range(0..10) {
+                0 | 1 => EntryOp::TryInsert(fresh),
+                2 => EntryOp::Insert(fresh),
+                3 | 4 => EntryOp::Remove,
+                5 => EntryOp::Update,
+                6 | 7 => EntryOp::Get,
+                _ => {
+                    let keys = [0, 4, 8, 12, 16];
+                    let held = || looked_up(&map, &keys).into_iter().map(EntryOutcome::Held);
+                    recorder.record_batch(keys, EntryOp::Get, held);
+                    continue;
+                }
+            };
+            recorder.record(key, op.clone(), || perform(&map, key, &op));
+        }
     });
-    let history = recording.finish().expect("all recorders are back");
     history.check(&MapEntry::new()).assert_linearizable();
 }
 

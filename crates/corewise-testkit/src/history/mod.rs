@@ -70,6 +70,7 @@ pub mod models;
 mod operation;
 mod record;
 mod report;
+mod threads;
 mod timeline;
 
 pub use check::DEFAULT_LIMIT;
@@ -77,4 +78,5 @@ pub use model::Model;
 pub use operation::{History, Operation, Response};
 pub use record::{Recorder, Recording, StillRecording};
 pub use report::{Reason, Summary, Undecided, Verdict, Violation};
+pub use threads::{record_beside, record_threads};
 pub use timeline::MAX_OPEN;
