@@ -727,8 +727,8 @@ fn expansions_are_stacked_and_updated() {
     });
 }
 
-/// A reader keeps each kind of requested resize from going on: to fewer buckets, to as many as
-/// there are while chains are zipped, and to more through a common divisor.
+/// A reader keeps each kind of requested resize from going on: to fewer buckets, to the present
+/// number while chains are zipped, and to more through a common divisor.
 #[test]
 #[cfg(not(corewise_stress))]
 fn growth_does_not_wait_for_a_requested_resize() {
