@@ -241,7 +241,7 @@ fn a_map_grows_while_a_requested_shrink_waits_for_a_guard() {
     for n in 10..100_000 {
         map.pin().insert(n, n);
     }
-    // Half a node for each doubling, and the longest chain of so many entries.
+    // Half a node for each doubling, and the longest chain of a table of this size.
     assert!(map.longest_chain() < 40, "{}", map.longest_chain());
     drop(guard);
     map.settle().unwrap();

@@ -119,6 +119,8 @@ use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
+/// Children of a bucket up to which a sweep visits as many buckets as its budget says.
+const SWEPT: usize = 4;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
 /// Distance in buckets between a bucket whose first node is prefetched and the one being visited.
@@ -868,20 +870,16 @@ impl<A: Arena> LockedResizer<'_, A> {
             from,
             to,
             end,
-            per_budget: Ratio {
-                times: self.sparse,
-                by: 1,
-            },
+            per_budget: Ratio { times: 1, by: 1 },
         };
-        if kind != Kind::Unzip {
-            // SAFETY: 1: the pass begins.
-            let (source, target) = unsafe { (pass.source(), pass.target()) };
-            let fan = source.len().max(target.len()) / end;
-            pass.per_budget = Ratio {
-                times: 2,
-                by: fan.max(2),
-            };
-        }
+        // SAFETY: 1, both: the pass begins.
+        let (source, target) = unsafe { (pass.source(), pass.target()) };
+        let fan = source.len().max(target.len()) / end;
+        let (times, by) = match kind {
+            Kind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
+            _ => (2, fan.max(2)),
+        };
+        pass.per_budget = Ratio { times, by };
         self.raw.passes.of(kind).start(pass);
         pass
     }
