@@ -1072,7 +1072,7 @@ const LINES: &[&str] = &[
     "command getkeys get", "command getkeys foo a", "command getkeys ping a",
     "command getkeys get a b", "command getkeys mget a b c", "command getkeys bitop not a b",
     "command getkeys lcs a b len", "command getkeys memory usage a", "command list x",
-    "command list filterby foo x", "command list filterby module x", "command info foo",
+    "command list filterby foo x", "command list filterby module x", "command info foo hello",
     "config set a", "config set a b c", "config set foo 1", "keys", "randomkey x", "scan x",
     "scan -", "scan 1x", "scan 18446744073709551616", "config set maxmemory x",
     "config set maxmemory x maxmemory 1", "config set maxmemory 1 foo 2", "getex none ex 0",

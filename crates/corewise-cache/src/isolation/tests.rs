@@ -135,7 +135,7 @@ fn a_watch_sees_changes_and_nothing_else() {
                 _ = c.run(NOW, b"k", store(StoreMode::Overwrite, &[0; TOO_LARGE]));
             }),
             ("set to too much, which removes the item", true, |c| {
-                _ = c.run(NOW, b"k", set(&[0; TOO_LARGE]));
+                _ = c.run(NOW, b"k", store(StoreMode::Set, &[0; TOO_LARGE]));
             }),
             ("delete", true, |c| {
                 _ = c.run(NOW, b"k", Verb::Delete(Delete::default()));

@@ -197,7 +197,10 @@ impl Facts {
             .iter()
             .for_each(|(flags, place)| print_keys(reply, flags, *place));
         let subcommands = self.subcommands();
-        reply.array(subcommands.clone().count());
+        match subcommands.clone().count() {
+            0 => reply.set(0), // as in Redis
+            count => reply.array(count),
+        }
         subcommands.for_each(|facts| facts.print(facts.range(), reply));
     }
 }
