@@ -31,8 +31,8 @@ pub use self::params::Params;
 pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
-use crate::sections::{self, Section, Variant};
-use crate::workload::{MAX_THREADS, Workload};
+use crate::sections::{self, Section};
+use crate::workload::{MAX_THREADS, Variant, Workload};
 
 /// Maximum number of cells of a suite.
 const MAX_CELLS: usize = 10_000;
@@ -177,6 +177,8 @@ pub const SUITES: [(&str, &str); 9] = [
 /// A cell and its tables.
 #[derive(Clone, Debug)]
 pub struct Task {
+    /// The section it belongs to.
+    pub(crate) section: &'static dyn Section,
     /// What to measure.
     pub workload: Workload,
     /// The tables; empty for all that fit.
@@ -384,7 +386,7 @@ fn task(
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let own = section.range(point.initial, point.update, share);
     let mut workload = Workload {
-        section,
+        rules: section,
         variant,
         threads: point.threads,
         duration_ms: params.duration_ms.unwrap_or_default(),
@@ -412,6 +414,7 @@ fn task(
         return Err(format!("repetitions: {repetitions} (1 to 10000)"));
     }
     Ok(Task {
+        section,
         workload,
         tables: params.tables.clone().unwrap_or_default(),
         reference: params.reference.clone().unwrap_or_default(),

@@ -321,7 +321,7 @@ fn the_suites_of_papers_end_in_time() {
         let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
         let seconds = |task: &Task| {
             // The reference again, and the null subject.
-            task.workload.section.seconds(task, task.tables.len() + 2)
+            task.section.seconds(task, task.tables.len() + 2)
         };
         tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
     };
